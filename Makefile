@@ -1,0 +1,73 @@
+# `make demo` and `make test` work from a fresh clone: they need Python 3.10 or newer, and Java 17
+# or newer. What each target does: `make help`.
+
+SHELL := /bin/sh
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.made-from-constraints
+
+# The default instance is the project's own; the caller's wins.
+DAGSTER_HOME ?= $(CURDIR)/dagster_home
+
+DEMO_SELECTION ?= group:shop
+DEMO_SUMMARY ?= $(BIN)/elt status shop
+RECORDS ?= 5000000
+
+# Extra arguments for pytest or the benchmark: make test ARGS='-k state -x'
+ARGS ?=
+
+# Third parties' chatter, which says nothing about this project.
+QUIET := DAGSTER_DISABLE_TELEMETRY=yes GRPC_VERBOSITY=ERROR
+
+# Spark runs on the Java that this finds (or installs); a recipe that needs it starts with $(JAVA).
+JAVA = JAVA_HOME="$$(scripts/ensure-java.sh)" && export JAVA_HOME
+
+.PHONY: help env demo test ui check format bench clean
+
+help:  ## this list
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
+
+env: $(STAMP)  ## create .venv, or bring it up to date
+
+demo: $(STAMP)  ## materialise every demo asset, and show what is there then
+	@$(JAVA) && mkdir -p "$(DAGSTER_HOME)" && export DAGSTER_HOME="$(DAGSTER_HOME)" $(QUIET) && \
+	$(BIN)/dagster asset materialize -m elt_assets.definitions --select '$(DEMO_SELECTION)' && \
+	$(DEMO_SUMMARY)
+
+test: $(STAMP)  ## the tests; the long ones too with ARGS='-m ""'
+	@$(JAVA) && $(BIN)/python -m pytest $(ARGS)
+
+ui: $(STAMP)  ## Dagster's UI with its daemon
+	@$(JAVA) && mkdir -p "$(DAGSTER_HOME)" && export DAGSTER_HOME="$(DAGSTER_HOME)" $(QUIET) && \
+	exec $(BIN)/dagster dev -w workspace.yaml $(ARGS)
+
+check: $(STAMP)  ## lint, format, types
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy elt_assets connectors tests
+
+format: $(STAMP)  ## what `make check` would have formatted
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+bench: $(STAMP)  ## ingest beside its peers: make bench RECORDS=1000000 ARGS='--skip-peers'
+	@$(JAVA) && $(BIN)/python -m tests.benchmarks.ingest --records $(RECORDS) $(ARGS)
+
+clean:  ## remove the environment and every cache (data in dagster_home stays)
+	rm -rf $(VENV) build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	find elt_assets connectors tests -name __pycache__ -type d -prune -exec rm -rf {} +
+
+$(STAMP): pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10))' 2>/dev/null || { \
+	  echo "Python 3.10 or newer is needed, and '$(PYTHON)' is: $$($(PYTHON) --version 2>&1)." >&2; \
+	  echo "Name another one: make $(firstword $(MAKECMDGOALS)) PYTHON=python3.12" >&2; exit 1; }
+	@test -x $(BIN)/pip || $(PYTHON) -m venv --clear $(VENV) || { \
+	  echo "No virtual environment could be made (Debian, Ubuntu: apt-get install python3-venv)." >&2; \
+	  rm -rf $(VENV); exit 1; }
+	@echo "Installing into $(VENV); the first time this takes a few minutes."
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	@touch $@
