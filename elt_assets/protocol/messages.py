@@ -1,0 +1,181 @@
+"""Every message of the Airbyte Protocol, 0.18.
+
+spec: Airbyte Protocol, Messages. Enumerations are plain strings here: a connector may know newer
+members than this project, and a sync must not fail over one.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+from msgspec import Raw
+
+from elt_assets.protocol.catalog import Catalog, StreamDescriptor
+from elt_assets.protocol.wire import Wire
+
+STARTED = "STARTED"
+RUNNING = "RUNNING"
+COMPLETE = "COMPLETE"
+INCOMPLETE = "INCOMPLETE"
+
+
+NULL = Raw(b"null")
+
+
+class RawRecord(msgspec.Struct):
+    """A RECORD on the hot path: routed by name, its data never decoded.
+
+    Not a `Wire`: collecting unknown properties would cost more than all else that happens to a
+    record here. `Message.from_json` gives the lossless `Record` where one is wanted.
+    """
+
+    stream: str
+    data: Raw
+    emitted_at: float = 0
+    namespace: str | None = None
+    meta: Raw = NULL
+
+
+class Record(Wire):
+    """A RECORD whole. `emitted_at`: epoch milliseconds."""
+
+    stream: str
+    data: Raw
+    emitted_at: float | None = None
+    namespace: str | None = None
+    meta: Raw | None = None
+    file_reference: Raw | None = None
+
+
+class StateStats(Wire):
+    """Counts since the previous state of the same kind; a double on the wire."""
+
+    recordCount: float | None = None
+    rejectedRecordCount: float | None = None
+
+
+class StreamState(Wire):
+    stream_descriptor: StreamDescriptor
+    stream_state: Raw | None = None
+
+
+class GlobalState(Wire):
+    stream_states: list[StreamState]
+    shared_state: Raw | None = None
+
+
+class State(Wire):
+    """A checkpoint. Blobs stay as received. No `type` means LEGACY.
+
+    spec: State & Checkpointing, V2.
+    """
+
+    type: str | None = None
+    stream: StreamState | None = None
+    global_: GlobalState | None = msgspec.field(default=None, name="global")
+    data: Raw | None = None
+    sourceStats: StateStats | None = None
+    destinationStats: StateStats | None = None
+
+
+class Log(Wire):
+    level: str
+    message: str
+    stack_trace: str | None = None
+
+
+class Specification(Wire):
+    """spec: Actor Specification."""
+
+    connectionSpecification: dict[str, Any]
+    protocol_version: str | None = None
+    documentationUrl: str | None = None
+    changelogUrl: str | None = None
+    supportsIncremental: bool | None = None
+    supportsNormalization: bool | None = None
+    supportsDBT: bool | None = None
+    supported_destination_sync_modes: list[str] | None = None
+    advanced_auth: Raw | None = None
+
+
+class ConnectionStatus(Wire):
+    status: str
+    message: str | None = None
+
+    @property
+    def succeeded(self) -> bool:
+        return self.status == "SUCCEEDED"
+
+
+class ErrorTrace(Wire):
+    message: str
+    internal_message: str | None = None
+    stack_trace: str | None = None
+    failure_type: str | None = None
+    stream_descriptor: StreamDescriptor | None = None
+
+
+class EstimateTrace(Wire):
+    name: str
+    type: str
+    namespace: str | None = None
+    row_estimate: float | None = None
+    byte_estimate: float | None = None
+
+
+class StreamStatusReason(Wire):
+    type: str
+    rate_limited: Raw | None = None
+
+
+class StreamStatusTrace(Wire):
+    stream_descriptor: StreamDescriptor
+    status: str
+    reasons: list[StreamStatusReason] | None = None
+
+
+class AnalyticsTrace(Wire):
+    type: str
+    value: str | None = None
+
+
+class Trace(Wire):
+    type: str
+    emitted_at: float | None = None
+    error: ErrorTrace | None = None
+    estimate: EstimateTrace | None = None
+    stream_status: StreamStatusTrace | None = None
+    analytics: AnalyticsTrace | None = None
+
+
+class ConnectorConfig(Wire):
+    config: dict[str, Any]
+
+
+class Control(Wire):
+    type: str
+    emitted_at: float | None = None
+    connectorConfig: ConnectorConfig | None = None
+
+
+class DestinationCatalog(Wire):
+    operations: list[Raw] | None = None
+
+
+class Message(Wire):
+    """The envelope: `type` says which one of the others is set.
+
+    spec: AirbyteMessage.
+    """
+
+    type: str
+    record: Record | None = None
+    state: State | None = None
+    log: Log | None = None
+    spec: Specification | None = None
+    connectionStatus: ConnectionStatus | None = None
+    catalog: Catalog | None = None
+    trace: Trace | None = None
+    control: Control | None = None
+    destination_catalog: DestinationCatalog | None = None

@@ -1,0 +1,93 @@
+"""Structs that lose nothing: what a message carries beyond the known properties travels with it.
+
+spec: Airbyte Protocol, Messages: "all messages should allow for unknown properties".
+"""
+
+from __future__ import annotations
+
+import types
+import typing
+from collections.abc import Callable
+from functools import cache
+from typing import Any, TypeVar
+
+import msgspec
+from msgspec import Raw
+
+W = TypeVar("W", bound="Wire")
+Reader = Callable[[Raw], Any]
+
+_RAW_OBJECT = msgspec.json.Decoder(dict[str, Raw])
+_RAW_LIST = msgspec.json.Decoder(list[Raw])
+_NULL = b"null"
+
+
+class Wire(msgspec.Struct, kw_only=True):
+    """A JSON object of the protocol: typed properties, and `extra` for all the others, byte for byte.
+
+    A known property that was sent as null is kept in `extra` too, so that null and absent stay
+    two things; setting the property later wins over it.
+    """
+
+    extra: dict[str, Raw] = {}
+
+    @classmethod
+    def from_json(cls: type[W], data: bytes | str | Raw) -> W:
+        """Decode one JSON object.
+
+        Raises:
+            msgspec.DecodeError: not JSON.
+            msgspec.ValidationError: JSON, but not of this shape.
+        """
+        properties = _RAW_OBJECT.decode(data)
+        known: dict[str, Any] = {}
+        for name, encoded, read in _readers(cls):
+            value = properties.get(encoded)
+            if value is not None and bytes(value) != _NULL:
+                known[name] = read(properties.pop(encoded))
+        try:
+            return cls(**known, extra={key: raw.copy() for key, raw in properties.items()})
+        except TypeError as error:  # a required property is not there
+            raise msgspec.ValidationError(f"{cls.__name__}: {error}") from None
+
+    def to_json(self) -> bytes:
+        """Encode to one line of JSON, without the newline; what is None is left out."""
+        return msgspec.json.encode(self._properties())
+
+    def _properties(self) -> dict[str, Any]:
+        properties: dict[str, Any] = dict(self.extra)
+        for name, encoded, _ in _readers(type(self)):
+            value = getattr(self, name)
+            if value is not None:
+                properties[encoded] = _plain(value)
+        return properties
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Wire):
+        return value._properties()  # noqa: SLF001 - our own, of another struct
+    if isinstance(value, list):
+        return [_plain(item) for item in value]
+    return value
+
+
+@cache
+def _readers(cls: type[Wire]) -> tuple[tuple[str, str, Reader], ...]:
+    hints = typing.get_type_hints(cls)
+    fields = (field for field in msgspec.structs.fields(cls) if field.name != "extra")
+    return tuple((f.name, f.encode_name, _reader(hints[f.name])) for f in fields)
+
+
+def _reader(hint: Any) -> Reader:
+    if typing.get_origin(hint) in (typing.Union, types.UnionType):
+        given = [arg for arg in typing.get_args(hint) if arg is not type(None)]
+        if len(given) == 1:
+            return _reader(given[0])
+    if isinstance(hint, type) and issubclass(hint, Wire):
+        return hint.from_json
+    if typing.get_origin(hint) is list:
+        item = _reader(typing.get_args(hint)[0])
+        return lambda raw: [item(element) for element in _RAW_LIST.decode(raw)]
+    if hint is Raw:
+        return Raw.copy
+    return msgspec.json.Decoder(hint).decode
