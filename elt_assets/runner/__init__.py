@@ -1,0 +1,1 @@
+"""Connectors as four verbs over a process: spec, check, discover, read."""

@@ -1,0 +1,220 @@
+"""A connector as four verbs.
+
+spec: Airbyte Specification (the command line of connectors); Airbyte Protocol, Source.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+
+from elt_assets.errors import ConfigError, EltError, SystemFailure, error_class
+from elt_assets.protocol.catalog import Catalog, ConfiguredCatalog
+from elt_assets.protocol.codec import decode
+from elt_assets.protocol.messages import (
+    ConnectionStatus,
+    ErrorTrace,
+    Message,
+    RawRecord,
+    Specification,
+    State,
+)
+from elt_assets.runner.process import Process
+from elt_assets.runner.secrets import Masker, resolve_environment, secret_values
+from elt_assets.scratch import scratch
+
+
+class Connector:
+    """One connector and its config, run as a process for each verb.
+
+    Args:
+        command: the program and its first arguments; resolved when a verb is first used, since
+            finding it may mean installing it.
+        config: as written by the user, `{env: NAME}` included.
+        workdir: where private files may live while a process runs.
+        name: for messages.
+    """
+
+    def __init__(
+        self,
+        command: Callable[[], Sequence[str]],
+        config: Mapping[str, Any],
+        workdir: Path,
+        name: str,
+    ):
+        self._command = command
+        self._written = config
+        self._workdir = workdir
+        self.name = name
+        self.mask = Masker()
+
+    @cached_property
+    def specification(self) -> Specification:
+        """spec: `spec() -> ConnectorSpecification`."""
+        message = self._one("spec", {}, lambda message: message.spec)
+        assert message.spec is not None
+        return message.spec
+
+    @cached_property
+    def config(self) -> dict[str, Any]:
+        """The config with its environment variables in, valid by the connector's specification.
+
+        Raises:
+            ConfigError: every violation, without any value of a secret.
+        """
+        config, secrets = resolve_environment(dict(self._written))
+        schema = self.specification.connectionSpecification
+        self.mask.add([*secrets, *secret_values(config, schema)])
+        validate_config(config, schema, self.name)
+        return dict(config)
+
+    def check(self) -> ConnectionStatus:
+        """spec: `check(Config) -> AirbyteConnectionStatus`."""
+        files = {"config": self.config}
+        message = self._one("check", files, lambda message: message.connectionStatus)
+        assert message.connectionStatus is not None
+        return message.connectionStatus
+
+    def discover(self) -> Catalog:
+        """spec: `discover(Config) -> AirbyteCatalog`."""
+        files = {"config": self.config}
+        message = self._one("discover", files, lambda message: message.catalog)
+        assert message.catalog is not None
+        return message.catalog
+
+    def read(
+        self, catalog: ConfiguredCatalog, states: Sequence[State] = ()
+    ) -> Generator[RawRecord | Message, None, None]:
+        """spec: `read(Config, ConfiguredAirbyteCatalog, State) -> Stream<AirbyteMessage>`.
+
+        No state file is given where there is no state. The process group ends with the iterator.
+
+        Raises:
+            EltError: the connector did not end with exit code 0; of the class that the
+                `failure_type` of its last ERROR trace says.
+        """
+        files: dict[str, Any] = {"config": self.config, "catalog": catalog.to_json()}
+        if states:
+            files["state"] = b"[" + b",".join(state.to_json() for state in states) + b"]"
+        yield from self._messages("read", files)
+
+    def _one(
+        self, verb: str, files: Mapping[str, Any], wanted: Callable[[Message], object]
+    ) -> Message:
+        """The first message that holds what a verb returns; the rest of its output is drained."""
+        found: Message | None = None
+        for message in self._messages(verb, files):
+            if found is None and isinstance(message, Message) and wanted(message) is not None:
+                found = message
+        if found is None:
+            raise SystemFailure(f"`{verb}` of connector {self.name} answered nothing")
+        return found
+
+    def _messages(self, verb: str, files: Mapping[str, Any]) -> Iterator[RawRecord | Message]:
+        last_error: ErrorTrace | None = None
+        with private_files(self._workdir, files) as arguments:
+            command = [*self._command(), verb, *arguments]
+            with Process(command) as process:
+                for line in process.lines():
+                    message = decode(line)
+                    if type(message) is RawRecord:
+                        yield message
+                        continue
+                    assert isinstance(message, Message)
+                    last_error = (message.trace and message.trace.error) or last_error
+                    yield self._masked(message)
+                code = process.wait()
+                if code != 0:
+                    raise self._failure(verb, code, last_error, process.stderr_tail)
+
+    def _masked(self, message: Message) -> Message:
+        """Free of secrets wherever a person will read it."""
+        if message.log is not None:
+            message.log.message = self.mask(message.log.message)
+            message.log.stack_trace = self._mask_optional(message.log.stack_trace)
+        error = message.trace and message.trace.error
+        if error:
+            error.message = self.mask(error.message)
+            error.internal_message = self._mask_optional(error.internal_message)
+            error.stack_trace = self._mask_optional(error.stack_trace)
+        return message
+
+    def _mask_optional(self, text: str | None) -> str | None:
+        return None if text is None else self.mask(text)
+
+    def _failure(self, verb: str, code: int, error: ErrorTrace | None, stderr: str) -> EltError:
+        ending = f"`{verb}` of connector {self.name} {_ending(code)}"
+        tail = f"its stderr ended with:\n{self.mask(stderr)}" if stderr else None
+        if error is None:
+            return SystemFailure(ending, detail=tail)
+        parts = [error.internal_message, error.stack_trace, tail]
+        return error_class(error.failure_type)(
+            f"{error.message} ({ending})", detail="\n".join(filter(None, parts)) or None
+        )
+
+
+def validate_config(config: Mapping[str, Any], schema: Mapping[str, Any], name: str) -> None:
+    """Check a config against a `connectionSpecification`.
+
+    Raises:
+        ConfigError: lists every violation, and shows no value of the config.
+    """
+    validator = jsonschema.validators.validator_for(schema, jsonschema.Draft7Validator)(schema)
+    found = sorted(validator.iter_errors(config), key=lambda error: list(map(str, error.path)))
+    if found:
+        lines = [f"  - {_place(error)}: {_violation(error)}" for error in found]
+        raise ConfigError(
+            f"the config of connector {name} breaks its specification:\n" + "\n".join(lines),
+            guidance="correct `source.config` in the connection's YAML",
+        )
+
+
+def _place(error: jsonschema.ValidationError) -> str:
+    return ".".join(["config", *map(str, error.absolute_path)])
+
+
+def _violation(error: jsonschema.ValidationError) -> str:
+    """In words that hold no part of the value, which may be a secret: jsonschema's own do."""
+    rule, expected = error.validator, error.validator_value
+    if rule in ("required", "additionalProperties", "dependencies"):
+        return str(error.message)  # names properties only
+    if rule in ("oneOf", "anyOf"):
+        options: list[dict[str, Any]] = list(expected)  # type: ignore[arg-type]
+        titles = [str(option.get("title", option.get("type", "?"))) for option in options]
+        return f"fits none of: {', '.join(titles)}"
+    words = {"type": "is not of type", "enum": "is not one of", "pattern": "does not match"}
+    return f"{words.get(str(rule), f'breaks `{rule}`:')} {json.dumps(expected)}"
+
+
+@contextlib.contextmanager
+def private_files(workdir: Path, files: Mapping[str, Any]) -> Iterator[list[str]]:
+    """Write each value to a file that only this user can read; yields `--<name> <path>` arguments."""
+    if not files:
+        yield []
+        return
+    with scratch(workdir, "private") as folder:
+        arguments = []
+        for name, value in files.items():
+            path = folder / f"{name}.json"
+            content = value if isinstance(value, bytes) else json.dumps(value).encode()
+            with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT, 0o600), "wb") as file:
+                file.write(content)
+            arguments += [f"--{name}", str(path)]
+        yield arguments
+
+
+def _ending(code: int) -> str:
+    if code >= 0:
+        return f"ended with exit code {code}"
+    try:
+        return f"was ended by {signal.Signals(-code).name}"
+    except ValueError:
+        return f"was ended by signal {-code}"

@@ -1,0 +1,136 @@
+"""A child process whose output is read to the end and whose whole group ends with it."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import threading
+import time
+from collections import deque
+from collections.abc import Iterator, Mapping, Sequence
+from types import TracebackType
+from typing import IO
+
+from elt_assets.errors import ConfigError, SystemFailure
+
+CHUNK = 1 << 20
+MAX_LINE = 256 << 20
+"""Bytes. A longer line is no record that a table could hold."""
+STDERR_LINES = 50
+_GRACE = 3.0
+"""Seconds between SIGTERM and SIGKILL."""
+
+
+class Process:
+    """Runs `command` in a process group of its own; use as a context manager.
+
+    Its stdout is read line by line with `lines`; a thread drains its stderr, keeping the last
+    `STDERR_LINES` lines. Leaving the context ends the group, whatever the reason.
+
+    Raises:
+        ConfigError: the program is missing or cannot be executed.
+    """
+
+    def __init__(self, command: Sequence[str], *, environment: Mapping[str, str] | None = None):
+        try:
+            self._child = subprocess.Popen(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                start_new_session=True,
+                env=dict(environment) if environment is not None else None,
+            )
+        except FileNotFoundError:
+            raise ConfigError(
+                f"the connector {command[0]!r} was not found",
+                guidance="install it, or correct `source` in the connection's YAML",
+            ) from None
+        except OSError as error:
+            raise ConfigError(
+                f"the connector {command[0]!r} cannot be executed: {error.strerror}"
+            ) from error
+        self._tail: deque[str] = deque(maxlen=STDERR_LINES)
+        self._drain = threading.Thread(target=self._drain_stderr, name="stderr", daemon=True)
+        self._drain.start()
+
+    def __enter__(self) -> Process:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.end()
+
+    @property
+    def pid(self) -> int:
+        return self._child.pid
+
+    @property
+    def stderr_tail(self) -> str:
+        return "\n".join(self._tail)
+
+    def lines(self) -> Iterator[bytes]:
+        r"""The lines of stdout without their newline, split at byte `\n` alone, empty ones left out.
+
+        Raises:
+            SystemFailure: a line is longer than `MAX_LINE`.
+        """
+        assert self._child.stdout is not None
+        descriptor = self._child.stdout.fileno()
+        parts: list[bytes] = []
+        held = 0
+        while chunk := os.read(descriptor, CHUNK):
+            if b"\n" not in chunk:
+                parts.append(chunk)
+                held += len(chunk)
+                if held > MAX_LINE:
+                    raise SystemFailure(
+                        f"the connector sent a line longer than {MAX_LINE >> 20} MiB",
+                        detail=b"".join(parts)[:200].decode("utf-8", "replace"),
+                    )
+                continue
+            *whole, rest = b"".join([*parts, chunk]).split(b"\n")
+            yield from filter(None, whole)
+            parts, held = [rest], len(rest)
+        if last := b"".join(parts):
+            yield last
+
+    def wait(self) -> int:
+        """The exit code, once stdout has ended; negative: the signal that ended it."""
+        code = self._child.wait()
+        self._drain.join(timeout=_GRACE)
+        return code
+
+    def end(self) -> None:
+        """End the whole group: SIGTERM, then SIGKILL after a grace."""
+        if self._signal(signal.SIGTERM):
+            deadline = time.monotonic() + _GRACE
+            while time.monotonic() < deadline and (self._child.poll() is None or self._signal(0)):
+                time.sleep(0.02)
+            self._signal(signal.SIGKILL)
+        self._child.wait()
+        for pipe in (self._child.stdout, self._child.stderr):
+            if pipe is not None:
+                with contextlib.suppress(OSError):
+                    pipe.close()
+
+    def _signal(self, number: int) -> bool:
+        """Signal the group; False when nobody is left in it."""
+        try:
+            os.killpg(self._child.pid, number)
+        except (ProcessLookupError, PermissionError):
+            return False
+        return True
+
+    def _drain_stderr(self) -> None:
+        pipe: IO[bytes] | None = self._child.stderr
+        assert pipe is not None
+        with contextlib.suppress(ValueError, OSError):
+            for line in iter(lambda: pipe.readline(CHUNK), b""):
+                self._tail.append(line[:2000].decode("utf-8", "replace").rstrip())

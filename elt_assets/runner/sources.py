@@ -1,0 +1,63 @@
+"""The kinds of source that a connection may name, each as the command that runs it."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from importlib.util import find_spec
+from pathlib import Path
+from pkgutil import iter_modules
+from typing import Any
+
+from elt_assets.errors import ConfigError
+from elt_assets.runner.connector import Connector
+from elt_assets.runner.package import install
+
+_BUILT_IN = "connectors"
+_NO_CONNECTOR = ("sdk",)
+
+Command = Callable[[], Sequence[str]]
+
+
+def open_connector(
+    kind: str, value: str | Sequence[str], config: Mapping[str, Any], workdir: Path, packages: Path
+) -> Connector:
+    """The connector that a connection's `source` names; nothing is started or installed yet.
+
+    Args:
+        kind: which key of `source` is set; `value`: what it says.
+        workdir: for private files while the connector runs.
+        packages: where PyPI packages are installed.
+
+    Raises:
+        ConfigError: there is no such built-in connector, or the kind is not supported.
+    """
+    command, name = resolve(kind, value, packages)
+    return Connector(command, config, workdir, name)
+
+
+def resolve(kind: str, value: str | Sequence[str], packages: Path) -> tuple[Command, str]:
+    """How to find a connector's command when it is needed, and what to call it in messages."""
+    if kind == "connector" and isinstance(value, str):
+        known = built_in()
+        if value not in known:
+            raise ConfigError(
+                f"there is no built-in connector {value!r}",
+                guidance=f"built in: {', '.join(known)}; others run by `command:` or `package:`",
+            )
+        return lambda: [sys.executable, "-m", f"{_BUILT_IN}.{value}"], value
+    if kind == "package" and isinstance(value, str):
+        return lambda: [str(install(value, packages))], value
+    if kind == "command" and not isinstance(value, str):
+        return lambda: value, Path(value[0]).name
+    raise ConfigError(
+        f"`source.{kind}` is not supported by this version",
+        guidance="use `connector:`, `command:` or `package:`",
+    )
+
+
+def built_in() -> list[str]:
+    """The names of the connectors that come with this project; none of them is imported."""
+    spec = find_spec(_BUILT_IN)
+    places = list(spec.submodule_search_locations or ()) if spec else []
+    return sorted(m.name for m in iter_modules(places) if m.name not in _NO_CONNECTOR)
