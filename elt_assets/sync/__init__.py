@@ -1,0 +1,1 @@
+"""The session: messages in, segments and acknowledged states out. No Spark, no Dagster."""

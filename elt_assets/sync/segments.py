@@ -1,0 +1,103 @@
+"""Segments: a stream's raw records on local disk, one line each, on their way to the table.
+
+A line is the record's `data` as received, with three properties of ours spliced in at its end
+(where, in a JSON object, the last of equal names wins): nothing is decoded or encoded again.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO
+
+from elt_assets.protocol.messages import NULL, RawRecord
+
+EXTRACTED_AT = "_airbyte_extracted_at"
+"""Epoch milliseconds, from the record's `emitted_at`."""
+SEQUENCE = "_airbyte_sequence"
+"""The record's place in its stream within this sync, from 0: the extraction order."""
+META = "_airbyte_source_meta"
+"""The record's own `meta`, where it has one."""
+NOT_AN_OBJECT = "_airbyte_not_an_object"
+"""Holds `data` that is no JSON object. Such a line has no SEQUENCE, and is rejected for it."""
+
+_TAIL = b'%b,"' + EXTRACTED_AT.encode() + b'":%d,"' + SEQUENCE.encode() + b'":%d}\n'
+_BUFFER = 1 << 20
+
+
+@dataclass(frozen=True)
+class Segment:
+    """A closed segment file: `records` lines, `size` bytes."""
+
+    path: Path
+    records: int
+    size: int
+
+
+class SegmentWriter:
+    """Appends records to one segment file; can be cut back to a mark."""
+
+    def __init__(self, path: Path, first_sequence: int):
+        self.path = path
+        self.size = 0
+        self._first = first_sequence
+        self._next = first_sequence
+        self._file: IO[bytes] = path.open("wb", buffering=_BUFFER)
+        self._mark: tuple[int, int] = (0, first_sequence)
+
+    @property
+    def records(self) -> int:
+        return self._next - self._first
+
+    @property
+    def next_sequence(self) -> int:
+        return self._next
+
+    @property
+    def at_mark(self) -> bool:
+        """Whether no record came after the last mark."""
+        return self._mark == (self.size, self._next)
+
+    def append(self, record: RawRecord) -> None:
+        """Stage one record.
+
+        Raises:
+            OSError: the disk is full or gone.
+        """
+        data = memoryview(record.data)
+        if data[0] != 0x7B or len(data) < 8 or record.meta is not NULL:
+            line = self._unusual(record)
+        else:
+            line = _TAIL % (data[:-1], record.emitted_at, self._next)
+        self._file.write(line)
+        self.size += len(line)
+        self._next += 1
+
+    def mark(self) -> None:
+        """Remember this point: everything before it belongs to a state."""
+        self._mark = (self.size, self._next)
+
+    def cut_to_mark(self) -> None:
+        """Forget the records after the last mark."""
+        self._file.flush()
+        self.size, self._next = self._mark
+        self._file.truncate(self.size)
+
+    def close(self) -> Segment:
+        self._file.close()
+        return Segment(self.path, self.records, self.size)
+
+    def discard(self) -> None:
+        self._file.close()
+        self.path.unlink(missing_ok=True)
+
+    def _unusual(self, record: RawRecord) -> bytes:
+        data = bytes(record.data)
+        if not data.startswith(b"{"):
+            return b'{"%b":%b}\n' % (NOT_AN_OBJECT.encode(), data)
+        head = data[:-1]
+        if record.meta is not NULL:
+            comma = b"" if head.strip() == b"{" else b","
+            head = b'%b%b"%b":%b' % (head, comma, META.encode(), bytes(record.meta))
+        line = _TAIL % (head, record.emitted_at, self._next)
+        return line if head.strip() != b"{" else line.replace(b",", b"", 1)

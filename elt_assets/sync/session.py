@@ -1,0 +1,414 @@
+"""The session of one sync: routes records to segments, and acknowledges a state once it is committed.
+
+It takes any iterable of messages and any sinks, and does no I/O of its own but the segment files.
+While a sink works on one segment (in a thread), the next one fills. Memory does not grow with the
+sync; disk holds at most the open segment of each stream and `MAX_WAITING` closed ones.
+
+spec: Airbyte Protocol, State & the Whole Sync: a state is passed on only when every record before
+it is committed.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+from threading import Event
+from typing import Protocol, TypeVar
+
+from elt_assets.errors import EltError, SystemFailure, error_class
+from elt_assets.protocol.catalog import FULL_REFRESH, ConfiguredCatalog, ConfiguredStream, StreamId
+from elt_assets.protocol.messages import (
+    COMPLETE,
+    INCOMPLETE,
+    ErrorTrace,
+    EstimateTrace,
+    Log,
+    Message,
+    RawRecord,
+    State,
+    Trace,
+)
+from elt_assets.sync.segments import Segment, SegmentWriter
+from elt_assets.sync.state import stream_of
+
+T = TypeVar("T")
+
+MAX_WAITING = 2
+"""Closed segments that may wait for their sink before reading pauses."""
+MAX_STATES = 10_000
+"""States that may be held for one commit, so that a flood of them keeps memory flat."""
+OVERRUN = 1.25
+"""How far past its threshold a segment may grow while no state arrives."""
+
+
+@dataclass(frozen=True)
+class Threshold:
+    """A segment is sealed at the first state after any of these is reached."""
+
+    rows: int = 1_000_000
+    bytes: int = 256 << 20
+    seconds: float = 300
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """What a sink is asked to publish: all segments written since the last one.
+
+    `states` are the stream's states in the order received, the last one being the one to keep;
+    `final` says that the stream is complete.
+    """
+
+    states: tuple[State, ...]
+    final: bool
+
+
+@dataclass(frozen=True)
+class Committed:
+    """What a sink measured of one commit. Counts are of this commit alone."""
+
+    sequence: int
+    generation: int
+    version: int
+    records: int
+    rejected: int
+    changed: int
+
+
+class Sink(Protocol):
+    """Where one stream's segments go. Called from one thread, in order."""
+
+    def write(self, segment: Segment) -> None:
+        """Prepare a segment for the next commit; nothing of it is visible yet."""
+
+    def commit(self, checkpoint: Checkpoint) -> Committed:
+        """Publish what was written, and the state, atomically."""
+
+
+@dataclass(frozen=True)
+class Acknowledged:
+    """A commit is durable: `state` is the stream's state from here on (None: it never sent one)."""
+
+    stream: StreamId
+    state: State | None
+    commit: Committed
+    final: bool
+
+
+@dataclass(frozen=True)
+class Logged:
+    """A line for the log. `level` as in the protocol."""
+
+    level: str
+    message: str
+
+
+@dataclass(frozen=True)
+class Estimated:
+    stream: StreamId
+    rows: int | None
+    bytes: int | None
+
+
+SessionEvent = Acknowledged | Logged | Estimated
+
+
+@dataclass
+class StreamProgress:
+    """One stream's figures, growing while the session runs."""
+
+    records_read: int = 0
+    bytes_read: int = 0
+    status: str | None = None
+
+
+@dataclass
+class _StreamRun:
+    configured: ConfiguredStream
+    sink: Sink
+    staging: Path
+    progress: StreamProgress = field(default_factory=StreamProgress)
+    writer: SegmentWriter | None = None
+    opened: float = 0.0
+    segments: int = 0
+    sequence: int = 0
+    states: list[State] = field(default_factory=list)
+    salvageable: bool = True
+    error: ErrorTrace | None = None
+
+    @property
+    def whole(self) -> bool:
+        """Whether the stream may only be published at its end: a full refresh has no other cut."""
+        return self.configured.sync_mode == FULL_REFRESH
+
+    @property
+    def failed(self) -> bool:
+        return self.error is not None or self.progress.status == INCOMPLETE
+
+    def open(self) -> SegmentWriter:
+        if self.writer is None:
+            name = f"{self.segments:08d}.jsonl"
+            self.writer = SegmentWriter(self.staging / name, self.sequence)
+            self.segments += 1
+            self.opened = time.monotonic()
+        return self.writer
+
+    def close(self) -> Segment | None:
+        writer, self.writer = self.writer, None
+        if writer is None:
+            return None
+        self.sequence = writer.next_sequence
+        if writer.records == 0:
+            writer.discard()
+            return None
+        return writer.close()
+
+
+class Session:
+    """One sync of the streams of a configured catalog.
+
+    Args:
+        catalog: what was asked of the source; records of other streams are ignored, and said so.
+        sinks: one for each stream of the catalog.
+        staging: a directory of the session's own.
+        threshold: when to seal a segment.
+    """
+
+    def __init__(
+        self,
+        catalog: ConfiguredCatalog,
+        sinks: Mapping[StreamId, Sink],
+        staging: Path,
+        threshold: Threshold | None = None,
+    ):
+        self._threshold = threshold or Threshold()
+        self._streams: dict[tuple[str, str | None], _StreamRun] = {}
+        for number, stream in enumerate(catalog.streams):
+            folder = staging / f"{number:04d}"
+            folder.mkdir(parents=True, exist_ok=True)
+            self._streams[stream.id] = _StreamRun(stream, sinks[stream.id], folder)
+        self._worker = ThreadPoolExecutor(1, thread_name_prefix="sink")
+        self._sink_failed = Event()
+        self._writes: deque[Future[None]] = deque()
+        self._commits: deque[tuple[StreamId, Checkpoint, Future[Committed]]] = deque()
+        self._ignored: dict[tuple[str, str | None], int] = {}
+
+    def progress(self, stream: StreamId) -> StreamProgress:
+        return self._streams[stream].progress
+
+    def run(self, messages: Iterable[RawRecord | Message]) -> Iterator[SessionEvent]:
+        """Drive the sync to its end; yields what happens as it happens.
+
+        When the source fails, what lies before its last state is still committed and
+        acknowledged, then its error is raised. When a sink fails, its error is raised at once.
+
+        Raises:
+            EltError: the source failed, or ended without completing a stream.
+        """
+        try:
+            try:
+                yield from self._read(messages)
+            except EltError:
+                if not self._sink_failed.is_set():
+                    yield from self._salvage(list(self._streams.values()))
+                raise
+            yield from self._finish()
+        finally:
+            self._worker.shutdown(wait=True, cancel_futures=True)
+            for run in self._streams.values():
+                if run.writer is not None:
+                    run.writer.discard()
+
+    def _read(self, messages: Iterable[RawRecord | Message]) -> Iterator[SessionEvent]:
+        streams, rows = self._streams, int(self._threshold.rows * OVERRUN)
+        size = int(self._threshold.bytes * OVERRUN)
+        for message in messages:
+            if type(message) is not RawRecord:
+                assert isinstance(message, Message)
+                yield from self._handle(message)
+                continue
+            run = streams.get((message.stream, message.namespace))
+            if run is None:
+                yield from self._ignore(message)
+                continue
+            writer = run.writer or run.open()
+            writer.append(message)
+            if writer.size >= size or writer.records >= rows:
+                self._rotate(run)
+                yield from self._acknowledged()
+
+    def _ignore(self, record: RawRecord) -> Iterator[SessionEvent]:
+        key = (record.stream, record.namespace)
+        if key not in self._ignored:
+            name = StreamId(*key)
+            yield Logged("WARN", f"ignoring the records of stream {str(name)!r}: not configured")
+        self._ignored[key] = self._ignored.get(key, 0) + 1
+
+    def _handle(self, message: Message) -> Iterator[SessionEvent]:
+        if message.state is not None:
+            yield from self._state(message.state)
+        elif message.log is not None:
+            yield Logged(message.log.level, _log_text(message.log))
+        elif message.trace is not None:
+            yield from self._trace(message.trace)
+        yield from self._acknowledged()
+
+    def _state(self, state: State) -> Iterator[SessionEvent]:
+        stream = stream_of(state, [run.configured.id for run in self._streams.values()])
+        if stream is None:
+            yield Logged("WARN", "ignoring a state of a stream that is not configured")
+            return
+        run = self._streams[stream]
+        if run.failed:
+            yield Logged("WARN", f"ignoring a state of {str(stream)!r}, which has failed")
+            return
+        run.states.append(state)
+        run.salvageable = True
+        if run.writer is not None:
+            run.writer.mark()
+        if not run.whole and self._due(run):
+            self._rotate(run)
+            self._commit(run, final=False)
+
+    def _due(self, run: _StreamRun) -> bool:
+        writer, threshold = run.writer, self._threshold
+        if len(run.states) >= MAX_STATES:
+            return True
+        if writer is None:
+            return False
+        return (
+            writer.records >= threshold.rows
+            or writer.size >= threshold.bytes
+            or time.monotonic() - run.opened >= threshold.seconds
+        )
+
+    def _trace(self, trace: Trace) -> Iterator[SessionEvent]:
+        if trace.stream_status is not None:
+            run = self._streams.get(trace.stream_status.stream_descriptor.id)
+            if run is not None and not run.failed:
+                run.progress.status = trace.stream_status.status
+        elif trace.error is not None:
+            yield from self._error(trace.error)
+        elif trace.estimate is not None:
+            yield from self._estimate(trace.estimate)
+
+    def _error(self, error: ErrorTrace) -> Iterator[SessionEvent]:
+        """An error that names no stream is every stream's."""
+        named = error.stream_descriptor
+        for run in self._streams.values():
+            if named is None or named.id == run.configured.id:
+                run.error = error
+        yield Logged("ERROR", error.message)
+
+    def _estimate(self, estimate: EstimateTrace) -> Iterator[SessionEvent]:
+        stream = StreamId(estimate.name, estimate.namespace)
+        if stream in self._streams:
+            rows, size = estimate.row_estimate, estimate.byte_estimate
+            yield Estimated(
+                stream,
+                None if rows is None else int(rows),
+                None if size is None else int(size),
+            )
+
+    def _rotate(self, run: _StreamRun) -> None:
+        """Hand the open segment to the sink. Without a state at its end it can no longer be cut."""
+        writer = run.writer
+        if writer is None:
+            return
+        run.salvageable = writer.at_mark and run.salvageable
+        segment = run.close()
+        if segment is None:
+            return
+        run.progress.records_read += segment.records
+        run.progress.bytes_read += segment.size
+        self._writes.append(self._submit(lambda: _write(run.sink, segment)))
+        while len(self._writes) > MAX_WAITING:
+            self._writes.popleft().result()
+
+    def _commit(self, run: _StreamRun, *, final: bool) -> None:
+        checkpoint = Checkpoint(tuple(run.states), final)
+        run.states = []
+        done = self._submit(lambda: run.sink.commit(checkpoint))
+        self._commits.append((run.configured.id, checkpoint, done))
+
+    def _submit(self, work: Callable[[], T]) -> Future[T]:
+        """Queue work for the sink thread. After one failure nothing more is done: what is queued
+        behind a failed write must not acknowledge the state that write belongs to."""
+
+        def guarded() -> T:
+            if self._sink_failed.is_set():
+                raise SystemFailure("not committed: an earlier segment could not be written")
+            try:
+                return work()
+            except BaseException:
+                self._sink_failed.set()
+                raise
+
+        return self._worker.submit(guarded)
+
+    def _acknowledged(self, *, wait: bool = False) -> Iterator[SessionEvent]:
+        """The commits that are done, in order; raises what made a sink fail."""
+        while self._writes and (wait or self._writes[0].done()):
+            self._writes.popleft().result()
+        while self._commits and (wait or self._commits[0][2].done()):
+            stream, checkpoint, done = self._commits.popleft()
+            commit = done.result()
+            state = checkpoint.states[-1] if checkpoint.states else None
+            yield Acknowledged(stream, state, commit, checkpoint.final)
+
+    def _salvage(self, runs: list[_StreamRun]) -> Iterator[SessionEvent]:
+        """Commit what lies before the last state of streams that cannot go on."""
+        for run in runs:
+            if run.whole or not run.states or not run.salvageable:
+                continue
+            if run.writer is not None:
+                run.writer.cut_to_mark()
+            self._rotate(run)
+            self._commit(run, final=False)
+        yield from self._acknowledged(wait=True)
+
+    def _finish(self) -> Iterator[SessionEvent]:
+        runs = list(self._streams.values())
+        broken = [run for run in runs if _incomplete(run)]
+        for run in runs:
+            if run not in broken:
+                self._rotate(run)
+                self._commit(run, final=True)
+        yield from self._salvage(broken)
+        for key, count in self._ignored.items():
+            yield Logged("WARN", f"ignored {count} records of stream {str(StreamId(*key))!r}")
+        if broken:
+            raise _failure(broken)
+
+
+def _write(sink: Sink, segment: Segment) -> None:
+    try:
+        sink.write(segment)
+    finally:
+        segment.path.unlink(missing_ok=True)
+
+
+def _incomplete(run: _StreamRun) -> bool:
+    """A stream that told its status must have told COMPLETE; one that never did is judged by the exit."""
+    return run.failed or run.progress.status not in (None, COMPLETE)
+
+
+def _failure(broken: list[_StreamRun]) -> EltError:
+    names = ", ".join(repr(str(run.configured.id)) for run in broken)
+    error = next((run.error for run in broken if run.error is not None), None)
+    if error is None:
+        return SystemFailure(
+            f"the connector ended without completing stream {names} "
+            f"(its last status: {broken[0].progress.status})",
+            guidance="what it committed up to its last state is kept; the next run goes on from there",
+        )
+    return error_class(error.failure_type)(
+        f"stream {names}: {error.message}", detail=error.stack_trace or error.internal_message
+    )
+
+
+def _log_text(log: Log) -> str:
+    return f"{log.message}\n{log.stack_trace}" if log.stack_trace else log.message
