@@ -1,0 +1,1 @@
+"""The lake: Spark turns segments into Delta tables, one atomic commit per checkpoint."""
