@@ -1,0 +1,1 @@
+"""Source connectors: programs of their own that meet the rest of the project on a pipe."""

@@ -1,0 +1,7 @@
+"""What a source is made of; `run` turns one into a program that speaks the Airbyte Protocol."""
+
+from connectors.sdk.cli import run
+from connectors.sdk.source import Source
+from connectors.sdk.stream import Checkpoint, Estimate, Item, Record, Stream
+
+__all__ = ["Checkpoint", "Estimate", "Item", "Record", "Source", "Stream", "run"]

@@ -1,0 +1,287 @@
+"""A source as a program: commands in, Airbyte messages out.
+
+spec: Airbyte Specification, Source; Airbyte Protocol, Actor Interface.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+import traceback
+from collections.abc import Iterable, Sequence
+from typing import Any, BinaryIO
+
+import msgspec
+from msgspec import Raw
+
+from connectors.sdk.source import Source, secrets, validate
+from connectors.sdk.state import load_catalog, load_config, load_states
+from connectors.sdk.stream import Checkpoint, Estimate, Record, Stream
+from elt_assets.errors import ConfigError, EltError
+from elt_assets.protocol import messages as wire
+from elt_assets.protocol.catalog import (
+    FULL_REFRESH,
+    INCREMENTAL,
+    Catalog,
+    ConfiguredStream,
+    StreamDescriptor,
+)
+from elt_assets.protocol.codec import encode
+from elt_assets.protocol.messages import Message
+
+PROTOCOL_VERSION = "0.18.0"
+FLUSH_BYTES = 1 << 16
+FLUSH_MS = 1_000
+
+_encode_record = msgspec.json.Encoder(decimal_format="number").encode
+
+
+def run(source: Source, argv: Sequence[str], stdout: BinaryIO | None = None) -> int:
+    """Carry out one command and return the exit code; messages go to `stdout`.
+
+    0: done; a `check` that found the source unusable is done too. 1: something failed, and a TRACE
+    ERROR says what; or nobody reads our output any more.
+
+    Raises:
+        SystemExit: the arguments are wrong (code 2), or ask for help.
+    """
+    arguments = _parser(source.name).parse_args(argv)
+    output = Output(stdout or sys.stdout.buffer)
+    try:
+        failures = _command(source, arguments, output)
+        output.flush()
+    except OutputClosedError:
+        return 1
+    return 1 if failures else 0
+
+
+class OutputClosedError(Exception):
+    """The reader of our messages went away."""
+
+
+class Output:
+    """Airbyte messages on a binary stream, buffered; secrets that were made known are masked."""
+
+    def __init__(self, stream: BinaryIO):
+        self._stream = stream
+        self._buffer = bytearray()
+        self._flush_due = 0
+        self._secrets: list[str] = []
+
+    def conceal(self, values: Iterable[str]) -> None:
+        # Longest first: a secret may be part of another one.
+        self._secrets = sorted(values, key=len, reverse=True)
+
+    def record(self, head: bytes, data: Record) -> None:
+        """The hot path. Everything around the data is bytes made once a stream (`record_head`):
+        one encoding and one copy a record. Encoded first, so that a failure leaves no torn line.
+        """
+        encoded = _encode_record(data)
+        now = time.time_ns() // 1_000_000
+        self._buffer += b'%b%d,"data":%b}}\n' % (head, now, encoded)
+        # Also by the clock, so that a slow source does not look like a dead one.
+        if len(self._buffer) >= FLUSH_BYTES or now >= self._flush_due:
+            self.flush()
+
+    def send(self, message: Message) -> None:
+        self._buffer += encode(message)
+
+    def log(self, level: str, text: str) -> None:
+        self.send(Message(type="LOG", log=wire.Log(level=level, message=self._masked(text))))
+
+    def connection(self, status: str, text: str | None = None) -> None:
+        body = wire.ConnectionStatus(status=status, message=text and self._masked(text))
+        self.send(Message(type="CONNECTION_STATUS", connectionStatus=body))
+
+    def status(self, stream: StreamDescriptor, status: str) -> None:
+        body = wire.StreamStatusTrace(stream_descriptor=stream, status=status)
+        self._trace(wire.Trace(type="STREAM_STATUS", stream_status=body))
+        self.flush()
+
+    def estimate(self, stream: StreamDescriptor, rows: int) -> None:
+        """spec: AirbyteEstimateTraceMessage. `row_estimate` is an integer there: sent as one."""
+        body = wire.EstimateTrace(
+            name=stream.name, namespace=stream.namespace, type="STREAM", row_estimate=rows
+        )
+        self._trace(wire.Trace(type="ESTIMATE", estimate=body))
+
+    def state(self, stream: StreamDescriptor, state: dict[str, Any], records: int) -> None:
+        """`records`: how many of this stream were sent since its state before."""
+        blob = wire.StreamState(stream_descriptor=stream, stream_state=Raw(_encode_record(state)))
+        stats = wire.StateStats(recordCount=float(records))
+        body = wire.State(type="STREAM", stream=blob, sourceStats=stats)
+        self.send(Message(type="STATE", state=body))
+        self.flush()
+
+    def error(self, error: Exception, stream: StreamDescriptor | None = None) -> None:
+        """spec: AirbyteErrorTraceMessage. Only who must repair code is shown a stack trace."""
+        failure_type, text, detail = "system_error", f"{type(error).__name__}: {error}", None
+        if isinstance(error, EltError):
+            failure_type, detail = error.failure_type, error.detail
+            text = "\n".join(part for part in (error.message, error.guidance) if part)
+        stack = "".join(traceback.format_exception(type(error), error, error.__traceback__))
+        body = wire.ErrorTrace(
+            message=self._masked(text),
+            internal_message=detail and self._masked(detail),
+            stack_trace=self._masked(stack) if failure_type == "system_error" else None,
+            failure_type=failure_type,
+            stream_descriptor=stream,
+        )
+        self._trace(wire.Trace(type="ERROR", error=body))
+
+    def flush(self) -> None:
+        """Raises: OutputClosedError."""
+        try:
+            self._stream.write(self._buffer)
+            self._stream.flush()
+        except BrokenPipeError:
+            raise OutputClosedError from None
+        self._buffer.clear()
+        self._flush_due = time.time_ns() // 1_000_000 + FLUSH_MS
+
+    def _trace(self, trace: wire.Trace) -> None:
+        trace.emitted_at = time.time() * 1000
+        self.send(Message(type="TRACE", trace=trace))
+
+    def _masked(self, text: str) -> str:
+        for secret in self._secrets:
+            text = text.replace(secret, "***")
+        # A lone surrogate in an exception's text must not keep the exception from being told.
+        return text.encode("utf-8", "backslashreplace").decode()
+
+
+def record_head(stream: StreamDescriptor) -> bytes:
+    """A RECORD message up to the value of `emitted_at`."""
+    namespace = b""
+    if stream.namespace is not None:
+        namespace = b'"namespace":%b,' % msgspec.json.encode(stream.namespace)
+    name = msgspec.json.encode(stream.name)
+    return b'{"type":"RECORD","record":{"stream":%b,%b"emitted_at":' % (name, namespace)
+
+
+def _parser(name: str) -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog=name)
+    commands = parser.add_subparsers(dest="command", required=True)
+    commands.add_parser("spec", help="how this source is configured")
+    for command, files in (
+        ("check", ("config",)),
+        ("discover", ("config",)),
+        ("read", ("config", "catalog")),
+    ):
+        subparser = commands.add_parser(command)
+        for file in files:
+            subparser.add_argument(f"--{file}", required=True, metavar="FILE")
+    subparser.add_argument("--state", metavar="FILE", help="where the last read ended")
+    return parser
+
+
+def _command(source: Source, arguments: argparse.Namespace, output: Output) -> int:
+    """Carry out one command; the number of failures, each of which was told."""
+    try:
+        if arguments.command == "spec":
+            _spec(source, output)
+        elif arguments.command == "check":
+            _check(source, arguments.config, output)
+        elif arguments.command == "discover":
+            _discover(source, arguments.config, output)
+        else:
+            return _read(source, arguments, output)
+    except OutputClosedError:
+        raise
+    except Exception as error:  # noqa: BLE001 - whatever it is, the reader is told
+        output.error(error)
+        return 1
+    return 0
+
+
+def _spec(source: Source, output: Output) -> None:
+    body = wire.Specification(
+        connectionSpecification=source.connection_specification, protocol_version=PROTOCOL_VERSION
+    )
+    output.send(Message(type="SPEC", spec=body))
+
+
+def _check(source: Source, path: str, output: Output) -> None:
+    try:
+        source.check(_config(source, path, output))
+    except EltError as error:
+        output.connection("FAILED", str(error))
+    else:
+        output.connection("SUCCEEDED")
+
+
+def _discover(source: Source, path: str, output: Output) -> None:
+    streams = source.streams(_config(source, path, output))
+    catalog = Catalog(streams=[stream.describe() for stream in streams])
+    output.send(Message(type="CATALOG", catalog=catalog))
+
+
+def _config(source: Source, path: str, output: Output) -> dict[str, Any]:
+    config = load_config(path)
+    output.conceal(secrets(config, source.connection_specification))
+    validate(config, source.connection_specification)
+    return config
+
+
+def _read(source: Source, arguments: argparse.Namespace, output: Output) -> int:
+    config = _config(source, arguments.config, output)
+    catalog = load_catalog(arguments.catalog)
+    states = load_states(arguments.state)
+    streams = {stream.id: stream for stream in source.streams(config)}
+    failures = 0
+    for configured in catalog.streams:
+        stream = streams.get(configured.id)
+        if stream is None:
+            # spec: Schema Mismatches: never a failure.
+            output.log("WARN", f"skipped stream {configured.id}: the source does not have it")
+        elif not _read_stream(stream, configured, states.get(configured.id), output):
+            failures += 1
+    return failures
+
+
+def _read_stream(
+    stream: Stream, configured: ConfiguredStream, state: dict[str, Any] | None, output: Output
+) -> bool:
+    """Read one stream from STARTED to COMPLETE or INCOMPLETE; whether it was the former."""
+    descriptor = StreamDescriptor(name=stream.name, namespace=stream.namespace)
+    output.status(descriptor, wire.STARTED)
+    try:
+        _require_mode(stream, configured)
+        _copy(stream, configured, None if configured.sync_mode == FULL_REFRESH else state, output)
+    except OutputClosedError:
+        raise
+    except Exception as error:  # noqa: BLE001 - the other streams go on
+        output.error(error, descriptor)
+        output.status(descriptor, wire.INCOMPLETE)
+        return False
+    output.status(descriptor, wire.COMPLETE)
+    return True
+
+
+def _require_mode(stream: Stream, configured: ConfiguredStream) -> None:
+    if configured.sync_mode == INCREMENTAL and INCREMENTAL not in stream.supported_sync_modes:
+        raise ConfigError(
+            f"stream {str(stream.id)!r} cannot be read incrementally",
+            guidance="set `sync_mode: full_refresh`",
+        )
+
+
+def _copy(
+    stream: Stream, configured: ConfiguredStream, state: dict[str, Any] | None, output: Output
+) -> None:
+    descriptor = StreamDescriptor(name=stream.name, namespace=stream.namespace)
+    head = record_head(descriptor)
+    running, since_state = False, 0
+    for item in stream.read(configured, state):
+        if isinstance(item, Checkpoint):
+            output.state(descriptor, item.state, since_state)
+            since_state = 0
+        elif isinstance(item, Estimate):
+            output.estimate(descriptor, item.rows)
+        else:
+            if not running:
+                output.status(descriptor, wire.RUNNING)
+                running = True
+            output.record(head, item)
+            since_state += 1

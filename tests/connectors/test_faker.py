@@ -1,0 +1,261 @@
+"""The shop, read through its command line."""
+
+from __future__ import annotations
+
+import io
+import json
+import subprocess
+import sys
+from datetime import datetime, timedelta
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from connectors.faker import Faker
+from connectors.sdk import run
+
+ROOT = Path(__file__).parents[2]
+NAMES = ("users", "products", "orders")
+LIFE = {
+    "placed": {"placed", "paid"},
+    "paid": {"shipped", "cancelled"},
+    "shipped": {"delivered"},
+}
+
+Json = dict[str, Any]
+
+
+class Reader:
+    """Calls the connector in a directory of its own."""
+
+    def __init__(self, folder: Path):
+        self.folder = folder
+
+    def file(self, name: str, content: Any) -> str:
+        path = self.folder / name
+        path.write_text(json.dumps(content))
+        return str(path)
+
+    def call(self, command: str, config: Json, **files: Any) -> list[Json]:
+        stdout = io.BytesIO()
+        files = {"config": config, **files}
+        argv = [part for name in files for part in (f"--{name}", self.file(name, files[name]))]
+        assert run(Faker(), [command, *argv], stdout) == 0
+        return [json.loads(line) for line in stdout.getvalue().splitlines()]
+
+    def read(self, config: Json, states: dict[str, Json], mode: str = "incremental") -> list[Json]:
+        return self.call("read", config, catalog=catalog(mode), state=list(states.values()))
+
+
+def catalog(mode: str) -> Json:
+    streams = ({"name": name, "json_schema": {}} for name in NAMES)
+    return {"streams": [{"stream": s, "sync_mode": mode} for s in streams]}
+
+
+def records(messages: list[Json], stream: str) -> list[Json]:
+    found = (m["record"] for m in messages if m["type"] == "RECORD")
+    return [record["data"] for record in found if record["stream"] == stream]
+
+
+def last_states(messages: list[Json]) -> dict[str, Json]:
+    states = [m["state"] for m in messages if m["type"] == "STATE"]
+    return {state["stream"]["stream_descriptor"]["name"]: state for state in states}
+
+
+@pytest.fixture
+def shop(tmp_path: Path) -> Reader:
+    return Reader(tmp_path)
+
+
+def days(shop: Reader, config: Json, count: int) -> list[list[Json]]:
+    syncs: list[list[Json]] = []
+    states: dict[str, Json] = {}
+    for _ in range(count):
+        syncs.append(shop.read(config, states))
+        states = last_states(syncs[-1])
+    return syncs
+
+
+def test_same_seed_same_shop(shop: Reader) -> None:
+    first, again = (days(shop, {"count": 50}, 3) for _ in range(2))
+    other = days(shop, {"count": 50, "seed": 7}, 3)
+    for day in range(3):
+        for name in NAMES:
+            rows = records(first[day], name)
+            assert rows == records(again[day], name)
+            assert rows != records(other[day], name)
+
+
+def test_first_day_has_the_initial_rows(shop: Reader) -> None:
+    messages = shop.read({"count": 400}, {})
+    assert [len(records(messages, name)) for name in NAMES] == [400, 20, 800]
+    assert {
+        state["stream"]["stream_state"]["clock"] for state in last_states(messages).values()
+    } == {"2026-01-02T00:00:00.000000Z"}
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_each_day_brings_newer_rows_new_and_changed(shop: Reader, name: str) -> None:
+    syncs = days(shop, {"count": 1000}, 6)
+    initial = len(records(syncs[0], name))
+    known: set[int] = set()
+    newest = "2026-01-01T00:00:00.000000Z"
+    for day, messages in enumerate(syncs):
+        rows = records(messages, name)
+        times = [newest, *(row["updated_at"] for row in rows)]
+        assert all(earlier < later for earlier, later in pairwise(times))
+        newest = times[-1]
+        new = {row["id"] for row in rows} - known
+        known |= new
+        if day:
+            assert len(new) == pytest.approx(initial * 0.05, abs=1)
+            assert len(rows) - len(new) == pytest.approx(initial * 0.1, rel=0.25)
+    assert known == set(range(1, len(known) + 1))
+
+
+def test_orders_go_forward_and_fit_their_shop(shop: Reader) -> None:
+    syncs = days(shop, {"count": 300}, 9)
+    users: set[int] = set()
+    status: dict[int, str] = {}
+    fixed: dict[int, Json] = {}
+    for messages in syncs:
+        users |= {user["id"] for user in records(messages, "users")}
+        for order in records(messages, "orders"):
+            key = order["id"]
+            if key in status:
+                assert order["status"] in LIFE[status[key]]
+            status[key] = order["status"]
+            constant = {k: v for k, v in order.items() if k not in ("status", "updated_at")}
+            assert fixed.setdefault(key, constant) == constant
+            assert order["ordered_at"] <= order["updated_at"]
+            assert order["user_id"] in users
+    assert set(status.values()) == {"placed", "paid", "shipped", "delivered", "cancelled"}
+
+
+@settings(
+    max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+@given(count=st.integers(1, 60), size=st.integers(1, 40), day=st.integers(0, 3), data=st.data())
+def test_interrupted_at_any_checkpoint_and_resumed(
+    shop: Reader, count: int, size: int, day: int, data: st.DataObject
+) -> None:
+    config = {"count": count, "records_per_state": size}
+    before: dict[str, Json] = last_states(days(shop, config, day)[-1]) if day else {}
+    whole = shop.read(config, before)
+    checkpoints = [i for i, message in enumerate(whole) if message["type"] == "STATE"]
+    cut = data.draw(st.sampled_from(checkpoints))
+    state = whole[cut]["state"]
+    name = state["stream"]["stream_descriptor"]["name"]
+    complete = (
+        state["stream"]["stream_state"]["updated_at"] == state["stream"]["stream_state"]["clock"]
+    )
+    rest = [] if complete else records(shop.read(config, {**before, name: state}), name)
+    assert records(whole[:cut], name) + rest == records(whole, name)
+
+
+def test_counts_in_states_and_estimates_add_up(shop: Reader) -> None:
+    for messages in days(shop, {"count": 333, "records_per_state": 50}, 2):
+        for name in NAMES:
+            states = [m["state"] for m in messages if m["type"] == "STATE"]
+            mine = [s for s in states if s["stream"]["stream_descriptor"]["name"] == name]
+            counts = [s["sourceStats"]["recordCount"] for s in mine]
+            estimates = [
+                m["trace"]["estimate"] for m in messages if "estimate" in m.get("trace", {})
+            ]
+            [rows] = [e["row_estimate"] for e in estimates if e["name"] == name]
+            assert all(isinstance(count, float) for count in counts)
+            assert sum(counts) == len(records(messages, name)) == rows
+
+
+def test_full_refresh_is_the_first_day_whatever_the_state(shop: Reader) -> None:
+    first, second = days(shop, {"count": 20}, 2)
+    refreshed = shop.read({"count": 20}, last_states(second), mode="full_refresh")
+    for name in NAMES:
+        assert records(refreshed, name) == records(first, name)
+
+
+def test_start_is_an_instant(shop: Reader) -> None:
+    utc = shop.read({"count": 5, "start": "2026-03-01T00:00:00Z"}, {})
+    east = shop.read({"count": 5, "start": "2026-03-01T02:00:00+02:00"}, last_states(utc))
+    assert records(east, "users")[-1]["updated_at"] == "2026-03-03T00:00:00.000000Z"
+
+
+@pytest.mark.parametrize(
+    "blob",
+    [
+        {},
+        {"updated_at": 7, "clock": "2026-01-02T00:00:00.000000Z"},
+        {"updated_at": "2026-01-02T00:00:00Z", "clock": "2026-01-02T05:00:00Z"},
+        {"updated_at": "2026-01-03T00:00:00Z", "clock": "2026-01-02T00:00:00Z"},
+    ],
+)
+def test_a_state_of_another_shop_is_refused(shop: Reader, blob: Json) -> None:
+    state = {
+        "type": "STREAM",
+        "stream": {"stream_descriptor": {"name": "users"}, "stream_state": blob},
+    }
+    argv = [
+        "--config",
+        shop.file("config", {}),
+        "--catalog",
+        shop.file("catalog", catalog("incremental")),
+    ]
+    stdout = io.BytesIO()
+    assert run(Faker(), ["read", *argv, "--state", shop.file("state", [state])], stdout) == 1
+    messages = [json.loads(line) for line in stdout.getvalue().splitlines()]
+    [error] = [m["trace"]["error"] for m in messages if "error" in m.get("trace", {})]
+    assert error["failure_type"] == "config_error"
+    assert error["stream_descriptor"] == {"name": "users"}
+    assert not records(messages, "users")
+    assert records(messages, "orders")
+
+
+def test_discovers_what_it_reads(shop: Reader) -> None:
+    [message] = shop.call("discover", {})
+    messages = shop.read({"count": 10}, {})
+    for stream in message["catalog"]["streams"]:
+        assert stream["source_defined_primary_key"] == [["id"]]
+        assert stream["default_cursor_field"] == ["updated_at"]
+        assert stream["source_defined_cursor"] is stream["is_resumable"] is True
+        for row in records(messages, stream["name"]):
+            assert row.keys() == stream["json_schema"]["properties"].keys()
+            moment = datetime.fromisoformat(row["updated_at"].replace("Z", "+00:00"))
+            assert moment.utcoffset() == timedelta()
+
+
+def test_an_impossible_date_fails_the_check(shop: Reader) -> None:
+    [message] = shop.call("check", {"start": "2026-02-30T00:00:00Z"})
+    assert message["connectionStatus"]["status"] == "FAILED"
+    assert message["connectionStatus"]["message"].startswith("start: ")
+
+
+def start(*argv: str) -> subprocess.Popen[bytes]:
+    command = [sys.executable, "-W", "error", "-m", "connectors.faker", *argv]
+    return subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+
+
+def test_runs_as_a_program(shop: Reader) -> None:
+    config = shop.file("config", {"count": 100})
+    out, err = start(
+        "read", "--config", config, "--catalog", shop.file("catalog", catalog("incremental"))
+    ).communicate(timeout=60)
+    assert err == b""
+    assert records([json.loads(line) for line in out.splitlines()], "users")
+
+
+@pytest.mark.parametrize("size", [1, 10_000])  # small writes and large ones
+def test_a_reader_that_leaves_is_no_crash(shop: Reader, size: int) -> None:
+    config = shop.file("config", {"count": 100_000, "records_per_state": size})
+    with start(
+        "read", "--config", config, "--catalog", shop.file("catalog", catalog("incremental"))
+    ) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        process.stdout.readline()
+        process.stdout.close()
+        assert process.wait(60) == 1
+        assert process.stderr.read() == b""

@@ -1,0 +1,276 @@
+"""What every source gets from the SDK, shown on a source made for it."""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from connectors.sdk import Checkpoint, Item, Source, Stream, run
+from elt_assets.errors import ConfigError, EltError, SystemFailure, TransientError
+from elt_assets.protocol.catalog import INCREMENTAL, ConfiguredStream
+from elt_assets.protocol.codec import decode
+
+Json = dict[str, Any]
+SECRET = "hunter2-abc"
+
+
+class Script(Stream):
+    """Yields what it is given; an exception among it is raised."""
+
+    json_schema: Json = {"type": "object"}  # noqa: RUF012 - never changed
+
+    def __init__(self, name: str, *items: Item | Exception, namespace: str | None = None):
+        self.name = name
+        self.namespace = namespace
+        self.items = items
+
+    def read(self, _configured: ConfiguredStream, state: Json | None) -> Iterator[Item]:
+        if state is not None:
+            yield {"resumed": state}
+        for item in self.items:
+            if isinstance(item, Exception):
+                raise item
+            yield item
+
+
+class Incremental(Script):
+    supported_sync_modes = ("full_refresh", INCREMENTAL)
+
+
+class Scripted(Source):
+    name = "scripted"
+
+    def __init__(self, *streams: Stream, trouble: Exception | None = None):
+        self.offered = streams
+        self.trouble = trouble
+        self.connection_specification = {
+            "type": "object",
+            "required": ["host"],
+            "additionalProperties": False,
+            "properties": {
+                "host": {"type": "string"},
+                "port": {"type": "integer", "minimum": 1},
+                "password": {"type": "string", "airbyte_secret": True, "minLength": 20},
+                "auth": {
+                    "oneOf": [
+                        {"properties": {"token": {"type": "integer", "airbyte_secret": True}}},
+                        {"properties": {"token": {"type": "boolean"}}},
+                    ]
+                },
+            },
+        }
+
+    def check(self, config: Json) -> None:
+        if self.trouble:
+            raise self.trouble
+
+    def streams(self, config: Json) -> Sequence[Stream]:
+        self.check(config)
+        return self.offered
+
+
+class Shell:
+    """Runs a command of a source; files are given by their content."""
+
+    def __init__(self, folder: Path):
+        self.folder = folder
+
+    def __call__(self, source: Source, command: str, **files: Any) -> tuple[int, list[Json]]:
+        argv = [command]
+        for name, content in files.items():
+            path = self.folder / name
+            path.write_text(content if isinstance(content, str) else json.dumps(content))
+            argv += [f"--{name}", str(path)]
+        stdout = io.BytesIO()
+        code = run(source, argv, stdout)
+        return code, [json.loads(line) for line in stdout.getvalue().splitlines()]
+
+    def read(self, source: Source, *names: str, mode: str = "full_refresh", **files: Any) -> Any:
+        streams = [{"stream": {"name": n, "json_schema": {}}, "sync_mode": mode} for n in names]
+        files = {"config": {"host": "h"}, "catalog": {"streams": streams}, **files}
+        return self(source, "read", **files)
+
+
+@pytest.fixture
+def shell(tmp_path: Path) -> Shell:
+    return Shell(tmp_path)
+
+
+def errors(messages: list[Json]) -> list[Json]:
+    return [m["trace"]["error"] for m in messages if m.get("trace", {}).get("type") == "ERROR"]
+
+
+def story(messages: list[Json]) -> list[str]:
+    """Each message in a word or two."""
+    told = []
+    for message in messages:
+        trace = message.get("trace", {})
+        status = trace.get("stream_status")
+        if status:
+            told.append(f"{status['stream_descriptor']['name']} {status['status']}")
+        else:
+            told.append(trace.get("type") or message["type"])
+    return told
+
+
+def test_statuses_surround_the_records(shell: Shell) -> None:
+    source = Scripted(Script("a", {"x": 1}, Checkpoint({"n": 1}), {"x": 2}), Script("empty"))
+    code, messages = shell.read(source, "a", "empty")
+    assert code == 0
+    assert story(messages) == [
+        *("a STARTED", "a RUNNING", "RECORD", "STATE", "RECORD", "a COMPLETE"),
+        *("empty STARTED", "empty COMPLETE"),
+    ]
+
+
+def test_every_line_is_a_message(shell: Shell) -> None:
+    stream = Script('q"ö\n', {"x": "a\nb"}, Checkpoint({}), ValueError("\ud800"), namespace="ñ")
+    catalog = {"streams": [{"stream": {"name": 'q"ö\n', "namespace": "ñ", "json_schema": {}}}]}
+    _, messages = shell.read(Scripted(stream), catalog=catalog)
+    assert story(messages)[2:5] == ["RECORD", "STATE", "ERROR"]
+    assert messages[2]["record"]["namespace"] == "ñ"
+    for message in messages:
+        decode(json.dumps(message).encode())
+
+
+@pytest.mark.parametrize(
+    ("error", "failure_type"),
+    [
+        (ConfigError("no"), "config_error"),
+        (TransientError("no"), "transient_error"),
+        (SystemFailure("no"), "system_error"),
+        (ZeroDivisionError("no"), "system_error"),
+    ],
+)
+def test_a_failing_stream_fails_alone(shell: Shell, error: Exception, failure_type: str) -> None:
+    source = Scripted(Script("bad", {"x": 1}, error), Script("good", {"x": 2}))
+    code, messages = shell.read(source, "bad", "good")
+    assert code == 1
+    assert story(messages) == [
+        *("bad STARTED", "bad RUNNING", "RECORD", "ERROR", "bad INCOMPLETE"),
+        *("good STARTED", "good RUNNING", "RECORD", "good COMPLETE"),
+    ]
+    [trace] = errors(messages)
+    assert trace["failure_type"] == failure_type
+    assert trace["stream_descriptor"] == {"name": "bad"}
+    assert ("stack_trace" in trace) == (failure_type == "system_error")
+
+
+def test_a_record_that_cannot_be_written_leaves_no_torn_line(shell: Shell) -> None:
+    code, messages = shell.read(Scripted(Script("a", {"x": 1}, {"x": object()})), "a")
+    assert code == 1
+    assert story(messages)[2:] == ["RECORD", "ERROR", "a INCOMPLETE"]
+
+
+def test_counts_are_since_the_state_before(shell: Shell) -> None:
+    items = ({"x": 1}, {"x": 2}, Checkpoint({"n": 2}), {"x": 3}, Checkpoint({"n": 3}))
+    _, messages = shell.read(Scripted(Script("a", *items, Checkpoint({"n": 3}))), "a")
+    states = [message["state"] for message in messages if message["type"] == "STATE"]
+    assert [state["sourceStats"]["recordCount"] for state in states] == [2.0, 1.0, 0.0]
+    assert {state["type"] for state in states} == {"STREAM"}
+
+
+@pytest.mark.parametrize(("mode", "seen"), [("incremental", [{"n": 1}]), ("full_refresh", [])])
+def test_only_incremental_reads_are_given_the_state(
+    shell: Shell, mode: str, seen: list[Json]
+) -> None:
+    blobs: dict[str, Any] = {"a": {"n": 1}, "b": None}
+    state = [
+        {"type": "STREAM", "stream": {"stream_descriptor": {"name": n}, "stream_state": blob}}
+        for n, blob in blobs.items()
+    ]
+    source = Scripted(Incremental("a"), Incremental("b"))
+    code, messages = shell.read(source, "a", "b", mode=mode, state=state)
+    assert code == 0
+    assert [m["record"]["data"]["resumed"] for m in messages if "record" in m] == seen
+
+
+def test_a_mode_that_the_stream_lacks_is_a_config_error(shell: Shell) -> None:
+    code, messages = shell.read(Scripted(Script("a", {"x": 1})), "a", mode="incremental")
+    assert code == 1
+    assert errors(messages)[0]["failure_type"] == "config_error"
+
+
+def test_an_unknown_stream_is_skipped_with_a_warning(shell: Shell) -> None:
+    code, messages = shell.read(Scripted(Script("a")), "gone", "a")
+    assert code == 0
+    assert messages[0]["log"]["level"] == "WARN"
+    assert story(messages) == ["LOG", "a STARTED", "a COMPLETE"]
+
+
+def test_every_violation_is_listed_and_no_value_shown(shell: Shell) -> None:
+    config = {"port": 0, "password": SECRET, "auth": {"token": SECRET}, "colour": "red"}
+    code, [message] = shell(Scripted(), "check", config=config)
+    assert code == 0
+    assert message["connectionStatus"]["status"] == "FAILED"
+    text = message["connectionStatus"]["message"]
+    for part in ("'host' is a required", "port: ", "password: ", "auth", "'colour' was unexpected"):
+        assert part in text
+    assert SECRET not in text
+
+
+@pytest.mark.parametrize("command", ["discover", "read"])
+def test_a_bad_config_ends_other_commands(shell: Shell, command: str) -> None:
+    files: Json = {"catalog": {"streams": []}} if command == "read" else {}
+    code, messages = shell(Scripted(), command, config={}, **files)
+    assert code == 1
+    assert story(messages) == ["ERROR"]
+    assert errors(messages)[0]["failure_type"] == "config_error"
+
+
+@pytest.mark.parametrize("error", [ConfigError, RuntimeError])
+def test_secrets_are_masked_in_errors(shell: Shell, error: type[Exception]) -> None:
+    password = SECRET * 3
+    source = Scripted(trouble=error(f"cannot log in with {password}"))
+    for command in ("check", "discover"):
+        _, messages = shell(source, command, config={"host": "h", "password": password})
+        assert "cannot log in with ***" in json.dumps(messages)
+        assert SECRET not in json.dumps(messages)
+
+
+def test_check_tells_how_it_went(shell: Shell) -> None:
+    statuses: list[tuple[EltError | None, str]] = [
+        (None, "SUCCEEDED"),
+        (TransientError("busy", guidance="wait"), "FAILED"),
+    ]
+    for trouble, expected in statuses:
+        code, [message] = shell(Scripted(trouble=trouble), "check", config={"host": "h"})
+        assert (code, message["connectionStatus"]["status"]) == (0, expected)
+    assert message["connectionStatus"]["message"] == "busy\nwait"
+
+
+@pytest.mark.parametrize(
+    "files",
+    [
+        {"config": "{"},
+        {"config": "[]"},
+        {"catalog": "{}"},
+        {"catalog": '{"streams": [{}]}'},
+        {"state": "{}"},
+        {"state": '[{"type": "STREAM", "stream": {}}]'},
+        {"state": '[{"type": "GLOBAL", "global": {"stream_states": []}}]'},
+        {"state": '[{"stream": {"stream_descriptor": {"name": "a"}, "stream_state": 7}}]'},
+    ],
+)
+def test_broken_files_are_config_errors(shell: Shell, files: Json) -> None:
+    code, messages = shell.read(Scripted(Script("a")), "a", **files)
+    assert code == 1
+    assert [error["failure_type"] for error in errors(messages)] == ["config_error"]
+
+
+def test_spec_needs_no_config(shell: Shell) -> None:
+    code, [message] = shell(Scripted(), "spec")
+    assert code == 0
+    assert message["spec"]["connectionSpecification"]["required"] == ["host"]
+
+
+def test_wrong_arguments_are_told_apart_from_failures() -> None:
+    for argv in ([], ["read"], ["fly"]):
+        with pytest.raises(SystemExit) as stop:
+            run(Scripted(), argv, io.BytesIO())
+        assert stop.value.code == 2
