@@ -1,0 +1,33 @@
+"""ELT whose unit is the Dagster asset and whose engine is Spark.
+
+Public names are imported when first used, so that `import elt_assets.protocol` stays light.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from elt_assets.orchestration.component import ConnectionComponent
+    from elt_assets.orchestration.io_manager import SparkIOManager
+    from elt_assets.orchestration.resources import LakeResource, SparkResource
+
+__all__ = ["ConnectionComponent", "LakeResource", "SparkIOManager", "SparkResource"]
+
+_HOMES = {
+    "ConnectionComponent": "elt_assets.orchestration.component",
+    "LakeResource": "elt_assets.orchestration.resources",
+    "SparkIOManager": "elt_assets.orchestration.io_manager",
+    "SparkResource": "elt_assets.orchestration.resources",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(importlib.import_module(_HOMES[name]), name)
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *__all__])

@@ -1,0 +1,46 @@
+"""The one Definitions object: assembles, decides nothing."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import dagster as dg
+from dagster.components.core.component_tree import ComponentTree
+
+from elt_assets import home
+from elt_assets.orchestration.io_manager import SparkIOManager
+from elt_assets.orchestration.resources import LakeResource, SparkResource
+
+
+def _module(folder: Path) -> ModuleType:
+    """The folder of connections as the module that Dagster loads components from."""
+    if folder == Path(__file__).parent / "defs":
+        return importlib.import_module("elt_assets.defs")
+    module = ModuleType("elt_defs")
+    module.__path__ = [str(folder)]
+    sys.modules[module.__name__] = module
+    return module
+
+
+def build() -> dg.Definitions:
+    """Every connection under the folder of connections, with the resources they need."""
+    folder = home.connections().resolve()
+    tree = ComponentTree.from_module(_module(folder), folder.parent)
+    spark, lake = SparkResource(), LakeResource()
+    return dg.Definitions.merge(
+        tree.build_defs(),
+        dg.Definitions(
+            resources={
+                "spark": spark,
+                "lake": lake,
+                "io_manager": SparkIOManager(spark=spark, lake=lake),
+            },
+            executor=dg.in_process_executor,
+        ),
+    )
+
+
+defs = build()

@@ -1,0 +1,1 @@
+"""Connections as Dagster assets."""

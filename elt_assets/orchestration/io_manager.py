@@ -1,0 +1,138 @@
+"""The Spark IO manager: takes a stream about to be read and makes it a table; gives tables back."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import time
+from typing import Any
+
+import dagster as dg
+from pyspark.sql import DataFrame
+
+from elt_assets.errors import ConfigError, EltError
+from elt_assets.lake.table import Head, Table
+from elt_assets.lake.writer import TableWriter
+from elt_assets.orchestration.metadata import (
+    TABLE_PATH,
+    SyncFigures,
+    head_metadata,
+    table_metadata,
+)
+from elt_assets.orchestration.reading import StreamRead
+from elt_assets.orchestration.resources import LakeResource, SparkResource
+from elt_assets.sync.session import Acknowledged, Estimated, Logged, SessionEvent
+
+_LEVELS = {
+    "FATAL": logging.CRITICAL,
+    "ERROR": logging.ERROR,
+    "WARN": logging.WARNING,
+    "INFO": logging.INFO,
+    "DEBUG": logging.DEBUG,
+    "TRACE": logging.DEBUG,
+}
+
+
+class SparkIOManager(dg.ConfigurableIOManager):
+    """Commits a stream's checkpoints as they are sealed; loads any stream as a Spark DataFrame.
+
+    An asset downstream that returns a DataFrame gets a table of its own, replaced at each
+    materialisation, at the asset key's levels under the lake's root.
+    """
+
+    spark: SparkResource
+    lake: LakeResource
+
+    def handle_output(self, context: dg.OutputContext, obj: object) -> None:
+        if isinstance(obj, StreamRead):
+            try:
+                self._ingest(context, obj)
+            except EltError as error:
+                raise _failure(error) from error
+        elif isinstance(obj, DataFrame):
+            self._store(context, obj)
+        elif obj is not None:
+            raise dg.DagsterInvariantViolationError(
+                f"the Spark IO manager stores Spark DataFrames, not {type(obj).__name__}"
+            )
+
+    def load_input(self, context: dg.InputContext) -> DataFrame:
+        """The rows of the upstream asset's table, at one snapshot."""
+        upstream = context.upstream_output
+        assert upstream is not None
+        table = Table(self.lake.table_uri(_path_of(upstream)), _app_id(upstream.asset_key))
+        if not table.exists:
+            raise dg.Failure(
+                f"{upstream.asset_key.to_user_string()} has no table at {table.uri} yet: "
+                "materialise it first",
+                allow_retries=False,
+            )
+        return table.dataframe(self.spark.provider.get())
+
+    def _ingest(self, context: dg.OutputContext, read: StreamRead) -> None:
+        self.spark.provider.warm_up()
+        figures, started = SyncFigures(), time.monotonic()
+        writer = TableWriter(self.spark.provider, read.table, read.stream, context.run_id)
+        try:
+            with contextlib.closing(read.events(writer)) as events:
+                for event in events:
+                    figures.read = read.progress.records_read
+                    figures.bytes = read.progress.bytes_read
+                    figures.seconds = time.monotonic() - started
+                    self._tell(context, read, event, figures)
+        finally:
+            writer.close()
+        context.add_output_metadata(
+            {
+                **head_metadata(read.table),
+                **figures.metadata(),
+                **table_metadata(read.table, read.table_name),
+                "elt/policy": read.stream.destination_sync_mode,
+            }
+        )
+
+    def _tell(
+        self, context: dg.OutputContext, read: StreamRead, event: SessionEvent, figures: SyncFigures
+    ) -> None:
+        if isinstance(event, Logged):
+            context.log.log(_LEVELS.get(event.level, logging.INFO), event.message)
+        elif isinstance(event, Estimated):
+            context.log.info(f"the source estimates {event.rows} rows")
+        elif isinstance(event, Acknowledged):
+            figures.add(event.commit)
+            if not event.final:
+                metadata = {**head_metadata(read.table), **figures.metadata()}
+                context.log_event(dg.AssetObservation(read.key, metadata=metadata))
+
+    def _store(self, context: dg.OutputContext, rows: DataFrame) -> None:
+        """Replace a downstream asset's table by a DataFrame."""
+        path = _path_of(context)
+        table = Table(self.lake.table_uri(path), _app_id(context.asset_key))
+        table.prepare(rows.schema)
+        former, files = table.files, table.write_files(rows)
+        head = Head(table.head.sequence + 1, table.head.generation + 1, None, context.run_id)
+        table.commit(files, former, head, sum(file.records for file in files))
+        context.add_output_metadata(dict(table_metadata(table, ".".join(path))))
+
+
+def _path_of(context: dg.OutputContext) -> list[str]:
+    """The table's levels under the root: as its definition says, or else as its key does."""
+    given: Any = (context.definition_metadata or {}).get(TABLE_PATH)
+    value = getattr(given, "value", given)
+    return value.split("/") if isinstance(value, str) else list(context.asset_key.path)
+
+
+def _app_id(key: dg.AssetKey) -> str:
+    return "elt:" + "/".join(key.path)
+
+
+def _failure(error: EltError) -> dg.Failure:
+    """What the user reads in the UI; a config error is not worth a retry."""
+    metadata = {"failure_type": error.failure_type}
+    if error.guidance:
+        metadata["what to do"] = error.guidance
+    return dg.Failure(
+        description=str(error),
+        metadata=metadata,
+        allow_retries=not isinstance(error, ConfigError),
+    )

@@ -1,0 +1,79 @@
+"""Where a sync starts from: the table's own state, compared with what the event log last said.
+
+The table is right, always: its state was committed with its data. The event log mirrors it, and may
+lag (a run was killed between commit and event) or lead (the table was restored or deleted).
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+
+import dagster as dg
+from dagster import AssetRecordsFilter, DagsterInstance
+
+from elt_assets.lake.table import Head, Table
+from elt_assets.orchestration.metadata import SEQUENCE
+from elt_assets.protocol.messages import State
+
+
+@dataclass(frozen=True)
+class Standing:
+    """What a stream's next sync starts from.
+
+    `warnings` are for the log; `unreported` says that the event log lacks the table's last commit.
+    """
+
+    head: Head
+    warnings: tuple[str, ...] = ()
+    unreported: bool = False
+
+    @property
+    def state(self) -> State | None:
+        return None if self.head.state is None else State.from_json(self.head.state)
+
+
+def reconcile(instance: DagsterInstance, key: dg.AssetKey, table: Table) -> Standing:
+    """Compare a stream's table with its events; the table's state is used in every case."""
+    head, known = table.head, last_sequence(instance, key)
+    if not os.environ.get("DAGSTER_HOME"):
+        warning = "DAGSTER_HOME is not set, so this run's events will be lost"
+        if head.sequence:
+            warning += f"; the cursor comes from the table {table.uri} (sequence {head.sequence})"
+        return Standing(head, (warning,))
+    if known is not None and known > head.sequence:
+        return Standing(head, (_leads(known, table),))
+    unreported = head.sequence > (known or 0)
+    return Standing(head, (_lags(known, table),) if unreported else (), unreported)
+
+
+def last_sequence(instance: DagsterInstance, key: dg.AssetKey) -> int | None:
+    """The highest sequence among the asset's latest materialisation and latest observation."""
+    found = []
+    records = AssetRecordsFilter(asset_key=key)
+    for record in (
+        *instance.fetch_materializations(records, limit=1).records,
+        *instance.fetch_observations(records, limit=1).records,
+    ):
+        event = record.asset_materialization or record.event_log_entry.asset_observation
+        value = event.metadata.get(SEQUENCE) if event else None
+        if value is not None and isinstance(value.value, int):
+            found.append(value.value)
+    return max(found, default=None)
+
+
+def _leads(known: int, table: Table) -> str:
+    return (
+        f"the last event tells of commit {known}, but the table {table.uri} is at "
+        f"{table.head.sequence}: it was rolled back or deleted. The table's state is used; "
+        "what came after it is read again."
+    )
+
+
+def _lags(known: int | None, table: Table) -> str:
+    told = f"stops at commit {known}" if known is not None else "tells of no commit"
+    return (
+        f"the table {table.uri} is at commit {table.head.sequence}, but the event log {told}: "
+        "an earlier run ended before it could tell. The table's state is used, and the missing "
+        "event reported."
+    )
