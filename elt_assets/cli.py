@@ -11,20 +11,37 @@ import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+import dagster as dg
 from rich.console import Console
 from rich.table import Table as Grid
 
 from elt_assets import home
-from elt_assets.connection import CATALOG_FILE, Connection, load_connection
+from elt_assets.connection import (
+    CATALOG_FILE,
+    Connection,
+    configure,
+    load_catalog,
+    load_connection,
+)
 from elt_assets.errors import ConfigError, EltError
+from elt_assets.orchestration.assets import StreamAsset, connect
+from elt_assets.orchestration.status import StreamStatus, stream_statuses
 from elt_assets.protocol.catalog import Catalog
-from elt_assets.runner.connector import Connector
-from elt_assets.runner.sources import open_connector
 
 OK, FAILED, REFUSED = 0, 1, 2
 
-_out = Console(soft_wrap=True)
-_err = Console(stderr=True, soft_wrap=True)
+_WIDE = 180
+"""Columns, where the output is no terminal and so has no width of its own."""
+
+
+def _console(*, stderr: bool = False) -> Console:
+    console = Console(stderr=stderr, highlight=False)
+    if not console.is_terminal:
+        console.width = _WIDE
+    return console
+
+
+_out, _err = _console(), _console(stderr=True)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -35,7 +52,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return run(arguments)
     except EltError as error:
         _err.print(f"[bold red]{error.failure_type}[/]: ", end="")
-        _err.print(str(error), markup=False, highlight=False)
+        _err.print(str(error), markup=False, soft_wrap=True)
         return REFUSED if isinstance(error, ConfigError) else FAILED
     except KeyboardInterrupt:
         return 130
@@ -47,6 +64,7 @@ def _parser() -> argparse.ArgumentParser:
     for name, run, text in (
         ("check", check, "try whether the source can be reached with the connection's config"),
         ("discover", discover, f"ask the source for its streams, and write {CATALOG_FILE}"),
+        ("status", status, "show what each stream last moved, its table and its state"),
     ):
         command = commands.add_parser(name, help=text, description=text)
         command.add_argument("connection", help="its folder under the connections, or a path to it")
@@ -55,7 +73,8 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def check(arguments: argparse.Namespace) -> int:
-    connection, connector, _ = _open(arguments.connection)
+    connection = load_connection(_folder(arguments.connection))
+    connector = connect(connection, home.staging())
     status = connector.check()
     message = connector.mask(status.message or "")
     if status.succeeded:
@@ -66,8 +85,9 @@ def check(arguments: argparse.Namespace) -> int:
 
 
 def discover(arguments: argparse.Namespace) -> int:
-    connection, connector, folder = _open(arguments.connection)
-    catalog = connector.discover()
+    folder = _folder(arguments.connection)
+    connection = load_connection(folder)
+    catalog = connect(connection, home.staging()).discover()
     path = folder / CATALOG_FILE
     path.write_text(json.dumps(json.loads(catalog.to_json()), indent=2, ensure_ascii=False) + "\n")
     _out.print(_streams(catalog, connection))
@@ -75,19 +95,39 @@ def discover(arguments: argparse.Namespace) -> int:
     return OK
 
 
-def _open(name: str) -> tuple[Connection, Connector, Path]:
-    given = Path(name)
-    folder = given if "/" in name else home.connections() / name
+def status(arguments: argparse.Namespace) -> int:
+    folder = _folder(arguments.connection)
     connection = load_connection(folder)
-    source = connection.source
-    connector = open_connector(
-        source.kind,
-        getattr(source, source.kind),
-        source.config,
-        home.staging(),
-        home.packages(),
-    )
-    return connection, connector, folder
+    streams = configure(connection, load_catalog(folder))
+    assets = [StreamAsset(connection, stream) for stream in streams]
+    with _instance() as instance:
+        _out.print(_standings(stream_statuses(assets, home.lake(), instance)))
+    return OK
+
+
+def _folder(name: str) -> Path:
+    return Path(name) if "/" in name else home.connections() / name
+
+
+def _instance() -> dg.DagsterInstance:
+    """The instance of the home directory, which need not be in the environment for a look at it."""
+    home.home().mkdir(parents=True, exist_ok=True)
+    return dg.DagsterInstance.from_config(str(home.home()))
+
+
+def _standings(found: Sequence[StreamStatus]) -> Grid:
+    grid = Grid("stream", "policy")
+    for name in ("read", "committed", "rejected", "rows in table"):
+        grid.add_column(name, justify="right")
+    grid.add_column("acknowledged state", overflow="fold")
+    grid.add_column("path", overflow="fold")
+    for one in found:
+        figures = one.figures
+        moved = (figures.read, figures.committed, figures.rejected) if figures else ("-",) * 3
+        grid.add_row(
+            one.stream, one.policy, *map(str, moved), str(one.rows), one.state or "-", one.path
+        )
+    return grid
 
 
 def _streams(catalog: Catalog, connection: Connection) -> Grid:

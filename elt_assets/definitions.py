@@ -21,6 +21,7 @@ def _module(folder: Path) -> ModuleType:
         return importlib.import_module("elt_assets.defs")
     module = ModuleType("elt_defs")
     module.__path__ = [str(folder)]
+    module.__file__ = str(folder / "__init__.py")  # Dagster asks for its parent
     sys.modules[module.__name__] = module
     return module
 

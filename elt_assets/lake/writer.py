@@ -195,6 +195,7 @@ class TableWriter:
             records=pending.records,
             rejected=pending.rejected,
             changed=pending.changed,
+            state=self._table.head.state,
         )
 
 

@@ -180,5 +180,5 @@ def _report(
     for warning in standing.warnings:
         context.log.warning(warning)
     if standing.unreported:
-        metadata = {**head_metadata(table), "elt/recovered": True}
+        metadata = {**head_metadata(table.head, table.version), "elt/recovered": True}
         context.log_event(dg.AssetObservation(key, metadata=metadata))

@@ -84,7 +84,7 @@ class SparkIOManager(dg.ConfigurableIOManager):
             writer.close()
         context.add_output_metadata(
             {
-                **head_metadata(read.table),
+                **head_metadata(read.table.head, read.table.version),
                 **figures.metadata(),
                 **table_metadata(read.table, read.table_name),
                 "elt/policy": read.stream.destination_sync_mode,
@@ -101,7 +101,9 @@ class SparkIOManager(dg.ConfigurableIOManager):
         elif isinstance(event, Acknowledged):
             figures.add(event.commit)
             if not event.final:
-                metadata = {**head_metadata(read.table), **figures.metadata()}
+                commit = event.commit
+                head = Head(commit.sequence, commit.generation, commit.state)
+                metadata = {**head_metadata(head, commit.version), **figures.metadata()}
                 context.log_event(dg.AssetObservation(read.key, metadata=metadata))
 
     def _store(self, context: dg.OutputContext, rows: DataFrame) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 import dagster as dg
 from pyspark.sql import types as t
 
-from elt_assets.lake.table import Table
+from elt_assets.lake.table import Head, Table
 from elt_assets.sync.session import Committed
 
 SEQUENCE = "elt/sequence"
@@ -32,6 +32,19 @@ class SyncFigures:
     changed: int = 0
     bytes: int = 0
     seconds: float = 0.0
+
+    @classmethod
+    def of(cls, metadata: Mapping[str, dg.MetadataValue[Any]]) -> SyncFigures:
+        """The figures that an event tells."""
+        names = {
+            "read": "elt/records_read",
+            "committed": "elt/records_committed",
+            "rejected": "elt/records_rejected",
+            "changed": "elt/records_changed",
+            "bytes": "elt/bytes_read",
+            "seconds": "elt/seconds",
+        }
+        return cls(**{name: metadata[key].value for name, key in names.items() if key in metadata})
 
     def add(self, commit: Committed) -> None:
         self.committed += commit.records
@@ -68,13 +81,13 @@ def state_metadata(state: str | None) -> Any:
     )
 
 
-def head_metadata(table: Table) -> dict[str, Any]:
-    """What the table's last commit says."""
+def head_metadata(head: Head, version: int) -> dict[str, Any]:
+    """What a commit says, and the table's version that it made."""
     return {
-        STATE: state_metadata(table.head.state),
-        SEQUENCE: table.head.sequence,
-        "elt/generation": table.head.generation,
-        "elt/table_version": table.version,
+        STATE: state_metadata(head.state),
+        SEQUENCE: head.sequence,
+        "elt/generation": head.generation,
+        "elt/table_version": version,
     }
 
 

@@ -68,7 +68,8 @@ class Checkpoint:
 
 @dataclass(frozen=True)
 class Committed:
-    """What a sink measured of one commit. Counts are of this commit alone."""
+    """What a sink measured of one commit. Counts are of this commit alone; `state` is the stream's
+    from here on, as JSON."""
 
     sequence: int
     generation: int
@@ -76,6 +77,7 @@ class Committed:
     records: int
     rejected: int
     changed: int
+    state: str | None = None
 
 
 class Sink(Protocol):

@@ -1,0 +1,57 @@
+"""Where each stream of a connection stands: its last materialisation, and its table."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import dagster as dg
+
+from elt_assets.lake.table import Table
+from elt_assets.orchestration.assets import StreamAsset
+from elt_assets.orchestration.metadata import SyncFigures
+
+
+@dataclass(frozen=True)
+class StreamStatus:
+    """One stream. Figures are of its last materialisation, None if it has none; `rows` and `state`
+    are the table's own; `state` is the source's blob alone, as JSON."""
+
+    stream: str
+    policy: str
+    figures: SyncFigures | None
+    rows: int
+    state: str | None
+    path: str
+
+
+def stream_statuses(
+    assets: Sequence[StreamAsset], lake_uri: str, instance: dg.DagsterInstance
+) -> list[StreamStatus]:
+    """The status of each stream, in the order given."""
+    return [_status(asset, lake_uri, instance) for asset in assets]
+
+
+def _status(asset: StreamAsset, lake_uri: str, instance: dg.DagsterInstance) -> StreamStatus:
+    table = Table("/".join([lake_uri, *asset.table_path]), asset.app_id)
+    event = instance.get_latest_materialization_event(asset.key)
+    materialization = event.asset_materialization if event else None
+    return StreamStatus(
+        stream=str(asset.stream.id),
+        policy=f"{asset.stream.sync_mode} → {asset.stream.destination_sync_mode}",
+        figures=SyncFigures.of(materialization.metadata) if materialization else None,
+        rows=table.records,
+        state=_blob(table.head.state),
+        path=table.uri,
+    )
+
+
+def _blob(state: str | None) -> str | None:
+    """What the source itself wrote, out of its protocol envelope."""
+    if state is None:
+        return None
+    message: dict[str, Any] = json.loads(state)
+    stream = message.get("stream")
+    return json.dumps(stream.get("stream_state") if stream else message)

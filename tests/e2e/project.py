@@ -1,0 +1,104 @@
+"""A project of a test's own: connections, home and lake in a temporary directory."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import dagster as dg
+import yaml
+from deltalake import DeltaTable
+
+from elt_assets.connection import COMPONENT
+
+REPOSITORY = Path(__file__).parent.parent.parent
+BIN = Path(sys.executable).parent
+
+
+@dataclass(frozen=True)
+class Project:
+    """Runs the commands that a user would type, each in a process of its own."""
+
+    root: Path
+
+    @property
+    def home(self) -> Path:
+        return self.root / "home"
+
+    @property
+    def environment(self) -> dict[str, str]:
+        self.home.mkdir(parents=True, exist_ok=True)
+        own = {"DAGSTER_HOME": str(self.home), "ELT_DEFS": str(self.root / "defs")}
+        inherited = {k: v for k, v in os.environ.items() if not k.startswith("ELT_")}
+        return {**inherited, **own, "PYTHONWARNINGS": "ignore"}
+
+    def connection(self, name: str, **attributes: Any) -> Path:
+        """Write a connection's YAML; its catalog is left to `discover`."""
+        folder = self.root / "defs" / name
+        folder.mkdir(parents=True, exist_ok=True)
+        document = {"type": COMPONENT, "attributes": {"name": name, **attributes}}
+        (folder / "defs.yaml").write_text(yaml.safe_dump(document))
+        return folder
+
+    def elt(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+        return self._run([str(BIN / "elt"), *arguments], self.environment)
+
+    def discover(self, name: str) -> None:
+        done = self.elt("discover", name)
+        assert done.returncode == 0, done.stderr
+
+    def materialize_command(self, select: str) -> list[str]:
+        command = [str(BIN / "dagster"), "asset", "materialize", "-m", "elt_assets.definitions"]
+        return [*command, "--select", select]
+
+    def materialize(
+        self, select: str, *, without: tuple[str, ...] = (), **environment: str
+    ) -> subprocess.CompletedProcess[str]:
+        variables = {**self.environment, **environment}
+        kept = {k: v for k, v in variables.items() if k not in without}
+        return self._run(self.materialize_command(select), kept)
+
+    def sync(self, select: str) -> str:
+        """Materialise, which must succeed; returns what was logged."""
+        done = self.materialize(select)
+        output = done.stdout + done.stderr
+        assert done.returncode == 0, output
+        return output
+
+    def table(self, *path: str) -> DeltaTable:
+        return DeltaTable(str(self.home.joinpath("lake", *path)))
+
+    def rows(self, *path: str) -> list[dict[str, Any]]:
+        """A table's rows by an independent reader, in a canonical order, without our own columns."""
+        found = self.table(*path).to_pyarrow_table().to_pylist()
+        plain = [{k: v for k, v in r.items() if not k.startswith("_airbyte")} for r in found]
+        return sorted(plain, key=lambda row: json.dumps(row, default=str, sort_keys=True))
+
+    def metadata(self, *key: str) -> dict[str, Any]:
+        """What the asset's latest materialisation says."""
+        with dg.DagsterInstance.from_config(str(self.home)) as instance:
+            event = instance.get_latest_materialization_event(dg.AssetKey(list(key)))
+        assert event is not None and event.asset_materialization is not None
+        return {k: v.value for k, v in event.asset_materialization.metadata.items()}
+
+    def committed_state(self, *path: str) -> Any:
+        entry = self.table(*path).history(1)[0]
+        return json.loads(entry["elt.state"])
+
+    def _run(
+        self, command: list[str], environment: dict[str, str]
+    ) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            command,
+            env=environment,
+            cwd=REPOSITORY,
+            capture_output=True,
+            text=True,
+            timeout=600,
+            check=False,
+        )

@@ -1,0 +1,130 @@
+"""kill −9 where it hurts, then a re-run: every table equals that of an uninterrupted run."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from deltalake.exceptions import TableNotFoundError
+
+from tests.e2e.project import REPOSITORY, Project
+
+STREAMS = [
+    {"name": "users", "sync_mode": "incremental", "destination_sync_mode": "append_dedup"},
+    {"name": "orders", "sync_mode": "incremental", "destination_sync_mode": "append"},
+]
+DIE_BEFORE_THE_EVENT = """
+import os, signal, sys
+import dagster as dg
+from elt_assets.definitions import defs
+dg.OutputContext.add_output_metadata = lambda *a: os.kill(os.getpid(), signal.SIGKILL)
+key = dg.AssetKey(sys.argv[1].split("/"))
+dg.materialize(
+    [a for a in defs.resolve_asset_graph().assets_defs if key in a.keys],
+    instance=dg.DagsterInstance.get(),
+)
+"""
+
+
+def _connect(project: Project, **config: Any) -> None:
+    project.connection(
+        "crash",
+        source={"connector": "faker", "config": {"count": 400, "records_per_state": 50, **config}},
+        streams=STREAMS,
+        checkpoint={"rows": 150},
+    )
+    project.discover("crash")
+
+
+@pytest.fixture(scope="module")
+def uninterrupted(tmp_path_factory: pytest.TempPathFactory) -> Project:
+    project = Project(tmp_path_factory.mktemp("uninterrupted"))
+    _connect(project)
+    project.sync("group:crash")
+    return project
+
+
+@pytest.mark.parametrize("stream", ["users", "orders"])
+def test_killed_in_mid_read(project: Project, uninterrupted: Project, stream: str) -> None:
+    _connect(project, delay_ms=700)
+    run = subprocess.Popen(
+        project.materialize_command(f'key:"crash/{stream}"'),
+        env=project.environment,
+        cwd=REPOSITORY,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+    )
+    try:
+        _wait_for_commit(project, stream)
+    finally:
+        os.killpg(run.pid, signal.SIGKILL)
+        run.wait()
+    partial = len(project.rows("crash", stream))
+    assert 0 < partial < len(uninterrupted.rows("crash", stream))
+
+    _connect(project)
+    log = project.sync(f'key:"crash/{stream}"')
+
+    assert project.rows("crash", stream) == uninterrupted.rows("crash", stream)
+    assert project.metadata("crash", stream)["elt/records_read"] == (
+        len(uninterrupted.rows("crash", stream)) - partial
+    )
+    assert not list((project.home / "staging").iterdir()), log
+
+
+def _wait_for_commit(project: Project, stream: str) -> None:
+    deadline = time.monotonic() + 120
+    while time.monotonic() < deadline:
+        try:
+            if project.table("crash", stream).version() >= 1:
+                return
+        except TableNotFoundError:
+            pass
+        time.sleep(0.1)
+    raise TimeoutError("no commit was seen")
+
+
+def test_killed_between_commit_and_event(project: Project, uninterrupted: Project) -> None:
+    _connect(project)
+    done = subprocess.run(
+        [sys.executable, "-c", DIE_BEFORE_THE_EVENT, "crash/orders"],
+        env=project.environment,
+        cwd=REPOSITORY,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == -signal.SIGKILL, done.stderr
+    assert project.rows("crash", "orders") == uninterrupted.rows("crash", "orders")
+
+    log = project.sync('key:"crash/orders"')
+
+    assert "the event log" in log
+    uninterrupted.sync('key:"crash/orders"')
+    assert project.rows("crash", "orders") == uninterrupted.rows("crash", "orders")
+    told = project.metadata("crash", "orders")
+    assert told["elt/state"] == project.committed_state("crash", "orders")
+
+
+def test_without_dagster_home_the_cursor_comes_from_the_table(tmp_path: Path) -> None:
+    project = Project(tmp_path)
+    _connect(project)
+    lake = {"ELT_LAKE": str(project.home / "lake"), "ELT_STAGING": str(tmp_path / "staging")}
+    select = 'key:"crash/users"'
+    first = project.materialize(select, without=("DAGSTER_HOME",), **lake)
+    assert first.returncode == 0, first.stderr
+    state = project.committed_state("crash", "users")
+
+    second = project.materialize(select, without=("DAGSTER_HOME",), **lake)
+
+    assert second.returncode == 0, second.stderr
+    assert "DAGSTER_HOME is not set" in second.stdout + second.stderr
+    assert project.committed_state("crash", "users") != state
+    assert int(project.table("crash", "users").history(1)[0]["elt.records"]) < 100
