@@ -21,7 +21,9 @@ RECORDS ?= 5000000
 ARGS ?=
 
 # Third parties' chatter, which says nothing about this project.
-QUIET := DAGSTER_DISABLE_TELEMETRY=yes GRPC_VERBOSITY=ERROR
+# The warnings are Dagster's about itself: a class in beta, a command superseded.
+QUIET := DAGSTER_DISABLE_TELEMETRY=yes GRPC_VERBOSITY=ERROR \
+  PYTHONWARNINGS='ignore:Class `,ignore:Function `'
 
 # Spark runs on the Java that this finds (or installs); a recipe that needs it starts with $(JAVA).
 JAVA = JAVA_HOME="$$(scripts/ensure-java.sh)" && export JAVA_HOME

@@ -11,7 +11,6 @@ import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-import dagster as dg
 from rich.console import Console
 from rich.table import Table as Grid
 
@@ -25,7 +24,7 @@ from elt_assets.connection import (
 )
 from elt_assets.errors import ConfigError, EltError
 from elt_assets.orchestration.assets import StreamAsset, connect
-from elt_assets.orchestration.status import StreamStatus, stream_statuses
+from elt_assets.orchestration.status import StreamStatus, open_instance, stream_statuses
 from elt_assets.protocol.catalog import Catalog
 
 OK, FAILED, REFUSED = 0, 1, 2
@@ -100,19 +99,13 @@ def status(arguments: argparse.Namespace) -> int:
     connection = load_connection(folder)
     streams = configure(connection, load_catalog(folder))
     assets = [StreamAsset(connection, stream) for stream in streams]
-    with _instance() as instance:
+    with open_instance() as instance:
         _out.print(_standings(stream_statuses(assets, home.lake(), instance)))
     return OK
 
 
 def _folder(name: str) -> Path:
     return Path(name) if "/" in name else home.connections() / name
-
-
-def _instance() -> dg.DagsterInstance:
-    """The instance of the home directory, which need not be in the environment for a look at it."""
-    home.home().mkdir(parents=True, exist_ok=True)
-    return dg.DagsterInstance.from_config(str(home.home()))
 
 
 def _standings(found: Sequence[StreamStatus]) -> Grid:

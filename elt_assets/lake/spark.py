@@ -7,7 +7,9 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from typing import Any
 
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
+
+__all__ = ["DataFrame", "SparkProvider", "SparkSession", "settings"]
 
 DEFAULTS: Mapping[str, str] = {
     "spark.master": "local[*]",

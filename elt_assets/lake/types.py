@@ -13,6 +13,8 @@ from pyspark.sql import types as t
 
 from elt_assets.lake.names import clean_all
 
+TableSchema = t.StructType
+
 RAW_ID = "_airbyte_raw_id"
 EXTRACTED_AT = "_airbyte_extracted_at"
 GENERATION_ID = "_airbyte_generation_id"
@@ -67,6 +69,11 @@ def columns(json_schema: Mapping[str, Any]) -> list[Column]:
         read_type = spark_type(schema)
         found.append(Column(source, names[source], _cleaned(read_type), read_type))
     return found
+
+
+def described(schema: TableSchema) -> list[tuple[str, str]]:
+    """Each column's name and type, in Spark's notation."""
+    return [(field.name, field.dataType.simpleString()) for field in schema.fields]
 
 
 def table_schema(found: list[Column]) -> t.StructType:

@@ -8,9 +8,9 @@ import time
 from typing import Any
 
 import dagster as dg
-from pyspark.sql import DataFrame
 
 from elt_assets.errors import ConfigError, EltError
+from elt_assets.lake.spark import DataFrame
 from elt_assets.lake.table import Head, Table
 from elt_assets.lake.writer import TableWriter
 from elt_assets.orchestration.metadata import (

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import dagster as dg
-from pyspark.sql import types as t
 
+from elt_assets.lake import types
 from elt_assets.lake.table import Head, Table
 from elt_assets.sync.session import Committed
 
@@ -102,7 +102,7 @@ def table_metadata(table: Table, name: str) -> Mapping[str, Any]:
     }
 
 
-def column_schema(schema: t.StructType) -> dg.TableSchema:
-    return dg.TableSchema(
-        [dg.TableColumn(f.name, f.dataType.simpleString()) for f in schema.fields]
-    )
+def column_schema(schema: types.TableSchema) -> dg.TableSchema:
+    """A table's columns as Dagster shows them."""
+    described = types.described(schema)
+    return dg.TableSchema([dg.TableColumn(name, kind) for name, kind in described])

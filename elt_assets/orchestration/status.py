@@ -9,6 +9,7 @@ from typing import Any
 
 import dagster as dg
 
+from elt_assets import home
 from elt_assets.lake.table import Table
 from elt_assets.orchestration.assets import StreamAsset
 from elt_assets.orchestration.metadata import SyncFigures
@@ -25,6 +26,12 @@ class StreamStatus:
     rows: int
     state: str | None
     path: str
+
+
+def open_instance() -> dg.DagsterInstance:
+    """The instance of the home directory, which need not be in the environment for a look at it."""
+    home.home().mkdir(parents=True, exist_ok=True)
+    return dg.DagsterInstance.from_config(str(home.home()))
 
 
 def stream_statuses(

@@ -1,0 +1,253 @@
+"""The rooms and their doors: who may import whom, read from the source without running it.
+
+A breach is mended where the import is, or by an edit of the tables below that a review can see.
+"""
+
+from __future__ import annotations
+
+import ast
+import graphlib
+import importlib.util
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+PACKAGES = ("elt_assets", "connectors")
+
+MAX_FILE_LINES = 350
+MAX_FUNCTION_LINES = 60
+
+# A room is a package or a module; it may import itself and what stands in its row, nothing else of
+# ours. Everything first-party has a row: the longest name that fits. No room is named "elt_assets"
+# on the right: its lazy names are for users.
+ROOMS: dict[str, set[str]] = {
+    # the wire
+    "elt_assets.errors": set(),
+    "elt_assets.protocol": {"errors"},
+    # the two ends of the pipe, strangers to each other
+    "elt_assets.runner": {"protocol", "errors", "scratch"},
+    "elt_assets.sync": {"protocol", "errors"},
+    # the tables
+    "elt_assets.lake": {"sync", "protocol", "errors"},
+    # the assets
+    "elt_assets.orchestration": {
+        *("lake", "sync", "runner", "protocol", "errors"),
+        *("connection", "home", "scratch"),
+    },
+    # top-level modules
+    "elt_assets.home": set(),
+    "elt_assets.scratch": set(),
+    "elt_assets.connection": {"protocol", "errors"},
+    "elt_assets.destination": {"lake", "sync", "protocol", "errors", "home", "scratch"},
+    "elt_assets.definitions": {"orchestration", "home"},
+    "elt_assets.cli": {
+        *("connection", "runner", "protocol", "errors", "lake", "orchestration", "home"),
+    },
+    "elt_assets.defs": set(),
+    "elt_assets": {"orchestration"},  # the public names, for type checkers; lazy at run time
+    # connectors meet elt_assets on a pipe, and share the wire with it
+    "connectors": {"protocol", "errors"},
+}
+
+# Distributions that are kept to a few rooms; the others may be imported anywhere.
+KEPT_TO: dict[str, tuple[str, ...]] = {
+    "pyspark": ("elt_assets.lake", "elt_assets.orchestration.resources"),
+    "deltalake": ("elt_assets.lake",),
+    "dagster": ("elt_assets.orchestration", "elt_assets.definitions"),
+    "dagster_pyspark": ("elt_assets.orchestration",),
+    "httpx": ("connectors.declarative",),
+    "requests": ("connectors.declarative",),
+    "urllib3": ("connectors.declarative",),
+}
+
+# `import elt_assets.protocol`, all of it, loads none of these.
+HEAVY = ("dagster", "deltalake", "pandas", "pyarrow", "pyspark")
+
+
+@dataclass(frozen=True)
+class Import:
+    """One imported name, as the module or the attribute of a module that it is."""
+
+    importer: str
+    target: str
+    line: int
+
+    def __str__(self) -> str:
+        return f"{self.importer}:{self.line} imports {self.target}"
+
+
+@dataclass(frozen=True)
+class Module:
+    name: str
+    path: Path
+
+    @cached_property
+    def source(self) -> str:
+        return self.path.read_text(encoding="utf-8")
+
+    @cached_property
+    def tree(self) -> ast.Module:
+        return ast.parse(self.source, filename=str(self.path))
+
+    @property
+    def package(self) -> str:
+        return self.name if self.path.stem == "__init__" else self.name.rpartition(".")[0]
+
+    def imports(self, within: ast.AST | None = None) -> Iterator[Import]:
+        """Every import, those inside functions and TYPE_CHECKING included."""
+        for node in ast.walk(within or self.tree):
+            if isinstance(node, ast.Import):
+                for name in node.names:
+                    yield Import(self.name, name.name, node.lineno)
+            elif isinstance(node, ast.ImportFrom):
+                relative = "." * node.level + (node.module or "")
+                origin = importlib.util.resolve_name(relative, self.package)
+                for name in node.names:
+                    yield Import(self.name, f"{origin}.{name.name}", node.lineno)
+
+    def functions(self) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef]:
+        for node in ast.walk(self.tree):
+            if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
+                yield node
+
+
+def test_every_module_has_a_row() -> None:
+    _none([name for name in MODULES if _is_unlisted(name)])
+
+
+def test_rooms_import_only_what_their_rows_allow() -> None:
+    _none([str(found) for found in _first_party() if not _allowed(found)])
+
+
+@pytest.mark.parametrize(
+    ("importer", "target"),
+    [
+        ("elt_assets.sync.session", "elt_assets.runner.process"),
+        ("elt_assets.runner.process", "elt_assets.sync.session"),
+        ("elt_assets.lake.writer", "elt_assets.orchestration.assets"),
+        ("elt_assets.protocol.codec", "elt_assets.lake"),
+        ("elt_assets.runner.connector", "connectors.sdk"),
+        ("elt_assets.lake.writer", "elt_assets"),
+        ("connectors.faker", "elt_assets.runner.process"),
+    ],
+)
+def test_the_rows_refuse_what_the_architecture_forbids(importer: str, target: str) -> None:
+    assert not _allowed(Import(importer, target, line=1))
+
+
+def test_third_parties_stay_in_their_rooms() -> None:
+    breaches = [
+        str(found)
+        for module in MODULES.values()
+        for found in module.imports()
+        for rooms in [KEPT_TO.get(found.target.partition(".")[0])]
+        if rooms is not None and not any(_within(module.name, room) for room in rooms)
+    ]
+    _none(breaches)
+
+
+def test_no_module_imports_itself_by_a_detour() -> None:
+    graph: dict[str, set[str]] = {name: set() for name in MODULES}
+    for found in _first_party():
+        if found.importer != "elt_assets":  # lazy at run time
+            graph[found.importer].add(_module_of(found.target))
+    # Raises CycleError, which names the modules of the cycle in order.
+    graphlib.TopologicalSorter(graph).prepare()
+
+
+def test_nothing_first_party_is_imported_inside_a_function() -> None:
+    breaches = {
+        str(found)
+        for module in MODULES.values()
+        for function in module.functions()
+        for found in module.imports(within=function)
+        if _is_first_party(found.target)
+    }
+    _none(sorted(breaches))
+
+
+def test_importing_the_protocol_is_light() -> None:
+    rooms = [name for name in MODULES if _within(name, "elt_assets.protocol")]
+    script = f"import sys, {', '.join(rooms)}; print(*(set({HEAVY}) & set(sys.modules)))"
+    done = subprocess.run(
+        [sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    assert done.stdout.split() == []
+
+
+def test_files_and_functions_stay_readable() -> None:
+    long_files = [
+        f"{module.name}: {lines} lines"
+        for module in MODULES.values()
+        for lines in [module.source.count("\n")]
+        if lines > MAX_FILE_LINES
+    ]
+    long_functions = [
+        f"{module.name}.{function.name}: {lines} lines"
+        for module in MODULES.values()
+        for function in module.functions()
+        for lines in [(function.end_lineno or 0) - function.lineno + 1]
+        if lines > MAX_FUNCTION_LINES
+    ]
+    _none(long_files + long_functions)
+
+
+def _none(breaches: list[str]) -> None:
+    assert not breaches, "\n".join(["", *breaches])
+
+
+# --- how names are read ---------------------------------------------------------------------------
+
+
+def _modules() -> dict[str, Module]:
+    found = {}
+    for package in PACKAGES:
+        for path in sorted((ROOT / package).rglob("*.py")):
+            parts = path.relative_to(ROOT).with_suffix("").parts
+            name = ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+            found[name] = Module(name, path)
+    return found
+
+
+MODULES = _modules()
+
+
+def _first_party() -> Iterator[Import]:
+    for module in MODULES.values():
+        yield from (found for found in module.imports() if _is_first_party(found.target))
+
+
+def _is_first_party(name: str) -> bool:
+    return any(_within(name, package) for package in PACKAGES)
+
+
+def _within(name: str, room: str) -> bool:
+    return name == room or name.startswith(f"{room}.")
+
+
+def _module_of(target: str) -> str:
+    """The module that `target` is, or is an attribute of."""
+    while target not in MODULES and "." in target:
+        target = target.rpartition(".")[0]
+    return target
+
+
+def _room(name: str) -> str:
+    """The row that fits: the longest."""
+    return max((room for room in ROOMS if _within(name, room)), key=len, default="")
+
+
+def _is_unlisted(name: str) -> bool:
+    """The package itself has a row; that row must not let in a module nobody thought of."""
+    return _room(name) == "elt_assets" != name
+
+
+def _allowed(found: Import) -> bool:
+    here, there = _room(found.importer), _room(_module_of(found.target))
+    return here == there or there.removeprefix("elt_assets.") in ROOMS[here]
