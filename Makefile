@@ -38,7 +38,8 @@ env: $(STAMP)  ## create .venv, or bring it up to date
 demo: $(STAMP)  ## materialise every demo asset, and show what is there then
 	@$(JAVA) && mkdir -p "$(DAGSTER_HOME)" && export DAGSTER_HOME="$(DAGSTER_HOME)" $(QUIET) && \
 	$(BIN)/dagster asset materialize -m elt_assets.definitions --select '$(DEMO_SELECTION)' && \
-	$(DEMO_SUMMARY)
+	$(DEMO_SUMMARY) && \
+	echo "Run it again: only what is new will move. 'make ui' shows it all at http://localhost:3000"
 
 test: $(STAMP)  ## the tests; the long ones too with ARGS='-m ""'
 	@$(JAVA) && $(BIN)/python -m pytest $(ARGS)

@@ -11,6 +11,7 @@ import dagster as dg
 from dagster.components.core.component_tree import ComponentTree
 
 from elt_assets import home
+from elt_assets.orchestration.assets import check_shared_tables
 from elt_assets.orchestration.io_manager import SparkIOManager
 from elt_assets.orchestration.resources import LakeResource, SparkResource
 
@@ -31,7 +32,7 @@ def build() -> dg.Definitions:
     folder = home.connections().resolve()
     tree = ComponentTree.from_module(_module(folder), folder.parent)
     spark, lake = SparkResource(), LakeResource()
-    return dg.Definitions.merge(
+    merged = dg.Definitions.merge(
         tree.build_defs(),
         dg.Definitions(
             resources={
@@ -42,6 +43,8 @@ def build() -> dg.Definitions:
             executor=dg.in_process_executor,
         ),
     )
+    check_shared_tables(merged.resolve_all_asset_specs())
+    return merged
 
 
 defs = build()

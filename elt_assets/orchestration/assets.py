@@ -5,7 +5,7 @@
 import hashlib
 import re
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -85,7 +85,7 @@ class StreamAsset:
                 "dagster/storage_kind": "delta",
                 "dagster/column_schema": column_schema(types.table_schema(types.columns(schema))),
             },
-        ).with_io_manager_key(IO_MANAGER_KEY)
+        )
 
 
 def check_tables(assets: Sequence[StreamAsset]) -> None:
@@ -109,6 +109,26 @@ def check_tables(assets: Sequence[StreamAsset]) -> None:
             types.columns(asset.stream.stream.json_schema)
         except ConfigError as error:
             raise ConfigError(f"stream {str(asset.stream.id)!r}: {error.message}") from error
+
+
+def check_shared_tables(specs: Iterable[dg.AssetSpec]) -> None:
+    """As `check_tables`, across connections.
+
+    Raises:
+        ConfigError: names both assets and the table.
+    """
+    owners: dict[str, dg.AssetKey] = {}
+    for spec in specs:
+        path = spec.metadata.get(TABLE_PATH)
+        if path is None:
+            continue
+        other = owners.setdefault(str(path).casefold(), spec.key)
+        if other != spec.key:
+            raise ConfigError(
+                f"assets {other.to_user_string()} and {spec.key.to_user_string()} would both write "
+                f"to the table {path}",
+                guidance="give one of the connections a `namespace` of its own",
+            )
 
 
 def build_assets(
@@ -136,7 +156,8 @@ def connect(connection: Connection, workdir: Path) -> Connector:
 def _build(asset: StreamAsset) -> dg.AssetsDefinition:
     @dg.multi_asset(
         name=asset.op_name,
-        specs=[asset.spec],
+        # Not `specs`: it would name the output after the key, which may be no name of Dagster's.
+        outs={asset.op_name: dg.AssetOut.from_spec(asset.spec, io_manager_key=IO_MANAGER_KEY)},
         required_resource_keys={LAKE_KEY},
         pool=asset.op_name,
     )

@@ -11,7 +11,7 @@ from typing import Any
 
 from elt_assets.errors import ConfigError
 from elt_assets.runner.connector import Connector
-from elt_assets.runner.package import install
+from elt_assets.runner.package import install, package_name
 
 _BUILT_IN = "connectors"
 _NO_CONNECTOR = ("sdk",)
@@ -47,6 +47,7 @@ def resolve(kind: str, value: str | Sequence[str], packages: Path) -> tuple[Comm
             )
         return lambda: [sys.executable, "-m", f"{_BUILT_IN}.{value}"], value
     if kind == "package" and isinstance(value, str):
+        package_name(value)  # refused here, when definitions load, rather than at the first run
         return lambda: [str(install(value, packages))], value
     if kind == "command" and not isinstance(value, str):
         return lambda: value, Path(value[0]).name

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from deltalake.exceptions import TableNotFoundError
 
-from tests.e2e.project import REPOSITORY, Project
+from tests.project import REPOSITORY, Project
 
 STREAMS = [
     {"name": "users", "sync_mode": "incremental", "destination_sync_mode": "append_dedup"},

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 
-from tests.e2e.project import Project
+from tests.project import Project
 
 COUNT = 2000
 

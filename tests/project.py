@@ -16,7 +16,7 @@ from deltalake import DeltaTable
 
 from elt_assets.connection import COMPONENT
 
-REPOSITORY = Path(__file__).parent.parent.parent
+REPOSITORY = Path(__file__).parent.parent
 BIN = Path(sys.executable).parent
 
 
@@ -44,6 +44,13 @@ class Project:
         document = {"type": COMPONENT, "attributes": {"name": name, **attributes}}
         (folder / "defs.yaml").write_text(yaml.safe_dump(document))
         return folder
+
+    def amend(self, connection: str, **attributes: Any) -> None:
+        """Change some attributes of a connection that is there."""
+        path = self.root / "defs" / connection / "defs.yaml"
+        document = yaml.safe_load(path.read_text())
+        document["attributes"].update(attributes)
+        path.write_text(yaml.safe_dump(document))
 
     def elt(self, *arguments: str) -> subprocess.CompletedProcess[str]:
         return self._run([str(BIN / "elt"), *arguments], self.environment)

@@ -1,0 +1,158 @@
+"""What a connection's YAML becomes, and what loading it does not do."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import dagster as dg
+import pytest
+
+from elt_assets.definitions import build
+from tests.project import REPOSITORY, Project
+from tests.scripted import script
+
+SHOP = {"source": {"connector": "faker", "config": {"count": 10}}}
+FORBIDDEN = """
+import sys
+def watch(event, arguments):
+    if event in ("subprocess.Popen", "os.posix_spawn", "os.fork", "os.exec", "socket.connect"):
+        raise RuntimeError(f"loading did {event} {arguments}")
+sys.addaudithook(watch)
+from elt_assets.definitions import defs
+assert len(defs.resolve_asset_graph().get_all_asset_keys()) == int(sys.argv[1])
+"""
+
+
+def _shop(project: Project, **attributes: object) -> None:
+    streams = [
+        {"name": "users", "sync_mode": "incremental", "destination_sync_mode": "append_dedup"},
+        {"name": "products", "destination_sync_mode": "overwrite"},
+    ]
+    project.connection("shop", **{**SHOP, "streams": streams, **attributes})
+    project.discover("shop")
+
+
+def test_one_asset_for_each_stream(own: Project) -> None:
+    _shop(own)
+    graph = build().resolve_asset_graph()
+    users = graph.get(dg.AssetKey(["shop", "users"]))
+    assert graph.get_all_asset_keys() == {users.key, dg.AssetKey(["shop", "products"])}
+    assert users.group_name == "shop"
+    assert users.kinds == {"spark", "delta"}
+    assert users.metadata["dagster/table_name"] == "shop.users"
+    columns = users.metadata["dagster/column_schema"].columns
+    assert {c.name: c.type for c in columns}["updated_at"] == "timestamp"
+    assert columns[-1].name == "_airbyte_meta"
+
+
+def test_a_schedule_covers_the_connection(own: Project) -> None:
+    _shop(own, schedule="0 6 * * *")
+    (schedule,) = build().schedules or []
+    assert isinstance(schedule, dg.ScheduleDefinition)
+    assert schedule.cron_schedule == "0 6 * * *"
+
+
+def test_namespaces_are_levels(own: Project) -> None:
+    _shop(own, namespace="raw_shop")
+    users = build().resolve_asset_graph().get(dg.AssetKey(["shop", "users"]))
+    assert users.metadata["dagster/table_name"] == "raw_shop.users"
+
+
+def test_loading_starts_nothing_and_needs_no_secret(own: Project) -> None:
+    _shop(own)
+    config = {"count": 10, "api_key": {"env": "NOT_SET_ANYWHERE"}}
+    own.amend("shop", source={"connector": "faker", "config": config})
+    command = [sys.executable, "-c", FORBIDDEN, "2"]
+    done = subprocess.run(
+        command, env=own.environment, cwd=REPOSITORY, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+
+
+def test_any_stream_name_makes_an_asset(own: Project) -> None:
+    script(own, [])
+    folder = own.root / "defs" / "scripted"
+    for file in ("defs.yaml", "catalog.json"):
+        text = (folder / file).read_text()
+        (folder / file).write_text(text.replace("things", "Größe 1.2-b"))
+    (key,) = build().resolve_asset_graph().get_all_asset_keys()
+    assert key.path == ["scripted", "Größe 1.2-b"]
+
+
+@pytest.mark.parametrize(
+    ("changes", "named"),
+    [
+        ({"chedule": "x"}, ["'chedule'", "did you mean 'schedule'"]),
+        (
+            {"streams": [{"name": "users", "sync_mod": "x"}]},
+            ["'users'", "did you mean 'sync_mode'"],
+        ),
+        ({"streams": [{"name": "user"}]}, ["'user'", "did you mean 'users'"]),
+        (
+            {"streams": [{"name": "users"}, {"name": "users"}]},
+            ["'users' is configured twice"],
+        ),
+        (
+            {"streams": [{"name": "users", "cursor_field": ["nope"], "primary_key": [["no"]]}]},
+            ["'users'", "primary_key", "write [[id]]"],
+        ),
+        ({"schedule": "every day"}, ["'every day'", "0 6 * * *"]),
+        ({"source": {"connector": "fakr"}}, ["no built-in connector 'fakr'", "faker"]),
+        ({"source": {"connector": "faker", "command": ["x"]}}, ["exactly one of"]),
+        ({"source": {"package": "airbyte-source-faker"}}, ["name==version"]),
+        ({"name": "my shop"}, ["name"]),
+    ],
+)
+def test_bad_yaml_is_one_error_that_says_what_to_write(
+    own: Project, changes: dict[str, object], named: list[str]
+) -> None:
+    _shop(own)
+    own.amend("shop", **changes)
+    with pytest.raises(Exception) as caught:  # noqa: PT011 - Dagster wraps it
+        build()
+    text = _chain(caught.value)
+    assert "defs.yaml" in text
+    for part in named:
+        assert part in text
+
+
+def test_two_streams_on_one_table(own: Project) -> None:
+    script(own, [])
+    folder = own.root / "defs" / "scripted"
+    catalog = (folder / "catalog.json").read_text()
+    stream = catalog[len('{"streams": [') : -2]
+    (folder / "catalog.json").write_text(
+        f'{{"streams": [{stream}, {stream.replace("things", "Things")}]}}'
+    )
+    own.amend("scripted", streams=[{"name": "things"}, {"name": "Things"}])
+    with pytest.raises(Exception, match="definitions") as caught:
+        build()
+    assert "'things' and 'Things' would both write to the table" in _chain(caught.value)
+
+
+def test_two_connections_on_one_table(own: Project) -> None:
+    script(own, [], name="one")
+    script(own, [], name="two")
+    for name in ("one", "two"):
+        own.amend(name, namespace="same")
+    with pytest.raises(Exception, match="write to the table same/things"):
+        build()
+
+
+def test_a_malformed_catalog_names_the_remedy(own: Project) -> None:
+    script(own, [])
+    (own.root / "defs" / "scripted" / "catalog.json").write_text('{"streams": [{}]}')
+    with pytest.raises(Exception, match="definitions") as caught:
+        build()
+    text = _chain(caught.value)
+    assert "catalog.json is no valid catalog" in text
+    assert "elt discover scripted" in text
+
+
+def _chain(error: BaseException | None) -> str:
+    texts = []
+    while error is not None:
+        texts.append(str(error))
+        error = error.__cause__
+    return "\n".join(texts)

@@ -1,0 +1,139 @@
+"""A run that fails says why, keeps what was committed, and the next one goes on from there."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from elt_assets.lake.spark import SparkProvider
+from tests.orchestration.running import failure_of, logged, materialize
+from tests.project import Project
+from tests.scripted import record, script, state, status
+
+pytestmark = pytest.mark.usefixtures("spark_provider")
+
+FIRST = [status("STARTED"), record(id=1), record(id=2), state(2)]
+
+
+def _states_given(project: Project) -> Any:
+    """The state file of the source's last read is gone by now: its place shows that it got one."""
+    arguments = json.loads((project.root / "scripted-source" / "arguments.json").read_text())
+    return "--state" in arguments
+
+
+@pytest.mark.parametrize(
+    ("ending", "reason"),
+    [
+        (["!exit 3"], "exit code 3"),
+        (["!kill"], "SIGKILL"),
+        ([record(id=3)], "without completing stream 'things'"),
+        ([status("INCOMPLETE"), state(99)], "without completing stream 'things'"),
+        (['{"type":"RECORD","record":{"stream":"things","da'], "malformed RECORD"),
+    ],
+)
+def test_what_was_committed_stays_and_the_next_run_goes_on(
+    own: Project, ending: list[Any], reason: str
+) -> None:
+    script(own, [*FIRST, record(id=3), *ending])
+    assert reason in failure_of(materialize(own))
+    assert [row["id"] for row in own.rows("scripted", "things")] == [1, 2]
+    assert own.committed_state("scripted", "things") == state(2)["state"]
+
+    script(own, [status("STARTED"), record(id=3), state(3), status("COMPLETE")])
+    assert materialize(own).success
+    assert _states_given(own)
+    assert [row["id"] for row in own.rows("scripted", "things")] == [1, 2, 3]
+
+
+def test_the_last_error_trace_is_what_a_person_reads(own: Project) -> None:
+    error = {"message": "Your key has expired", "failure_type": "config_error"}
+    trace = {"type": "TRACE", "trace": {"type": "ERROR", "emitted_at": 1, "error": error}}
+    script(own, [trace, "!exit 1"])
+    text = failure_of(materialize(own))
+    assert "Your key has expired" in text
+    assert "exit code 1" in text
+
+
+def test_a_failed_overwrite_leaves_the_former_table(own: Project) -> None:
+    stream: dict[str, Any] = {
+        "sync_mode": "full_refresh",
+        "destination_sync_mode": "overwrite",
+    }
+    script(own, [record(id=1), record(id=2)], **stream)
+    assert materialize(own).success
+    script(own, [record(id=7), "!exit 1"], **stream)
+    assert not materialize(own).success
+    assert [row["id"] for row in own.rows("scripted", "things")] == [1, 2]
+    script(own, [record(id=8)], **stream)
+    assert materialize(own).success
+    assert [row["id"] for row in own.rows("scripted", "things")] == [8]
+
+
+def test_garbage_becomes_log_lines(own: Project) -> None:
+    script(own, ["hello there", '{"type":"GOSSIP"}', '{"unfinished', *FIRST, status("COMPLETE")])
+    result = materialize(own)
+    assert result.success
+    assert "hello there" in logged(own, result)
+    assert "GOSSIP" in logged(own, result)
+
+
+def test_a_config_that_breaks_the_specification_never_reaches_read(own: Project) -> None:
+    specification = {
+        "type": "object",
+        "required": ["host"],
+        "properties": {
+            "port": {"type": "integer"},
+            "password": {"type": "string", "airbyte_secret": True, "minLength": 30},
+        },
+    }
+    config = {"port": "eighty", "password": "hunter2hunter2"}
+    script(own, FIRST, specification=specification, config=config)
+    result = materialize(own)
+    text = failure_of(result) + logged(own, result)
+    assert "config.port" in text
+    assert "'host' is a required property" in text
+    assert "config.password" in text
+    assert "hunter2" not in text
+    assert not (own.root / "scripted-source" / "arguments.json").exists()
+
+
+def test_secrets_do_not_reach_the_log(own: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("THE_KEY", "s3cr3t-value")
+    leak = {"type": "LOG", "log": {"level": "INFO", "message": "key is s3cr3t-value"}}
+    trace = {"type": "ERROR", "emitted_at": 1, "error": {"message": "bad key s3cr3t-value"}}
+    script(
+        own, [leak, {"type": "TRACE", "trace": trace}, "!exit 1"], config={"k": {"env": "THE_KEY"}}
+    )
+    result = materialize(own)
+    text = failure_of(result) + logged(own, result)
+    assert "key is ****" in text
+    assert "s3cr3t" not in text
+
+
+def test_a_variable_that_is_not_set_is_named(own: Project) -> None:
+    script(own, FIRST, config={"k": {"env": "SURELY_NOT_SET"}})
+    assert "SURELY_NOT_SET" in failure_of(materialize(own))
+
+
+def test_a_connector_that_is_missing(own: Project) -> None:
+    script(own, FIRST, command=["no-such-connector"])
+    assert "'no-such-connector' was not found" in failure_of(materialize(own))
+
+
+def test_a_global_state_names_the_setting(own: Project) -> None:
+    shared = {"type": "GLOBAL", "global": {"stream_states": [], "shared_state": {"lsn": 1}}}
+    script(own, [record(id=1), {"type": "STATE", "state": shared}])
+    assert "read_together" in failure_of(materialize(own))
+
+
+def test_the_disk_is_full_while_staging(
+    own: Project, spark_provider: SparkProvider, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    script(own, FIRST)
+    monkeypatch.setenv("ELT_STAGING", "/dev/full/staging")
+    assert not materialize(own).success
+    monkeypatch.delenv("ELT_STAGING")
+    assert materialize(own, select="*").success is False  # STARTED, never COMPLETE
+    assert [row["id"] for row in own.rows("scripted", "things")] == [1, 2]

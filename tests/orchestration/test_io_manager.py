@@ -1,0 +1,57 @@
+"""Downstream of a stream: its rows as a Spark DataFrame."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import dagster as dg
+import pytest
+
+from tests.orchestration.running import failure_of, materialize
+from tests.project import Project
+from tests.scripted import record, script, state
+
+pytestmark = pytest.mark.usefixtures("spark_provider")
+
+
+@dg.asset(ins={"things": dg.AssetIn(["scripted", "things"])}, io_manager_key="io_manager")
+def doubled(things: Any) -> Any:
+    return things.selectExpr("id * 2 AS id")
+
+
+def test_a_downstream_asset_receives_and_stores_dataframes(own: Project) -> None:
+    script(own, [record(id=1), record(id=2), state(2)])
+    assert materialize(own, extra=[doubled]).success
+    assert [row["id"] for row in own.rows("doubled")] == [2, 4]
+    script(own, [record(id=3), state(3)])
+    assert materialize(own, extra=[doubled]).success
+    assert [row["id"] for row in own.rows("doubled")] == [2, 4, 6]
+    assert own.metadata("doubled")["dagster/row_count"] == 3
+
+
+def test_an_upstream_that_was_never_materialised(own: Project) -> None:
+    script(own, [])
+    text = failure_of(materialize(own, select='key:"doubled"', extra=[doubled]))
+    assert "materialise it first" in text
+
+
+def test_the_metadata_of_the_contract(own: Project) -> None:
+    script(own, [record(id=1), record(id="x"), state(1)])
+    assert materialize(own).success
+    told = own.metadata("scripted", "things")
+    assert {k: told[k] for k in told if k.startswith("elt/records") and "second" not in k} == {
+        "elt/records_read": 2,
+        "elt/records_committed": 2,
+        "elt/records_rejected": 0,
+        "elt/records_changed": 1,
+    }
+    assert told["elt/policy"] == "append"
+    assert told["elt/generation"] == 1
+    assert told["elt/table_version"] == own.table("scripted", "things").version()
+    assert told["dagster/row_count"] == 2
+    assert told["dagster/table_name"] == "scripted.things"
+    assert told["dagster/uri"] == str(own.home / "lake" / "scripted" / "things")
+    assert told["dagster/storage_kind"] == "delta"
+    assert {"elt/bytes_read", "elt/seconds", "elt/records_per_second"} <= set(told)
+    own_app = own.table("scripted", "things").transaction_version("elt:scripted/things")
+    assert own_app == told["elt/sequence"]

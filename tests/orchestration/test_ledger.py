@@ -1,0 +1,66 @@
+"""Promise 1: the table's state is used, whatever the event log says."""
+
+from __future__ import annotations
+
+import shutil
+
+import pytest
+
+from tests.orchestration.running import logged, materialize, observations
+from tests.project import Project
+from tests.scripted import record, script, state
+
+pytestmark = pytest.mark.usefixtures("spark_provider")
+
+
+def test_each_checkpoint_is_an_observation_with_its_own_state(own: Project) -> None:
+    lines = [[record(id=n), state(n)] for n in range(1, 4)]
+    script(own, [line for pair in lines for line in pair])
+    own.amend("scripted", checkpoint={"rows": 1})
+    assert materialize(own).success
+    told = observations(own, "scripted", "things")
+    assert [one["elt/sequence"] for one in told] == [1, 2, 3]
+    assert [one["elt/state"] for one in told] == [state(n)["state"] for n in range(1, 4)]
+    last = own.metadata("scripted", "things")
+    assert last["elt/sequence"] == 3
+    assert last["elt/state"] == own.committed_state("scripted", "things")
+
+
+def test_a_table_that_was_deleted(own: Project) -> None:
+    script(own, [record(id=1), state(1)])
+    assert materialize(own).success
+    shutil.rmtree(own.home / "lake" / "scripted" / "things")
+    result = materialize(own)
+    assert result.success
+    assert "rolled back or deleted" in logged(own, result)
+    assert [row["id"] for row in own.rows("scripted", "things")] == [1]
+
+
+def test_a_table_that_was_restored_takes_its_cursor_back(own: Project) -> None:
+    script(own, [record(id=1), state(1)])
+    assert materialize(own).success
+    script(own, [record(id=2), state(2)])
+    assert materialize(own).success
+    own.table("scripted", "things").restore(1)
+
+    script(own, [record(id=2), state(2)])
+    assert materialize(own).success
+    assert [row["id"] for row in own.rows("scripted", "things")] == [1, 2]
+
+
+def test_nothing_new_commits_nothing(own: Project) -> None:
+    script(own, [record(id=1), state(1)])
+    assert materialize(own).success
+    version = own.table("scripted", "things").version()
+    script(own, [state(1)])
+    assert materialize(own).success
+    assert own.table("scripted", "things").version() == version
+    assert own.metadata("scripted", "things")["elt/records_read"] == 0
+
+
+def test_a_large_state_stays_out_of_the_event_log(own: Project) -> None:
+    script(own, [record(id=1), state("x" * 100_000)])
+    assert materialize(own).success
+    told = own.metadata("scripted", "things")["elt/state"]
+    assert told["bytes"] > 100_000
+    assert own.committed_state("scripted", "things") == state("x" * 100_000)["state"]

@@ -1,0 +1,100 @@
+"""A connector that says what a test wrote down: `python -m tests.scripted FOLDER VERB …`.
+
+FOLDER holds `spec.json` (a connectionSpecification), `catalog.json` and `read.jsonl`, whose lines go
+out as they are; a line `!exit N`, `!kill` or `!sleep S` does that instead.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from tests.project import Project
+
+
+def script(
+    project: Project,
+    lines: list[Any],
+    *,
+    name: str = "scripted",
+    specification: dict[str, Any] | None = None,
+    config: dict[str, Any] | None = None,
+    schema: dict[str, Any] | None = None,
+    command: list[str] | None = None,
+    **stream: Any,
+) -> None:
+    """A connection with one stream, `things`, whose source says `lines` (objects become JSON)."""
+    folder = project.root / f"{name}-source"
+    folder.mkdir(exist_ok=True)
+    properties = schema or {"id": {"type": "integer"}, "name": {"type": "string"}}
+    things = {
+        "name": "things",
+        "json_schema": {"type": "object", "properties": properties},
+        "supported_sync_modes": ["full_refresh", "incremental"],
+        "source_defined_cursor": True,
+        "default_cursor_field": ["id"],
+    }
+    (folder / "spec.json").write_text(json.dumps(specification or {"type": "object"}))
+    (folder / "catalog.json").write_text(json.dumps({"streams": [things]}))
+    text = [line if isinstance(line, str) else json.dumps(line) for line in lines]
+    (folder / "read.jsonl").write_text("\n".join(text))
+    settings = {"sync_mode": "incremental", "destination_sync_mode": "append", **stream}
+    source = {
+        "command": command or [sys.executable, "-m", "tests.scripted", str(folder)],
+        "config": config or {},
+    }
+    connection = project.connection(name, source=source, streams=[{"name": "things", **settings}])
+    (connection / "catalog.json").write_text((folder / "catalog.json").read_text())
+
+
+def record(**data: Any) -> dict[str, Any]:
+    return {"type": "RECORD", "record": {"stream": "things", "data": data, "emitted_at": 1}}
+
+
+def state(cursor: Any) -> dict[str, Any]:
+    stream = {"stream_descriptor": {"name": "things"}, "stream_state": {"cursor": cursor}}
+    return {"type": "STATE", "state": {"type": "STREAM", "stream": stream}}
+
+
+def status(value: str) -> dict[str, Any]:
+    told = {"stream_descriptor": {"name": "things"}, "status": value}
+    trace = {"type": "STREAM_STATUS", "emitted_at": 1.5, "stream_status": told}
+    return {"type": "TRACE", "trace": trace}
+
+
+def _say(folder: Path, verb: str) -> None:
+    if verb == "spec":
+        specification = json.loads((folder / "spec.json").read_text())
+        print(json.dumps({"type": "SPEC", "spec": {"connectionSpecification": specification}}))
+    elif verb == "discover":
+        catalog = json.loads((folder / "catalog.json").read_text())
+        print(json.dumps({"type": "CATALOG", "catalog": catalog}))
+    elif verb == "check":
+        print('{"type":"CONNECTION_STATUS","connectionStatus":{"status":"SUCCEEDED"}}')
+    elif verb == "read":
+        (folder / "arguments.json").write_text(json.dumps(sys.argv))
+        _read((folder / "read.jsonl").read_text().split("\n"))
+
+
+def _read(lines: list[str]) -> None:
+    for line in lines:
+        command, _, argument = line.partition(" ")
+        if command == "!exit":
+            sys.exit(int(argument))
+        elif command == "!kill":
+            sys.stdout.flush()
+            os.kill(os.getpid(), signal.SIGKILL)
+        elif command == "!sleep":
+            sys.stdout.flush()
+            time.sleep(float(argument))
+        elif line:
+            sys.stdout.write(line + "\n")
+
+
+if __name__ == "__main__":
+    _say(Path(sys.argv[1]), sys.argv[2])

@@ -1,0 +1,93 @@
+"""The README's commands run as they stand there."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+import yaml
+
+from elt_assets import home
+from tests.project import BIN, REPOSITORY, Project
+
+README = (REPOSITORY / "README.md").read_text()
+
+
+def _blocks(language: str) -> list[str]:
+    return re.findall(rf"^```{language}\n(.*?)^```", README, flags=re.MULTILINE | re.DOTALL)
+
+
+def _commands() -> list[str]:
+    lines = [line for block in _blocks("sh") for line in block.splitlines()]
+    return [line for line in lines if line and not line.startswith("#")]
+
+
+def test_the_first_connection_works_as_written(project: Project) -> None:
+    (document,) = _blocks("yaml")
+    folder = project.root / "defs" / yaml.safe_load(document)["attributes"]["name"]
+    folder.mkdir(parents=True)
+    (folder / "defs.yaml").write_text(document)
+    environment = project.environment
+    environment["PATH"] = f"{BIN}:{environment['PATH']}"
+    commands = [c for c in _commands() if not c.startswith(("make", "export"))]
+    assert len(commands) == 5
+    for command in commands:
+        done = subprocess.run(
+            ["sh", "-c", command],
+            cwd=REPOSITORY,
+            env=environment,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.returncode == 0, f"{command}\n{done.stdout}\n{done.stderr}"
+    assert done.stdout.strip() == "2000"
+
+
+def test_the_downstream_example_is_an_asset() -> None:
+    (source,) = _blocks("python")
+    names: dict[str, object] = {}
+    exec(source, names)
+    assert "ages" in names
+
+
+@pytest.mark.parametrize("target", sorted(set(re.findall(r"`make (\w+)", README))))
+def test_each_make_target_is_there(target: str) -> None:
+    done = subprocess.run(
+        ["make", "-n", target], cwd=REPOSITORY, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+
+
+def test_each_variable_is_read() -> None:
+    assert set(re.findall(r"^\| `(\w+)` \|", README, flags=re.MULTILINE)) == set(
+        re.findall(r'environ\.get\("(\w+)"\)', Path(home.__file__).read_text())
+    )
+
+
+def test_the_demo_moves_only_what_is_new(project: Project) -> None:
+    """`make demo`, twice."""
+    assert shutil.which("make")
+    command = ["make", "demo", f"DAGSTER_HOME={project.home}"]
+    environment = {k: v for k, v in project.environment.items() if k != "ELT_DEFS"}
+    shown = []
+    for _ in range(2):
+        done = subprocess.run(
+            command, cwd=REPOSITORY, env=environment, capture_output=True, text=True, check=False
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
+        shown.append(done.stdout)
+    assert "make ui" in shown[1]
+    rows = {name: project.rows("shop", name) for name in ("users", "products", "orders")}
+    told = {name: project.metadata("shop", name) for name in rows}
+    for name, found in rows.items():
+        assert told[name]["elt/state"] == project.committed_state("shop", name)
+        assert told[name]["dagster/row_count"] == len(found)
+    assert 0 < told["users"]["elt/records_read"] < 1000
+    assert 0 < told["orders"]["elt/records_read"] < 2000
+    assert len({row["id"] for row in rows["users"]}) == len(rows["users"]) > 1000
+    assert len(rows["orders"]) == 2000 + told["orders"]["elt/records_read"]
+    assert len(rows["products"]) == told["products"]["elt/records_read"]
