@@ -24,6 +24,7 @@ from elt_assets.protocol.catalog import (
 )
 
 CATALOG_FILE = "catalog.json"
+DEFINITION_FILE = "defs.yaml"
 COMPONENT = "elt_assets.ConnectionComponent"
 SOURCE_KINDS = ("connector", "command", "package", "image", "manifest", "tap")
 _NAME = r"^[A-Za-z0-9_]+$"
@@ -134,26 +135,60 @@ def load_connection(folder: Path) -> Connection:
     Raises:
         ConfigError: the file is missing, not YAML, or not a connection; names file and field.
     """
-    path = folder / "defs.yaml"
+    path = folder / DEFINITION_FILE
     try:
-        document = yaml.safe_load(path.read_text())
+        # From the file, not from its text: the parser would quote lines of that in its errors.
+        with path.open(encoding="utf-8") as file:
+            document = yaml.load(file, _Loader)  # noqa: S506 - a safe one
     except FileNotFoundError:
         known = sorted(p.parent.name for p in folder.parent.glob("*/defs.yaml"))
         raise ConfigError(
             f"there is no connection {folder.name!r}: {path} does not exist",
             guidance=f"known connections: {', '.join(known)}" if known else None,
         ) from None
-    except yaml.YAMLError as error:
+    except (yaml.YAMLError, UnicodeDecodeError, RecursionError) as error:
         raise ConfigError(f"{path} is not valid YAML: {error}") from error
+    except OSError as error:
+        raise ConfigError(f"{path} cannot be read: {error.strerror}") from error
     if not isinstance(document, Mapping) or document.get("type") != COMPONENT:
         raise ConfigError(
             f"{path} is no connection", guidance=f"it should start `type: {COMPONENT}`"
         )
+    attributes = document.get("attributes")
+    if not isinstance(attributes, Mapping):
+        raise ConfigError(
+            f"{path}: `attributes` is missing",
+            guidance="it should hold `name`, `source`, `streams`",
+        )
     try:
-        return Connection.model_validate(document.get("attributes"))
+        return Connection.model_validate(attributes)
     except ValidationError as error:
-        lines = [f"  - {'.'.join(map(str, e['loc']))}: {e['msg']}" for e in error.errors()]
+        lines = [
+            f"  - {_place(e['loc'], attributes)}{e['msg'].removeprefix('Value error, ')}"
+            for e in error.errors(include_url=False, include_input=False)
+        ]
         raise ConfigError(f"{path} is not valid:\n" + "\n".join(lines)) from None
+
+
+class _Loader(yaml.SafeLoader):
+    """As Dagster reads YAML: a date stays the text that was written."""
+
+
+_Loader.yaml_implicit_resolvers = {
+    first: [(tag, form) for tag, form in resolvers if tag != "tag:yaml.org,2002:timestamp"]
+    for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
+}
+
+
+def _place(path: Sequence[str | int], attributes: Mapping[str, Any]) -> str:
+    """Where in the YAML, a stream by its name."""
+    at, words = list(path), []
+    if len(at) > 1 and at[0] == "streams":
+        written = attributes["streams"][at[1]]
+        name = written.get("name") if isinstance(written, Mapping) else None
+        words = [f"stream {name!r}: "] if name is not None else [f"streams[{at[1]}]: "]
+        at = at[2:]
+    return "".join([*words, f"{'.'.join(map(str, at))}: " if at else ""])
 
 
 def load_catalog(folder: Path) -> Catalog:
@@ -168,7 +203,7 @@ def load_catalog(folder: Path) -> Catalog:
         catalog = Catalog.from_json(path.read_bytes())
     except FileNotFoundError:
         raise ConfigError(f"{path} does not exist", guidance=remedy) from None
-    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise ConfigError(f"{path} is no valid catalog: {error}", guidance=remedy) from error
     except OSError as error:
         raise ConfigError(f"{path} cannot be read: {error.strerror}") from error
@@ -190,10 +225,14 @@ def configure(connection: Connection, catalog: Catalog) -> list[ConfiguredStream
             problems.append(_missing(wanted, catalog))
             continue
         configured.append(_configured(wanted, stream))
-        problems += [f"stream {str(wanted.id)!r}: {text}" for text in _problems(configured[-1])]
+        found = _overridden(wanted, stream) + _problems(configured[-1])
+        problems += [f"stream {str(wanted.id)!r}: {text}" for text in found]
     problems += _repeated(connection.streams)
     if problems:
-        raise ConfigError("\n".join(problems))
+        raise ConfigError(
+            f"the streams in {DEFINITION_FILE} of connection {connection.name!r} are not valid:\n"
+            + "\n".join(f"  - {problem}" for problem in problems)
+        )
     return configured
 
 
@@ -206,7 +245,8 @@ def _configured(wanted: Stream, stream: AirbyteStream) -> ConfiguredStream:
         primary_key=wanted.primary_key,
     )
     # Connectors read the configured fields, so what is in force is written into them.
-    if configured.sync_mode == INCREMENTAL and not configured.cursor_field:
+    own = stream.source_defined_cursor
+    if configured.sync_mode == INCREMENTAL and (own or not configured.cursor_field):
         configured.cursor_field = stream.default_cursor_field
     if not configured.primary_key:
         configured.primary_key = stream.source_defined_primary_key
@@ -218,6 +258,27 @@ def _missing(wanted: Stream, catalog: Catalog) -> str:
     near = difflib.get_close_matches(str(wanted.id), known, n=1)
     meant = f"did you mean {near[0]!r}?" if near else f"it has {', '.join(map(repr, known))}"
     return f"stream {str(wanted.id)!r} is not in the catalog ({CATALOG_FILE}); {meant}"
+
+
+def _overridden(wanted: Stream, stream: AirbyteStream) -> list[str]:
+    """What the source defines for itself, and the YAML says otherwise."""
+    found, own = [], stream.default_cursor_field
+    if stream.source_defined_cursor and wanted.cursor_field not in (None, own):
+        found.append(
+            "cursor_field: the source defines its own cursor, which cannot be overridden; "
+            + (f"write {_yaml(own)}, or leave it out" if own else "leave it out")
+        )
+    key = stream.source_defined_primary_key
+    if key and wanted.primary_key and sorted(wanted.primary_key) != sorted(key):
+        found.append(
+            "primary_key: the source defines its own key, which cannot be overridden; "
+            f"write {_yaml(key)}, or leave it out"
+        )
+    return found
+
+
+def _yaml(value: Any) -> str:
+    return str(yaml.safe_dump(value, default_flow_style=True, allow_unicode=True)).strip()
 
 
 def _problems(configured: ConfiguredStream) -> list[str]:
@@ -247,7 +308,7 @@ def _unknown(path: Sequence[str], stream: AirbyteStream) -> bool:
     schema: Any = stream.json_schema
     for name in path:
         properties = schema.get("properties") if isinstance(schema, Mapping) else None
-        if not properties:
+        if not properties or not isinstance(properties, Mapping):
             return False
         if name not in properties:
             return True

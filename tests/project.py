@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from dataclasses import dataclass
@@ -33,6 +34,7 @@ class Project:
     @property
     def environment(self) -> dict[str, str]:
         self.home.mkdir(parents=True, exist_ok=True)
+        shutil.copy(REPOSITORY / "dagster_home" / "dagster.yaml", self.home)
         own = {"DAGSTER_HOME": str(self.home), "ELT_DEFS": str(self.root / "defs")}
         inherited = {k: v for k, v in os.environ.items() if not k.startswith("ELT_")}
         return {**inherited, **own, "PYTHONWARNINGS": "ignore"}

@@ -6,8 +6,7 @@ wrapped is dropped, and logged.
 
 from __future__ import annotations
 
-import json
-from typing import Any
+import re
 
 import msgspec
 
@@ -30,35 +29,53 @@ _BODIES = {
 # Losing one of these would lose data, so a broken one ends the sync instead of becoming a log line.
 _VITAL = ("RECORD", "STATE", "CATALOG", "SPEC", "CONNECTION_STATUS", "CONTROL")
 
+# How a message begins: by its type, or by its body where a connector writes that first.
+_BEGINNING = re.compile(
+    rb'\s*\{\s*"(?:type"\s*:\s*"(?P<kind>\w+)"|(?P<body>%b)"\s*:)'
+    % "|".join(_BODIES.values()).encode()
+)
+# A string, to its end or the line's; or what JSON does not have, but some writers write.
+_STRAY = re.compile(
+    rb'(?P<string>"[^"\\]*(?:\\.?[^"\\]*)*"?)|(?P<constant>-?Infinity|NaN)|\A(?P<mark>(?:\xef\xbb\xbf)+)',
+    re.DOTALL,
+)
+_CONTROL = re.compile(rb"[\x00-\x1f]")
+
 
 class _Envelope(msgspec.Struct):
     type: str
     record: RawRecord | None = None
 
 
+class _Typed(msgspec.Struct):
+    type: str
+
+
 _decode_envelope = msgspec.json.Decoder(_Envelope).decode
+_decode_type = msgspec.json.Decoder(_Typed).decode
 
 
 def decode(line: bytes) -> RawRecord | Message:
     """Read one line, without its newline.
 
     A line that is no message, or of an unknown type, comes back as a LOG message holding its
-    beginning. Non-finite numbers (`NaN`, `Infinity`), which JSON does not have but Python writes,
-    become strings of that name, so that the table's conversion reports them.
+    beginning. What JSON does not have but some writers write is repaired, all else to the letter:
+    non-finite numbers (`NaN`, `Infinity`) become strings of that name, so that the table's
+    conversion reports them; bare control characters in strings become escapes; a byte order mark
+    is dropped. Of duplicate keys the last one counts.
 
     Raises:
-        SystemFailure: the line is a message that carries data, but not well formed.
+        SystemFailure: the line is a message that carries data, but cut off, not well formed, not
+            UTF-8, with half a surrogate pair in it, or nested too deeply.
     """
     try:
+        if not line.isascii():
+            line.decode()  # the decoder would let other bytes through in what it leaves raw
         envelope = _decode_envelope(line)
-    except msgspec.ValidationError as error:
-        return _misshapen(line, error)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        return _not_json(line, error)
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        return _unreadable(line, error)
     except RecursionError:
-        raise SystemFailure(
-            "the connector sent a message nested too deeply to read", detail=_head(line)
-        ) from None
+        raise _too_deep(line) from None
     if envelope.record is not None and envelope.type == "RECORD":
         return envelope.record
     return _whole(line, envelope.type)
@@ -72,14 +89,36 @@ def encode(message: Message) -> bytes:
 def _whole(line: bytes, kind: str) -> Message:
     body = _BODIES.get(kind)
     if body is None:
-        return _as_log(line, "WARN", f"ignored a message of the unknown type {kind!r}")
+        return _misshapen(line, None)
     try:
         message = Message.from_json(line)
     except msgspec.MsgspecError as error:
         return _misshapen(line, error)
+    except RecursionError:
+        raise _too_deep(line) from None
     if getattr(message, body) is None:
         return _misshapen(line, f"a {kind} message without {body!r}")
     return message
+
+
+def _unreadable(line: bytes, error: Exception) -> RawRecord | Message:
+    """Almost JSON, a torn or misshapen message, or plain text."""
+    repaired = _STRAY.sub(_repair, line)
+    if repaired == line:
+        return _misshapen(line, error)
+    try:
+        _decode_envelope(repaired)
+    except msgspec.MsgspecError as still:
+        return _misshapen(line, still)
+    except RecursionError:
+        raise _too_deep(line) from None
+    return decode(repaired)
+
+
+def _repair(stray: re.Match[bytes]) -> bytes:
+    if stray["string"]:
+        return _CONTROL.sub(lambda found: b"\\u%04x" % ord(found[0]), stray["string"])
+    return b'"%b"' % stray["constant"] if stray["constant"] else b""
 
 
 def _misshapen(line: bytes, error: object) -> Message:
@@ -87,50 +126,42 @@ def _misshapen(line: bytes, error: object) -> Message:
     if kind in _VITAL:
         raise SystemFailure(
             f"the connector sent a malformed {kind} message: {error}",
-            guidance="this is a defect of the connector; the sync stops so that no data is lost",
+            guidance="this is a defect of the connector, or it was cut off; "
+            "the sync stops so that no data is lost",
         )
     if kind in _BODIES:
         return _as_log(line, "WARN", f"ignored a malformed {kind} message ({error})")
+    if kind is not None:
+        return _as_log(line, "WARN", f"ignored a message of the unknown type {kind[:100]!r}")
     return _as_log(line, "INFO")
 
 
 def _kind(line: bytes) -> str | None:
+    """The type that a line claims, even where the rest of it cannot be read."""
     try:
-        value = json.loads(line)
-    except (ValueError, RecursionError):
+        return _decode_type(line).type
+    except msgspec.ValidationError:
         return None
-    kind = value.get("type") if isinstance(value, dict) else None
-    return kind if isinstance(kind, str) else None
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return _claimed(line)
 
 
-def _not_json(line: bytes, error: Exception) -> RawRecord | Message:
-    """Python's own JSON with NaN and Infinity in it, a torn message, or plain text."""
-    text = line.decode("utf-8", "replace")
-    try:
-        value: Any = json.loads(text, parse_constant=str)
-    except RecursionError:
-        raise SystemFailure(
-            "the connector sent a message nested too deeply to read", detail=_head(line)
-        ) from None
-    except ValueError:
-        if text.lstrip().startswith('{"type"') and _names_vital(text):
-            raise SystemFailure(
-                f"the connector sent a message that is not JSON ({error})",
-                guidance="this is a defect of the connector, or it was cut off; "
-                "the sync stops so that no data is lost",
-            ) from None
-        return _as_log(line, "INFO")
-    try:
-        repaired = json.dumps(value).encode()
-        _decode_envelope(repaired)
-    except (msgspec.MsgspecError, UnicodeDecodeError) as still:
-        return _misshapen(line, still)
-    return decode(repaired)
+def _claimed(line: bytes) -> str | None:
+    """By how it begins: a message that was cut off is not to be taken for plain text."""
+    match = _BEGINNING.match(line)
+    if match is None:
+        return None
+    body = (match["body"] or b"").decode()
+    claims = (
+        kind for kind, name in _BODIES.items() if name == body or kind.encode() == match["kind"]
+    )
+    return next(claims, None)
 
 
-def _names_vital(text: str) -> bool:
-    head = text[:200]
-    return any(f'"{kind}"' in head for kind in _VITAL)
+def _too_deep(line: bytes) -> SystemFailure:
+    return SystemFailure(
+        "the connector sent a message nested too deeply to read", detail=_head(line)
+    )
 
 
 def _as_log(line: bytes, level: str, why: str | None = None) -> Message:
@@ -139,4 +170,4 @@ def _as_log(line: bytes, level: str, why: str | None = None) -> Message:
 
 
 def _head(line: bytes) -> str:
-    return line[:MAX_LOG_CHARACTERS].decode("utf-8", "replace")
+    return line[: 4 * MAX_LOG_CHARACTERS].decode("utf-8", "replace")[:MAX_LOG_CHARACTERS]

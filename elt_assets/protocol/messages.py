@@ -21,6 +21,8 @@ INCOMPLETE = "INCOMPLETE"
 
 
 NULL = Raw(b"null")
+Number = int | float
+"""Both, since `1` and `1.0` are sent on as they came."""
 
 
 class RawRecord(msgspec.Struct):
@@ -42,7 +44,7 @@ class Record(Wire):
 
     stream: str
     data: Raw
-    emitted_at: float | None = None
+    emitted_at: Number | None = None
     namespace: str | None = None
     meta: Raw | None = None
     file_reference: Raw | None = None
@@ -51,8 +53,8 @@ class Record(Wire):
 class StateStats(Wire):
     """Counts since the previous state of the same kind; a double on the wire."""
 
-    recordCount: float | None = None
-    rejectedRecordCount: float | None = None
+    recordCount: Number | None = None
+    rejectedRecordCount: Number | None = None
 
 
 class StreamState(Wire):
@@ -120,8 +122,8 @@ class EstimateTrace(Wire):
     name: str
     type: str
     namespace: str | None = None
-    row_estimate: float | None = None
-    byte_estimate: float | None = None
+    row_estimate: Number | None = None
+    byte_estimate: Number | None = None
 
 
 class StreamStatusReason(Wire):
@@ -142,7 +144,7 @@ class AnalyticsTrace(Wire):
 
 class Trace(Wire):
     type: str
-    emitted_at: float | None = None
+    emitted_at: Number | None = None
     error: ErrorTrace | None = None
     estimate: EstimateTrace | None = None
     stream_status: StreamStatusTrace | None = None
@@ -155,7 +157,7 @@ class ConnectorConfig(Wire):
 
 class Control(Wire):
     type: str
-    emitted_at: float | None = None
+    emitted_at: Number | None = None
     connectorConfig: ConnectorConfig | None = None
 
 

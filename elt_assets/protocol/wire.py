@@ -52,7 +52,9 @@ class Wire(msgspec.Struct, kw_only=True):
 
     def to_json(self) -> bytes:
         """Encode to one line of JSON, without the newline; what is None is left out."""
-        return msgspec.json.encode(self._properties())
+        encoded = msgspec.json.encode(self._properties())
+        # Only between tokens, and only in what was read from a file that people can read.
+        return encoded.replace(b"\n", b" ").replace(b"\r", b" ")
 
     def _properties(self) -> dict[str, Any]:
         properties: dict[str, Any] = dict(self.extra)

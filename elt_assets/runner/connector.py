@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import signal
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from functools import cached_property
@@ -15,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import jsonschema
+from referencing.exceptions import Unresolvable
 
 from elt_assets.errors import ConfigError, EltError, SystemFailure, error_class
 from elt_assets.protocol.catalog import Catalog, ConfiguredCatalog
@@ -111,11 +113,14 @@ class Connector:
     ) -> Message:
         """The first message that holds what a verb returns; the rest of its output is drained."""
         found: Message | None = None
+        error: ErrorTrace | None = None
         for message in self._messages(verb, files):
-            if found is None and isinstance(message, Message) and wanted(message) is not None:
-                found = message
+            if isinstance(message, Message):
+                error = (message.trace and message.trace.error) or error
+                if found is None and wanted(message) is not None:
+                    found = message
         if found is None:
-            raise SystemFailure(f"`{verb}` of connector {self.name} answered nothing")
+            raise _failure(f"`{verb}` of connector {self.name} answered nothing", error)
         return found
 
     def _messages(self, verb: str, files: Mapping[str, Any]) -> Iterator[RawRecord | Message]:
@@ -123,17 +128,21 @@ class Connector:
         with private_files(self._workdir, files) as arguments:
             command = [*self._command(), verb, *arguments]
             with Process(command) as process:
-                for line in process.lines():
-                    message = decode(line)
-                    if type(message) is RawRecord:
-                        yield message
-                        continue
-                    assert isinstance(message, Message)
-                    last_error = (message.trace and message.trace.error) or last_error
-                    yield self._masked(message)
-                code = process.wait()
-                if code != 0:
-                    raise self._failure(verb, code, last_error, process.stderr_tail)
+                try:
+                    for line in process.lines():
+                        message = decode(line)
+                        if type(message) is RawRecord:
+                            yield message
+                            continue
+                        assert isinstance(message, Message)
+                        last_error = (message.trace and message.trace.error) or last_error
+                        yield self._masked(message)
+                except SystemFailure as unreadable:
+                    # Of a connector that died in the middle of a line, its death is the news.
+                    if process.exhausted:
+                        self._raise_for_exit(verb, process, last_error)
+                    raise self._masked_failure(unreadable) from None
+                self._raise_for_exit(verb, process, last_error)
 
     def _masked(self, message: Message) -> Message:
         """Free of secrets wherever a person will read it."""
@@ -145,20 +154,37 @@ class Connector:
             error.message = self.mask(error.message)
             error.internal_message = self._mask_optional(error.internal_message)
             error.stack_trace = self._mask_optional(error.stack_trace)
+        if message.connectionStatus is not None:
+            status = message.connectionStatus
+            status.message = self._mask_optional(status.message)
         return message
+
+    def _masked_failure(self, failure: SystemFailure) -> SystemFailure:
+        return SystemFailure(
+            self.mask(failure.message),
+            guidance=failure.guidance,
+            detail=self._mask_optional(failure.detail),
+        )
 
     def _mask_optional(self, text: str | None) -> str | None:
         return None if text is None else self.mask(text)
 
-    def _failure(self, verb: str, code: int, error: ErrorTrace | None, stderr: str) -> EltError:
-        ending = f"`{verb}` of connector {self.name} {_ending(code)}"
-        tail = f"its stderr ended with:\n{self.mask(stderr)}" if stderr else None
-        if error is None:
-            return SystemFailure(ending, detail=tail)
-        parts = [error.internal_message, error.stack_trace, tail]
-        return error_class(error.failure_type)(
-            f"{error.message} ({ending})", detail="\n".join(filter(None, parts)) or None
-        )
+    def _raise_for_exit(self, verb: str, process: Process, error: ErrorTrace | None) -> None:
+        code = process.wait()
+        if code != 0:
+            stderr = "\n".join(map(self.mask, self.mask(process.stderr_tail).splitlines()))
+            raise _failure(f"`{verb}` of connector {self.name} {_ending(code)}", error, stderr)
+
+
+def _failure(ending: str, error: ErrorTrace | None, stderr: str = "") -> EltError:
+    """What a connector's last ERROR trace says, and how it ended."""
+    tail = f"its stderr ended with:\n{stderr}" if stderr else None
+    if error is None:
+        return SystemFailure(ending, detail=tail)
+    parts = [error.internal_message, error.stack_trace, tail]
+    return error_class(error.failure_type)(
+        f"{error.message} ({ending})", detail="\n".join(filter(None, parts)) or None
+    )
 
 
 def validate_config(config: Mapping[str, Any], schema: Mapping[str, Any], name: str) -> None:
@@ -166,9 +192,17 @@ def validate_config(config: Mapping[str, Any], schema: Mapping[str, Any], name: 
 
     Raises:
         ConfigError: lists every violation, and shows no value of the config.
+        SystemFailure: the specification is no JSON schema.
     """
-    validator = jsonschema.validators.validator_for(schema, jsonschema.Draft7Validator)(schema)
-    found = sorted(validator.iter_errors(config), key=lambda error: list(map(str, error.path)))
+    kind = jsonschema.validators.validator_for(schema, jsonschema.Draft7Validator)
+    try:
+        kind.check_schema(dict(schema))
+        found = sorted(kind(schema).iter_errors(config), key=lambda e: list(map(str, e.path)))
+    except (jsonschema.SchemaError, Unresolvable, re.error) as error:
+        reason = error.message if isinstance(error, jsonschema.SchemaError) else str(error)
+        raise SystemFailure(
+            f"the specification of connector {name} is no JSON schema: {reason}"
+        ) from None
     if found:
         lines = [f"  - {_place(error)}: {_violation(error)}" for error in found]
         raise ConfigError(
@@ -187,11 +221,16 @@ def _violation(error: jsonschema.ValidationError) -> str:
     if rule in ("required", "additionalProperties", "dependencies"):
         return str(error.message)  # names properties only
     if rule in ("oneOf", "anyOf"):
-        options: list[dict[str, Any]] = list(expected)  # type: ignore[arg-type]
-        titles = [str(option.get("title", option.get("type", "?"))) for option in options]
-        return f"fits none of: {', '.join(titles)}"
+        options: list[Any] = list(expected)  # type: ignore[arg-type]
+        fits = "fits none of" if error.context else "fits more than one of"
+        return f"{fits}: {', '.join(map(_title, options))}"
     words = {"type": "is not of type", "enum": "is not one of", "pattern": "does not match"}
     return f"{words.get(str(rule), f'breaks `{rule}`:')} {json.dumps(expected)}"
+
+
+def _title(option: Any) -> str:
+    words = option if isinstance(option, dict) else {}
+    return str(words.get("title", words.get("type", "?")))
 
 
 @contextlib.contextmanager
@@ -212,9 +251,15 @@ def private_files(workdir: Path, files: Mapping[str, Any]) -> Iterator[list[str]
 
 
 def _ending(code: int) -> str:
-    if code >= 0:
-        return f"ended with exit code {code}"
+    if code < 0:
+        return f"was ended by {_signal_name(-code)}"
+    # A shell, or docker, tells in this way how its child ended.
+    after = f" (128 + {_signal_name(code - 128)})" if code > 128 else ""
+    return f"ended with exit code {code}{after}"
+
+
+def _signal_name(number: int) -> str:
     try:
-        return f"was ended by {signal.Signals(-code).name}"
+        return signal.Signals(number).name
     except ValueError:
-        return f"was ended by signal {-code}"
+        return f"signal {number}"

@@ -14,12 +14,27 @@ from pathlib import Path
 
 from elt_assets.errors import ConfigError, TransientError
 
-_PINNED = re.compile(r"(?P<name>[A-Za-z0-9][A-Za-z0-9._-]*)==(?P<version>[A-Za-z0-9.!+_-]+)")
+_PINNED = re.compile(r"(?P<name>[A-Za-z0-9][A-Za-z0-9._-]*)==[A-Za-z0-9.!+_-]+")
 _ENTRY_POINTS = """
 import sys
 from importlib.metadata import distribution
 print("\\n".join(p.name for p in distribution(sys.argv[1]).entry_points if p.group == "console_scripts"))
 """
+
+
+def package_name(requirement: str) -> str:
+    """The name in `name==version`.
+
+    Raises:
+        ConfigError: it is anything else.
+    """
+    match = _PINNED.fullmatch(requirement)
+    if match is None:
+        raise ConfigError(
+            f"{requirement!r} names no exact version",
+            guidance="write `package: name==version`, so that every run uses the same connector",
+        )
+    return match["name"]
 
 
 def install(requirement: str, home: Path) -> Path:
@@ -32,12 +47,7 @@ def install(requirement: str, home: Path) -> Path:
         ConfigError: the requirement is not `name==version`, is not to be had, or has no program.
         TransientError: the installation failed for another reason.
     """
-    match = _PINNED.fullmatch(requirement)
-    if match is None:
-        raise ConfigError(
-            f"{requirement!r} names no exact version",
-            guidance="write `package: name==version`, so that every run uses the same connector",
-        )
+    name = package_name(requirement)
     version = f"py{sys.version_info.major}.{sys.version_info.minor}"
     home.mkdir(parents=True, exist_ok=True)
     environment = home / f"{requirement}-{version}"
@@ -45,7 +55,11 @@ def install(requirement: str, home: Path) -> Path:
     if not done.exists():
         with _lock(home / f".{requirement}-{version}.lock"):
             if not done.exists():
-                done.write_text(_create(requirement, match["name"], environment))
+                program = _create(requirement, name, environment)
+                # In one step: whoever sees the file, without the lock too, sees it whole.
+                partial = done.with_suffix(".partial")
+                partial.write_text(program)
+                partial.replace(done)
     return environment / "bin" / done.read_text()
 
 
@@ -56,7 +70,8 @@ def _create(requirement: str, name: str, environment: Path) -> str:
     pip = [python, "-m", "pip", "install", "--disable-pip-version-check", "--quiet", requirement]
     done = subprocess.run(pip, capture_output=True, text=True, check=False)
     if done.returncode != 0:
-        missing = "No matching distribution" in done.stderr
+        unreachable = "connection broken" in done.stderr
+        missing = "No matching distribution" in done.stderr and not unreachable
         kind = ConfigError if missing else TransientError
         raise kind(f"installing {requirement} failed", detail=done.stderr[-2000:])
     found = subprocess.run(

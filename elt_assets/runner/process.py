@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import select
 import signal
 import subprocess
 import threading
@@ -19,6 +20,10 @@ CHUNK = 1 << 20
 MAX_LINE = 256 << 20
 """Bytes. A longer line is no record that a table could hold."""
 STDERR_LINES = 50
+STDERR_WIDTH = 2_000
+"""Characters that are kept of each."""
+_IDLE_MS = 500
+"""How often to look, while nothing comes, whether the child still lives."""
 _GRACE = 3.0
 """Seconds between SIGTERM and SIGKILL."""
 
@@ -52,6 +57,8 @@ class Process:
             raise ConfigError(
                 f"the connector {command[0]!r} cannot be executed: {error.strerror}"
             ) from error
+        self.exhausted = False
+        """Whether stdout was read to its end."""
         self._tail: deque[str] = deque(maxlen=STDERR_LINES)
         self._drain = threading.Thread(target=self._drain_stderr, name="stderr", daemon=True)
         self._drain.start()
@@ -81,25 +88,39 @@ class Process:
         Raises:
             SystemFailure: a line is longer than `MAX_LINE`.
         """
-        assert self._child.stdout is not None
-        descriptor = self._child.stdout.fileno()
         parts: list[bytes] = []
         held = 0
-        while chunk := os.read(descriptor, CHUNK):
-            if b"\n" not in chunk:
+        for chunk in self._chunks():
+            head, newline, _ = chunk.partition(b"\n")
+            _limit(held + len(head), [*parts, head])
+            if not newline:
                 parts.append(chunk)
                 held += len(chunk)
-                if held > MAX_LINE:
-                    raise SystemFailure(
-                        f"the connector sent a line longer than {MAX_LINE >> 20} MiB",
-                        detail=b"".join(parts)[:200].decode("utf-8", "replace"),
-                    )
                 continue
             *whole, rest = b"".join([*parts, chunk]).split(b"\n")
             yield from filter(None, whole)
             parts, held = [rest], len(rest)
+        self.exhausted = True
         if last := b"".join(parts):
             yield last
+
+    def _chunks(self) -> Iterator[bytes]:
+        """What comes on stdout, until it is closed, or its child dead and what it left behind silent."""
+        assert self._child.stdout is not None
+        descriptor = self._child.stdout.fileno()
+        poll = select.poll()
+        poll.register(descriptor, select.POLLIN)
+        while True:
+            ended = (
+                self._child.poll() is not None
+            )  # asked first: what it wrote before is there then
+            if poll.poll(_IDLE_MS):
+                chunk = os.read(descriptor, CHUNK)
+                if not chunk:
+                    return
+                yield chunk
+            elif ended:
+                return
 
     def wait(self) -> int:
         """The exit code, once stdout has ended; negative: the signal that ended it."""
@@ -115,10 +136,8 @@ class Process:
                 time.sleep(0.02)
             self._signal(signal.SIGKILL)
         self._child.wait()
-        for pipe in (self._child.stdout, self._child.stderr):
-            if pipe is not None:
-                with contextlib.suppress(OSError):
-                    pipe.close()
+        if self._child.stdout is not None:
+            self._child.stdout.close()
 
     def _signal(self, number: int) -> bool:
         """Signal the group; False when nobody is left in it."""
@@ -129,8 +148,18 @@ class Process:
         return True
 
     def _drain_stderr(self) -> None:
+        # Closed here: closing it elsewhere would wait for a read that a stray process can hold up.
         pipe: IO[bytes] | None = self._child.stderr
         assert pipe is not None
-        with contextlib.suppress(ValueError, OSError):
+        with contextlib.suppress(OSError), pipe:
             for line in iter(lambda: pipe.readline(CHUNK), b""):
-                self._tail.append(line[:2000].decode("utf-8", "replace").rstrip())
+                text = line.decode("utf-8", "replace").rstrip()
+                self._tail.append(text[:STDERR_WIDTH])
+
+
+def _limit(size: int, parts: Sequence[bytes]) -> None:
+    if size > MAX_LINE:
+        raise SystemFailure(
+            f"the connector sent a line longer than {MAX_LINE >> 20} MiB",
+            detail=b"".join(parts)[:200].decode("utf-8", "replace"),
+        )

@@ -9,6 +9,7 @@ import json
 import os
 import re
 from collections.abc import Iterable, Iterator, Mapping
+from functools import partial
 from typing import Any
 from urllib.parse import quote, quote_plus
 
@@ -17,6 +18,10 @@ from elt_assets.errors import ConfigError
 MASK = "****"
 _SHORTEST = 3
 """A shorter secret is not masked: it would blot out half of every log, and is no secret."""
+
+
+CUT = 2_000
+"""Characters; a text this long may have been cut in the middle of a secret."""
 
 
 class Masker:
@@ -29,15 +34,60 @@ class Masker:
 
     def add(self, secrets: Iterable[str]) -> None:
         for secret in secrets:
-            if len(secret) >= _SHORTEST:
-                encoded = json.dumps(secret)[1:-1]
-                self._secrets |= {secret, encoded, quote(secret, safe=""), quote_plus(secret)}
-        # Longest first, so that a secret that contains another is hidden whole.
+            # Line by line too: of a key in PEM format, a log may show any line alone.
+            for part in {secret, *map(str.strip, secret.splitlines())}:
+                if len(part) >= _SHORTEST:
+                    self._secrets |= _spellings(part)
+        # Longest first, so that a secret that contains another is hidden whole; looking ahead, so
+        # that secrets that overlap in a text are all found.
         ordered = sorted(self._secrets, key=len, reverse=True)
-        self._pattern = re.compile("|".join(map(re.escape, ordered))) if ordered else None
+        self._pattern = (
+            re.compile(f"(?=({'|'.join(map(re.escape, ordered))}))") if ordered else None
+        )
 
     def __call__(self, text: str) -> str:
-        return self._pattern.sub(MASK, text) if self._pattern else text
+        if self._pattern is None:
+            return text
+        shown, end = [], 0
+        for start, stop in _merged(self._spans(text)):
+            shown += [text[end:start], MASK]
+            end = stop
+        return "".join([*shown, text[end:]])
+
+    def _spans(self, text: str) -> Iterator[tuple[int, int]]:
+        assert self._pattern is not None
+        for found in self._pattern.finditer(text):
+            yield found.span(1)
+        if len(text) >= CUT:
+            yield len(text) - max(map(partial(_begun, text), self._secrets)), len(text)
+
+
+def _spellings(secret: str) -> set[str]:
+    quoted = {quote(secret, safe=""), quote(secret), quote_plus(secret)}
+    lower = {re.sub("%..", lambda found: found[0].lower(), text) for text in quoted}
+    escaped = {json.dumps(secret, ensure_ascii=ascii_only)[1:-1] for ascii_only in (True, False)}
+    escaped |= {json.dumps(text)[1:-1] for text in escaped}  # JSON as a text within JSON
+    slashed = {text.replace("/", r"\/") for text in escaped}
+    return {secret, repr(secret)[1:-1], *quoted, *lower, *escaped, *slashed}
+
+
+def _begun(text: str, secret: str) -> int:
+    """How many characters of a secret stand at the end of a text."""
+    sizes = range(len(secret) - 1, _SHORTEST - 1, -1)
+    return next((size for size in sizes if text.endswith(secret[:size])), 0)
+
+
+def _merged(spans: Iterable[tuple[int, int]]) -> Iterator[tuple[int, int]]:
+    """Spans ordered by their start, with those that overlap as one, and empty ones left out."""
+    start, stop = 0, 0
+    for first, last in sorted(spans):
+        if first >= stop:
+            if stop > start:
+                yield start, stop
+            start = first
+        stop = max(stop, last)
+    if stop > start:
+        yield start, stop
 
 
 def resolve_environment(config: Any, *, where: str = "config") -> tuple[Any, list[str]]:
@@ -78,8 +128,9 @@ def secret_values(config: Any, schema: Any) -> Iterator[str]:
         for option in schema.get(branch) or ():
             yield from secret_values(config, option)
     if isinstance(config, Mapping):
+        known = schema.get("properties") or {}
         for key, value in config.items():
-            yield from secret_values(value, (schema.get("properties") or {}).get(key))
+            yield from secret_values(value, known.get(key, schema.get("additionalProperties")))
     elif isinstance(config, list):
         for value in config:
             yield from secret_values(value, schema.get("items"))

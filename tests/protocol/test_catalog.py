@@ -1,0 +1,116 @@
+"""Catalogs: names, modes, and the rules by which cursor and key are found."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from elt_assets.errors import ConfigError
+from elt_assets.protocol.catalog import (
+    AirbyteStream,
+    Catalog,
+    ConfiguredStream,
+    StreamDescriptor,
+    StreamId,
+)
+
+PATHS: st.SearchStrategy[list[str] | None] = (
+    st.none() | st.just([]) | st.lists(st.text(max_size=3), min_size=1, max_size=2)
+)
+
+
+def configured(stream: dict[str, Any] | None = None, **settings: Any) -> ConfiguredStream:
+    source = AirbyteStream(name="users", json_schema={}, **(stream or {}))
+    return ConfiguredStream(stream=source, **settings)
+
+
+@given(st.sampled_from([None, False, True]), PATHS, PATHS, st.booleans())
+def test_the_cursor_is_resolved_as_the_protocol_says(
+    own: bool | None, wanted: list[str] | None, default: list[str] | None, incremental: bool
+) -> None:
+    stream = configured(
+        {"source_defined_cursor": own, "default_cursor_field": default},
+        cursor_field=wanted,
+        sync_mode="incremental" if incremental else "full_refresh",
+    )
+    if own:
+        assert stream.cursor == (default or [])
+    elif wanted or default or not incremental:
+        assert stream.cursor == (wanted or default or [])
+    else:
+        with pytest.raises(ConfigError, match=r"'users'.*cursor field\n.*`cursor_field: "):
+            _ = stream.cursor
+
+
+@pytest.mark.parametrize(
+    ("own", "wanted", "key"),
+    [
+        ([["id"]], [["name"]], [["id"]]),
+        (None, [["name"], ["a", "b"]], [["name"], ["a", "b"]]),
+        ([], [["name"]], [["name"]]),
+        (None, None, []),
+    ],
+)
+def test_the_source_has_the_last_word_on_the_key(own: Any, wanted: Any, key: Any) -> None:
+    assert configured({"source_defined_primary_key": own}, primary_key=wanted).key == key
+
+
+@pytest.mark.parametrize(
+    ("mode", "deduplicates", "overwrites"),
+    [
+        ("append", False, False),
+        ("overwrite", False, True),
+        ("append_dedup", True, False),
+        ("overwrite_dedup", True, True),
+    ],
+)
+def test_destination_modes(mode: str, deduplicates: bool, overwrites: bool) -> None:
+    stream = configured(destination_sync_mode=mode)
+    assert (stream.deduplicates, stream.overwrites) == (deduplicates, overwrites)
+
+
+@pytest.mark.parametrize("modes", [None, [], ["incremental"], ["incremental", "full_refresh"]])
+def test_full_refresh_is_always_possible(modes: list[str] | None) -> None:
+    stream = AirbyteStream(name="", json_schema={}, supported_sync_modes=modes)
+    assert sorted(stream.sync_modes) == sorted({*(modes or []), "full_refresh"})
+
+
+def test_streams_are_told_apart_by_name_and_namespace() -> None:
+    names: list[tuple[str, str | None]] = [
+        ("", None),
+        ("", ""),
+        ("a", None),
+        ("a", "b"),
+        ("a.b", None),
+        ("b", "a"),
+    ]
+    streams = [AirbyteStream(name=n, namespace=s, json_schema={}) for n, s in names]
+    catalog = Catalog(streams=streams)
+    assert [catalog.find(StreamId(*name)) for name in names] == streams
+    assert catalog.find(StreamId("A")) is None
+    assert catalog.find(StreamDescriptor(name="a", namespace="b").id) is streams[3]
+
+
+def test_an_id_reads_as_people_write_it() -> None:
+    ids = [StreamId("a"), StreamId("a", "b"), StreamId(""), StreamId("a", "")]
+    assert [str(stream) for stream in ids] == ["a", "b.a", "", ".a"]
+
+
+def test_generations_and_unknown_properties_travel_with_the_catalog() -> None:
+    line = (
+        b'{"new":1.0,"generation_id":3,"minimum_generation_id":0,"sync_id":9,"sync_mode":"update",'
+        b'"destination_sync_mode":"soft_delete","stream":{"name":"a","json_schema":{"x":1.0}}}'
+    )
+    stream = ConfiguredStream.from_json(line)
+    assert (stream.generation_id, stream.minimum_generation_id, stream.sync_id) == (3, 0, 9)
+    assert msgspec.json.decode(stream.to_json()) == msgspec.json.decode(line)
+
+
+@pytest.mark.parametrize("text", ["{}", '{"streams":null}', '{"streams":[{"name":"a"}]}', "[]"])
+def test_a_catalog_without_its_parts_is_refused(text: str) -> None:
+    with pytest.raises(msgspec.ValidationError):
+        Catalog.from_json(text)

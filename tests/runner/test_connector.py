@@ -1,0 +1,332 @@
+"""Four verbs over hostile programs: what they are given, what is made of their end, what is shown."""
+
+from __future__ import annotations
+
+import json
+import signal
+import stat
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+
+from elt_assets.errors import ConfigError, EltError, SystemFailure, TransientError
+from elt_assets.protocol.catalog import AirbyteStream, ConfiguredCatalog, ConfiguredStream
+from elt_assets.protocol.messages import Message, RawRecord, State
+from elt_assets.runner import process
+from elt_assets.runner.connector import Connector, private_files, validate_config
+from tests.hostile_source import alive, gone, hostile_source
+
+SECRET = "hunter2/ß"
+SPECIFICATION = {
+    "type": "object",
+    "required": ["host"],
+    "additionalProperties": False,
+    "properties": {
+        "host": {"type": "string"},
+        "port": {"type": "integer"},
+        "mode": {"enum": ["a", "b"]},
+        "password": {"type": "string", "airbyte_secret": True, "minLength": 3},
+        "auth": {"oneOf": [{"title": "Key", "type": "object"}, {"type": "null"}]},
+        "twice": {"oneOf": [{"title": "One"}, True]},
+        "depth": {"properties": {"start": {"pattern": "^[0-9]+$"}}},
+    },
+}
+CATALOG = ConfiguredCatalog(
+    streams=[ConfiguredStream(stream=AirbyteStream(name="users", json_schema={}))]
+)
+
+
+def read(connector: Connector, *states: State) -> list[RawRecord | Message]:
+    return list(connector.read(CATALOG, states))
+
+
+def failure_of(connector: Connector) -> EltError:
+    with pytest.raises(EltError) as failure:
+        read(connector)
+    return failure.value
+
+
+def left_behind(folder: Path) -> list[Path]:
+    return list((folder / "work").iterdir())
+
+
+def test_the_four_verbs(tmp_path: Path) -> None:
+    answers = """
+print("starting up")
+if verb == "check": say("CONNECTION_STATUS", connectionStatus={"status": "SUCCEEDED"})
+if verb == "discover": say("CATALOG", catalog={"streams": [{"name": "users", "json_schema": {}}]})
+if verb == "read": record({"id": 1}); say("STATE", state={"data": {"n": 1}})
+print("bye")
+"""
+    connector = hostile_source(tmp_path, answers, {"host": "h"}, SPECIFICATION)
+    assert connector.specification.connectionSpecification == SPECIFICATION
+    assert connector.check().succeeded
+    assert [stream.name for stream in connector.discover().streams] == ["users"]
+    kinds = [m.type if isinstance(m, Message) else m.stream for m in read(connector)]
+    assert kinds == ["LOG", "users", "STATE", "LOG"]
+
+
+SHOW_FILES = """
+seen = {name: json.load(open(path)) for name, path in files.items()}
+modes = [oct(os.stat(path).st_mode)[-3:] for path in files.values()]
+record({"argv": sys.argv, "files": seen, "modes": modes,
+        "folder": oct(os.stat(os.path.dirname(files["--config"])).st_mode)[-3:]})
+"""
+
+
+def shown(found: list[RawRecord | Message]) -> dict[str, Any]:
+    [record] = [message for message in found if isinstance(message, RawRecord)]
+    return dict(json.loads(bytes(record.data)))
+
+
+def test_files_are_private_and_gone_afterwards(tmp_path: Path) -> None:
+    config = {"host": "h", "password": SECRET}
+    blob = (
+        '{"stream":{"stream_descriptor":{"name":"users"},"stream_state":{"n":1.0}},"type":"STREAM"}'
+    )
+    connector = hostile_source(tmp_path, SHOW_FILES, config, SPECIFICATION)
+    seen = shown(read(connector, State.from_json(blob)))
+    assert seen["files"]["--config"] == config
+    assert seen["files"]["--catalog"] == json.loads(CATALOG.to_json())
+    assert seen["files"]["--state"] == [json.loads(blob)]
+    assert (seen["folder"], set(seen["modes"])) == ("700", {"600"})
+    assert SECRET not in str(seen["argv"])
+    assert left_behind(tmp_path) == []
+
+
+def test_without_a_state_there_is_no_state_file(tmp_path: Path) -> None:
+    seen = shown(read(hostile_source(tmp_path, SHOW_FILES, {"n": 1})))
+    assert sorted(seen["files"]) == ["--catalog", "--config"]
+
+
+@pytest.mark.parametrize(
+    "script", ["exit(1)", "os.kill(os.getpid(), 9)", 'print(\'{"type":"RECORD"}\')']
+)
+def test_files_are_gone_after_a_failure(script: str, tmp_path: Path) -> None:
+    failure_of(hostile_source(tmp_path, script))
+    assert left_behind(tmp_path) == []
+
+
+def test_files_of_a_killed_process_are_swept_by_the_next(tmp_path: Path) -> None:
+    script = f"""
+import os, pathlib
+from elt_assets.runner.connector import private_files
+with private_files(pathlib.Path({str(tmp_path / "work")!r}), {{"config": {{"password": 1}}}}):
+    os.kill(os.getpid(), 9)
+"""
+    subprocess.run([sys.executable, "-c", script], check=False)
+    assert len(left_behind(tmp_path)) == 1
+    with private_files(tmp_path / "work", {"config": {}}) as arguments:
+        [folder] = left_behind(tmp_path)
+        assert folder == Path(arguments[1]).parent
+
+
+def test_files_in_use_are_not_swept(tmp_path: Path) -> None:
+    with private_files(tmp_path, {"config": {}}) as first:
+        with private_files(tmp_path, {"config": {}}):
+            pass
+        assert stat.S_IMODE(Path(first[1]).stat().st_mode) == 0o600
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_config_is_written_with_its_variables_in(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    connector = hostile_source(tmp_path, SHOW_FILES, {"host": {"env": "DB_HOST"}}, SPECIFICATION)
+    with pytest.raises(ConfigError, match=r"config\.host .* DB_HOST, which is not set"):
+        read(connector)
+    monkeypatch.setenv("DB_HOST", "db")
+    assert shown(read(connector))["files"]["--config"] == {"host": "db"}
+
+
+def test_every_violation_of_the_specification_is_listed_and_no_value(tmp_path: Path) -> None:
+    config = {
+        "port": "p4ss", "mode": "p4ss", "password": "p4", "auth": "p4ss", "twice": "p4ss",
+        "depth": {"start": "p4ss"}, "colour": "p4ss",
+    }  # fmt: skip
+    with pytest.raises(ConfigError) as failure:
+        hostile_source(tmp_path, "", config, SPECIFICATION).check()
+    text = str(failure.value)
+    for part in (
+        "connector hostile",
+        "config: 'host' is a required property",
+        "'colour' was unexpected",
+        'config.port: is not of type "integer"',
+        'config.mode: is not one of ["a", "b"]',
+        "config.password: breaks `minLength`: 3",
+        "config.auth: fits none of: Key, null",
+        "config.twice: fits more than one of: One, ?",
+        'config.depth.start: does not match "^[0-9]+$"',
+        "`source.config`",
+    ):
+        assert part in text
+    assert "p4" not in text
+
+
+@pytest.mark.parametrize(
+    "schema", [{"type": "strin"}, {"$ref": "#/nowhere"}, {"required": True}, {"pattern": "("}]
+)
+def test_a_broken_specification_is_the_connectors_fault(schema: dict[str, Any]) -> None:
+    with pytest.raises(SystemFailure, match="specification of connector x is no JSON schema"):
+        validate_config({"a": 1}, schema, "x")
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
+def test_a_signal_in_mid_record_is_named(number: signal.Signals, tmp_path: Path) -> None:
+    script = f"""
+record({{"id": 1}})
+print('{{"type":"RECORD","record":{{"stream":"users","data":{{"id"', end="", flush=True)
+print("last words", file=sys.stderr, flush=True)
+os.kill(os.getpid(), {number.value})
+"""
+    messages = hostile_source(tmp_path, script).read(CATALOG)
+    assert isinstance(next(messages), RawRecord)
+    with pytest.raises(SystemFailure, match=rf"^`read` .* was ended by {number.name}") as failure:
+        next(messages)
+    assert failure.value.detail and "last words" in failure.value.detail
+
+
+def test_what_came_before_the_end_was_handed_over(tmp_path: Path) -> None:
+    messages = hostile_source(tmp_path, "record({'id': 1}); exit(3)").read(CATALOG)
+    assert isinstance(next(messages), RawRecord)
+    with pytest.raises(SystemFailure, match=r"ended with exit code 3$"):
+        next(messages)
+
+
+def test_a_shell_that_tells_of_a_signal(tmp_path: Path) -> None:
+    assert "137 (128 + SIGKILL)" in str(failure_of(hostile_source(tmp_path, "exit(137)")))
+
+
+def test_a_torn_line_with_exit_code_0_fails_too(tmp_path: Path) -> None:
+    failure = failure_of(hostile_source(tmp_path, """print('{"type":"STATE","sta', end="")"""))
+    assert "malformed STATE" in failure.message
+
+
+@pytest.mark.parametrize(
+    ("failure_type", "kind"),
+    [
+        ("config_error", ConfigError),
+        ("transient_error", TransientError),
+        ("system_error", SystemFailure),
+        ("newer_error", SystemFailure),
+        (None, SystemFailure),
+    ],
+)
+def test_an_error_trace_says_who_must_act(
+    failure_type: str | None, kind: type[EltError], tmp_path: Path
+) -> None:
+    script = f"""
+fail("first")
+fail("no such user", internal_message="SQL 28000", stack_trace="at x", failure_type={failure_type!r})
+exit(2)
+"""
+    failure = failure_of(hostile_source(tmp_path, script))
+    assert type(failure) is kind
+    assert failure.message == "no such user (`read` of connector hostile ended with exit code 2)"
+    assert failure.detail == "SQL 28000\nat x"
+
+
+@pytest.mark.parametrize("verb", ["spec", "check", "discover"])
+def test_no_answer(verb: str, tmp_path: Path) -> None:
+    silent = Connector(lambda: [sys.executable, "-c", "print('hello')"], {}, tmp_path, "silent")
+    connector = silent if verb == "spec" else hostile_source(tmp_path, "print('hello')")
+    with pytest.raises(SystemFailure, match=f"`{verb}` of connector .* answered nothing"):
+        _ = connector.specification if verb == "spec" else getattr(connector, verb)()
+
+
+def test_an_error_trace_instead_of_an_answer(tmp_path: Path) -> None:
+    connector = hostile_source(tmp_path, "fail('no access', failure_type='config_error')")
+    with pytest.raises(ConfigError, match=r"no access \(`discover` .* answered nothing\)"):
+        connector.discover()
+
+
+def test_megabytes_on_stderr(tmp_path: Path) -> None:
+    script = "for n in range(50_000): print('noise', n, '.' * 50, file=sys.stderr)\nexit(1)"
+    failure = failure_of(hostile_source(tmp_path, script))
+    assert failure.detail and "noise 49999" in failure.detail
+    assert len(failure.detail) < 10_000
+
+
+def test_a_line_too_long_tells_its_limit_and_no_secret(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(process, "MAX_LINE", 1 << 20)
+    script = "record({'x': json.load(open(files['--config']))['password'] + 'x' * (2 << 20)})"
+    connector = hostile_source(tmp_path, script, {"host": "h", "password": SECRET}, SPECIFICATION)
+    failure = failure_of(connector)
+    assert "longer than 1 MiB" in failure.message
+    assert "users" in str(failure) and SECRET not in str(failure) and "hunter2" not in str(failure)
+
+
+SPILL = """
+secret = json.load(open(files["--config"]))["password"]
+texts = secret, json.dumps(secret), __import__("urllib.parse").parse.quote_plus(secret), secret * 2
+for text in texts:
+    print("plain", text)
+    print("noise", text, file=sys.stderr)
+    say("LOG", log={"level": "INFO", "message": text, "stack_trace": text})
+    say("TRACE", trace={"type": "ERROR", "emitted_at": 1, "error":
+        {"message": text, "internal_message": text, "stack_trace": text}})
+    say("NEWER", text=text)
+    say("LOG", log=text)
+print("x" * 1990, secret * 3)
+print("x" * 1990, secret * 3, file=sys.stderr, flush=True)
+if verb == "check": say("CONNECTION_STATUS", connectionStatus={"status": "FAILED", "message": secret})
+else: exit(1)
+"""
+
+
+def spilling(folder: Path) -> Connector:
+    return hostile_source(folder, SPILL, {"host": "h", "password": SECRET}, SPECIFICATION)
+
+
+def test_secrets_are_masked_in_all_that_is_shown(tmp_path: Path) -> None:
+    texts: list[str] = []
+    messages = (cast("Message", message).to_json() for message in spilling(tmp_path).read(CATALOG))
+    with pytest.raises(EltError) as failure:
+        texts.extend(map(bytes.decode, messages))
+    told = "\n".join([*texts, str(failure.value)])
+    assert len(texts) == 21 and "noise" in told
+    assert "hunt" not in told and "****" in told
+    assert spilling(tmp_path).check().message == "****"
+
+
+@pytest.mark.parametrize(
+    "line", ['{"type":"CONTROL","control":%s', '{"type":"CONTROL","control":' + "[" * 20_000 + "%s"]
+)
+def test_a_message_that_cannot_be_read_shows_no_secret(line: str, tmp_path: Path) -> None:
+    script = f"print({line!r} % json.dumps(open(files['--config']).read()))"
+    connector = hostile_source(tmp_path, script, {"host": "h", "password": SECRET}, SPECIFICATION)
+    assert "hunter2" not in str(failure_of(connector))
+
+
+def test_closing_ends_the_process_and_all_its_children(tmp_path: Path) -> None:
+    script = """
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+child = subprocess.Popen([sys.executable, "-c", "import signal, time\\n"
+    "signal.signal(signal.SIGTERM, signal.SIG_IGN); print(1, flush=True); time.sleep(60)"],
+    stdout=subprocess.PIPE)
+child.stdout.readline()
+record({"pids": [os.getpid(), child.pid]})
+while True: record({})
+"""
+    messages = hostile_source(tmp_path, script).read(CATALOG)
+    first = next(messages)
+    assert isinstance(first, RawRecord)
+    pids = json.loads(bytes(first.data))["pids"]
+    assert all(map(alive, pids))
+    start = time.monotonic()
+    messages.close()
+    assert time.monotonic() - start < 6
+    assert all(map(gone, pids))
+    assert left_behind(tmp_path) == []
+
+
+def test_a_program_that_is_missing(tmp_path: Path) -> None:
+    connector = Connector(lambda: [str(tmp_path / "none")], {}, tmp_path / "work", "none")
+    with pytest.raises(ConfigError, match="was not found"):
+        connector.check()

@@ -1,0 +1,156 @@
+"""A process that is read to its end, and ends with all that it started."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from elt_assets.errors import ConfigError, SystemFailure
+from elt_assets.runner import process as runner
+from elt_assets.runner.process import STDERR_LINES, STDERR_WIDTH, Process
+from tests.hostile_source import alive, gone
+
+
+def python(script: str) -> Process:
+    return Process([sys.executable, "-ISuc", f"import os, signal, subprocess, sys, time\n{script}"])
+
+
+def shell(script: str) -> Process:
+    return Process(["sh", "-c", script])
+
+
+def output(process: Process) -> list[bytes]:
+    with process:
+        return list(process.lines())
+
+
+@contextlib.contextmanager
+def ended_within(seconds: float) -> Iterator[None]:
+    start = time.monotonic()
+    yield
+    assert time.monotonic() - start < seconds
+
+
+@pytest.mark.parametrize(
+    ("written", "lines"),
+    [
+        (rb"", []),
+        (rb"\n\n\n", []),
+        (rb"a\n\nb\n", [b"a", b"b"]),
+        (rb"a\nb", [b"a", b"b"]),
+        (rb"a\r\n", [b"a\r"]),
+        (rb"\xe2\x80\xa8\xc2\x85\x0b\x0c\r\x00\xff\n", [b"\xe2\x80\xa8\xc2\x85\x0b\x0c\r\x00\xff"]),
+    ],
+)
+def test_lines_end_at_a_newline_alone(written: bytes, lines: list[bytes]) -> None:
+    process = python(f"sys.stdout.buffer.write(b'{written.decode()}')")
+    assert output(process) == lines
+    assert process.exhausted
+
+
+def test_lines_of_any_size_arrive_whole() -> None:
+    sizes = [1, 65_535, 65_536, 65_537, 5_000_000, 1]
+    process = python(f"for n in {sizes}: sys.stdout.buffer.write(b'x' * n + b'\\n')")
+    assert [len(line) for line in output(process)] == sizes
+
+
+@pytest.mark.parametrize("end", [b"\\n", b"", b"\\ny\\n"])
+def test_a_line_too_long_is_an_error_that_tells_the_limit(
+    end: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(runner, "MAX_LINE", 2 << 20)
+    fitting = python("sys.stdout.buffer.write((b'x' * (2 << 20) + b'\\n') * 2)")
+    assert len(output(fitting)) == 2
+    script = f"sys.stdout.buffer.write(b'a\\nHEAD' + b'x' * (2 << 20) + b'{end.decode()}')"
+    with pytest.raises(SystemFailure, match="longer than 2 MiB") as failure:
+        output(python(script))
+    assert failure.value.detail and failure.value.detail.startswith("HEADxxx")
+    assert len(failure.value.detail) <= 200
+
+
+def test_megabytes_on_stderr_do_not_block_and_its_tail_is_kept() -> None:
+    script = "for n in range(100_000): print('noise', n, 'x' * 50, file=sys.stderr)\nprint('done')"
+    with python(script) as process:
+        assert list(process.lines()) == [b"done"]
+        assert process.wait() == 0
+    tail = process.stderr_tail.splitlines()
+    assert len(tail) == STDERR_LINES
+    assert tail[-1].startswith("noise 99999 ")
+
+
+def test_what_is_kept_of_stderr_is_bounded_and_any_bytes() -> None:
+    with python("sys.stderr.buffer.write(b'\\xff' * 3_000_000 + b'\\nend\\n')") as process:
+        process.wait()
+    *_, last = lines = process.stderr_tail.splitlines()
+    assert last == "end"
+    assert max(map(len, lines)) == STDERR_WIDTH
+
+
+@pytest.mark.parametrize(("script", "code"), [("exit 0", 0), ("exit 7", 7), ("kill -9 $$", -9)])
+def test_the_exit_code(script: str, code: int) -> None:
+    with shell(script) as process:
+        assert list(process.lines()) == []
+        assert process.wait() == code
+
+
+def test_a_missing_program_and_one_that_cannot_run(tmp_path: Path) -> None:
+    (tmp_path / "text").write_text("no program")
+    with pytest.raises(ConfigError, match=r"'no-such-program' was not found\n.*`source`"):
+        Process(["no-such-program"])
+    with pytest.raises(ConfigError, match="cannot be executed: Permission denied"):
+        Process([str(tmp_path / "text")])
+    (tmp_path / "text").chmod(0o700)
+    with pytest.raises(ConfigError, match="cannot be executed: Exec format error"):
+        Process([str(tmp_path / "text")])
+
+
+def test_arguments_meet_no_shell_and_stdin_is_empty() -> None:
+    process = Process(["sh", "-c", 'cat; printf "%s" "$0"', "$(id) `id` ;"])
+    assert output(process) == [b"$(id) `id` ;"]
+
+
+def test_the_environment_may_be_given() -> None:
+    process = Process(["/bin/sh", "-c", "echo $GIVEN$HOME"], environment={"GIVEN": "x"})
+    assert output(process) == [b"x"]
+
+
+STUBBORN = """
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+child = subprocess.Popen(["sh", "-c", "trap '' TERM; echo $$; while :; do sleep 1; done"])
+print(os.getpid())
+time.sleep(60)
+"""
+
+
+def test_leaving_ends_the_whole_group_however_stubborn() -> None:
+    with ended_within(6), python(STUBBORN) as process:
+        lines = process.lines()
+        pids = [int(next(lines)), int(next(lines))]
+        assert process.pid in pids and all(map(alive, pids))
+    assert all(map(gone, pids))
+
+
+def test_a_group_that_ends_at_once_is_not_waited_for() -> None:
+    with ended_within(3), shell("sleep 60 & echo $!; wait") as process:
+        sleeper = int(next(process.lines()))
+    assert gone(sleeper)
+
+
+@pytest.mark.parametrize("start", ["sleep 60 &", "setsid sleep 60 &"])
+def test_output_ends_with_its_process_whoever_else_holds_the_pipe(start: str) -> None:
+    with ended_within(9), shell(f"{start} echo $!; printf torn") as process:
+        stray, torn = process.lines()
+        assert torn == b"torn" and process.exhausted
+        assert process.wait() == 0
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(int(stray), 9)
+
+
+def test_slow_output_is_waited_for() -> None:
+    assert output(shell("echo a; sleep 1.2; echo b")) == [b"a", b"b"]

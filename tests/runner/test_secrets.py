@@ -1,0 +1,108 @@
+"""Secrets: read when they are needed, and shown nowhere."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+from urllib.parse import quote, quote_plus
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from elt_assets.errors import ConfigError
+from elt_assets.runner.secrets import CUT, MASK, Masker, resolve_environment, secret_values
+
+SECRET = 'p ß/"w\\ö+d\n'
+ALPHABET = "#§~^"  # in no mask, and in no spelling of another
+
+
+@pytest.mark.parametrize(
+    "shown",
+    [
+        SECRET,
+        json.dumps(SECRET),
+        json.dumps(SECRET, ensure_ascii=False),
+        json.dumps(SECRET).replace("/", "\\/"),
+        quote(SECRET, safe=""),
+        quote(SECRET),
+        quote_plus(SECRET),
+        quote(SECRET, safe="").lower(),
+        repr(SECRET),
+    ],
+)
+def test_a_secret_is_masked_however_it_is_written(shown: str) -> None:
+    text = Masker([SECRET])(f"login {shown}, again {shown}")
+    assert text.replace('"', "").replace("'", "") == f"login {MASK}, again {MASK}"
+
+
+@pytest.mark.parametrize(
+    ("secrets", "text", "masked"),
+    [
+        (["abcd", "abcdef"], "abcdef abcd", "**** ****"),
+        (["abcd", "cdef"], "xabcdefx", "x****x"),
+        (["aaa"], "aaaaa!", "****!"),
+        (["a.c*"], "abc a.c*", "abc ****"),
+        (["ab"], "ab", "ab"),
+        ([], "nothing", "nothing"),
+    ],
+)
+def test_overlapping_secrets_leave_nothing(secrets: list[str], text: str, masked: str) -> None:
+    assert Masker(secrets)(text) == masked
+
+
+@given(st.lists(st.text(ALPHABET, min_size=3, max_size=5), max_size=3), st.text(ALPHABET + "a"))
+def test_no_secret_is_left_in_any_text(secrets: list[str], text: str) -> None:
+    masked = Masker(secrets)(text)
+    assert not any(secret in masked for secret in secrets)
+    assert any(secret in text for secret in secrets) or masked == text
+
+
+def test_each_line_of_a_key_is_a_secret() -> None:
+    mask = Masker(["-----BEGIN-----\nMIIEvQ\n  AgEAAo\n-----END-----\n"])
+    assert mask("... AgEAAo\n-----END-----") == f"... {MASK}\n{MASK}"
+
+
+def test_a_secret_cut_off_at_the_end_of_a_long_text_is_masked() -> None:
+    mask = Masker(["hunter2-hunter2"])
+    assert mask("x" * CUT + "hunter2-hun") == "x" * CUT + MASK
+    assert mask("a hunter") == "a hunter"
+
+
+def test_secrets_may_become_known_later() -> None:
+    mask = Masker(["first"])
+    mask.add(["second"])
+    assert mask("first second") == f"{MASK} {MASK}"
+
+
+def test_variables_are_read_wherever_they_stand(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ONE", "1")
+    monkeypatch.setenv("TWO", "")
+    written = {"a": {"env": "ONE"}, "b": [{"env": "TWO"}, {"env": "ONE", "x": 1}], "c": {"env": 5}}
+    config, secrets = resolve_environment(written)
+    assert config == {"a": "1", "b": ["", {"env": "ONE", "x": 1}], "c": {"env": 5}}
+    assert secrets == ["1", ""]
+
+
+def test_a_missing_variable_is_named_with_its_place(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("NOT_SET", raising=False)
+    with pytest.raises(ConfigError, match=r"config\.a\[1\]\.b refers to .* NOT_SET") as failure:
+        resolve_environment({"a": [0, {"b": {"env": "NOT_SET"}}]})
+    assert failure.value.guidance and "NOT_SET" in failure.value.guidance
+
+
+@pytest.mark.parametrize(
+    ("schema", "config", "found"),
+    [
+        ({"properties": {"a": {"airbyte_secret": True}}}, {"a": "x", "b": "y"}, ["x"]),
+        ({"properties": {"a": {"airbyte_secret": True}}}, {"a": {"b": [1, None, True, "z"]}}, ["1", "z"]),
+        ({"oneOf": [{"properties": {"a": {"airbyte_secret": True}}}, {}]}, {"a": "x"}, ["x"]),
+        ({"properties": {"a": {"items": {"airbyte_secret": True}}}}, {"a": ["x", "y"]}, ["x", "y"]),
+        ({"properties": {"a": {"allOf": [{"airbyte_secret": True}]}}}, {"a": "x"}, ["x"]),
+        ({"additionalProperties": {"airbyte_secret": True}}, {"a": "x"}, ["x"]),
+        ({"properties": None, "oneOf": None}, {"a": "x"}, []),
+        (True, {"a": "x"}, []),
+    ],
+)  # fmt: skip
+def test_the_specification_says_what_is_secret(schema: Any, config: Any, found: list[str]) -> None:
+    assert list(secret_values(config, schema)) == found

@@ -1,0 +1,49 @@
+"""The kinds of source that a connection may name."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from elt_assets.errors import ConfigError
+from elt_assets.runner.sources import built_in, open_connector, resolve
+
+
+def test_built_in_connectors_are_found_without_loading_them() -> None:
+    assert "faker" in built_in()
+    assert "sdk" not in built_in()
+
+
+def test_a_built_in_connector_runs_by_this_python(tmp_path: Path) -> None:
+    command, name = resolve("connector", "faker", tmp_path)
+    assert (command(), name) == ([sys.executable, "-m", "connectors.faker"], "faker")
+
+
+def test_a_command_is_taken_as_written(tmp_path: Path) -> None:
+    command, name = resolve("command", ["/opt/my source", "--x"], tmp_path)
+    assert (command(), name) == (["/opt/my source", "--x"], "my source")
+
+
+def test_opening_starts_and_installs_nothing(tmp_path: Path) -> None:
+    open_connector("package", "no-such==1.0", {"a": {"env": "NOT_SET"}}, tmp_path, tmp_path)
+    open_connector("command", ["/no/such/program"], {}, tmp_path, tmp_path)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_built_in_connector_that_is_none(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"no built-in connector 'fakr'\n.*faker"):
+        resolve("connector", "fakr", tmp_path)
+
+
+@pytest.mark.parametrize("value", ["x", ["x"]])
+@pytest.mark.parametrize("kind", ["image", "manifest", "tap"])
+def test_kinds_that_are_for_later(kind: str, value: str | list[str], tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=rf"`source\.{kind}` is not supported"):
+        resolve(kind, value, tmp_path)
+
+
+def test_a_package_without_its_version_is_refused_before_it_is_needed(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="no exact version"):
+        resolve("package", "source-x", tmp_path)

@@ -1,0 +1,335 @@
+"""A connection as people write it: what is accepted, and what is said of all the rest."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from elt_assets.connection import Connection, configure, load_catalog, load_connection
+from elt_assets.errors import ConfigError
+from elt_assets.protocol.catalog import AirbyteStream, Catalog, ConfiguredStream
+
+Json = dict[str, Any]
+MODES = ["full_refresh", "incremental"]
+SCHEMA = {
+    "properties": {
+        "id": {"type": "integer"},
+        "updated_at": {"type": "string"},
+        "meta": {"properties": {"version": {"type": "integer"}}},
+        "blob": {"type": "object"},
+    }
+}
+
+
+def written(stream: Json | None = None, /, **attributes: Any) -> Json:
+    source = {"connector": "faker", "config": {"count": 3}}
+    streams = [{"name": "users", **(stream or {})}]
+    return {"name": "shop", "source": source, "streams": streams, **attributes}
+
+
+def load(folder: Path, attributes: Any) -> Connection:
+    document = {"type": "elt_assets.ConnectionComponent", "attributes": attributes}
+    (folder / "defs.yaml").write_text(yaml.safe_dump(document, allow_unicode=True), "utf-8")
+    return load_connection(folder)
+
+
+def refusal(folder: Path, attributes: Any) -> str:
+    with pytest.raises(ConfigError) as error:
+        load(folder, attributes)
+    assert str(folder / "defs.yaml") in str(error.value)
+    return str(error.value)
+
+
+def catalog(**stream: Any) -> Catalog:
+    source: Json = {"name": "users", "json_schema": SCHEMA, "supported_sync_modes": MODES, **stream}
+    return Catalog(streams=[AirbyteStream(**source)])
+
+
+def configured(folder: Path, stream: Json, **source: Any) -> ConfiguredStream:
+    [found] = configure(load(folder, written(stream)), catalog(**source))
+    return found
+
+
+def misfit(folder: Path, stream: Json, **source: Any) -> str:
+    """What is said of a stream, one that does not go with its catalog."""
+    with pytest.raises(ConfigError) as error:
+        configured(folder, stream, **source)
+    assert "defs.yaml of connection 'shop'" in error.value.message
+    assert "stream 'users'" in error.value.message
+    return error.value.message
+
+
+def test_the_whole_contract_is_read(tmp_path: Path) -> None:
+    stream = {
+        "name": "users",
+        "namespace": "público",
+        "sync_mode": "incremental",
+        "destination_sync_mode": "append_dedup",
+        "cursor_field": ["updated_at"],
+        "primary_key": [["id"]],
+    }
+    connection = load(
+        tmp_path,
+        written(
+            streams=[stream],
+            schedule="0 6 * * *",
+            read_together=True,
+            namespace="raw",
+            checkpoint={"rows": 10, "megabytes": 1, "seconds": 0.5},
+        ),
+    )
+    assert connection.lake_namespace == "raw"
+    assert connection.source.kind == "connector"
+    assert connection.streams[0].model_dump() == stream
+    assert connection.checkpoint.seconds == 0.5
+
+
+def test_what_may_be_left_out(tmp_path: Path) -> None:
+    connection = load(
+        tmp_path, {"name": "a", "source": {"command": ["x"]}, "streams": [{"name": ""}]}
+    )
+    [stream] = connection.streams
+    assert (stream.sync_mode, stream.destination_sync_mode) == ("full_refresh", "append")
+    assert (connection.lake_namespace, connection.read_together) == ("a", False)
+    assert connection.checkpoint.rows == 1_000_000
+
+
+def test_a_date_stays_as_written(tmp_path: Path) -> None:
+    text = yaml.safe_dump({"type": "elt_assets.ConnectionComponent", "attributes": written()})
+    (tmp_path / "defs.yaml").write_text(text.replace("count: 3", "start: 2026-01-01"))
+    assert load_connection(tmp_path).source.config == {"start": "2026-01-01"}
+
+
+def test_variables_are_not_read_at_load(tmp_path: Path) -> None:
+    config = {"key": {"env": "SURELY_NOT_SET"}}
+    source = load(tmp_path, written(source={"connector": "faker", "config": config})).source
+    assert source.config == config
+
+
+@pytest.mark.parametrize(
+    ("attributes", "said"),
+    [
+        (written(stream=[]), "connection of 'shop': unknown key 'stream'; did you mean 'streams'?"),
+        (written({"sync_mod": "x"}), "stream 'users': unknown key 'sync_mod'; did you mean 'sync_mode'?"),
+        (written(source={"conector": "x"}), "source: unknown key 'conector'; did you mean 'connector'?"),
+        (written(checkpoint={"row": 1}), "checkpoint: unknown key 'row'; did you mean 'rows'?"),
+        (written(zzz=1), "unknown key 'zzz'; known keys are checkpoint, name, "),
+    ],
+)  # fmt: skip
+def test_an_unknown_key_is_refused_with_the_nearest(
+    attributes: Json, said: str, tmp_path: Path
+) -> None:
+    text = refusal(tmp_path, attributes)
+    assert said in text.replace("stream 'users': stream of 'users': ", "stream 'users': ")
+
+
+@pytest.mark.parametrize(
+    "key", ["history", "on_schema_change", "fields", "partitions", "automation"]
+)
+def test_keys_that_are_for_later_are_not_accepted_yet(key: str, tmp_path: Path) -> None:
+    assert f"unknown key {key!r}" in refusal(tmp_path, written({key: None}))
+
+
+@pytest.mark.parametrize(
+    ("source", "said"),
+    [
+        ({}, "none is given"),
+        ({"connector": "a", "command": ["b"]}, "connector and command is given"),
+        ({"command": []}, "source.command: "),
+        ({"command": "source-x"}, "source.command: "),
+        ({"connector": "a", "config": ["x"]}, "source.config: "),
+    ],
+)
+def test_a_source_is_exactly_one_connector(source: Json, said: str, tmp_path: Path) -> None:
+    assert said in refusal(tmp_path, written(source=source))
+
+
+@pytest.mark.parametrize(
+    ("attributes", "said"),
+    [
+        (written({"sync_mode": "full"}), "stream 'users': sync_mode: Input should be 'full_refresh' or"),
+        (written({"destination_sync_mode": "x"}), "stream 'users': destination_sync_mode: "),
+        (written({"primary_key": ["id"]}), "stream 'users': primary_key.0: "),
+        (written({"primary_key": []}), "stream 'users': primary_key: "),
+        (written({"cursor_field": []}), "stream 'users': cursor_field: "),
+        (written({"cursor_field": "id"}), "stream 'users': cursor_field: "),
+        (written({"name": 5}), "stream 5: name: "),
+        (written(streams=[{}]), "streams[0]: name: "),
+        (written(streams=["users"]), "streams[0]: "),
+        (written(streams=[]), "streams: "),
+        (written(streams={"users": {}}), "streams: "),
+        (written(name="../x"), "name: "),
+        (written(namespace=""), "namespace: "),
+        (written(checkpoint={"rows": 0}), "checkpoint.rows: "),
+        ({}, "name: Field required"),
+        (None, "`attributes` is missing"),
+        ([], "`attributes` is missing"),
+    ],
+)  # fmt: skip
+def test_a_wrong_value_is_named_by_its_place(attributes: Any, said: str, tmp_path: Path) -> None:
+    assert said in refusal(tmp_path, attributes)
+
+
+def test_all_that_is_wrong_is_said_at_once(tmp_path: Path) -> None:
+    streams = [{"name": "a", "sync_mode": 1}, {"name": "b", "primary_key": 1}]
+    text = refusal(tmp_path, written(streams=streams, name="a b", checkpoint={"seconds": -1}))
+    for part in ("\n  - name: ", "stream 'a': sync", "stream 'b': prim", "checkpoint.seconds"):
+        assert part in text
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (b"a: [p4ss", "is not valid YAML"),
+        (b"a: p4ss: p4ss", "is not valid YAML"),
+        (b"a: \xff", "is not valid YAML"),
+        (b"[" * 5000, "is not valid YAML"),
+        (b"", "is no connection\nit should start `type: elt_assets.ConnectionComponent`"),
+        (b"- type: elt_assets.ConnectionComponent", "is no connection"),
+        (b"type: elt_assets.Connection", "is no connection"),
+    ],
+)
+def test_a_file_that_is_no_connection(content: bytes, said: str, tmp_path: Path) -> None:
+    (tmp_path / "defs.yaml").write_bytes(content)
+    with pytest.raises(ConfigError) as error:
+        load_connection(tmp_path)
+    assert f"{tmp_path / 'defs.yaml'} {said}" in str(error.value)
+    assert "p4ss" not in str(error.value)
+
+
+def test_a_connection_that_does_not_exist(tmp_path: Path) -> None:
+    (tmp_path / "shop").mkdir()
+    load(tmp_path / "shop", written())
+    with pytest.raises(ConfigError, match=r"no connection 'shopp'.*\nknown connections: shop"):
+        load_connection(tmp_path / "shopp")
+
+
+@pytest.mark.parametrize(
+    "content", [b"", b"{", b"[]", b"{}", b'{"streams": [{"name": "a"}]}', b"\xff", b"[" * 5000]
+)
+def test_a_malformed_catalog(content: bytes, tmp_path: Path) -> None:
+    (tmp_path / "catalog.json").write_bytes(content)
+    with pytest.raises(ConfigError) as error:
+        load_catalog(tmp_path)
+    assert f"{tmp_path / 'catalog.json'} is no valid catalog" in error.value.message
+    assert error.value.guidance == f"write it with `elt discover {tmp_path.name}`"
+
+
+def test_a_catalog_that_is_missing_and_one_that_is_there(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"catalog\.json does not exist\n.*`elt discover "):
+        load_catalog(tmp_path)
+    text = json.dumps(json.loads(catalog().to_json()), indent=2)
+    (tmp_path / "catalog.json").write_text(text)
+    assert load_catalog(tmp_path) == catalog()
+
+
+def test_what_is_in_force_is_written_into_the_configured_stream(tmp_path: Path) -> None:
+    wanted = {"sync_mode": "incremental", "destination_sync_mode": "append_dedup"}
+    own = {"default_cursor_field": ["updated_at"], "source_defined_primary_key": [["id"]]}
+    stream = configured(tmp_path, wanted, **own)
+    assert (stream.sync_mode, stream.destination_sync_mode) == ("incremental", "append_dedup")
+    assert (stream.cursor_field, stream.primary_key) == (["updated_at"], [["id"]])
+
+
+@pytest.mark.parametrize(
+    ("wanted", "source", "said"),
+    [
+        ({"name": "user"}, {}, "stream 'user' is not in the catalog (catalog.json); did you mean 'users'?"),
+        ({"name": "zzz"}, {}, "stream 'zzz' is not in the catalog (catalog.json); it has 'users'"),
+        ({"namespace": "x"}, {}, "stream 'x.users' is not in the catalog"),
+    ],
+)  # fmt: skip
+def test_a_stream_that_the_catalog_lacks(
+    wanted: Json, source: Json, said: str, tmp_path: Path
+) -> None:
+    with pytest.raises(ConfigError) as error:
+        configured(tmp_path, wanted, **source)
+    assert said in error.value.message
+
+
+INCREMENTAL = {"sync_mode": "incremental"}
+DEDUP = {"destination_sync_mode": "append_dedup"}
+OWN_KEY = {"source_defined_primary_key": [["a"], ["b"]], "json_schema": {}}
+OWN_CURSOR = {"source_defined_cursor": True, "default_cursor_field": ["id"]}
+
+
+@pytest.mark.parametrize(
+    ("wanted", "source", "said"),
+    [
+        (
+            INCREMENTAL | {"cursor_field": ["id"]},
+            {"supported_sync_modes": ["full_refresh"]},
+            "sync_mode: 'incremental' is not supported by the source; write one of full_refresh",
+        ),
+        (INCREMENTAL, {}, "cursor_field: .* nor its source names a cursor.*set `cursor_field: "),
+        (
+            INCREMENTAL | {"cursor_field": ["updated"]},
+            {},
+            "cursor_field: the stream has no field 'updated'; it has id, updated_at, meta, blob",
+        ),
+        (DEDUP, {}, r"primary_key: append_dedup needs one .*write `primary_key: \[\[<field>\]\]`"),
+        (
+            DEDUP | {"primary_key": [["id"], ["ix"]]},
+            {},
+            "primary_key: the stream has no field 'ix'",
+        ),
+        (DEDUP | {"primary_key": [["meta", "x"]]}, {}, r"primary_key: .* no field 'meta\.x'"),
+        (
+            INCREMENTAL | {"cursor_field": ["id"]},
+            {"source_defined_cursor": True, "default_cursor_field": ["updated_at"]},
+            r"cursor_field: .* cannot be overridden; write \[updated_at\], or leave it out",
+        ),
+        (
+            INCREMENTAL | {"cursor_field": ["nonsense"]},
+            {"source_defined_cursor": True},
+            "cursor_field: .* cannot be overridden; leave it out",
+        ),
+        (
+            DEDUP | {"primary_key": [["blob"]]},
+            {"source_defined_primary_key": [["id"]]},
+            r"primary_key: .* cannot be overridden; write \[\[id\]\], or leave it out",
+        ),
+    ],
+)
+def test_a_stream_that_cannot_be_synced_as_written(
+    wanted: Json, source: Json, said: str, tmp_path: Path
+) -> None:
+    text = misfit(tmp_path, wanted, **source)
+    assert re.search(said, text)
+
+
+@pytest.mark.parametrize(
+    ("wanted", "source"),
+    [
+        (DEDUP | {"primary_key": [["meta", "version"], ["blob", "anything"]]}, {}),
+        (DEDUP | {"primary_key": [["anything"]]}, {"json_schema": {}}),
+        (DEDUP | {"primary_key": [["b"], ["a"]]}, OWN_KEY),
+        (INCREMENTAL, {"source_defined_cursor": True}),
+        (INCREMENTAL | {"cursor_field": ["id"]}, OWN_CURSOR),
+        ({"sync_mode": "full_refresh"}, {"supported_sync_modes": ["incremental"]}),
+        ({}, {"supported_sync_modes": None, "json_schema": {"properties": []}}),
+    ],
+)  # fmt: skip
+def test_what_goes_together(wanted: Json, source: Json, tmp_path: Path) -> None:
+    configured(tmp_path, wanted, **source)
+
+
+def test_a_repeated_stream_is_refused_and_its_like_in_a_namespace_is_not(tmp_path: Path) -> None:
+    streams = [{"name": "users"}, {"name": "users", "namespace": "x"}]
+    source = Catalog(streams=[*catalog().streams, *catalog(namespace="x").streams])
+    assert len(configure(load(tmp_path, written(streams=streams)), source)) == 2
+    with pytest.raises(ConfigError, match=r"stream 'x\.users' is configured twice; remove one"):
+        configure(load(tmp_path, written(streams=[*streams, streams[1]])), source)
+
+
+def test_all_streams_are_judged_at_once(tmp_path: Path) -> None:
+    streams = [{"name": "users"} | INCREMENTAL | DEDUP, {"name": "orders"}]
+    with pytest.raises(ConfigError) as error:
+        configure(load(tmp_path, written(streams=streams)), catalog())
+    for part in ("cursor_field: ", "primary_key: ", "stream 'orders' is not in the catalog"):
+        assert part in error.value.message
