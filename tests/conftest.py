@@ -15,9 +15,8 @@ from tests.project import Project
 SPARK = {
     "spark.master": "local[2]",
     "spark.sql.shuffle.partitions": "2",
-    "spark.sql.adaptive.enabled": "false",
 }
-"""Tiny data: planning is what takes the time."""
+"""Tiny data: scheduling is what takes the time."""
 
 
 @pytest.fixture(scope="session")

@@ -17,7 +17,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 from pyspark.sql import types as t
 
-from elt_assets.lake import types
+from elt_assets.lake import types, values
 from elt_assets.lake.types import Column
 from elt_assets.sync import segments
 
@@ -36,6 +36,7 @@ _TYPECAST = "DESTINATION_TYPECAST_ERROR"
 Key = Sequence[Sequence[str]]
 """Paths of table columns."""
 _SAFE_INTEGER = float(2**53)
+_LONGS = t.ArrayType(t.LongType())
 
 
 @dataclass(frozen=True)
@@ -76,10 +77,13 @@ def rejected(
     row = f.from_json(_LINE, _read_schema(columns), _OPTIONS)
     parsed = lines.select(_LINE, row.alias("row")).select(_LINE, "row.*")
     rows = _typed(parsed, columns, stamp, segments.SEQUENCE, _LINE)
-    reason = f.when(f.col(segments.SEQUENCE).isNull(), "not a readable JSON object").otherwise(
+    # The JSON reader refuses what is not UTF-8; `from_json` does not.
+    readable = f.is_valid_utf8(_LINE) & f.col(segments.SEQUENCE).isNotNull()
+    reason = f.when(~readable, "not a readable JSON object").otherwise(
         "a field of the primary key is null"
     )
-    return rows.where(~_accepted(key)).select(f.col(_LINE).alias("record"), reason.alias("reason"))
+    record = f.make_valid_utf8(_LINE).alias("record")
+    return rows.where(~(readable & _accepted(key))).select(record, reason.alias("reason"))
 
 
 def path(parts: Sequence[str]) -> Expression:
@@ -92,7 +96,10 @@ def _read_schema(columns: Sequence[Column]) -> t.StructType:
     meta = t.StructType([t.StructField("changes", types.CHANGES)])
     return t.StructType(
         [
-            *(t.StructField(column.source, column.read_type) for column in columns),
+            *(
+                t.StructField(column.source, values.parsed_as(column.read_type))
+                for column in columns
+            ),
             t.StructField(segments.EXTRACTED_AT, t.LongType()),
             t.StructField(segments.SEQUENCE, t.LongType()),
             t.StructField(segments.META, meta),
@@ -121,9 +128,14 @@ def _texts(line: Expression, fields: Sequence[t.StructField]) -> Expression:
 
 
 def _numbers(line: Expression, fields: Sequence[t.StructField]) -> Expression:
-    """The values that should be integers, as doubles; null where they are no JSON numbers."""
-    integers = [field for field in fields if isinstance(field.dataType, t.LongType)]
-    kind = t.StructType([t.StructField(field.name, t.DoubleType()) for field in integers])
+    """The values that should be integers, and arrays of them, as doubles; null where they are no
+    JSON numbers."""
+    doubles: dict[t.DataType, t.DataType] = {
+        t.LongType(): t.DoubleType(),
+        _LONGS: t.ArrayType(t.DoubleType()),
+    }
+    integers = [field for field in fields if field.dataType in doubles]
+    kind = t.StructType([t.StructField(e.name, doubles[e.dataType]) for e in integers])
     return f.from_json(line, kind, _OPTIONS) if integers else f.struct()
 
 
@@ -134,10 +146,10 @@ def _accepted(key: Key) -> Expression:
 
 def _outputs(columns: Sequence[Column], stamp: Stamp) -> list[Expression]:
     corrupt = f.col(_CORRUPT).isNotNull()
-    values, changes, odd = [], [], corrupt | f.col(segments.META).isNotNull()
+    outputs, changes, odd = [], [], corrupt | f.col(segments.META).isNotNull()
     for column in columns:
         value, change, suspicious = _value(column)
-        values.append(value.cast(column.type).alias(column.name))
+        outputs.append(value.cast(column.type).alias(column.name))
         changes += change
         odd = odd if suspicious is None else odd | suspicious
     own = f.coalesce(f.col(segments.META).getField("changes"), f.array().cast(types.CHANGES))
@@ -148,7 +160,7 @@ def _outputs(columns: Sequence[Column], stamp: Stamp) -> list[Expression]:
     )
     order = f.lpad(f.lower(f.hex(segments.SEQUENCE)), 12, "0")
     return [
-        *values,
+        *outputs,
         f.concat(f.lit(stamp.raw_id_prefix), order).alias(types.RAW_ID),
         f.timestamp_millis(f.col(segments.EXTRACTED_AT)).alias(types.EXTRACTED_AT),
         f.lit(stamp.generation_id).cast("long").alias(types.GENERATION_ID),
@@ -162,12 +174,9 @@ def _value(column: Column) -> tuple[Expression, list[Expression], Expression | N
     if isinstance(kind, t.StringType):
         return typed, [], None
     text = f.col(_TEXTS).getField(column.source)
-    if isinstance(kind, t.DoubleType):
-        infinite = f.abs(typed) == f.lit(float("inf"))  # 1e400 parses, to Infinity
-        lost = infinite | (typed.isNull() & text.isNotNull())
-        return f.when(~infinite, typed), [_change(column.source, lost)], infinite
-    value, changes = _repair(typed, text, f.col(_NUMBERS), column.source, kind, [column.source])
-    return f.when(f.col(_CORRUPT).isNull(), typed).otherwise(value), changes, None
+    repaired, changes = _repair(typed, text, f.col(_NUMBERS), column.source, kind, [column.source])
+    value = f.when(f.col(_CORRUPT).isNull(), values.converted(typed, kind)).otherwise(repaired)
+    return value, changes, values.loses(typed, kind) if values.is_checked(kind) else None
 
 
 def _repair(
@@ -178,7 +187,7 @@ def _repair(
     kind: t.DataType,
     path: Sequence[str],
 ) -> tuple[Expression, list[Expression]]:
-    """What can be kept of a value in a corrupt line, and the changes where something cannot."""
+    """What can be kept of a value in a suspicious line, and the changes where something cannot."""
     if isinstance(kind, t.StringType):
         return typed, []
     if isinstance(kind, t.StructType):
@@ -186,20 +195,24 @@ def _repair(
     value = typed
     if isinstance(kind, t.LongType):
         value = f.coalesce(typed, _integral(numbers.getField(name)))
+    elif kind == _LONGS:
+        value = f.coalesce(typed, _integrals(numbers.getField(name)))
     lost = text.isNotNull() & value.isNull()
-    if isinstance(kind, t.ArrayType):
+    if isinstance(kind, t.ArrayType) and kind != _LONGS:
         lost = lost | (text.isNotNull() & _does_not_fit(text, kind))
-    return value, [_change(".".join(path), lost)]
+    if values.is_checked(kind):
+        lost = lost | values.loses(value, kind)
+    return values.converted(value, kind), [_change(".".join(path), lost)]
 
 
 def _repair_struct(
     typed: Expression, text: Expression, kind: t.StructType, path: Sequence[str]
 ) -> tuple[Expression, list[Expression]]:
     texts, numbers = _texts(text, kind.fields), _numbers(text, kind.fields)
-    values = []
+    inner = []
     changes = [_change(".".join(path), text.isNotNull() & typed.isNull())]
     for field in kind.fields:
-        inner, found = _repair(
+        value, found = _repair(
             typed.getField(field.name),
             f.when(typed.isNotNull(), texts.getField(field.name)),
             numbers,
@@ -207,9 +220,9 @@ def _repair_struct(
             field.dataType,
             [*path, field.name],
         )
-        values.append(inner.alias(field.name))
+        inner.append(value.alias(field.name))
         changes += found
-    return f.when(typed.isNotNull(), f.struct(*values)), changes
+    return f.when(typed.isNotNull(), f.struct(*inner)), changes
 
 
 def _integral(number: Expression) -> Expression:
@@ -218,9 +231,16 @@ def _integral(number: Expression) -> Expression:
     return f.when(whole, number.cast("long"))
 
 
+def _integrals(numbers: Expression) -> Expression:
+    """An array of doubles as integers; null where one of them is none."""
+    odd = f.exists(numbers, lambda number: number.isNotNull() & _integral(number).isNull())
+    return f.when(~odd, f.transform(numbers, _integral))
+
+
 def _does_not_fit(text: Expression, kind: t.DataType) -> Expression:
     wrapped = f.concat(f.lit('{"v":'), text, f.lit("}"))
-    schema = t.StructType([t.StructField("v", kind), t.StructField(_CORRUPT, t.StringType())])
+    parsed = t.StructField("v", values.parsed_as(kind))
+    schema = t.StructType([parsed, t.StructField(_CORRUPT, t.StringType())])
     return f.from_json(wrapped, schema, _OPTIONS).getField(_CORRUPT).isNotNull()
 
 

@@ -99,5 +99,6 @@ def _touched(
 
 
 def _tail(uri: str) -> str:
-    """Folder and file name: both random, so they tell a file whatever way its URI is written."""
-    return "/".join(uri.rsplit("/", 2)[-2:])
+    """The file's name: random, so that it tells a file whatever way its URI is written, and whether
+    or not it lies in a folder (other writers' files do not)."""
+    return uri.rpartition("/")[2]

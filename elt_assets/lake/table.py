@@ -7,17 +7,19 @@ refused.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import time
 import uuid
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import pyarrow.fs as pafs
 import pyarrow.parquet as pq
 from deltalake import DeltaTable, Schema
-from deltalake.exceptions import CommitFailedError, TableNotFoundError
+from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
 from deltalake.transaction import AddAction, CommitProperties, RemoveAction, Transaction
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import types as t
@@ -109,14 +111,17 @@ class Table:
     def write_files(self, rows: DataFrame) -> list[DataFile]:
         """Write rows as new files under the root; nobody sees them before they are committed."""
         folder = f"data/{uuid.uuid4().hex}"
-        rows.write.mode("append").parquet(f"{self.uri}/{folder}")
-        return self._list(folder)
+        try:
+            rows.write.mode("append").parquet(f"{self.uri}/{folder}")
+            return self._list(folder)
+        except BaseException:
+            self._discard_folder(folder)
+            raise
 
     def discard_files(self, files: Iterable[DataFile]) -> None:
         """Remove files that were written and will not be committed."""
-        system, root = pafs.FileSystem.from_uri(_absolute(self.uri))
         for folder in {file.path.rpartition("/")[0] for file in files}:
-            system.delete_dir(f"{root}/{folder}")
+            self._discard_folder(folder)
 
     def prepare(self, schema: t.StructType) -> None:
         """Create the table, or give it the columns that it lacks; both without data.
@@ -125,12 +130,7 @@ class Table:
             ConfigError: a column has another type in the table.
         """
         if self._delta is None:
-            self._delta = DeltaTable.create(
-                self.uri,
-                _delta_schema(schema),
-                configuration={"delta.checkpointInterval": CHECKPOINT_INTERVAL},
-            )
-            return
+            self._delta = _create(self.uri, schema)
         present = {field.name: field.dataType for field in self.schema.fields}
         changed = [
             f"{field.name} is {present[field.name].simpleString()}, not {field.dataType.simpleString()}"
@@ -162,6 +162,7 @@ class Table:
             SystemFailure: the commit failed.
         """
         assert self._delta is not None and head.sequence == self.head.sequence + 1
+        self._refuse_if_overtaken(self._delta)
         token = uuid.uuid4().hex
         metadata = {
             "elt.state": head.state if head.state is not None else _NO_STATE,
@@ -183,9 +184,20 @@ class Table:
         except CommitFailedError as error:
             self._settle(token, head, error)
         self._delta.update_incremental()
-        if self._delta.transaction_version(self.app_id) != head.sequence:
-            raise ConcurrentSync(f"another run writes to {self.uri}: its commit came after ours")
         self.head = head
+
+    def _refuse_if_overtaken(self, delta: DeltaTable) -> None:
+        """Delta refuses a stale snapshot; but whatever refreshes ours (a new column does) would hide
+        there that another run has committed since."""
+        present = delta.transaction_version(self.app_id) or 0
+        if present > self.head.sequence:
+            raise self._overtaken(present)
+
+    def _overtaken(self, present: int) -> ConcurrentSync:
+        return ConcurrentSync(
+            f"another run committed to {self.uri} first (sequence {present})",
+            guidance="this run changed nothing more; the other one's data and state stand",
+        )
 
     def _settle(self, token: str, head: Head, error: CommitFailedError) -> None:
         """A commit that failed may have been published all the same: its transaction id tells."""
@@ -195,10 +207,7 @@ class Table:
             raise SystemFailure(f"committing to {self.uri} failed: {error}") from error
         if any(entry.get("elt.commit") == token for entry in fresh.history(100)):
             return
-        raise ConcurrentSync(
-            f"another run committed to {self.uri} first (sequence {present})",
-            guidance="this run changed nothing more; the other one's data and state stand",
-        ) from error
+        raise self._overtaken(present) from error
 
     def _read_head(self) -> Head:
         """From the newest commit of ours at or below the version that the data is of.
@@ -241,6 +250,11 @@ class Table:
         if len(few) == 5:
             yield from self._delta.history()[5:]
 
+    def _discard_folder(self, folder: str) -> None:
+        system, root = pafs.FileSystem.from_uri(_absolute(self.uri))
+        with contextlib.suppress(FileNotFoundError):
+            system.delete_dir(f"{root}/{folder}")
+
     def _list(self, folder: str) -> list[DataFile]:
         system, root = pafs.FileSystem.from_uri(_absolute(self.uri))
         selector = pafs.FileSelector(f"{root}/{folder}", allow_not_found=True)
@@ -269,8 +283,23 @@ def _open(uri: str) -> DeltaTable | None:
     return delta
 
 
+def _create(uri: str, schema: t.StructType) -> DeltaTable:
+    """A new table, or the one that another run made just now."""
+    try:
+        return DeltaTable.create(
+            uri,
+            _delta_schema(schema),
+            configuration={"delta.checkpointInterval": CHECKPOINT_INTERVAL},
+        )
+    except DeltaError:
+        delta = _open(uri)
+        if delta is None:
+            raise
+        return delta
+
+
 def _absolute(uri: str) -> str:
-    return uri if "://" in uri or uri.startswith("/") else f"./{uri}"
+    return uri if "://" in uri else str(Path(uri).absolute())
 
 
 def _delta_schema(schema: t.StructType) -> Schema:

@@ -2,23 +2,24 @@
 
 from __future__ import annotations
 
+import contextlib
 import uuid
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql import functions as f
 from pyspark.sql import types as t
 
-from elt_assets.errors import SystemFailure
+from elt_assets.errors import ConcurrentSync, SystemFailure
 from elt_assets.lake import policies, types
 from elt_assets.lake.conform import Stamp, conform, rejected
 from elt_assets.lake.names import clean
 from elt_assets.lake.spark import SparkProvider
 from elt_assets.lake.table import DataFile, Head, Table
 from elt_assets.protocol.catalog import ConfiguredStream
+from elt_assets.sync.events import Checkpoint, Committed
 from elt_assets.sync.segments import Segment
-from elt_assets.sync.session import Checkpoint, Committed
 
 DEAD_LETTER_SUFFIX = "_dead_letter"
 _DEAD_LETTER = t.StructType(
@@ -99,23 +100,38 @@ class TableWriter:
         files, changed = self._write_observed(rows)
         written = sum(file.records for file in files)
         dead = segment.records - written
-        if dead:
-            self._write_dead_letter(spark, paths, dead)
         self._pending.files += files
         self._pending.records += written
         self._pending.changed += changed
+        if dead:
+            self._write_dead_letter(spark, paths, dead)
 
     def commit(self, checkpoint: Checkpoint) -> Committed:
         """Apply the policy and publish, state included; a no-op where nothing is new."""
+        pending, state = self._pending, self._state(checkpoint)
+        if self._is_news(pending, state, checkpoint):
+            self._table.prepare(self._schema)
+            self._publish_dead_letter(pending)
+            self._publish(pending, state)
+        self._pending = _Pending([], [])
+        return self._committed(pending)
+
+    def close(self) -> None:
+        """Remove what was written and never committed; not what may have been."""
         pending, self._pending = self._pending, _Pending([], [])
-        state = self._state(checkpoint)
-        if not self._is_news(pending, state, checkpoint):
-            return self._committed(pending)
-        self._table.prepare(self._schema)
+        self._table.discard_files(pending.files)
+        self._dead_letter.discard_files(pending.dead)
+
+    def _publish_dead_letter(self, pending: _Pending) -> None:
+        """Before the table's commit: rejected records are rather told twice than not at all."""
         if pending.dead:
+            dead, pending.dead = pending.dead, []
             head = self._dead_letter.head
             after = Head(head.sequence + 1, 1, None, self._run_id)
-            self._dead_letter.commit(pending.dead, [], after, pending.rejected)
+            with _discarding(self._dead_letter, dead):
+                self._dead_letter.commit(dead, [], after, pending.rejected)
+
+    def _publish(self, pending: _Pending, state: str | None) -> None:
         change = self._change(pending.files)
         head = Head(
             sequence=self._table.head.sequence + 1,
@@ -123,15 +139,12 @@ class TableWriter:
             state=state,
             run_id=self._run_id,
         )
-        self._table.commit(change.add, change.remove, head, pending.records)
-        self._clean_up(pending.files, change.add)
-        return self._committed(pending)
-
-    def close(self) -> None:
-        """Remove what was written and never committed."""
-        pending, self._pending = self._pending, _Pending([], [])
-        self._table.discard_files(pending.files)
-        self._dead_letter.discard_files(pending.dead)
+        written, pending.files = pending.files, []
+        with _discarding(self._table, [*written, *change.add]):
+            self._table.commit(change.add, change.remove, head, pending.records)
+        # A merge leaves the batch's own files behind.
+        published = {file.path for file in change.add}
+        self._table.discard_files(file for file in written if file.path not in published)
 
     def _write_observed(self, rows: DataFrame) -> tuple[list[DataFile], int]:
         seen = Observation()
@@ -171,11 +184,6 @@ class TableWriter:
             return policies.overwrite(self._table, own.add)
         return policies.merge(spark, self._table, batch, self._by)
 
-    def _clean_up(self, written: list[DataFile], added: list[DataFile]) -> None:
-        """A merge leaves the batch's own files behind."""
-        published = {file.path for file in added}
-        self._table.discard_files(file for file in written if file.path not in published)
-
     def _state(self, checkpoint: Checkpoint) -> str | None:
         """The state from here on: the checkpoint's, or the one before it where it brought none."""
         if checkpoint.states:
@@ -197,6 +205,16 @@ class TableWriter:
             changed=pending.changed,
             state=self._table.head.state,
         )
+
+
+@contextlib.contextmanager
+def _discarding(table: Table, files: Sequence[DataFile]) -> Iterator[None]:
+    """Remove files if another run was first; after any other failure they may be published."""
+    try:
+        yield
+    except ConcurrentSync:
+        table.discard_files(files)
+        raise
 
 
 def _cleaned(names: Sequence[str]) -> list[str]:

@@ -26,7 +26,8 @@ from elt_assets.orchestration.resources import LakeResource
 from elt_assets.protocol.catalog import ConfiguredStream
 from elt_assets.runner.connector import Connector
 from elt_assets.runner.sources import open_connector
-from elt_assets.sync.session import StreamProgress, Threshold
+from elt_assets.sync.events import StreamProgress
+from elt_assets.sync.session import Threshold
 
 IO_MANAGER_KEY = "io_manager"
 LAKE_KEY = "lake"

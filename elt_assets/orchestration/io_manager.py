@@ -21,7 +21,7 @@ from elt_assets.orchestration.metadata import (
 )
 from elt_assets.orchestration.reading import StreamRead
 from elt_assets.orchestration.resources import LakeResource, SparkResource
-from elt_assets.sync.session import Acknowledged, Estimated, Logged, SessionEvent
+from elt_assets.sync.events import Acknowledged, Estimated, Logged, SessionEvent
 
 _LEVELS = {
     "FATAL": logging.CRITICAL,

@@ -12,7 +12,7 @@ import dagster as dg
 
 from elt_assets.lake import types
 from elt_assets.lake.table import Head, Table
-from elt_assets.sync.session import Committed
+from elt_assets.sync.events import Committed
 
 SEQUENCE = "elt/sequence"
 STATE = "elt/state"

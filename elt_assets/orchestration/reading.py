@@ -14,7 +14,8 @@ from elt_assets.orchestration.ledger import Standing
 from elt_assets.protocol.catalog import ConfiguredCatalog, ConfiguredStream
 from elt_assets.runner.connector import Connector
 from elt_assets.scratch import scratch
-from elt_assets.sync.session import Session, SessionEvent, Sink, StreamProgress, Threshold
+from elt_assets.sync.events import SessionEvent, Sink, StreamProgress
+from elt_assets.sync.session import Session, Threshold
 
 
 @dataclass

@@ -6,6 +6,7 @@ A line is the record's `data` as received, with three properties of ours spliced
 
 from __future__ import annotations
 
+import contextlib
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
@@ -65,7 +66,7 @@ class SegmentWriter:
             OSError: the disk is full or gone.
         """
         data = memoryview(record.data)
-        if data[0] != 0x7B or len(data) < 8 or record.meta is not NULL:
+        if data[0] != 0x7B or data[1] != 0x22 or record.meta is not NULL:  # `{` and `"`
             line = self._unusual(record)
         else:
             line = _TAIL % (data[:-1], record.emitted_at, self._next)
@@ -81,14 +82,16 @@ class SegmentWriter:
         """Forget the records after the last mark."""
         self._file.flush()
         self.size, self._next = self._mark
-        self._file.truncate(self.size)
+        self._file.seek(self.size)
+        self._file.truncate()
 
     def close(self) -> Segment:
         self._file.close()
         return Segment(self.path, self.records, self.size)
 
     def discard(self) -> None:
-        self._file.close()
+        with contextlib.suppress(OSError):  # what is buffered need not reach a full disk
+            self._file.close()
         self.path.unlink(missing_ok=True)
 
     def _unusual(self, record: RawRecord) -> bytes:

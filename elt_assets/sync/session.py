@@ -14,16 +14,13 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from threading import Event
-from typing import Protocol, TypeVar
 
 from elt_assets.errors import EltError, SystemFailure, error_class
-from elt_assets.protocol.catalog import FULL_REFRESH, ConfiguredCatalog, ConfiguredStream, StreamId
+from elt_assets.protocol.catalog import ConfiguredCatalog, StreamId
 from elt_assets.protocol.messages import (
-    COMPLETE,
-    INCOMPLETE,
     ErrorTrace,
     EstimateTrace,
     Log,
@@ -32,15 +29,22 @@ from elt_assets.protocol.messages import (
     State,
     Trace,
 )
-from elt_assets.sync.segments import Segment, SegmentWriter
+from elt_assets.sync.events import (
+    Acknowledged,
+    Checkpoint,
+    Committed,
+    Estimated,
+    Logged,
+    SessionEvent,
+    Sink,
+    StreamProgress,
+)
+from elt_assets.sync.segments import Segment
 from elt_assets.sync.state import stream_of
-
-T = TypeVar("T")
+from elt_assets.sync.streams import StreamRun
 
 MAX_WAITING = 2
 """Closed segments that may wait for their sink before reading pauses."""
-MAX_STATES = 10_000
-"""States that may be held for one commit, so that a flood of them keeps memory flat."""
 OVERRUN = 1.25
 """How far past its threshold a segment may grow while no state arrives."""
 
@@ -55,118 +59,13 @@ class Threshold:
 
 
 @dataclass(frozen=True)
-class Checkpoint:
-    """What a sink is asked to publish: all segments written since the last one.
+class _Work:
+    """What the sink's thread has been given, in order: a segment to write, or else a commit."""
 
-    `states` are the stream's states in the order received, the last one being the one to keep;
-    `final` says that the stream is complete.
-    """
-
-    states: tuple[State, ...]
-    final: bool
-
-
-@dataclass(frozen=True)
-class Committed:
-    """What a sink measured of one commit. Counts are of this commit alone; `state` is the stream's
-    from here on, as JSON."""
-
-    sequence: int
-    generation: int
-    version: int
-    records: int
-    rejected: int
-    changed: int
-    state: str | None = None
-
-
-class Sink(Protocol):
-    """Where one stream's segments go. Called from one thread, in order."""
-
-    def write(self, segment: Segment) -> None:
-        """Prepare a segment for the next commit; nothing of it is visible yet."""
-
-    def commit(self, checkpoint: Checkpoint) -> Committed:
-        """Publish what was written, and the state, atomically."""
-
-
-@dataclass(frozen=True)
-class Acknowledged:
-    """A commit is durable: `state` is the stream's state from here on (None: it never sent one)."""
-
+    done: Future[Committed | None]
     stream: StreamId
-    state: State | None
-    commit: Committed
-    final: bool
-
-
-@dataclass(frozen=True)
-class Logged:
-    """A line for the log. `level` as in the protocol."""
-
-    level: str
-    message: str
-
-
-@dataclass(frozen=True)
-class Estimated:
-    stream: StreamId
-    rows: int | None
-    bytes: int | None
-
-
-SessionEvent = Acknowledged | Logged | Estimated
-
-
-@dataclass
-class StreamProgress:
-    """One stream's figures, growing while the session runs."""
-
-    records_read: int = 0
-    bytes_read: int = 0
-    status: str | None = None
-
-
-@dataclass
-class _StreamRun:
-    configured: ConfiguredStream
-    sink: Sink
-    staging: Path
-    progress: StreamProgress = field(default_factory=StreamProgress)
-    writer: SegmentWriter | None = None
-    opened: float = 0.0
-    segments: int = 0
-    sequence: int = 0
-    states: list[State] = field(default_factory=list)
-    salvageable: bool = True
-    error: ErrorTrace | None = None
-
-    @property
-    def whole(self) -> bool:
-        """Whether the stream may only be published at its end: a full refresh has no other cut."""
-        return self.configured.sync_mode == FULL_REFRESH
-
-    @property
-    def failed(self) -> bool:
-        return self.error is not None or self.progress.status == INCOMPLETE
-
-    def open(self) -> SegmentWriter:
-        if self.writer is None:
-            name = f"{self.segments:08d}.jsonl"
-            self.writer = SegmentWriter(self.staging / name, self.sequence)
-            self.segments += 1
-            self.opened = time.monotonic()
-        return self.writer
-
-    def close(self) -> Segment | None:
-        writer, self.writer = self.writer, None
-        if writer is None:
-            return None
-        self.sequence = writer.next_sequence
-        if writer.records == 0:
-            writer.discard()
-            return None
-        return writer.close()
+    segment: Segment | None = None
+    checkpoint: Checkpoint | None = None
 
 
 class Session:
@@ -187,15 +86,14 @@ class Session:
         threshold: Threshold | None = None,
     ):
         self._threshold = threshold or Threshold()
-        self._streams: dict[tuple[str, str | None], _StreamRun] = {}
+        self._streams: dict[tuple[str, str | None], StreamRun] = {}
         for number, stream in enumerate(catalog.streams):
             folder = staging / f"{number:04d}"
             folder.mkdir(parents=True, exist_ok=True)
-            self._streams[stream.id] = _StreamRun(stream, sinks[stream.id], folder)
+            self._streams[stream.id] = StreamRun(stream, sinks[stream.id], folder)
         self._worker = ThreadPoolExecutor(1, thread_name_prefix="sink")
         self._sink_failed = Event()
-        self._writes: deque[Future[None]] = deque()
-        self._commits: deque[tuple[StreamId, Checkpoint, Future[Committed]]] = deque()
+        self._work: deque[_Work] = deque()
         self._ignored: dict[tuple[str, str | None], int] = {}
 
     def progress(self, stream: StreamId) -> StreamProgress:
@@ -214,15 +112,21 @@ class Session:
             try:
                 yield from self._read(messages)
             except EltError:
-                if not self._sink_failed.is_set():
-                    yield from self._salvage(list(self._streams.values()))
+                yield from self._salvage(list(self._streams.values()))
                 raise
             yield from self._finish()
         finally:
             self._worker.shutdown(wait=True, cancel_futures=True)
-            for run in self._streams.values():
-                if run.writer is not None:
-                    run.writer.discard()
+            self._discard()
+
+    def _discard(self) -> None:
+        """Remove the segments that no sink took."""
+        for run in self._streams.values():
+            if run.writer is not None:
+                run.writer.discard()
+        for work in self._work:
+            if work.segment is not None:
+                work.segment.path.unlink(missing_ok=True)
 
     def _read(self, messages: Iterable[RawRecord | Message]) -> Iterator[SessionEvent]:
         streams, rows = self._streams, int(self._threshold.rows * OVERRUN)
@@ -239,6 +143,7 @@ class Session:
             writer = run.writer or run.open()
             writer.append(message)
             if writer.size >= size or writer.records >= rows:
+                run.overrun = True
                 self._rotate(run)
                 yield from self._acknowledged()
 
@@ -267,24 +172,19 @@ class Session:
         if run.failed:
             yield Logged("WARN", f"ignoring a state of {str(stream)!r}, which has failed")
             return
-        run.states.append(state)
-        run.salvageable = True
-        if run.writer is not None:
-            run.writer.mark()
+        run.hold(state)
         if not run.whole and self._due(run):
             self._rotate(run)
             self._commit(run, final=False)
 
-    def _due(self, run: _StreamRun) -> bool:
+    def _due(self, run: StreamRun) -> bool:
         writer, threshold = run.writer, self._threshold
-        if len(run.states) >= MAX_STATES:
+        if run.overrun or run.flooded:
             return True
-        if writer is None:
-            return False
-        return (
-            writer.records >= threshold.rows
-            or writer.size >= threshold.bytes
-            or time.monotonic() - run.opened >= threshold.seconds
+        if run.since is not None and time.monotonic() - run.since >= threshold.seconds:
+            return True
+        return writer is not None and (
+            writer.records >= threshold.rows or writer.size >= threshold.bytes
         )
 
     def _trace(self, trace: Trace) -> Iterator[SessionEvent]:
@@ -315,7 +215,7 @@ class Session:
                 None if size is None else int(size),
             )
 
-    def _rotate(self, run: _StreamRun) -> None:
+    def _rotate(self, run: StreamRun) -> None:
         """Hand the open segment to the sink. Without a state at its end it can no longer be cut."""
         writer = run.writer
         if writer is None:
@@ -326,21 +226,19 @@ class Session:
             return
         run.progress.records_read += segment.records
         run.progress.bytes_read += segment.size
-        self._writes.append(self._submit(lambda: _write(run.sink, segment)))
-        while len(self._writes) > MAX_WAITING:
-            self._writes.popleft().result()
+        done = self._submit(lambda: _write(run.sink, segment))
+        self._work.append(_Work(done, run.configured.id, segment=segment))
 
-    def _commit(self, run: _StreamRun, *, final: bool) -> None:
-        checkpoint = Checkpoint(tuple(run.states), final)
-        run.states = []
+    def _commit(self, run: StreamRun, *, final: bool) -> None:
+        checkpoint = Checkpoint(run.take(), final)
         done = self._submit(lambda: run.sink.commit(checkpoint))
-        self._commits.append((run.configured.id, checkpoint, done))
+        self._work.append(_Work(done, run.configured.id, checkpoint=checkpoint))
 
-    def _submit(self, work: Callable[[], T]) -> Future[T]:
+    def _submit(self, work: Callable[[], Committed | None]) -> Future[Committed | None]:
         """Queue work for the sink thread. After one failure nothing more is done: what is queued
         behind a failed write must not acknowledge the state that write belongs to."""
 
-        def guarded() -> T:
+        def guarded() -> Committed | None:
             if self._sink_failed.is_set():
                 raise SystemFailure("not committed: an earlier segment could not be written")
             try:
@@ -352,19 +250,26 @@ class Session:
         return self._worker.submit(guarded)
 
     def _acknowledged(self, *, wait: bool = False) -> Iterator[SessionEvent]:
-        """The commits that are done, in order; raises what made a sink fail."""
-        while self._writes and (wait or self._writes[0].done()):
-            self._writes.popleft().result()
-        while self._commits and (wait or self._commits[0][2].done()):
-            stream, checkpoint, done = self._commits.popleft()
-            commit = done.result()
-            state = checkpoint.states[-1] if checkpoint.states else None
-            yield Acknowledged(stream, state, commit, checkpoint.final)
+        """The commits that are done, in order; raises what made a sink fail.
 
-    def _salvage(self, runs: list[_StreamRun]) -> Iterator[SessionEvent]:
+        Pauses the reading while too much waits for the sink.
+        """
+        while self._work and (wait or self._work[0].done.done() or self._is_behind()):
+            work = self._work[0]
+            commit = work.done.result()
+            self._work.popleft()
+            if work.checkpoint is not None and commit is not None:
+                state = work.checkpoint.states[-1] if work.checkpoint.states else None
+                yield Acknowledged(work.stream, state, commit, work.checkpoint.final)
+
+    def _is_behind(self) -> bool:
+        segments = sum(work.segment is not None for work in self._work)
+        return max(segments, len(self._work) - segments) > MAX_WAITING
+
+    def _salvage(self, runs: list[StreamRun]) -> Iterator[SessionEvent]:
         """Commit what lies before the last state of streams that cannot go on."""
         for run in runs:
-            if run.whole or not run.states or not run.salvageable:
+            if self._sink_failed.is_set() or run.whole or not run.states or not run.salvageable:
                 continue
             if run.writer is not None:
                 run.writer.cut_to_mark()
@@ -374,9 +279,9 @@ class Session:
 
     def _finish(self) -> Iterator[SessionEvent]:
         runs = list(self._streams.values())
-        broken = [run for run in runs if _incomplete(run)]
+        broken = [run for run in runs if run.incomplete]
         for run in runs:
-            if run not in broken:
+            if not run.incomplete:
                 self._rotate(run)
                 self._commit(run, final=True)
         yield from self._salvage(broken)
@@ -393,12 +298,7 @@ def _write(sink: Sink, segment: Segment) -> None:
         segment.path.unlink(missing_ok=True)
 
 
-def _incomplete(run: _StreamRun) -> bool:
-    """A stream that told its status must have told COMPLETE; one that never did is judged by the exit."""
-    return run.failed or run.progress.status not in (None, COMPLETE)
-
-
-def _failure(broken: list[_StreamRun]) -> EltError:
+def _failure(broken: list[StreamRun]) -> EltError:
     names = ", ".join(repr(str(run.configured.id)) for run in broken)
     error = next((run.error for run in broken if run.error is not None), None)
     if error is None:

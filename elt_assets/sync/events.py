@@ -1,0 +1,83 @@
+"""The session's seams: what it asks of a sink, and what it tells while it runs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+from elt_assets.protocol.catalog import StreamId
+from elt_assets.protocol.messages import State
+from elt_assets.sync.segments import Segment
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """What a sink is asked to publish: all segments written since the last one.
+
+    `states` are the stream's states in the order received, the last one being the one to keep;
+    `final` says that the stream is complete.
+    """
+
+    states: tuple[State, ...]
+    final: bool
+
+
+@dataclass(frozen=True)
+class Committed:
+    """What a sink measured of one commit. Counts are of this commit alone; `state` is the stream's
+    from here on, as JSON."""
+
+    sequence: int
+    generation: int
+    version: int
+    records: int
+    rejected: int
+    changed: int
+    state: str | None = None
+
+
+class Sink(Protocol):
+    """Where one stream's segments go. Called from one thread, in order."""
+
+    def write(self, segment: Segment) -> None:
+        """Prepare a segment for the next commit; nothing of it is visible yet."""
+
+    def commit(self, checkpoint: Checkpoint) -> Committed:
+        """Publish what was written, and the state, atomically."""
+
+
+@dataclass(frozen=True)
+class Acknowledged:
+    """A commit is durable: `state` is the stream's state from here on (None: it never sent one)."""
+
+    stream: StreamId
+    state: State | None
+    commit: Committed
+    final: bool
+
+
+@dataclass(frozen=True)
+class Logged:
+    """A line for the log. `level` as in the protocol."""
+
+    level: str
+    message: str
+
+
+@dataclass(frozen=True)
+class Estimated:
+    stream: StreamId
+    rows: int | None
+    bytes: int | None
+
+
+SessionEvent = Acknowledged | Logged | Estimated
+
+
+@dataclass
+class StreamProgress:
+    """One stream's figures, growing while the session runs."""
+
+    records_read: int = 0
+    bytes_read: int = 0
+    status: str | None = None

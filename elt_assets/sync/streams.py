@@ -1,0 +1,106 @@
+"""What the session keeps of one stream."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from elt_assets.protocol.catalog import FULL_REFRESH, ConfiguredStream
+from elt_assets.protocol.messages import COMPLETE, INCOMPLETE, ErrorTrace, State
+from elt_assets.sync.events import Sink, StreamProgress
+from elt_assets.sync.segments import Segment, SegmentWriter
+
+MAX_STATES = 10_000
+MAX_STATE_BYTES = 32 << 20
+"""States that may be held for one commit, so that a flood of them keeps memory flat. Beyond that an
+incremental stream commits, and one that is published only at its end forgets the oldest."""
+
+
+@dataclass(eq=False)
+class StreamRun:
+    """One stream in mid-sync: its open segment, the states that wait for a commit, its figures."""
+
+    configured: ConfiguredStream
+    sink: Sink
+    staging: Path
+    progress: StreamProgress = field(default_factory=StreamProgress)
+    writer: SegmentWriter | None = None
+    since: float | None = None
+    segments: int = 0
+    sequence: int = 0
+    overrun: bool = False
+    states: deque[State] = field(default_factory=deque)
+    state_bytes: int = 0
+    salvageable: bool = True
+    error: ErrorTrace | None = None
+
+    @property
+    def whole(self) -> bool:
+        """Whether the stream may only be published at its end: a full refresh has no other cut, and
+        a second commit of an overwrite would replace the first."""
+        return self.configured.sync_mode == FULL_REFRESH or self.configured.overwrites
+
+    @property
+    def failed(self) -> bool:
+        return self.error is not None or self.progress.status == INCOMPLETE
+
+    @property
+    def incomplete(self) -> bool:
+        """A stream that told its status must have told COMPLETE; one that never did is judged by
+        the exit code."""
+        return self.failed or self.progress.status not in (None, COMPLETE)
+
+    @property
+    def flooded(self) -> bool:
+        return len(self.states) > MAX_STATES or self.state_bytes > MAX_STATE_BYTES
+
+    def open(self) -> SegmentWriter:
+        if self.writer is None:
+            name = f"{self.segments:08d}.jsonl"
+            self.writer = SegmentWriter(self.staging / name, self.sequence)
+            self.segments += 1
+            self.begin()
+        return self.writer
+
+    def begin(self) -> None:
+        """Something is to be committed from now on."""
+        if self.since is None:
+            self.since = time.monotonic()
+
+    def hold(self, state: State) -> None:
+        """Keep a state for the next commit, and remember that all before it belongs to it."""
+        self.begin()
+        self.states.append(state)
+        self.state_bytes += _size(state)
+        while self.whole and self.flooded and len(self.states) > 1:
+            self.state_bytes -= _size(self.states.popleft())
+        self.salvageable = True
+        if self.writer is not None:
+            self.writer.mark()
+
+    def take(self) -> tuple[State, ...]:
+        """The states of a commit that is made now."""
+        states = tuple(self.states)
+        self.states.clear()
+        self.state_bytes, self.since, self.overrun = 0, None, False
+        return states
+
+    def close(self) -> Segment | None:
+        writer, self.writer = self.writer, None
+        if writer is None:
+            return None
+        self.sequence = writer.next_sequence
+        if writer.records == 0:
+            writer.discard()
+            return None
+        return writer.close()
+
+
+def _size(state: State) -> int:
+    """About as many bytes as a state is long."""
+    blobs = [state.data]
+    if state.stream is not None:
+        blobs.append(state.stream.stream_state)
+    return sum(len(blob) for blob in blobs if blob is not None)

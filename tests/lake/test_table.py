@@ -1,0 +1,347 @@
+"""A Delta table: what a commit carries, who may commit, what a reopened table knows."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable, write_deltalake
+from pyspark.sql import SparkSession
+from pyspark.sql import types as t
+
+from elt_assets.errors import ConcurrentSync, ConfigError
+from elt_assets.lake.table import NOTHING, DataFile, Head, Table
+from tests.lake.staging import APP, data_files
+
+ID = t.StructType([t.StructField("id", t.LongType())])
+WIDER = t.StructType([*ID.fields, t.StructField("name", t.StringType())])
+
+
+def ddl(text: str) -> t.StructType:
+    schema = t.DataType.fromDDL(text)
+    assert isinstance(schema, t.StructType)
+    return schema
+
+
+def write(spark: SparkSession, table: Table, *ids: int) -> list[DataFile]:
+    table.prepare(ID)
+    return table.write_files(spark.createDataFrame([(each,) for each in ids], ID))
+
+
+def commit(
+    table: Table,
+    files: list[DataFile],
+    state: str | None = None,
+    remove: list[DataFile] | None = None,
+) -> None:
+    head = Head(table.head.sequence + 1, 1, state, "run-1")
+    table.commit(files, remove or [], head, sum(file.records for file in files))
+
+
+def append(spark: SparkSession, table: Table, number: int, state: str | None = None) -> None:
+    commit(table, write(spark, table, number), state)
+
+
+def ids(spark: SparkSession, table: Table) -> list[int]:
+    return sorted(row["id"] for row in table.dataframe(spark).collect())
+
+
+@pytest.fixture
+def uri(tmp_path: Path) -> str:
+    return str(tmp_path / "shop" / "users")
+
+
+@pytest.fixture
+def table(uri: str) -> Table:
+    return Table(uri, APP)
+
+
+def reopened(table: Table) -> Table:
+    return Table(table.uri, table.app_id)
+
+
+# Commits
+
+
+def test_there_is_no_table_before_the_first_one(spark: SparkSession, table: Table) -> None:
+    assert not table.exists
+    assert (table.version, table.head, table.files, table.records) == (-1, NOTHING, [], 0)
+    assert not Path(table.uri).exists()
+
+
+def test_a_commit_carries_state_and_transaction(spark: SparkSession, table: Table) -> None:
+    append(spark, table, 1, '{"cursor": 1}')
+    delta = DeltaTable(table.uri)
+    entry = delta.history(1)[0]
+    carried = {key: entry[key] for key in entry if key.startswith("elt.") and key != "elt.commit"}
+    assert carried == {
+        "elt.state": '{"cursor": 1}',
+        "elt.sequence": "1",
+        "elt.generation": "1",
+        "elt.run_id": "run-1",
+        "elt.records": "1",
+    }
+    assert delta.transaction_version(APP) == 1
+
+
+def test_state_survives_a_reopening_byte_for_byte(spark: SparkSession, table: Table) -> None:
+    state = '{"b": 1.50, "a":"\\u0000 \\" ünï 😀"}'
+    append(spark, table, 1, state)
+    assert reopened(table).head == Head(1, 1, state, "run-1")
+
+
+def test_a_state_can_advance_without_data(spark: SparkSession, table: Table) -> None:
+    append(spark, table, 1, "1")
+    commit(table, [], "2")
+    assert reopened(table).head.state == "2"
+    assert ids(spark, reopened(table)) == [1]
+
+
+def test_state_is_found_below_many_commits_of_others(spark: SparkSession, table: Table) -> None:
+    append(spark, table, 1, "1")
+    for number in range(7):
+        write_deltalake(table.uri, pa.table({"id": [number]}), mode="append")
+    assert reopened(table).head.state == "1"
+
+
+def test_files_can_be_replaced_in_one_commit(spark: SparkSession, table: Table) -> None:
+    append(spark, table, 1)
+    commit(table, write(spark, table, 2, 3), remove=table.files)
+    assert ids(spark, reopened(table)) == [2, 3]
+    assert reopened(table).records == 2
+
+
+def test_files_that_nobody_committed_are_not_seen(spark: SparkSession, table: Table) -> None:
+    append(spark, table, 1)
+    before = data_files(table.uri)
+    files = write(spark, table, 2)
+    assert ids(spark, reopened(table)) == [1]
+    table.discard_files(files)
+    table.discard_files(files)
+    assert data_files(table.uri) == before
+
+
+def test_a_job_that_fails_leaves_no_files(spark: SparkSession, table: Table) -> None:
+    table.prepare(WIDER)
+    failing = spark.range(0, 2, 1, 2).selectExpr("id", "if(id = 1, raise_error('no'), '') as name")
+    with pytest.raises(Exception, match="no"):
+        table.write_files(failing)
+    assert list(Path(table.uri, "data").glob("*")) == []
+
+
+def test_a_relative_path_is_a_table_too(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Spark's working directory is fixed at its start; what lists files is not.
+    append(spark, Table(str(tmp_path / "lake"), APP), 1)
+    monkeypatch.chdir(tmp_path)
+    table = Table("lake", APP)
+    table.discard_files(table.files)
+    assert data_files(str(tmp_path / "lake")) == []
+
+
+@pytest.mark.parametrize("name", ["_events", "größe", "顧客"])
+def test_a_table_of_any_clean_name_is_read(spark: SparkSession, tmp_path: Path, name: str) -> None:
+    table = Table(str(tmp_path / "a b" / name), APP)
+    append(spark, table, 1)
+    assert ids(spark, reopened(table)) == [1]
+
+
+# Two writers
+
+
+def test_the_second_of_two_writers_changes_nothing(spark: SparkSession, table: Table) -> None:
+    append(spark, table, 1, "1")
+    winner, loser = reopened(table), reopened(table)
+    late = write(spark, loser, 3)
+    append(spark, winner, 2, "2")
+    with pytest.raises(ConcurrentSync):
+        commit(loser, late, "3")
+    assert reopened(table).head == winner.head
+    assert ids(spark, reopened(table)) == [1, 2]
+
+
+def test_the_second_of_two_overwrites_changes_nothing(spark: SparkSession, table: Table) -> None:
+    append(spark, table, 1)
+    winner, loser = reopened(table), reopened(table)
+    for each in (winner, loser):
+        write(spark, each, 0)
+    commit(winner, write(spark, winner, 2), remove=winner.files)
+    with pytest.raises(ConcurrentSync):
+        commit(loser, write(spark, loser, 3), remove=loser.files)
+    assert ids(spark, reopened(table)) == [2]
+
+
+def test_a_first_commit_is_fenced_too(spark: SparkSession, table: Table) -> None:
+    other = reopened(table)
+    append(spark, table, 1, "1")
+    files = write(spark, other, 2)
+    with pytest.raises(ConcurrentSync):
+        commit(other, files, "2")
+    assert ids(spark, reopened(table)) == [1]
+
+
+def test_a_new_column_does_not_hide_that_another_was_first(
+    spark: SparkSession, table: Table
+) -> None:
+    append(spark, table, 1, "1")
+    winner, loser = reopened(table), reopened(table)
+    append(spark, winner, 2, "2")
+    loser.prepare(WIDER)
+    with pytest.raises(ConcurrentSync):
+        commit(loser, write(spark, loser, 3), "3")
+    assert reopened(table).head.state == "2"
+
+
+def test_a_writer_that_was_overtaken_stays_fenced(spark: SparkSession, table: Table) -> None:
+    append(spark, table, 1)
+    zombie = reopened(table)
+    for number in (2, 3):
+        append(spark, table, number, str(number))
+    with pytest.raises(ConcurrentSync):
+        append(spark, zombie, 9)
+    with pytest.raises(ConcurrentSync):
+        append(spark, zombie, 9)
+    assert ids(spark, reopened(table)) == [1, 2, 3]
+
+
+def test_another_applications_append_keeps_our_state(spark: SparkSession, table: Table) -> None:
+    append(spark, table, 1, "1")
+    write_deltalake(table.uri, pa.table({"id": [10]}), mode="append")
+    assert reopened(table).head.state == "1"
+    append(spark, table, 2, "2")  # with the snapshot from before it
+    write_deltalake(table.uri, pa.table({"id": [11]}), mode="append")
+    after = reopened(table)
+    assert (after.head.sequence, after.head.state) == (2, "2")
+    assert ids(spark, after) == [1, 2, 10, 11]
+    assert after.records == 4
+
+
+# Time travel
+
+
+def test_a_restore_takes_the_state_back(spark: SparkSession, table: Table) -> None:
+    for number in (1, 2, 3):
+        append(spark, table, number, str(number))
+    version = {state: v for v, state in states(table.uri).items()}["1"]
+    DeltaTable(table.uri).restore(version)
+    after = reopened(table)
+    assert (after.head.state, ids(spark, after)) == ("1", [1])
+    append(spark, after, 4, "4")  # its transactions go on from the newest
+    assert (reopened(table).head.state, ids(spark, reopened(table))) == ("4", [1, 4])
+
+
+def test_a_restore_of_a_restore(spark: SparkSession, table: Table) -> None:
+    for number in (1, 2):
+        append(spark, table, number, str(number))
+    first, second = sorted(states(table.uri))
+    DeltaTable(table.uri).restore(first)
+    DeltaTable(table.uri).restore(second)
+    assert reopened(table).head.state == "2"
+
+
+def test_a_restore_to_before_our_first_commit_has_no_state(
+    spark: SparkSession, table: Table
+) -> None:
+    append(spark, table, 1, "1")
+    DeltaTable(table.uri).restore(0)
+    after = reopened(table)
+    assert (after.head.state, after.files) == (None, [])
+    append(spark, after, 2, "2")
+    assert reopened(table).head.state == "2"
+
+
+def states(uri: str) -> dict[int, str]:
+    """Version → state, of the commits that carry one."""
+    found = (e for e in DeltaTable(uri).history() if "elt.state" in e)
+    return {int(entry["version"]): entry["elt.state"] for entry in found}
+
+
+# Columns
+
+
+def test_a_new_column_is_null_in_what_was_there(spark: SparkSession, table: Table) -> None:
+    append(spark, table, 1)
+    table.prepare(WIDER)
+    commit(table, table.write_files(spark.createDataFrame([(2, "two")], WIDER)))
+    found = reopened(table).dataframe(spark).collect()
+    assert sorted(map(tuple, found)) == [(1, None), (2, "two")]
+
+
+def test_a_column_that_the_catalog_dropped_stays(spark: SparkSession, table: Table) -> None:
+    table.prepare(WIDER)
+    append(spark, table, 1)
+    assert reopened(table).schema == WIDER
+    assert tuple(*reopened(table).dataframe(spark).collect()) == (1, None)
+
+
+@pytest.mark.parametrize("kind", [t.StringType(), t.DoubleType(), t.ArrayType(t.LongType())])
+def test_another_type_is_refused(table: Table, kind: t.DataType) -> None:
+    table.prepare(ID)
+    with pytest.raises(ConfigError, match="id is bigint, not"):
+        table.prepare(t.StructType([t.StructField("id", kind)]))
+    assert reopened(table).schema == ID
+
+
+def test_every_type_survives_the_log(table: Table) -> None:
+    kinds = (
+        "a date, b timestamp, c timestamp_ntz, d decimal(38,9), e binary, f struct<x:array<int>>"
+    )
+    schema = ddl(kinds)
+    table.prepare(schema)
+    table.prepare(schema)
+    assert reopened(table).schema == schema
+
+
+def test_duckdb_agrees_with_spark(spark: SparkSession, table: Table) -> None:
+    append(spark, table, 1)
+    commit(table, write(spark, table, 2, 3, 4), remove=table.files)
+    append(spark, table, 5)
+    listed = DeltaTable(table.uri).file_uris()
+    query = f"select id from read_parquet({listed!r}) order by id"
+    found = duckdb.connect().execute(query).fetchall()
+    assert [number for (number,) in found] == ids(spark, table) == [2, 3, 4, 5]
+    arrow = DeltaTable(table.uri).to_pyarrow_table()
+    assert sorted(arrow["id"].to_pylist()) == [2, 3, 4, 5]
+
+
+# Tables of other engines
+
+
+def rewrite_log(uri: str, kind: str, change: dict[str, Any]) -> None:
+    """Change one action of the first commit, as another engine would have written it."""
+    log = Path(uri) / "_delta_log" / f"{0:020}.json"
+    actions = [json.loads(line) for line in log.read_text().splitlines()]
+    for action in actions:
+        action.get(kind, {}).update(change)
+    log.write_text("\n".join(map(json.dumps, actions)))
+
+
+def test_deletion_vectors_are_refused(table: Table) -> None:
+    table.prepare(ID)
+    features = {
+        "minReaderVersion": 3,
+        "minWriterVersion": 7,
+        "readerFeatures": ["deletionVectors"],
+        "writerFeatures": ["deletionVectors"],
+    }
+    rewrite_log(table.uri, "protocol", features)
+    with pytest.raises(ConfigError, match="deletionVectors"):
+        reopened(table)
+
+
+def test_column_mapping_is_refused(table: Table) -> None:
+    table.prepare(ID)
+    rewrite_log(table.uri, "protocol", {"minReaderVersion": 2, "minWriterVersion": 5})
+    mapped = {"delta.columnMapping.id": 1, "delta.columnMapping.physicalName": "col-1"}
+    field = {"name": "id", "type": "long", "nullable": True, "metadata": mapped}
+    schema = json.dumps({"type": "struct", "fields": [field]})
+    configuration = {"delta.columnMapping.mode": "name", "delta.columnMapping.maxColumnId": "1"}
+    change = {"schemaString": schema, "configuration": configuration}
+    rewrite_log(table.uri, "metaData", change)
+    with pytest.raises(ConfigError, match="columnMapping"):
+        reopened(table)

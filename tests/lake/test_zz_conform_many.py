@@ -1,0 +1,401 @@
+"""Raw records → typed rows, and what does not fit said so."""
+
+from __future__ import annotations
+
+import base64
+import json
+import math
+import re
+from collections import Counter
+from datetime import date, datetime, timezone
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
+from pyspark.sql import SparkSession
+from pyspark.sql.types import TimestampType
+
+from elt_assets.lake.conform import Key, Stamp, conform, rejected
+from elt_assets.lake.types import columns
+from tests.lake.staging import (
+    BIG_INTEGER,
+    BIG_NUMBER,
+    BINARY,
+    BOOLEAN,
+    DATE,
+    EMITTED_AT,
+    INTEGER,
+    NTZ,
+    NUMBER,
+    STRING,
+    TIMESTAMP,
+    array,
+    stage,
+    struct,
+)
+
+PREFIX = "0f0e0d0c-0000-4000-8000-"
+STAMP = Stamp(PREFIX, generation_id=3, sync_id=42)
+TYPECAST = {"change": "NULLED", "reason": "DESTINATION_TYPECAST_ERROR"}
+
+Row = dict[str, Any]
+
+
+class Conformer:
+    """Conforms records of one schema."""
+
+    def __init__(self, spark: SparkSession, folder: Path):
+        self.spark = spark
+        self.folder = folder
+
+    def rows(
+        self, properties: Any, data: list[Any], *, key: Key = (), meta: Any = None
+    ) -> list[Row]:
+        """The accepted rows, in the order they were extracted."""
+        path = str(stage(self.folder, data, meta=meta).path)
+        frame = conform(self.spark, [path], columns({"properties": properties}), STAMP, key)
+        instants = [e.name for e in frame.schema.fields if isinstance(e.dataType, TimestampType)]
+        found = [row.asDict(recursive=True) for row in frame.collect()]
+        for row in found:  # Spark gives them in the machine's zone, without saying so
+            row |= {n: row[n].astimezone(timezone.utc) for n in instants if row[n] is not None}
+        return sorted(found, key=lambda row: str(row["_airbyte_raw_id"]))
+
+    def rejects(self, properties: Any, data: list[Any], key: Key = ()) -> list[tuple[str, str]]:
+        """(record, reason) of the others."""
+        path = str(stage(self.folder, data).path)
+        frame = rejected(self.spark, [path], columns({"properties": properties}), STAMP, key)
+        return [(row["record"], row["reason"]) for row in frame.collect()]
+
+
+@pytest.fixture(scope="module")
+def conformer(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Conformer:
+    return Conformer(spark, tmp_path_factory.mktemp("segments"))
+
+
+def place(row: Row) -> int:
+    return int(row["_airbyte_raw_id"].removeprefix(PREFIX), 16)
+
+
+def changes(row: Row) -> list[Row]:
+    found: list[Row] = row["_airbyte_meta"]["changes"]
+    return found
+
+
+def changed(row: Row) -> list[str]:
+    """The fields that were nulled for their type."""
+    assert all({**change, "field": None} == {**TYPECAST, "field": None} for change in changes(row))
+    return [change["field"] for change in changes(row)]
+
+
+PROPERTIES = {
+    "text": STRING,
+    "flag": BOOLEAN,
+    "integer": INTEGER,
+    "number": NUMBER,
+    "big": BIG_INTEGER,
+    "decimal": BIG_NUMBER,
+    "day": DATE,
+    "at": TIMESTAMP,
+    "local": NTZ,
+    "bytes": BINARY,
+    "list": array(INTEGER),
+    "days": array(DATE),
+    "numbers": array(NUMBER),
+    "objects": array(struct(a=INTEGER)),
+    "o": struct(a=INTEGER, b=NUMBER, d=DATE, p=struct(flag=BOOLEAN, i=INTEGER)),
+}
+WIDE = 2**53 + 1
+KEPT: list[tuple[str, str, Any]] = [
+    ("text", "null", None),
+    ("text", '"a\\u0000b\\u2028"', "a\0b\u2028"),
+    ("text", "1.12345678901234567890", "1.12345678901234567890"),
+    ("text", '{"a": [1 ,2]}', '{"a": [1 ,2]}'),
+    ("flag", "false", False),
+    ("integer", "9223372036854775807", 2**63 - 1),
+    ("integer", "5.0", 5),
+    ("integer", "1e3", 1000),
+    ("integer", "-0.0", 0),
+    ("number", "1", 1.0),
+    ("number", "-1.5e-3", -0.0015),
+    ("big", "12345678901234567890123", Decimal(12345678901234567890123)),
+    ("big", "5.0", Decimal(5)),
+    ("big", '"12"', Decimal(12)),
+    ("decimal", "1.5", Decimal("1.5")),
+    ("day", '"2024-02-29"', date(2024, 2, 29)),
+    ("day", '"2024-02-29T00:00:00.000Z"', date(2024, 2, 29)),
+    ("at", '"2024-01-02T03:04:05Z"', datetime(2024, 1, 2, 3, 4, 5, tzinfo=timezone.utc)),
+    ("at", '"2024-01-02 03:04:05+02:00"', datetime(2024, 1, 2, 1, 4, 5, tzinfo=timezone.utc)),
+    ("at", '"2024-01-02T03:04:05"', datetime(2024, 1, 2, 3, 4, 5, tzinfo=timezone.utc)),
+    (
+        "at",
+        '"2024-01-02T03:04:05.123456789Z"',
+        datetime(2024, 1, 2, 3, 4, 5, 123456, tzinfo=timezone.utc),
+    ),
+    ("at", '"2024-01-02"', datetime(2024, 1, 2, tzinfo=timezone.utc)),
+    ("local", '"2024-01-02T03:04:05"', datetime.fromisoformat("2024-01-02T03:04:05")),
+    ("bytes", '"aGk="', b"hi"),
+    ("bytes", '""', b""),
+    ("list", "[1, null, 3]", [1, None, 3]),
+    ("list", "[1, 5.0, null]", [1, 5, None]),
+    ("list", f"[{WIDE}]", [WIDE]),
+    ("list", "[]", []),
+    ("o", "{}", {"a": None, "b": None, "d": None, "p": None}),
+    ("o", '{"a": 5.0, "x": 1}', {"a": 5, "b": None, "d": None, "p": None}),
+    ("o", '{"p": {"i": 2.0}}', {"a": None, "b": None, "d": None, "p": {"flag": None, "i": 2}}),
+]
+"""Field, value as sent, value in the table."""
+NULLED = [
+    ("flag", '"true"'),
+    ("flag", "1"),
+    ("integer", '"7"'),
+    ("integer", "1.5"),
+    ("integer", "true"),
+    ("integer", "9223372036854775808"),
+    ("integer", "9007199254740993.0"),
+    ("integer", "1e400"),
+    ("integer", "[1]"),
+    ("number", '"7"'),
+    ("number", '"NaN"'),
+    ("number", "1e400"),
+    ("number", "-1e400"),
+    ("number", "{}"),
+    ("big", "1.5"),
+    ("big", "1" + "0" * 38),
+    ("big", "true"),
+    ("decimal", "1" + "0" * 29),
+    ("decimal", '"x"'),
+    ("day", '"2024-02-30"'),
+    ("day", '"2024-01-02T05:00:00Z"'),
+    ("day", '"2024"'),
+    ("day", "20240102"),
+    ("at", '"nope"'),
+    ("at", '"03:04:05"'),
+    ("at", "1700000000"),
+    ("at", '"2024-13-02T03:04:05Z"'),
+    ("local", "1700000000"),
+    ("bytes", '"a"'),
+    ("bytes", '"!!!!"'),
+    ("bytes", "5"),
+    ("list", "5"),
+    ("list", "{}"),
+    ("list", '[1, "x"]'),
+    ("list", "[1.5]"),
+    ("numbers", '["NaN"]'),
+    ("objects", '{"a": 1}'),
+    ("objects", "[1]"),
+    ("o", "[1]"),
+    ("o", '"x"'),
+]
+"""Field, value as sent: null in the table, and recorded."""
+PARTLY: list[tuple[str, str, list[str], Any]] = [
+    ("o", '{"a": "7", "b": 1}', ["o.a"], {"a": None, "b": 1.0, "d": None, "p": None}),
+    ("o", '{"a": 1, "b": 1e400}', ["o.b"], {"a": 1, "b": None, "d": None, "p": None}),
+    ("o", '{"a": 1, "d": "x"}', ["o.d"], {"a": 1, "b": None, "d": None, "p": None}),
+    ("o", '{"a": 1, "p": 5}', ["o.p"], {"a": 1, "b": None, "d": None, "p": None}),
+    (
+        "o",
+        '{"p": {"flag": 1, "i": 2}}',
+        ["o.p.flag"],
+        {"a": None, "b": None, "d": None, "p": {"flag": None, "i": 2}},
+    ),
+    ("days", '["2024-01-02", "x"]', ["days"], [date(2024, 1, 2), None]),
+    ("numbers", "[1.5, 1e400]", ["numbers"], [1.5, None]),
+    ("objects", '[{"a": 1}, {"a": "x"}]', ["objects"], [{"a": 1}, {"a": None}]),
+]
+"""Field, value as sent, changes, value in the table."""
+SENT: list[tuple[str, str]] = [
+    *((field, sent) for field, sent, _ in KEPT),
+    *NULLED,
+    *((field, sent) for field, sent, *_ in PARTLY),
+]
+
+
+@pytest.fixture(scope="module")
+def judged(conformer: Conformer) -> dict[tuple[str, str], Row]:
+    """Every value above, each in a record of its own beside a good neighbour."""
+    lines = [f'{{"neighbour": 1, "{field}": {value}}}'.encode() for field, value in SENT]
+    found = conformer.rows({"neighbour": INTEGER, **PROPERTIES}, lines)
+    assert [row["neighbour"] for row in found] == [1] * len(SENT)
+    return dict(zip(SENT, found, strict=True))
+
+
+@pytest.mark.parametrize(("field", "sent", "expected"), KEPT)
+def test_what_fits_is_kept(judged: Any, field: str, sent: str, expected: Any) -> None:
+    row = judged[field, sent]
+    assert row[field] == expected
+    assert changes(row) == []
+
+
+@pytest.mark.parametrize(("field", "sent"), NULLED)
+def test_what_does_not_fit_is_null_and_recorded(judged: Any, field: str, sent: str) -> None:
+    row = judged[field, sent]
+    assert row[field] is None
+    assert changed(row) == [field]
+
+
+@pytest.mark.parametrize(("field", "sent", "where", "expected"), PARTLY)
+def test_only_what_does_not_fit_is_lost(
+    judged: Any, field: str, sent: str, where: list[str], expected: Any
+) -> None:
+    row = judged[field, sent]
+    assert row[field] == expected
+    assert changed(row) == where
+
+
+def test_ids_are_unique_ordered_and_their_syncs_own(conformer: Conformer) -> None:
+    found = conformer.rows({"n": INTEGER}, [{"n": number} for number in range(300)])
+    assert [row["n"] for row in found] == list(range(300))
+    assert [place(row) for row in found] == list(range(300))
+    assert re.fullmatch(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", found[299]["_airbyte_raw_id"])
+
+
+def test_every_row_tells_when_and_by_whom_it_was_read(conformer: Conformer) -> None:
+    [row] = conformer.rows({"n": INTEGER}, [{"n": 1}])
+    assert row["_airbyte_extracted_at"] == datetime.fromtimestamp(EMITTED_AT / 1000, timezone.utc)
+    assert row["_airbyte_generation_id"] == 3
+    assert row["_airbyte_meta"] == {"sync_id": 42, "changes": []}
+
+
+def test_the_sources_own_changes_come_first(conformer: Conformer) -> None:
+    own = {"field": "x", "change": "TRUNCATED", "reason": "SOURCE_FIELD_SIZE_LIMITATION"}
+    good, bad = conformer.rows({"n": INTEGER}, [{"n": 1}, {"n": "x"}], meta={"changes": [own]})
+    assert changes(good) == [own]
+    assert changes(bad) == [own, {"field": "n", **TYPECAST}]
+
+
+def test_any_name_is_read_and_recorded_as_the_source_says_it(conformer: Conformer) -> None:
+    names = ["", "a.b", "c`d", "e'f\"g", "h\ni", "größe"]
+    properties: Any = dict.fromkeys(names, INTEGER)
+    good, bad = conformer.rows(properties, [dict.fromkeys(names, 1), dict.fromkeys(names, "x")])
+    cleaned = ["_", "a_b", "c_d", "e_f_g", "h_i", "größe"]
+    assert [good[name] for name in cleaned] == [1] * len(names)
+    assert changed(bad) == names
+
+
+def test_a_field_of_another_case_is_another_field(conformer: Conformer) -> None:
+    [row] = conformer.rows({"id": INTEGER}, [{"ID": 7}])
+    assert row["id"] is None and changes(row) == []
+
+
+UNREADABLE: list[Any] = [
+    b"5",
+    b'"text"',
+    b"null",
+    b"[1]",
+    b'{"n":1, "x":tru}',
+    b'{"n":' + b"1" * 5000 + b"}",  # longer than any number Spark reads
+    b'{"n":1, "x":' + b"[" * 3000 + b"]" * 3000 + b"}",
+    b'{"n":1, "x":"\xff"}',
+]
+
+
+def test_what_cannot_be_read_is_rejected_one_by_one(conformer: Conformer) -> None:
+    properties = {"n": INTEGER, "x": STRING}
+    data = [{"n": 1}, *UNREADABLE, {"n": 2}]
+    assert [row["n"] for row in conformer.rows(properties, data)] == [1, 2]
+    reasons = Counter(reason for _, reason in conformer.rejects(properties, data))
+    assert reasons == {"not a readable JSON object": len(UNREADABLE)}
+
+
+def test_a_key_may_not_be_null(conformer: Conformer) -> None:
+    properties = {"id": INTEGER, "o": struct(k=STRING)}
+    key = [["id"], ["o", "k"]]
+    good = {"id": 1, "o": {"k": "x"}}
+    data = [good, {"id": None, "o": {"k": "x"}}, {"id": 1}, {"id": "x", "o": {"k": "x"}}, b"7"]
+    assert [row["id"] for row in conformer.rows(properties, data, key=key)] == [1]
+    reasons = [reason for _, reason in conformer.rejects(properties, data, key)]
+    assert Counter(reasons) == {
+        "a field of the primary key is null": 3,
+        "not a readable JSON object": 1,
+    }
+
+
+# Any value for any type
+
+SCHEMAS: dict[str, Any] = {
+    "i": INTEGER,
+    "n": NUMBER,
+    "f": BOOLEAN,
+    "s": STRING,
+    "d": DATE,
+    "b": BINARY,
+    "l": array(INTEGER),
+}
+scalars = (
+    st.none()
+    | st.booleans()
+    | st.integers(-(2**70), 2**70)
+    | st.integers(-5, 5)
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | st.integers(-5, 5).map(float)
+    | st.text(max_size=8)
+    | st.dates().map(str)
+    | st.sampled_from(["7", "NaN", "aGk=", "2024-02-30", "1e3"])
+)
+anything = scalars | st.lists(scalars, max_size=3) | st.dictionaries(st.text(max_size=2), scalars)
+records = st.fixed_dictionaries({}, optional=dict.fromkeys(SCHEMAS, anything))
+
+
+def fits(kind: str, value: Any) -> bool:
+    """What the types say, in Python."""
+    if kind == "l" and isinstance(value, list):
+        given = [item for item in value if item is not None]
+        exact = all(type(item) is int for item in given)  # else read as doubles, all of them
+        return all(fits("i", item) and (exact or abs(item) < 2**53) for item in given)
+    if kind == "l":
+        return False
+    if kind == "i" and isinstance(value, float):
+        return value.is_integer() and abs(value) < 2**53
+    if kind == "i":
+        return type(value) is int and -(2**63) <= value < 2**63
+    if kind == "n":
+        return type(value) in (int, float) and math.isfinite(value)
+    if kind in ("f", "s"):
+        return kind == "s" or isinstance(value, bool)
+    return isinstance(value, str) and (is_date(value) if kind == "d" else is_base64(value))
+
+
+def is_date(text: str) -> bool:
+    try:
+        return date.fromisoformat(text).isoformat() == text
+    except ValueError:
+        return False
+
+
+def is_base64(text: str) -> bool:
+    try:
+        base64.b64decode(text, validate=True)
+    except ValueError:
+        return False
+    return True
+
+
+@settings(
+    max_examples=80,
+    deadline=None,
+    phases=[Phase.explicit, Phase.reuse, Phase.generate],
+    suppress_health_check=list(HealthCheck),
+)
+@given(st.lists(records, min_size=100, max_size=200))
+def test_every_value_is_kept_or_recorded(conformer: Conformer, data: list[Row]) -> None:
+    nested = [{**record, "o": record} for record in data]
+    properties = {**SCHEMAS, "o": struct(**SCHEMAS)}
+    found = conformer.rows(properties, nested)
+    assert [place(row) for row in found] == list(range(len(data)))
+    for sent, row in zip(data, found, strict=True):
+        lost = {n for n, v in sent.items() if v is not None and not fits(n, v) and not odd(n, v)}
+        kept = {n for n, v in sent.items() if v is not None and fits(n, v)}
+        told = set(changed(row))
+        assert lost <= told, json.dumps(sent)
+        assert {f"o.{name}" for name in lost} <= told
+        assert not kept & told, json.dumps(sent)
+        assert all(row[name] is not None and row["o"][name] is not None for name in kept)
+
+
+def odd(kind: str, value: Any) -> bool:
+    """Decoded leniently: base64 without padding; and bare words that are base64 by chance."""
+    text = value if isinstance(value, str) else json.dumps(value)
+    return kind == "b" and re.fullmatch(r"[A-Za-z0-9+/=\s]*", text) is not None

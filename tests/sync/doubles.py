@@ -1,0 +1,117 @@
+"""What a session meets: messages, and sinks that keep what they are given in memory."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+from msgspec import Raw
+
+from elt_assets.errors import SystemFailure
+from elt_assets.protocol.catalog import (
+    APPEND,
+    INCREMENTAL,
+    AirbyteStream,
+    ConfiguredCatalog,
+    ConfiguredStream,
+)
+from elt_assets.protocol.messages import Message, RawRecord
+from elt_assets.sync.events import Checkpoint, Committed
+from elt_assets.sync.segments import Segment
+
+Sent = RawRecord | Message
+"""What a connector sends."""
+
+
+class MemorySink:
+    """A table in memory: `rows` and `state` are what it has committed.
+
+    Args:
+        fail_at: which of its calls fails, counted from 0.
+    """
+
+    def __init__(self, fail_at: int | None = None):
+        self.rows: list[dict[str, Any]] = []
+        self.state: Any = None
+        self.commits: list[Checkpoint] = []
+        self.segments: list[Segment] = []
+        self._pending: list[dict[str, Any]] = []
+        self._fail_at = fail_at
+        self._calls = 0
+
+    def write(self, segment: Segment) -> None:
+        self._call()
+        lines = segment.path.read_bytes().splitlines()
+        assert (len(lines), segment.path.stat().st_size) == (segment.records, segment.size)
+        self.segments.append(segment)
+        self._pending += map(json.loads, lines)
+
+    def commit(self, checkpoint: Checkpoint) -> Committed:
+        self._call()
+        records, self._pending = self._pending, []
+        self.rows += records
+        self.commits.append(checkpoint)
+        if checkpoint.states:
+            self.state = cursor(checkpoint)
+        return Committed(len(self.commits), 1, len(self.commits), len(records), 0, 0)
+
+    @property
+    def numbers(self) -> list[int]:
+        return [row["n"] for row in self.rows]
+
+    def _call(self) -> None:
+        self._calls += 1
+        if self._calls - 1 == self._fail_at:
+            raise SystemFailure("the sink failed")
+
+
+def cursor(checkpoint: Checkpoint) -> Any:
+    """The value of a checkpoint's last state."""
+    state = checkpoint.states[-1]
+    blob = state.data if state.stream is None else state.stream.stream_state
+    assert blob is not None
+    return json.loads(bytes(blob))
+
+
+def record(number: int, stream: str = "a", **fields: Any) -> Sent:
+    data = json.dumps({"n": number, **fields}).encode()
+    return RawRecord(stream, Raw(data), emitted_at=1_700_000_000_000 + number)
+
+
+def message(kind: str, body: Any) -> Sent:
+    name = {"LOG": "log", "STATE": "state", "TRACE": "trace"}[kind]
+    return Message.from_json(json.dumps({"type": kind, name: body}))
+
+
+def state(value: Any, stream: str = "a") -> Sent:
+    stream_state = {"stream_descriptor": {"name": stream}, "stream_state": value}
+    return message("STATE", {"type": "STREAM", "stream": stream_state})
+
+
+def status(value: str, stream: str = "a") -> Sent:
+    told = {"stream_descriptor": {"name": stream}, "status": value}
+    return message("TRACE", {"type": "STREAM_STATUS", "stream_status": told})
+
+
+def error(text: str, stream: str | None = None, kind: str = "config_error") -> Sent:
+    told: dict[str, Any] = {"message": text, "failure_type": kind}
+    if stream is not None:
+        told["stream_descriptor"] = {"name": stream}
+    return message("TRACE", {"type": "ERROR", "error": told})
+
+
+def catalog(
+    streams: Sequence[str] = ("a",), sync_mode: str = INCREMENTAL, policy: str = APPEND
+) -> ConfiguredCatalog:
+    return ConfiguredCatalog(
+        streams=[
+            ConfiguredStream(
+                stream=AirbyteStream(name=name, json_schema={}),
+                sync_mode=sync_mode,
+                destination_sync_mode=policy,
+                cursor_field=["n"],
+            )
+            for name in streams
+        ]
+    )

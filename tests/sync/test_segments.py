@@ -1,0 +1,112 @@
+"""Staged lines: the source's bytes, and three properties of ours."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from msgspec import Raw
+
+from elt_assets.protocol.messages import NULL, RawRecord
+from elt_assets.sync.segments import (
+    EXTRACTED_AT,
+    META,
+    NOT_AN_OBJECT,
+    SEQUENCE,
+    SegmentWriter,
+)
+
+values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
+    max_leaves=6,
+)
+
+
+def staged(folder: Path, *records: tuple[bytes, bytes | None]) -> list[bytes]:
+    writer = SegmentWriter(folder / "s.jsonl", 7)
+    for data, meta in records:
+        writer.append(RawRecord("a", Raw(data), 1234.0, meta=NULL if meta is None else Raw(meta)))
+    segment = writer.close()
+    lines = segment.path.read_bytes().split(b"\n")
+    assert lines.pop() == b""
+    assert (len(lines), segment.path.stat().st_size) == (segment.records, segment.size)
+    return lines
+
+
+def test_a_line_is_the_data_byte_for_byte_with_ours_at_its_end(tmp_path: Path) -> None:
+    [line] = staged(tmp_path, (b'{"a":  1.50, "b":"\\u2028"}', None))
+    ours = f',"{EXTRACTED_AT}":1234,"{SEQUENCE}":7}}'
+    assert line == b'{"a":  1.50, "b":"\\u2028"' + ours.encode()
+
+
+@pytest.mark.parametrize("data", [b"{}", b"{ }", b"{\t\r }", b"{" + b" " * 40 + b"}"])
+def test_an_object_without_properties_is_a_record(tmp_path: Path, data: bytes) -> None:
+    plain, with_meta = staged(tmp_path, (data, None), (data, b'{"changes":[]}'))
+    assert json.loads(plain) == {EXTRACTED_AT: 1234, SEQUENCE: 7}
+    assert json.loads(with_meta) == {META: {"changes": []}, EXTRACTED_AT: 1234, SEQUENCE: 8}
+
+
+@pytest.mark.parametrize("data", [b"5", b'"{}"', b"[1, 2]", b"null", b"true"])
+def test_data_that_is_no_object_is_kept_and_has_no_sequence(tmp_path: Path, data: bytes) -> None:
+    lines = staged(tmp_path, (data, None), (b'{"a":1}', None))
+    assert json.loads(lines[0]) == {NOT_AN_OBJECT: json.loads(data)}
+    assert json.loads(lines[1])[SEQUENCE] == 8  # it has its place all the same
+
+
+def test_a_property_of_our_name_does_not_win(tmp_path: Path) -> None:
+    [line] = staged(tmp_path, (f'{{"{SEQUENCE}": 99}}'.encode(), None))
+    assert json.loads(line)[SEQUENCE] == 7
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    st.dictionaries(st.text(), values, max_size=4),
+    st.none() | st.just({"changes": [{"field": "x"}]}),
+    st.sampled_from([None, 1]),
+)
+def test_any_object_comes_back_whole(
+    tmp_path: Path, data: dict[str, Any], meta: Any, indent: int | None
+) -> None:
+    encoded = json.dumps(data, indent=indent).replace("\n", " ").encode()
+    [line] = staged(tmp_path, (encoded, None if meta is None else json.dumps(meta).encode()))
+    ours = {EXTRACTED_AT: 1234, SEQUENCE: 7} | ({} if meta is None else {META: meta})
+    assert json.loads(line) == {**data, **ours}
+
+
+def test_cut_back_to_the_mark_and_written_on(tmp_path: Path) -> None:
+    writer = SegmentWriter(tmp_path / "s.jsonl", 0)
+    for text in (b'{"a":1}', b'{"a":2}'):
+        writer.append(RawRecord("a", Raw(text)))
+        if writer.records == 1:
+            writer.mark()
+    states = [writer.at_mark]
+    writer.cut_to_mark()
+    assert [*states, writer.at_mark] == [False, True]
+    writer.append(RawRecord("a", Raw(b'{"a":3}')))
+    segment = writer.close()
+    found = [json.loads(line) for line in segment.path.read_bytes().splitlines()]
+    assert [(line["a"], line[SEQUENCE]) for line in found] == [(1, 0), (3, 1)]
+    assert segment.size == segment.path.stat().st_size
+
+
+def test_a_discarded_segment_is_gone(tmp_path: Path) -> None:
+    writer = SegmentWriter(tmp_path / "s.jsonl", 0)
+    writer.append(RawRecord("a", Raw(b'{"a":1}')))
+    writer.discard()
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
+def test_a_full_disk_is_told_and_does_not_keep_the_segment_from_its_removal(tmp_path: Path) -> None:
+    (tmp_path / "s.jsonl").symlink_to("/dev/full")
+    writer = SegmentWriter(tmp_path / "s.jsonl", 0)
+    with pytest.raises(OSError, match="space"):
+        writer.append(RawRecord("a", Raw(b'{"a":"' + b"x" * (2 << 20) + b'"}')))
+    writer.append(RawRecord("a", Raw(b'{"a":1}')))
+    writer.discard()
+    assert list(tmp_path.iterdir()) == []

@@ -1,0 +1,38 @@
+"""Whose checkpoint a STATE is."""
+
+from __future__ import annotations
+
+import pytest
+
+from elt_assets.errors import ConfigError
+from elt_assets.protocol.catalog import StreamId
+from elt_assets.protocol.messages import State
+from elt_assets.sync.state import stream_of
+
+A, B = StreamId("a"), StreamId("b", "ns")
+LEGACY = State.from_json('{"data": {"a": 1}}')
+GLOBAL = State.from_json(
+    '{"type": "GLOBAL", "global": {"shared_state": {"lsn": 1}, "stream_states": []}}'
+)
+
+
+def of(descriptor: str) -> State:
+    return State.from_json(f'{{"type":"STREAM","stream":{{"stream_descriptor":{descriptor}}}}}')
+
+
+def test_a_state_names_its_stream_namespace_included() -> None:
+    assert stream_of(of('{"name": "b", "namespace": "ns"}'), [A, B]) == B
+    assert stream_of(of('{"name": "b"}'), [A, B]) is None
+    assert stream_of(of('{"name": "x"}'), [A, B]) is None
+
+
+def test_a_legacy_state_is_one_streams_only_where_one_is_read() -> None:
+    assert stream_of(LEGACY, [A]) == A
+    with pytest.raises(ConfigError, match=r"LEGACY.*\n.*read_together"):
+        stream_of(LEGACY, [A, B])
+
+
+@pytest.mark.parametrize("streams", [[A], [A, B]])
+def test_a_shared_state_is_refused_by_naming_the_setting(streams: list[StreamId]) -> None:
+    with pytest.raises(ConfigError, match=r"GLOBAL.*\n.*read_together"):
+        stream_of(GLOBAL, streams)
