@@ -34,7 +34,7 @@ class RawRecord(msgspec.Struct):
 
     stream: str
     data: Raw
-    emitted_at: float = 0
+    emitted_at: float | None = None
     namespace: str | None = None
     meta: Raw = NULL
 

@@ -7,6 +7,7 @@ A line is the record's `data` as received, with three properties of ours spliced
 from __future__ import annotations
 
 import contextlib
+import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
@@ -66,10 +67,13 @@ class SegmentWriter:
             OSError: the disk is full or gone.
         """
         data = memoryview(record.data)
+        at = record.emitted_at
+        if at is None:  # required, and left out all the same by some: then it is now
+            at = time.time() * 1000
         if data[0] != 0x7B or data[1] != 0x22 or record.meta is not NULL:  # `{` and `"`
-            line = self._unusual(record)
+            line = self._unusual(record, at)
         else:
-            line = _TAIL % (data[:-1], record.emitted_at, self._next)
+            line = _TAIL % (data[:-1], at, self._next)
         self._file.write(line)
         self.size += len(line)
         self._next += 1
@@ -94,7 +98,7 @@ class SegmentWriter:
             self._file.close()
         self.path.unlink(missing_ok=True)
 
-    def _unusual(self, record: RawRecord) -> bytes:
+    def _unusual(self, record: RawRecord, at: float) -> bytes:
         data = bytes(record.data)
         if not data.startswith(b"{"):
             return b'{"%b":%b}\n' % (NOT_AN_OBJECT.encode(), data)
@@ -102,5 +106,5 @@ class SegmentWriter:
         if record.meta is not NULL:
             comma = b"" if head.strip() == b"{" else b","
             head = b'%b%b"%b":%b' % (head, comma, META.encode(), bytes(record.meta))
-        line = _TAIL % (head, record.emitted_at, self._next)
+        line = _TAIL % (head, at, self._next)
         return line if head.strip() != b"{" else line.replace(b",", b"", 1)

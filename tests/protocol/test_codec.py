@@ -9,7 +9,7 @@ import typing
 from typing import Any
 
 import pytest
-from hypothesis import assume, given
+from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import Raw
 from msgspec import structs as msgspec_structs
@@ -138,7 +138,6 @@ def test_a_message_loses_nothing(line: bytes) -> None:
 
 @given(lines())
 def test_decoding_a_line_gives_the_same_message(line: bytes) -> None:
-    assume(b'"emitted_at":null' not in line)  # a time that is none is malformed in a RECORD
     message = decode(line)
     if isinstance(message, RawRecord):
         whole = Message.from_json(line).record

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from pathlib import Path
 from typing import Any
 
@@ -110,3 +111,12 @@ def test_a_full_disk_is_told_and_does_not_keep_the_segment_from_its_removal(tmp_
     writer.append(RawRecord("a", Raw(b'{"a":1}')))
     writer.discard()
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_record_without_a_time_was_extracted_now(tmp_path: Path) -> None:
+    writer = SegmentWriter(tmp_path / "s", 0)
+    before = time.time() * 1000 - 1
+    writer.append(RawRecord("a", Raw(b'{"id":1}')))
+    writer.append(RawRecord("a", Raw(b"{}")))
+    for line in writer.close().path.read_text().splitlines():
+        assert before <= json.loads(line)[EXTRACTED_AT] <= time.time() * 1000
