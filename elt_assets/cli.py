@@ -34,7 +34,7 @@ _WIDE = 180
 
 
 def _console(*, stderr: bool = False) -> Console:
-    console = Console(stderr=stderr, highlight=False)
+    console = Console(stderr=stderr, highlight=False, markup=False)
     if not console.is_terminal:
         console.width = _WIDE
     return console
@@ -50,7 +50,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         return run(arguments)
     except EltError as error:
-        _err.print(f"[bold red]{error.failure_type}[/]: ", end="")
+        _err.print(f"{error.failure_type}: ", end="", style="bold red")
         _err.print(str(error), markup=False, soft_wrap=True)
         return REFUSED if isinstance(error, ConfigError) else FAILED
     except KeyboardInterrupt:
@@ -77,9 +77,11 @@ def check(arguments: argparse.Namespace) -> int:
     status = connector.check()
     message = connector.mask(status.message or "")
     if status.succeeded:
-        _out.print(f"[bold green]succeeded[/] {connection.name}: {connector.name} {message}")
+        _out.print("succeeded ", end="", style="bold green")
+        _out.print(f"{connection.name}: {connector.name} {message}")
         return OK
-    _out.print(f"[bold red]failed[/] {connection.name}: {connector.name}: {message}")
+    _out.print("failed ", end="", style="bold red")
+    _out.print(f"{connection.name}: {connector.name}: {message}")
     return FAILED
 
 

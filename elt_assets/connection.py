@@ -36,7 +36,7 @@ FieldPath = Annotated[list[FieldName], Field(min_length=1)]
 class Written(BaseModel):
     """Base of everything written by hand: an unknown key is refused, with the nearest known one."""
 
-    model_config = ConfigDict(extra="forbid")
+    model_config = ConfigDict(extra="forbid", hide_input_in_errors=True)
 
     @model_validator(mode="before")
     @classmethod
@@ -154,7 +154,15 @@ def load_connection(folder: Path) -> Connection:
         raise ConfigError(
             f"{path} is no connection", guidance=f"it should start `type: {COMPONENT}`"
         )
-    attributes = document.get("attributes")
+    return parse_connection(document.get("attributes"), path)
+
+
+def parse_connection(attributes: Any, path: Path) -> Connection:
+    """The attributes that `path` holds, as a connection.
+
+    Raises:
+        ConfigError: lists everything that is wrong, and quotes no value, which may be a secret.
+    """
     if not isinstance(attributes, Mapping):
         raise ConfigError(
             f"{path}: `attributes` is missing",
@@ -228,6 +236,8 @@ def configure(connection: Connection, catalog: Catalog) -> list[ConfiguredStream
         found = _overridden(wanted, stream) + _problems(configured[-1])
         problems += [f"stream {str(wanted.id)!r}: {text}" for text in found]
     problems += _repeated(connection.streams)
+    if connection.read_together:
+        problems.append("read_together: not supported by this version; leave it out")
     if problems:
         raise ConfigError(
             f"the streams in {DEFINITION_FILE} of connection {connection.name!r} are not valid:\n"
@@ -293,6 +303,11 @@ def _problems(configured: ConfiguredStream) -> list[str]:
     except ConfigError as error:
         found.append(f"cursor_field: {error.message}; {error.guidance}")
         cursor = []
+    if configured.sync_mode == INCREMENTAL and configured.overwrites:
+        found.append(
+            "sync_mode: an incremental sync sends what is new, and overwriting would keep that alone; "
+            "write `sync_mode: full_refresh`, or `destination_sync_mode: append_dedup` or `append`"
+        )
     if configured.deduplicates and not configured.key:
         found.append(
             f"primary_key: {configured.destination_sync_mode} needs one and the source defines none; "

@@ -31,7 +31,9 @@ def script(
     """A connection with one stream, `things`, whose source says `lines` (objects become JSON)."""
     folder = project.root / f"{name}-source"
     folder.mkdir(exist_ok=True)
-    properties = schema or {"id": {"type": "integer"}, "name": {"type": "string"}}
+    properties = (
+        schema if schema is not None else {"id": {"type": "integer"}, "name": {"type": "string"}}
+    )
     things = {
         "name": "things",
         "json_schema": {"type": "object", "properties": properties},

@@ -47,6 +47,14 @@ def test_the_first_connection_works_as_written(project: Project) -> None:
     assert done.stdout.strip() == "2000"
 
 
+def test_java_is_found_as_the_readme_says() -> None:
+    (found,) = {name for command in _commands() for name in re.findall(r"\$\((\S+)\)", command)}
+    done = subprocess.run(
+        ["sh", "-c", found], cwd=REPOSITORY, capture_output=True, text=True, check=False
+    )
+    assert (Path(done.stdout.strip()) / "bin" / "java").exists()
+
+
 def test_the_downstream_example_is_an_asset() -> None:
     (source,) = _blocks("python")
     names: dict[str, object] = {}

@@ -15,7 +15,7 @@ from typing import Any, BinaryIO
 import msgspec
 from msgspec import Raw
 
-from connectors.sdk.source import Source, secrets, validate
+from connectors.sdk.source import Source, validate
 from connectors.sdk.state import load_catalog, load_config, load_states
 from connectors.sdk.stream import Checkpoint, Estimate, Record, Stream
 from elt_assets.errors import ConfigError, EltError
@@ -29,6 +29,7 @@ from elt_assets.protocol.catalog import (
 )
 from elt_assets.protocol.codec import encode
 from elt_assets.protocol.messages import Message
+from elt_assets.protocol.specification import secret_values
 
 PROTOCOL_VERSION = "0.18.0"
 FLUSH_BYTES = 1 << 16
@@ -219,7 +220,7 @@ def _discover(source: Source, path: str, output: Output) -> None:
 
 def _config(source: Source, path: str, output: Output) -> dict[str, Any]:
     config = load_config(path)
-    output.conceal(secrets(config, source.connection_specification))
+    output.conceal(secret_values(config, source.connection_specification))
     validate(config, source.connection_specification)
     return config
 

@@ -11,10 +11,9 @@ import contextlib
 import json
 import time
 import uuid
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import pyarrow.fs as pafs
 import pyarrow.parquet as pq
@@ -25,10 +24,10 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import types as t
 
 from elt_assets.errors import ConcurrentSync, ConfigError, SystemFailure
+from elt_assets.lake.head import Head, read_head
 
 CHECKPOINT_INTERVAL = "100"
 _READABLE_FEATURES = {"timestampNtz"}
-_NO_STATE = ""
 
 
 @dataclass(frozen=True)
@@ -38,19 +37,6 @@ class DataFile:
     path: str
     size: int
     records: int
-
-
-@dataclass(frozen=True)
-class Head:
-    """What the table's newest commit of ours says. `state`: JSON as received, None if there is none."""
-
-    sequence: int
-    generation: int
-    state: str | None
-    run_id: str | None = None
-
-
-NOTHING = Head(sequence=0, generation=0, state=None)
 
 
 class Table:
@@ -65,11 +51,16 @@ class Table:
         self.uri = uri
         self.app_id = app_id
         self._delta = _open(uri)
-        self.head = self._read_head()
+        self.head = read_head(self._delta, app_id)
 
     @property
     def exists(self) -> bool:
         return self._delta is not None
+
+    @property
+    def is_foreign(self) -> bool:
+        """Whether the table has commits, and none of them is of this `app_id`."""
+        return self.version > 0 and self._own_version() is None
 
     @property
     def version(self) -> int:
@@ -164,14 +155,7 @@ class Table:
         assert self._delta is not None and head.sequence == self.head.sequence + 1
         self._refuse_if_overtaken(self._delta)
         token = uuid.uuid4().hex
-        metadata = {
-            "elt.state": head.state if head.state is not None else _NO_STATE,
-            "elt.sequence": str(head.sequence),
-            "elt.generation": str(head.generation),
-            "elt.run_id": head.run_id or "",
-            "elt.records": str(records),
-            "elt.commit": token,
-        }
+        metadata = {**head.metadata(), "elt.records": str(records), "elt.commit": token}
         properties = CommitProperties(
             custom_metadata=metadata,
             app_transactions=[Transaction(self.app_id, head.sequence)],
@@ -185,6 +169,11 @@ class Table:
             self._settle(token, head, error)
         self._delta.update_incremental()
         self.head = head
+
+    def _own_version(self) -> int | None:
+        assert self._delta is not None
+        found: int | None = self._delta.transaction_version(self.app_id)
+        return found
 
     def _refuse_if_overtaken(self, delta: DeltaTable) -> None:
         """Delta refuses a stale snapshot; but whatever refreshes ours (a new column does) would hide
@@ -209,47 +198,6 @@ class Table:
             return
         raise self._overtaken(present) from error
 
-    def _read_head(self) -> Head:
-        """From the newest commit of ours at or below the version that the data is of.
-
-        A restore brings older data back without saying its state; the state that belongs to it is
-        that of the restored version.
-        """
-        if self._delta is None:
-            return NOTHING
-        newest = self._delta.transaction_version(self.app_id) or 0
-        for entry in self._history():
-            if "elt.sequence" in entry:
-                state = str(entry.get("elt.state", _NO_STATE))
-                return Head(
-                    sequence=max(int(entry["elt.sequence"]), newest),
-                    generation=int(entry["elt.generation"]),
-                    state=state or None,
-                    run_id=str(entry.get("elt.run_id", "")) or None,
-                )
-        return Head(newest, 0, None)
-
-    def _history(self) -> Iterable[dict[str, Any]]:
-        """Commits from the newest down, those that a restore took back left out."""
-        assert self._delta is not None
-        ceiling: int | None = None
-        for entry in self._recent():
-            if ceiling is not None and int(entry["version"]) > ceiling:
-                continue
-            if entry.get("operation") == "RESTORE":
-                restored = (entry.get("operationParameters") or {}).get("version")
-                ceiling = int(restored) if restored is not None else None
-                continue
-            yield entry
-
-    def _recent(self) -> Iterable[dict[str, Any]]:
-        """The history, a few commits first: they nearly always hold what is looked for."""
-        assert self._delta is not None
-        few = self._delta.history(5)
-        yield from few
-        if len(few) == 5:
-            yield from self._delta.history()[5:]
-
     def _discard_folder(self, folder: str) -> None:
         system, root = pafs.FileSystem.from_uri(_absolute(self.uri))
         with contextlib.suppress(FileNotFoundError):
@@ -264,6 +212,16 @@ class Table:
                 records = pq.read_metadata(info.path, filesystem=system).num_rows
                 found.append(DataFile(f"{folder}/{info.base_name}", info.size, records))
         return found
+
+
+@contextlib.contextmanager
+def discarding(table: Table, files: Sequence[DataFile]) -> Iterator[None]:
+    """Remove files if another run was first; after any other failure they may be published."""
+    try:
+        yield
+    except ConcurrentSync:
+        table.discard_files(files)
+        raise
 
 
 def _open(uri: str) -> DeltaTable | None:

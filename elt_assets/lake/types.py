@@ -5,7 +5,7 @@ spec: Airbyte supported data types, v0 semantics.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -81,11 +81,21 @@ def table_schema(found: list[Column]) -> t.StructType:
     return t.StructType([t.StructField(c.name, c.type) for c in found] + METADATA_FIELDS)
 
 
+def has_path(schema: TableSchema, path: Sequence[str]) -> bool:
+    """Whether a path of column names leads to a field."""
+    kind: t.DataType = schema
+    for name in path:
+        if not isinstance(kind, t.StructType) or name not in kind.names:
+            return False
+        kind = kind[name].dataType
+    return True
+
+
 def spark_type(schema: Any) -> t.DataType:
     """The type of one field, its source names kept. What has no type of its own is JSON text."""
     if not isinstance(schema, Mapping):
         return t.StringType()
-    options = [o for key in ("oneOf", "anyOf") for o in schema.get(key) or () if not _is_null(o)]
+    options = [o for key in ("oneOf", "anyOf") for o in _list(schema.get(key)) if not _is_null(o)]
     if options:
         return spark_type(options[0]) if len(options) == 1 else t.StringType()
     kinds = _kinds(schema)
@@ -124,10 +134,15 @@ def _string(schema: Mapping[str, Any], special: str) -> t.DataType:
 
 def _kinds(schema: Mapping[str, Any]) -> set[str]:
     given = schema.get("type")
-    kinds = {given} if isinstance(given, str) else set(given or ())
+    kinds = {given} if isinstance(given, str) else {k for k in _list(given) if isinstance(k, str)}
     if not kinds and _properties(schema):
         kinds = {"object"}
     return kinds - {"null"}
+
+
+def _list(value: Any) -> list[Any]:
+    """What a malformed schema may hold in a list's place says nothing."""
+    return value if isinstance(value, list) else []
 
 
 def _is_null(schema: Any) -> bool:

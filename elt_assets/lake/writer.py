@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-import contextlib
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql import functions as f
 from pyspark.sql import types as t
 
-from elt_assets.errors import ConcurrentSync, SystemFailure
+from elt_assets.errors import SystemFailure
 from elt_assets.lake import policies, types
 from elt_assets.lake.conform import Stamp, conform, rejected
+from elt_assets.lake.head import Head
 from elt_assets.lake.names import clean
 from elt_assets.lake.spark import SparkProvider
-from elt_assets.lake.table import DataFile, Head, Table
+from elt_assets.lake.table import DataFile, Table, discarding
 from elt_assets.protocol.catalog import ConfiguredStream
 from elt_assets.sync.events import Checkpoint, Committed
 from elt_assets.sync.segments import Segment
@@ -83,10 +83,6 @@ class TableWriter:
         self._by = policies.Ordering([_cleaned(p) for p in key], _cleaned(stream.cursor))
         self._pending = _Pending([], [])
 
-    @property
-    def table(self) -> Table:
-        return self._table
-
     def write(self, segment: Segment) -> None:
         """Type a segment's records and write them as files that nobody sees yet.
 
@@ -128,7 +124,7 @@ class TableWriter:
             dead, pending.dead = pending.dead, []
             head = self._dead_letter.head
             after = Head(head.sequence + 1, 1, None, self._run_id)
-            with _discarding(self._dead_letter, dead):
+            with discarding(self._dead_letter, dead):
                 self._dead_letter.commit(dead, [], after, pending.rejected)
 
     def _publish(self, pending: _Pending, state: str | None) -> None:
@@ -140,7 +136,7 @@ class TableWriter:
             run_id=self._run_id,
         )
         written, pending.files = pending.files, []
-        with _discarding(self._table, [*written, *change.add]):
+        with discarding(self._table, [*written, *change.add]):
             self._table.commit(change.add, change.remove, head, pending.records)
         # A merge leaves the batch's own files behind.
         published = {file.path for file in change.add}
@@ -191,6 +187,8 @@ class TableWriter:
         return None if self._stream.overwrites else self._table.head.state
 
     def _is_news(self, pending: _Pending, state: str | None, checkpoint: Checkpoint) -> bool:
+        if checkpoint.silent and self._table.exists:
+            return False
         if pending.files or pending.dead or state != self._table.head.state:
             return True
         return checkpoint.final and (self._stream.overwrites or not self._table.exists)
@@ -205,16 +203,6 @@ class TableWriter:
             changed=pending.changed,
             state=self._table.head.state,
         )
-
-
-@contextlib.contextmanager
-def _discarding(table: Table, files: Sequence[DataFile]) -> Iterator[None]:
-    """Remove files if another run was first; after any other failure they may be published."""
-    try:
-        yield
-    except ConcurrentSync:
-        table.discard_files(files)
-        raise
 
 
 def _cleaned(names: Sequence[str]) -> list[str]:

@@ -73,10 +73,11 @@ class StreamAsset:
     @property
     def spec(self) -> dg.AssetSpec:
         schema = self.stream.stream.json_schema
+        description = schema.get("description")
         return dg.AssetSpec(
             self.key,
             group_name=self.connection.name,
-            description=schema.get("description"),
+            description=description if isinstance(description, str) else None,
             kinds={"spark", "delta"},
             metadata={
                 TABLE_PATH: "/".join(self.table_path),
@@ -89,46 +90,63 @@ class StreamAsset:
         )
 
 
-def check_tables(assets: Sequence[StreamAsset]) -> None:
-    """Refuse what would make two streams write to one table, or one table's columns collide.
+def check_claims(claims: Iterable[tuple[str, Sequence[str]]]) -> None:
+    """Refuse tables that two writers would share, or that would lie one within the other.
+
+    Args:
+        claims: who writes, and the table's levels under the lake's root; its dead letter is
+            claimed with it. Names that differ in case alone are one.
 
     Raises:
-        ConfigError: names the streams, or the fields.
+        ConfigError: names both writers and the table.
     """
-    owners: dict[str, StreamAsset] = {}
-    for asset in assets:
-        table = asset.table_name.casefold()
-        for claimed in (table, f"{table}{DEAD_LETTER_SUFFIX}"):
-            other = owners.setdefault(claimed, asset)
-            if other is not asset:
-                raise ConfigError(
-                    f"streams {str(other.stream.id)!r} and {str(asset.stream.id)!r} would both write "
-                    f"to the table {claimed!r}",
-                    guidance="give one of them another connection, with a `namespace` of its own",
-                )
-        try:
-            types.columns(asset.stream.stream.json_schema)
-        except ConfigError as error:
-            raise ConfigError(f"stream {str(asset.stream.id)!r}: {error.message}") from error
+    owners: dict[tuple[str, ...], str] = {}
+    for writer, path in claims:
+        table = tuple(level.casefold() for level in path)
+        for claimed in (table, (*table[:-1], table[-1] + DEAD_LETTER_SUFFIX)):
+            _refuse_shared(writer, owners.setdefault(claimed, writer), claimed)
+    for claimed, writer in owners.items():
+        for depth in range(1, len(claimed)):
+            _refuse_shared(writer, owners.get(claimed[:depth], writer), claimed[:depth])
+
+
+def _refuse_shared(writer: str, other: str, table: Sequence[str]) -> None:
+    if writer != other:
+        raise ConfigError(
+            f"{other} and {writer} would both write to the table {'/'.join(table)}, or within it",
+            guidance="give one of them a `namespace` of its own, in a connection of its own",
+        )
 
 
 def check_shared_tables(specs: Iterable[dg.AssetSpec]) -> None:
-    """As `check_tables`, across connections.
+    """`check_claims` for the assets of several connections."""
+    check_claims(
+        (f"asset {spec.key.to_user_string()}", str(spec.metadata[TABLE_PATH]).split("/"))
+        for spec in specs
+        if TABLE_PATH in spec.metadata
+    )
+
+
+def check_columns(stream: ConfiguredStream) -> None:
+    """Refuse a schema whose columns collide, and a key or cursor that is no column.
 
     Raises:
-        ConfigError: names both assets and the table.
+        ConfigError: names the stream and the field.
     """
-    owners: dict[str, dg.AssetKey] = {}
-    for spec in specs:
-        path = spec.metadata.get(TABLE_PATH)
-        if path is None:
-            continue
-        other = owners.setdefault(str(path).casefold(), spec.key)
-        if other != spec.key:
+    label = f"stream {str(stream.id)!r}"
+    try:
+        schema = types.table_schema(types.columns(stream.stream.json_schema))
+    except ConfigError as error:
+        raise ConfigError(f"{label}: {error.message}", guidance=error.guidance) from error
+    if not stream.deduplicates:
+        return
+    wanted = [("primary_key", path) for path in stream.key]
+    for field, path in [*wanted, *([("cursor_field", stream.cursor)] if stream.cursor else [])]:
+        if not types.has_path(schema, [clean(name) for name in path]):
             raise ConfigError(
-                f"assets {other.to_user_string()} and {spec.key.to_user_string()} would both write "
-                f"to the table {path}",
-                guidance="give one of the connections a `namespace` of its own",
+                f"{label}: {field}: {'.'.join(path)!r} is no column: the schema in the catalog does "
+                "not describe it",
+                guidance="name another field, or describe it under `properties` in catalog.json",
             )
 
 
@@ -141,7 +159,9 @@ def build_assets(
         ConfigError: streams or columns collide, or the source is of no known kind.
     """
     assets = [StreamAsset(connection, stream) for stream in streams]
-    check_tables(assets)
+    check_claims((f"stream {str(one.stream.id)!r}", one.table_path) for one in assets)
+    for stream in streams:
+        check_columns(stream)
     connect(connection, home.staging())
     return [_build(asset) for asset in assets]
 

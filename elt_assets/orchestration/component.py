@@ -5,11 +5,34 @@ from __future__ import annotations
 from pathlib import Path
 
 import dagster as dg
-from pydantic import BaseModel
+from pydantic import BaseModel, ConfigDict, GetJsonSchemaHandler
+from pydantic.json_schema import JsonSchemaValue
+from pydantic_core import CoreSchema
 
-from elt_assets.connection import Connection, configure, load_catalog
+from elt_assets.connection import (
+    DEFINITION_FILE,
+    Connection,
+    configure,
+    load_catalog,
+    parse_connection,
+)
 from elt_assets.errors import ConfigError
 from elt_assets.orchestration.assets import build_assets
+
+
+class _Attributes(BaseModel):
+    """What Dagster reads: anything. `load` looks at it, since Dagster's own errors quote what was
+    written, secrets included. Its JSON schema, for editors, is the connection's."""
+
+    model_config = ConfigDict(extra="allow")
+
+    @classmethod
+    def __get_pydantic_json_schema__(
+        cls,
+        core_schema: CoreSchema,
+        handler: GetJsonSchemaHandler,
+    ) -> JsonSchemaValue:
+        return handler(Connection.__pydantic_core_schema__)
 
 
 class ConnectionComponent(dg.Component, Connection):
@@ -21,16 +44,15 @@ class ConnectionComponent(dg.Component, Connection):
 
     @classmethod
     def get_model_cls(cls) -> type[BaseModel]:
-        return Connection
+        return _Attributes
 
     @classmethod
     def load(
-        cls,
-        attributes: BaseModel | None,
-        context: dg.ComponentLoadContext,  # noqa: ARG003
+        cls, attributes: BaseModel | None, context: dg.ComponentLoadContext
     ) -> ConnectionComponent:
-        assert isinstance(attributes, Connection)
-        return cls.model_construct(**dict(attributes))
+        written = attributes.model_extra if attributes is not None else None
+        connection = parse_connection(written, Path(context.path) / DEFINITION_FILE)
+        return cls.model_construct(**dict(connection))
 
     def build_defs(self, context: dg.ComponentLoadContext) -> dg.Definitions:
         """The connection's assets, and its schedule.
@@ -44,7 +66,7 @@ class ConnectionComponent(dg.Component, Connection):
             assets = build_assets(self, streams)
             schedules = _schedules(self)
         except ConfigError as error:
-            file = folder / "defs.yaml"
+            file = folder / DEFINITION_FILE
             raise ConfigError(
                 f"{file}: connection {self.name!r} cannot be loaded\n{error.message}",
                 guidance=error.guidance,

@@ -5,13 +5,15 @@ from __future__ import annotations
 import contextlib
 import logging
 import time
+from collections.abc import Iterator
 from typing import Any
 
 import dagster as dg
 
 from elt_assets.errors import ConfigError, EltError
+from elt_assets.lake.head import Head
 from elt_assets.lake.spark import DataFrame
-from elt_assets.lake.table import Head, Table
+from elt_assets.lake.table import Table, discarding
 from elt_assets.lake.writer import TableWriter
 from elt_assets.orchestration.metadata import (
     TABLE_PATH,
@@ -44,14 +46,17 @@ class SparkIOManager(dg.ConfigurableIOManager):
     lake: LakeResource
 
     def handle_output(self, context: dg.OutputContext, obj: object) -> None:
+        if obj is None:
+            return
+        with _told():
+            self._handle(context, obj)
+
+    def _handle(self, context: dg.OutputContext, obj: object) -> None:
         if isinstance(obj, StreamRead):
-            try:
-                self._ingest(context, obj)
-            except EltError as error:
-                raise _failure(error) from error
+            self._ingest(context, obj)
         elif isinstance(obj, DataFrame):
             self._store(context, obj)
-        elif obj is not None:
+        else:
             raise dg.DagsterInvariantViolationError(
                 f"the Spark IO manager stores Spark DataFrames, not {type(obj).__name__}"
             )
@@ -60,14 +65,14 @@ class SparkIOManager(dg.ConfigurableIOManager):
         """The rows of the upstream asset's table, at one snapshot."""
         upstream = context.upstream_output
         assert upstream is not None
-        table = Table(self.lake.table_uri(_path_of(upstream)), _app_id(upstream.asset_key))
-        if not table.exists:
-            raise dg.Failure(
-                f"{upstream.asset_key.to_user_string()} has no table at {table.uri} yet: "
-                "materialise it first",
-                allow_retries=False,
-            )
-        return table.dataframe(self.spark.provider.get())
+        with _told():
+            table = Table(self.lake.table_uri(_path_of(upstream)), _app_id(upstream.asset_key))
+            if not table.exists:
+                raise ConfigError(
+                    f"{upstream.asset_key.to_user_string()} has no table at {table.uri} yet",
+                    guidance="materialise it first",
+                )
+            return table.dataframe(self.spark.provider.get())
 
     def _ingest(self, context: dg.OutputContext, read: StreamRead) -> None:
         self.spark.provider.warm_up()
@@ -103,18 +108,37 @@ class SparkIOManager(dg.ConfigurableIOManager):
             if not event.final:
                 commit = event.commit
                 head = Head(commit.sequence, commit.generation, commit.state)
-                metadata = {**head_metadata(head, commit.version), **figures.metadata()}
+                metadata = {
+                    **head_metadata(head, commit.version),
+                    **figures.metadata(),
+                    "elt/policy": read.stream.destination_sync_mode,
+                }
                 context.log_event(dg.AssetObservation(read.key, metadata=metadata))
 
     def _store(self, context: dg.OutputContext, rows: DataFrame) -> None:
         """Replace a downstream asset's table by a DataFrame."""
         path = _path_of(context)
         table = Table(self.lake.table_uri(path), _app_id(context.asset_key))
+        if table.is_foreign:
+            raise ConfigError(
+                f"the table {table.uri} was not written by {context.asset_key.to_user_string()}",
+                guidance="give the asset another key: its key names its table",
+            )
         table.prepare(rows.schema)
         former, files = table.files, table.write_files(rows)
         head = Head(table.head.sequence + 1, table.head.generation + 1, None, context.run_id)
-        table.commit(files, former, head, sum(file.records for file in files))
+        with discarding(table, files):
+            table.commit(files, former, head, sum(file.records for file in files))
         context.add_output_metadata(dict(table_metadata(table, ".".join(path))))
+
+
+@contextlib.contextmanager
+def _told() -> Iterator[None]:
+    """Our errors as what the user reads in the UI."""
+    try:
+        yield
+    except EltError as error:
+        raise _failure(error) from error
 
 
 def _path_of(context: dg.OutputContext) -> list[str]:

@@ -12,7 +12,8 @@ from dataclasses import dataclass
 import dagster as dg
 from dagster import AssetRecordsFilter, DagsterInstance
 
-from elt_assets.lake.table import Head, Table
+from elt_assets.lake.head import Head
+from elt_assets.lake.table import Table
 from elt_assets.orchestration.metadata import SEQUENCE
 from elt_assets.protocol.messages import State
 
@@ -48,8 +49,9 @@ def reconcile(instance: DagsterInstance, key: dg.AssetKey, table: Table) -> Stan
 
 
 def last_sequence(instance: DagsterInstance, key: dg.AssetKey) -> int | None:
-    """The highest sequence among the asset's latest materialisation and latest observation."""
-    found = []
+    """What the newer of the asset's latest materialisation and latest observation says. Not the
+    higher one: after a rollback the sequence begins anew."""
+    found: dict[int, int] = {}
     records = AssetRecordsFilter(asset_key=key)
     for record in (
         *instance.fetch_materializations(records, limit=1).records,
@@ -58,8 +60,8 @@ def last_sequence(instance: DagsterInstance, key: dg.AssetKey) -> int | None:
         event = record.asset_materialization or record.event_log_entry.asset_observation
         value = event.metadata.get(SEQUENCE) if event else None
         if value is not None and isinstance(value.value, int):
-            found.append(value.value)
-    return max(found, default=None)
+            found[record.storage_id] = value.value
+    return found[max(found)] if found else None
 
 
 def _leads(known: int, table: Table) -> str:

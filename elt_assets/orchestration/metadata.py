@@ -11,7 +11,8 @@ from typing import Any
 import dagster as dg
 
 from elt_assets.lake import types
-from elt_assets.lake.table import Head, Table
+from elt_assets.lake.head import Head
+from elt_assets.lake.table import Table
 from elt_assets.sync.events import Committed
 
 SEQUENCE = "elt/sequence"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Generator
 from dataclasses import dataclass
 from pathlib import Path
@@ -44,5 +43,4 @@ class StreamRead:
             session = Session(catalog, {self.stream.id: sink}, folder, self.threshold)
             self.progress = session.progress(self.stream.id)
             messages = self.connector.read(catalog, [state] if state is not None else [])
-            with contextlib.closing(messages):
-                yield from session.run(messages)
+            yield from session.run(messages)

@@ -11,7 +11,7 @@ import re
 import msgspec
 
 from elt_assets.errors import SystemFailure
-from elt_assets.protocol.messages import Log, Message, RawRecord
+from elt_assets.protocol.messages import Log, Message, Noise, RawRecord
 
 MAX_LOG_CHARACTERS = 2_000
 
@@ -133,7 +133,7 @@ def _misshapen(line: bytes, error: object) -> Message:
         return _as_log(line, "WARN", f"ignored a malformed {kind} message ({error})")
     if kind is not None:
         return _as_log(line, "WARN", f"ignored a message of the unknown type {kind[:100]!r}")
-    return _as_log(line, "INFO")
+    return Noise(type="LOG", log=Log(level="INFO", message=_head(line)))
 
 
 def _kind(line: bytes) -> str | None:
@@ -164,9 +164,8 @@ def _too_deep(line: bytes) -> SystemFailure:
     )
 
 
-def _as_log(line: bytes, level: str, why: str | None = None) -> Message:
-    text = _head(line)
-    return Message(type="LOG", log=Log(level=level, message=f"{why}: {text}" if why else text))
+def _as_log(line: bytes, level: str, why: str) -> Message:
+    return Message(type="LOG", log=Log(level=level, message=f"{why}: {_head(line)}"))
 
 
 def _head(line: bytes) -> str:

@@ -181,3 +181,7 @@ class Message(Wire):
     trace: Trace | None = None
     control: Control | None = None
     destination_catalog: DestinationCatalog | None = None
+
+
+class Noise(Message):
+    """A LOG message made of a line that was no message at all."""

@@ -8,15 +8,11 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import re
 import signal
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any
-
-import jsonschema
-from referencing.exceptions import Unresolvable
 
 from elt_assets.errors import ConfigError, EltError, SystemFailure, error_class
 from elt_assets.protocol.catalog import Catalog, ConfiguredCatalog
@@ -29,8 +25,9 @@ from elt_assets.protocol.messages import (
     Specification,
     State,
 )
+from elt_assets.protocol.specification import secret_values, violations
 from elt_assets.runner.process import Process
-from elt_assets.runner.secrets import Masker, resolve_environment, secret_values
+from elt_assets.runner.secrets import Masker, resolve_environment
 from elt_assets.scratch import scratch
 
 
@@ -194,43 +191,18 @@ def validate_config(config: Mapping[str, Any], schema: Mapping[str, Any], name: 
         ConfigError: lists every violation, and shows no value of the config.
         SystemFailure: the specification is no JSON schema.
     """
-    kind = jsonschema.validators.validator_for(schema, jsonschema.Draft7Validator)
     try:
-        kind.check_schema(dict(schema))
-        found = sorted(kind(schema).iter_errors(config), key=lambda e: list(map(str, e.path)))
-    except (jsonschema.SchemaError, Unresolvable, re.error) as error:
-        reason = error.message if isinstance(error, jsonschema.SchemaError) else str(error)
+        found = violations(config, schema)
+    except ValueError as error:
         raise SystemFailure(
-            f"the specification of connector {name} is no JSON schema: {reason}"
+            f"the specification of connector {name} is no JSON schema: {error}"
         ) from None
     if found:
-        lines = [f"  - {_place(error)}: {_violation(error)}" for error in found]
+        lines = "\n".join(f"  - {line}" for line in found)
         raise ConfigError(
-            f"the config of connector {name} breaks its specification:\n" + "\n".join(lines),
+            f"the config of connector {name} breaks its specification:\n{lines}",
             guidance="correct `source.config` in the connection's YAML",
         )
-
-
-def _place(error: jsonschema.ValidationError) -> str:
-    return ".".join(["config", *map(str, error.absolute_path)])
-
-
-def _violation(error: jsonschema.ValidationError) -> str:
-    """In words that hold no part of the value, which may be a secret: jsonschema's own do."""
-    rule, expected = error.validator, error.validator_value
-    if rule in ("required", "additionalProperties", "dependencies"):
-        return str(error.message)  # names properties only
-    if rule in ("oneOf", "anyOf"):
-        options: list[Any] = list(expected)  # type: ignore[arg-type]
-        fits = "fits none of" if error.context else "fits more than one of"
-        return f"{fits}: {', '.join(map(_title, options))}"
-    words = {"type": "is not of type", "enum": "is not one of", "pattern": "does not match"}
-    return f"{words.get(str(rule), f'breaks `{rule}`:')} {json.dumps(expected)}"
-
-
-def _title(option: Any) -> str:
-    words = option if isinstance(option, dict) else {}
-    return str(words.get("title", words.get("type", "?")))
 
 
 @contextlib.contextmanager

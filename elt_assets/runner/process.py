@@ -59,6 +59,7 @@ class Process:
             ) from error
         self.exhausted = False
         """Whether stdout was read to its end."""
+        self._watchdog = _watch(self._child.pid)
         self._tail: deque[str] = deque(maxlen=STDERR_LINES)
         self._drain = threading.Thread(target=self._drain_stderr, name="stderr", daemon=True)
         self._drain.start()
@@ -135,6 +136,8 @@ class Process:
             while time.monotonic() < deadline and (self._child.poll() is None or self._signal(0)):
                 time.sleep(0.02)
             self._signal(signal.SIGKILL)
+        self._watchdog.kill()  # before the child is reaped, so that its number is still its own
+        self._watchdog.communicate()
         self._child.wait()
         if self._child.stdout is not None:
             self._child.stdout.close()
@@ -155,6 +158,19 @@ class Process:
             for line in iter(lambda: pipe.readline(CHUNK), b""):
                 text = line.decode("utf-8", "replace").rstrip()
                 self._tail.append(text[:STDERR_WIDTH])
+
+
+def _watch(group: int) -> subprocess.Popen[bytes]:
+    """A shell that outlives us just long enough to end a process group: it reads a pipe that only we
+    hold open, which the kernel closes however we end."""
+    return subprocess.Popen(
+        ["sh", "-c", f"read _; kill -KILL -{group}"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+        env={"PATH": os.defpath},
+    )
 
 
 def _limit(size: int, parts: Sequence[bytes]) -> None:

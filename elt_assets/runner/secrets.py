@@ -115,33 +115,3 @@ def _variable(name: str, where: str) -> tuple[str, list[str]]:
             guidance=f"set {name} where Dagster runs, or write another name after `env:`",
         )
     return value, [value]
-
-
-def secret_values(config: Any, schema: Any) -> Iterator[str]:
-    """Every scalar of `config` that stands under an `airbyte_secret` property of `schema`."""
-    if not isinstance(schema, Mapping):
-        return
-    if schema.get("airbyte_secret"):
-        yield from _scalars(config)
-        return
-    for branch in ("oneOf", "anyOf", "allOf"):
-        for option in schema.get(branch) or ():
-            yield from secret_values(config, option)
-    if isinstance(config, Mapping):
-        known = schema.get("properties") or {}
-        for key, value in config.items():
-            yield from secret_values(value, known.get(key, schema.get("additionalProperties")))
-    elif isinstance(config, list):
-        for value in config:
-            yield from secret_values(value, schema.get("items"))
-
-
-def _scalars(value: Any) -> Iterator[str]:
-    if isinstance(value, Mapping):
-        for item in value.values():
-            yield from _scalars(item)
-    elif isinstance(value, list):
-        for item in value:
-            yield from _scalars(item)
-    elif value is not None and not isinstance(value, bool):
-        yield str(value)

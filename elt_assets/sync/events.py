@@ -15,11 +15,13 @@ class Checkpoint:
     """What a sink is asked to publish: all segments written since the last one.
 
     `states` are the stream's states in the order received, the last one being the one to keep;
-    `final` says that the stream is complete.
+    `final` says that the stream is complete; `silent`, that the source ended well without a word of
+    it (no record, state or status): that is not the same as saying that it is empty.
     """
 
     states: tuple[State, ...]
     final: bool
+    silent: bool = False
 
 
 @dataclass(frozen=True)

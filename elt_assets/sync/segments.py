@@ -25,6 +25,8 @@ NOT_AN_OBJECT = "_airbyte_not_an_object"
 
 _TAIL = b'%b,"' + EXTRACTED_AT.encode() + b'":%d,"' + SEQUENCE.encode() + b'":%d}\n'
 _BUFFER = 1 << 20
+_LATEST = 1e14
+"""Epoch milliseconds, in the year 5138. Nanoseconds would overflow a timestamp."""
 
 
 @dataclass(frozen=True)
@@ -68,7 +70,7 @@ class SegmentWriter:
         """
         data = memoryview(record.data)
         at = record.emitted_at
-        if at is None:  # required, and left out all the same by some: then it is now
+        if at is None or not 0 <= at < _LATEST:  # left out, or in other units: then it is now
             at = time.time() * 1000
         if data[0] != 0x7B or data[1] != 0x22 or record.meta is not NULL:  # `{` and `"`
             line = self._unusual(record, at)

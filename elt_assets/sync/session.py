@@ -25,6 +25,7 @@ from elt_assets.protocol.messages import (
     EstimateTrace,
     Log,
     Message,
+    Noise,
     RawRecord,
     State,
     Trace,
@@ -94,6 +95,7 @@ class Session:
         self._worker = ThreadPoolExecutor(1, thread_name_prefix="sink")
         self._sink_failed = Event()
         self._work: deque[_Work] = deque()
+        self._noise = 0
         self._ignored: dict[tuple[str, str | None], int] = {}
 
     def progress(self, stream: StreamId) -> StreamProgress:
@@ -116,6 +118,7 @@ class Session:
                 raise
             yield from self._finish()
         finally:
+            _close(messages)  # first: the source must not outlive a sink that takes its time
             self._worker.shutdown(wait=True, cancel_futures=True)
             self._discard()
 
@@ -158,6 +161,7 @@ class Session:
         if message.state is not None:
             yield from self._state(message.state)
         elif message.log is not None:
+            self._noise += isinstance(message, Noise)
             yield Logged(message.log.level, _log_text(message.log))
         elif message.trace is not None:
             yield from self._trace(message.trace)
@@ -191,6 +195,7 @@ class Session:
         if trace.stream_status is not None:
             run = self._streams.get(trace.stream_status.stream_descriptor.id)
             if run is not None and not run.failed:
+                run.heard = True
                 run.progress.status = trace.stream_status.status
         elif trace.error is not None:
             yield from self._error(trace.error)
@@ -230,7 +235,7 @@ class Session:
         self._work.append(_Work(done, run.configured.id, segment=segment))
 
     def _commit(self, run: StreamRun, *, final: bool) -> None:
-        checkpoint = Checkpoint(run.take(), final)
+        checkpoint = Checkpoint(run.take(), final, silent=not run.heard)
         done = self._submit(lambda: run.sink.commit(checkpoint))
         self._work.append(_Work(done, run.configured.id, checkpoint=checkpoint))
 
@@ -279,16 +284,26 @@ class Session:
 
     def _finish(self) -> Iterator[SessionEvent]:
         runs = list(self._streams.values())
-        broken = [run for run in runs if run.incomplete]
+        broken = [run for run in runs if run.incomplete or (self._noise and not run.heard)]
         for run in runs:
-            if not run.incomplete:
-                self._rotate(run)
-                self._commit(run, final=True)
+            if run in broken:
+                continue
+            if not run.heard:
+                yield Logged("WARN", f"the source said nothing of {str(run.configured.id)!r}")
+            self._rotate(run)
+            self._commit(run, final=True)
         yield from self._salvage(broken)
         for key, count in self._ignored.items():
             yield Logged("WARN", f"ignored {count} records of stream {str(StreamId(*key))!r}")
         if broken:
-            raise _failure(broken)
+            raise _failure(broken, self._noise)
+
+
+def _close(messages: Iterable[RawRecord | Message]) -> None:
+    """End a source that can be ended: a generator over a process, say."""
+    close = getattr(messages, "close", None)
+    if close is not None:
+        close()
 
 
 def _write(sink: Sink, segment: Segment) -> None:
@@ -298,9 +313,15 @@ def _write(sink: Sink, segment: Segment) -> None:
         segment.path.unlink(missing_ok=True)
 
 
-def _failure(broken: list[StreamRun]) -> EltError:
+def _failure(broken: list[StreamRun], noise: int) -> EltError:
     names = ", ".join(repr(str(run.configured.id)) for run in broken)
     error = next((run.error for run in broken if run.error is not None), None)
+    if error is None and not broken[0].heard:
+        return SystemFailure(
+            f"the connector said nothing of stream {names}, but printed {noise} lines that are no "
+            "messages of the Airbyte Protocol (see the log)",
+            guidance="is it a connector? `command:` must speak the protocol on its stdout",
+        )
     if error is None:
         return SystemFailure(
             f"the connector ended without completing stream {names} "

@@ -31,6 +31,7 @@ class StreamRun:
     segments: int = 0
     sequence: int = 0
     overrun: bool = False
+    heard: bool = False
     states: deque[State] = field(default_factory=deque)
     state_bytes: int = 0
     salvageable: bool = True
@@ -61,6 +62,7 @@ class StreamRun:
             name = f"{self.segments:08d}.jsonl"
             self.writer = SegmentWriter(self.staging / name, self.sequence)
             self.segments += 1
+            self.heard = True
             self.begin()
         return self.writer
 
@@ -72,6 +74,7 @@ class StreamRun:
     def hold(self, state: State) -> None:
         """Keep a state for the next commit, and remember that all before it belongs to it."""
         self.begin()
+        self.heard = True
         self.states.append(state)
         self.state_bytes += _size(state)
         while self.whole and self.flooded and len(self.states) > 1:

@@ -14,7 +14,8 @@ from pyspark.sql import SparkSession
 from pyspark.sql import types as t
 
 from elt_assets.errors import ConcurrentSync, ConfigError
-from elt_assets.lake.table import NOTHING, DataFile, Head, Table
+from elt_assets.lake.head import Head
+from elt_assets.lake.table import DataFile, Table
 from tests.lake.staging import APP, data_files
 
 ID = t.StructType([t.StructField("id", t.LongType())])
@@ -69,7 +70,7 @@ def reopened(table: Table) -> Table:
 
 def test_there_is_no_table_before_the_first_one(spark: SparkSession, table: Table) -> None:
     assert not table.exists
-    assert (table.version, table.head, table.files, table.records) == (-1, NOTHING, [], 0)
+    assert (table.version, table.head, table.files, table.records) == (-1, Head(0, 0, None), [], 0)
     assert not Path(table.uri).exists()
 
 

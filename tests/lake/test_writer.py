@@ -15,8 +15,9 @@ from hypothesis import strategies as st
 from pyspark.sql import SparkSession
 
 from elt_assets.errors import ConcurrentSync, ConfigError, SystemFailure
+from elt_assets.lake.head import Head
 from elt_assets.lake.spark import SparkProvider
-from elt_assets.lake.table import Head, Table
+from elt_assets.lake.table import Table
 from elt_assets.lake.writer import DEAD_LETTER_SUFFIX, Generations, TableWriter, generations
 from elt_assets.protocol.catalog import (
     APPEND,

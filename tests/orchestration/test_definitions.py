@@ -7,8 +7,11 @@ import sys
 
 import dagster as dg
 import pytest
+from dagster.components.core.component_tree import ComponentTreeException
 
 from elt_assets.definitions import build
+from elt_assets.errors import ConfigError
+from elt_assets.orchestration.assets import check_claims
 from tests.project import REPOSITORY, Project
 from tests.scripted import script
 
@@ -102,6 +105,19 @@ def test_any_stream_name_makes_an_asset(own: Project) -> None:
         ({"source": {"connector": "faker", "command": ["x"]}}, ["exactly one of"]),
         ({"source": {"package": "airbyte-source-faker"}}, ["name==version"]),
         ({"name": "my shop"}, ["name"]),
+        ({"read_together": True}, ["read_together", "not supported"]),
+        (
+            {
+                "streams": [
+                    {
+                        "name": "users",
+                        "sync_mode": "incremental",
+                        "destination_sync_mode": "overwrite",
+                    }
+                ]
+            },
+            ["'users'", "sync_mode", "full_refresh"],
+        ),
     ],
 )
 def test_bad_yaml_is_one_error_that_says_what_to_write(
@@ -128,7 +144,32 @@ def test_two_streams_on_one_table(own: Project) -> None:
     own.amend("scripted", streams=[{"name": "things"}, {"name": "Things"}])
     with pytest.raises(Exception, match="definitions") as caught:
         build()
-    assert "'things' and 'Things' would both write to the table" in _chain(caught.value)
+    assert "stream 'things' and stream 'Things' would both write to the table" in _chain(
+        caught.value
+    )
+
+
+def test_a_key_that_is_no_column(own: Project) -> None:
+    script(own, [], schema={}, destination_sync_mode="append_dedup", primary_key=[["id"]])
+    with pytest.raises(Exception, match="definitions") as caught:
+        build()
+    assert "primary_key: 'id' is no column" in _chain(caught.value)
+
+
+def test_an_error_in_the_yaml_shows_no_secret(own: Project) -> None:
+    _shop(own)
+    own.amend("shop", source={"conector": "faker", "config": {"password": "hunter2secret"}})
+    with pytest.raises(ComponentTreeException) as caught:
+        build()
+    assert "did you mean 'connector'" in _chain(caught.value)
+    assert "hunter2" not in _chain(caught.value)
+
+
+def test_a_schema_of_nonsense_is_json_text(own: Project) -> None:
+    script(own, [], schema={"id": {"type": 5}, "b": {"oneOf": 5}, "c": {"type": [["x"]]}})
+    (key,) = build().resolve_asset_graph().get_all_asset_keys()
+    columns = build().resolve_asset_graph().get(key).metadata["dagster/column_schema"].columns
+    assert {c.type for c in columns[:3]} == {"string"}
 
 
 def test_two_connections_on_one_table(own: Project) -> None:
@@ -156,3 +197,11 @@ def _chain(error: BaseException | None) -> str:
         texts.append(str(error))
         error = error.__cause__
     return "\n".join(texts)
+
+
+@pytest.mark.parametrize(
+    "other", [["shop", "Users"], ["shop", "users_dead_letter"], ["shop", "users", "data"]]
+)
+def test_tables_that_would_share_a_place(other: list[str]) -> None:
+    with pytest.raises(ConfigError, match=r"one and two|two and one"):
+        check_claims([("one", ["shop", "users"]), ("two", other)])

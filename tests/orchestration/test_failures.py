@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Callable
 from typing import Any
 
+import psutil
 import pytest
 
 from elt_assets.lake.spark import SparkProvider
 from tests.orchestration.running import failure_of, logged, materialize
-from tests.project import Project
+from tests.project import REPOSITORY, Project
 from tests.scripted import record, script, state, status
 
 pytestmark = pytest.mark.usefixtures("spark_provider")
@@ -137,3 +143,59 @@ def test_the_disk_is_full_while_staging(
     monkeypatch.delenv("ELT_STAGING")
     assert materialize(own, select="*").success is False  # STARTED, never COMPLETE
     assert [row["id"] for row in own.rows("scripted", "things")] == [1, 2]
+
+
+OVERWRITE: dict[str, Any] = {"sync_mode": "full_refresh", "destination_sync_mode": "overwrite"}
+
+
+def test_silence_about_a_stream_is_not_emptiness(own: Project) -> None:
+    script(own, [record(id=1)], **OVERWRITE)
+    assert materialize(own).success
+    script(own, [], **OVERWRITE)
+    result = materialize(own)
+    assert result.success
+    assert "said nothing of 'things'" in logged(own, result)
+    assert [row["id"] for row in own.rows("scripted", "things")] == [1]
+
+    script(own, [status("STARTED"), status("COMPLETE")], **OVERWRITE)
+    assert materialize(own).success
+    assert own.rows("scripted", "things") == []
+
+
+def test_a_program_that_prints_nothing_but_garbage(own: Project) -> None:
+    script(own, ["usage: do-something [FILE]", "no such verb: read"])
+    text = failure_of(materialize(own))
+    assert "2 lines that are no messages" in text
+
+
+def test_a_connector_does_not_outlive_a_run_that_was_killed(own: Project) -> None:
+    script(own, [record(id=1), state(1), "!sleep 600"])
+    marker = str(own.root / "scripted-source")
+    run = subprocess.Popen(
+        own.materialize_command('key:"scripted/things"'),
+        env=own.environment,
+        cwd=REPOSITORY,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+    )
+    try:
+        _wait(lambda: _running(marker, "read"), seconds=60)
+    finally:
+        os.killpg(run.pid, signal.SIGKILL)
+        run.wait()
+    _wait(lambda: not _running(marker, "read"), seconds=5)
+
+
+def _running(*words: str) -> bool:
+    lines = (
+        " ".join(process.info["cmdline"] or ()) for process in psutil.process_iter(["cmdline"])
+    )
+    return any("tests.scripted" in line and all(word in line for word in words) for line in lines)
+
+
+def _wait(condition: Callable[[], bool], seconds: float) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, "it did not happen"
+        time.sleep(0.1)

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import shutil
+from datetime import datetime, timezone
 
 import pytest
 
+from elt_assets.lake.table import Table
 from tests.orchestration.running import logged, materialize, observations
 from tests.project import Project
 from tests.scripted import record, script, state
@@ -64,3 +67,27 @@ def test_a_large_state_stays_out_of_the_event_log(own: Project) -> None:
     told = own.metadata("scripted", "things")["elt/state"]
     assert told["bytes"] > 100_000
     assert own.committed_state("scripted", "things") == state("x" * 100_000)["state"]
+
+
+def test_a_restore_by_time_takes_the_cursor_back_too(own: Project) -> None:
+    for number in (1, 2):
+        script(own, [record(id=number), state(number)])
+        assert materialize(own).success
+    table = own.table("scripted", "things")
+    (first,) = [entry for entry in table.history() if entry["version"] == 1]
+    table.restore(datetime.fromtimestamp(first["timestamp"] / 1000 + 0.2, tz=timezone.utc))
+    assert [row["id"] for row in own.rows("scripted", "things")] == [1]
+    head = Table(table.table_uri, "elt:scripted/things").head
+    assert head.state is not None
+    assert json.loads(head.state) == state(1)["state"]
+
+
+def test_after_a_rollback_the_ledger_is_at_peace(own: Project) -> None:
+    own_state = [record(id=1), state(1), record(id=2), state(2), record(id=3), state(3)]
+    script(own, own_state)
+    own.amend("scripted", checkpoint={"rows": 1})
+    assert materialize(own).success
+    shutil.rmtree(own.home / "lake" / "scripted" / "things")
+    script(own, [record(id=1), state(1)])
+    assert "rolled back" in logged(own, materialize(own))
+    assert "rolled back" not in logged(own, materialize(own))

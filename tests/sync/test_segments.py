@@ -118,5 +118,6 @@ def test_a_record_without_a_time_was_extracted_now(tmp_path: Path) -> None:
     before = time.time() * 1000 - 1
     writer.append(RawRecord("a", Raw(b'{"id":1}')))
     writer.append(RawRecord("a", Raw(b"{}")))
+    writer.append(RawRecord("a", Raw(b'{"id":1}'), emitted_at=1.7e18))  # in nanoseconds
     for line in writer.close().path.read_text().splitlines():
         assert before <= json.loads(line)[EXTRACTED_AT] <= time.time() * 1000

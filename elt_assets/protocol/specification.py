@@ -1,0 +1,129 @@
+"""What a `connectionSpecification` says of a config: where it is broken, and what in it is secret.
+
+spec: Actor Specification; `airbyte_secret` marks a property whose value is one. Both sides of the
+pipe ask: whoever runs a connector, and the connector itself.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import jsonschema
+from jsonschema.exceptions import best_match
+from referencing.exceptions import Unresolvable
+
+_BRANCHES = ("oneOf", "anyOf", "allOf")
+_CONDITIONS = ("if", "then", "else")
+_PHRASES = {"type": "is not of type", "enum": "is not one of", "pattern": "does not match"}
+
+
+def violations(config: Any, schema: Mapping[str, Any]) -> list[str]:
+    """Every violation, a line each. None quotes any part of the config, which may be secret.
+
+    Raises:
+        ValueError: the schema is no JSON schema.
+    """
+    kind = jsonschema.validators.validator_for(schema, jsonschema.Draft7Validator)
+    try:
+        kind.check_schema(dict(schema))
+        found = sorted(kind(schema).iter_errors(config), key=lambda e: list(map(str, e.path)))
+    except (jsonschema.SchemaError, Unresolvable, re.error) as error:
+        reason = error.message if isinstance(error, jsonschema.SchemaError) else str(error)
+        raise ValueError(reason) from None
+    return [_violation(error) for error in found]
+
+
+def _violation(error: jsonschema.ValidationError) -> str:
+    if error.context:  # one of several forms was meant: the nearest one's complaint is what helps
+        nearest = best_match([error])
+        if nearest is not None and nearest is not error:
+            return f"{_place(error)}: {_complaint(error)}; nearest: {_violation(nearest)}"
+    return f"{_place(error)}: {_complaint(error)}"
+
+
+def _place(error: jsonschema.ValidationError) -> str:
+    return ".".join(["config", *map(str, error.absolute_path)])
+
+
+def _complaint(error: jsonschema.ValidationError) -> str:
+    """jsonschema's own words hold the value; these do not."""
+    rule, expected = error.validator, error.validator_value
+    if rule in ("required", "additionalProperties", "dependencies"):
+        return str(error.message)  # names properties only
+    if rule in ("oneOf", "anyOf"):
+        options: list[Any] = list(expected)  # type: ignore[arg-type]
+        fits = "fits none of" if error.context else "fits more than one of"
+        return f"{fits}: {', '.join(map(_title, options))}"
+    return f"{_PHRASES.get(str(rule), f'breaks `{rule}`:')} {json.dumps(expected)}"
+
+
+def _title(option: Any) -> str:
+    words = option if isinstance(option, dict) else {}
+    return str(words.get("title", words.get("type", "?")))
+
+
+def secret_values(config: Any, schema: Any) -> Iterator[str]:
+    """Every scalar of a config, valid or not, that stands under an `airbyte_secret` property."""
+    yield from _secrets(config, schema, schema, ())
+
+
+def _secrets(config: Any, schema: Any, root: Any, followed: tuple[str, ...]) -> Iterator[str]:
+    if not isinstance(schema, Mapping):
+        return
+    if schema.get("airbyte_secret"):
+        yield from _scalars(config)
+        return
+    reference = schema.get("$ref")
+    if isinstance(reference, str) and reference not in followed:
+        yield from _secrets(config, _resolved(root, reference), root, (*followed, reference))
+    for option in _alternatives(schema):
+        yield from _secrets(config, option, root, followed)
+    for value, inner in _parts(config, schema):
+        yield from _secrets(value, inner, root, ())
+
+
+def _alternatives(schema: Mapping[str, Any]) -> Iterator[Any]:
+    for branch in _BRANCHES:
+        options = schema.get(branch)
+        yield from options if isinstance(options, list) else ()
+    yield from (schema.get(condition) for condition in _CONDITIONS)
+
+
+def _parts(config: Any, schema: Mapping[str, Any]) -> Iterator[tuple[Any, Any]]:
+    """A config's properties or items, each with what the schema says of it."""
+    if isinstance(config, Mapping):
+        known = schema.get("properties") or {}
+        patterns = schema.get("patternProperties") or {}
+        for key, value in config.items():
+            yield value, known.get(key, schema.get("additionalProperties"))
+            yield from ((value, inner) for form, inner in patterns.items() if re.search(form, key))
+    elif isinstance(config, list):
+        items = schema.get("items")
+        for position, value in enumerate(config):
+            own = items[position : position + 1] if isinstance(items, list) else [items]
+            yield from ((value, inner) for inner in own)
+
+
+def _resolved(root: Any, reference: str) -> Any:
+    """A part of the same schema, `#/definitions/x`; None for any other reference."""
+    if not reference.startswith("#"):
+        return None
+    found = root
+    for step in reference[1:].split("/")[1:]:
+        name = step.replace("~1", "/").replace("~0", "~")
+        found = found.get(name) if isinstance(found, Mapping) else None
+    return found
+
+
+def _scalars(value: Any) -> Iterator[str]:
+    if isinstance(value, Mapping):
+        for item in value.values():
+            yield from _scalars(item)
+    elif isinstance(value, list):
+        for item in value:
+            yield from _scalars(item)
+    elif value is not None and not isinstance(value, bool) and value != "":
+        yield str(value)
