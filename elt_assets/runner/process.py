@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import os
 import select
 import signal
@@ -57,6 +58,7 @@ class Process:
             raise ConfigError(
                 f"the connector {command[0]!r} cannot be executed: {error.strerror}"
             ) from error
+        _widen(self._child.stdout)
         self.exhausted = False
         """Whether stdout was read to its end."""
         self._watchdog = _watch(self._child.pid)
@@ -158,6 +160,13 @@ class Process:
             for line in iter(lambda: pipe.readline(CHUNK), b""):
                 text = line.decode("utf-8", "replace").rstrip()
                 self._tail.append(text[:STDERR_WIDTH])
+
+
+def _widen(pipe: IO[bytes] | None) -> None:
+    """Let a pipe hold a whole chunk, where the system allows it: sixteen times fewer reads."""
+    with contextlib.suppress(OSError, AttributeError):
+        assert pipe is not None
+        fcntl.fcntl(pipe.fileno(), fcntl.F_SETPIPE_SZ, CHUNK)
 
 
 def _watch(group: int) -> subprocess.Popen[bytes]:
