@@ -141,7 +141,7 @@ def load_connection(folder: Path) -> Connection:
         with path.open(encoding="utf-8") as file:
             document = yaml.load(file, _Loader)  # noqa: S506 - a safe one
     except FileNotFoundError:
-        known = sorted(p.parent.name for p in folder.parent.glob("*/defs.yaml"))
+        known = sorted(p.parent.name for p in folder.parent.glob(f"*/{DEFINITION_FILE}"))
         raise ConfigError(
             f"there is no connection {folder.name!r}: {path} does not exist",
             guidance=f"known connections: {', '.join(known)}" if known else None,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
 from dataclasses import dataclass
@@ -71,6 +72,23 @@ class Project:
         variables = {**self.environment, **environment}
         kept = {k: v for k, v in variables.items() if k not in without}
         return self._run(self.materialize_command(select), kept)
+
+    def start(self, select: str) -> subprocess.Popen[bytes]:
+        """Materialise in the background, in a process group of its own, for `kill` to end."""
+        return subprocess.Popen(
+            self.materialize_command(select),
+            env=self.environment,
+            cwd=REPOSITORY,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
+        )
+
+    @staticmethod
+    def kill(run: subprocess.Popen[bytes]) -> None:
+        """As kill −9 on the run's terminal would."""
+        os.killpg(run.pid, signal.SIGKILL)
+        run.wait()
 
     def sync(self, select: str) -> str:
         """Materialise, which must succeed; returns what was logged."""

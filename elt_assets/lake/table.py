@@ -153,7 +153,7 @@ class Table:
             SystemFailure: the commit failed.
         """
         assert self._delta is not None and head.sequence == self.head.sequence + 1
-        self._refuse_if_overtaken(self._delta)
+        self._refuse_if_overtaken()
         token = uuid.uuid4().hex
         metadata = {**head.metadata(), "elt.records": str(records), "elt.commit": token}
         properties = CommitProperties(
@@ -175,10 +175,10 @@ class Table:
         found: int | None = self._delta.transaction_version(self.app_id)
         return found
 
-    def _refuse_if_overtaken(self, delta: DeltaTable) -> None:
+    def _refuse_if_overtaken(self) -> None:
         """Delta refuses a stale snapshot; but whatever refreshes ours (a new column does) would hide
         there that another run has committed since."""
-        present = delta.transaction_version(self.app_id) or 0
+        present = self._own_version() or 0
         if present > self.head.sequence:
             raise self._overtaken(present)
 

@@ -2,13 +2,13 @@
 
 # No `from __future__ import annotations`: Dagster looks at the context's annotation itself.
 
+import copy
 import hashlib
 import re
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import dagster as dg
 
@@ -26,7 +26,6 @@ from elt_assets.orchestration.resources import LakeResource
 from elt_assets.protocol.catalog import ConfiguredStream
 from elt_assets.runner.connector import Connector
 from elt_assets.runner.sources import open_connector
-from elt_assets.sync.events import StreamProgress
 from elt_assets.sync.session import Threshold
 
 IO_MANAGER_KEY = "io_manager"
@@ -194,7 +193,7 @@ def _build(asset: StreamAsset) -> dg.AssetsDefinition:
 
 def _read(asset: StreamAsset, lake: LakeResource, table: Table, standing: Standing) -> StreamRead:
     written = generations(asset.stream, table.head)
-    stream = ConfiguredStream(**_fields(asset.stream))
+    stream = copy.copy(asset.stream)
     stream.generation_id = written.generation_id
     stream.minimum_generation_id = written.minimum_generation_id
     stream.sync_id = int(time.time() * 1000)
@@ -208,12 +207,7 @@ def _read(asset: StreamAsset, lake: LakeResource, table: Table, standing: Standi
         standing=standing,
         staging=lake.staging_path,
         threshold=Threshold(checkpoint.rows, checkpoint.megabytes << 20, checkpoint.seconds),
-        progress=StreamProgress(),
     )
-
-
-def _fields(stream: ConfiguredStream) -> Mapping[str, Any]:
-    return {name: getattr(stream, name) for name in stream.__struct_fields__}
 
 
 def _report(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Generator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import dagster as dg
@@ -29,7 +29,7 @@ class StreamRead:
     standing: Standing
     staging: Path
     threshold: Threshold
-    progress: StreamProgress
+    progress: StreamProgress = field(default_factory=StreamProgress)
 
     def events(self, sink: Sink) -> Generator[SessionEvent, None, None]:
         """Read the stream into a sink; the connector ends with the iterator, whatever the reason.

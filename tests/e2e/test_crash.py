@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import subprocess
 import sys
@@ -53,19 +52,11 @@ def uninterrupted(tmp_path_factory: pytest.TempPathFactory) -> Project:
 @pytest.mark.parametrize("stream", ["users", "orders"])
 def test_killed_in_mid_read(project: Project, uninterrupted: Project, stream: str) -> None:
     _connect(project, delay_ms=700)
-    run = subprocess.Popen(
-        project.materialize_command(f'key:"crash/{stream}"'),
-        env=project.environment,
-        cwd=REPOSITORY,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-        start_new_session=True,
-    )
+    run = project.start(f'key:"crash/{stream}"')
     try:
         _wait_for_commit(project, stream)
     finally:
-        os.killpg(run.pid, signal.SIGKILL)
-        run.wait()
+        project.kill(run)
     partial = len(project.rows("crash", stream))
     assert 0 < partial < len(uninterrupted.rows("crash", stream))
 

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import signal
-import subprocess
 import time
 from collections.abc import Callable
 from typing import Any
@@ -15,7 +12,7 @@ import pytest
 
 from elt_assets.lake.spark import SparkProvider
 from tests.orchestration.running import failure_of, logged, materialize
-from tests.project import REPOSITORY, Project
+from tests.project import Project
 from tests.scripted import record, script, state, status
 
 pytestmark = pytest.mark.usefixtures("spark_provider")
@@ -171,19 +168,11 @@ def test_a_program_that_prints_nothing_but_garbage(own: Project) -> None:
 def test_a_connector_does_not_outlive_a_run_that_was_killed(own: Project) -> None:
     script(own, [record(id=1), state(1), "!sleep 600"])
     marker = str(own.root / "scripted-source")
-    run = subprocess.Popen(
-        own.materialize_command('key:"scripted/things"'),
-        env=own.environment,
-        cwd=REPOSITORY,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-        start_new_session=True,
-    )
+    run = own.start('key:"scripted/things"')
     try:
         _wait(lambda: _running(marker, "read"), seconds=60)
     finally:
-        os.killpg(run.pid, signal.SIGKILL)
-        run.wait()
+        own.kill(run)
     _wait(lambda: not _running(marker, "read"), seconds=5)
 
 
