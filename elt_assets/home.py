@@ -2,8 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
+import hmac
 import os
+import secrets
 from pathlib import Path
+
+from elt_assets.errors import ConfigError
+
+SALT_FILE = "hash_salt"
 
 
 def home() -> Path:
@@ -35,3 +42,59 @@ def connections() -> Path:
     """`$ELT_DEFS`; default the package's own `defs`: a folder for each connection."""
     given = os.environ.get("ELT_DEFS")
     return Path(given).expanduser() if given else Path(__file__).parent / "defs"
+
+
+def hash_salt() -> bytes:
+    """What hashed fields are hashed with: `$ELT_HASH_SALT`, or else the text of the file `hash_salt`
+    under the home, which is made on first use: 32 random bytes in hex, readable by its owner alone.
+
+    Raises:
+        ConfigError: the file is there, but empty or not readable, or cannot be made.
+    """
+    given = os.environ.get("ELT_HASH_SALT")
+    if given:
+        return os.fsencode(given)
+    path = home() / SALT_FILE
+    try:
+        if not path.exists():
+            _make_salt(path)
+        salt = path.read_bytes().strip()
+    except OSError as error:
+        raise ConfigError(
+            f"the salt of hashed fields, {path}, cannot be read or made: {error.strerror}",
+            guidance="make it readable, or set ELT_HASH_SALT",
+        ) from error
+    if not salt:
+        raise ConfigError(
+            f"the salt of hashed fields, {path}, is empty",
+            guidance="bring back its text from a backup, or remove it to get a new one: "
+            "then the same values get other hashes",
+        )
+    return salt
+
+
+def fingerprint(salt: bytes) -> str:
+    """Tells one salt from another without giving it away: 16 hex digits."""
+    return hmac.digest(salt, b"elt: hash salt", "sha256").hex()[:16]
+
+
+def _make_salt(path: Path) -> None:
+    """Written whole before it has its name: of several processes one gives theirs, and all read it."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    draft = path.with_name(f"{path.name}.{secrets.token_hex(8)}")
+    try:
+        with os.fdopen(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
+            file.write(f"{secrets.token_hex(32)}\n")
+        with contextlib.suppress(FileExistsError):
+            os.link(draft, path)
+    finally:
+        draft.unlink(missing_ok=True)
+
+
+def spark_settings_file() -> Path | None:
+    """`$ELT_SPARK`, there or not; default `spark-defaults.conf` in the home, None if it is not there."""
+    given = os.environ.get("ELT_SPARK")
+    if given:
+        return Path(given).expanduser()
+    default = home() / "spark-defaults.conf"
+    return default if default.is_file() else None

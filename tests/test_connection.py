@@ -72,6 +72,9 @@ def test_the_whole_contract_is_read(tmp_path: Path) -> None:
         "destination_sync_mode": "append_dedup",
         "cursor_field": ["updated_at"],
         "primary_key": [["id"]],
+        "history": True,
+        "on_schema_change": "freeze",
+        "fields": {"include": None, "exclude": [["ssn"]], "hash": [["email"]]},
     }
     connection = load(
         tmp_path,
@@ -95,6 +98,7 @@ def test_what_may_be_left_out(tmp_path: Path) -> None:
     )
     [stream] = connection.streams
     assert (stream.sync_mode, stream.destination_sync_mode) == ("full_refresh", "append")
+    assert (stream.history, stream.on_schema_change, stream.fields) == (False, "evolve", None)
     assert (connection.lake_namespace, connection.read_together) == ("a", False)
     assert connection.checkpoint.rows == 1_000_000
 
@@ -128,9 +132,7 @@ def test_an_unknown_key_is_refused_with_the_nearest(
     assert said in text.replace("stream 'users': stream of 'users': ", "stream 'users': ")
 
 
-@pytest.mark.parametrize(
-    "key", ["history", "on_schema_change", "fields", "partitions", "automation"]
-)
+@pytest.mark.parametrize("key", ["partitions", "automation"])
 def test_keys_that_are_for_later_are_not_accepted_yet(key: str, tmp_path: Path) -> None:
     assert f"unknown key {key!r}" in refusal(tmp_path, written({key: None}))
 
@@ -154,6 +156,7 @@ def test_a_source_is_exactly_one_connector(source: Json, said: str, tmp_path: Pa
     [
         (written({"sync_mode": "full"}), "stream 'users': sync_mode: Input should be 'full_refresh' or"),
         (written({"destination_sync_mode": "x"}), "stream 'users': destination_sync_mode: "),
+        (written({"on_schema_change": "x"}), "stream 'users': on_schema_change: "),
         (written({"primary_key": ["id"]}), "stream 'users': primary_key.0: "),
         (written({"primary_key": []}), "stream 'users': primary_key: "),
         (written({"cursor_field": []}), "stream 'users': cursor_field: "),
@@ -270,7 +273,7 @@ OWN_CURSOR = {"source_defined_cursor": True, "default_cursor_field": ["id"]}
         (
             INCREMENTAL | {"cursor_field": ["updated"]},
             {},
-            "cursor_field: the stream has no field 'updated'; it has id, updated_at, meta, blob",
+            "cursor_field: the stream has no field 'updated'; did you mean 'updated_at'",
         ),
         (DEDUP, {}, r"primary_key: append_dedup needs one .*write `primary_key: \[\[<field>\]\]`"),
         (
@@ -278,7 +281,11 @@ OWN_CURSOR = {"source_defined_cursor": True, "default_cursor_field": ["id"]}
             {},
             "primary_key: the stream has no field 'ix'",
         ),
-        (DEDUP | {"primary_key": [["meta", "x"]]}, {}, r"primary_key: .* no field 'meta\.x'"),
+        (
+            DEDUP | {"primary_key": [["meta", "x"]]},
+            {},
+            r"primary_key: .* no field 'meta\.x'; 'meta' has version",
+        ),
         (
             INCREMENTAL | {"cursor_field": ["id"]},
             {"source_defined_cursor": True, "default_cursor_field": ["updated_at"]},

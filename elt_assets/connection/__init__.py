@@ -1,0 +1,28 @@
+"""A connection as people write it: the attributes of `defs.yaml`, and the catalog beside it.
+
+Loading one reads two files and nothing else: no process, no network, no secret.
+"""
+
+from elt_assets.connection.configuring import configure, field_selection
+from elt_assets.connection.loading import (
+    CATALOG_FILE,
+    COMPONENT,
+    DEFINITION_FILE,
+    load_catalog,
+    load_connection,
+    parse_connection,
+)
+from elt_assets.connection.models import Connection, Stream
+
+__all__ = [
+    "CATALOG_FILE",
+    "COMPONENT",
+    "DEFINITION_FILE",
+    "Connection",
+    "Stream",
+    "configure",
+    "field_selection",
+    "load_catalog",
+    "load_connection",
+    "parse_connection",
+]

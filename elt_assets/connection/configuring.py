@@ -1,0 +1,239 @@
+"""What is wanted, joined with what there is; and all that keeps the two apart."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Sequence
+from typing import Any
+
+import yaml
+
+from elt_assets.connection.loading import CATALOG_FILE, DEFINITION_FILE
+from elt_assets.connection.models import Connection, Stream
+from elt_assets.errors import ConfigError
+from elt_assets.protocol.catalog import (
+    INCREMENTAL,
+    AirbyteStream,
+    Catalog,
+    ConfiguredStream,
+    StreamId,
+)
+from elt_assets.sync.fields import FieldSelection, Path, dotted, lies_in, properties
+
+
+def configure(connection: Connection, catalog: Catalog) -> list[ConfiguredStream]:
+    """Join what is wanted with what there is.
+
+    Raises:
+        ConfigError: one error that lists every stream that cannot be synced as written, and what to
+            write instead.
+    """
+    problems: list[str] = []
+    configured: list[ConfiguredStream] = []
+    for wanted in connection.streams:
+        stream = catalog.find(wanted.id)
+        if stream is None:
+            problems.append(_missing(wanted, catalog))
+            continue
+        configured.append(_configured(wanted, stream))
+        found = _overridden(wanted, stream) + _problems(configured[-1])
+        found += _misplaced(wanted, configured[-1])
+        if wanted.history and not configured[-1].deduplicates:
+            found.append(
+                "history: versions need a key; write `destination_sync_mode: append_dedup` "
+                "or `overwrite_dedup`"
+            )
+        problems += [f"stream {str(wanted.id)!r}: {text}" for text in found]
+    problems += _repeated(connection.streams)
+    if connection.read_together:
+        problems.append("read_together: not supported by this version; leave it out")
+    if problems:
+        raise ConfigError(
+            f"the streams in {DEFINITION_FILE} of connection {connection.name!r} are not valid:\n"
+            + "\n".join(f"  - {problem}" for problem in problems)
+        )
+    return configured
+
+
+def _configured(wanted: Stream, stream: AirbyteStream) -> ConfiguredStream:
+    configured = ConfiguredStream(
+        stream=stream,
+        sync_mode=wanted.sync_mode,
+        destination_sync_mode=wanted.destination_sync_mode,
+        cursor_field=wanted.cursor_field,
+        primary_key=wanted.primary_key,
+    )
+    # Connectors read the configured fields, so what is in force is written into them.
+    own = stream.source_defined_cursor
+    if configured.sync_mode == INCREMENTAL and (own or not configured.cursor_field):
+        configured.cursor_field = stream.default_cursor_field
+    if not configured.primary_key:
+        configured.primary_key = stream.source_defined_primary_key
+    return configured
+
+
+def _missing(wanted: Stream, catalog: Catalog) -> str:
+    known = [str(stream.id) for stream in catalog.streams]
+    near = difflib.get_close_matches(str(wanted.id), known, n=1)
+    meant = f"did you mean {near[0]!r}?" if near else f"it has {', '.join(map(repr, known))}"
+    return f"stream {str(wanted.id)!r} is not in the catalog ({CATALOG_FILE}); {meant}"
+
+
+def _overridden(wanted: Stream, stream: AirbyteStream) -> list[str]:
+    """What the source defines for itself, and the YAML says otherwise."""
+    found, own = [], stream.default_cursor_field
+    if stream.source_defined_cursor and wanted.cursor_field not in (None, own):
+        found.append(
+            "cursor_field: the source defines its own cursor, which cannot be overridden; "
+            + (f"write {_yaml(own)}, or leave it out" if own else "leave it out")
+        )
+    key = stream.source_defined_primary_key
+    if key and wanted.primary_key and sorted(wanted.primary_key) != sorted(key):
+        found.append(
+            "primary_key: the source defines its own key, which cannot be overridden; "
+            f"write {_yaml(key)}, or leave it out"
+        )
+    return found
+
+
+def _yaml(value: Any) -> str:
+    return str(yaml.safe_dump(value, default_flow_style=True, allow_unicode=True)).strip()
+
+
+def _problems(configured: ConfiguredStream) -> list[str]:
+    stream, found = configured.stream, []
+    if configured.sync_mode not in stream.sync_modes:
+        found.append(
+            f"sync_mode: {configured.sync_mode!r} is not supported by the source; "
+            f"write one of {', '.join(stream.sync_modes)}"
+        )
+    try:
+        cursor = configured.cursor
+    except ConfigError as error:
+        found.append(f"cursor_field: {error.message}; {error.guidance}")
+        cursor = []
+    if configured.sync_mode == INCREMENTAL and configured.overwrites:
+        found.append(
+            "sync_mode: an incremental sync sends what is new, and overwriting would keep that alone; "
+            "write `sync_mode: full_refresh`, or `destination_sync_mode: append_dedup` or `append`"
+        )
+    if configured.deduplicates and not configured.key:
+        found.append(
+            f"primary_key: {configured.destination_sync_mode} needs one and the source defines none; "
+            "write `primary_key: [[<field>]]`"
+        )
+    paths = [("cursor_field", cursor), *(("primary_key", path) for path in configured.key)]
+    found += [_unknown_path(field, path, stream) for field, path in paths if _unknown(path, stream)]
+    return found
+
+
+def _unknown(path: Sequence[str], stream: AirbyteStream) -> bool:
+    """Whether the schema has no such field. A schema that lists no properties allows any."""
+    return _known_beside(path, stream) is not None
+
+
+def _unknown_path(field: str, path: Sequence[str], stream: AirbyteStream) -> str:
+    depth, known = _known_beside(path, stream) or (0, [])
+    near = difflib.get_close_matches(path[depth], known, n=1)
+    meant = f"did you mean {dotted((*path[:depth], *near))!r}?" if near else ""
+    whose = f"{dotted(tuple(path[:depth]))!r} has" if depth else "it has"
+    return (
+        f"{field}: the stream has no field {'.'.join(path)!r}; "
+        f"{meant or f'{whose} ' + ', '.join(known)}"
+    )
+
+
+def _known_beside(path: Sequence[str], stream: AirbyteStream) -> tuple[int, list[str]] | None:
+    """At which step the schema knows of no such field, and the names that it has there."""
+    schema: Any = stream.json_schema
+    for depth, name in enumerate(path):
+        known = properties(schema)
+        if not known:
+            return None
+        if name not in known:
+            return depth, list(known)
+        schema = known[name]
+    return None
+
+
+def field_selection(connection: Connection, stream: ConfiguredStream) -> FieldSelection | None:
+    """What a connection says of the fields of one of its streams; None if it says nothing."""
+    wanted = next(wanted for wanted in connection.streams if wanted.id == stream.id)
+    return _selection(wanted, stream)
+
+
+def _selection(wanted: Stream, configured: ConfiguredStream) -> FieldSelection | None:
+    written = wanted.fields
+    if written is None:
+        return None
+    return FieldSelection(
+        include=None if written.include is None else _paths(written.include),
+        exclude=_paths(written.exclude or []),
+        hashed=_paths(written.hash or []),
+        key=_paths(configured.key),
+        cursor=_cursor(configured),
+    )
+
+
+def _paths(written: Sequence[Sequence[str]]) -> tuple[Path, ...]:
+    return tuple(map(tuple, written))
+
+
+def _cursor(configured: ConfiguredStream) -> Path:
+    """The cursor, where anything goes by it."""
+    if not (configured.sync_mode == INCREMENTAL or configured.deduplicates):
+        return ()
+    try:
+        return tuple(configured.cursor)
+    except ConfigError:  # that it has none is told elsewhere
+        return ()
+
+
+def _misplaced(wanted: Stream, configured: ConfiguredStream) -> list[str]:
+    """What `fields` says that the stream does not go with."""
+    fields = _selection(wanted, configured)
+    if fields is None:
+        return []
+    stream = configured.stream
+    rows = {"include": fields.include or (), "exclude": fields.exclude, "hash": fields.hashed}
+    found = [
+        _unknown_path(f"fields.{key}", path, stream)
+        for key, paths in rows.items()
+        for path in paths
+        if _unknown(path, stream)
+    ]
+    unhashable = ((path, _unhashable(path, fields)) for path in fields.hashed)
+    return found + [f"fields.hash: {dotted(path)!r} {why}" for path, why in unhashable if why]
+
+
+def _unhashable(path: Path, fields: FieldSelection) -> str | None:
+    """Why a field cannot be stored as a hash; None if it can."""
+    cursor, others = fields.cursor, [other for other in fields.hashed if other != path]
+    if cursor and _overlap(path, cursor):
+        return (
+            f"is or holds part of the cursor {dotted(cursor)!r}, and hashes have no order; "
+            "leave it out, or write another `cursor_field`"
+        )
+    if beneath := [key for key in fields.key if key != path and lies_in(key, [path])]:
+        return f"holds the primary key {dotted(beneath[0])!r}; write `hash: [{dotted(beneath[0])}]`"
+    if excluded := [other for other in fields.exclude if _overlap(path, other)]:
+        return f"is both hashed and excluded ({dotted(excluded[0])!r}); keep one of the two"
+    if not fields.covers(path):
+        return "is not among `include`; write it there too, or leave it out"
+    if lies_in(path, others):
+        return "lies in another field that is hashed whole; keep one of the two"
+    return None
+
+
+def _overlap(one: Path, other: Path) -> bool:
+    return lies_in(one, [other]) or lies_in(other, [one])
+
+
+def _repeated(streams: Sequence[Stream]) -> list[str]:
+    seen: set[StreamId] = set()
+    found = []
+    for stream in streams:
+        if stream.id in seen:
+            found.append(f"stream {str(stream.id)!r} is configured twice; remove one")
+        seen.add(stream.id)
+    return found
