@@ -130,6 +130,12 @@ class ConfiguredStream(Wire):
         return self.stream.source_defined_primary_key or self.primary_key or []
 
     @property
+    def resumable(self) -> bool:
+        """Whether its states can be gone on from: those of an incremental sync, and those of a
+        refresh that the source says it can resume."""
+        return self.sync_mode == INCREMENTAL or bool(self.stream.is_resumable)
+
+    @property
     def deduplicates(self) -> bool:
         return self.destination_sync_mode in (APPEND_DEDUP, OVERWRITE_DEDUP)
 

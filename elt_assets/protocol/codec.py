@@ -11,7 +11,7 @@ import re
 import msgspec
 
 from elt_assets.errors import SystemFailure
-from elt_assets.protocol.messages import Log, Message, Noise, RawRecord
+from elt_assets.protocol.messages import Log, Message, Noise, RawRecord, Unread
 
 MAX_LOG_CHARACTERS = 2_000
 
@@ -58,8 +58,8 @@ _decode_type = msgspec.json.Decoder(_Typed).decode
 def decode(line: bytes) -> RawRecord | Message:
     """Read one line, without its newline.
 
-    A line that is no message, or of an unknown type, comes back as a LOG message holding its
-    beginning. What JSON does not have but some writers write is repaired, all else to the letter:
+    A line that is no message, or of an unknown type, comes back as an `Unread` LOG message holding
+    its beginning. What JSON does not have but some writers write is repaired, all else to the letter:
     non-finite numbers (`NaN`, `Infinity`) become strings of that name, so that the table's
     conversion reports them; bare control characters in strings become escapes; a byte order mark
     is dropped. Of duplicate keys the last one counts.
@@ -165,7 +165,7 @@ def _too_deep(line: bytes) -> SystemFailure:
 
 
 def _as_log(line: bytes, level: str, why: str) -> Message:
-    return Message(type="LOG", log=Log(level=level, message=f"{why}: {_head(line)}"))
+    return Unread(type="LOG", log=Log(level=level, message=f"{why}: {_head(line)}"))
 
 
 def _head(line: bytes) -> str:

@@ -183,5 +183,9 @@ class Message(Wire):
     destination_catalog: DestinationCatalog | None = None
 
 
-class Noise(Message):
-    """A LOG message made of a line that was no message at all."""
+class Unread(Message):
+    """A LOG message made of a line that could not be read: it quotes that line's beginning."""
+
+
+class Noise(Unread):
+    """Of a line that was no message at all."""

@@ -24,11 +24,17 @@ from elt_assets.protocol.messages import (
     RawRecord,
     Specification,
     State,
+    Unread,
 )
 from elt_assets.protocol.specification import secret_values, violations
 from elt_assets.runner.process import Process
 from elt_assets.runner.secrets import Masker, resolve_environment
 from elt_assets.scratch import scratch
+
+_WITHHELD = (
+    "a line that could not be read as a message; it is not shown, since it may be part of a record "
+    "some of whose fields must not be stored"
+)
 
 
 class Connector:
@@ -90,11 +96,13 @@ class Connector:
         return message.catalog
 
     def read(
-        self, catalog: ConfiguredCatalog, states: Sequence[State] = ()
+        self, catalog: ConfiguredCatalog, states: Sequence[State] = (), *, withhold: bool = False
     ) -> Generator[RawRecord | Message, None, None]:
         """spec: `read(Config, ConfiguredAirbyteCatalog, State) -> Stream<AirbyteMessage>`.
 
         No state file is given where there is no state. The process group ends with the iterator.
+        With `withhold`, a line that could not be read is told of but not quoted, in logs or errors:
+        it may be part of a record that must not be shown.
 
         Raises:
             EltError: the connector did not end with exit code 0; of the class that the
@@ -103,7 +111,7 @@ class Connector:
         files: dict[str, Any] = {"config": self.config, "catalog": catalog.to_json()}
         if states:
             files["state"] = b"[" + b",".join(state.to_json() for state in states) + b"]"
-        yield from self._messages("read", files)
+        yield from self._messages("read", files, withhold=withhold)
 
     def _one(
         self, verb: str, files: Mapping[str, Any], wanted: Callable[[Message], object]
@@ -120,7 +128,9 @@ class Connector:
             raise _failure(f"`{verb}` of connector {self.name} answered nothing", error)
         return found
 
-    def _messages(self, verb: str, files: Mapping[str, Any]) -> Iterator[RawRecord | Message]:
+    def _messages(
+        self, verb: str, files: Mapping[str, Any], *, withhold: bool = False
+    ) -> Iterator[RawRecord | Message]:
         last_error: ErrorTrace | None = None
         with private_files(self._workdir, files) as arguments:
             command = [*self._command(), verb, *arguments]
@@ -133,11 +143,15 @@ class Connector:
                             continue
                         assert isinstance(message, Message)
                         last_error = (message.trace and message.trace.error) or last_error
+                        if withhold and isinstance(message, Unread) and message.log is not None:
+                            message.log.message = _WITHHELD
                         yield self._masked(message)
                 except SystemFailure as unreadable:
                     # Of a connector that died in the middle of a line, its death is the news.
                     if process.exhausted:
                         self._raise_for_exit(verb, process, last_error)
+                    if withhold:
+                        unreadable.detail = None  # the line's beginning
                     raise self._masked_failure(unreadable) from None
                 self._raise_for_exit(verb, process, last_error)
 

@@ -8,17 +8,18 @@ from __future__ import annotations
 
 import contextlib
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
 from elt_assets.protocol.messages import NULL, RawRecord
 
-EXTRACTED_AT = "_airbyte_extracted_at"
+EXTRACTED_AT = "_elt:extracted_at"
 """Epoch milliseconds, from the record's `emitted_at`."""
-SEQUENCE = "_airbyte_sequence"
+SEQUENCE = "_elt:sequence"
 """The record's place in its stream within this sync, from 0: the extraction order."""
-META = "_airbyte_source_meta"
+META = "_elt:meta"
 """The record's own `meta`, where it has one."""
 NOT_AN_OBJECT = "_airbyte_not_an_object"
 """Holds `data` that is no JSON object. Such a line has no SEQUENCE, and is rejected for it."""
@@ -110,3 +111,17 @@ class SegmentWriter:
             head = b'%b%b"%b":%b' % (head, comma, META.encode(), bytes(record.meta))
         line = _TAIL % (head, at, self._next)
         return line if head.strip() != b"{" else line.replace(b",", b"", 1)
+
+
+class FilteredSegmentWriter(SegmentWriter):
+    """A segment whose records pass a filter first. A class of its own, so that streams without one
+    do not pay for asking."""
+
+    def __init__(
+        self, path: Path, first_sequence: int, record_filter: Callable[[RawRecord], RawRecord]
+    ):
+        super().__init__(path, first_sequence)
+        self._filter = record_filter
+
+    def append(self, record: RawRecord) -> None:
+        super().append(self._filter(record))

@@ -17,6 +17,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from threading import Event
+from types import MappingProxyType
 
 from elt_assets.errors import EltError, SystemFailure, error_class
 from elt_assets.protocol.catalog import ConfiguredCatalog, StreamId
@@ -40,6 +41,7 @@ from elt_assets.sync.events import (
     Sink,
     StreamProgress,
 )
+from elt_assets.sync.filters import RecordFilter
 from elt_assets.sync.segments import Segment
 from elt_assets.sync.state import stream_of
 from elt_assets.sync.streams import StreamRun
@@ -77,6 +79,7 @@ class Session:
         sinks: one for each stream of the catalog.
         staging: a directory of the session's own.
         threshold: when to seal a segment.
+        filters: of the streams some of whose fields must not be stored.
     """
 
     def __init__(
@@ -85,13 +88,15 @@ class Session:
         sinks: Mapping[StreamId, Sink],
         staging: Path,
         threshold: Threshold | None = None,
+        filters: Mapping[StreamId, RecordFilter] = MappingProxyType({}),
     ):
         self._threshold = threshold or Threshold()
         self._streams: dict[tuple[str, str | None], StreamRun] = {}
         for number, stream in enumerate(catalog.streams):
             folder = staging / f"{number:04d}"
             folder.mkdir(parents=True, exist_ok=True)
-            self._streams[stream.id] = StreamRun(stream, sinks[stream.id], folder)
+            one_filter = filters.get(stream.id)
+            self._streams[stream.id] = StreamRun(stream, sinks[stream.id], folder, one_filter)
         self._worker = ThreadPoolExecutor(1, thread_name_prefix="sink")
         self._sink_failed = Event()
         self._work: deque[_Work] = deque()

@@ -7,15 +7,16 @@ from collections import deque
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from elt_assets.protocol.catalog import FULL_REFRESH, ConfiguredStream
+from elt_assets.protocol.catalog import ConfiguredStream
 from elt_assets.protocol.messages import COMPLETE, INCOMPLETE, ErrorTrace, State
 from elt_assets.sync.events import Sink, StreamProgress
-from elt_assets.sync.segments import Segment, SegmentWriter
+from elt_assets.sync.filters import RecordFilter
+from elt_assets.sync.segments import FilteredSegmentWriter, Segment, SegmentWriter
 
 MAX_STATES = 10_000
 MAX_STATE_BYTES = 32 << 20
 """States that may be held for one commit, so that a flood of them keeps memory flat. Beyond that an
-incremental stream commits, and one that is published only at its end forgets the oldest."""
+stream with such states commits, and one that is published only at its end forgets the oldest."""
 
 
 @dataclass(eq=False)
@@ -25,6 +26,7 @@ class StreamRun:
     configured: ConfiguredStream
     sink: Sink
     staging: Path
+    record_filter: RecordFilter | None = None
     progress: StreamProgress = field(default_factory=StreamProgress)
     writer: SegmentWriter | None = None
     since: float | None = None
@@ -39,9 +41,12 @@ class StreamRun:
 
     @property
     def whole(self) -> bool:
-        """Whether the stream may only be published at its end: a full refresh has no other cut, and
-        a second commit of an overwrite would replace the first."""
-        return self.configured.sync_mode == FULL_REFRESH or self.configured.overwrites
+        """Whether the stream has no cut but its end: none of its states can be gone on from.
+
+        Of a stream that has, an overwrite may be committed at any of them too: its sink keeps the
+        new generation hidden until the final commit.
+        """
+        return not self.configured.resumable
 
     @property
     def failed(self) -> bool:
@@ -59,8 +64,12 @@ class StreamRun:
 
     def open(self) -> SegmentWriter:
         if self.writer is None:
-            name = f"{self.segments:08d}.jsonl"
-            self.writer = SegmentWriter(self.staging / name, self.sequence)
+            path = self.staging / f"{self.segments:08d}.jsonl"
+            self.writer = (
+                SegmentWriter(path, self.sequence)
+                if self.record_filter is None
+                else FilteredSegmentWriter(path, self.sequence, self.record_filter)
+            )
             self.segments += 1
             self.heard = True
             self.begin()

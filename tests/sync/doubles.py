@@ -3,22 +3,27 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from msgspec import Raw
 
-from elt_assets.errors import SystemFailure
+from elt_assets.errors import EltError, SystemFailure, TransientError
 from elt_assets.protocol.catalog import (
     APPEND,
     INCREMENTAL,
     AirbyteStream,
     ConfiguredCatalog,
     ConfiguredStream,
+    StreamId,
 )
 from elt_assets.protocol.messages import Message, RawRecord
-from elt_assets.sync.events import Checkpoint, Committed
+from elt_assets.sync.events import Acknowledged, Checkpoint, Committed, Logged, SessionEvent
+from elt_assets.sync.filters import RecordFilter
 from elt_assets.sync.segments import Segment
+from elt_assets.sync.session import Session, Threshold
 
 Sent = RawRecord | Message
 """What a connector sends."""
@@ -102,12 +107,16 @@ def error(text: str, stream: str | None = None, kind: str = "config_error") -> S
 
 
 def catalog(
-    streams: Sequence[str] = ("a",), sync_mode: str = INCREMENTAL, policy: str = APPEND
+    streams: Sequence[str] = ("a",),
+    sync_mode: str = INCREMENTAL,
+    policy: str = APPEND,
+    *,
+    is_resumable: bool | None = None,
 ) -> ConfiguredCatalog:
     return ConfiguredCatalog(
         streams=[
             ConfiguredStream(
-                stream=AirbyteStream(name=name, json_schema={}),
+                stream=AirbyteStream(name=name, json_schema={}, is_resumable=is_resumable),
                 sync_mode=sync_mode,
                 destination_sync_mode=policy,
                 cursor_field=["n"],
@@ -115,3 +124,51 @@ def catalog(
             for name in streams
         ]
     )
+
+
+Messages = Iterable[Sent]
+EAGER = Threshold(rows=1)
+
+
+@dataclass
+class Sync:
+    """A sync run to its end, and what came of it."""
+
+    folder: Path
+    sinks: Mapping[str, MemorySink]
+    threshold: Threshold = EAGER
+    configured: ConfiguredCatalog | None = None
+    filters: Mapping[StreamId, RecordFilter] = field(default_factory=dict)
+    events: list[SessionEvent] = field(default_factory=list)
+    failure: EltError | None = None
+
+    def run(self, messages: Messages) -> Sync:
+        configured = self.configured or catalog(list(self.sinks))
+        sinks = {StreamId(name): sink for name, sink in self.sinks.items()}
+        session = Session(configured, sinks, self.folder, self.threshold, self.filters)
+        try:
+            self.events.extend(session.run(messages))
+        except EltError as failure:
+            self.failure = failure
+        return self
+
+    def acknowledged(self, stream: str = "a") -> list[Any]:
+        """The states acknowledged, by their value."""
+        found = (event for event in self.events if isinstance(event, Acknowledged))
+        states = [event.state for event in found if event.stream.name == stream]
+        return [cursor(Checkpoint((each,), final=False)) for each in states if each is not None]
+
+    def logs(self) -> str:
+        return "\n".join(event.message for event in self.events if isinstance(event, Logged))
+
+    def left_behind(self) -> list[Path]:
+        return [path for path in self.folder.rglob("*") if path.is_file()]
+
+
+def failing(messages: Messages, failure: Exception | None = None) -> Iterator[Sent]:
+    yield from messages
+    raise failure or TransientError("the source failed")
+
+
+def numbered(count: int, start: int = 0) -> list[Sent]:
+    return [record(number) for number in range(start, start + count)]

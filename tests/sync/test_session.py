@@ -2,30 +2,25 @@
 
 from __future__ import annotations
 
-import threading
+import json
 import time
 import tracemalloc
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterator
 from itertools import chain
 from pathlib import Path
-from tempfile import TemporaryDirectory
-from typing import Any
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from msgspec import Raw
 
-from elt_assets.errors import ConfigError, EltError, SystemFailure, TransientError
+from elt_assets.errors import TransientError
 from elt_assets.protocol.catalog import (
+    APPEND,
     FULL_REFRESH,
     INCREMENTAL,
     OVERWRITE,
-    ConfiguredCatalog,
     StreamId,
 )
-from elt_assets.protocol.messages import COMPLETE, INCOMPLETE, STARTED, RawRecord
+from elt_assets.protocol.messages import COMPLETE, RawRecord
 from elt_assets.sync import streams as module
 from elt_assets.sync.events import (
     Acknowledged,
@@ -33,78 +28,26 @@ from elt_assets.sync.events import (
     Committed,
     Estimated,
     Logged,
-    SessionEvent,
 )
-from elt_assets.sync.segments import Segment
+from elt_assets.sync.fields import FieldSelection
+from elt_assets.sync.filters import WITHHELD, RecordFilter
+from elt_assets.sync.segments import NOT_AN_OBJECT, Segment
 from elt_assets.sync.session import MAX_WAITING, Session, Threshold
 from tests.sync.doubles import (
+    EAGER,
     MemorySink,
+    Messages,
     Sent,
+    Sync,
     catalog,
     cursor,
-    error,
+    failing,
     message,
+    numbered,
     record,
     state,
     status,
 )
-
-Messages = Iterable[Sent]
-EAGER = Threshold(rows=1)
-
-
-@dataclass
-class Sync:
-    """A sync run to its end, and what came of it."""
-
-    folder: Path
-    sinks: Mapping[str, MemorySink]
-    threshold: Threshold = EAGER
-    configured: ConfiguredCatalog | None = None
-    events: list[SessionEvent] = field(default_factory=list)
-    failure: EltError | None = None
-
-    def run(self, messages: Messages) -> Sync:
-        configured = self.configured or catalog(list(self.sinks))
-        sinks = {StreamId(name): sink for name, sink in self.sinks.items()}
-        session = Session(configured, sinks, self.folder, self.threshold)
-        try:
-            self.events.extend(session.run(messages))
-        except EltError as failure:
-            self.failure = failure
-        return self
-
-    def acknowledged(self, stream: str = "a") -> list[Any]:
-        """The states acknowledged, by their value."""
-        found = (event for event in self.events if isinstance(event, Acknowledged))
-        states = [event.state for event in found if event.stream.name == stream]
-        return [cursor(Checkpoint((each,), final=False)) for each in states if each is not None]
-
-    def logs(self) -> str:
-        return "\n".join(event.message for event in self.events if isinstance(event, Logged))
-
-    def left_behind(self) -> list[Path]:
-        return [path for path in self.folder.rglob("*") if path.is_file()]
-
-
-@pytest.fixture
-def sink() -> MemorySink:
-    return MemorySink()
-
-
-@pytest.fixture
-def sync(tmp_path: Path, sink: MemorySink) -> Sync:
-    return Sync(tmp_path, {"a": sink})
-
-
-def failing(messages: Messages, failure: Exception | None = None) -> Iterator[Sent]:
-    yield from messages
-    raise failure or TransientError("the source failed")
-
-
-def numbered(count: int, start: int = 0) -> list[Sent]:
-    return [record(number) for number in range(start, start + count)]
-
 
 # What passes
 
@@ -228,127 +171,59 @@ def test_a_full_refresh_is_published_at_its_end_alone(sync: Sync, sink: MemorySi
     assert sync.acknowledged() == [2]
 
 
-@pytest.mark.parametrize(
-    "configured",
-    [catalog(sync_mode=FULL_REFRESH), catalog(sync_mode=INCREMENTAL, policy=OVERWRITE)],
-    ids=["refresh", "overwrite"],
-)
-def test_a_refresh_or_overwrite_that_fails_publishes_nothing(
-    sync: Sync, sink: MemorySink, configured: ConfiguredCatalog
-) -> None:
-    sync.configured = configured
+@pytest.mark.parametrize("policy", [APPEND, OVERWRITE])
+def test_a_refresh_that_fails_publishes_nothing(sync: Sync, sink: MemorySink, policy: str) -> None:
+    sync.configured = catalog(sync_mode=FULL_REFRESH, policy=policy)
     sync.run(failing([record(0), state(1), record(1), state(2)]))
     assert (sink.commits, sink.rows) == ([], [])
     assert isinstance(sync.failure, TransientError)
 
 
-# What fails
+@pytest.mark.parametrize("policy", [APPEND, OVERWRITE])
+def test_a_refresh_that_can_be_resumed_is_cut_at_its_states(
+    sync: Sync, sink: MemorySink, policy: str
+) -> None:
+    sync.configured = catalog(sync_mode=FULL_REFRESH, policy=policy, is_resumable=True)
+    sync.run([record(0), state(1), record(1), state(2), record(2)])
+    assert [(checkpoint.final, len(checkpoint.states)) for checkpoint in sink.commits] == [
+        (False, 1),
+        (False, 1),
+        (True, 0),
+    ]
+    assert sync.acknowledged() == [1, 2]
 
 
-def test_what_lies_before_the_last_state_outlives_the_source(sync: Sync, sink: MemorySink) -> None:
+@pytest.mark.parametrize("policy", [APPEND, OVERWRITE])
+def test_a_refresh_that_can_be_resumed_keeps_what_lies_before_its_last_state(
+    sync: Sync, sink: MemorySink, policy: str
+) -> None:
     sync.threshold = Threshold()
-    sync.run(failing([record(0), state(1), record(1), state(2), record(2)]))
-    assert sink.numbers == [0, 1]
-    assert sync.acknowledged() == [2]
-    assert isinstance(sync.failure, TransientError)
-    assert sync.left_behind() == []
-
-
-def test_a_failed_write_never_lets_a_queued_commit_publish(tmp_path: Path) -> None:
-    entered, leave = threading.Event(), threading.Event()
-
-    class Held(MemorySink):
-        def write(self, segment: Segment) -> None:
-            entered.set()
-            leave.wait(10)
-            super().write(segment)
-
-    def messages() -> Iterator[Sent]:
-        yield from (record(0), state(1), record(1), state(2))
-        assert entered.wait(10)  # both commits are queued behind the write
-        leave.set()
-
-    sink = Held(fail_at=0)
-    sync = Sync(tmp_path, {"a": sink}).run(messages())
-    assert (sink.commits, sync.acknowledged()) == ([], [])
-    assert str(sync.failure) == "the sink failed"
-    assert sync.left_behind() == []
-
-
-def test_what_was_committed_before_a_failure_is_acknowledged_first(tmp_path: Path) -> None:
-    sink = MemorySink(fail_at=2)  # the second segment's write
-    sync = Sync(tmp_path, {"a": sink}).run([record(0), state(1), record(1), state(2)])
+    sync.configured = catalog(sync_mode=FULL_REFRESH, policy=policy, is_resumable=True)
+    sync.run(failing([record(0), state(1), record(1)]))
     assert (sink.numbers, sync.acknowledged()) == ([0], [1])
-    assert isinstance(sync.failure, SystemFailure)
+    assert not any(checkpoint.final for checkpoint in sink.commits)
 
 
-@pytest.mark.parametrize("failed", [status(INCOMPLETE), error("no such table", "a")])
-def test_a_failed_streams_later_states_are_ignored_and_others_complete(
-    tmp_path: Path, failed: Sent
-) -> None:
+# Fields that must not be stored
+
+
+def test_what_must_not_be_stored_is_never_staged(sync: Sync, sink: MemorySink) -> None:
+    rules = FieldSelection(exclude=(("ssn",),), hashed=(("email",),))
+    sync.filters = {StreamId("a"): RecordFilter(rules, b"salt")}
+    torn = RawRecord("a", Raw(b'{"ssn": "S3CRET'), meta=Raw(b'{"S3CRET": 1}'))
+    text = RawRecord("a", Raw(b'"S3CRET"'))
+    sync.run([record(0, ssn="S3CRET", email="S3CRET@x", name="n"), torn, text, state(1)])
+    kept, *rejected = sink.rows
+    assert "S3CRET" not in repr((sink.rows, sync.logs()))
+    assert (kept["n"], kept["name"], len(kept["email"])) == (0, "n", 64)
+    assert rejected == [{NOT_AN_OBJECT: json.loads(bytes(WITHHELD))}] * 2
+
+
+def test_a_filter_is_its_streams_alone(tmp_path: Path) -> None:
     sinks = {"a": MemorySink(), "b": MemorySink()}
-    sync = Sync(tmp_path, sinks, Threshold()).run(
-        [
-            record(0),
-            state(1),
-            record(1),
-            failed,
-            state(2),
-            record(0, "b"),
-            state(1, "b"),
-            status(COMPLETE, "b"),
-        ]
-    )
-    assert (sinks["a"].numbers, sync.acknowledged("a")) == ([0], [1])
-    assert (sinks["b"].numbers, sync.acknowledged("b")) == ([0], [1])
-    assert sinks["b"].commits[-1].final
-    assert sync.failure is not None and "'a'" in str(sync.failure)
-
-
-def test_a_streams_error_keeps_its_kind_and_its_words(sync: Sync) -> None:
-    sync.run([error("wrong password", "a", "config_error")])
-    assert isinstance(sync.failure, ConfigError)
-    assert "wrong password" in str(sync.failure)
-
-
-def test_an_error_of_no_stream_is_every_streams(tmp_path: Path) -> None:
-    sinks = {"a": MemorySink(), "b": MemorySink()}
-    sync = Sync(tmp_path, sinks, Threshold()).run([record(0), error("gone"), record(0, "b")])
-    assert (sinks["a"].commits, sinks["b"].commits) == ([], [])
-    assert "'a', 'b'" in str(sync.failure)
-
-
-def test_complete_does_not_heal_an_incomplete_stream(sync: Sync) -> None:
-    sync.run([status(STARTED), record(0), status(INCOMPLETE), status(COMPLETE), state(1)])
-    assert isinstance(sync.failure, SystemFailure)
-    assert sync.acknowledged() == []
-
-
-def test_a_stream_that_started_must_complete(sync: Sync, sink: MemorySink) -> None:
-    sync.run([status(STARTED), record(0), state(1), record(1)])
-    assert isinstance(sync.failure, SystemFailure)
-    assert (sink.numbers, sync.acknowledged()) == ([0], [1])
-
-
-def test_a_source_that_tells_no_status_is_judged_by_its_end(sync: Sync, sink: MemorySink) -> None:
-    sync.run([record(0)])
-    assert sync.failure is None
-    assert sink.numbers == [0]
-
-
-def test_a_shared_state_keeps_what_was_before_it_and_names_the_setting(
-    sync: Sync, sink: MemorySink
-) -> None:
-    shared = {"type": "GLOBAL", "global": {"stream_states": []}}
-    sync.run([record(0), state(1), record(1), message("STATE", shared)])
-    assert isinstance(sync.failure, ConfigError)
-    assert "read_together" in str(sync.failure)
-    assert sink.numbers == [0]
-
-
-def test_a_legacy_state_is_that_of_a_single_stream(sync: Sync) -> None:
-    sync.run([record(0), message("STATE", {"data": {"n": 1}})])
-    assert sync.acknowledged() == [{"n": 1}]
+    filters = {StreamId("a"): RecordFilter(FieldSelection(exclude=(("x",),)))}
+    Sync(tmp_path, sinks, filters=filters).run([record(0, "a", x=1), record(0, "b", x=1)])
+    assert ("x" in sinks["a"].rows[0], "x" in sinks["b"].rows[0]) == (False, True)
 
 
 # What stays on disk and in memory
@@ -444,65 +319,3 @@ def test_large_states_are_held_back_by_their_bytes(tmp_path: Path) -> None:
     session = Session(catalog(), {StreamId("a"): Counting()}, tmp_path)
     large = (state("x" * (1 << 20)) for _ in range(300))
     assert peak(session, large) < 4 * module.MAX_STATE_BYTES
-
-
-# Any order of messages, any failure
-
-STREAMS = ("a", "b")
-steps = st.lists(
-    st.tuples(st.sampled_from(["record", "record", "record", "state"]), st.sampled_from(STREAMS)),
-    max_size=40,
-)
-
-
-def play(script: list[tuple[str, str]]) -> Iterator[Sent]:
-    """A state says how many records of its stream came before it."""
-    counts = dict.fromkeys(STREAMS, 0)
-    for what, stream in script:
-        if what == "record":
-            yield record(counts[stream], stream)
-            counts[stream] += 1
-        else:
-            yield state(counts[stream], stream)
-
-
-@settings(max_examples=300, deadline=None)
-@given(
-    steps,
-    st.none() | st.integers(0, 40),
-    st.fixed_dictionaries({name: st.none() | st.integers(0, 10) for name in STREAMS}),
-    st.integers(1, 6),
-    st.sampled_from([INCREMENTAL, FULL_REFRESH]),
-)
-def test_no_interleaving_and_no_failure_acknowledges_what_is_not_committed(
-    script: list[tuple[str, str]],
-    source_fails_at: int | None,
-    sinks_fail_at: dict[str, int | None],
-    rows: int,
-    sync_mode: str,
-) -> None:
-    sinks = {name: MemorySink(fail_at) for name, fail_at in sinks_fail_at.items()}
-    ahead = []
-
-    def messages() -> Iterator[Sent]:
-        yield from play(script[:source_fails_at])
-        if source_fails_at is not None:
-            raise TransientError("the source failed")
-
-    with TemporaryDirectory() as folder:
-        configured = catalog(STREAMS, sync_mode)
-        sync = Sync(Path(folder), sinks, Threshold(rows=rows), configured).run(messages())
-        assert sync.left_behind() == []
-    whole = {name: script.count(("record", name)) for name in STREAMS}
-    for name, sink in sinks.items():
-        acknowledged = sync.acknowledged(name)
-        assert sink.numbers == list(range(len(sink.rows)))
-        assert acknowledged == sorted(acknowledged)
-        ahead += [value for value in acknowledged if value > len(sink.rows)]
-        if sync.failure is None or (sink.commits and sink.commits[-1].final):
-            assert len(sink.rows) == whole[name]
-        else:
-            assert len(sink.rows) == (sink.state or 0)
-            assert set(acknowledged) <= {cursor(each) for each in sink.commits}
-    assert ahead == []
-    assert source_fails_at is None or sync.failure is not None

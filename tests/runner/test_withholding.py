@@ -1,0 +1,78 @@
+"""Lines that cannot be read, from a source whose records must not be shown."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from elt_assets.errors import EltError
+from elt_assets.protocol.catalog import AirbyteStream, ConfiguredCatalog, ConfiguredStream
+from elt_assets.protocol.messages import Message, Noise
+from elt_assets.runner import process
+from elt_assets.runner.connector import Connector
+from tests.hostile_source import hostile_source
+
+CATALOG = ConfiguredCatalog(
+    streams=[ConfiguredStream(stream=AirbyteStream(name="users", json_schema={}))]
+)
+UNREAD = [
+    '"ssn":"S3CRET"}}',
+    '{"ssn":"S3CRET"}',
+    '{"type":"S3CRET"}',
+    '{"type":"LOG","log":"S3CRET"}',
+]
+
+
+def source(folder: Path, *lines: str) -> Connector:
+    return hostile_source(folder, "\n".join(f"print({line!r})" for line in lines))
+
+
+def read(connector: Connector, *, withhold: bool) -> tuple[list[Message], str]:
+    """The messages that are no records, and what was said of a failure."""
+    found: list[Message] = []
+    try:
+        for message in connector.read(CATALOG, withhold=withhold):
+            assert isinstance(message, Message)
+            found.append(message)
+    except EltError as error:
+        return found, str(error)
+    return found, ""
+
+
+@pytest.mark.parametrize("withhold", [True, False])
+def test_lines_that_cannot_be_read_are_told_of_and_quoted_only_where_they_may_be(
+    tmp_path: Path, withhold: bool
+) -> None:
+    found, _ = read(source(tmp_path, *UNREAD), withhold=withhold)
+    texts = [message.log.message for message in found if message.log is not None]
+    assert len(texts) == len(UNREAD)
+    assert ["S3CRET" in text for text in texts] == [not withhold] * len(UNREAD)
+    assert [isinstance(message, Noise) for message in found] == [True, True, False, False]
+
+
+TORN = [
+    '{"type":"RECORD","record":{"stream":"users","data":{"ssn":"S3CRET',
+    '{"type":"RECORD","record":{"stream":5,"data":{"ssn":"S3CRET"}}}',
+    '{"type":"RECORD","record":{"stream":"users","data":{"ssn":"S3CRET"' + ',"a":[' * 2000,
+    '{"type":"RECORD","record":{"stream":"users","data":' + "[" * 5000 + '"S3CRET"',
+    '{"ssn":"S3CRET","long":"' + "x" * 2000,
+]
+
+
+@pytest.mark.parametrize("line", TORN, ids=["torn", "misshapen", "torn deep", "deep", "long"])
+def test_a_record_that_ends_the_sync_is_not_quoted(
+    tmp_path: Path, line: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if line.startswith('{"ssn"'):
+        monkeypatch.setattr(process, "MAX_LINE", 1000)
+    connector = source(tmp_path, line, "bye")
+    messages, failure = read(connector, withhold=True)
+    assert failure
+    assert "S3CRET" not in failure + repr(messages)
+
+
+def test_what_the_connector_says_itself_is_shown(tmp_path: Path) -> None:
+    log = '{"type":"LOG","log":{"level":"INFO","message":"page 3"}}'
+    [message], _ = read(source(tmp_path, log), withhold=True)
+    assert message.log is not None and message.log.message == "page 3"

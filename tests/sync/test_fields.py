@@ -1,0 +1,150 @@
+"""A selection of fields as a schema sees it, and what it keeps against its word."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from elt_assets.protocol.catalog import AirbyteStream, ConfiguredStream
+from elt_assets.sync.fields import (
+    FieldSelection,
+    Path,
+    asked,
+    landed,
+    landed_schema,
+    narrowed_schema,
+    notices,
+    properties,
+)
+
+Json = dict[str, Any]
+TEXT = {"type": "string"}
+HASHED = {"type": ["null", "string"]}
+ADDRESS = {"type": "object", "properties": {"city": TEXT, "zip": TEXT}, "required": ["zip"]}
+SCHEMA: Json = {
+    "type": "object",
+    "required": ["id", "ssn"],
+    "additionalProperties": True,
+    "properties": {
+        "id": {"type": "integer", "description": "of the user"},
+        "ssn": TEXT,
+        "address": ADDRESS,
+        "contacts": {"type": "array", "items": {"properties": {"email": TEXT, "kind": TEXT}}},
+        "pet": {"oneOf": [{"type": "null"}, {"properties": {"name": TEXT, "age": TEXT}}]},
+        "tags": {"type": "array", "items": TEXT},
+    },
+}
+
+
+def paths(*written: str) -> tuple[Path, ...]:
+    return tuple(tuple(path.split(".")) for path in written)
+
+
+def shape(schema: Any) -> Any:
+    """A schema's fields by name: nested dicts, and None where there are none."""
+    return {name: shape(inner) for name, inner in properties(schema).items()} or None
+
+
+WHOLE = shape(SCHEMA)
+
+
+@pytest.mark.parametrize(
+    ("fields", "left"),
+    [
+        (
+            FieldSelection(exclude=paths("ssn", "address.zip", "contacts.email", "pet.age")),
+            WHOLE
+            | {"address": {"city": None}, "contacts": {"kind": None}, "pet": {"name": None}}
+            | {"ssn": ...},
+        ),
+        (FieldSelection(exclude=paths("address", "address.zip")), WHOLE | {"address": ...}),
+        (FieldSelection(exclude=paths("address"), key=paths("address.zip")),
+            WHOLE | {"address": {"zip": None}}),
+        (FieldSelection(exclude=paths("id"), key=paths("id")), WHOLE),
+        (FieldSelection(exclude=paths("address.zip"), key=paths("address")), WHOLE),
+        (FieldSelection(exclude=paths("nothing.such")), WHOLE),
+        (FieldSelection(include=paths("address.city", "tags")),
+            {"address": {"city": None}, "tags": None}),
+        (FieldSelection(include=paths("tags"), key=paths("id"), cursor=("address", "zip")),
+            {"id": None, "tags": None, "address": {"zip": None}}),
+        (FieldSelection(include=paths("address"), key=paths("address.zip")),
+            {"address": {"city": None, "zip": None}}),
+        (FieldSelection(hashed=paths("ssn")), WHOLE),
+    ],
+)  # fmt: skip
+def test_what_is_not_kept_is_gone_from_the_schema(fields: FieldSelection, left: Json) -> None:
+    expected = {name: inner for name, inner in left.items() if inner is not ...}
+    assert shape(narrowed_schema(SCHEMA, fields)) == expected
+    assert shape(landed_schema(SCHEMA, fields)) == expected
+
+
+def test_required_fields_that_are_gone_are_not_required() -> None:
+    found = narrowed_schema(SCHEMA, FieldSelection(exclude=paths("ssn", "address.zip")))
+    assert (found["required"], found["additionalProperties"]) == (["id"], True)
+    assert found["properties"]["address"]["required"] == []
+
+
+def test_a_hashed_field_lands_as_a_string_and_is_asked_for_as_it_is() -> None:
+    fields = FieldSelection(hashed=paths("id", "address.zip", "contacts.email", "pet.age", "tags"))
+    assert narrowed_schema(SCHEMA, fields) == SCHEMA
+    found = landed_schema(SCHEMA, fields)["properties"]
+    assert found["id"] == HASHED | {"description": "of the user"}
+    assert found["tags"] == HASHED
+    assert properties(found["address"]) == {"city": TEXT, "zip": HASHED}
+    assert properties(found["contacts"]) == {"email": HASHED, "kind": TEXT}
+    assert properties(found["pet"]) == {"name": TEXT, "age": HASHED}
+
+
+@pytest.mark.parametrize("schema", [{}, {"properties": []}, {"properties": {"a": True}}])
+def test_a_schema_that_says_little_is_left_alone(schema: Json) -> None:
+    fields = FieldSelection(exclude=paths("x.y"), hashed=paths("a.b"))
+    assert landed_schema(schema, fields) == schema
+
+
+def test_a_stream_is_asked_for_and_lands_with_its_schema_alone_changed() -> None:
+    stream = ConfiguredStream(
+        stream=AirbyteStream(name="a", json_schema=SCHEMA), sync_mode="incremental", generation_id=3
+    )
+    fields = FieldSelection(exclude=paths("ssn"), hashed=paths("id"))
+    asking, landing = asked(stream, fields), landed(stream, fields)
+    assert stream.stream.json_schema == SCHEMA
+    assert asking.stream.json_schema == narrowed_schema(SCHEMA, fields)
+    assert landing.stream.json_schema == landed_schema(SCHEMA, fields)
+    assert (asking.id, landing.sync_mode, landing.generation_id) == (stream.id, "incremental", 3)
+    assert asked(stream, None) == landed(stream, None) == stream
+
+
+@pytest.mark.parametrize(
+    ("fields", "said"),
+    [
+        (
+            FieldSelection(exclude=paths("id"), key=paths("id")),
+            "'id' is stored all the same: it is",
+        ),
+        (
+            FieldSelection(exclude=paths("a"), key=paths("a.id")),
+            "of 'a', 'a.id' is stored all the same: it is the stream's primary key",
+        ),
+        (
+            FieldSelection(exclude=paths("at.day"), cursor=("at",)),
+            "'at.day' is stored all the same: 'at' is the stream's cursor, which is always kept",
+        ),
+    ],
+)
+def test_what_is_kept_although_excluded_is_told(fields: FieldSelection, said: str) -> None:
+    [notice] = notices(fields)
+    assert notice.startswith("fields.exclude: ")
+    assert said in notice
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        None,
+        FieldSelection(exclude=paths("ssn"), key=paths("id"), cursor=("at",)),
+        FieldSelection(include=paths("ssn"), key=paths("id")),
+    ],
+)
+def test_nothing_is_told_where_everything_is_as_written(fields: FieldSelection | None) -> None:
+    assert notices(fields) == []

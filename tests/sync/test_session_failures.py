@@ -1,0 +1,206 @@
+"""What a session does when a source, a stream or a sink fails: at any point, in any order."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from elt_assets.errors import ConfigError, SystemFailure, TransientError
+from elt_assets.protocol.catalog import (
+    FULL_REFRESH,
+    INCREMENTAL,
+)
+from elt_assets.protocol.messages import COMPLETE, INCOMPLETE, STARTED
+from elt_assets.sync.segments import Segment
+from elt_assets.sync.session import Threshold
+from tests.sync.doubles import (
+    MemorySink,
+    Sent,
+    Sync,
+    catalog,
+    cursor,
+    error,
+    failing,
+    message,
+    record,
+    state,
+    status,
+)
+
+# What fails
+
+
+def test_what_lies_before_the_last_state_outlives_the_source(sync: Sync, sink: MemorySink) -> None:
+    sync.threshold = Threshold()
+    sync.run(failing([record(0), state(1), record(1), state(2), record(2)]))
+    assert sink.numbers == [0, 1]
+    assert sync.acknowledged() == [2]
+    assert isinstance(sync.failure, TransientError)
+    assert sync.left_behind() == []
+
+
+def test_a_failed_write_never_lets_a_queued_commit_publish(tmp_path: Path) -> None:
+    entered, leave = threading.Event(), threading.Event()
+
+    class Held(MemorySink):
+        def write(self, segment: Segment) -> None:
+            entered.set()
+            leave.wait(10)
+            super().write(segment)
+
+    def messages() -> Iterator[Sent]:
+        yield from (record(0), state(1), record(1), state(2))
+        assert entered.wait(10)  # both commits are queued behind the write
+        leave.set()
+
+    sink = Held(fail_at=0)
+    sync = Sync(tmp_path, {"a": sink}).run(messages())
+    assert (sink.commits, sync.acknowledged()) == ([], [])
+    assert str(sync.failure) == "the sink failed"
+    assert sync.left_behind() == []
+
+
+def test_what_was_committed_before_a_failure_is_acknowledged_first(tmp_path: Path) -> None:
+    sink = MemorySink(fail_at=2)  # the second segment's write
+    sync = Sync(tmp_path, {"a": sink}).run([record(0), state(1), record(1), state(2)])
+    assert (sink.numbers, sync.acknowledged()) == ([0], [1])
+    assert isinstance(sync.failure, SystemFailure)
+
+
+@pytest.mark.parametrize("failed", [status(INCOMPLETE), error("no such table", "a")])
+def test_a_failed_streams_later_states_are_ignored_and_others_complete(
+    tmp_path: Path, failed: Sent
+) -> None:
+    sinks = {"a": MemorySink(), "b": MemorySink()}
+    sync = Sync(tmp_path, sinks, Threshold()).run(
+        [
+            record(0),
+            state(1),
+            record(1),
+            failed,
+            state(2),
+            record(0, "b"),
+            state(1, "b"),
+            status(COMPLETE, "b"),
+        ]
+    )
+    assert (sinks["a"].numbers, sync.acknowledged("a")) == ([0], [1])
+    assert (sinks["b"].numbers, sync.acknowledged("b")) == ([0], [1])
+    assert sinks["b"].commits[-1].final
+    assert sync.failure is not None and "'a'" in str(sync.failure)
+
+
+def test_a_streams_error_keeps_its_kind_and_its_words(sync: Sync) -> None:
+    sync.run([error("wrong password", "a", "config_error")])
+    assert isinstance(sync.failure, ConfigError)
+    assert "wrong password" in str(sync.failure)
+
+
+def test_an_error_of_no_stream_is_every_streams(tmp_path: Path) -> None:
+    sinks = {"a": MemorySink(), "b": MemorySink()}
+    sync = Sync(tmp_path, sinks, Threshold()).run([record(0), error("gone"), record(0, "b")])
+    assert (sinks["a"].commits, sinks["b"].commits) == ([], [])
+    assert "'a', 'b'" in str(sync.failure)
+
+
+def test_complete_does_not_heal_an_incomplete_stream(sync: Sync) -> None:
+    sync.run([status(STARTED), record(0), status(INCOMPLETE), status(COMPLETE), state(1)])
+    assert isinstance(sync.failure, SystemFailure)
+    assert sync.acknowledged() == []
+
+
+def test_a_stream_that_started_must_complete(sync: Sync, sink: MemorySink) -> None:
+    sync.run([status(STARTED), record(0), state(1), record(1)])
+    assert isinstance(sync.failure, SystemFailure)
+    assert (sink.numbers, sync.acknowledged()) == ([0], [1])
+
+
+def test_a_source_that_tells_no_status_is_judged_by_its_end(sync: Sync, sink: MemorySink) -> None:
+    sync.run([record(0)])
+    assert sync.failure is None
+    assert sink.numbers == [0]
+
+
+def test_a_shared_state_keeps_what_was_before_it_and_names_the_setting(
+    sync: Sync, sink: MemorySink
+) -> None:
+    shared = {"type": "GLOBAL", "global": {"stream_states": []}}
+    sync.run([record(0), state(1), record(1), message("STATE", shared)])
+    assert isinstance(sync.failure, ConfigError)
+    assert "read_together" in str(sync.failure)
+    assert sink.numbers == [0]
+
+
+def test_a_legacy_state_is_that_of_a_single_stream(sync: Sync) -> None:
+    sync.run([record(0), message("STATE", {"data": {"n": 1}})])
+    assert sync.acknowledged() == [{"n": 1}]
+
+
+# Any order of messages, any failure
+
+STREAMS = ("a", "b")
+steps = st.lists(
+    st.tuples(st.sampled_from(["record", "record", "record", "state"]), st.sampled_from(STREAMS)),
+    max_size=40,
+)
+
+
+def play(script: list[tuple[str, str]]) -> Iterator[Sent]:
+    """A state says how many records of its stream came before it."""
+    counts = dict.fromkeys(STREAMS, 0)
+    for what, stream in script:
+        if what == "record":
+            yield record(counts[stream], stream)
+            counts[stream] += 1
+        else:
+            yield state(counts[stream], stream)
+
+
+@settings(max_examples=300, deadline=None)
+@given(
+    steps,
+    st.none() | st.integers(0, 40),
+    st.fixed_dictionaries({name: st.none() | st.integers(0, 10) for name in STREAMS}),
+    st.integers(1, 6),
+    st.sampled_from([INCREMENTAL, FULL_REFRESH]),
+    st.booleans(),
+)
+def test_no_interleaving_and_no_failure_acknowledges_what_is_not_committed(
+    script: list[tuple[str, str]],
+    source_fails_at: int | None,
+    sinks_fail_at: dict[str, int | None],
+    rows: int,
+    sync_mode: str,
+    is_resumable: bool,
+) -> None:
+    sinks = {name: MemorySink(fail_at) for name, fail_at in sinks_fail_at.items()}
+    ahead = []
+
+    def messages() -> Iterator[Sent]:
+        yield from play(script[:source_fails_at])
+        if source_fails_at is not None:
+            raise TransientError("the source failed")
+
+    with TemporaryDirectory() as folder:
+        configured = catalog(STREAMS, sync_mode, is_resumable=is_resumable)
+        sync = Sync(Path(folder), sinks, Threshold(rows=rows), configured).run(messages())
+        assert sync.left_behind() == []
+    whole = {name: script.count(("record", name)) for name in STREAMS}
+    for name, sink in sinks.items():
+        acknowledged = sync.acknowledged(name)
+        assert sink.numbers == list(range(len(sink.rows)))
+        assert acknowledged == sorted(acknowledged)
+        ahead += [value for value in acknowledged if value > len(sink.rows)]
+        if sync.failure is None or (sink.commits and sink.commits[-1].final):
+            assert len(sink.rows) == whole[name]
+        else:
+            assert len(sink.rows) == (sink.state or 0)
+            assert set(acknowledged) <= {cursor(each) for each in sink.commits}
+    assert ahead == []
+    assert source_fails_at is None or sync.failure is not None
