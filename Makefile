@@ -15,7 +15,8 @@ DAGSTER_HOME ?= $(CURDIR)/dagster_home
 
 DEMO_SELECTION ?= group:shop
 DEMO_SUMMARY ?= $(BIN)/elt status shop
-RECORDS ?= 5000000
+# That `make bench` ingests; empty for its own default.
+RECORDS ?=
 
 # Extra arguments for pytest or the benchmark: make test ARGS='-k state -x'
 ARGS ?=
@@ -28,7 +29,7 @@ QUIET := DAGSTER_DISABLE_TELEMETRY=yes GRPC_VERBOSITY=ERROR \
 # Spark runs on the Java that this finds (or installs); a recipe that needs it starts with $(JAVA).
 JAVA = JAVA_HOME="$$(scripts/ensure-java.sh)" && export JAVA_HOME
 
-.PHONY: help env demo test ui check format bench clean
+.PHONY: help env demo test ui check format bench archive clean
 
 help:  ## this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -57,8 +58,11 @@ format: $(STAMP)  ## what `make check` would have formatted
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-bench: $(STAMP)  ## ingest beside its peers: make bench RECORDS=1000000 ARGS='--skip-peers'
-	@$(JAVA) && $(BIN)/python -m tests.benchmarks.ingest --records $(RECORDS) $(ARGS)
+bench: $(STAMP)  ## ingest, merge, conform beside their peers: make bench ARGS='--only merge'
+	@$(JAVA) && $(BIN)/python -m tests.benchmarks $(if $(RECORDS),--records $(RECORDS)) $(ARGS)
+
+archive: $(STAMP)  ## Spark's classes in one file: from then on it starts in two thirds of the time
+	@$(JAVA) && $(QUIET) scripts/archive-spark.sh $(BIN)
 
 clean:  ## remove the environment and every cache (data in dagster_home stays)
 	rm -rf $(VENV) build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis

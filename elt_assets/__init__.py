@@ -12,14 +12,22 @@ if TYPE_CHECKING:
     from elt_assets.orchestration.component import ConnectionComponent
     from elt_assets.orchestration.io_manager import SparkIOManager
     from elt_assets.orchestration.resources import LakeResource, SparkResource
+    from elt_assets.reading import read_table
 
-__all__ = ["ConnectionComponent", "LakeResource", "SparkIOManager", "SparkResource"]
+__all__ = [
+    "ConnectionComponent",
+    "LakeResource",
+    "SparkIOManager",
+    "SparkResource",
+    "read_table",
+]
 
 _HOMES = {
     "ConnectionComponent": "elt_assets.orchestration.component",
     "LakeResource": "elt_assets.orchestration.resources",
     "SparkIOManager": "elt_assets.orchestration.io_manager",
     "SparkResource": "elt_assets.orchestration.resources",
+    "read_table": "elt_assets.reading",
 }
 
 

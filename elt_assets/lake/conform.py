@@ -4,39 +4,50 @@ Spark's JSON reader parses each line once, straight into the wanted types. A lin
 does not fit comes back with that value null and the whole line in a corrupt-record column; only
 such lines are looked at again, value by value: what can be kept is kept (`5.0` is an integer), what
 cannot is null and recorded in `_airbyte_meta.changes`. Clean lines pay nothing for it.
+
+spec: AirbyteRecordMessage.meta.changes; the data types' rules for values that do not fit.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import reduce
+from functools import partial, reduce
 
 from pyspark.sql import Column as Expression
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 from pyspark.sql import types as t
 
-from elt_assets.lake import types, values
-from elt_assets.lake.types import Column
+from elt_assets.lake import repair, types, values
+from elt_assets.lake.changes import Place, changes, suspicions, within_bounds
+from elt_assets.lake.kinds import JSONS, Column, described, scalars
 from elt_assets.sync import segments
 
-_CORRUPT = "_airbyte_corrupt"
-_TEXTS = "_airbyte_texts"
-_NUMBERS = "_airbyte_numbers"
-_LINE = "_airbyte_line"
+Key = Sequence[Sequence[str]]
+"""Paths of table columns."""
+
+_CORRUPT = "_elt:corrupt"
+_AGAIN = "_elt_again"
+_TEXTS = "_elt_texts"
+_LINE = "_elt_line"
+_MENDED = "_elt_mended"
+_VALUES = "_elt_values"
+_RESULTS = "_elt_results"
+_CHANGES = "_elt_changes"
+_REFUSAL = "_elt_refusal"
 _OPTIONS = {
     "mode": "PERMISSIVE",
     "columnNameOfCorruptRecord": _CORRUPT,
     # Else the *strings* "NaN" and "Infinity" would pass as numbers, unreported.
     "allowNonNumericNumbers": "false",
 }
-_NULLED = "NULLED"
-_TYPECAST = "DESTINATION_TYPECAST_ERROR"
-Key = Sequence[Sequence[str]]
-"""Paths of table columns."""
-_SAFE_INTEGER = float(2**53)
-_LONGS = t.ArrayType(t.LongType())
+_OWN = (
+    t.StructField(segments.EXTRACTED_AT, t.LongType()),
+    t.StructField(segments.SEQUENCE, t.LongType()),
+    t.StructField(segments.META, t.StructType([t.StructField("changes", types.CHANGES)])),
+)
+"""What a segment's line says beside the record's own fields."""
 
 
 @dataclass(frozen=True)
@@ -58,11 +69,19 @@ def conform(
     columns: Sequence[Column],
     stamp: Stamp,
     key: Key = (),
+    partition: str | None = None,
 ) -> DataFrame:
-    """The accepted rows of some segments, typed. A null in `key` is what is not accepted."""
+    """The accepted rows of some segments, typed.
+
+    Not accepted are lines that are no JSON objects, rows with a null in `key`, and those with a value
+    that does not fit a strict column.
+
+    Args:
+        partition: what the rows' `_elt_partition` says; without one they have no such column.
+    """
     reader = spark.read.schema(_read_schema(columns)).options(**_OPTIONS, lineSep="\n")
-    rows = _typed(reader.json(list(paths)), columns, stamp, segments.SEQUENCE)
-    return rows.where(_accepted(key)).drop(segments.SEQUENCE)
+    rows = _typed(reader.json(list(paths)), columns, stamp, partition)
+    return rows.where(_accepted(columns, key)).drop(segments.SEQUENCE, _REFUSAL)
 
 
 def rejected(
@@ -75,15 +94,17 @@ def rejected(
     """The lines that `conform` leaves out: `record` string, `reason` string."""
     lines = spark.read.text(list(paths), lineSep="\n").select(f.col("value").alias(_LINE))
     row = f.from_json(_LINE, _read_schema(columns), _OPTIONS)
-    parsed = lines.select(_LINE, row.alias("row")).select(_LINE, "row.*")
-    rows = _typed(parsed, columns, stamp, segments.SEQUENCE, _LINE)
+    parsed = lines.select(row.alias("row"), _LINE).select("row.*", _LINE)
+    rows = _typed(parsed, columns, stamp, None, _LINE)
     # The JSON reader refuses what is not UTF-8; `from_json` does not.
     readable = f.is_valid_utf8(_LINE) & f.col(segments.SEQUENCE).isNotNull()
+    refusal = f.col(_REFUSAL) if _is_strict(columns) else f.lit(None)
     reason = f.when(~readable, "not a readable JSON object").otherwise(
-        "a field of the primary key is null"
+        f.coalesce(refusal, f.lit("a field of the primary key is null"))
     )
     record = f.make_valid_utf8(_LINE).alias("record")
-    return rows.where(~(readable & _accepted(key))).select(record, reason.alias("reason"))
+    left_out = ~(readable & _accepted(columns, key))
+    return rows.where(left_out).select(record, reason.alias("reason"))
 
 
 def path(parts: Sequence[str]) -> Expression:
@@ -93,162 +114,177 @@ def path(parts: Sequence[str]) -> Expression:
 
 
 def _read_schema(columns: Sequence[Column]) -> t.StructType:
-    meta = t.StructType([t.StructField("changes", types.CHANGES)])
-    return t.StructType(
-        [
-            *(
-                t.StructField(column.source, values.parsed_as(column.read_type))
-                for column in columns
-            ),
-            t.StructField(segments.EXTRACTED_AT, t.LongType()),
-            t.StructField(segments.SEQUENCE, t.LongType()),
-            t.StructField(segments.META, meta),
-            t.StructField(_CORRUPT, t.StringType()),
-        ]
-    )
+    fields = [t.StructField(c.source, values.parsed_as(c.kind)) for c in values.read(columns)]
+    return t.StructType([*fields, *_OWN, t.StructField(_CORRUPT, t.StringType())])
 
 
-def _typed(parsed: DataFrame, columns: Sequence[Column], stamp: Stamp, *keep: str) -> DataFrame:
-    """The table's columns, and those in `keep`.
+def _accepted(columns: Sequence[Column], key: Key) -> Expression:
+    conditions = [f.col(segments.SEQUENCE).isNotNull(), *(path(part).isNotNull() for part in key)]
+    if _is_strict(columns):
+        conditions.append(f.col(_REFUSAL).isNull())
+    return reduce(lambda a, b: a & b, conditions)
 
-    Corrupt lines get a second, lenient reading first, in columns that are null for all others.
+
+def _is_strict(columns: Sequence[Column]) -> bool:
+    return any(column.strict for column in columns)
+
+
+def _typed(
+    parsed: DataFrame,
+    columns: Sequence[Column],
+    stamp: Stamp,
+    partition: str | None,
+    *keep: str,
+) -> DataFrame:
+    """The table's columns, SEQUENCE, REFUSAL where a column is strict, and those in `keep`.
+
+    Two steps, after JSON became text: every column as if the line were good, with what is made of it if
+    it is not; then the choice.
     """
-    fields = [t.StructField(column.source, column.read_type) for column in columns]
-    corrupt = f.col(_CORRUPT)
-    twice = parsed.withColumn(
-        _TEXTS, f.when(corrupt.isNotNull(), _texts(corrupt, fields))
-    ).withColumn(_NUMBERS, f.when(corrupt.isNotNull(), _numbers(corrupt, fields)))
-    return twice.select(*_outputs(columns, stamp), *keep)
-
-
-def _texts(line: Expression, fields: Sequence[t.StructField]) -> Expression:
-    """Each value as its JSON text, strings without their quotes."""
-    kind = t.StructType([t.StructField(field.name, t.StringType()) for field in fields])
-    return f.from_json(line, kind, _OPTIONS)
-
-
-def _numbers(line: Expression, fields: Sequence[t.StructField]) -> Expression:
-    """The values that should be integers, and arrays of them, as doubles; null where they are no
-    JSON numbers."""
-    doubles: dict[t.DataType, t.DataType] = {
-        t.LongType(): t.DoubleType(),
-        _LONGS: t.ArrayType(t.DoubleType()),
-    }
-    integers = [field for field in fields if field.dataType in doubles]
-    kind = t.StructType([t.StructField(e.name, doubles[e.dataType]) for e in integers])
-    return f.from_json(line, kind, _OPTIONS) if integers else f.struct()
-
-
-def _accepted(key: Key) -> Expression:
-    present = [f.col(segments.SEQUENCE).isNotNull(), *(path(part).isNotNull() for part in key)]
-    return reduce(lambda a, b: a & b, present)
-
-
-def _outputs(columns: Sequence[Column], stamp: Stamp) -> list[Expression]:
-    corrupt = f.col(_CORRUPT).isNotNull()
-    outputs, changes, odd = [], [], corrupt | f.col(segments.META).isNotNull()
-    for column in columns:
-        value, change, suspicious = _value(column)
-        outputs.append(value.cast(column.type).alias(column.name))
-        changes += change
-        odd = odd if suspicious is None else odd | suspicious
-    own = f.coalesce(f.col(segments.META).getField("changes"), f.array().cast(types.CHANGES))
-    found = f.concat(own, f.array_compact(f.array(*changes))) if changes else own
-    all_changes = f.when(odd, found).otherwise(f.array().cast(types.CHANGES))
-    meta = f.struct(
-        f.lit(stamp.sync_id).cast("long").alias("sync_id"), all_changes.alias("changes")
+    read = values.read(columns)
+    # By place: the source's names may be anything, our own included.
+    names = (*map(_parsed, range(len(read))), *(own.name for own in _OWN), _CORRUPT, *keep)
+    results = [values.converted(f.col(_parsed(number)), c.kind) for number, c in enumerate(read)]
+    found = _texted(parsed.toDF(*names), read).select(
+        *(result.alias(_value(number)) for number, result in enumerate(results)),
+        *map(_named, names[len(read) :]),
+        _mended(read, results).alias(_MENDED),
     )
-    order = f.lpad(f.lower(f.hex(segments.SEQUENCE)), 12, "0")
+    is_good, mended = f.col(_MENDED).isNull(), f.col(_MENDED).getField(_RESULTS)
+    outputs = {
+        c.name: f.when(is_good, f.col(_value(number))).otherwise(mended.getField(c.name))
+        for number, c in enumerate(read)
+    }
+    return found.select(
+        *(outputs.get(c.name, f.lit(None)).cast(c.type).alias(c.name) for c in columns),
+        *_stamped(stamp),
+        *([] if partition is None else [f.lit(partition).alias(types.PARTITION)]),
+        _own(segments.SEQUENCE).alias(segments.SEQUENCE),
+        *([f.col(_MENDED).getField(_REFUSAL).alias(_REFUSAL)] if _is_strict(read) else []),
+        *keep,
+    )
+
+
+def _parsed(number: int) -> str:
+    return f"_elt_parsed_{number}"
+
+
+def _value(number: int) -> str:
+    return f"_elt_value_{number}"
+
+
+def _texted(frame: DataFrame, read: Sequence[Column]) -> DataFrame:
+    """A step of its own, for JSON is written slowly, and its text looked at more than once."""
+    if all(JSONS.isdisjoint(scalars(column.kind)) for column in read):
+        return frame
+    texts = {
+        _parsed(number): values.texted(f.col(_parsed(number)), column.kind)
+        for number, column in enumerate(read)
+    }
+    return frame.withColumns(texts)
+
+
+def _own(name: str) -> Expression:
+    """What a segment's line says beside its record, even if the reader threw out the line whole.
+
+    `from_json` also keeps Spark from compiling this step into one method with the next, which would be
+    too long for the JVM to compile in turn: it took twice the time.
+    """
+    line = _named(_CORRUPT)
+    is_lost = f.col(segments.SEQUENCE).isNull() & f.is_valid_utf8(line)
+    again = f.from_json(line, t.StructType(list(_OWN)), _OPTIONS)
+    return f.coalesce(f.col(name), f.when(is_lost, again.getField(name)))
+
+
+def _stamped(stamp: Stamp) -> list[Expression]:
+    """This project's own columns; of the changes, the source's come first."""
+    order = f.lpad(f.lower(f.hex(_own(segments.SEQUENCE))), 12, "0")
+    none = f.array().cast(types.CHANGES)
+    source = f.coalesce(_own(segments.META).getField("changes"), none)
+    mended = f.concat(source, f.col(_MENDED).getField(_CHANGES))
+    changes = f.when(f.col(_MENDED).isNull(), source).otherwise(mended)
+    meta = f.struct(f.lit(stamp.sync_id).cast("long").alias("sync_id"), changes.alias("changes"))
     return [
-        *outputs,
         f.concat(f.lit(stamp.raw_id_prefix), order).alias(types.RAW_ID),
-        f.timestamp_millis(f.col(segments.EXTRACTED_AT)).alias(types.EXTRACTED_AT),
+        f.timestamp_millis(_own(segments.EXTRACTED_AT)).alias(types.EXTRACTED_AT),
         f.lit(stamp.generation_id).cast("long").alias(types.GENERATION_ID),
         meta.cast(types.META_TYPE).alias(types.META),
     ]
 
 
-def _value(column: Column) -> tuple[Expression, list[Expression], Expression | None]:
-    """A column's value, the changes that may apply to it, and when a *clean* line needs a look."""
-    typed, kind = _named(column.source), column.read_type
-    if isinstance(kind, t.StringType):
-        return typed, [], None
-    text = f.col(_TEXTS).getField(column.source)
-    repaired, changes = _repair(typed, text, f.col(_NUMBERS), column.source, kind, [column.source])
-    value = f.when(f.col(_CORRUPT).isNull(), values.converted(typed, kind)).otherwise(repaired)
-    return value, changes, values.loses(typed, kind) if values.is_checked(kind) else None
+def _mended(read: Sequence[Column], results: Sequence[Expression]) -> Expression:
+    """What is made of a line with a value that did not fit: `_RESULTS` by column name, `_CHANGES` and
+    `_REFUSAL`. Null for all others.
+
+    A corrupt line is read again. Step by step, in lambdas over an array of one, so that nothing is worked
+    out twice.
+    """
+    line = _named(_CORRUPT)
+    again = f.from_json(line, t.StructType(repair.lenient(read)), _OPTIONS)
+    texts = f.from_json(line, t.StructType(repair.texts(read)), _OPTIONS)
+    odd = line.isNotNull() & f.is_valid_utf8(line)
+    for number, (column, result) in enumerate(zip(read, results, strict=True)):
+        for suspicion in suspicions(f.col(_parsed(number)), result, column.kind):
+            odd |= suspicion
+    lines = f.when(odd, f.array(f.struct(again.alias(_AGAIN), texts.alias(_TEXTS))))
+    for step in (_with_values, _with_results, _with_changes):
+        lines = f.transform(lines, partial(step, read))
+    return f.get(lines, f.lit(0))
 
 
-def _repair(
-    typed: Expression,
-    text: Expression,
-    numbers: Expression,
-    name: str,
-    kind: t.DataType,
-    path: Sequence[str],
-) -> tuple[Expression, list[Expression]]:
-    """What can be kept of a value in a suspicious line, and the changes where something cannot."""
-    if isinstance(kind, t.StringType):
-        return typed, []
-    if isinstance(kind, t.StructType):
-        return _repair_struct(typed, text, kind, path)
-    value = typed
-    if isinstance(kind, t.LongType):
-        value = f.coalesce(typed, _integral(numbers.getField(name)))
-    elif kind == _LONGS:
-        value = f.coalesce(typed, _integrals(numbers.getField(name)))
-    lost = text.isNotNull() & value.isNull()
-    if isinstance(kind, t.ArrayType) and kind != _LONGS:
-        lost = lost | (text.isNotNull() & _does_not_fit(text, kind))
-    if values.is_checked(kind):
-        lost = lost | values.loses(value, kind)
-    return values.converted(value, kind), [_change(".".join(path), lost)]
+def _with_values(read: Sequence[Column], line: Expression) -> Expression:
+    """As `values.texted` gives them, of a corrupt line those that fit."""
+    found, is_clean, sent = [], _named(_CORRUPT).isNull(), _sent(read, line)
+    for number, column in enumerate(read):
+        value = f.col(_parsed(number))
+        repaired = repair.repaired_column(value, *sent[number], column.kind)
+        found.append(f.when(is_clean, value).otherwise(repaired).alias(column.name))
+    return f.struct(*_kept(line, _AGAIN, _TEXTS), f.struct(*found).alias(_VALUES))
 
 
-def _repair_struct(
-    typed: Expression, text: Expression, kind: t.StructType, path: Sequence[str]
-) -> tuple[Expression, list[Expression]]:
-    texts, numbers = _texts(text, kind.fields), _numbers(text, kind.fields)
-    inner = []
-    changes = [_change(".".join(path), text.isNotNull() & typed.isNull())]
-    for field in kind.fields:
-        value, found = _repair(
-            typed.getField(field.name),
-            f.when(typed.isNotNull(), texts.getField(field.name)),
-            numbers,
-            field.name,
-            field.dataType,
-            [*path, field.name],
-        )
-        inner.append(value.alias(field.name))
-        changes += found
-    return f.when(typed.isNotNull(), f.struct(*inner)), changes
+def _with_results(read: Sequence[Column], line: Expression) -> Expression:
+    found, parsed = [], line.getField(_VALUES)
+    for column in read:
+        value = parsed.getField(column.name)
+        result = within_bounds(values.converted(value, column.kind), value, column.kind)
+        found.append(result.alias(column.name))
+    return f.struct(*_kept(line, _AGAIN, _TEXTS, _VALUES), f.struct(*found).alias(_RESULTS))
 
 
-def _integral(number: Expression) -> Expression:
-    """`5.0` and `1e3` as integers, as far as a double tells them exactly."""
-    whole = (number == f.floor(number)) & (f.abs(number) < f.lit(_SAFE_INTEGER))
-    return f.when(whole, number.cast("long"))
-
-
-def _integrals(numbers: Expression) -> Expression:
-    """An array of doubles as integers; null where one of them is none."""
-    odd = f.exists(numbers, lambda number: number.isNotNull() & _integral(number).isNull())
-    return f.when(~odd, f.transform(numbers, _integral))
-
-
-def _does_not_fit(text: Expression, kind: t.DataType) -> Expression:
-    wrapped = f.concat(f.lit('{"v":'), text, f.lit("}"))
-    parsed = t.StructField("v", values.parsed_as(kind))
-    schema = t.StructType([parsed, t.StructField(_CORRUPT, t.StringType())])
-    return f.from_json(wrapped, schema, _OPTIONS).getField(_CORRUPT).isNotNull()
-
-
-def _change(path: str, lost: Expression) -> Expression:
-    change = f.struct(
-        f.lit(path).alias("field"), f.lit(_NULLED).alias("change"), f.lit(_TYPECAST).alias("reason")
+def _with_changes(read: Sequence[Column], line: Expression) -> Expression:
+    found, refusals = [], []
+    parsed, results = line.getField(_VALUES), line.getField(_RESULTS)
+    for column, (again, text) in zip(read, _sent(read, line), strict=True):
+        value, result = parsed.getField(column.name), results.getField(column.name)
+        place = Place([column.source], column.kind, value, result, again, text.isNotNull())
+        for change in changes(place):
+            found.append(change.recorded())
+            if column.strict:
+                refusals.append(f.when(change.condition, _refusal(column)))
+    told = f.array_compact(f.array(*found)) if found else f.array()
+    refusal = f.coalesce(*refusals, f.lit(None).cast("string"))
+    return f.struct(
+        results.alias(_RESULTS), told.cast(types.CHANGES).alias(_CHANGES), refusal.alias(_REFUSAL)
     )
-    return f.when(lost, change)
+
+
+def _refusal(column: Column) -> str:
+    kind = described(column.kind)
+    return f"field {column.source!r} holds no {kind}, which the table's column is"
+
+
+def _sent(read: Sequence[Column], line: Expression) -> list[tuple[Expression, Expression]]:
+    """The fields of a corrupt line, read again, and their texts; both null if it held nothing."""
+    found, again, texts = [], line.getField(_AGAIN), line.getField(_TEXTS)
+    for column in read:
+        value = again.getField(column.source)
+        is_text = repair.is_text(column.kind)
+        found.append((value, value if is_text else texts.getField(column.source)))
+    return found
+
+
+def _kept(line: Expression, *names: str) -> list[Expression]:
+    return [line.getField(name).alias(name) for name in names]
 
 
 def _named(name: str) -> Expression:

@@ -1,7 +1,8 @@
-"""What becomes of a checkpoint's rows: append, overwrite, deduplicate.
+"""What becomes of a checkpoint's rows that have keys: the latest of each key stays.
 
-Each policy takes a table and the files that hold the new rows, and says which files a commit adds and
-which it removes; none of them publishes anything.
+The greatest cursor is the latest, nulls last; of equal cursors the later extraction. A record that tells
+of a delete (`_ab_cdc_deleted_at`) takes the place of its key like any other, but in no reader's list: it
+is kept as a tombstone, so that an older record that comes later does not bring the key back.
 
 spec: Airbyte Protocol, Destination Sync Modes.
 """
@@ -10,95 +11,133 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import ceil
 
+from pyspark.sql import Column as Expression
 from pyspark.sql import DataFrame, SparkSession, Window
 from pyspark.sql import functions as f
+from pyspark.sql import types as t
 
 from elt_assets.lake import types
 from elt_assets.lake.conform import path
-from elt_assets.lake.table import DataFile, Table
+from elt_assets.lake.files import HIDDEN, Change, DataFile
+from elt_assets.lake.split import Batch, Key, split_all
+from elt_assets.lake.table import Table
 
-_FROM_BATCH = "_elt_from_batch"
+DELETED_AT = "_ab_cdc_deleted_at"
+"""spec: Airbyte's CDC sources set it in a record that tells of a delete."""
+ARRIVAL = "_elt_arrival"
+ROWS_PER_TASK = 500_000
 _RANK = "_elt_rank"
-_FILE = "_elt_file"
-
-
-@dataclass(frozen=True)
-class Change:
-    """The files that a commit adds to a table and removes from it."""
-
-    add: list[DataFile]
-    remove: list[DataFile]
 
 
 @dataclass(frozen=True)
 class Ordering:
-    """Which rows are one (`key`: column paths) and which of them is the latest (`cursor`: a path)."""
+    """Which rows are one (`key`: column paths) and which of them is the latest (`cursor`: a path).
 
-    key: Sequence[Sequence[str]]
-    cursor: Sequence[str] = ()
-
-
-def append(batch: list[DataFile]) -> Change:
-    return Change(batch, [])
-
-
-def overwrite(table: Table, batch: list[DataFile]) -> Change:
-    """The new rows instead of all the old ones."""
-    return Change(batch, table.files)
-
-
-def deduplicate(spark: SparkSession, table: Table, batch: list[DataFile], by: Ordering) -> Change:
-    """The batch's own latest rows, by themselves."""
-    if not batch:
-        return Change([], [])
-    rows = table.read_files(spark, batch).withColumn(_FROM_BATCH, f.lit(1))
-    return Change(table.write_files(_latest(rows, by)), [])
-
-
-def merge(spark: SparkSession, table: Table, batch: list[DataFile], by: Ordering) -> Change:
-    """The latest row of each key among the table's and the batch's.
-
-    The greatest cursor is the latest, nulls last; of equal cursors the later extraction. Only files
-    that hold a key of the batch are written anew.
+    `late`: the batch did not arrive after what is there, but when its rows say.
     """
-    if not batch:
-        return Change([], [])
-    incoming = table.read_files(spark, batch)
-    touched = _touched(spark, table, incoming, by)
-    rows = incoming.withColumn(_FROM_BATCH, f.lit(1))
-    if touched:
-        present = table.read_files(spark, touched).withColumn(_FROM_BATCH, f.lit(0))
+
+    key: Key
+    cursor: Sequence[str] = ()
+    late: bool = False
+
+
+@dataclass(frozen=True)
+class Target:
+    """What a batch is merged into: files that readers see, or will see, and tombstones."""
+
+    files: Sequence[DataFile]
+    tombstones: Sequence[DataFile] = ()
+
+    def after(self, change: Change) -> list[DataFile]:
+        """The files that are there then."""
+        gone = {file.path for file in change.remove}
+        return [*(file for file in self.files if file.path not in gone), *change.add]
+
+
+@dataclass(frozen=True)
+class Merged:
+    """What a merge makes of a target: a change of its files, and all its tombstones from then on."""
+
+    change: Change
+    tombstones: Sequence[DataFile]
+
+
+def merge(
+    spark: SparkSession,
+    table: Table,
+    target: Target,
+    batch: Batch,
+    by: Ordering,
+    schema: t.StructType,
+) -> Merged:
+    """The latest row of each key among the target's and the batch's.
+
+    Only files that hold a key of the batch are written anew.
+    """
+    if not batch.files:
+        return Merged(Change(), target.tombstones)
+    seen, dead = split_all(spark, table, target.files, target.tombstones, batch, by.key, schema)
+    pulled = Batch(table, [*seen.pulled, *dead.pulled])
+    try:
+        rows = latest(united(spark, batch, pulled, by, schema), by)
+        alive, buried = written(table, rows, is_delete(schema), schema.names)
+    finally:
+        table.discard_files([*seen.work, *dead.work])
+    still_buried = Target(target.tombstones).after(Change(dead.kept, dead.taken))
+    return Merged(Change([*seen.kept, *alive], seen.taken), [*still_buried, *buried])
+
+
+def united(
+    spark: SparkSession, batch: Batch, pulled: Batch, by: Ordering, schema: t.StructType
+) -> DataFrame:
+    """Rows of a batch and those of its keys that were there; `ARRIVAL` orders the one after the other.
+
+    A key's rows are in one task, so that windows by key need no other exchange, and files are sorted.
+    """
+    rows = batch.rows(spark, schema).withColumn(ARRIVAL, _arrival(by, 1))
+    if pulled.files:
+        present = pulled.rows(spark, schema).withColumn(ARRIVAL, _arrival(by, 0))
         rows = rows.unionByName(present)
-    return Change(table.write_files(_latest(rows, by)), touched)
+    tasks = ceil((batch.records + pulled.records) / ROWS_PER_TASK)
+    if tasks <= 1:
+        return rows.repartition(1)
+    return rows.repartitionByRange(tasks, *map(path, by.key))
 
 
-def _latest(rows: DataFrame, by: Ordering) -> DataFrame:
-    order = [f.col(_FROM_BATCH).desc(), f.col(types.RAW_ID).desc()]
-    if by.cursor:
-        order.insert(0, path(by.cursor).desc_nulls_last())
-    window = Window.partitionBy(*map(path, by.key)).orderBy(*order)
+def _arrival(by: Ordering, order: int) -> Expression:
+    return f.unix_micros(types.EXTRACTED_AT) if by.late else f.lit(order).cast("long")
+
+
+def latest(rows: DataFrame, by: Ordering) -> DataFrame:
+    """The latest row of each key."""
+    window = Window.partitionBy(*map(path, by.key)).orderBy(*recency(by))
     ranked = rows.withColumn(_RANK, f.row_number().over(window))
-    return ranked.where(f.col(_RANK) == 1).drop(_RANK, _FROM_BATCH)
+    return ranked.where(f.col(_RANK) == 1).drop(_RANK, ARRIVAL)
 
 
-def _touched(
-    spark: SparkSession, table: Table, incoming: DataFrame, by: Ordering
-) -> list[DataFile]:
-    """The table's files that hold a key of the batch: only key columns are read."""
-    files = table.files
-    if not files:
-        return []
-    keys = [path(part).alias(f"k{number}") for number, part in enumerate(by.key)]
-    names = [f"k{number}" for number in range(len(keys))]
-    present = table.read_files(spark, files)
-    located = present.select(*keys, f.col("_metadata.file_path").alias(_FILE))
-    hits = located.join(incoming.select(*keys).distinct(), names, "left_semi")
-    found = {_tail(row[0]) for row in hits.select(_FILE).distinct().collect()}
-    return [file for file in files if _tail(file.path) in found]
+def recency(by: Ordering) -> list[Expression]:
+    """The latest first."""
+    order = [f.col(ARRIVAL).desc(), f.col(types.RAW_ID).desc()]
+    return [path(by.cursor).desc_nulls_last(), *order] if by.cursor else order
 
 
-def _tail(uri: str) -> str:
-    """The file's name: random, so that it tells a file whatever way its URI is written, and whether
-    or not it lies in a folder (other writers' files do not)."""
-    return uri.rpartition("/")[2]
+def written(
+    table: Table, rows: DataFrame, is_end: Expression | None, visible: Sequence[str]
+) -> tuple[list[DataFile], list[DataFile]]:
+    """Rows as files: those that readers see, of the columns `visible`, and those that end a key."""
+    names = [path([name]) for name in visible]
+    if is_end is None:
+        return table.write_files(rows.select(*names)), []
+    rows = rows.persist()
+    try:
+        alive = table.write_files(rows.where(~is_end).select(*names))
+        return alive, table.write_files(rows.where(is_end), HIDDEN)
+    finally:
+        rows.unpersist()
+
+
+def is_delete(schema: t.StructType) -> Expression | None:
+    """Whether a row tells of a delete; None where none can."""
+    return f.col(DELETED_AT).isNotNull() if DELETED_AT in schema.names else None

@@ -1,30 +1,43 @@
-"""The Spark session: its settings, and its start beside other work."""
+"""The Spark session: its settings, from outside and our own, and its start beside other work."""
 
 from __future__ import annotations
 
+import os
+import re
+import sys
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future
+from pathlib import Path
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 
-__all__ = ["DataFrame", "SparkProvider", "SparkSession", "settings"]
+from elt_assets.errors import ConfigError
+from elt_assets.lake import class_archive
+
+__all__ = ["DataFrame", "SparkProvider", "SparkSession", "read_settings", "settings"]
+
+# `_SUCCESS` and `.crc` files beside data files are noise in a Delta table.
+_NO_MARKER = "mapreduce.fileoutputcommitter.marksuccessfuljobs"
+
+REMOTE_DEFAULTS: Mapping[str, str] = {
+    "spark.sql.parquet.compression.codec": "zstd",
+    _NO_MARKER: "false",
+}
+"""For a session of another's; what the user sets wins, as over `DEFAULTS`."""
 
 DEFAULTS: Mapping[str, str] = {
+    "spark.sql.parquet.compression.codec": "zstd",
     "spark.master": "local[*]",
     "spark.app.name": "elt-assets",
     "spark.ui.enabled": "false",
-    "spark.driver.bindAddress": "127.0.0.1",
-    "spark.driver.host": "127.0.0.1",
-    "spark.driver.memory": "2g",
-    "spark.log.level": "ERROR",
     "spark.ui.showConsoleProgress": "false",
-    # `_SUCCESS` and `.crc` files beside data files are noise in a Delta table.
-    "spark.hadoop.mapreduce.fileoutputcommitter.marksuccessfuljobs": "false",
+    "spark.driver.memory": "2g",
+    f"spark.hadoop.{_NO_MARKER}": "false",
     "spark.hadoop.fs.file.impl": "org.apache.hadoop.fs.RawLocalFileSystem",
 }
-"""For the embedded session; what the user sets wins."""
+"""For a driver of this process's own, which works alone or drives a cluster."""
 
 REQUIRED: Mapping[str, str] = {
     # Correctness rests on these; they can be set on a running session, a remote one included.
@@ -32,15 +45,121 @@ REQUIRED: Mapping[str, str] = {
     "spark.sql.caseSensitive": "true",
     "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
     "spark.sql.json.enablePartialResults": "true",
+    "spark.sql.variant.allowDuplicateKeys": "true",
     "spark.sql.ansi.enabled": "false",
-    "spark.sql.parquet.compression.codec": "zstd",
 }
 
+WORKER_PYTHON = "spark.pyspark.python"
 
-def settings(given: Mapping[str, Any]) -> dict[str, Any]:
-    """The whole configuration of a session, from what the user set."""
-    remote = "spark.remote" in given
-    return {**({} if remote else DEFAULTS), **given, **REQUIRED}
+_RESOURCE = "SparkResource(spark_config=…)"
+_ENTRY = re.compile(r"(spark\.[^ \t\f=:\\]+)(?:[ \t\f]*[=:]|[ \t\f]+(?=[^ \t\f]))(.*)", re.DOTALL)
+_NAME_END = re.compile(r"[ \t\f=:]")  # what comes after it may be a secret
+_ESCAPE = re.compile(r"\\(u[0-9a-fA-F]{4}|.)", re.DOTALL)
+_ESCAPED = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
+
+
+def settings(given: Mapping[str, Any], file: Path | None = None) -> dict[str, Any]:
+    """The whole configuration of a session.
+
+    `DEFAULTS`, and what the embedded session needs besides, give way to the file, which gives way to
+    `given`; `REQUIRED` stands whatever the others say.
+
+    Args:
+        given: what the resource says, by Spark's names.
+        file: the user's settings file.
+
+    Raises:
+        ConfigError: the file cannot be read, or a required setting is set to something else.
+    """
+    outside = read_settings(file) if file else {}
+    for where, values in ((str(file), outside), (_RESOURCE, given)):
+        _check_required(values, where)
+    own = {**outside, **given}
+    return {**_defaults(own), **own, **REQUIRED}
+
+
+def read_settings(file: Path) -> dict[str, str]:
+    """The entries of a file in Spark's own format, `spark-defaults.conf`: as `spark-submit` reads it,
+    but that a line it would ignore is an error.
+
+    Raises:
+        ConfigError: there is no such file, it is not UTF-8, or a line is no entry.
+    """
+    try:
+        text = file.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(
+            f"the Spark settings file {file} cannot be read: {error}",
+            guidance="correct the path in ELT_SPARK, or the file",
+        ) from error
+    found = {}
+    for number, line in _logical_lines(text):
+        entry = _ENTRY.fullmatch(line)
+        if entry is None:
+            raise ConfigError(
+                f"{file}, line {number}: {_NAME_END.split(line)[0]!r} is no Spark setting with a value",
+                guidance="write one setting a line, its name (spark.…), a space and its value: "
+                "spark.master spark://host:7077",
+            )
+        found[entry[1]] = _unescaped(entry[2]).strip()
+    return found
+
+
+def _logical_lines(text: str) -> Iterator[tuple[int, str]]:
+    """Entries with the number of their first line; a backslash at its end joins a line with the next."""
+    whole, first = "", 0
+    for number, line in enumerate(re.split(r"\r\n|\r|\n", text), start=1):
+        part = line.lstrip(" \t\f")
+        if not whole:
+            first = number
+            if not part or part[0] in "#!":
+                continue
+        whole += part
+        if (len(whole) - len(whole.rstrip("\\"))) % 2:
+            whole = whole[:-1]
+            continue
+        yield first, whole
+        whole = ""
+    if whole:
+        yield first, whole
+
+
+def _unescaped(value: str) -> str:
+    def character(found: re.Match[str]) -> str:
+        code = found[1]
+        return chr(int(code[1:], 16)) if len(code) > 1 else _ESCAPED.get(code, code)
+
+    return _ESCAPE.sub(character, value)
+
+
+def _check_required(values: Mapping[str, Any], where: str) -> None:
+    for key, required in REQUIRED.items():
+        value = str(values.get(key, required))
+        if value.casefold() != required.casefold():
+            raise ConfigError(
+                f"{where} sets {key} to {value!r}, but the lake's tables rest on {required!r}",
+                guidance=f"remove {key} from {where}",
+            )
+
+
+def _defaults(own: Mapping[str, Any]) -> dict[str, str]:
+    if "spark.remote" in own:
+        return dict(REMOTE_DEFAULTS)
+    if not str(own.get("spark.master", DEFAULTS["spark.master"])).startswith("local"):
+        return dict(DEFAULTS)
+    options = class_archive.java_options()
+    return {
+        **DEFAULTS,
+        **({"spark.driver.defaultJavaOptions": options} if options else {}),
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.driver.host": "127.0.0.1",
+        "spark.log.level": "ERROR",  # a cluster's warnings tell why a job waits
+        # Enough for every core; adaptive execution joins small ones. Spark's 200 cost a merge of
+        # 100,000 rows a quarter of its time.
+        "spark.sql.shuffle.partitions": str(max(16, os.cpu_count() or 1)),
+        # Spark's own default is whatever `python3` is on the PATH.
+        WORKER_PYTHON: os.environ.get("PYSPARK_PYTHON") or sys.executable,
+    }
 
 
 class SparkProvider:

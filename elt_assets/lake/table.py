@@ -1,56 +1,42 @@
-"""A Delta table: files written by Spark, published by delta-rs with the source's state in one commit.
-
-The commit carries, as custom metadata, `elt.state`, `elt.sequence`, `elt.generation`, `elt.run_id` and
-`elt.records`, and a transaction id `txn(app_id, sequence)`, by which a writer that was overtaken is
-refused.
-"""
+"""A Delta table: files written by Spark, published by delta-rs with the source's state in one commit."""
 
 from __future__ import annotations
 
 import contextlib
-import json
-import time
-import uuid
+import datetime as dt
+import math
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
-from pathlib import Path
+from dataclasses import replace
 
-import pyarrow.fs as pafs
-import pyarrow.parquet as pq
-from deltalake import DeltaTable, Schema
-from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
-from deltalake.transaction import AddAction, CommitProperties, RemoveAction, Transaction
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import types as t
 
-from elt_assets.errors import ConcurrentSync, ConfigError, SystemFailure
-from elt_assets.lake.head import Head, read_head
+from elt_assets.errors import ConcurrentSync
+from elt_assets.lake import commits, opening
+from elt_assets.lake.files import VISIBLE, Change, DataFile, Files
+from elt_assets.lake.head import Head, heads, read_head
 
-CHECKPOINT_INTERVAL = "100"
-_READABLE_FEATURES = {"timestampNtz"}
-
-
-@dataclass(frozen=True)
-class DataFile:
-    """A Parquet file under the table's root: `path` relative to it, `size` in bytes."""
-
-    path: str
-    size: int
-    records: int
+Bounds = tuple[object, object]
+"""The least and the greatest value of a column in a file."""
 
 
 class Table:
     """One stream's table at one snapshot; `commit` moves it to the next.
 
     Args:
-        uri: the table's root, a local path or a URI that delta-rs and Spark both know.
+        uri: the table's root, a local path or a URI that delta-rs, pyarrow and Spark all know.
         app_id: names the writer in transaction ids: one stream, or one partition of it.
+        version: an older snapshot, to be read only.
+
+    Raises:
+        ConfigError: what is there is no table, or one that this project cannot read or write.
     """
 
-    def __init__(self, uri: str, app_id: str):
+    def __init__(self, uri: str, app_id: str, version: int | None = None):
         self.uri = uri
         self.app_id = app_id
-        self._delta = _open(uri)
+        self.storage = Files(uri)
+        self._delta = opening.opened(uri, version)
         self.head = read_head(self._delta, app_id)
 
     @property
@@ -60,7 +46,11 @@ class Table:
     @property
     def is_foreign(self) -> bool:
         """Whether the table has commits, and none of them is of this `app_id`."""
-        return self.version > 0 and self._own_version() is None
+        return (
+            self._delta is not None
+            and self.version > 0
+            and not commits.sequence(self._delta, self.app_id)
+        )
 
     @property
     def version(self) -> int:
@@ -70,148 +60,159 @@ class Table:
     @property
     def schema(self) -> t.StructType:
         """The columns; none while there is no table."""
-        if self._delta is None:
-            return t.StructType()
-        return t.StructType.fromJson(json.loads(self._delta.schema().to_json()))
+        return t.StructType() if self._delta is None else opening.spark_schema(self._delta)
 
     @property
     def files(self) -> list[DataFile]:
         """The files of the snapshot."""
-        if self._delta is None:
-            return []
-        rows = self._delta.get_add_actions(flatten=True)
-        names = ("path", "size_bytes", "num_records")
-        values = [rows.column(name).to_pylist() for name in names]
-        return [DataFile(*row) for row in zip(*values, strict=True)]
+        return [] if self._delta is None else commits.files_of(self._delta)
 
     @property
     def records(self) -> int:
         return sum(file.records for file in self.files)
 
+    def bounds(self, column: Sequence[str]) -> dict[str, Bounds]:
+        """Of a column in each file, by the file's path; files whose statistics do not tell are left out.
+
+        Texts and numbers only: those bounds are exact.
+        """
+        if self._delta is None:
+            return {}
+        actions = self._delta.get_add_actions(flatten=True)
+        names = [f"{side}.{'.'.join(column)}" for side in ("min", "max")]
+        if not set(names) <= set(actions.schema.names):
+            return {}
+        paths, least, most = (actions.column(name).to_pylist() for name in ("path", *names))
+        rows = zip(paths, least, most, strict=True)
+        return {path: (a, z) for path, a, z in rows if _exact(a) and _exact(z)}
+
     def dataframe(self, spark: SparkSession) -> DataFrame:
         """The rows of the snapshot."""
         return self.read_files(spark, self.files)
 
-    def read_files(self, spark: SparkSession, files: Sequence[DataFile]) -> DataFrame:
+    def read_files(
+        self, spark: SparkSession, files: Iterable[DataFile], schema: t.StructType | None = None
+    ) -> DataFrame:
         """The rows of some files in the table's columns; a column that a file lacks is null."""
-        if not files:
-            return spark.createDataFrame([], self.schema)
-        paths = [f"{self.uri}/{file.path}" for file in files]
-        return spark.read.schema(self.schema).parquet(*paths)
+        schema, paths = schema or self.schema, [self.storage.for_spark(file.path) for file in files]
+        if not paths:
+            return spark.createDataFrame([], schema)
+        return spark.read.schema(schema).parquet(*paths)
 
-    def write_files(self, rows: DataFrame) -> list[DataFile]:
+    def write_files(self, rows: DataFrame, kind: str = VISIBLE) -> list[DataFile]:
         """Write rows as new files under the root; nobody sees them before they are committed."""
-        folder = f"data/{uuid.uuid4().hex}"
+        folder = Files.new_folder(kind)
         try:
-            rows.write.mode("append").parquet(f"{self.uri}/{folder}")
-            return self._list(folder)
+            rows.write.mode("append").parquet(self.storage.for_spark(folder))
+            return self.storage.in_folder(folder)
         except BaseException:
-            self._discard_folder(folder)
+            self.storage.discard_folder(folder)
             raise
 
     def discard_files(self, files: Iterable[DataFile]) -> None:
         """Remove files that were written and will not be committed."""
-        for folder in {file.path.rpartition("/")[0] for file in files}:
-            self._discard_folder(folder)
+        self.storage.discard(files)
 
-    def prepare(self, schema: t.StructType) -> None:
-        """Create the table, or give it the columns that it lacks; both without data.
+    def prepare(self, schema: t.StructType, stream: str | None = None) -> None:
+        """Create the table, or give it the columns and nested fields that it lacks; both without data.
 
-        Raises:
-            ConfigError: a column has another type in the table.
+        The types of those that it has are not looked at: see `evolution`.
         """
         if self._delta is None:
-            self._delta = _create(self.uri, schema)
-        present = {field.name: field.dataType for field in self.schema.fields}
-        changed = [
-            f"{field.name} is {present[field.name].simpleString()}, not {field.dataType.simpleString()}"
-            for field in schema.fields
-            if field.name in present and present[field.name] != field.dataType
-        ]
-        if changed:
-            raise ConfigError(
-                f"the table {self.uri} has columns of other types than the catalog: "
-                + "; ".join(changed),
-                guidance="correct the catalog, or move the table away and read the stream anew",
-            )
-        missing = [field for field in schema.fields if field.name not in present]
-        if missing:
-            self._delta.alter.add_columns(list(_delta_schema(t.StructType(missing)).fields))
-            self._delta.update_incremental()
+            self._delta = opening.create(self.uri, schema, stream)
+        opening.add_columns(self._delta, schema)
 
     def commit(
-        self, add: Sequence[DataFile], remove: Sequence[DataFile], head: Head, records: int
+        self, change: Change, head: Head, records: int, schema: t.StructType | None = None
     ) -> None:
         """Publish files and state in one commit, and move to it.
 
         Args:
             head: what the table says from here on; its sequence must be the present one plus one.
             records: rows taken from the source, for the commit's `elt.records`.
+            schema: replaces the table's; `change` must then remove every file.
 
         Raises:
             ConcurrentSync: another writer of this `app_id` was first; nothing was published.
+            Superseded: files that the change removes are gone; nothing was published.
             SystemFailure: the commit failed.
         """
         assert self._delta is not None and head.sequence == self.head.sequence + 1
-        self._refuse_if_overtaken()
-        token = uuid.uuid4().hex
-        metadata = {**head.metadata(), "elt.records": str(records), "elt.commit": token}
-        properties = CommitProperties(
-            custom_metadata=metadata,
-            app_transactions=[Transaction(self.app_id, head.sequence)],
-        )
-        actions: list[AddAction | RemoveAction] = [*map(_add, add), *map(_remove, remove)]
-        try:
-            self._delta.create_write_transaction(
-                actions, "append", self._delta.schema(), commit_properties=properties
-            )
-        except CommitFailedError as error:
-            self._settle(token, head, error)
-        self._delta.update_incremental()
-        self.head = head
+        commit = commits.Commit(self.app_id, change, head, records, schema)
+        self._delta, self.head = commits.publish(self._delta, commit)
 
-    def _own_version(self) -> int | None:
+    def reorganise(self, change: Change) -> None:
+        """Publish the same rows in other files: no state, no transaction.
+
+        Raises:
+            Superseded: the files are gone; nothing was published.
+        """
         assert self._delta is not None
-        found: int | None = self._delta.transaction_version(self.app_id)
-        return found
+        self._delta = commits.reorganise(self._delta, change)
 
-    def _refuse_if_overtaken(self) -> None:
-        """Delta refuses a stale snapshot; but whatever refreshes ours (a new column does) would hide
-        there that another run has committed since."""
-        present = self._own_version() or 0
-        if present > self.head.sequence:
-            raise self._overtaken(present)
-
-    def _overtaken(self, present: int) -> ConcurrentSync:
-        return ConcurrentSync(
-            f"another run committed to {self.uri} first (sequence {present})",
-            guidance="this run changed nothing more; the other one's data and state stand",
+    def unreferenced(self, retention: dt.timedelta) -> list[str]:
+        """Paths of files that no version within the retention names, and that are older."""
+        assert self._delta is not None
+        hours = math.ceil(retention.total_seconds() / 3600)
+        return self._delta.vacuum(
+            retention_hours=hours, dry_run=True, enforce_retention_duration=False, full=True
         )
 
-    def _settle(self, token: str, head: Head, error: CommitFailedError) -> None:
-        """A commit that failed may have been published all the same: its transaction id tells."""
-        fresh = DeltaTable(self.uri)
-        present = fresh.transaction_version(self.app_id)
-        if present is None or present < head.sequence:
-            raise SystemFailure(f"committing to {self.uri} failed: {error}") from error
-        if any(entry.get("elt.commit") == token for entry in fresh.history(100)):
-            return
-        raise self._overtaken(present) from error
+    def hidden_since(self, oldest: dt.datetime) -> set[str]:
+        """Paths of files in no reader's list that a version since then needs, or the present one."""
+        assert self._delta is not None
+        return {file.path for head in heads(self._delta, oldest) for file in head.hidden}
 
-    def _discard_folder(self, folder: str) -> None:
-        system, root = pafs.FileSystem.from_uri(_absolute(self.uri))
-        with contextlib.suppress(FileNotFoundError):
-            system.delete_dir(f"{root}/{folder}")
+    def version_of(self, commit: str) -> int:
+        """The version that a commit of this `app_id` made.
 
-    def _list(self, folder: str) -> list[DataFile]:
-        system, root = pafs.FileSystem.from_uri(_absolute(self.uri))
-        selector = pafs.FileSelector(f"{root}/{folder}", allow_not_found=True)
-        found = []
-        for info in system.get_file_info(selector):
-            if info.base_name.endswith(".parquet"):
-                records = pq.read_metadata(info.path, filesystem=system).num_rows
-                found.append(DataFile(f"{folder}/{info.base_name}", info.size, records))
-        return found
+        Raises:
+            SystemFailure: the log does not tell.
+        """
+        assert self._delta is not None
+        return commits.version_of(self._delta, self.app_id, commit)
+
+    def advance(self) -> None:
+        """Move to the newest snapshot, other writers' commits included; the head stays this writer's."""
+        if self._delta is not None:
+            self._delta.update_incremental()
+
+    def reopen(self) -> None:
+        """Move to the newest snapshot, and to what it says of this writer."""
+        self._delta = opening.opened(self.uri)
+        self.head = read_head(self._delta, self.app_id)
+
+    def refuse_if_overtaken(self) -> None:
+        """Look whether another writer of this `app_id` was first.
+
+        Raises:
+            ConcurrentSync: it was.
+        """
+        self.advance()
+        if self._delta is not None:
+            commits.refuse_overtaken(self._delta, self.app_id, self.head.sequence + 1)
+
+    def roll_back(self, commit: str | None, run_id: str | None) -> None:
+        """Undo this writer's commits after the one named, or all, in one more commit.
+
+        Raises:
+            SystemFailure: the log no longer tells what they did.
+        """
+        assert self._delta is not None
+        change, before = commits.undone(self._delta, self.app_id, commit)
+        described = self.storage.describe(file.path for file in change.add)
+        head = replace(
+            before,
+            sequence=self.head.sequence + 1,
+            run_id=run_id,
+            commit=None,
+            same_as=commit or "",
+        )
+        self.commit(Change(described, change.remove), head, 0)
+
+
+def _exact(value: object) -> bool:
+    return isinstance(value, int | str) and not isinstance(value, bool)
 
 
 @contextlib.contextmanager
@@ -222,58 +223,3 @@ def discarding(table: Table, files: Sequence[DataFile]) -> Iterator[None]:
     except ConcurrentSync:
         table.discard_files(files)
         raise
-
-
-def _open(uri: str) -> DeltaTable | None:
-    try:
-        delta = DeltaTable(uri)
-    except TableNotFoundError:
-        return None
-    unknown = set(delta.protocol().reader_features or ()) - _READABLE_FEATURES
-    if delta.metadata().configuration.get("delta.columnMapping.mode", "none") != "none":
-        unknown.add("columnMapping")
-    if unknown:
-        raise ConfigError(
-            f"the table {uri} uses Delta features that this project does not read: "
-            + ", ".join(sorted(unknown)),
-            guidance="turn them off with the engine that turned them on",
-        )
-    return delta
-
-
-def _create(uri: str, schema: t.StructType) -> DeltaTable:
-    """A new table, or the one that another run made just now."""
-    try:
-        return DeltaTable.create(
-            uri,
-            _delta_schema(schema),
-            configuration={"delta.checkpointInterval": CHECKPOINT_INTERVAL},
-        )
-    except DeltaError:
-        delta = _open(uri)
-        if delta is None:
-            raise
-        return delta
-
-
-def _absolute(uri: str) -> str:
-    return uri if "://" in uri else str(Path(uri).absolute())
-
-
-def _delta_schema(schema: t.StructType) -> Schema:
-    return Schema.from_json(schema.json())
-
-
-def _add(file: DataFile) -> AddAction:
-    return AddAction(
-        path=file.path,
-        size=file.size,
-        partition_values={},
-        modification_time=int(time.time() * 1000),
-        data_change=True,
-        stats=json.dumps({"numRecords": file.records}),
-    )
-
-
-def _remove(file: DataFile) -> RemoveAction:
-    return RemoveAction(file.path, True, int(time.time() * 1000), file.size, {})

@@ -1,17 +1,21 @@
 """JSON schemas → the columns of a table.
 
-spec: Airbyte supported data types, v0 semantics.
+spec: Airbyte supported data types, v0 semantics; the well-known types of v1 where a schema names them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from types import MappingProxyType
+from typing import Any, TypeAlias
 
 from pyspark.sql import types as t
 
-from elt_assets.lake.names import clean_all
+from elt_assets.lake.kinds import SOURCE, Array, Column, Kind, Scalar, Struct
+from elt_assets.lake.names import column_names
+
+__all__ = ["SOURCE", "Column", "columns", "known_names", "table_schema"]
 
 TableSchema = t.StructType
 
@@ -19,6 +23,7 @@ RAW_ID = "_airbyte_raw_id"
 EXTRACTED_AT = "_airbyte_extracted_at"
 GENERATION_ID = "_airbyte_generation_id"
 META = "_airbyte_meta"
+PARTITION = "_elt_partition"
 
 CHANGES = t.ArrayType(
     t.StructType([t.StructField(name, t.StringType()) for name in ("field", "change", "reason")])
@@ -32,43 +37,77 @@ METADATA_FIELDS = [
     t.StructField(GENERATION_ID, t.LongType()),
     t.StructField(META, META_TYPE),
 ]
+PARTITION_FIELD = t.StructField(PARTITION, t.StringType())
 
-_STRINGS: Mapping[str, t.DataType] = {
-    "date": t.DateType(),
-    "date-time": t.TimestampType(),
+DEEPEST = 20
+"""Levels of objects and arrays that get columns of their own; what lies deeper is JSON text."""
+
+_STRINGS: Mapping[tuple[str, str], Scalar] = {
+    ("date", ""): Scalar.DATE,
+    ("date-time", ""): Scalar.TIMESTAMP,
+    ("date-time", "timestamp_without_timezone"): Scalar.TIMESTAMP_NTZ,
+    ("time", ""): Scalar.TIME,
+    ("time", "time_with_timezone"): Scalar.TIME_WITH_TIMEZONE,
+    ("time", "time_without_timezone"): Scalar.TIME_WITHOUT_TIMEZONE,
 }
-_INTEGERS: Mapping[str, t.DataType] = {"big_integer": t.DecimalType(38, 0)}
-_NUMBERS: Mapping[str, t.DataType] = {
-    "integer": t.LongType(),
-    "big_integer": t.DecimalType(38, 0),
-    "big_number": t.DecimalType(38, 9),
+"""By `format` and, where it says more, `airbyte_type`."""
+_INTEGERS = {"big_integer": Scalar.BIG_INTEGER}
+_NUMBERS = {
+    "integer": Scalar.INTEGER,
+    "big_integer": Scalar.BIG_INTEGER,
+    "big_number": Scalar.BIG_NUMBER,
 }
+_WELL_KNOWN_PREFIX = "WellKnownTypes.json#/definitions/"
+_WELL_KNOWN = {
+    "String": Scalar.TEXT,
+    "BinaryData": Scalar.BINARY,
+    "Date": Scalar.DATE,
+    "TimestampWithTimezone": Scalar.TIMESTAMP,
+    "TimestampWithoutTimezone": Scalar.TIMESTAMP_NTZ,
+    "TimeWithTimezone": Scalar.TIME_WITH_TIMEZONE,
+    "TimeWithoutTimezone": Scalar.TIME_WITHOUT_TIMEZONE,
+    "Number": Scalar.NUMBER_TEXT,
+    "Integer": Scalar.INTEGER_TEXT,
+    "Boolean": Scalar.BOOLEAN,
+}
+_TELLING = ("type", "$ref", "oneOf", "anyOf", "properties", "items", "enum")
+"""What says of which type a value is; `required` alone, as `oneOf` often holds it, does not."""
 
 
 @dataclass(frozen=True)
-class Column:
-    """A field of the stream and its column: `type` has cleaned names all the way down, `read_type`
-    the source's own."""
+class Known:
+    """A field that the table has: its column's name, and those of the fields inside it."""
 
-    source: str
     name: str
-    type: t.DataType
-    read_type: t.DataType
+    inner: Names
 
 
-def columns(json_schema: Mapping[str, Any]) -> list[Column]:
+Names: TypeAlias = Mapping[str, Known]
+"""What the source calls the fields of one object → what the table does."""
+_NONE: Names = MappingProxyType({})
+
+
+def columns(json_schema: Mapping[str, Any], known: Names = _NONE) -> list[Column]:
     """The columns for a stream's schema, in its order.
 
-    Raises:
-        ConfigError: field names collide.
+    Args:
+        known: the names of the fields that the table has already (`known_names`); those stay.
     """
-    properties = _properties(json_schema)
-    names = clean_all(properties, "field")
-    found = []
-    for source, schema in properties.items():
-        read_type = spark_type(schema)
-        found.append(Column(source, names[source], _cleaned(read_type), read_type))
-    return found
+    return list(_columns(_properties(json_schema), known, 0))
+
+
+def known_names(schema: t.StructType) -> Names:
+    """The names that a table's columns came from, read from their metadata."""
+    return {
+        field.metadata.get(SOURCE, field.name): Known(field.name, _inner_names(field.dataType))
+        for field in schema.fields
+    }
+
+
+def _inner_names(kind: t.DataType) -> Names:
+    if isinstance(kind, t.ArrayType):
+        return _inner_names(kind.elementType)
+    return known_names(kind) if isinstance(kind, t.StructType) else _NONE
 
 
 def described(schema: TableSchema) -> list[tuple[str, str]]:
@@ -76,9 +115,10 @@ def described(schema: TableSchema) -> list[tuple[str, str]]:
     return [(field.name, field.dataType.simpleString()) for field in schema.fields]
 
 
-def table_schema(found: list[Column]) -> t.StructType:
+def table_schema(found: Sequence[Column], *, partitioned: bool = False) -> t.StructType:
     """The table's whole schema: the stream's columns, then this project's."""
-    return t.StructType([t.StructField(c.name, c.type) for c in found] + METADATA_FIELDS)
+    own = [*METADATA_FIELDS, PARTITION_FIELD] if partitioned else METADATA_FIELDS
+    return t.StructType([*(column.field for column in found), *own])
 
 
 def has_path(schema: TableSchema, path: Sequence[str]) -> bool:
@@ -91,58 +131,93 @@ def has_path(schema: TableSchema, path: Sequence[str]) -> bool:
     return True
 
 
-def spark_type(schema: Any) -> t.DataType:
-    """The type of one field, its source names kept. What has no type of its own is JSON text."""
+def kind_of(schema: Any, known: Names = _NONE, depth: int = 0) -> Kind:
+    """What one field may hold. What has no type of its own may be anything: JSON."""
     if not isinstance(schema, Mapping):
-        return t.StringType()
-    options = [o for key in ("oneOf", "anyOf") for o in _list(schema.get(key)) if not _is_null(o)]
+        return Scalar.JSON
+    if "$ref" in schema:
+        _, prefix, name = str(schema["$ref"]).rpartition(_WELL_KNOWN_PREFIX)
+        return _WELL_KNOWN.get(name, Scalar.JSON) if prefix else Scalar.JSON
+    options = [o for key in ("oneOf", "anyOf") for o in _list(schema.get(key)) if _tells(o)]
     if options:
-        return spark_type(options[0]) if len(options) == 1 else t.StringType()
-    kinds = _kinds(schema)
-    if kinds == {"integer", "number"}:
-        return t.DoubleType()
-    if len(kinds) != 1:
-        return t.StringType()
-    return _single(kinds.pop(), schema)
+        return _union([kind_of(o, known, depth) for o in options if not _is_null(o)])
+    return _union([_single(kind, schema, known, depth) for kind in sorted(_kinds(schema))])
 
 
-def _single(kind: str, schema: Mapping[str, Any]) -> t.DataType:
+def _union(options: Sequence[Kind]) -> Kind:
+    found = list(dict.fromkeys(options))
+    if len(found) == 1:
+        return found[0]
+    return Scalar.NUMBER if set(found) == {Scalar.INTEGER, Scalar.NUMBER} else Scalar.JSON
+
+
+def _single(kind: str, schema: Mapping[str, Any], known: Names, depth: int) -> Kind:
     special = str(schema.get("airbyte_type"))
     if kind == "string":
         return _string(schema, special)
     if kind == "integer":
-        return _INTEGERS.get(special, t.LongType())
+        return _INTEGERS.get(special, Scalar.INTEGER)
     if kind == "number":
-        return _NUMBERS.get(special, t.DoubleType())
+        return _NUMBERS.get(special, Scalar.NUMBER)
     if kind == "boolean":
-        return t.BooleanType()
-    if kind == "array" and isinstance(schema.get("items"), Mapping) and schema["items"]:
-        return t.ArrayType(spark_type(schema["items"]))
-    if kind == "object" and _properties(schema):
-        fields = _properties(schema).items()
-        return t.StructType([t.StructField(name, spark_type(value)) for name, value in fields])
-    return t.StringType()
+        return Scalar.BOOLEAN
+    if kind == "array":
+        return _array(schema.get("items"), known, depth)
+    if kind == "object":
+        return _object(_properties(schema), known, depth)
+    return Scalar.JSON
 
 
-def _string(schema: Mapping[str, Any], special: str) -> t.DataType:
+def _string(schema: Mapping[str, Any], special: str) -> Scalar:
     if schema.get("contentEncoding") == "base64":
-        return t.BinaryType()
-    if schema.get("format") == "date-time" and special == "timestamp_without_timezone":
-        return t.TimestampNTZType()
-    return _STRINGS.get(str(schema.get("format")), t.StringType())
+        return Scalar.BINARY
+    form = str(schema.get("format"))
+    return _STRINGS.get((form, special), _STRINGS.get((form, ""), Scalar.TEXT))
+
+
+def _array(items: Any, known: Names, depth: int) -> Kind:
+    """`items` that are a list are a union, not a tuple."""
+    options = [o for o in _list(items) if not _is_null(o)] if isinstance(items, list) else [items]
+    if len(options) != 1 or not _tells(options[0]) or depth >= DEEPEST:
+        return Scalar.JSON_ARRAY
+    return Array(kind_of(options[0], known, depth + 1))
+
+
+def _object(properties: Mapping[str, Any], known: Names, depth: int) -> Kind:
+    if not properties or depth >= DEEPEST:
+        return Scalar.JSON_OBJECT
+    return Struct(_columns(properties, known, depth + 1))
+
+
+def _columns(properties: Mapping[str, Any], known: Names, depth: int) -> tuple[Column, ...]:
+    names = column_names(properties, {source: field.name for source, field in known.items()})
+    found = []
+    for source, schema in properties.items():
+        inner = known[source].inner if source in known else _NONE
+        found.append(Column(source, names[source], kind_of(schema, inner, depth)))
+    return tuple(found)
 
 
 def _kinds(schema: Mapping[str, Any]) -> set[str]:
+    """The JSON types that a schema allows; where it does not say, what it implies."""
     given = schema.get("type")
     kinds = {given} if isinstance(given, str) else {k for k in _list(given) if isinstance(k, str)}
     if not kinds and _properties(schema):
         kinds = {"object"}
+    elif not kinds and schema.get("items"):
+        kinds = {"array"}
+    elif not kinds and _list(schema.get("enum")):
+        kinds = {"string" if isinstance(v, str) else "any" for v in schema["enum"] if v is not None}
     return kinds - {"null"}
 
 
 def _list(value: Any) -> list[Any]:
     """What a malformed schema may hold in a list's place says nothing."""
     return value if isinstance(value, list) else []
+
+
+def _tells(schema: Any) -> bool:
+    return isinstance(schema, Mapping) and any(key in schema for key in _TELLING)
 
 
 def _is_null(schema: Any) -> bool:
@@ -152,14 +227,3 @@ def _is_null(schema: Any) -> bool:
 def _properties(schema: Mapping[str, Any]) -> Mapping[str, Any]:
     properties = schema.get("properties")
     return properties if isinstance(properties, Mapping) else {}
-
-
-def _cleaned(kind: t.DataType) -> t.DataType:
-    if isinstance(kind, t.ArrayType):
-        return t.ArrayType(_cleaned(kind.elementType))
-    if isinstance(kind, t.StructType):
-        names = clean_all((f.name for f in kind.fields), "field")
-        return t.StructType(
-            [t.StructField(names[f.name], _cleaned(f.dataType)) for f in kind.fields]
-        )
-    return kind

@@ -1,86 +1,219 @@
-"""What is a value of a type: the strict half of the conversion.
+"""What is a value of a kind: the strict half of the conversion.
 
 Spark's JSON reader takes more for a value than is meant as one, and casts take more still. For the
-types where it does (the *checked* ones) the reader is asked for less, and the value judged here.
+kinds where it does (the *checked* ones) the reader is asked for less, and the value judged here.
+A value passes three forms: as the reader gives it (`parsed_as`), with JSON as text (`texted`), of its
+column's type (`converted`).
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from functools import reduce
 
 from pyspark.sql import Column as Expression
 from pyspark.sql import functions as f
 from pyspark.sql import types as t
 
-_BIG_INTEGER = t.DecimalType(38, 0)
+from elt_assets.lake import kinds
+from elt_assets.lake.kinds import JSONS, TIMES, Array, Column, Kind, Scalar, Struct, Unread
+
+_PARSED: Mapping[Scalar, t.DataType] = {
+    Scalar.BOOLEAN: t.BooleanType(),
+    Scalar.INTEGER: t.LongType(),
+    Scalar.NUMBER: t.DoubleType(),
+    Scalar.INTEGER_IN_DOUBLE: t.DoubleType(),
+    Scalar.BINARY: t.BinaryType(),
+    # A string column would take any value as its text, but drop a string's quotes, so that "5" and 5
+    # were one. A VARIANT knows them apart, and keeps whole numbers and decimals to 38 digits as they
+    # are; a number with an exponent, or of more digits, it keeps as a double, which `rounds` tells where
+    # it is that large. (Spark gives no exact text with the quotes: where it writes JSON again, every
+    # number with a point is a double.) Names are sorted; of equal ones the last wins.
+    **dict.fromkeys(JSONS, t.VariantType()),
+}
+"""All others are read as text: where Spark's reader takes too much for a value of the type (the time
+03:04 for a timestamp), or where text says more than the type can (that a decimal was rounded)."""
+
+# Java: `$` would let a newline follow.
+_NUMBER = r"-?\d+(\.\d+)?([eE][+-]?\d+)?"
+_INFINITE = r"NaN|-?Infinity"
+_WHOLE = r"^-?\d+(\.0+)?\z"
+_POWER = r"^-?(\d(\.\d{1,18})?|\d+)[eE]\+?\d+\z"
 _DAY = r"^\d{4}-\d{2}-\d{2}"
-_DATE = _DAY + r"([T ]00:00(:00(\.0+)?)?(Z|[+-]\d{2}:?\d{2})?)?$"
+_DATE = _DAY + r"([T ]00:00(:00(\.0+)?)?(Z|[+-]\d{2}:?\d{2})?)?\z"
 """A day; the midnight that many sources append to one loses nothing."""
-_TIMESTAMP = _DAY + "([T ]|$)"
+_TIMESTAMP = _DAY + r"([T ]|\z)"
 """What a cast takes for a time beyond this (a year, a time of today) is not meant as one."""
+_CLOCK = r"^([01]\d|2[0-3]):[0-5]\d(:[0-5]\d(\.\d+)?)?"
+_ZONE = r"([Zz]|[+-](0\d|1[0-8])(:?[0-5]\d)?)"
+_MATCHING = {
+    Scalar.TIME: rf"{_CLOCK}{_ZONE}?\z",
+    Scalar.TIME_WITH_TIMEZONE: rf"{_CLOCK}{_ZONE}\z",
+    Scalar.TIME_WITHOUT_TIMEZONE: rf"{_CLOCK}\z",
+    Scalar.NUMBER_TEXT: rf"^({_NUMBER}|{_INFINITE})\z",
+    Scalar.BIG_NUMBER: rf"^{_NUMBER}\z",
+    Scalar.DATE: _DATE,
+    Scalar.TIMESTAMP: _TIMESTAMP,
+    Scalar.TIMESTAMP_NTZ: _TIMESTAMP,
+}
+_OPENING = {Scalar.JSON_OBJECT: "{", Scalar.JSON_ARRAY: "["}
+_CHECKED = frozenset(
+    {*_MATCHING, *JSONS, Scalar.BIG_INTEGER, Scalar.INTEGER_TEXT, Scalar.NUMBER}
+) | {Scalar.INTEGER_IN_DOUBLE}
+_ROUNDED = frozenset({Scalar.BIG_NUMBER, Scalar.INTEGER_IN_DOUBLE, *JSONS})
+_HUGE = r"\dE(3[89]|[4-9]\d|\d{3})"
+
+SAFE_INTEGER = float(2**53)
+"""Up to here a double tells integers apart."""
 
 
-def parsed_as(kind: t.DataType) -> t.DataType:
-    """What Spark's reader is asked for. Where it takes too much for a value of the type (the time
-    03:04 for a timestamp, 1.5 for an integer), or fails the whole line for it (text that is not
-    base64), that is text, for `converted` to judge."""
-    if isinstance(kind, t.ArrayType):
-        return t.ArrayType(parsed_as(kind.elementType))
-    if isinstance(kind, t.StructType):
-        return t.StructType([t.StructField(e.name, parsed_as(e.dataType)) for e in kind.fields])
-    return t.StringType() if _is_text(kind) else kind
+def parsed_as(kind: Kind) -> t.DataType:
+    """What Spark's reader is asked for. What is `Unread` inside an object is left out."""
+    if isinstance(kind, Array):
+        return t.ArrayType(parsed_as(kind.items))
+    if isinstance(kind, Struct):
+        return t.StructType([t.StructField(c.source, parsed_as(c.kind)) for c in read(kind.fields)])
+    assert isinstance(kind, Scalar)
+    return _PARSED.get(kind, t.StringType())
 
 
-def _is_text(kind: t.DataType) -> bool:
-    return kind == _BIG_INTEGER or isinstance(
-        kind, t.DateType | t.TimestampType | t.TimestampNTZType | t.BinaryType
-    )
+def read(fields: Sequence[Column]) -> list[Column]:
+    """The fields that are looked for in a record."""
+    return [column for column in fields if not isinstance(column.kind, Unread)]
 
 
-def is_checked(kind: t.DataType) -> bool:
-    """Whether `converted` may find something that is no value of the type."""
-    if isinstance(kind, t.ArrayType):
-        return is_checked(kind.elementType)
-    if isinstance(kind, t.StructType):
-        return any(is_checked(field.dataType) for field in kind.fields)
-    return isinstance(kind, t.DoubleType) or _is_text(kind)
-
-
-def converted(value: Expression, kind: t.DataType) -> Expression:
-    """A value as parsed → of its type; null where it is none."""
-    if not is_checked(kind):
+def texted(value: Expression, kind: Kind) -> Expression:
+    """A value as parsed, its JSON as text."""
+    if JSONS.isdisjoint(kinds.scalars(kind)):
         return value
-    if isinstance(kind, t.ArrayType):
-        return f.transform(value, lambda item: converted(item, kind.elementType))
-    if isinstance(kind, t.StructType):
+    if isinstance(kind, Array):
+        return f.transform(value, lambda item: texted(item, kind.items))
+    if isinstance(kind, Struct):
         inner = [
-            converted(value.getField(field.name), field.dataType).alias(field.name)
-            for field in kind.fields
+            texted(value.getField(c.source), c.kind).alias(c.source) for c in read(kind.fields)
         ]
         return f.when(value.isNotNull(), f.struct(*inner))
-    return _converted_scalar(value, kind)
+    return _json(value)
 
 
-def _converted_scalar(value: Expression, kind: t.DataType) -> Expression:
-    if isinstance(kind, t.DoubleType):
-        return f.when(f.abs(value) != f.lit(float("inf")), value)  # 1e400 parses, to Infinity
-    if isinstance(kind, t.BinaryType):
-        return f.try_to_binary(value, f.lit("base64"))
-    if isinstance(kind, t.DateType):
-        return f.when(value.rlike(_DATE), value.cast(kind))
-    if isinstance(kind, t.DecimalType):
-        fraction = value.cast(t.DecimalType(38, 9)) % 1 != 0
-        return f.when(~f.coalesce(fraction, f.lit(False)), value.cast(kind))
-    return f.when(value.rlike(_TIMESTAMP), value.cast(kind))
+def _json(value: Expression) -> Expression:
+    """A VARIANT as JSON; empty where a number in it is beyond what a VARIANT holds."""
+    text = f.to_json(
+        value
+    )  # once: it is evaluated in any case, so Spark remembers it for the second
+    beyond = text.contains('Infinity"') & f.schema_of_variant(value).rlike("DOUBLE|VARIANT")
+    return f.when(beyond, "").when(~f.is_variant_null(value), text)
 
 
-def loses(value: Expression, kind: t.DataType) -> Expression:
-    """Whether `converted` makes null of something in a value of a checked type."""
-    if isinstance(kind, t.ArrayType):
-        lost = f.exists(value, lambda item: loses(item, kind.elementType))
+def converted(value: Expression, kind: Kind) -> Expression:
+    """A value as parsed, JSON as text → of the column's type, if perhaps with the source's names;
+    null where it is none."""
+    if not is_changed(kind):
+        return value
+    if isinstance(kind, Array):
+        return f.transform(value, lambda item: converted(item, kind.items))
+    if isinstance(kind, Struct):
+        inner = [
+            f.lit(None).cast(c.type).alias(c.name)
+            if isinstance(c.kind, Unread)
+            else converted(value.getField(c.source), c.kind).alias(c.name)
+            for c in kind.fields
+        ]
+        return f.when(value.isNotNull(), f.struct(*inner))
+    assert isinstance(kind, Scalar)
+    return _converted(value, kind)
+
+
+def is_changed(kind: Kind) -> bool:
+    """Whether `converted` does anything."""
+    if isinstance(kind, Array):
+        return is_changed(kind.items)
+    if isinstance(kind, Struct):
+        return any(is_changed(column.kind) for column in kind.fields)
+    return isinstance(kind, Unread) or kind in _CHECKED
+
+
+def _converted(value: Expression, kind: Scalar) -> Expression:
+    if kind in (Scalar.NUMBER, Scalar.INTEGER_IN_DOUBLE):
+        return f.when(_is_finite(value), value)
+    if kind in JSONS:
+        return f.when(value.startswith(_OPENING.get(kind, "")) & (value != ""), value)
+    if kind in (Scalar.BIG_INTEGER, Scalar.INTEGER_TEXT):
+        return _whole(value).try_cast(kinds.column_type(kind))
+    fits = value.rlike(_MATCHING[kind])
+    if kind in TIMES:
+        return f.when(fits, value)
+    result = value.cast(kinds.column_type(kind))
+    if kind is Scalar.NUMBER_TEXT:
+        fits &= _is_finite(result) | value.rlike(_INFINITE)
+    return f.when(fits, result)
+
+
+def _is_finite(number: Expression) -> Expression:
+    return f.abs(number) != f.lit(float("inf"))  # 1e400 parses, to Infinity
+
+
+def _whole(text: Expression) -> Expression:
+    """The text of a number without a fraction as decimal(38,0)."""
+    exact = t.DecimalType(38, 0)
+    # Below 10^20 all decimals of such a text have room; beyond it has none.
+    fine = text.cast(t.DecimalType(38, 18))
+    power = f.when(fine.isNull(), text.cast(exact)).when(fine % 1 == 0, fine.cast(exact))
+    return f.when(text.rlike(_WHOLE), text.cast(exact)).when(text.rlike(_POWER), power)
+
+
+def is_checked(kind: Kind) -> bool:
+    """Whether `loses` may find something."""
+    return not _CHECKED.isdisjoint(kinds.scalars(kind))
+
+
+def loses(value: Expression, result: Expression, kind: Kind) -> Expression:
+    """Whether `converted` made null of something in a value of a checked kind; `result` is what it
+    made."""
+    if isinstance(kind, Array):
+        items = kind.items
+        lost = f.exists(value, lambda item: loses(item, converted(item, items), items))
         return f.coalesce(lost, f.lit(False))
-    if isinstance(kind, t.StructType):
-        checked = [field for field in kind.fields if is_checked(field.dataType)]
-        inner = (loses(value.getField(field.name), field.dataType) for field in checked)
+    if isinstance(kind, Struct):
+        inner = (
+            loses(value.getField(c.source), result.getField(c.name), c.kind)
+            for c in kind.fields
+            if is_checked(c.kind)
+        )
         return reduce(lambda a, b: a | b, inner)
-    return value.isNotNull() & _converted_scalar(value, kind).isNull()
+    return value.isNotNull() & result.isNull()
+
+
+def is_rounded(kind: Kind) -> bool:
+    """Whether `rounds` may find something."""
+    return not _ROUNDED.isdisjoint(kinds.scalars(kind))
+
+
+def rounds(value: Expression, result: Expression, kind: Kind) -> Expression:
+    """Whether `converted` rounded something, or the reader may have before it."""
+    if isinstance(kind, Array):
+        items = kind.items
+        rounded = f.exists(value, lambda item: rounds(item, converted(item, items), items))
+        return f.coalesce(rounded, f.lit(False))
+    if isinstance(kind, Struct):
+        inner = (
+            rounds(value.getField(c.source), result.getField(c.name), c.kind)
+            for c in kind.fields
+            if is_rounded(c.kind)
+        )
+        return reduce(lambda a, b: a | b, inner)
+    if kind in JSONS:  # a number of more than 38 digits, or one that is as large
+        return f.coalesce(result.contains("E") & result.rlike(_HUGE), f.lit(False))
+    if kind is Scalar.BIG_NUMBER:
+        return f.coalesce(_has_more_decimals(value, result), f.lit(False))
+    return f.coalesce(f.abs(result) > f.lit(SAFE_INTEGER), f.lit(False))
+
+
+def _has_more_decimals(text: Expression, result: Expression) -> Expression:
+    """Than nine. With an exponent that takes arithmetic, in as many decimals as there is room for."""
+    told = text.rlike(r"\.\d{9}0*[1-9]")
+    fine, coarse = t.DecimalType(38, 28), t.DecimalType(38, 18)
+    lost = f.coalesce(
+        result.cast(fine) != text.cast(fine), result.cast(coarse) != text.cast(coarse)
+    )
+    return f.when(result.isNull(), f.lit(False)).when(text.rlike("[eE]"), lost).otherwise(told)

@@ -2,208 +2,220 @@
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
-from pyspark.sql import DataFrame, Observation, SparkSession
+from pyspark.sql import Column as Expression
+from pyspark.sql import DataFrame, Observation
 from pyspark.sql import functions as f
-from pyspark.sql import types as t
 
-from elt_assets.errors import SystemFailure
-from elt_assets.lake import policies, types
-from elt_assets.lake.conform import Stamp, conform, rejected
-from elt_assets.lake.head import Head
-from elt_assets.lake.names import clean
+from elt_assets.errors import ConcurrentSync, ConfigError, SystemFailure
+from elt_assets.lake import dead_letter, landing, rewriting, types
+from elt_assets.lake.commits import Superseded
+from elt_assets.lake.conform import conform, rejected
+from elt_assets.lake.files import DataFile, for_spark
+from elt_assets.lake.landing import Landing
+from elt_assets.lake.publishing import Checkpointed, Publication, Publisher
 from elt_assets.lake.spark import SparkProvider
-from elt_assets.lake.table import DataFile, Table, discarding
-from elt_assets.protocol.catalog import ConfiguredStream
+from elt_assets.lake.tables import StreamTables
 from elt_assets.sync.events import Checkpoint, Committed
 from elt_assets.sync.segments import Segment
 
-DEAD_LETTER_SUFFIX = "_dead_letter"
-_DEAD_LETTER = t.StructType(
-    [
-        t.StructField("record", t.StringType()),
-        t.StructField("reason", t.StringType()),
-        t.StructField("stream", t.StringType()),
-        t.StructField("rejected_at", t.TimestampType()),
-        t.StructField("run_id", t.StringType()),
-    ]
-)
-
-
-@dataclass(frozen=True)
-class Generations:
-    """spec: ConfiguredAirbyteStream as of 0.9. An overwrite begins a new generation."""
-
-    generation_id: int
-    minimum_generation_id: int
-
-
-def generations(stream: ConfiguredStream, head: Head) -> Generations:
-    """The generation that a sync of this stream writes."""
-    if stream.overwrites:
-        return Generations(head.generation + 1, head.generation + 1)
-    return Generations(max(head.generation, 1), 0)
+REDONE = 5
+"""How often a commit is made again because a compaction, say, replaced the files that it replaces."""
 
 
 @dataclass
 class _Pending:
     """What was written since the last commit."""
 
-    files: list[DataFile]
-    dead: list[DataFile]
+    files: list[DataFile] = field(default_factory=list)
+    dead: list[DataFile] = field(default_factory=list)
     records: int = 0
     rejected: int = 0
     changed: int = 0
 
 
 class TableWriter:
-    """Writes one sync of one stream to its table; the session's `Sink`.
+    """Writes one sync of one stream to its tables; the session's `Sink`.
 
     Args:
         spark: the session; waited for when the first segment comes.
-        table: the stream's table, at the snapshot that its state was taken from.
-        stream: which policy, key, cursor and generation apply.
-        run_id: of the Dagster run, kept with each commit.
+        tables: the stream's tables, at the snapshot that its state was taken from.
+        land: which policy, key, cursor and generation apply.
+        late: the records did not arrive now, but when they say.
+
+    Raises:
+        ConfigError: the stream's schema has changed in a way that is not accepted, or the salt has.
     """
 
-    def __init__(self, spark: SparkProvider, table: Table, stream: ConfiguredStream, run_id: str):
-        assert stream.generation_id is not None and stream.sync_id is not None
+    def __init__(
+        self, spark: SparkProvider, tables: StreamTables, land: Landing, *, late: bool = False
+    ):
+        _refuse_other_salt(tables, land)
+        rewriting.check(tables, land)
         self._provider = spark
-        self._table = table
-        self._stream = stream
-        self._run_id = run_id
-        self._columns = types.columns(stream.stream.json_schema)
-        self._schema = types.table_schema(self._columns)
-        self._stamp = Stamp(str(uuid.uuid4())[:24], stream.generation_id, stream.sync_id)
-        self._dead_letter = Table(f"{table.uri}{DEAD_LETTER_SUFFIX}", f"{table.app_id}|dead_letter")
-        key = stream.key if stream.deduplicates else []
-        self._by = policies.Ordering([_cleaned(p) for p in key], _cleaned(stream.cursor))
-        self._pending = _Pending([], [])
+        self._tables = tables
+        self._landing = land
+        self._replaces = landing.replaces_schema(land, tables.main)
+        self._plan = landing.planned(land, tables.main, replaces=self._replaces)
+        self._schema = landing.full_schema(self._plan, land)
+        self._by = landing.ordering(land, self._plan, late=late)
+        self._stamp = land.stamp()
+        self._publisher = Publisher(tables, land, self._by, self._schema, replaces=self._replaces)
+        self._pending = _Pending()
+
+    @property
+    def schema_changes(self) -> Sequence[str]:
+        """How the stream's schema differs from its table's, in words."""
+        return self._plan.told
 
     def write(self, segment: Segment) -> None:
         """Type a segment's records and write them as files that nobody sees yet.
 
         Raises:
-            SystemFailure: the rows written and the rows rejected are not the rows staged.
-            ConfigError: the table's columns are of other types.
+            SystemFailure: the segment is damaged, or the rows written and the rows rejected are not the
+                rows staged.
         """
-        spark, paths = self._provider.get(), [str(segment.path)]
-        self._table.prepare(self._schema)
-        rows = conform(spark, paths, self._columns, self._stamp, self._by.key)
-        files, changed = self._write_observed(rows)
-        written = sum(file.records for file in files)
-        dead = segment.records - written
-        self._pending.files += files
-        self._pending.records += written
-        self._pending.changed += changed
-        if dead:
-            self._write_dead_letter(spark, paths, dead)
+        size = segment.path.stat().st_size if segment.path.exists() else 0
+        if size != segment.size:
+            raise SystemFailure(
+                f"the staged segment {segment.path} has {size} bytes, not the {segment.size} written",
+                guidance="nothing was committed of it; see that nothing else writes to the staging folder",
+            )
+        self.write_lines([for_spark(str(segment.path))], segment.records)
+
+    def write_lines(self, paths: Sequence[str], count: int) -> None:
+        """As `write`, of so many lines in some files or folders."""
+        spark, pending = self._provider.get(), self._pending
+        conforming = (spark, paths, self._plan.columns, self._stamp, self._by.key)
+        files, changed = self._write_observed(conform(*conforming, self._landing.partition))
+        accepted = sum(file.records for file in files)
+        pending.files += files
+        pending.records += accepted
+        pending.changed += changed
+        if accepted != count:
+            dead, table = count - accepted, self._tables.dead_letter
+            pending.dead += dead_letter.write(table, rejected(*conforming), self._landing, dead)
+            pending.rejected += dead
 
     def commit(self, checkpoint: Checkpoint) -> Committed:
         """Apply the policy and publish, state included; a no-op where nothing is new."""
         pending, state = self._pending, self._state(checkpoint)
         if self._is_news(pending, state, checkpoint):
-            self._table.prepare(self._schema)
-            self._publish_dead_letter(pending)
-            self._publish(pending, state)
-        self._pending = _Pending([], [])
+            self._publish(pending, state, final=checkpoint.final)
+        self._pending = _Pending()
+        return self._committed(pending)
+
+    def answer(self, dead: Sequence[DataFile]) -> Committed:
+        """Publish what was written in place of some of the dead letter's files; the state stays."""
+        pending, self._pending = self._pending, _Pending()
+        self._publish(pending, self._tables.head.state, final=False, answered=dead)
         return self._committed(pending)
 
     def close(self) -> None:
         """Remove what was written and never committed; not what may have been."""
-        pending, self._pending = self._pending, _Pending([], [])
-        self._table.discard_files(pending.files)
-        self._dead_letter.discard_files(pending.dead)
+        pending, self._pending = self._pending, _Pending()
+        self._tables.main.discard_files(pending.files)
+        self._tables.dead_letter.discard_files(pending.dead)
 
-    def _publish_dead_letter(self, pending: _Pending) -> None:
-        """Before the table's commit: rejected records are rather told twice than not at all."""
-        if pending.dead:
-            dead, pending.dead = pending.dead, []
-            head = self._dead_letter.head
-            after = Head(head.sequence + 1, 1, None, self._run_id)
-            with discarding(self._dead_letter, dead):
-                self._dead_letter.commit(dead, [], after, pending.rejected)
+    def _publish(
+        self,
+        pending: _Pending,
+        state: str | None,
+        *,
+        final: bool,
+        answered: Sequence[DataFile] = (),
+    ) -> None:
+        """Once, made again where a merge was overtaken by a compaction.
 
-    def _publish(self, pending: _Pending, state: str | None) -> None:
-        change = self._change(pending.files)
-        head = Head(
-            sequence=self._table.head.sequence + 1,
-            generation=self._stamp.generation_id,
-            state=state,
-            run_id=self._run_id,
-        )
-        written, pending.files = pending.files, []
-        with discarding(self._table, [*written, *change.add]):
-            self._table.commit(change.add, change.remove, head, pending.records)
-        # A merge leaves the batch's own files behind.
-        published = {file.path for file in change.add}
-        self._table.discard_files(file for file in written if file.path not in published)
+        From the commit on a failure leaves the files that were written: they may have been published.
+        """
+        batch = list(pending.files)
+        news = Checkpointed(batch, list(pending.dead), pending.rejected, state, final, answered)
+        for attempt in range(REDONE):
+            try:
+                made = self._made(news)
+                pending.files, pending.dead = [], []
+                self._commit(made, pending.records, batch)
+                break
+            except Superseded:
+                if attempt == REDONE - 1 or answered:  # what is answered must be looked at anew
+                    raise
+                self._tables.advance()
+                self._tables.settle(self._landing.run_id)
+        kept = {file.path for file in made.files}
+        self._tables.main.discard_files(file for file in batch if file.path not in kept)
+
+    def _made(self, news: Checkpointed) -> Publication:
+        spark = self._provider.get()
+        rewriting.widen(spark, self._tables, self._landing)
+        if not self._replaces:
+            self._tables.main.prepare(self._schema, self._landing.stream.stream.name)
+        return self._publisher.make(spark, news)
+
+    def _commit(self, made: Publication, records: int, batch: Sequence[DataFile]) -> None:
+        try:
+            self._tables.commit(made.change, made.head, records, made.companions, made.schema)
+        except Superseded:
+            again = {file.path for file in batch}
+            self._tables.main.discard_files(f for f in made.written if f.path not in again)
+            raise
+        except ConcurrentSync:
+            self._tables.main.discard_files(made.written)
+            raise
 
     def _write_observed(self, rows: DataFrame) -> tuple[list[DataFile], int]:
         seen = Observation()
         changes = f.size(f.col(types.META).getField("changes"))
+        if self._by.late:
+            rows = rows.withColumn(types.RAW_ID, _id_of_its_time())
         observed = rows.observe(seen, f.count_if(changes > 0).alias("changed"))
-        files = self._table.write_files(observed)
+        files = self._tables.main.write_files(observed)
         return files, int(seen.get["changed"])
-
-    def _write_dead_letter(self, spark: SparkSession, paths: Sequence[str], expected: int) -> None:
-        self._dead_letter.prepare(_DEAD_LETTER)
-        rows = rejected(spark, paths, self._columns, self._stamp, self._by.key).select(
-            "record",
-            "reason",
-            f.lit(str(self._stream.id)).alias("stream"),
-            f.current_timestamp().alias("rejected_at"),
-            f.lit(self._run_id).alias("run_id"),
-        )
-        files = self._dead_letter.write_files(rows)
-        self._pending.dead += files
-        self._pending.rejected += expected
-        found = sum(file.records for file in files)
-        if found != expected:
-            raise SystemFailure(
-                f"stream {str(self._stream.id)!r}: {expected} records were neither written nor "
-                f"rejected as known ({found} were)",
-                guidance="nothing was committed; please report this",
-            )
-
-    def _change(self, batch: list[DataFile]) -> policies.Change:
-        if not self._stream.deduplicates:
-            if self._stream.overwrites:
-                return policies.overwrite(self._table, batch)
-            return policies.append(batch)
-        spark = self._provider.get()
-        if self._stream.overwrites:
-            own = policies.deduplicate(spark, self._table, batch, self._by)
-            return policies.overwrite(self._table, own.add)
-        return policies.merge(spark, self._table, batch, self._by)
 
     def _state(self, checkpoint: Checkpoint) -> str | None:
         """The state from here on: the checkpoint's, or the one before it where it brought none."""
         if checkpoint.states:
             return checkpoint.states[-1].to_json().decode()
-        return None if self._stream.overwrites else self._table.head.state
+        if self._publisher.begun is not None:
+            return self._publisher.begun.state
+        return None if self._publisher.is_building else self._tables.head.state
 
     def _is_news(self, pending: _Pending, state: str | None, checkpoint: Checkpoint) -> bool:
-        if checkpoint.silent and self._table.exists:
+        head, begun = self._tables.head, self._publisher.begun
+        if checkpoint.silent and self._tables.main.exists:
             return False
-        if pending.files or pending.dead or state != self._table.head.state:
+        if pending.files or pending.dead or state != (begun.state if begun else head.state):
             return True
-        return checkpoint.final and (self._stream.overwrites or not self._table.exists)
+        unfinished = self._publisher.is_building or head.refresh is not None
+        return checkpoint.final and (unfinished or not self._tables.main.exists)
 
     def _committed(self, pending: _Pending) -> Committed:
+        head = self._tables.head
         return Committed(
-            sequence=self._table.head.sequence,
-            generation=self._table.head.generation,
-            version=self._table.version,
+            sequence=head.sequence,
+            generation=head.generation,
+            version=self._tables.main.version,
             records=pending.records,
             rejected=pending.rejected,
             changed=pending.changed,
-            state=self._table.head.state,
+            state=head.refresh.state if head.refresh is not None else head.state,
         )
 
 
-def _cleaned(names: Sequence[str]) -> list[str]:
-    return [clean(name) for name in names]
+def _id_of_its_time() -> Expression:
+    """A row's id, as if its sync had begun when it was extracted (see `Landing.stamp`)."""
+    time = f.lpad(f.lower(f.hex(f.unix_millis(types.EXTRACTED_AT))), 12, "0")
+    rest = f.substring(types.RAW_ID, 14, 23)
+    return f.concat(f.substring(time, 1, 8), f.lit("-"), f.substring(time, 9, 4), rest)
+
+
+def _refuse_other_salt(tables: StreamTables, land: Landing) -> None:
+    known = tables.head.salt
+    if land.salt is not None and known is not None and land.salt != known:
+        raise ConfigError(
+            f"the hashes in the table {tables.main.uri} were made with another salt",
+            guidance="bring back the former salt (ELT_HASH_SALT, or the file hash_salt in DAGSTER_HOME), "
+            "or move the table away to read the stream anew",
+        )

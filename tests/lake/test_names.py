@@ -8,8 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from elt_assets.errors import ConfigError
-from elt_assets.lake.names import LONGEST, clean, clean_all
+from elt_assets.lake.names import LONGEST, clean, column_names, table_name
+
+RESERVED = r"(?i)_airbyte_|_elt_|_delta_log|_valid_from|_valid_to|_is_current"
 
 
 @pytest.mark.parametrize(
@@ -44,23 +45,102 @@ def test_a_clean_name_is_safe_and_stays(name: str) -> None:
     assert clean(cleaned) == cleaned
 
 
-@given(st.lists(st.text(max_size=4), unique=True))
-def test_names_never_collide_silently(names: list[str]) -> None:
-    try:
-        cleaned = clean_all(names, "field")
-    except ConfigError:
-        return
-    assert len({value.casefold() for value in cleaned.values()}) == len(names)
+# Columns
+
+fields = st.text(max_size=4) | st.sampled_from(
+    [
+        *(
+            "id",
+            "ID",
+            "a b",
+            "a-b",
+            "a_b",
+            "straße",
+            "STRASSE",
+            "",
+            "_",
+            "x" * 300,
+            "x" * 299 + " ",
+        ),
+        *("_airbyte_raw_id", "_AIRBYTE_x", "_elt_partition", "_is_current", "../../etc/passwd"),
+    ]
+)
 
 
-@pytest.mark.parametrize("names", [["a", "A"], ["a b", "a_b"], ["straße", "STRASSE"], ["", "_"]])
-def test_a_collision_names_both(names: list[str]) -> None:
-    with pytest.raises(ConfigError) as caught:
-        clean_all(names, "field")
-    assert repr(names[0]) in caught.value.message and repr(names[1]) in caught.value.message
+@pytest.mark.parametrize(
+    ("names", "expected"),
+    [
+        (["id", "name"], ["id", "name"]),
+        (["a b", "a_b"], ["a_b_c8687a08", "a_b"]),  # its own cleaned form goes first
+        (["a b", "a-b"], ["a_b", r"a_b_\w{8}"]),
+        (["id", "ID"], ["id", r"ID_\w{8}"]),
+        (["straße", "STRASSE"], ["straße", r"STRASSE_\w{8}"]),
+        (["", "_"], [r"__\w{8}", "_"]),
+        (["_airbyte_raw_id"], [r"x_airbyte_raw_id_\w{8}"]),
+        (["_AIRBYTE_x"], [r"x_AIRBYTE_x_\w{8}"]),
+        (["_is_current"], [r"x_is_current_\w{8}"]),
+    ],
+)
+def test_of_names_that_would_be_one_all_but_one_get_a_hash(
+    names: list[str], expected: list[str]
+) -> None:
+    found = column_names(names)
+    for name, pattern in zip(names, expected, strict=True):
+        assert re.fullmatch(pattern, found[name])
 
 
-@pytest.mark.parametrize("name", ["_airbyte_raw_id", "_AIRBYTE_x", "_elt_partition", "_is_current"])
-def test_this_projects_own_names_are_refused(name: str) -> None:
-    with pytest.raises(ConfigError, match="a name this project uses"):
-        clean_all([name], "field")
+def test_the_hash_is_of_the_sources_name_and_so_stays() -> None:
+    assert column_names(["a_b", "a-b"])["a-b"] == column_names(["x", "a-b", "a_b"])["a-b"]
+
+
+def test_names_that_the_table_has_stay_whoever_else_comes() -> None:
+    known = {"a b": "a_b", "gone": "id"}
+    found = column_names(["a_b", "a b", "ID"], known)
+    assert found["a b"] == "a_b"
+    assert found["a_b"] != "a_b" and re.fullmatch(r"a_b_\w{8}", found["a_b"])
+    assert re.fullmatch(
+        r"ID_\w{8}", found["ID"]
+    )  # that of a field that is no more is not given away
+
+
+@given(st.lists(fields, unique=True), st.lists(fields, unique=True))
+def test_columns_are_safe_and_apart_and_stay(first: list[str], second: list[str]) -> None:
+    known = column_names(first)
+    found = column_names(second, known)
+    assert list(found) == second
+    assert all(found[name] == known[name] for name in second if name in known)
+    every = {**known, **found}
+    assert len({column.casefold() for column in every.values()}) == len(every)
+    for column in every.values():
+        assert re.fullmatch(r"\w+", column)
+        assert len(column.encode()) <= LONGEST
+        assert not re.match(RESERVED, column)
+    assert column_names(first + second, every) == {name: every[name] for name in first + second}
+
+
+# Tables
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("users", "users"),
+        ("_delta_log", r"x_delta_log_\w{8}"),
+        ("_Delta_Log", r"x_Delta_Log_\w{8}"),
+        ("_elt_x", r"x_elt_x_\w{8}"),
+        ("_airbyte_raw_users", r"x_airbyte_raw_users_\w{8}"),
+        ("_valid_from", "_valid_from"),  # a column's name only
+        ("../../etc", "______etc"),
+        ("", "_"),
+    ],
+)
+def test_a_table_has_no_name_that_means_something_else(name: str, expected: str) -> None:
+    assert re.fullmatch(expected, table_name(name))
+
+
+@given(fields)
+def test_any_name_gives_a_table(name: str) -> None:
+    found = table_name(name)
+    assert re.fullmatch(r"\w+", found) and len(found.encode()) <= LONGEST
+    assert not re.match(r"(?i)_airbyte_|_elt_|_delta_log", found)
+    assert table_name(found) == found

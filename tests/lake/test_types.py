@@ -7,11 +7,29 @@ from typing import Any
 import pytest
 from pyspark.sql import types as t
 
-from elt_assets.errors import ConfigError
-from elt_assets.lake.types import columns, spark_type, table_schema
+from elt_assets.lake.kinds import JSON_TEXT, column_of, column_type, stored
+from elt_assets.lake.types import SOURCE, columns, kind_of, known_names, table_schema
 
 TIME = {"type": "string", "format": "time"}
 STAMP = {"type": "string", "format": "date-time"}
+
+
+WELL_KNOWN = {
+    "String": "string",
+    "BinaryData": "binary",
+    "Date": "date",
+    "TimestampWithTimezone": "timestamp",
+    "TimestampWithoutTimezone": "timestamp_ntz",
+    "TimeWithTimezone": "string",
+    "TimeWithoutTimezone": "string",
+    "Number": "double",
+    "Integer": "bigint",
+    "Boolean": "boolean",
+}
+
+
+def known(name: str) -> dict[str, str]:
+    return {"$ref": f"WellKnownTypes.json#/definitions/{name}"}
 
 
 @pytest.mark.parametrize(
@@ -39,6 +57,17 @@ STAMP = {"type": "string", "format": "date-time"}
         ({"type": "array"}, "string"),
         ({"type": "array", "items": {}}, "string"),
         ({"type": "array", "items": [{"type": "integer"}, {"type": "string"}]}, "string"),
+        ({"type": "array", "items": [{"type": "integer"}, {"type": "null"}]}, "array<bigint>"),
+        ({"items": {"type": "integer"}}, "array<bigint>"),
+        ({"oneOf": [known("Integer"), {"type": "null"}]}, "bigint"),
+        (
+            {
+                "type": "object",
+                "properties": {"a": {"type": "integer"}},
+                "oneOf": [{"required": ["a"]}],
+            },
+            "struct<a:bigint>",
+        ),
         ({"type": "object", "properties": {"a": {"type": "integer"}}}, "struct<a:bigint>"),
         ({"properties": {"a": {"type": "integer"}}}, "struct<a:bigint>"),
         ({"type": "object"}, "string"),
@@ -49,12 +78,14 @@ STAMP = {"type": "string", "format": "date-time"}
         ({"oneOf": [{"type": "null"}, {"type": "boolean"}]}, "boolean"),
         ({"anyOf": [{"type": "integer"}, {"type": "string"}]}, "string"),
         ({"enum": ["a", "b"]}, "string"),
+        *((known(name), kind) for name, kind in WELL_KNOWN.items()),
+        ({"oneOf": [{"type": "null"}, {"$ref": "WellKnownTypes.json#/definitions/Date"}]}, "date"),
         ({}, "string"),
         (True, "string"),
     ],
 )
 def test_each_type_has_its_column(schema: Any, expected: str) -> None:
-    assert spark_type(schema).simpleString() == expected
+    assert column_type(kind_of(schema)).simpleString() == expected
 
 
 def test_columns_keep_the_schemas_order_and_both_names() -> None:
@@ -70,21 +101,52 @@ def test_names_are_cleaned_all_the_way_down() -> None:
     inner = {"type": "object", "properties": {"x-y": {"type": "integer"}}}
     [column] = columns({"properties": {"o": {"type": "array", "items": inner}}})
     assert column.type.simpleString() == "array<struct<x_y:bigint>>"
-    assert column.read_type.simpleString() == "array<struct<x-y:bigint>>"
+    (inner_field,) = column.type.elementType.fields  # type: ignore[attr-defined]
+    assert inner_field.metadata == {SOURCE: "x-y"}
+
+
+def test_names_that_collide_are_kept_apart_all_the_way_down() -> None:
+    inner = {"type": "object", "properties": {"x": {}, "X": {}}}
+    found = columns({"properties": {"id": {}, "ID": inner, "_airbyte_meta": {}}})
+    assert [c.name.casefold() == c.source.casefold() for c in found] == [True, False, False]
+    assert isinstance(found[1].type, t.StructType)
+    assert len({name.casefold() for name in found[1].type.names}) == 2
+
+
+def test_a_table_remembers_what_its_fields_are_called() -> None:
+    inner = {"type": "object", "properties": {"x y": {}, "z": {}}}
+    schema = {"properties": {"A b": {"type": "array", "items": inner}, "a-b": {}, "c": {}}}
+    found = table_schema(columns(schema))
+    assert found["A_b"].metadata == {SOURCE: "A b"}
+    names = known_names(t.StructType.fromJson(found.jsonValue()))
+    assert names["A b"].name == "A_b" and names["A b"].inner["x y"].name == "x_y"
+    later = {"properties": {"a b": {}, "a_b": {}, "x": {}, **schema["properties"]}}
+    assert columns(later, names)[-3:] == columns(schema)
 
 
 @pytest.mark.parametrize(
-    "properties",
+    ("schema", "is_json"),
     [
-        {"id": {}, "ID": {}},
-        {"a b": {}, "a-b": {}},
-        {"o": {"type": "object", "properties": {"x": {}, "X": {}}}},
-        {"_airbyte_meta": {}},
+        ({}, True),
+        ({"type": ["string", "integer"]}, True),
+        ({"type": "object"}, True),
+        ({"type": "array", "items": {"type": "array"}}, True),
+        ({"type": "string"}, False),
+        (TIME, False),
+        ({"type": "array", "items": {"type": "string"}}, False),
     ],
 )
-def test_names_that_collide_are_refused(properties: Any) -> None:
-    with pytest.raises(ConfigError, match="would"):
-        columns({"properties": properties})
+def test_a_column_of_json_says_so(schema: Any, is_json: bool) -> None:
+    [column] = columns({"properties": {"x": schema}})
+    assert (JSON_TEXT in column.field.metadata) == is_json
+    assert column_of(column.field).kind == stored(column.kind)
+
+
+def test_an_object_of_any_depth_has_a_column() -> None:
+    schema: dict[str, Any] = {"type": "integer"}
+    for _ in range(200):
+        schema = {"type": "object", "properties": {"o": schema}}
+    assert len(columns({"properties": {"o": schema}})) == 1
 
 
 def test_a_schema_without_properties_has_no_columns_of_its_own() -> None:

@@ -1,0 +1,184 @@
+"""What runs inside Spark's Python workers: a table's files taken apart by key, column-wise.
+
+Sent to them by value: a worker needs pyarrow, and nothing of this project.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.fs as pafs
+import pyarrow.parquet as pq
+
+KEPT, PULLED, TAKEN = "kept", "pulled", "taken"
+RESULT = "task int, role string, name string"
+"""What a task tells: of each file it took apart (TAKEN), and each it wrote, the path under the root."""
+_ROWS = 1 << 17
+"""Rows in memory at a time."""
+
+
+@dataclass(frozen=True)
+class Job:
+    """How files are taken apart.
+
+    `groups`: for each task its files, whose rows may end in one file together; of those in `fold`
+    also the files without a key of the batch, of which there may be none at all. `key`: column paths;
+    `batch`: URIs of the files that hold the keys. All other paths are under `root`, a URI. `kept` and
+    `pulled` are the folders to write to.
+    """
+
+    root: str
+    groups: Sequence[Sequence[str]]
+    fold: frozenset[int]
+    key: Sequence[Sequence[str]]
+    batch: Sequence[str]
+    kept: str
+    pulled: str
+    rows_per_file: int
+
+
+def run(job: Job) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    """For `mapInArrow` over the numbers of the groups."""
+
+    def work(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            for task in batch.column(0).to_pylist():
+                told = list(_take_apart(job, task))
+                yield pa.RecordBatch.from_arrays(
+                    [
+                        pa.array([task] * len(told), pa.int32()),
+                        pa.array([role for role, _ in told], pa.string()),
+                        pa.array([name for _, name in told], pa.string()),
+                    ],
+                    names=["task", "role", "name"],
+                )
+
+    return work
+
+
+def _take_apart(job: Job, task: int) -> Iterator[tuple[str, str]]:
+    system, root = pafs.FileSystem.from_uri(job.root)
+    keys = [_read_keys(system, pafs.FileSystem.from_uri(uri)[1], job.key) for uri in job.batch]
+    wanted = [
+        pa.chunked_array([c for key in keys for c in key[at].chunks]) for at in range(len(job.key))
+    ]
+    outputs = {
+        KEPT: _Output(system, root, job.kept, job.rows_per_file),
+        PULLED: _Output(system, root, job.pulled, job.rows_per_file),
+    }
+    for name in job.groups[task]:
+        present = _read_keys(system, f"{root}/{name}", job.key)
+        hits = _hits(present, wanted) if job.key else _none(system, f"{root}/{name}")
+        if task in job.fold or pc.any(hits).as_py():
+            yield TAKEN, name
+            _copy(system, f"{root}/{name}", hits, outputs)
+    for role, output in outputs.items():
+        output.close()
+        yield from ((role, name) for name in output.names)
+
+
+def _copy(system: Any, path: str, hits: Any, outputs: dict[str, _Output]) -> None:
+    at = 0
+    with system.open_input_file(path) as source:
+        for batch in pq.ParquetFile(source).iter_batches(_ROWS):
+            mask = hits.slice(at, len(batch))
+            at += len(batch)
+            outputs[PULLED].write(batch.filter(mask))
+            outputs[KEPT].write(batch.filter(pc.invert(mask)))
+
+
+class _Output:
+    """Files of at most so many rows; a new one, too, where the columns change."""
+
+    def __init__(self, system: Any, root: str, folder: str, rows_per_file: int):
+        self.names: list[str] = []
+        self._system, self._root, self._folder = system, root, folder
+        self._limit, self._rows = rows_per_file, 0
+        self._writer: Any = None
+
+    def write(self, batch: pa.RecordBatch) -> None:
+        if not len(batch):
+            return
+        schema = batch.schema.remove_metadata()
+        if self._writer is not None and (
+            self._rows >= self._limit or self._writer.schema != schema
+        ):
+            self.close()
+        if self._writer is None:
+            self._open(schema)
+        self._writer.write_batch(batch.replace_schema_metadata(None))
+        self._rows += len(batch)
+
+    def close(self) -> None:
+        if self._writer is not None:
+            self._writer.close()
+        self._writer, self._rows = None, 0
+
+    def _open(self, schema: pa.Schema) -> None:
+        name = f"{self._folder}/{uuid.uuid4().hex}.parquet"
+        self._system.create_dir(f"{self._root}/{self._folder}", recursive=True)
+        self._writer = pq.ParquetWriter(
+            f"{self._root}/{name}",
+            schema,
+            filesystem=self._system,
+            compression="zstd",
+            compression_level=1,
+            # What has many values is better off without a dictionary: let it be seen early.
+            dictionary_pagesize_limit=1 << 16,
+        )
+        self.names.append(name)
+
+
+def _read_keys(system: Any, path: str, key: Sequence[Sequence[str]]) -> list[pa.ChunkedArray]:
+    """A file's key columns. One that the file lacks is null: it was added to the table later."""
+    with system.open_input_file(path) as source:
+        file = pq.ParquetFile(source)
+        table = file.read(columns=[".".join(part) for part in key])
+        return [_leaf(table, part, file.metadata.num_rows) for part in key]
+
+
+def _leaf(table: pa.Table, path: Sequence[str], rows: int) -> pa.ChunkedArray:
+    if path[0] not in table.column_names:
+        return pa.chunked_array([pa.nulls(rows)])
+    column = table.column(path[0])
+    for name in path[1:]:
+        if column.type.get_field_index(name) < 0:
+            return pa.chunked_array([pa.nulls(rows)])
+        column = pc.struct_field(column, name)
+    return column
+
+
+def _none(system: Any, path: str) -> Any:
+    """No row of a file."""
+    with system.open_input_file(path) as source:
+        return pa.repeat(False, pq.read_metadata(source).num_rows)
+
+
+def _hits(present: Sequence[pa.ChunkedArray], wanted: Sequence[pa.ChunkedArray]) -> Any:
+    """For each row of a file, whether its key is among those wanted."""
+    ours, theirs = _codes(present[0], wanted[0])
+    for column, values in zip(present[1:], wanted[1:], strict=True):
+        more, more_theirs = _codes(column, values)
+        width = max(len(values), 1)  # two numbers below 2^31 make one below 2^62
+        ours = pc.add(pc.multiply(ours, width), more)
+        theirs = pc.add(pc.multiply(theirs, width), more_theirs)
+        ours, theirs = _codes(ours, theirs)
+    found = pc.is_valid(ours)
+    return found.combine_chunks() if isinstance(found, pa.ChunkedArray) else found
+
+
+def _codes(column: Any, values: Any) -> tuple[Any, Any]:
+    """Equal values as equal numbers; null where a value of `column` is not among `values`."""
+    if pa.types.is_floating(values.type):  # -0.0 is the key that 0.0 is
+        column, values = pc.add(column.cast(values.type), 0.0), pc.add(values, 0.0)
+    distinct = pc.unique(values)
+    if column.type != distinct.type:
+        column = column.cast(distinct.type)
+    ours = pc.index_in(column, value_set=distinct, skip_nulls=True)
+    theirs = pc.index_in(values, value_set=distinct, skip_nulls=True)
+    return ours.cast(pa.int64()), theirs.cast(pa.int64())

@@ -1,0 +1,117 @@
+"""Compaction and vacuum: fewer, larger files, and none that nobody needs.
+
+Both are safe beside a running sync. A compaction changes no row, state or transaction id, and gives
+way to a sync that replaced its files. A vacuum removes only what is older than the retention: what a
+running sync has written and not committed yet is younger.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import shutil
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+import pyarrow.fs as pafs
+from pyspark.sql import SparkSession
+
+from elt_assets.lake import kernel, types
+from elt_assets.lake.commits import Superseded
+from elt_assets.lake.files import HIDDEN, Change, DataFile, Files
+from elt_assets.lake.split import TARGET_ROWS, in_tasks, is_small, packed
+from elt_assets.lake.table import Table
+from elt_assets.lake.tables import StreamTables
+
+RETENTION = dt.timedelta(days=7)
+
+
+@dataclass(frozen=True)
+class Maintained:
+    """What was done to one table."""
+
+    table: str
+    files_before: int
+    files_after: int
+    removed: int
+
+
+def maintain(
+    spark: SparkSession, tables: StreamTables, retention: dt.timedelta = RETENTION
+) -> list[Maintained]:
+    """Compact and vacuum a stream's table and its companions."""
+    done = []
+    for table in (tables.main, *tables.companions.values()):
+        if table.exists:
+            before = len(table.files)
+            if tables.belongs(table):
+                compact(spark, table)
+            done.append(Maintained(table.uri, before, len(table.files), vacuum(table, retention)))
+    return done
+
+
+def compact(spark: SparkSession, table: Table) -> int:
+    """Put small files together, those of different partitions apart; returns how many are gone."""
+    gone = 0
+    for group in _groups(table):
+        files = _together(spark, table, group)
+        try:
+            table.reorganise(Change(files, group))
+            gone += len(group) - len(files)
+        except Superseded:
+            table.discard_files(files)
+            table.advance()
+    return gone
+
+
+def vacuum(table: Table, retention: dt.timedelta = RETENTION) -> int:
+    """Remove files that no version within the retention names, and that are older; returns how many."""
+    needed = table.hidden_since(dt.datetime.now(dt.timezone.utc) - retention)
+    found = [path for path in table.unreferenced(retention) if path not in needed]
+    found += [path for path in _hidden(table.storage, retention) if path not in needed]
+    table.discard_files(DataFile(path, 0, 0) for path in found)
+    return len(found)
+
+
+def sweep(staging: Path, retention: dt.timedelta = RETENTION) -> int:
+    """Remove staging that processes of machines that are gone left behind; returns how many folders."""
+    oldest = time.time() - retention.total_seconds()
+    found = [path for path in staging.glob("*-*-*") if path.stat().st_mtime < oldest]
+    for path in found:
+        shutil.rmtree(path, ignore_errors=True)
+    return len(found)
+
+
+def _groups(table: Table) -> Iterable[list[DataFile]]:
+    bounds = table.bounds([types.PARTITION])
+    partitions: dict[object, list[DataFile]] = {}
+    for file in filter(is_small, table.files):
+        partitions.setdefault(bounds.get(file.path), []).append(file)
+    for files in partitions.values():
+        yield from (group for group in packed(files) if len(group) > 1)
+
+
+def _together(spark: SparkSession, table: Table, group: list[DataFile]) -> list[DataFile]:
+    job = kernel.Job(
+        root=table.storage.uri,
+        groups=[[file.path for file in group]],
+        fold=frozenset([0]),
+        key=(),
+        batch=(),
+        kept=Files.new_folder(),
+        pulled=Files.new_folder(HIDDEN),
+        rows_per_file=TARGET_ROWS,
+    )
+    return table.storage.describe(in_tasks(spark, job)[kernel.KEPT])
+
+
+def _hidden(storage: Files, retention: dt.timedelta) -> list[str]:
+    """Files under the table's root that no version can name, old enough to be nobody's."""
+    oldest = dt.datetime.now(dt.timezone.utc) - retention
+    selector = pafs.FileSelector(f"{storage.root}/{HIDDEN}", allow_not_found=True, recursive=True)
+    return [
+        info.path.removeprefix(f"{storage.root}/")
+        for info in storage.system.get_file_info(selector)
+        if info.type == pafs.FileType.File and info.mtime < oldest
+    ]

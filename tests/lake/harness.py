@@ -1,0 +1,75 @@
+"""A lake of a test's own: tables and writers opened anew, as each run does."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pyspark.sql import SparkSession
+
+from elt_assets.lake.landing import Landing
+from elt_assets.lake.spark import SparkProvider
+from elt_assets.lake.table import Table
+from elt_assets.lake.tables import StreamTables
+from elt_assets.lake.writer import TableWriter
+from elt_assets.protocol.catalog import ConfiguredStream
+from elt_assets.sync.events import Committed
+from elt_assets.sync.segments import Segment
+from tests.lake.staging import APP, INTEGER, STRING, checkpoint, rows, stage, stream
+
+USERS = {"id": INTEGER, "name": STRING}
+
+
+@dataclass
+class Lake:
+    """`history`, `on_schema_change`, `partition`, `salt`: as the stream's `Landing` has them."""
+
+    provider: SparkProvider
+    folder: Path
+    history: bool = False
+
+    @property
+    def spark(self) -> SparkSession:
+        return self.provider.get()
+
+    @property
+    def uri(self) -> str:
+        return str(self.folder / "users")
+
+    def tables(self, app_id: str = APP) -> StreamTables:
+        return StreamTables(self.uri, app_id, history=self.history)
+
+    @property
+    def table(self) -> Table:
+        return self.tables().main
+
+    @property
+    def dead_letter(self) -> Table:
+        return self.tables().dead_letter
+
+    def writer(self, configured: ConfiguredStream | None = None, **landing: Any) -> TableWriter:
+        """As a run opens one: companions are taken back to where the table is."""
+        partition = landing.get("partition")
+        tables = self.tables(APP if partition is None else f"{APP}|{partition}")
+        tables.settle("run-1")
+        land = Landing(configured or stream(USERS), "run-1", self.history, **landing)
+        return TableWriter(self.provider, tables, land)
+
+    def stage(self, *data: Any) -> Segment:
+        return stage(self.folder / "staging", data)
+
+    def sync(
+        self, configured: ConfiguredStream, *data: Any, value: Any = None, **landing: Any
+    ) -> Committed:
+        """A whole sync of some records with one commit."""
+        writer = self.writer(configured, **landing)
+        writer.write(self.stage(*data))
+        return writer.commit(checkpoint(value, final=True))
+
+    def ids(self) -> list[int]:
+        return [each for (each,) in rows(self.spark, self.table, "id")]
+
+
+def user(number: Any, **fields: Any) -> dict[str, Any]:
+    return {"id": number, "name": f"user {number}", **fields}

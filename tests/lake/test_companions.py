@@ -1,0 +1,170 @@
+"""The history and the dead letter stand where their table stands: after a kill, a restore, a pause."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from deltalake import DeltaTable
+
+from elt_assets.errors import ConfigError
+from elt_assets.lake.maintenance import compact, maintain
+from elt_assets.lake.snapshots import snapshot
+from elt_assets.lake.spark import SparkProvider
+from elt_assets.lake.tables import StreamTables
+from tests.lake.crashing import event, expected, killed_before, position, sync, view
+from tests.lake.harness import Lake
+from tests.lake.readers import assert_all_readers_agree
+from tests.lake.staging import APP
+
+BATCHES = [
+    [event(1, 10), event(2, 10), event(None, 1)],
+    [event(1, 20), event(None, 2)],
+    [event(1, 15), event(3, 30), event(None, 3)],
+]
+
+
+@pytest.fixture
+def lake(spark_provider: SparkProvider, tmp_path: Path) -> Iterator[Lake]:
+    lake = Lake(spark_provider, tmp_path, history=True)
+    yield lake
+    assert_all_readers_agree(lake.spark, lake.folder)
+
+
+def killed(lake: Lake) -> None:
+    """A run that died when its second checkpoint was in the companions, and not in the table."""
+    sync(lake, BATCHES[:1])
+    killed_before("Table.commit", 3, lambda: sync(lake, BATCHES[:2]))
+
+
+def restored(lake: Lake, number: int) -> None:
+    """The table taken back to its state of so many batches, by another engine."""
+    delta = DeltaTable(lake.uri)
+    version = next(
+        int(entry["version"])
+        for entry in delta.history()
+        if "elt.state" in entry and position(entry["elt.state"]) == number
+    )
+    delta.restore(version)
+
+
+# After a kill
+
+
+def test_what_a_killed_run_left_is_taken_back_and_told(lake: Lake) -> None:
+    killed(lake)
+    tables = lake.tables()
+    assert tables.dead_letter.records == 2
+    assert view(lake) == expected(BATCHES[:1])
+    done = tables.settle("run-2")
+    assert len(done) == 2
+    for suffix in ("_history", "_dead_letter"):
+        assert any(f"{lake.uri}{suffix} was ahead" in line for line in done)
+    assert tables.dead_letter.records == 1
+    assert lake.tables().settle("run-3") == []
+    assert view(lake) == expected(BATCHES[:1])
+
+
+def test_killed_again_and_again(lake: Lake) -> None:
+    killed(lake)
+    for call in (1, 2, 3, 4, 5):  # two go back, three go on
+        killed_before("Table.commit", call, lambda: sync(lake, BATCHES[:2]))
+        assert view(lake) == expected(BATCHES[:1])
+    sync(lake, BATCHES)
+    assert view(lake) == expected(BATCHES)
+
+
+def test_what_is_ahead_is_not_compacted(lake: Lake) -> None:
+    killed(lake)
+    before = {kind: table.version for kind, table in lake.tables().companions.items()}
+    maintain(lake.spark, lake.tables())
+    assert {kind: table.version for kind, table in lake.tables().companions.items()} == before
+    sync(lake, BATCHES)
+    assert view(lake) == expected(BATCHES)
+
+
+# After a restore
+
+
+def test_companions_go_back_with_their_table(lake: Lake) -> None:
+    sync(lake, BATCHES)
+    restored(lake, 1)
+    assert view(lake) == expected(BATCHES[:1])
+    sync(lake, BATCHES)
+    assert view(lake) == expected(BATCHES)
+
+
+def test_a_restore_of_a_restore(lake: Lake) -> None:
+    sync(lake, BATCHES)
+    restored(lake, 1)
+    lake.tables().settle("run-2")
+    restored(lake, 3)
+    assert view(lake) == expected(BATCHES)
+    sync(lake, BATCHES)
+    assert view(lake) == expected(BATCHES)
+
+
+@pytest.mark.parametrize("number", [1, 2])
+def test_a_restore_to_before_a_compaction(lake: Lake, number: int) -> None:
+    """Of all three tables: what the companions held then is taken back with the table."""
+    sync(lake, BATCHES[:2])
+    for table in (lake.tables().main, *lake.tables().companions.values()):
+        compact(lake.spark, table)
+    assert len(lake.dead_letter.files) == 1
+    sync(lake, BATCHES)
+    restored(lake, number)
+    assert view(lake) == expected(BATCHES[:number])
+    sync(lake, BATCHES)
+    assert view(lake) == expected(BATCHES)
+
+
+# A history that was not kept for a while
+
+
+def test_a_history_that_was_turned_off_and_on_catches_up(lake: Lake) -> None:
+    sync(lake, BATCHES[:1])
+    lake.history = False
+    sync(lake, BATCHES[:2])
+    lake.history = True
+    sync(lake, BATCHES)
+    assert view(lake) == expected(BATCHES)
+
+
+def test_a_history_begun_later_holds_what_is_there(lake: Lake) -> None:
+    lake.history = False
+    sync(lake, BATCHES[:1])
+    lake.history = True
+    sync(lake, BATCHES)
+    assert view(lake) == expected(BATCHES)
+
+
+# A table that was moved away
+
+
+def test_a_dead_letter_outlives_its_table(lake: Lake) -> None:
+    """Whoever moves a table away, to read the stream anew, does not say that rejected records go."""
+    sync(lake, BATCHES)
+    Path(lake.uri).rename(lake.folder / "away")
+    sync(lake, BATCHES[:1])
+    assert lake.dead_letter.records == 4
+    sync(lake, BATCHES)
+    assert view(lake).current == expected(BATCHES).current
+
+
+# As readers get them
+
+
+def test_an_older_version_and_what_is_not_there(lake: Lake) -> None:
+    sync(lake, BATCHES[:2])
+    newest = StreamTables(lake.uri, APP).dead_letter.version
+    older = snapshot(
+        lake.spark, f"{lake.uri}_dead_letter", f"{APP}_dead_letter", version=newest - 1
+    )
+    assert older.count() == 1
+    with pytest.raises(ConfigError, match="at version 99"):
+        snapshot(lake.spark, lake.uri, APP, version=99)
+    with pytest.raises(ConfigError, match=r"there is no table .*nothing yet"):
+        snapshot(lake.spark, f"{lake.folder}/nothing", APP)
+    with pytest.raises(ConfigError, match="has no partitions"):
+        snapshot(lake.spark, lake.uri, APP, partition="2026-01-01")

@@ -1,0 +1,163 @@
+"""Any record of any schema: it lands typed, is recorded as changed, or is rejected."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Mapping
+from datetime import date, datetime
+from decimal import Decimal
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
+from pyspark.sql import SparkSession
+
+from elt_assets.lake.kinds import JSONS, TIMES, Array, Column, Kind, Scalar, Struct
+from elt_assets.lake.types import columns, table_schema
+from tests.lake.conforming import Conformer, Row, changes
+from tests.lake.staging import BIG_INTEGER, BIG_NUMBER, BINARY, DATE, NTZ, TIMESTAMP
+
+WELL_KNOWN = ["String", "BinaryData", "Number", "Integer", "Boolean", "TimeWithTimezone", "Nothing"]
+ODD_NAMES = ["", "a", "A", "a.b", "a b", "_airbyte_meta", "x'\"`\n", "größe", "$ref"]
+FIELDS = 12
+"""Schemas in one: a Spark job for each would take minutes."""
+
+plain = st.sampled_from(
+    [
+        *({"type": kind} for kind in ("string", "integer", "number", "boolean", "null", "any")),
+        *(BIG_INTEGER, BIG_NUMBER, BINARY, DATE, NTZ, TIMESTAMP),
+        {"type": "string", "format": "time"},
+        *({"$ref": f"WellKnownTypes.json#/definitions/{name}"} for name in WELL_KNOWN),
+    ]
+)
+malformed: Any = st.sampled_from(
+    [
+        *(True, None, 5, "x", {}, {"type": 7}, {"type": [[]]}, {"properties": 5}, {"oneOf": {}}),
+        *({"items": [5]}, {"type": "array", "items": 7}, {"$ref": 5}, {"enum": ["a", None]}),
+    ]
+)
+names = st.sampled_from(ODD_NAMES)
+
+
+def wider(inner: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
+    objects = st.dictionaries(names, inner, min_size=1, max_size=3)
+    return st.one_of(
+        st.builds(lambda items: {"type": ["null", "array"], "items": items}, inner),
+        st.builds(lambda properties: {"type": "object", "properties": properties}, objects),
+        st.builds(lambda options: {"oneOf": options}, st.lists(inner, max_size=2)),
+    )
+
+
+schemas = st.recursive(plain | malformed, wider, max_leaves=6)
+scalars = (
+    st.none()
+    | st.booleans()
+    | st.sampled_from([0, 5, -1, 2**53 + 1, 2**63, -(2**63), 10**30, 10**38])
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | st.integers(-5, 5).map(float)
+    | st.sampled_from([0.1234567891, 1e-12, 1e30, 1e300, 2.0**63])
+    | st.text(st.characters(codec="utf-8"), max_size=4)
+    | st.sampled_from(["7", "7.5", "NaN", "aGk=", "2024-02-29", "2024-02-30", "1e3", "12:00:00Z"])
+    | st.sampled_from(["2024-01-02T03:04:05", "2024-01-02 03:04:05.678+02:00", "{}", "[1]", "true"])
+)
+anything: Any = st.recursive(
+    scalars,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(names, inner, max_size=3),
+    max_leaves=4,
+)
+
+
+def values_of(schema: Any) -> Any:
+    """Of the schema's shape, though not of its types: what is nested gets a chance."""
+    if not isinstance(schema, Mapping):
+        return anything
+    properties = schema.get("properties")
+    if isinstance(properties, Mapping) and properties:
+        inner = {name: values_of(each) for name, each in properties.items()}
+        return st.fixed_dictionaries({}, optional=inner) | anything
+    if "array" in str(schema.get("type")) and "items" in schema:
+        return st.lists(values_of(schema["items"]), max_size=3) | anything
+    return anything
+
+
+@st.composite
+def cases(draw: st.DrawFn) -> tuple[dict[str, Any], list[Row]]:
+    """A schema whose properties are schemas, and records for it."""
+    found = draw(st.lists(schemas, min_size=FIELDS, max_size=FIELDS))
+    properties = {f"f{number}": schema for number, schema in enumerate(found)}
+    inner: Any = {name: values_of(schema) for name, schema in properties.items()}
+    records = st.fixed_dictionaries({}, optional=inner)
+    return properties, draw(st.lists(records, min_size=30, max_size=60))
+
+
+@pytest.fixture(scope="module")
+def conformer(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Conformer:
+    return Conformer(spark, tmp_path_factory.mktemp("segments"))
+
+
+@settings(
+    max_examples=6,
+    deadline=None,
+    phases=[Phase.explicit, Phase.reuse, Phase.generate],
+    suppress_health_check=list(HealthCheck),
+)
+@given(cases())
+def test_any_record_of_any_schema_lands_or_tells(
+    conformer: Conformer, case: tuple[dict[str, Any], list[Row]]
+) -> None:
+    properties, records = case
+    unreadable = [b"5", b'{"f0": tru}']
+    found = conformer.rows(properties, [*records, *unreadable])
+    assert len(found) == len(records)
+    assert len(conformer.rejects(properties, [*records, *unreadable])) == len(unreadable)
+    for column in columns({"properties": properties}):
+        for sent, row in zip(records, found, strict=True):
+            told = [e for e in changes(row) if e["field"].split(".")[0] == column.source]
+            value = sent.get(column.source)
+            where = (properties[column.source], json.dumps(value), row[column.name], told)
+            fits = kept(column.kind, value, row[column.name])
+            assert fits == (not told) or is_huge(json.dumps(value)), where
+
+
+def kept(kind: Kind, sent: Any, got: Any) -> bool:
+    """Whether a value landed as what it was, as Python understands the types."""
+    if sent is None or got is None:
+        return sent is got
+    if isinstance(kind, Array):
+        pairs = zip(sent, got, strict=True) if isinstance(sent, list) else ()
+        return isinstance(sent, list) and all(kept(kind.items, a, b) for a, b in pairs)
+    if isinstance(kind, Struct):
+        return isinstance(sent, dict) and all(kept_in(column, sent, got) for column in kind.fields)
+    if kind in JSONS or (kind is Scalar.TEXT and not isinstance(sent, str)):
+        return bool(json.loads(got) == sent)
+    if kind is Scalar.TEXT or kind in TIMES:
+        return bool(got == sent)
+    if isinstance(got, bool) or isinstance(sent, bool):
+        return got is sent
+    if isinstance(got, int | Decimal):
+        return Decimal(str(sent)) == got
+    if isinstance(got, float):
+        return float(sent) == got or math.isnan(got)
+    return isinstance(got, date | datetime | bytes | bytearray) and isinstance(sent, str)
+
+
+def is_huge(text: str) -> bool:
+    """JSON with a number that lands as a double: told where it may be another, or in a text column."""
+    return re.search(r"\d{39}|e\+(3[89]|[4-9]\d|\d{3})", text) is not None
+
+
+def kept_in(column: Column, sent: dict[str, Any], got: Mapping[str, Any]) -> bool:
+    return kept(column.kind, sent.get(column.source), got[column.name])
+
+
+@given(st.dictionaries(st.text(max_size=3) | names, schemas, max_size=6), malformed)
+def test_any_schema_has_columns(properties: dict[str, Any], odd: Any) -> None:
+    found = columns({"properties": properties})
+    schema = table_schema(found)
+    assert [column.source for column in found] == list(properties)
+    assert len({name.casefold() for name in schema.names}) == len(schema.names)
+    assert all(re.fullmatch(r"\w+", name) for name in schema.names)
+    columns({"properties": odd})

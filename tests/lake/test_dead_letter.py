@@ -1,0 +1,132 @@
+"""Records that cannot be stored are counted, kept as they came, and moved once the table can take them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from msgspec import Raw
+
+from elt_assets.lake.landing import Landing
+from elt_assets.lake.replaying import replay
+from elt_assets.lake.spark import SparkProvider
+from elt_assets.protocol.catalog import APPEND, APPEND_DEDUP, ConfiguredStream
+from elt_assets.protocol.messages import RawRecord
+from elt_assets.sync.events import Committed
+from elt_assets.sync.segments import EXTRACTED_AT, Segment, SegmentWriter
+from tests.lake.crashing import EVENTS, event, read, sync
+from tests.lake.harness import Lake
+from tests.lake.readers import assert_all_readers_agree
+from tests.lake.staging import EMITTED_AT, STRING, checkpoint, stream
+
+
+@pytest.fixture
+def lake(spark_provider: SparkProvider, tmp_path: Path) -> Iterator[Lake]:
+    lake = Lake(spark_provider, tmp_path)
+    yield lake
+    assert_all_readers_agree(lake.spark, lake.folder)
+
+
+def replayed(
+    lake: Lake, wanted: ConfiguredStream, *, on_schema_change: str = "evolve", run: str = "run-2"
+) -> Committed | None:
+    """As `elt replay` does it."""
+    tables = lake.tables()
+    tables.settle(run)
+    wanted.sync_id = tables.head.sync_id + 1
+    land = Landing(wanted, run, lake.history, on_schema_change)  # type: ignore[arg-type]
+    return replay(lake.provider, tables, land)
+
+
+def keyed(*key: str) -> ConfiguredStream:
+    return stream(EVENTS, APPEND_DEDUP, key=key, cursor=["at"])
+
+
+def extracted(lake: Lake, at: int, data: dict[str, Any]) -> Segment:
+    """A record that the source extracted at a time."""
+    (lake.folder / "staging").mkdir(exist_ok=True)
+    writer = SegmentWriter(lake.folder / "staging" / f"{at} {data['said']}.jsonl", 0)
+    writer.append(RawRecord("users", Raw(json.dumps(data).encode()), at))
+    return writer.close()
+
+
+RAW = [b'{ "id" : null,"said":"\\u00fc 1.50" , "more": {"x": 1e2} }', b"[1, 2]", b'"text"', b"{}"]
+
+
+def test_rejected_records_are_counted_and_kept_as_they_came(lake: Lake) -> None:
+    done = lake.sync(keyed("id"), *RAW, event(1, 1))
+    assert (done.records, done.rejected) == (1, 4)
+    assert lake.dead_letter.records == 4
+    found = [text for (text,) in read(lake, "_dead_letter", "record")]
+    for raw in RAW[:3]:
+        text = raw.decode().removesuffix("}").rstrip()
+        assert sum(text in one for one in found) == 1
+    objects = [json.loads(one) for one in found if EXTRACTED_AT in one]
+    assert [one[EXTRACTED_AT] for one in objects] == [EMITTED_AT] * 2
+    assert read(lake, "_dead_letter", "reason", "stream", "run_id") == [
+        *[("a field of the primary key is null", "users", "run-1")] * 2,
+        *[("not a readable JSON object", "users", "run-1")] * 2,
+    ]
+
+
+def test_a_replay_moves_what_fits_now_and_keeps_the_rest(lake: Lake) -> None:
+    lake.history = True
+    sync(lake, [[event(1, 10), event(None, 1), b"[5]"], [event(None, 2)]], keyed("id"))
+    before = lake.tables().head
+    done = replayed(lake, keyed("said"))
+    assert done is not None and (done.records, done.rejected) == (2, 1)
+    wanted = [("1 at 10",), ("None at 1",), ("None at 2",)]
+    assert read(lake, "", "said") == read(lake, "_history", "said") == wanted
+    assert read(lake, "_dead_letter", "reason", "run_id") == [
+        ("not a readable JSON object", "run-2")
+    ]
+    head = lake.tables().head
+    assert (head.state, head.generation) == (before.state, before.generation)
+    assert head.sequence == before.sequence + 1
+    ids = [each for (each,) in read(lake, "", "_airbyte_raw_id")]
+    assert len(set(ids)) == 3
+    again = replayed(lake, keyed("said"))
+    assert again is not None and (again.records, again.rejected) == (0, 1)
+    assert read(lake, "", "said") == wanted
+
+
+def test_what_stays_is_told_the_new_reason(lake: Lake) -> None:
+    lake.sync(keyed("id"), {"id": None, "at": "late", "said": "x"}, event(1, 1))
+    [(reason,)] = read(lake, "_dead_letter", "reason")
+    frozen = stream({**EVENTS, "at": STRING}, APPEND)  # which a column of integers cannot take
+    done = replayed(lake, frozen, on_schema_change="freeze")
+    assert done is not None and (done.records, done.rejected) == (0, 1)
+    [(other, run)] = read(lake, "_dead_letter", "reason", "run_id")
+    assert (other != reason, "at" in other, run) == (True, True, "run-2")
+
+
+@pytest.mark.parametrize(("offset", "kept"), [(-1, "there"), (1, "rejected")])
+def test_a_record_counts_as_extracted_when_it_was(lake: Lake, offset: int, kept: str) -> None:
+    """Without a cursor the later extraction is the latest: not the one that was replayed later."""
+    writer = lake.writer(stream(EVENTS, APPEND_DEDUP, key=["id"]))
+    writer.write(extracted(lake, EMITTED_AT, event(1, 7, "there")))
+    writer.write(extracted(lake, EMITTED_AT + offset, event(None, 7, "rejected")))
+    writer.commit(checkpoint(final=True))
+    done = replayed(lake, stream(EVENTS, APPEND_DEDUP, key=["at"]))
+    assert done is not None and done.records == 1
+    assert read(lake, "", "said") == [(kept,)]
+    assert read(lake, "_dead_letter", "record") == []
+
+
+def test_an_older_record_does_not_replace_a_newer_row(lake: Lake) -> None:
+    sync(lake, [[event(1, 10, "new"), event(None, 5, "new")]], keyed("id"))
+    replayed(lake, keyed("said"))
+    assert read(lake, "", "at", "said") == [(10, "new")]
+
+
+def test_there_is_nothing_to_replay(lake: Lake) -> None:
+    lake.sync(keyed("id"), event(1, 1))
+    before = lake.table.version
+    assert replayed(lake, keyed("id")) is None
+    lake.sync(keyed("id"), event(None, 1))
+    replayed(lake, keyed("said"))
+    assert replayed(lake, keyed("said")) is None
+    assert lake.table.version == before + 2

@@ -1,0 +1,286 @@
+"""What new columns mean for a table that exists."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pyspark.sql import types as t
+
+from elt_assets.errors import ConfigError
+from elt_assets.lake.evolution import Mode, Plan, plan, replacing
+from elt_assets.lake.kinds import Scalar, column_of, stored
+from elt_assets.lake.types import Column, columns, known_names, table_schema
+from tests.lake.staging import (
+    BIG_INTEGER,
+    BIG_NUMBER,
+    BINARY,
+    BOOLEAN,
+    DATE,
+    INTEGER,
+    NTZ,
+    NUMBER,
+    STRING,
+    TIMESTAMP,
+    array,
+    struct,
+)
+
+JSON: dict[str, Any] = {}
+V1_INTEGER = {"$ref": "WellKnownTypes.json#/definitions/Integer"}
+
+
+def schema(**properties: Any) -> t.StructType:
+    return t.StructType([column.field for column in declared(**properties)])
+
+
+def declared(**properties: Any) -> list[Column]:
+    return columns({"properties": properties})
+
+
+def planned(was: Any, now: Any, mode: Mode = "evolve") -> Plan:
+    """A table with one column, and what is declared for it."""
+    return plan(schema(x=was), declared(x=now), mode)
+
+
+def types(found: t.StructType) -> dict[str, str]:
+    return {field.name: field.dataType.simpleString() for field in found.fields}
+
+
+def test_nothing_new_is_nothing_to_do() -> None:
+    found = plan(
+        schema(a=INTEGER, o=struct(b=STRING)), declared(a=INTEGER, o=struct(b=STRING)), "fail"
+    )
+    assert found.columns == declared(a=INTEGER, o=struct(b=STRING))
+    assert (found.added, found.widened, found.told, found.rewrites) == ([], [], [], False)
+
+
+def test_new_columns_and_nested_fields_are_added() -> None:
+    was = schema(o=struct(a=INTEGER), l=array(struct(a=INTEGER)))
+    now = declared(o=struct(b=STRING, a=INTEGER), l=array(struct(a=INTEGER, c=DATE)), n=NUMBER)
+    found = plan(was, now, "evolve")
+    assert found.added == ["o.b", "l[].c", "n"]
+    assert types(found.schema) == {
+        "o": "struct<a:bigint,b:string>",
+        "l": "array<struct<a:bigint,c:date>>",
+        "n": "double",
+    }
+    assert [column.type.simpleString() for column in found.columns] == list(
+        types(found.schema).values()
+    )
+    assert not found.rewrites
+    assert any("'o.b' (string) is new" in line for line in found.told)
+
+
+def test_what_is_declared_no_more_stays_and_is_null() -> None:
+    was = schema(gone=INTEGER, o=struct(a=INTEGER, gone=DATE))
+    found = plan(was, declared(o=struct(a=INTEGER)), "evolve")
+    assert found.schema == was
+    assert [column.name for column in found.columns] == ["gone", "o"]
+    assert [column.type for column in found.columns] == [field.dataType for field in was.fields]
+    assert sum("is in the catalog no more" in line for line in found.told) == 2
+
+
+WIDER = [
+    (INTEGER, BIG_INTEGER),
+    (INTEGER, NUMBER),
+    (INTEGER, BIG_NUMBER),
+    (BIG_INTEGER, BIG_NUMBER),
+    (DATE, NTZ),
+    (DATE, TIMESTAMP),
+    (NTZ, TIMESTAMP),
+    *((each, STRING) for each in (BOOLEAN, INTEGER, NUMBER, BIG_NUMBER, DATE, TIMESTAMP, BINARY)),
+    *((each, JSON) for each in (STRING, INTEGER, TIMESTAMP, struct(a=INTEGER), array(DATE))),
+]
+INCOMPATIBLE = [
+    (NUMBER, BIG_NUMBER),
+    (BIG_INTEGER, NUMBER),
+    (BOOLEAN, INTEGER),
+    (DATE, INTEGER),
+    (struct(a=INTEGER), INTEGER),
+    (struct(a=INTEGER), STRING),
+    (array(INTEGER), struct(a=INTEGER)),
+    (array(BOOLEAN), array(INTEGER)),
+]
+
+
+@pytest.mark.parametrize(("narrow", "wide"), WIDER)
+def test_a_wider_type_widens_the_column(narrow: Any, wide: Any) -> None:
+    found = planned(narrow, wide)
+    assert found.schema == schema(x=wide)
+    assert found.rewrites and [one.path for one in found.widened] == ["x"]
+    assert found.columns == declared(x=wide)
+
+
+@pytest.mark.parametrize(("narrow", "wide"), WIDER)
+def test_a_narrower_type_is_read_as_the_tables(narrow: Any, wide: Any) -> None:
+    found = planned(wide, narrow)
+    assert found.schema == schema(x=wide)
+    assert not found.rewrites and not found.columns[0].strict
+    assert found.columns[0].type == schema(x=wide)["x"].dataType
+    assert len(found.told) == 1
+
+
+@pytest.mark.parametrize(("one", "other"), INCOMPATIBLE + [(b, a) for a, b in INCOMPATIBLE])
+def test_types_that_do_not_compare_are_refused(one: Any, other: Any) -> None:
+    with pytest.raises(ConfigError) as caught:
+        plan(schema(x=one), declared(x=other), "evolve", where="the table lake/shop/users")
+    assert "the table lake/shop/users" in caught.value.message
+    assert re.search(r"'x(\[\])?' is \S+ there, \S+ in the catalog", caught.value.message)
+    assert "freeze" in str(caught.value.guidance) and "anew" in str(caught.value.guidance)
+
+
+def test_what_widens_inside_objects_and_arrays_is_told_by_its_path() -> None:
+    found = planned(array(struct(a=array(INTEGER), b=DATE)), array(struct(a=array(NUMBER), b=DATE)))
+    assert [str(one) for one in found.widened] == ["x[].a[]: bigint → double"]
+    assert types(found.schema) == {"x": "array<struct<a:array<double>,b:date>>"}
+
+
+def test_both_sides_may_be_wider_somewhere() -> None:
+    found = planned(struct(a=INTEGER, b=STRING), struct(a=NUMBER, b=DATE, c=JSON))
+    assert types(found.schema) == {"x": "struct<a:double,b:string,c:string>"}
+    assert (found.added, [one.path for one in found.widened]) == (["x.c"], ["x.a"])
+
+
+def test_text_and_json_are_two_types_though_both_are_strings() -> None:
+    assert planned(STRING, JSON).rewrites
+    found = planned(JSON, STRING)
+    assert found.columns[0].kind is Scalar.JSON and not found.rewrites
+    assert planned({"type": "object"}, JSON, "fail").told == []  # JSON either way
+
+
+def test_version_1s_numbers_are_read_as_it_sends_them() -> None:
+    assert planned(NUMBER, V1_INTEGER).columns[0].kind is Scalar.NUMBER_TEXT
+    assert planned(INTEGER, V1_INTEGER, "fail").columns[0].kind is Scalar.INTEGER_TEXT
+    assert planned(NUMBER, INTEGER).columns[0].kind is Scalar.INTEGER_IN_DOUBLE
+
+
+def test_freeze_changes_nothing() -> None:
+    was = schema(a=INTEGER, gone=DATE, o=struct(b=INTEGER), same=STRING, wide=NUMBER)
+    now = declared(a=NUMBER, o=struct(b=BOOLEAN, n=DATE), same=STRING, wide=INTEGER, new=DATE)
+    found = plan(was, now, "freeze")
+    assert found.schema == was
+    assert (found.added, found.rewrites) == ([], False)
+    assert [column.name for column in found.columns] == was.names
+    assert {column.name for column in found.columns if column.strict} == {"a", "o"}
+    assert any("'new' (date) is new, and left out" in line for line in found.told)
+    assert any("'o.n' (date) is new, and left out" in line for line in found.told)
+
+
+def test_fail_lists_every_difference() -> None:
+    was = schema(a=INTEGER, gone=DATE, o=struct(b=INTEGER))
+    now = declared(a=NUMBER, o=struct(b=INTEGER, n=DATE))
+    with pytest.raises(ConfigError) as caught:
+        plan(was, now, "fail")
+    for part in ("'a'", "'gone'", "'o.n'", "bigint", "double"):
+        assert part in caught.value.message
+
+
+def test_a_type_that_no_stream_has_is_kept_but_not_written() -> None:
+    was = t.StructType([t.StructField("m", t.MapType(t.StringType(), t.LongType()))])
+    assert plan(was, [], "evolve").schema == was
+    for mode in ("evolve", "freeze"):
+        with pytest.raises(ConfigError, match="'m' is map<string,bigint>"):
+            plan(was, declared(m=struct(a=INTEGER)), mode)
+
+
+def test_fields_are_matched_by_what_the_source_calls_them() -> None:
+    was = t.StructType([c.field for c in columns({"properties": {"a b": INTEGER}})])
+    now = columns({"properties": {"a_b": DATE, "a b": NUMBER}}, known_names(was))
+    found = plan(was, now, "evolve")
+    assert types(found.schema)["a_b"] == "double"
+    assert found.added == ["a_b"] and len(found.schema.names) == 2
+    assert known_names(found.schema)["a b"].name == "a_b"
+
+
+def test_this_projects_own_columns_are_left_aside() -> None:
+    found = plan(table_schema(declared(a=INTEGER), partitioned=True), declared(a=INTEGER), "fail")
+    assert found.schema == schema(a=INTEGER)
+
+
+def test_a_table_that_is_replaced_gets_what_is_declared() -> None:
+    now = declared(a=BOOLEAN, new=DATE)
+    found = replacing(schema(a=INTEGER, gone=DATE), now)
+    assert found.columns[:2] == now
+    assert found.schema == schema(a=BOOLEAN, new=DATE, gone=DATE)
+    assert (len(found.told), found.rewrites) == (3, False)
+    assert replacing(t.StructType(), now).told == []
+
+
+# Properties
+
+leaves = st.sampled_from(
+    [BOOLEAN, INTEGER, NUMBER, BIG_INTEGER, BIG_NUMBER, DATE, NTZ, TIMESTAMP, STRING, JSON, BINARY]
+)
+
+
+def nested(inner: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
+    objects = st.dictionaries(st.sampled_from(["a", "A", "b c", "_elt_d"]), inner, min_size=1)
+    return inner.map(array) | objects.map(lambda properties: struct(**properties))
+
+
+properties = st.dictionaries(
+    st.sampled_from(["p", "q", "r s", "r-s"]), st.recursive(leaves, nested, max_leaves=4)
+)
+
+
+def joined(one: Any, other: Any) -> t.StructType | None:
+    """The schema of a table that had the one, and gets the other."""
+    was = t.StructType([column.field for column in columns({"properties": one})])
+    try:
+        return plan(was, columns({"properties": other}, known_names(was)), "evolve").schema
+    except ConfigError:
+        return None
+
+
+def shape(kind: t.DataType) -> Any:
+    """A schema whatever the order of its fields, and by the source's names."""
+    if isinstance(kind, t.StructType):
+        return {
+            source: (
+                shape(kind[name.name].dataType),
+                column_of(kind[name.name]).kind is Scalar.JSON,
+            )
+            for source, name in known_names(kind).items()
+        }
+    return [shape(kind.elementType)] if isinstance(kind, t.ArrayType) else kind.simpleString()
+
+
+@given(properties)
+def test_a_schema_changes_nothing_about_itself(one: Any) -> None:
+    was = t.StructType([column.field for column in columns({"properties": one})])
+    found = plan(was, columns({"properties": one}, known_names(was)), "fail")
+    assert found.schema == was and found.told == []
+
+
+@given(properties, properties)
+def test_joining_is_commutative_and_settles(one: Any, other: Any) -> None:
+    there, back = joined(one, other), joined(other, one)
+    assert (there is None) == (back is None)
+    if there is None or back is None:
+        return
+    assert shape(there) == shape(back)
+    for each in (one, other):  # nothing is left to do
+        again = plan(there, columns({"properties": each}, known_names(there)), "evolve")
+        assert again.schema == there
+        assert (again.added, again.rewrites) == ([], False)
+
+
+@given(properties, properties)
+def test_freezing_keeps_the_table_and_reads_its_types(one: Any, other: Any) -> None:
+    was = t.StructType([column.field for column in columns({"properties": one})])
+    found = plan(was, columns({"properties": other}, known_names(was)), "freeze")
+    assert found.schema == was
+    read = [
+        (c.name, c.type.simpleString()) for c in found.columns
+    ]  # what is JSON is told by metadata
+    assert read == [(e.name, e.dataType.simpleString()) for e in was.fields]
+
+
+@given(properties)
+def test_a_column_is_read_back_from_its_table(one: Any) -> None:
+    for column in columns({"properties": one}):
+        assert column_of(column.field) == Column(column.source, column.name, stored(column.kind))

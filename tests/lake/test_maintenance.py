@@ -1,0 +1,185 @@
+"""Compaction and vacuum take nothing from anybody: readers, syncs that run, versions within the retention."""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+import os
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from deltalake import DeltaTable
+
+from elt_assets.lake.maintenance import Maintained, maintain, sweep
+from elt_assets.lake.spark import SparkProvider
+from elt_assets.protocol.catalog import APPEND
+from tests.lake.crashing import EVENTS, configured, event, expected, position, sync, view
+from tests.lake.harness import Lake
+from tests.lake.readers import assert_all_readers_agree
+from tests.lake.staging import APP, STRING, checkpoint, data_files, rows
+
+OLD = dt.timedelta(days=10)
+DELETED = {**EVENTS, "_ab_cdc_deleted_at": STRING}
+BATCHES = [[event(number, number), event(None, number)] for number in range(1, 4)]
+
+
+@pytest.fixture
+def lake(spark_provider: SparkProvider, tmp_path: Path) -> Iterator[Lake]:
+    lake = Lake(spark_provider, tmp_path)
+    yield lake
+    assert_all_readers_agree(lake.spark, lake.folder)
+
+
+def age(folder: Path) -> None:
+    """All files there are ten days old."""
+    then = time.time() - OLD.total_seconds()
+    for path in folder.rglob("*.parquet"):
+        os.utime(path, (then, then))
+
+
+def on_disk(lake: Lake) -> int:
+    return len(data_files(lake.uri))
+
+
+def maintained(lake: Lake, **how: Any) -> dict[str, Maintained]:
+    done = maintain(lake.spark, lake.tables(), **how)
+    return {Path(one.table).name: one for one in done}
+
+
+# Compaction
+
+
+def test_small_files_become_one_and_nothing_else_changes(lake: Lake) -> None:
+    lake.history = True
+    sync(lake, BATCHES, configured(lake, APPEND))
+    before, head, delta = view(lake), lake.table.head, DeltaTable(lake.uri)
+    done = maintained(lake)
+    assert (done["users"].files_before, done["users"].files_after) == (3, 1)
+    assert (done["users_dead_letter"].files_before, done["users_dead_letter"].files_after) == (3, 1)
+    assert {one.removed for one in done.values()} == {0}
+    assert view(lake) == before == expected(BATCHES)
+    assert lake.table.head == head
+    assert DeltaTable(lake.uri).transaction_version(APP) == delta.transaction_version(APP)
+    version = lake.table.version
+    maintained(lake)
+    assert lake.table.version == version
+    sync(lake, [*BATCHES, [event(9, 9)]], configured(lake, APPEND))
+    assert view(lake) == expected([*BATCHES, [event(9, 9)]])
+
+
+def test_a_column_that_came_later_is_null_in_what_was_there(lake: Lake) -> None:
+    for wanted in (EVENTS, {**EVENTS, "more": STRING}):
+        lake.sync(configured(lake, APPEND, properties=wanted), {**event(1, 1), "more": "x"})
+    before = rows(lake.spark, lake.table, "id", "more")
+    maintained(lake)
+    assert rows(lake.spark, lake.table, "id", "more") == before == [(1, "x"), (1, None)]
+
+
+# Vacuum
+
+
+def test_a_vacuum_removes_orphans_that_are_old(lake: Lake) -> None:
+    lake.history = True
+    sync(lake, BATCHES, configured(lake, APPEND))
+    lake.writer(configured(lake, APPEND)).write(lake.stage(event(8, 8), b"1"))
+    hidden = Path(lake.uri, "_elt", "killed", "part.parquet")
+    hidden.parent.mkdir(parents=True)
+    hidden.write_bytes(b"half a file")
+    age(lake.folder)
+    lake.writer(configured(lake, APPEND)).write(lake.stage(event(9, 9), b"1"))
+    done = maintained(lake)
+    assert (done["users"].removed, done["users_dead_letter"].removed) == (2, 1)
+    assert on_disk(lake) == 5  # three that were, what they have become, and one that is young
+    assert view(lake) == expected(BATCHES)
+    assert not hidden.exists()
+
+
+def test_a_vacuum_removes_what_was_replaced_and_is_old(lake: Lake) -> None:
+    lake.history = True
+    sync(lake, BATCHES, configured(lake, APPEND))
+    maintained(lake, retention=dt.timedelta(0))
+    for table in (lake.table, lake.dead_letter):
+        assert data_files(table.uri) == [Path(file.path).name for file in table.files]
+    assert view(lake) == expected(BATCHES)
+
+
+def test_versions_within_the_retention_can_be_read_and_restored(lake: Lake) -> None:
+    lake.history = True
+    sync(lake, BATCHES)
+    version = lake.table.version - 1
+    age(lake.folder)
+    maintained(lake)
+    assert DeltaTable(lake.uri, version=version).to_pyarrow_table().num_rows == 2
+    DeltaTable(lake.uri).restore(version)
+    assert view(lake) == expected(BATCHES[:2])
+    sync(lake, BATCHES)
+    assert view(lake) == expected(BATCHES)
+
+
+def deleted(number: int, at: int) -> dict[str, Any]:
+    return {**event(number, at), "_ab_cdc_deleted_at": "yes"}
+
+
+def cdc(lake: Lake, *data: Any, value: int) -> None:
+    lake.sync(configured(lake, properties=DELETED), *data, value=value)
+
+
+def test_a_vacuum_keeps_tombstones(lake: Lake) -> None:
+    cdc(lake, event(1, 10), deleted(2, 10), value=1)
+    age(lake.folder)
+    maintained(lake)
+    cdc(lake, event(1, 20), event(2, 5), value=2)
+    assert rows(lake.spark, lake.table, "id", "at") == [(1, 20)]
+
+
+def test_a_vacuum_keeps_the_tombstones_of_versions_within_the_retention(lake: Lake) -> None:
+    """One that is ten days old was the table until a moment ago: it can be restored."""
+    cdc(lake, event(1, 10), deleted(2, 10), value=1)
+    version = lake.table.version
+    log = Path(lake.uri, "_delta_log", f"{version:020}.json")
+    actions = [json.loads(line) for line in log.read_text().splitlines()]
+    for action in actions:
+        if "commitInfo" in action:
+            action["commitInfo"]["timestamp"] -= int(OLD.total_seconds() * 1000)
+    log.write_text("\n".join(map(json.dumps, actions)))
+    age(lake.folder)
+    cdc(lake, deleted(3, 10), deleted(2, 11), value=2)
+    maintained(lake)
+    DeltaTable(lake.uri).restore(version)
+    cdc(lake, event(2, 5), value=2)
+    assert rows(lake.spark, lake.table, "id", "at") == [(1, 10)]
+
+
+def test_a_vacuum_keeps_a_refresh_that_was_begun(lake: Lake) -> None:
+    sync(lake, BATCHES[:1])
+    writer = lake.writer(configured(lake, refresh="truncate"))
+    writer.write(lake.stage(event(7, 7)))
+    writer.commit(checkpoint(1))
+    age(lake.folder)
+    maintained(lake)
+    assert position(lake.tables().head.state) == 1
+    sync(lake, [[], [event(8, 8)]])
+    assert rows(lake.spark, lake.table, "id", "at") == [(7, 7), (8, 8)]
+
+
+@pytest.mark.parametrize("retention", [dt.timedelta(days=7), dt.timedelta(minutes=30)])
+def test_a_sync_that_runs_keeps_its_files(lake: Lake, retention: dt.timedelta) -> None:
+    lake.history = True
+    sync(lake, BATCHES[:2], configured(lake, APPEND))
+    writer = lake.writer(configured(lake, APPEND))
+    writer.write(lake.stage(*BATCHES[2]))
+    maintained(lake, retention=retention)
+    writer.commit(checkpoint(3, final=True))
+    assert view(lake) == expected(BATCHES)
+
+
+def test_staging_that_is_nobodys_is_swept(tmp_path: Path) -> None:
+    for name in ("host-1-sync", "host-2-sync", "other"):
+        (tmp_path / name).mkdir()
+    then = time.time() - OLD.total_seconds()
+    os.utime(tmp_path / "host-1-sync", (then, then))
+    assert sweep(tmp_path) == 1
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["host-2-sync", "other"]

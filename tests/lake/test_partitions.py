@@ -1,0 +1,160 @@
+"""Partitions of one table: each has rows, a state and rejected records of its own, replaced alone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from deltalake import DeltaTable
+
+from elt_assets.lake.landing import Landing, generations
+from elt_assets.lake.maintenance import maintain
+from elt_assets.lake.replaying import replay
+from elt_assets.lake.snapshots import snapshot
+from elt_assets.lake.spark import SparkProvider
+from elt_assets.lake.tables import StreamTables
+from elt_assets.protocol.catalog import APPEND, OVERWRITE, ConfiguredStream
+from elt_assets.sync.events import Committed
+from tests.lake.crashing import EVENTS, event, killed_before, position, read
+from tests.lake.harness import Lake
+from tests.lake.readers import assert_all_readers_agree
+from tests.lake.staging import APP, NUMBER, checkpoint, rows, stream
+
+FIRST, SECOND = "2026-01-01", "2026-01-02"
+
+
+@pytest.fixture
+def lake(spark_provider: SparkProvider, tmp_path: Path) -> Iterator[Lake]:
+    lake = Lake(spark_provider, tmp_path)
+    yield lake
+    assert_all_readers_agree(lake.spark, lake.folder)
+
+
+def tables(lake: Lake, part: str) -> StreamTables:
+    return lake.tables(f"{APP}|{part}")
+
+
+def configured(
+    lake: Lake, part: str, policy: str = OVERWRITE, properties: dict[str, Any] = EVENTS
+) -> ConfiguredStream:
+    wanted = stream(properties, policy)
+    written = generations(wanted, tables(lake, part).head)
+    wanted.generation_id = written.generation_id
+    wanted.minimum_generation_id = written.minimum_generation_id
+    return wanted
+
+
+def load(lake: Lake, part: str, *data: Any, value: int = 1, **how: Any) -> Committed:
+    return lake.sync(configured(lake, part, **how), *data, value=value, partition=part)
+
+
+def held(lake: Lake) -> list[tuple[Any, ...]]:
+    return rows(lake.spark, lake.table, "_elt_partition", "said")
+
+
+def test_a_partition_is_replaced_alone(lake: Lake) -> None:
+    load(lake, FIRST, event(1, 1), value=1)
+    load(lake, SECOND, event(2, 1), event(3, 1), value=5)
+    load(lake, FIRST, event(4, 1), value=2)
+    assert held(lake) == [(FIRST, "4 at 1"), (SECOND, "2 at 1"), (SECOND, "3 at 1")]
+    heads = [tables(lake, part).head for part in (FIRST, SECOND)]
+    assert [(head.generation, position(head.state)) for head in heads] == [(2, 2), (1, 5)]
+    assert tables(lake, "2026-01-03").head.state is None
+
+
+def test_a_partition_is_emptied_alone(lake: Lake) -> None:
+    load(lake, FIRST, event(1, 1))
+    load(lake, SECOND, event(2, 1))
+    writer = lake.writer(configured(lake, FIRST), partition=FIRST)
+    writer.commit(checkpoint(final=True))
+    assert held(lake) == [(SECOND, "2 at 1")]
+
+
+def test_a_partition_is_taken_out_of_files_that_others_mixed(lake: Lake) -> None:
+    load(lake, FIRST, event(1, 1))
+    load(lake, SECOND, event(2, 1))
+    DeltaTable(lake.uri).optimize.compact()
+    assert len(lake.table.files) == 1
+    load(lake, FIRST, event(3, 1))
+    assert held(lake) == [(FIRST, "3 at 1"), (SECOND, "2 at 1")]
+
+
+def test_a_partition_is_read_alone(lake: Lake) -> None:
+    load(lake, FIRST, event(1, 1))
+    load(lake, SECOND, event(2, 1))
+    found = snapshot(lake.spark, lake.uri, APP, partition=SECOND)
+    assert [row.said for row in found.collect()] == ["2 at 1"]
+    assert snapshot(lake.spark, lake.uri, APP, partition="2026-01-03").count() == 0
+
+
+def test_a_wider_type_of_one_is_a_wider_type_of_all(lake: Lake) -> None:
+    load(lake, FIRST, event(1, 1))
+    load(lake, SECOND, {**event(2, 1), "at": 1.5}, properties={**EVENTS, "at": NUMBER})
+    assert rows(lake.spark, lake.table, "id", "at") == [(1, 1.0), (2, 1.5)]
+    assert [position(tables(lake, part).head.state) for part in (FIRST, SECOND)] == [1, 1]
+    load(lake, FIRST, event(3, 3))
+    assert rows(lake.spark, lake.table, "id", "at") == [(2, 1.5), (3, 3.0)]
+
+
+def test_compaction_keeps_partitions_apart(lake: Lake) -> None:
+    for number in range(3):
+        for part in (FIRST, SECOND):
+            load(lake, part, event(number, 1), b"[5]", value=number, policy=APPEND)
+    before = held(lake)
+    heads = [tables(lake, part).head for part in (FIRST, SECOND)]
+    maintain(lake.spark, lake.tables())
+    bounds = lake.table.bounds(["_elt_partition"])
+    assert sorted(bounds.values()) == [(FIRST, FIRST), (SECOND, SECOND)]
+    assert len(lake.dead_letter.files) == 2
+    assert held(lake) == before
+    assert [tables(lake, part).head for part in (FIRST, SECOND)] == heads
+    load(lake, FIRST, event(9, 9))
+    assert held(lake) == [(FIRST, "9 at 9"), *(row for row in before if row[0] == SECOND)]
+
+
+# Rejected records
+
+
+def rejects(lake: Lake) -> list[tuple[Any, ...]]:
+    return rows(lake.spark, lake.dead_letter, "_elt_partition", "record")
+
+
+def test_what_a_killed_run_of_a_partition_rejected_is_taken_back_alone(lake: Lake) -> None:
+    load(lake, FIRST, b"1")
+    load(lake, SECOND, b"2")
+    before = rejects(lake)
+    killed_before("Table.commit", 2, lambda: load(lake, FIRST, b"3"))
+    load(lake, SECOND, event(2, 2))  # what it rejected before goes with the rows of that time
+    assert [part for part, _ in rejects(lake)] == [FIRST]
+    tables(lake, FIRST).settle("run-2")
+    assert rejects(lake) == [each for each in before if each[0] == FIRST]
+
+
+def test_maintenance_does_not_keep_a_killed_run_from_being_taken_back(lake: Lake) -> None:
+    load(lake, FIRST, b"1")
+    before = rejects(lake)
+    killed_before("Table.commit", 2, lambda: load(lake, FIRST, b"3"))
+    maintain(lake.spark, lake.tables())
+    tables(lake, FIRST).settle("run-2")
+    assert rejects(lake) == before
+
+
+def test_a_snapshot_does_not_show_what_a_killed_run_of_a_partition_rejected(lake: Lake) -> None:
+    load(lake, FIRST, b"1")
+    load(lake, SECOND, b"2")
+    killed_before("Table.commit", 2, lambda: load(lake, FIRST, b"3"))
+    assert len(read(lake, "_dead_letter", "record")) == 2
+
+
+def test_a_replay_moves_records_of_its_partition_alone(lake: Lake) -> None:
+    for part in (FIRST, SECOND):
+        wanted = stream(EVENTS, APPEND, key=["id"])
+        wanted.destination_sync_mode = "append_dedup"
+        lake.sync(wanted, event(None, 1, part), value=1, partition=part)
+    again = Landing(configured(lake, FIRST, APPEND), "run-2", partition=FIRST)
+    done = replay(lake.provider, tables(lake, FIRST), again)
+    assert done is not None and done.records == 1
+    assert held(lake) == [(FIRST, FIRST)]
+    assert [part for part, _ in rejects(lake)] == [SECOND]

@@ -1,0 +1,209 @@
+"""A refresh is built beside what is there, goes on when interrupted, and takes its place in one commit."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from deltalake import DeltaTable
+
+from elt_assets.errors import ConfigError
+from elt_assets.lake.landing import Generations, Landing, generations, starting_state
+from elt_assets.lake.spark import SparkProvider
+from elt_assets.protocol.catalog import APPEND, APPEND_DEDUP, OVERWRITE, ConfiguredStream
+from tests.lake.crashing import EVENTS, configured, event, expected, position, read, sync, view
+from tests.lake.harness import Lake
+from tests.lake.readers import assert_all_readers_agree
+from tests.lake.staging import INTEGER, NUMBER, STRING, checkpoint, rows
+
+OLD = [[event(1, 10), event(2, 10)], [event(3, 20)]]
+NEW = [[event(1, 30), event(2, 10)], [event(4, 30)], [event(1, 40), event(5, 40)]]
+WHOLE = [(1, 40), (2, 10), (4, 30), (5, 40)]
+
+
+@pytest.fixture
+def lake(spark_provider: SparkProvider, tmp_path: Path) -> Iterator[Lake]:
+    lake = Lake(spark_provider, tmp_path)
+    yield lake
+    assert_all_readers_agree(lake.spark, lake.folder)
+
+
+def interrupted(lake: Lake, wanted: ConfiguredStream, batches: list[list[dict[str, Any]]]) -> None:
+    """A run that committed these batches, then ended."""
+    writer = lake.writer(wanted)
+    for number, batch in enumerate(batches, 1):
+        writer.write(lake.stage(*batch))
+        writer.commit(checkpoint(number))
+    writer.close()
+
+
+def by_another_reader(lake: Lake) -> list[tuple[int, int]]:
+    found = DeltaTable(lake.uri).to_pyarrow_table().to_pylist()
+    return sorted((row["id"], row["at"]) for row in found)
+
+
+def generation(lake: Lake) -> list[tuple[int, int]]:
+    return rows(lake.spark, lake.table, "id", "_airbyte_generation_id")
+
+
+def resumable(lake: Lake) -> ConfiguredStream:
+    wanted = configured(lake, OVERWRITE)
+    wanted.stream.is_resumable = True
+    written = generations(wanted, lake.tables().head)
+    wanted.generation_id = written.generation_id
+    wanted.minimum_generation_id = written.minimum_generation_id
+    return wanted
+
+
+# Beside the old
+
+
+def test_readers_see_the_old_table_until_the_new_one_is_whole(lake: Lake) -> None:
+    sync(lake, OLD)
+    former = (by_another_reader(lake), lake.table.head.state, lake.table.head.generation)
+    writer = lake.writer(configured(lake, refresh="truncate"))
+    for number, batch in enumerate(NEW, 1):
+        assert (
+            by_another_reader(lake),
+            lake.table.head.state,
+            lake.table.head.generation,
+        ) == former
+        writer.write(lake.stage(*batch))
+        done = writer.commit(checkpoint(number, final=number == len(NEW)))
+        assert position(done.state) == number
+    assert by_another_reader(lake) == WHOLE
+    assert generation(lake) == [(number, 2) for number, _ in WHOLE]
+    assert (position(lake.table.head.state), lake.table.head.refresh) == (3, None)
+
+
+def test_the_swap_is_one_commit(lake: Lake) -> None:
+    sync(lake, OLD)
+    interrupted(lake, configured(lake, refresh="truncate"), NEW[:2])
+    before = lake.table.version
+    sync(lake, NEW)
+    assert lake.table.version == before + 1
+
+
+# After an interruption
+
+
+@pytest.mark.parametrize("kind", ["incremental", "resumable"])
+def test_one_that_can_be_resumed_goes_on(lake: Lake, kind: str) -> None:
+    sync(lake, OLD[:1], None if kind == "incremental" else configured(lake, OVERWRITE))
+    begun = configured(lake, refresh="truncate") if kind == "incremental" else resumable(lake)
+    interrupted(lake, begun, NEW[:2])
+    again = configured(lake) if kind == "incremental" else resumable(lake)
+    assert (again.generation_id, again.minimum_generation_id) == (2, 2)
+    assert position(starting_state(again, lake.tables().head)) == 2
+    done = sync(lake, NEW, again)
+    assert [each.records for each in done] == [2]
+    found = rows(lake.spark, lake.table, "id", "at")
+    assert found == (WHOLE if kind == "incremental" else sorted([*WHOLE, (1, 30)]))
+    assert {number for _, number in generation(lake)} == {2}
+
+
+def test_one_that_cannot_begins_anew(lake: Lake) -> None:
+    sync(lake, OLD[:1], configured(lake, OVERWRITE))
+    interrupted(lake, configured(lake, OVERWRITE), NEW[:2])
+    again = configured(lake, OVERWRITE)
+    assert starting_state(again, lake.tables().head) is None
+    sync(lake, NEW[2:], again)
+    assert rows(lake.spark, lake.table, "id", "at") == [(1, 40), (5, 40)]
+    assert {number for _, number in generation(lake)} == {again.generation_id}
+
+
+def test_one_that_is_asked_for_again_begins_anew(lake: Lake) -> None:
+    sync(lake, OLD)
+    interrupted(lake, configured(lake, refresh="truncate"), NEW[:1])
+    again = configured(lake, refresh="truncate")
+    assert again.generation_id == 3
+    sync(lake, NEW[1:], again, refresh="truncate")
+    assert rows(lake.spark, lake.table, "id", "at") == [(1, 40), (4, 30), (5, 40)]
+
+
+def test_one_whose_schema_changed_meanwhile_begins_anew(lake: Lake) -> None:
+    """The rows that it has are of another shape: the source must be asked for all of them again."""
+    sync(lake, OLD)
+    interrupted(lake, configured(lake, refresh="truncate"), NEW[:2])
+    other = configured(lake, properties={**EVENTS, "more": STRING})
+    sync(lake, NEW, other)
+    assert rows(lake.spark, lake.table, "id", "at") == WHOLE
+
+
+def test_a_refresh_that_keeps_its_rows_in_the_table_goes_on(lake: Lake) -> None:
+    def wanted() -> ConfiguredStream:
+        found = configured(lake, APPEND)
+        found.sync_mode, found.stream.is_resumable = "full_refresh", True
+        return found
+
+    interrupted(lake, wanted(), NEW[:2])
+    assert position(starting_state(wanted(), lake.tables().head)) == 2
+    sync(lake, NEW, wanted())
+    assert rows(lake.spark, lake.table, "id", "at") == sorted([*WHOLE, (1, 30)])
+    assert starting_state(wanted(), lake.tables().head) is None
+
+
+# What is kept
+
+
+def test_retain_keeps_both_generations(lake: Lake) -> None:
+    sync(lake, OLD, configured(lake, APPEND))
+    both = configured(lake, APPEND, refresh="retain")
+    assert (both.generation_id, both.minimum_generation_id) == (2, 0)
+    sync(lake, NEW, both, refresh="retain")
+    assert generation(lake) == [
+        *[(1, 1), (1, 2), (1, 2), (2, 1), (2, 2), (3, 1), (4, 2), (5, 2)],
+    ]
+    assert position(starting_state(configured(lake, APPEND), lake.tables().head)) == 3
+
+
+@pytest.mark.parametrize(("number", "least"), [(2, 1), (2, 3), (0, -1), (None, 0), (1, None)])
+def test_generations_that_mean_nothing_are_refused(
+    lake: Lake, number: int | None, least: int | None
+) -> None:
+    wanted = configured(lake)
+    wanted.generation_id, wanted.minimum_generation_id = number, least
+    with pytest.raises(ConfigError, match=f"generation {number}, minimum generation {least}"):
+        Landing(wanted, "run-1")
+
+
+def test_generations_grow_beyond_a_refresh_that_was_begun(lake: Lake) -> None:
+    sync(lake, OLD)
+    interrupted(lake, configured(lake, refresh="truncate"), NEW[:1])
+    head = lake.tables().head
+    assert generations(configured(lake), head, "truncate") == Generations(3, 3)
+    assert generations(configured(lake), head) == Generations(2, 2)
+
+
+def test_a_history_closes_what_a_refresh_no_longer_contains_once(lake: Lake) -> None:
+    lake.history = True
+    sync(lake, OLD)
+    sync(lake, NEW, refresh="truncate", wanted=configured(lake, refresh="truncate"))
+    told = expected([*OLD, NEW[0][:1], *NEW[1:]])  # what was there unchanged is no version
+    ended = [
+        (*version[:3], False, False) if version[0] == 3 else version for version in told.history
+    ]
+    assert view(lake).history == ended
+    closed = read(lake, "_history", "id", "_valid_to")
+    sync(lake, NEW, refresh="truncate", wanted=configured(lake, refresh="truncate"))
+    assert view(lake).history == ended
+    assert read(lake, "_history", "id", "_valid_to") == closed
+
+
+# Other columns
+
+
+@pytest.mark.parametrize("policy", [OVERWRITE, APPEND_DEDUP])
+def test_other_types_come_with_the_rows_in_one_commit(lake: Lake, policy: str) -> None:
+    sync(lake, OLD[:1], configured(lake, policy))
+    before = lake.table.version
+    other = configured(
+        lake, policy, "truncate", {"id": INTEGER, "at": NUMBER, "said": INTEGER, "new": STRING}
+    )
+    sync(lake, [[{"id": 1, "at": 1.5, "said": 7, "new": "x"}]], other, refresh="truncate")
+    assert rows(lake.spark, lake.table, "id", "at", "said", "new") == [(1, 1.5, 7, "x")]
+    assert lake.table.version == before + 1
+    old = DeltaTable(lake.uri, version=before).to_pyarrow_table()
+    assert sorted(old["said"].to_pylist()) == ["1 at 10", "2 at 10"]

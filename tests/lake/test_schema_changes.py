@@ -1,0 +1,111 @@
+"""A stream's schema changes, and what becomes of the rows that its tables have."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+from elt_assets.errors import ConfigError
+from tests.lake.harness import Lake
+from tests.lake.staging import (
+    BOOLEAN,
+    DATE,
+    INTEGER,
+    NUMBER,
+    STRING,
+    TIMESTAMP,
+    array,
+    checkpoint,
+    rows,
+    stream,
+    struct,
+)
+
+UNION = {"type": ["integer", "string"]}
+
+
+@pytest.mark.parametrize(
+    ("narrow", "wide", "values", "expected"),
+    [
+        (INTEGER, NUMBER, [-(2**53), 1], [-(2.0**53), 1.0]),
+        (INTEGER, STRING, [7], ["7"]),
+        (BOOLEAN, STRING, [True], ["true"]),
+        (STRING, UNION, ["a"], ['"a"']),
+        (INTEGER, UNION, [5], ["5"]),
+        (struct(x=INTEGER), struct(x=NUMBER), [{"x": 1}], [(1.0,)]),
+        (array(INTEGER), array(NUMBER), [[1, 2]], [[1.0, 2.0]]),
+        (DATE, STRING, ["2026-01-02"], ["2026-01-02"]),
+    ],
+)
+def test_rows_survive_a_widening(
+    lake: Lake, spark: SparkSession, narrow: Any, wide: Any, values: Any, expected: Any
+) -> None:
+    lake.sync(stream({"id": INTEGER, "a": narrow}), *({"id": 0, "a": each} for each in values))
+    lake.sync(stream({"id": INTEGER, "a": wide}), {"id": 1, "a": None})
+    assert rows(spark, lake.table, "id", "a") == [*((0, each) for each in expected), (1, None)]
+    assert lake.table.head.sequence == 3  # the rewriting is a commit of its own
+
+
+def test_a_widening_that_would_change_a_value_is_an_error(lake: Lake) -> None:
+    lake.sync(stream({"id": INTEGER}), {"id": 2**53 + 1})
+    writer = lake.writer(stream({"id": NUMBER}))
+    writer.write(lake.stage({"id": 1.5}))
+    with pytest.raises(ConfigError, match="would change"):
+        writer.commit(checkpoint(1, final=True))
+    assert lake.ids() == [2**53 + 1]
+
+
+def test_a_widening_takes_history_and_tombstones_along(lake: Lake, spark: SparkSession) -> None:
+    lake.history = True
+    deletable = {"_ab_cdc_deleted_at": STRING, "at": TIMESTAMP}
+
+    def keyed(number: Any) -> Any:
+        fields = {"id": INTEGER, "n": number, **deletable}
+        return stream(fields, "append_dedup", key=["id"], cursor=["at"])
+
+    def row(key: int, n: Any, hour: int, *, deleted: bool = False) -> dict[str, Any]:
+        gone = "yes" if deleted else None
+        return {"id": key, "n": n, "at": f"2026-01-01T{hour:02}:00:00Z", "_ab_cdc_deleted_at": gone}
+
+    lake.sync(keyed(INTEGER), row(1, 1, 1), row(2, 2, 1), row(2, 2, 3, deleted=True), value=1)
+    lake.sync(keyed(NUMBER), row(1, 1.5, 2), row(2, 2.5, 2), value=2)
+    assert rows(spark, lake.table, "id", "n") == [(1, 1.5)]
+    history = lake.tables().history
+    assert history is not None
+    assert rows(spark, history, "id", "n", "_is_current") == [
+        (1, 1.0, False),
+        (1, 1.5, True),
+        (2, 2.0, False),
+        (2, 2.5, False),
+    ]
+
+
+def test_frozen_columns_reject_and_evolve_takes_them(lake: Lake, spark: SparkSession) -> None:
+    lake.sync(stream({"id": INTEGER}), {"id": 1})
+    text = stream({"id": STRING})
+    done = lake.sync(text, {"id": "x"}, {"id": "2"}, {"id": 3}, on_schema_change="freeze")
+    assert done.records + done.rejected == 3
+    assert done.rejected >= 1 and done.changed == 0
+    assert "id" in rows(spark, lake.dead_letter, "reason")[0][0]
+    lake.sync(text, {"id": "x"})
+    assert ("x",) in rows(spark, lake.table, "id") and ("1",) in rows(spark, lake.table, "id")
+
+
+def test_nested_fields_are_null_in_what_was_there(lake: Lake, spark: SparkSession) -> None:
+    narrow = stream({"o": struct(x=INTEGER), "l": array(struct(x=INTEGER))})
+    lake.sync(narrow, {"o": {"x": 1}, "l": [{"x": 1}]})
+    wider = stream({"o": struct(x=INTEGER, y=STRING), "l": array(struct(x=INTEGER, y=STRING))})
+    lake.sync(wider, {"o": {"x": 2, "y": "b"}, "l": [{"x": 2, "y": "b"}]})
+    assert rows(spark, lake.table, "o", "l") == [
+        ((1, None), [(1, None)]),
+        ((2, "b"), [(2, "b")]),
+    ]
+
+
+def test_a_cursor_that_has_no_order_is_refused(lake: Lake) -> None:
+    for kind in (UNION, array(INTEGER), struct(x=INTEGER)):
+        wanted = stream({"id": INTEGER, "at": kind}, "append_dedup", key=["id"], cursor=["at"])
+        with pytest.raises(ConfigError, match="has no order"):
+            lake.writer(wanted)

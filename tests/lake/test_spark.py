@@ -1,0 +1,147 @@
+"""Spark's settings: the user's file as Spark itself reads it, and what wins over what."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given
+from hypothesis import settings as hypothesis_settings
+from hypothesis import strategies as st
+from pyspark.sql import SparkSession
+
+from elt_assets.errors import ConfigError
+from elt_assets.lake.spark import DEFAULTS, REMOTE_DEFAULTS, REQUIRED, read_settings, settings
+from tests.project import REPOSITORY
+
+
+def _file(folder: Path, text: str) -> Path:
+    path = folder / "spark-defaults.conf"
+    path.write_bytes(text.encode())
+    return path
+
+
+KEYS = st.from_regex(r"spark\.[a-zA-Z0-9._]{1,8}", fullmatch=True)
+SEPARATORS = st.sampled_from([" ", "=", " = ", "\t", ":", "  \t ", " ="])
+VALUES = st.text("az09 \t=:#!'\"\\/-é", min_size=1).filter(lambda value: value.strip())
+ENTRIES = st.builds(
+    lambda indent, key, separator, value: indent + key + separator + value.lstrip(),
+    st.sampled_from(["", "  ", "\t"]),
+    KEYS,
+    SEPARATORS,
+    VALUES,
+)
+OTHERS = st.sampled_from(["", "   ", "# spark.a b", "  ! spark.a b", "# goes not on \\"])
+FILES = st.lists(ENTRIES | OTHERS, max_size=6)
+
+
+@given(FILES, st.sampled_from(["\n", "\r\n"]), st.booleans())
+@hypothesis_settings(
+    deadline=None,
+    max_examples=150,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
+)
+def test_a_file_is_read_as_spark_reads_it(
+    spark: SparkSession, tmp_path: Path, lines: list[str], end: str, ends: bool
+) -> None:
+    text = end.join(lines) + (end if ends else "")
+    assert read_settings(_file(tmp_path, text)) == _properties(spark, text)
+
+
+def _properties(spark: SparkSession, text: str) -> dict[str, str]:
+    """Spark reads the file by Java's `Properties`, and trims the values."""
+    java: Any = spark._jvm
+    found = java.java.util.Properties()
+    found.load(java.java.io.StringReader(text))
+    return {str(key): str(value).strip() for key, value in dict(found).items()}
+
+
+def test_a_value_may_be_escaped_quoted_and_continued(tmp_path: Path) -> None:
+    text = 'spark.a  -Dx="1 2" \\\n    -Dy=\\u00e9\\\\z\nspark.b=\nspark.a.b : c # d\n'
+    assert read_settings(_file(tmp_path, text)) == {
+        "spark.a": '-Dx="1 2" -Dy=é\\z',
+        "spark.b": "",
+        "spark.a.b": "c # d",
+    }
+
+
+@pytest.mark.parametrize(
+    "line", ["spark.master", "park.master local", "= local", "spark.master\\ local", "[spark]"]
+)
+def test_a_line_that_is_no_setting_is_named(tmp_path: Path, line: str) -> None:
+    path = _file(tmp_path, f"# ours\n\nspark.app.name a \\\n b\n{line}\n")
+    with pytest.raises(ConfigError, match=r"spark-defaults\.conf, line 5: "):
+        read_settings(path)
+
+
+def test_a_malformed_line_is_not_shown_with_its_value(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError) as raised:
+        read_settings(_file(tmp_path, "fs.s3a.secret.key=hunter2\n"))
+    assert "hunter2" not in str(raised.value)
+
+
+def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
+    for path in (tmp_path / "absent.conf", tmp_path):
+        with pytest.raises(ConfigError, match=str(path)):
+            settings({}, path)
+    latin = tmp_path / "latin.conf"
+    latin.write_bytes("spark.app.name é".encode("latin-1"))
+    with pytest.raises(ConfigError, match=r"latin\.conf cannot be read: 'utf-8'"):
+        settings({}, latin)
+
+
+def test_what_wins_over_what(tmp_path: Path) -> None:
+    path = _file(tmp_path, "spark.driver.memory 3g\nspark.app.name file\nspark.x 1\n")
+    found = settings({"spark.app.name": "given"}, path)
+    assert found["spark.master"] == DEFAULTS["spark.master"]
+    assert found["spark.driver.memory"] == "3g"
+    assert found["spark.app.name"] == "given"
+    assert found["spark.x"] == "1"
+    assert found.items() >= REQUIRED.items()
+
+
+def test_what_the_tables_rest_on_cannot_be_set_otherwise(tmp_path: Path) -> None:
+    path = _file(tmp_path, "spark.sql.session.timeZone Europe/Paris\n")
+    with pytest.raises(ConfigError, match=r"spark-defaults\.conf sets spark.sql.session.timeZone"):
+        settings({}, path)
+    with pytest.raises(
+        ConfigError, match=r"SparkResource\(.*sets spark.sql.ansi.enabled to 'True'"
+    ):
+        settings({"spark.sql.ansi.enabled": True})
+    same = {"spark.sql.ansi.enabled": False, "spark.sql.session.timeZone": "utc"}
+    assert settings(same).items() >= REQUIRED.items()
+
+
+@pytest.mark.parametrize("master", ["local", "local[2]", "local[*]"])
+def test_an_embedded_session_listens_on_loopback_alone(master: str) -> None:
+    found = settings({"spark.master": master})
+    assert found["spark.driver.host"] == found["spark.driver.bindAddress"] == "127.0.0.1"
+
+
+def test_a_cluster_must_reach_the_driver(tmp_path: Path) -> None:
+    found = settings({}, _file(tmp_path, "spark.master spark://host:7077\n"))
+    assert "spark.driver.host" not in found and "spark.driver.bindAddress" not in found
+    # Its own, as the job's warnings are ("has not accepted any resources").
+    assert not {"spark.sql.shuffle.partitions", "spark.pyspark.python", "spark.log.level"} & set(
+        found
+    )
+    assert found["spark.hadoop.fs.file.impl"] == DEFAULTS["spark.hadoop.fs.file.impl"]
+
+
+def test_a_remote_session_gets_what_can_be_set_on_it(tmp_path: Path) -> None:
+    found = settings({}, _file(tmp_path, "spark.remote sc://host\n"))
+    assert found == {"spark.remote": "sc://host", **REMOTE_DEFAULTS, **REQUIRED}
+
+
+DOCS = (REPOSITORY / "docs" / "spark.md").read_text()
+
+
+@pytest.mark.parametrize(
+    "block", re.findall(r"^```properties\n(.*?)^```", DOCS, re.MULTILINE | re.DOTALL)
+)
+def test_the_files_in_the_docs_are_settings(tmp_path: Path, block: str) -> None:
+    found = settings({}, _file(tmp_path, block))
+    lines = [line for line in block.splitlines() if line and not line.startswith("#")]
+    assert [str(found[line.split()[0]]) for line in lines] == [line.split()[1] for line in lines]

@@ -1,0 +1,166 @@
+"""Storage that fails or holds something else: the run fails, what was there stays readable, and once it is
+mended the next run goes on."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from deltalake import DeltaTable
+
+from elt_assets.errors import ConfigError
+from elt_assets.lake.spark import SparkProvider
+from elt_assets.protocol.catalog import APPEND
+from tests.lake.crashing import configured, event, expected, sync, view
+from tests.lake.harness import Lake
+from tests.lake.readers import assert_all_readers_agree
+
+BATCHES = [[event(1, 10), event(None, 1)], [event(1, 20), event(2, 20), event(None, 2)]]
+
+
+@pytest.fixture
+def lake(spark_provider: SparkProvider, tmp_path: Path) -> Lake:
+    return Lake(spark_provider, tmp_path, history=True)
+
+
+# Something else is there
+
+
+def test_a_file_is_no_table(lake: Lake) -> None:
+    Path(lake.uri).write_text("notes")
+    with pytest.raises(ConfigError, match="users should be a table, and is a file"):
+        lake.tables()
+    assert Path(lake.uri).read_text() == "notes"
+
+
+def test_a_folder_of_something_else_is_no_table(lake: Lake) -> None:
+    for name in ("data", "_elt", "photo.jpg", "notes.txt"):
+        (Path(lake.uri) / name).mkdir(parents=True)
+    with pytest.raises(ConfigError, match=r"something else \(notes.txt, photo.jpg\)"):
+        lake.tables()
+
+
+def test_a_companion_s_place_may_be_taken_too(lake: Lake) -> None:
+    Path(f"{lake.uri}_history").write_text("notes")
+    with pytest.raises(ConfigError, match="users_history should be a table, and is a file"):
+        lake.tables()
+
+
+@pytest.mark.parametrize("left", [[], ["00000000000000000000.json#1"]])
+def test_a_table_whose_creation_was_cut_off_is_made_again(lake: Lake, left: list[str]) -> None:
+    """The folder of the log is made, then a file in it under another name, then the log's first."""
+    log = Path(lake.uri) / "_delta_log"
+    log.mkdir(parents=True)
+    for name in left:
+        (log / name).write_text('{"commitInfo":{"timest')
+    sync(lake, BATCHES)
+    assert view(lake) == expected(BATCHES)
+
+
+# Files that are gone, or broken
+
+
+def test_a_data_file_that_is_broken(lake: Lake) -> None:
+    sync(lake, BATCHES[:1])
+    [file] = [Path(lake.uri) / file.path for file in lake.table.files]
+    good, before = file.read_bytes(), lake.table.version
+    file.write_bytes(good[:-20])
+    with pytest.raises(Exception, match=file.name):
+        sync(lake, BATCHES)
+    assert lake.table.version == before
+    file.write_bytes(good)
+    assert view(lake) == expected(BATCHES[:1])
+    sync(lake, BATCHES)
+    assert view(lake) == expected(BATCHES)
+
+
+@pytest.mark.parametrize("damage", ["missing", "cut off"])
+def test_a_segment_that_is_damaged(lake: Lake, damage: str) -> None:
+    sync(lake, BATCHES[:1])
+    writer = lake.writer(configured(lake))
+    segment = lake.stage(*BATCHES[1][:2])
+    if damage == "missing":
+        segment.path.unlink()
+    else:  # in the midst of a record
+        segment.path.write_bytes(segment.path.read_bytes()[:-20])
+    with pytest.raises(Exception, match=segment.path.name):
+        writer.write(segment)
+    writer.close()
+    assert view(lake) == expected(BATCHES[:1])
+    sync(lake, BATCHES)
+    assert view(lake) == expected(BATCHES)
+    assert_all_readers_agree(lake.spark, lake.folder)
+
+
+def test_a_commit_that_cannot_be_read(lake: Lake) -> None:
+    sync(lake, BATCHES[:1], configured(lake, APPEND))
+    log = Path(lake.uri, "_delta_log", f"{lake.table.version:020}.json")
+    good = log.read_bytes()
+    log.write_bytes(good[: len(good) // 2])
+    with pytest.raises(ConfigError, match=r"users cannot be opened"):
+        lake.tables()
+    log.write_bytes(good)
+    sync(lake, BATCHES, configured(lake, APPEND))
+    assert view(lake).current == [(1, 10, "1 at 10"), *expected(BATCHES).current]
+
+
+# A disk that is full
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """Two megabytes of it."""
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "size=2m", "tmpfs", str(disk)]
+    if subprocess.run(mount, check=False, capture_output=True).returncode:
+        pytest.skip("only root can mount a disk that is small")
+    (tmp_path / "staging").mkdir()
+    (disk / "staging").symlink_to(tmp_path / "staging")
+    yield disk
+    subprocess.run(["umount", "--lazy", str(disk)], check=True)
+
+
+def fill(disk: Path, free: int) -> None:
+    """Leave so many bytes."""
+    filler = disk / "filler"
+    filler.write_bytes(b"")
+    there = os.statvfs(disk)
+    filler.write_bytes(bytes(max(there.f_bavail * there.f_frsize - free, 0)))
+
+
+def test_a_full_disk(lake: Lake, small_disk: Path) -> None:
+    lake.folder = small_disk
+    sync(lake, BATCHES[:1])
+    before = DeltaTable(lake.uri).to_pyarrow_table()
+    failed = 0
+    for free in (0, 8 << 10, 24 << 10, 40 << 10):
+        fill(small_disk, free)
+        with contextlib.suppress(Exception):
+            sync(lake, BATCHES)
+            break
+        failed += 1
+        (small_disk / "filler").unlink()
+        assert view(lake) == expected(BATCHES[:1])
+        assert DeltaTable(lake.uri).to_pyarrow_table().equals(before)
+    assert failed >= 2
+    (small_disk / "filler").unlink(missing_ok=True)
+    sync(lake, BATCHES)
+    assert view(lake) == expected(BATCHES)
+    assert_all_readers_agree(lake.spark, small_disk)
+
+
+def test_a_disk_that_is_full_at_the_first_sync(lake: Lake, small_disk: Path) -> None:
+    lake.folder = small_disk
+    lake.history = False
+    for free in (0, 8 << 10, 16 << 10):
+        fill(small_disk, free)
+        with contextlib.suppress(Exception):
+            sync(lake, BATCHES[:1])
+        (small_disk / "filler").unlink()
+    sync(lake, BATCHES)
+    assert view(lake)._replace(history=[]) == expected(BATCHES)._replace(history=[])
