@@ -111,9 +111,15 @@ class ShopStream(Stream):
     def row(self, number: int, day: int) -> Record:
         """The row as it is since `day`, but for `updated_at`."""
 
-    def read(self, _configured: ConfiguredStream, state: dict[str, Any] | None) -> Iterator[Item]:
-        """Raises: ConfigError: the state is not of this shop."""
+    def read(self, configured: ConfiguredStream, state: dict[str, Any] | None) -> Iterator[Item]:
+        """A full refresh is day 0 alone, from where its state says.
+
+        Raises: ConfigError: the state is not of this shop.
+        """
         day, after = (0, 0) if state is None else self._position(state)
+        if day and state is not None and configured.sync_mode == FULL_REFRESH:
+            yield Checkpoint(state)
+            return
         log = self._log(day)
         size, opening, clock = len(log), day * DAY_US, self.shop.instant((day + 1) * DAY_US)
         # Event i happens at (i + 1) / size of the day: the last one when the clock strikes.

@@ -24,7 +24,9 @@ from elt_assets.connection import (
 )
 from elt_assets.errors import ConfigError, EltError
 from elt_assets.orchestration.assets import StreamAsset, connect
+from elt_assets.orchestration.resources import LakeResource, SparkResource
 from elt_assets.orchestration.status import StreamStatus, open_instance, stream_statuses
+from elt_assets.orchestration.upkeep import replay_stream
 from elt_assets.protocol.catalog import Catalog
 
 OK, FAILED, REFUSED = 0, 1, 2
@@ -64,10 +66,13 @@ def _parser() -> argparse.ArgumentParser:
         ("check", check, "try whether the source can be reached with the connection's config"),
         ("discover", discover, f"ask the source for its streams, and write {CATALOG_FILE}"),
         ("status", status, "show what each stream last moved, its table and its state"),
+        ("replay", replay, "try the records in the streams' dead letters again"),
     ):
         command = commands.add_parser(name, help=text, description=text)
         command.add_argument("connection", help="its folder under the connections, or a path to it")
         command.set_defaults(run=run)
+        if run is replay:
+            command.add_argument("stream", nargs="*", help="which streams; default all")
     return parser
 
 
@@ -97,13 +102,37 @@ def discover(arguments: argparse.Namespace) -> int:
 
 
 def status(arguments: argparse.Namespace) -> int:
-    folder = _folder(arguments.connection)
-    connection = load_connection(folder)
-    streams = configure(connection, load_catalog(folder))
-    assets = [StreamAsset(connection, stream) for stream in streams]
+    assets = _assets(arguments.connection)
     with open_instance() as instance:
         _out.print(_standings(stream_statuses(assets, home.lake(), instance)))
     return OK
+
+
+def replay(arguments: argparse.Namespace) -> int:
+    assets = {str(asset.stream.id): asset for asset in _assets(arguments.connection)}
+    unknown = sorted(set(arguments.stream) - set(assets))
+    if unknown:
+        raise ConfigError(
+            f"{arguments.connection} has no stream {', '.join(map(repr, unknown))}",
+            guidance=f"its streams: {', '.join(sorted(assets))}",
+        )
+    with open_instance() as instance:
+        for name in arguments.stream or assets:
+            done = replay_stream(assets[name], LakeResource(), SparkResource(), instance)
+            told = (
+                "its dead letter is empty"
+                if done is None
+                else f"{done.records} records replayed, {done.rejected} rejected again"
+            )
+            _out.print(f"{name}: {told}")
+    return OK
+
+
+def _assets(name: str) -> list[StreamAsset]:
+    folder = _folder(name)
+    connection = load_connection(folder)
+    streams = configure(connection, load_catalog(folder))
+    return [StreamAsset(connection, stream) for stream in streams]
 
 
 def _folder(name: str) -> Path:

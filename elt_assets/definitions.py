@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 from types import ModuleType
 
@@ -14,6 +15,7 @@ from elt_assets import home
 from elt_assets.orchestration.assets import check_shared_tables
 from elt_assets.orchestration.io_manager import SparkIOManager
 from elt_assets.orchestration.resources import LakeResource, SparkResource
+from elt_assets.orchestration.upkeep import maintenance_job, maintenance_schedule
 
 
 def _module(folder: Path) -> ModuleType:
@@ -27,14 +29,26 @@ def _module(folder: Path) -> ModuleType:
     return module
 
 
+def _specs(asset: object) -> Iterable[dg.AssetSpec]:
+    if isinstance(asset, dg.AssetSpec):
+        return [asset]
+    return asset.specs if isinstance(asset, dg.AssetsDefinition) else []
+
+
 def build() -> dg.Definitions:
     """Every connection under the folder of connections, with the resources they need."""
     folder = home.connections().resolve()
     tree = ComponentTree.from_module(_module(folder), folder.parent)
     spark, lake = SparkResource(), LakeResource()
-    merged = dg.Definitions.merge(
-        tree.build_defs(),
+    connections = tree.build_defs()
+    specs = [spec for asset in connections.assets or [] for spec in _specs(asset)]
+    check_shared_tables(specs)
+    maintenance = maintenance_job(specs)
+    return dg.Definitions.merge(
+        connections,
         dg.Definitions(
+            jobs=[maintenance],
+            schedules=[maintenance_schedule(maintenance)],
             resources={
                 "spark": spark,
                 "lake": lake,
@@ -43,8 +57,6 @@ def build() -> dg.Definitions:
             executor=dg.in_process_executor,
         ),
     )
-    check_shared_tables(merged.resolve_all_asset_specs())
-    return merged
 
 
 defs = build()

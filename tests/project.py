@@ -97,6 +97,22 @@ class Project:
         assert done.returncode == 0, output
         return output
 
+    def run_job(self, name: str) -> str:
+        """Execute a job, which must succeed; returns what was logged."""
+        command = [
+            str(BIN / "dagster"),
+            "job",
+            "execute",
+            "-m",
+            "elt_assets.definitions",
+            "-j",
+            name,
+        ]
+        done = self._run(command, self.environment)
+        output = done.stdout + done.stderr
+        assert done.returncode == 0, output
+        return output
+
     def table(self, *path: str) -> DeltaTable:
         return DeltaTable(str(self.home.joinpath("lake", *path)))
 

@@ -41,16 +41,20 @@ ROOMS: dict[str, set[str]] = {
         *("connection", "home", "scratch"),
     },
     # top-level modules
-    "elt_assets.home": set(),
+    "elt_assets.home": {"errors"},
     "elt_assets.scratch": set(),
-    "elt_assets.connection": {"protocol", "errors"},
+    "elt_assets.connection": {"sync", "protocol", "errors"},
     "elt_assets.destination": {"lake", "sync", "protocol", "errors", "home", "scratch"},
     "elt_assets.definitions": {"orchestration", "home"},
     "elt_assets.cli": {
         *("connection", "runner", "protocol", "errors", "lake", "orchestration", "home"),
     },
+    "elt_assets.reading": {"connection", "home", "lake"},
     "elt_assets.defs": set(),
-    "elt_assets": {"orchestration"},  # the public names, for type checkers; lazy at run time
+    "elt_assets": {
+        "orchestration",
+        "reading",
+    },  # the public names, for type checkers; lazy at run time
     # connectors meet elt_assets on a pipe, and share the wire with it
     "connectors": {"protocol", "errors"},
 }

@@ -21,7 +21,6 @@ from connectors.sdk.stream import Checkpoint, Estimate, Record, Stream
 from elt_assets.errors import ConfigError, EltError
 from elt_assets.protocol import messages as wire
 from elt_assets.protocol.catalog import (
-    FULL_REFRESH,
     INCREMENTAL,
     Catalog,
     ConfiguredStream,
@@ -249,7 +248,8 @@ def _read_stream(
     output.status(descriptor, wire.STARTED)
     try:
         _require_mode(stream, configured)
-        _copy(stream, configured, None if configured.sync_mode == FULL_REFRESH else state, output)
+        resumes = configured.sync_mode == INCREMENTAL or stream.is_resumable
+        _copy(stream, configured, state if resumes else None, output)
     except OutputClosedError:
         raise
     except Exception as error:  # noqa: BLE001 - the other streams go on

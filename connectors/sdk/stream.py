@@ -49,9 +49,10 @@ class Stream(ABC):
     def read(self, configured: ConfiguredStream, state: dict[str, Any] | None) -> Iterator[Item]:
         """Yield records, a `Checkpoint` wherever a later read could go on, perhaps an `Estimate`.
 
-        `state` is what the last acknowledged checkpoint said; None at the beginning, and always
-        under full refresh. A record's values are what `msgspec.json` encodes; it turns NaN and the
-        infinities into null, so a stream that can meet them must say them in another way.
+        `state` is what the last acknowledged checkpoint said; None at the beginning, which that of
+        a full refresh is unless it goes on with one that was interrupted (`is_resumable`). A record's
+        values are what `msgspec.json` encodes; it turns NaN and the infinities into null, so a stream
+        that can meet them must say them in another way.
 
         Raises:
             EltError: of the branch whose members must act. This stream fails, the others go on.

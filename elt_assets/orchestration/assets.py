@@ -13,19 +13,20 @@ from pathlib import Path
 import dagster as dg
 
 from elt_assets import home
-from elt_assets.connection import Connection
+from elt_assets.connection import Connection, Stream, field_selection
 from elt_assets.errors import ConfigError
-from elt_assets.lake import types
-from elt_assets.lake.names import clean
-from elt_assets.lake.table import Table
-from elt_assets.lake.writer import DEAD_LETTER_SUFFIX, generations
+from elt_assets.lake.history import SUFFIX as HISTORY_SUFFIX
+from elt_assets.lake.landing import check_columns, declared_schema, generations
+from elt_assets.lake.names import table_name
+from elt_assets.lake.tables import DEAD_LETTER_SUFFIX, StreamTables, app_id
 from elt_assets.orchestration.ledger import Standing, reconcile
-from elt_assets.orchestration.metadata import TABLE_PATH, column_schema, head_metadata
+from elt_assets.orchestration.metadata import HISTORY, TABLE_PATH, column_schema, head_metadata
 from elt_assets.orchestration.reading import StreamRead
 from elt_assets.orchestration.resources import LakeResource
 from elt_assets.protocol.catalog import ConfiguredStream
 from elt_assets.runner.connector import Connector
 from elt_assets.runner.sources import open_connector
+from elt_assets.sync.fields import FieldSelection, landed
 from elt_assets.sync.session import Threshold
 
 IO_MANAGER_KEY = "io_manager"
@@ -48,17 +49,40 @@ class StreamAsset:
     @property
     def table_path(self) -> list[str]:
         namespace = self.stream.stream.namespace
-        levels = [clean(namespace)] if namespace is not None else []
-        return [self.connection.lake_namespace, *levels, clean(self.stream.stream.name)]
+        levels = [table_name(namespace)] if namespace is not None else []
+        return [self.connection.lake_namespace, *levels, table_name(self.stream.stream.name)]
 
     @property
     def table_name(self) -> str:
         return ".".join(self.table_path)
 
     @property
+    def wanted(self) -> Stream:
+        """What the connection says of the stream."""
+        return next(one for one in self.connection.streams if one.id == self.stream.id)
+
+    @property
+    def fields(self) -> FieldSelection | None:
+        """Which of its fields are stored."""
+        return field_selection(self.connection, self.stream)
+
+    @property
+    def salt(self) -> str | None:
+        """The fingerprint of what its fields are hashed with; read when a sync starts, never at load."""
+        hashes = self.fields is not None and self.fields.hashed
+        return home.fingerprint(home.hash_salt()) if hashes else None
+
+    @property
+    def selection(self) -> str | None:
+        """The fingerprint of which fields are stored, and how."""
+        if self.fields is None:
+            return None
+        return hashlib.sha256(f"{self.fields} {self.salt}".encode()).hexdigest()[:16]
+
+    @property
     def app_id(self) -> str:
         """Of the table's transactions, by the public contract."""
-        return "elt:" + "/".join(self.key.path)
+        return app_id(self.key.path)
 
     @property
     def op_name(self) -> str:
@@ -80,29 +104,34 @@ class StreamAsset:
             kinds={"spark", "delta"},
             metadata={
                 TABLE_PATH: "/".join(self.table_path),
+                HISTORY: self.wanted.history,
                 "elt/policy": self.stream.destination_sync_mode,
                 "elt/sync_mode": self.stream.sync_mode,
                 "dagster/table_name": self.table_name,
                 "dagster/storage_kind": "delta",
-                "dagster/column_schema": column_schema(types.table_schema(types.columns(schema))),
+                "dagster/column_schema": column_schema(
+                    declared_schema(landed(self.stream, self.fields))
+                ),
             },
         )
 
 
-def check_claims(claims: Iterable[tuple[str, Sequence[str]]]) -> None:
+def check_claims(claims: Iterable[tuple[str, Sequence[str], bool]]) -> None:
     """Refuse tables that two writers would share, or that would lie one within the other.
 
     Args:
-        claims: who writes, and the table's levels under the lake's root; its dead letter is
-            claimed with it. Names that differ in case alone are one.
+        claims: who writes, the table's levels under the lake's root, and whether it has a history; its
+            companions are claimed with it. Names that differ in case alone are one.
 
     Raises:
         ConfigError: names both writers and the table.
     """
     owners: dict[tuple[str, ...], str] = {}
-    for writer, path in claims:
-        table = tuple(level.casefold() for level in path)
-        for claimed in (table, (*table[:-1], table[-1] + DEAD_LETTER_SUFFIX)):
+    for writer, path, has_history in claims:
+        *above, name = (level.casefold() for level in path)
+        suffixes = ["", DEAD_LETTER_SUFFIX, *([HISTORY_SUFFIX] if has_history else [])]
+        for suffix in suffixes:
+            claimed = (*above, name + suffix)
             _refuse_shared(writer, owners.setdefault(claimed, writer), claimed)
     for claimed, writer in owners.items():
         for depth in range(1, len(claimed)):
@@ -120,33 +149,14 @@ def _refuse_shared(writer: str, other: str, table: Sequence[str]) -> None:
 def check_shared_tables(specs: Iterable[dg.AssetSpec]) -> None:
     """`check_claims` for the assets of several connections."""
     check_claims(
-        (f"asset {spec.key.to_user_string()}", str(spec.metadata[TABLE_PATH]).split("/"))
+        (
+            f"asset {spec.key.to_user_string()}",
+            str(spec.metadata[TABLE_PATH]).split("/"),
+            bool(spec.metadata.get(HISTORY)),
+        )
         for spec in specs
         if TABLE_PATH in spec.metadata
     )
-
-
-def check_columns(stream: ConfiguredStream) -> None:
-    """Refuse a schema whose columns collide, and a key or cursor that is no column.
-
-    Raises:
-        ConfigError: names the stream and the field.
-    """
-    label = f"stream {str(stream.id)!r}"
-    try:
-        schema = types.table_schema(types.columns(stream.stream.json_schema))
-    except ConfigError as error:
-        raise ConfigError(f"{label}: {error.message}", guidance=error.guidance) from error
-    if not stream.deduplicates:
-        return
-    wanted = [("primary_key", path) for path in stream.key]
-    for field, path in [*wanted, *([("cursor_field", stream.cursor)] if stream.cursor else [])]:
-        if not types.has_path(schema, [clean(name) for name in path]):
-            raise ConfigError(
-                f"{label}: {field}: {'.'.join(path)!r} is no column: the schema in the catalog does "
-                "not describe it",
-                guidance="name another field, or describe it under `properties` in catalog.json",
-            )
 
 
 def build_assets(
@@ -158,9 +168,11 @@ def build_assets(
         ConfigError: streams or columns collide, or the source is of no known kind.
     """
     assets = [StreamAsset(connection, stream) for stream in streams]
-    check_claims((f"stream {str(one.stream.id)!r}", one.table_path) for one in assets)
-    for stream in streams:
-        check_columns(stream)
+    check_claims(
+        (f"stream {str(one.stream.id)!r}", one.table_path, one.wanted.history) for one in assets
+    )
+    for asset in assets:
+        check_columns(landed(asset.stream, asset.fields))
     connect(connection, home.staging())
     return [_build(asset) for asset in assets]
 
@@ -183,38 +195,47 @@ def _build(asset: StreamAsset) -> dg.AssetsDefinition:
     )
     def sync(context: dg.AssetExecutionContext) -> Iterator[dg.MaterializeResult[StreamRead]]:
         lake: LakeResource = context.resources.lake
-        table = Table(lake.table_uri(asset.table_path), asset.app_id)
-        standing = reconcile(context.instance, asset.key, table)
-        _report(context, asset.key, table, standing)
-        yield dg.MaterializeResult(asset_key=asset.key, value=_read(asset, lake, table, standing))
+        tables = StreamTables(
+            lake.table_uri(asset.table_path), asset.app_id, history=asset.wanted.history
+        )
+        standing = reconcile(context.instance, asset.key, tables.main)
+        _report(context, asset.key, tables, standing)
+        yield dg.MaterializeResult(asset_key=asset.key, value=_read(asset, lake, tables, standing))
 
     return sync
 
 
-def _read(asset: StreamAsset, lake: LakeResource, table: Table, standing: Standing) -> StreamRead:
-    written = generations(asset.stream, table.head)
+def _read(
+    asset: StreamAsset, lake: LakeResource, tables: StreamTables, standing: Standing
+) -> StreamRead:
+    salt = asset.salt
+    written = generations(landed(asset.stream, asset.fields), tables.head, salt=salt)
     stream = copy.copy(asset.stream)
     stream.generation_id = written.generation_id
     stream.minimum_generation_id = written.minimum_generation_id
-    stream.sync_id = int(time.time() * 1000)
-    checkpoint = asset.connection.checkpoint
+    stream.sync_id = max(int(time.time() * 1000), tables.head.sync_id + 1)
+    checkpoint, every = asset.connection.checkpoint, asset.connection.streams
     return StreamRead(
         key=asset.key,
         stream=stream,
+        wanted=asset.wanted,
         connector=connect(asset.connection, lake.staging_path),
-        table=table,
+        tables=tables,
         table_name=asset.table_name,
         standing=standing,
         staging=lake.staging_path,
         threshold=Threshold(checkpoint.rows, checkpoint.megabytes << 20, checkpoint.seconds),
+        fields=asset.fields,
+        selection=asset.selection,
+        withhold=any(one.fields is not None for one in every),
     )
 
 
 def _report(
-    context: dg.AssetExecutionContext, key: dg.AssetKey, table: Table, standing: Standing
+    context: dg.AssetExecutionContext, key: dg.AssetKey, tables: StreamTables, standing: Standing
 ) -> None:
-    for warning in standing.warnings:
+    for warning in (*standing.warnings, *tables.settle(context.run.run_id)):
         context.log.warning(warning)
     if standing.unreported:
-        metadata = {**head_metadata(table.head, table.version), "elt/recovered": True}
+        metadata = {**head_metadata(tables.head, tables.main.version), "elt/recovered": True}
         context.log_event(dg.AssetObservation(key, metadata=metadata))

@@ -5,20 +5,24 @@ from __future__ import annotations
 import contextlib
 import logging
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import dagster as dg
 
 from elt_assets.errors import ConfigError, EltError
+from elt_assets.lake.files import Change, DataFile
 from elt_assets.lake.head import Head
+from elt_assets.lake.snapshots import snapshot
 from elt_assets.lake.spark import DataFrame
 from elt_assets.lake.table import Table, discarding
+from elt_assets.lake.tables import app_id
 from elt_assets.lake.writer import TableWriter
 from elt_assets.orchestration.metadata import (
     TABLE_PATH,
     SyncFigures,
     head_metadata,
+    schema_metadata,
     table_metadata,
 )
 from elt_assets.orchestration.reading import StreamRead
@@ -66,18 +70,15 @@ class SparkIOManager(dg.ConfigurableIOManager):
         upstream = context.upstream_output
         assert upstream is not None
         with _told():
-            table = Table(self.lake.table_uri(_path_of(upstream)), _app_id(upstream.asset_key))
-            if not table.exists:
-                raise ConfigError(
-                    f"{upstream.asset_key.to_user_string()} has no table at {table.uri} yet",
-                    guidance="materialise it first",
-                )
-            return table.dataframe(self.spark.provider.get())
+            uri = self.lake.table_uri(_path_of(upstream))
+            return snapshot(self.spark.provider.get(), uri, app_id(upstream.asset_key.path))
 
     def _ingest(self, context: dg.OutputContext, read: StreamRead) -> None:
         self.spark.provider.warm_up()
         figures, started = SyncFigures(), time.monotonic()
-        writer = TableWriter(self.spark.provider, read.table, read.stream, context.run_id)
+        writer = TableWriter(self.spark.provider, read.tables, read.landing(context.run_id))
+        for change in writer.schema_changes:
+            context.log.warning(f"the schema has changed: {change}")
         try:
             with contextlib.closing(read.events(writer)) as events:
                 for event in events:
@@ -89,10 +90,11 @@ class SparkIOManager(dg.ConfigurableIOManager):
             writer.close()
         context.add_output_metadata(
             {
-                **head_metadata(read.table.head, read.table.version),
+                **head_metadata(read.tables.head, read.tables.main.version),
                 **figures.metadata(),
-                **table_metadata(read.table, read.table_name),
+                **table_metadata(read.tables.main, read.table_name),
                 "elt/policy": read.stream.destination_sync_mode,
+                **schema_metadata(writer.schema_changes),
             }
         )
 
@@ -118,7 +120,7 @@ class SparkIOManager(dg.ConfigurableIOManager):
     def _store(self, context: dg.OutputContext, rows: DataFrame) -> None:
         """Replace a downstream asset's table by a DataFrame."""
         path = _path_of(context)
-        table = Table(self.lake.table_uri(path), _app_id(context.asset_key))
+        table = Table(self.lake.table_uri(path), app_id(context.asset_key.path))
         if table.is_foreign:
             raise ConfigError(
                 f"the table {table.uri} was not written by {context.asset_key.to_user_string()}",
@@ -128,8 +130,12 @@ class SparkIOManager(dg.ConfigurableIOManager):
         former, files = table.files, table.write_files(rows)
         head = Head(table.head.sequence + 1, table.head.generation + 1, None, context.run_id)
         with discarding(table, files):
-            table.commit(files, former, head, sum(file.records for file in files))
+            table.commit(Change(files, former), head, _records(files), rows.schema)
         context.add_output_metadata(dict(table_metadata(table, ".".join(path))))
+
+
+def _records(files: Iterable[DataFile]) -> int:
+    return sum(file.records for file in files)
 
 
 @contextlib.contextmanager
@@ -146,10 +152,6 @@ def _path_of(context: dg.OutputContext) -> list[str]:
     given: Any = (context.definition_metadata or {}).get(TABLE_PATH)
     value = getattr(given, "value", given)
     return value.split("/") if isinstance(value, str) else list(context.asset_key.path)
-
-
-def _app_id(key: dg.AssetKey) -> str:
-    return "elt:" + "/".join(key.path)
 
 
 def _failure(error: EltError) -> dg.Failure:

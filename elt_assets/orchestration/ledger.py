@@ -15,7 +15,6 @@ from dagster import AssetRecordsFilter, DagsterInstance
 from elt_assets.lake.head import Head
 from elt_assets.lake.table import Table
 from elt_assets.orchestration.metadata import SEQUENCE
-from elt_assets.protocol.messages import State
 
 
 @dataclass(frozen=True)
@@ -29,10 +28,6 @@ class Standing:
     warnings: tuple[str, ...] = ()
     unreported: bool = False
 
-    @property
-    def state(self) -> State | None:
-        return None if self.head.state is None else State.from_json(self.head.state)
-
 
 def reconcile(instance: DagsterInstance, key: dg.AssetKey, table: Table) -> Standing:
     """Compare a stream's table with its events; the table's state is used in every case."""
@@ -42,6 +37,8 @@ def reconcile(instance: DagsterInstance, key: dg.AssetKey, table: Table) -> Stan
         if head.sequence:
             warning += f"; the cursor comes from the table {table.uri} (sequence {head.sequence})"
         return Standing(head, (warning,))
+    if head.restored:
+        return Standing(head, (_restored(table),))
     if known is not None and known > head.sequence:
         return Standing(head, (_leads(known, table),))
     unreported = head.sequence > (known or 0)
@@ -62,6 +59,13 @@ def last_sequence(instance: DagsterInstance, key: dg.AssetKey) -> int | None:
         if value is not None and isinstance(value.value, int):
             found[record.storage_id] = value.value
     return found[max(found)] if found else None
+
+
+def _restored(table: Table) -> str:
+    return (
+        f"the table {table.uri} was restored to an older version, whose state is used: "
+        "what came after it is read again."
+    )
 
 
 def _leads(known: int, table: Table) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,6 +19,9 @@ SEQUENCE = "elt/sequence"
 STATE = "elt/state"
 TABLE_PATH = "elt/table_path"
 """On the definition: the table's levels under the lake's root."""
+HISTORY = "elt/history"
+"""On the definition: whether the stream keeps one."""
+SCHEMA_CHANGES = "elt/schema_changes"
 MAX_STATE = 32 * 1024
 """Bytes of JSON. The event log has no guard of its own; beyond this the table alone has it whole."""
 
@@ -90,6 +93,11 @@ def head_metadata(head: Head, version: int) -> dict[str, Any]:
         "elt/generation": head.generation,
         "elt/table_version": version,
     }
+
+
+def schema_metadata(changes: Sequence[str]) -> dict[str, Any]:
+    """How the schema differs from the table's; nothing where it does not."""
+    return {SCHEMA_CHANGES: dg.MetadataValue.json(list(changes))} if changes else {}
 
 
 def table_metadata(table: Table, name: str) -> Mapping[str, Any]:

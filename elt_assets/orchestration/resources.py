@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Mapping
 from functools import cached_property
 from pathlib import Path
 from typing import Any, cast
@@ -9,33 +11,59 @@ from typing import Any, cast
 import dagster as dg
 from dagster_pyspark import LazyPySparkResource
 from dagster_pyspark.resources import spark_session_from_config
+from dagster_spark.utils import flatten_dict
+from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
 from elt_assets import home
-from elt_assets.lake.spark import SparkProvider, settings
+from elt_assets.errors import SystemFailure
+from elt_assets.lake.spark import WORKER_PYTHON, SparkProvider, settings
 
 
 class SparkResource(LazyPySparkResource):
     """dagster-pyspark's lazy session, with the settings that the lake needs, startable in advance.
 
-    `spark_config` takes any Spark setting: `spark.master` points it at a cluster, `spark.remote` at
-    a Spark Connect server. The session is the process's own and ends with it, so that all assets
-    of a run share one JVM.
+    Spark's settings come from the user's file (`home.spark_settings_file`), read when a session is
+    first asked for, and from `spark_config`, which wins. Either may point it at a cluster
+    (`spark.master`) or at a Spark Connect server (`spark.remote`). The session is the process's own
+    and ends with it, so that all assets of a run share one JVM.
     """
 
     spark_config: dict[str, Any] = {}  # noqa: RUF012 - pydantic copies it
 
     @cached_property
     def provider(self) -> SparkProvider:
-        return SparkProvider(self._start)
-
-    def _start(self) -> SparkSession:
-        session = spark_session_from_config(settings(self.spark_config))  # type: ignore[no-untyped-call]
-        return cast(SparkSession, session)
+        """Raises:
+        ConfigError: the settings are wrong (see `lake.spark.settings`).
+        """
+        given = dict(flatten_dict(self.spark_config))  # type: ignore[no-untyped-call]
+        wanted = settings(given, home.spark_settings_file())
+        return SparkProvider(lambda: _start(wanted))
 
     @property
     def spark_session(self) -> SparkSession:
         return self.provider.get()
+
+    @property
+    def spark_context(self) -> SparkContext:
+        """Of the same session; a remote one has none."""
+        return self.spark_session.sparkContext
+
+
+def _start(wanted: Mapping[str, Any]) -> SparkSession:
+    """Raises: SystemFailure: Spark does not start, or its cluster cannot be reached."""
+    if WORKER_PYTHON in wanted:  # which only `spark-submit` reads; PySpark itself reads this one:
+        os.environ["PYSPARK_PYTHON"] = str(wanted[WORKER_PYTHON])
+    try:
+        return cast(SparkSession, spark_session_from_config(dict(wanted)))  # type: ignore[no-untyped-call]
+    except Exception as error:  # of py4j, gRPC, PySpark: whatever it is, it is told to a person
+        where = wanted.get("spark.remote") or wanted["spark.master"]
+        raise SystemFailure(
+            f"Spark could not be started at {where}",
+            guidance="see whether it is up and can be reached from here, and what this process's "
+            "stderr says; on this machine, whether JAVA_HOME is a Java 17 or newer",
+            detail=str(error),
+        ) from error
 
 
 class LakeResource(dg.ConfigurableResource[Any]):

@@ -171,11 +171,23 @@ def test_counts_in_states_and_estimates_add_up(shop: Reader) -> None:
             assert sum(counts) == len(records(messages, name)) == rows
 
 
-def test_full_refresh_is_the_first_day_whatever_the_state(shop: Reader) -> None:
+def test_full_refresh_is_the_first_day(shop: Reader) -> None:
     first, second = days(shop, {"count": 20}, 2)
-    refreshed = shop.read({"count": 20}, last_states(second), mode="full_refresh")
+    refreshed = shop.read({"count": 20}, {}, mode="full_refresh")
+    complete = shop.read({"count": 20}, last_states(second), mode="full_refresh")
     for name in NAMES:
         assert records(refreshed, name) == records(first, name)
+        assert records(complete, name) == []
+
+
+def test_a_full_refresh_goes_on_from_its_state(shop: Reader) -> None:
+    config = {"count": 20, "records_per_state": 5}
+    whole = shop.read(config, {}, mode="full_refresh")
+    states = [m["state"] for m in whole if m["type"] == "STATE"]
+    early = {state["stream"]["stream_descriptor"]["name"]: state for state in reversed(states)}
+    rest = shop.read(config, early, mode="full_refresh")
+    for name in NAMES:
+        assert records(whole, name)[5:] == records(rest, name) or len(records(whole, name)) < 5
 
 
 def test_start_is_an_instant(shop: Reader) -> None:

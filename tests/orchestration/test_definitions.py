@@ -51,9 +51,11 @@ def test_one_asset_for_each_stream(own: Project) -> None:
 
 def test_a_schedule_covers_the_connection(own: Project) -> None:
     _shop(own, schedule="0 6 * * *")
-    (schedule,) = build().schedules or []
-    assert isinstance(schedule, dg.ScheduleDefinition)
-    assert schedule.cron_schedule == "0 6 * * *"
+    schedules = build().resolve_repository_def().schedule_defs
+    assert {each.name: each.cron_schedule for each in schedules} == {
+        "shop_schedule": "0 6 * * *",
+        "elt_maintenance_schedule": "0 3 * * 0",
+    }
 
 
 def test_namespaces_are_levels(own: Project) -> None:
@@ -200,8 +202,14 @@ def _chain(error: BaseException | None) -> str:
 
 
 @pytest.mark.parametrize(
-    "other", [["shop", "Users"], ["shop", "users_dead_letter"], ["shop", "users", "data"]]
+    "other",
+    [
+        ["shop", "Users"],
+        ["shop", "users_dead_letter"],
+        ["shop", "users_history"],
+        ["shop", "users", "data"],
+    ],
 )
 def test_tables_that_would_share_a_place(other: list[str]) -> None:
     with pytest.raises(ConfigError, match=r"one and two|two and one"):
-        check_claims([("one", ["shop", "users"]), ("two", other)])
+        check_claims([("one", ["shop", "users"], True), ("two", other, False)])

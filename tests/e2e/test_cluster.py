@@ -1,0 +1,198 @@
+"""The same syncs on a standalone cluster and in the embedded session: only the settings file differs."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import socket
+import subprocess
+import time
+import urllib.request
+import venv
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyspark
+import pytest
+
+from tests.project import Project
+
+DEDUP = {"sync_mode": "incremental", "destination_sync_mode": "append_dedup"}
+CONNECTIONS: dict[str, list[dict[str, Any]]] = {
+    "increments": [
+        {"name": "users", "history": True, **DEDUP},
+        {"name": "orders", "sync_mode": "incremental", "destination_sync_mode": "append"},
+    ],
+    "wholes": [
+        {"name": "users", "destination_sync_mode": "overwrite_dedup"},
+        {"name": "products", "destination_sync_mode": "overwrite"},
+    ],
+}
+STREAMS = [(name, stream["name"]) for name, streams in CONNECTIONS.items() for stream in streams]
+TABLES = [*STREAMS, ("increments", "users_history")]
+WORKERS = 2
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """A standalone master and its workers, from the installed package, on loopback."""
+
+    url: str
+    master: int
+    workers: list[int]
+    work: Path
+
+    def finished(self) -> list[dict[str, Any]]:
+        """The applications that have ended, each with the `hosts` (worker ports) of its executors."""
+        applications: list[dict[str, Any]] = _json(self.master)["completedapps"]
+        executors = {port: _json(port)["finishedexecutors"] for port in self.workers}
+        for one in applications:
+            one["hosts"] = [
+                port for port, ran in executors.items() if one["id"] in {e["appid"] for e in ran}
+            ]
+        return applications
+
+    def tasks(self, application: str) -> dict[str, int]:
+        """How many tasks each executor of an application finished, by its own log."""
+        logs = self.work.glob(f"*/{application}/*/stderr")
+        return {str(log): log.read_text().count("Finished task") for log in logs}
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    work = tmp_path_factory.mktemp("cluster")
+    port, master, *workers = _free_ports(2 + WORKERS)
+    url = f"spark://127.0.0.1:{port}"
+    with ExitStack() as stack:
+        place = ["--host", "127.0.0.1", "--port", str(port), "--webui-port", str(master)]
+        stack.enter_context(_daemon(work, "master.Master", *place))
+        for each in workers:
+            size = ["--cores", "1", "--memory", "1g", "--work-dir", str(work / str(each))]
+            place = ["--host", "127.0.0.1", "--webui-port", str(each)]
+            stack.enter_context(_daemon(work, "worker.Worker", *size, *place, url))
+        _wait(lambda: _json(master)["aliveworkers"] == WORKERS, "the workers to register")
+        yield Cluster(url, master, workers, work)
+
+
+def test_every_policy_gives_the_tables_of_a_local_run(cluster: Cluster, tmp_path: Path) -> None:
+    local, remote = Project(tmp_path / "local"), Project(tmp_path / "remote")
+    _connect(local)
+    shutil.copytree(local.root / "defs", remote.root / "defs")
+    remote.home.mkdir()
+    (remote.home / "spark-defaults.conf").write_text(
+        f"""# the driver is this machine's, so that nothing listens on others' addresses
+        spark.master            {cluster.url}
+        spark.driver.bindAddress 127.0.0.1
+        spark.driver.host=127.0.0.1
+        spark.executor.memory   512m
+        spark.executor.cores    1
+        spark.cores.max         {WORKERS}
+        spark.pyspark.python    {_python_of_executors(tmp_path / "executors")}
+        """
+    )
+    with ThreadPoolExecutor() as both:
+        _, first = both.map(_sync_twice, (local, remote))
+
+    assert len(remote.table("increments", "orders").file_uris()) > 1
+    remote.run_job("elt_maintenance")  # its tasks are Python, as those of a large merge are
+    assert len(remote.table("increments", "orders").file_uris()) == 1
+
+    for table in TABLES:
+        assert remote.rows(*table) == local.rows(*table)
+    for stream in STREAMS:
+        assert _moved(remote, stream) == _moved(local, stream)
+    assert _merged(first, remote.rows("increments", "users"))
+    _wait(lambda: len(cluster.finished()) == 3, "the applications to end")
+    for application in cluster.finished():
+        assert application["state"] == "FINISHED"
+        assert sorted(application["hosts"]) == sorted(cluster.workers)
+    tasks = [cluster.tasks(one["id"]).values() for one in cluster.finished()]
+    assert all(len(each) == WORKERS and sum(each) > 0 for each in tasks)
+    assert sum(min(each) > 0 for each in tasks) >= 2  # the maintenance may have had one task only
+
+
+def _connect(project: Project) -> None:
+    for name, streams in CONNECTIONS.items():
+        source = {"connector": "faker", "config": {"count": 300}}
+        project.connection(name, source=source, streams=streams)
+        project.discover(name)
+
+
+def _python_of_executors(folder: Path) -> Path:
+    """One with pyarrow and nothing else: neither pandas nor this project."""
+    venv.create(folder)
+    (packages,) = folder.glob("lib/python*/site-packages")
+    (packages / "pyarrow").symlink_to(Path(pa.__file__).parent)
+    return folder / "bin" / "python"
+
+
+def _sync_twice(project: Project) -> list[dict[str, Any]]:
+    """Returns the rows of the merged table in between."""
+    project.sync("group:increments or group:wholes")
+    first = project.rows("increments", "users")
+    project.sync("group:increments or group:wholes")
+    return first
+
+
+def _moved(project: Project, table: tuple[str, str]) -> dict[str, Any]:
+    told = project.metadata(*table)
+    names = ("state", "sequence", "generation", "records_read", "records_committed")
+    return {name: told[f"elt/{name}"] for name in names}
+
+
+def _merged(before: list[dict[str, Any]], after: list[dict[str, Any]]) -> bool:
+    """Whether rows were added, rows were replaced, and no key stands twice."""
+    old, new = ({row["id"]: row for row in rows} for rows in (before, after))
+    replaced = [key for key in old if new[key] != old[key]]
+    return len(after) == len(new) > len(old) and bool(replaced)
+
+
+@contextmanager
+def _daemon(work: Path, name: str, *arguments: str) -> Iterator[None]:
+    """One of Spark's processes; ended with the block, and what it started with it."""
+    command = [Path(pyspark.__file__).parent / "bin" / "spark-class"]
+    own = {"SPARK_LOCAL_IP": "127.0.0.1", "SPARK_DAEMON_MEMORY": "256m"}
+    inherited = {k: v for k, v in os.environ.items() if k != "PYTHONPATH"}
+    with (work / f"{name}.log").open("a") as log:
+        process = subprocess.Popen(
+            [*command, f"org.apache.spark.deploy.{name}", *arguments],
+            env={**inherited, **own},
+            stdout=log,
+            stderr=log,
+        )
+    try:
+        yield
+    finally:
+        process.terminate()
+        process.wait(timeout=30)
+
+
+def _json(port: int) -> Any:
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}/json/", timeout=10) as answer:
+        return json.load(answer)
+
+
+def _free_ports(count: int) -> list[int]:
+    with ExitStack() as stack:
+        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
+        for each in sockets:
+            each.bind(("127.0.0.1", 0))
+        return [each.getsockname()[1] for each in sockets]
+
+
+def _wait(condition: Callable[[], bool], what: str) -> None:
+    deadline = time.monotonic() + 60
+    while time.monotonic() < deadline:
+        try:
+            if condition():
+                return
+        except OSError:  # nobody listens yet
+            pass
+        time.sleep(0.2)
+    raise TimeoutError(f"waited for {what}")

@@ -1,0 +1,142 @@
+"""What must not be stored, looked for in everything that a sync leaves behind."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from msgspec import Raw
+from pyarrow import parquet
+
+from elt_assets import home
+from elt_assets.sync.filters import hashed
+from tests.project import Project
+from tests.scripted import record, script, state, status
+
+SECRET = "S3CRET-4711"
+TEXT = {"type": "string"}
+SCHEMA = {
+    "id": {"type": "integer"},
+    "ssn": TEXT,
+    "email": TEXT,
+    "contacts": {"type": "array", "items": {"properties": {"phone": TEXT, "kind": TEXT}}},
+    "address": {"type": "object", "properties": {"street": TEXT, "city": TEXT}},
+}
+STREAM: dict[str, Any] = {
+    "destination_sync_mode": "append_dedup",
+    "primary_key": [["id"]],
+    "schema": SCHEMA,
+    "fields": {
+        "exclude": ["ssn", "contacts.phone", ["address", "street"], "id"],
+        "hash": ["email"],
+    },
+}
+
+
+def _record(number: int | None, **more: Any) -> dict[str, Any]:
+    contacts = [{"phone": SECRET, "kind": "home"}, SECRET]
+    address = {"street": SECRET, "city": "Oslo"}
+    told = {"ssn": SECRET, "email": f"{SECRET}@x", "contacts": contacts, "address": address}
+    return record(id=number, **told, **more)
+
+
+def _raw(data: str) -> str:
+    return '{"type":"RECORD","record":{"stream":"things","emitted_at":1,"data":' + data + "}}"
+
+
+LINES: list[Any] = [
+    status("STARTED"),
+    _record(1),
+    _raw('{"id":2,"ssn":"x","s\\u0073n":"' + SECRET + '","ssn":"' + SECRET + '"}'),
+    _raw('{"id":3,"address":"' + SECRET + '"}'),
+    _record(None),  # no key: to the dead letter
+    _raw(f'["{SECRET}"]'),
+    f'"ssn":"{SECRET}"}}}}',  # the rest of a torn line
+    state(3),
+]
+
+
+@pytest.fixture
+def synced(project: Project) -> Project:
+    script(project, [*LINES, status("COMPLETE")], **STREAM)
+    project.sync("group:scripted")
+    return project
+
+
+def _texts(folder: Path) -> Iterator[tuple[Path, str]]:
+    """Everything in a folder as text, files that are not plain decoded."""
+    for path in folder.rglob("*"):
+        if not path.is_file() or path.is_symlink():
+            continue
+        yield path, path.read_bytes().decode("latin-1")
+        if path.suffix == ".parquet":
+            yield path, repr(parquet.read_table(path).to_pylist())
+        elif path.suffix == ".db":
+            with sqlite3.connect(f"file:{path}?mode=ro", uri=True) as database:
+                yield path, "\n".join(database.iterdump())
+
+
+def _shown_in(project: Project) -> list[Path]:
+    return [path for path, text in _texts(project.home) if SECRET in text]
+
+
+def test_what_must_not_be_stored_is_nowhere(synced: Project) -> None:
+    looked_at = {path.suffix for path, _ in _texts(synced.home)}
+    assert {".parquet", ".db", ".json"} <= looked_at
+    assert _shown_in(synced) == []
+    rows = {row["id"]: row for row in synced.rows("scripted", "things")}
+    assert rows.keys() == {1, 2, 3}
+    assert rows[1].keys() == {"id", "email", "contacts", "address"}
+    assert rows[1]["contacts"] == [{"kind": "home"}, None]
+    assert (rows[1]["address"], rows[3]["address"]) == ({"city": "Oslo"}, None)
+    assert len(synced.rows("scripted", "things_dead_letter")) == 2
+
+
+def test_the_log_says_what_is_kept_and_what_is_withheld(project: Project) -> None:
+    script(project, [*LINES, status("COMPLETE")], **STREAM)
+    log = project.sync("group:scripted")
+    assert "fields.exclude: 'id' is stored all the same: it is the stream's primary key" in log
+    assert "a line that could not be read as a message" in log
+    assert SECRET not in log
+
+
+def test_a_sync_that_fails_shows_nothing_either(project: Project) -> None:
+    torn = json.dumps(_record(4))[:-3]
+    script(project, [*LINES, torn, "bye"], **STREAM)
+    done = project.materialize("group:scripted")
+    assert done.returncode == 1
+    assert "malformed RECORD" in done.stdout + done.stderr
+    assert SECRET not in done.stdout + done.stderr
+    assert _shown_in(project) == []
+    assert len(project.rows("scripted", "things")) == 3
+
+
+def test_hashes_are_stable_across_syncs_and_are_of_the_projects_salt(
+    synced: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    script(synced, [_record(9), state(9)], **STREAM)
+    synced.sync("group:scripted")
+    rows = {row["id"]: row for row in synced.rows("scripted", "things")}
+    monkeypatch.setenv("DAGSTER_HOME", str(synced.home))
+    monkeypatch.delenv("ELT_HASH_SALT", raising=False)
+    expected = hashed(Raw(json.dumps(f"{SECRET}@x").encode()), home.hash_salt())
+    assert rows[1]["email"] == rows[9]["email"] == json.loads(bytes(expected))
+    assert rows[2]["email"] is None
+
+
+def test_a_key_may_be_stored_as_its_hash(project: Project) -> None:
+    keyed = STREAM | {
+        "primary_key": [["email"]],
+        "fields": {"hash": ["email"], "include": ["email"]},
+    }
+    for _ in range(2):
+        script(project, [_record(1), _record(2), state(2)], **keyed)
+        project.sync("group:scripted")
+    [row] = project.rows("scripted", "things")
+    assert row.keys() == {"id", "email"}  # id is the cursor
+    assert (row["id"], len(row["email"])) == (2, 64)
+    assert _shown_in(project) == []

@@ -1,0 +1,95 @@
+"""Where the Spark session's settings come from, and what it is like."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import dagster as dg
+import pyarrow as pa
+import pytest
+from pyspark.sql import SparkSession
+
+from elt_assets import SparkResource
+from elt_assets.errors import ConfigError
+from tests.orchestration.running import failure_of, materialize
+from tests.project import REPOSITORY, Project
+from tests.scripted import record, script
+
+SETTING = "spark.sql.files.maxRecordsPerFile"
+"""Can be set on a running session, and has no bearing on what the tests do."""
+
+
+@pytest.fixture(autouse=True)
+def reset(spark: SparkSession) -> Iterator[None]:
+    yield
+    spark.conf.unset(SETTING)
+
+
+def test_the_file_in_the_home_is_read_when_a_session_is_asked_for(
+    own: Project, spark: SparkSession
+) -> None:
+    resource = SparkResource()
+    (own.home / "spark-defaults.conf").write_text(f"{SETTING} 1234567\n")
+    assert resource.spark_session.conf.get(SETTING) == "1234567"
+    assert resource.spark_context is spark.sparkContext
+
+
+def test_elt_spark_names_another_file(
+    own: Project, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (own.home / "spark-defaults.conf").write_text(f"{SETTING} 1\n")
+    (tmp_path / "other.conf").write_text(f"{SETTING} 7654321\n")
+    monkeypatch.setenv("ELT_SPARK", str(tmp_path / "other.conf"))
+    assert SparkResource().spark_session.conf.get(SETTING) == "7654321"
+
+
+def test_a_nested_setting_wins_over_the_file(own: Project) -> None:
+    (own.home / "spark-defaults.conf").write_text(f"{SETTING} 1\n")
+    nested: dict[str, Any] = {"spark": {"sql": {"files.maxRecordsPerFile": 42}}}
+    assert SparkResource(spark_config=nested).spark_session.conf.get(SETTING) == "42"
+
+
+def test_a_file_that_is_not_there_fails_the_run_for_the_user(
+    own: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    script(own, [record(id=1)])
+    monkeypatch.setenv("ELT_SPARK", str(own.root / "absent.conf"))
+    told = failure_of(materialize(own))
+    assert "absent.conf cannot be read" in told and "correct the path in ELT_SPARK" in told
+
+
+def test_loading_reads_no_settings(own: Project) -> None:
+    (own.home / "spark-defaults.conf").write_text("nonsense\n")
+    definitions = dg.Definitions(resources={"spark": SparkResource()})
+    assert definitions.resources
+    with pytest.raises(ConfigError, match="line 1"):
+        _ = SparkResource().provider
+
+
+def test_python_workers_are_this_python(spark: SparkSession) -> None:
+    def executable(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for _ in batches:
+            yield pa.RecordBatch.from_pydict({"path": [os.fsdecode(sys.executable)]})
+
+    rows = spark.range(1).mapInArrow(executable, "path string").collect()
+    assert [row.path for row in rows] == [sys.executable]
+
+
+def test_a_start_that_fails_says_where_and_what_to_look_at() -> None:
+    code = "from elt_assets import SparkResource; SparkResource().provider.get()"
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        env={**os.environ, "JAVA_HOME": "/nowhere"},
+        cwd=REPOSITORY,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 1
+    assert "SystemFailure: Spark could not be started at local[*]" in done.stderr
+    assert "whether JAVA_HOME is" in done.stderr

@@ -1,0 +1,157 @@
+"""What a stream asks of the lake, through assets: history, schema changes, replay, maintenance, reading."""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+from typing import Any
+
+import dagster as dg
+import pytest
+from pyspark.sql import SparkSession
+
+from elt_assets import read_table
+from elt_assets.cli import main
+from elt_assets.definitions import build
+from elt_assets.errors import ConfigError
+from tests.orchestration.running import failure_of, logged, materialize, observations
+from tests.project import Project
+from tests.scripted import record, script, state
+
+pytestmark = pytest.mark.usefixtures("spark_provider")
+
+KEYED: dict[str, Any] = {"destination_sync_mode": "append_dedup", "primary_key": [["id"]]}
+TYPES = {"id": {"type": "integer"}, "name": {"type": "string"}}
+
+
+def sync(project: Project, *lines: Any, **stream: Any) -> dg.ExecuteInProcessResult:
+    script(project, [*lines], **stream)
+    result = materialize(project)
+    assert result.success, failure_of(result)
+    return result
+
+
+def things(spark: SparkSession, key: str = "scripted/things", **which: Any) -> list[Any]:
+    rows = read_table(spark, key, **which).collect()
+    return sorted(
+        ({k: v for k, v in row.asDict().items() if k[0] != "_"} for row in rows), key=repr
+    )
+
+
+def test_history_follows_the_table(own: Project, spark: SparkSession) -> None:
+    stream = {**KEYED, "history": True}
+    sync(own, record(id=1, name="a"), record(id=2, name="b"), state(1), **stream)
+    sync(own, record(id=1, name="c"), record(id=2, name="b"), state(2), **stream)
+    assert things(spark) == [{"id": 1, "name": "c"}, {"id": 2, "name": "b"}]
+    past = read_table(spark, "scripted/things_history").orderBy("id", "_valid_from").collect()
+    told = [(row.id, row.name, row._is_current) for row in past]
+    assert told == [(1, "c", True), (2, "b", True)]  # one version for each value of the cursor: id
+
+
+def test_a_history_that_has_no_key_is_refused(own: Project) -> None:
+    script(own, [], history=True)
+    with pytest.raises(Exception, match="definitions") as caught:
+        build()
+    assert "history: versions need a key" in str(caught.value.__cause__ or caught.value.__context__)
+
+
+def test_a_new_column_is_added_and_told(own: Project, spark: SparkSession) -> None:
+    sync(own, record(id=1, name="a"), state(1))
+    wider = {**TYPES, "age": {"type": "integer"}}
+    result = sync(own, record(id=2, name="b", age=3), state(2), schema=wider)
+    assert things(spark) == [
+        {"id": 1, "name": "a", "age": None},
+        {"id": 2, "name": "b", "age": 3},
+    ]
+    assert "age" in logged(own, result)
+    assert "age" in str(own.metadata("scripted", "things")["elt/schema_changes"])
+
+
+def test_an_incompatible_type_fails_before_anything_is_read(own: Project) -> None:
+    sync(own, record(id=1, name="a"), state(1))
+    changed = {"id": {"type": "integer"}, "name": {"type": "object", "properties": TYPES}}
+    script(own, [record(id=2, name={}), state(2)], schema=changed)
+    text = failure_of(materialize(own))
+    assert "name" in text
+    assert [row["id"] for row in own.rows("scripted", "things")] == [1]
+
+
+def test_frozen_columns_send_what_does_not_fit_to_the_dead_letter_and_replay_brings_it_back(
+    own: Project, spark: SparkSession, capsys: pytest.CaptureFixture[str]
+) -> None:
+    sync(own, record(id=1), state(1))
+    text = {"id": {"type": "string"}, "name": {"type": "string"}}
+    lines = [record(id="x", name="odd"), record(id="2", name="even"), state(2)]
+    sync(own, *lines, schema=text, on_schema_change="freeze")
+    told = own.metadata("scripted", "things")
+    assert told["elt/records_rejected"] + told["elt/records_committed"] == 2
+    assert told["elt/records_rejected"] >= 1
+    kept = read_table(spark, "scripted/things_dead_letter").collect()
+    assert any('"x"' in row.record and "id" in row.reason for row in kept)
+
+    script(own, [], schema=text, on_schema_change="evolve")
+    assert main(["replay", "scripted"]) == 0
+
+    assert f"{told['elt/records_rejected']} records replayed, 0 rejected" in capsys.readouterr().out
+    assert [row["id"] for row in things(spark)] == ["1", "2", "x"]
+    assert read_table(spark, "scripted/things_dead_letter").count() == 0
+    assert observations(own, "scripted", "things")[-1]["elt/state"] == state(2)["state"]
+    sync(own, state(2), schema=text)
+    assert main(["replay", "scripted", "things"]) == 0
+    assert "empty" in capsys.readouterr().out
+
+
+def test_what_was_rejected_under_other_fields_is_not_replayed(
+    own: Project, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It may hold what must not be stored now."""
+    sync(own, record(id=None, name="a secret"), record(id=1), state(1), **KEYED)
+    script(own, [], **KEYED, fields={"exclude": ["name"]})
+    assert main(["replay", "scripted"]) == 2
+    assert "under other `fields`" in capsys.readouterr().err
+
+
+def test_replay_names_the_streams_that_there_are(own: Project) -> None:
+    script(own, [])
+    assert main(["replay", "scripted", "thongs"]) == 2
+
+
+def test_maintenance_compacts_and_removes_what_nobody_needs(own: Project) -> None:
+    for number in range(9):
+        sync(own, record(id=number), state(number))
+    table = own.home / "lake" / "scripted" / "things"
+    orphan = table / "data" / "orphan.parquet"
+    orphan.write_bytes(b"left by a killed run")
+    old = time.time() - 30 * 86400
+    os.utime(orphan, (old, old))
+
+    with dg.DagsterInstance.from_config(str(own.home)) as instance:
+        job = build().resolve_job_def("elt_maintenance")
+        assert job.execute_in_process(instance=instance).success
+
+    assert not orphan.exists()
+    assert len(own.table("scripted", "things").file_uris()) == 1
+    assert len(own.rows("scripted", "things")) == 9
+    sync(own, record(id=9), state(9))
+    assert own.metadata("scripted", "things")["elt/sequence"] == 10
+
+
+def test_maintenance_is_off_until_someone_turns_it_on(own: Project) -> None:
+    script(own, [])
+    schedule = build().resolve_schedule_def("elt_maintenance_schedule")
+    assert schedule.default_status == dg.DefaultScheduleStatus.STOPPED
+
+
+def test_tables_are_read_by_their_keys(own: Project, spark: SparkSession) -> None:
+    sync(own, record(id=1), state(1))
+    sync(own, record(id=2), state(2))
+    assert [row["id"] for row in things(spark)] == [1, 2]
+    assert [row["id"] for row in things(spark, version=1)] == [1]
+    own.amend("scripted", namespace="elsewhere")
+    assert materialize(own).success
+    assert Path(own.home / "lake" / "elsewhere" / "things").is_dir()
+    assert [row["id"] for row in things(spark)] == [2]
+    for key, partition in (("scripted/nothing", None), ("scripted/things", "a")):
+        with pytest.raises(ConfigError):
+            read_table(spark, key, partition=partition)
