@@ -7,10 +7,6 @@ Only ratios within one run mean anything.
 
 from __future__ import annotations
 
-import argparse
-import json
-import os
-import platform
 import shutil
 import sys
 import tempfile
@@ -22,11 +18,10 @@ from pathlib import Path
 import duckdb
 import yaml
 from deltalake import DeltaTable
-from rich.console import Console
-from rich.table import Table
 
 from tests.benchmarks import measure, peers
-from tests.benchmarks.messages import cached_messages
+from tests.benchmarks.messages import CATALOG, cached_messages
+from tests.benchmarks.report import MISSING, Bar, Report, ratio
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
@@ -85,39 +80,6 @@ class Result:
         return self.records / self.seconds_less_start
 
 
-@dataclass(frozen=True)
-class Bar:
-    """A promise about our own figures; `measured` is None where a peer was left out."""
-
-    text: str
-    measured: Callable[[Mapping[str, Result]], float | None]
-    met: Callable[[float], bool]
-    unit: str
-
-
-BARS = (
-    Bar(
-        "ingest less start, at least 3 times as fast as PyAirbyte",
-        lambda results: _faster(results, PYAIRBYTE),
-        lambda ratio: ratio >= 3,
-        "×",
-    ),
-    Bar(
-        "peak memory of the Python process, at most 600 MB",
-        lambda results: results[OURS].python_mb,
-        lambda peak: peak <= 600,
-        " MB",
-    ),
-)
-
-
-def _faster(results: Mapping[str, Result], peer: str) -> float | None:
-    """How many times as fast as the peer we are."""
-    if peer not in results:
-        return None
-    return results[peer].seconds_less_start / results[OURS].seconds_less_start
-
-
 # --- contenders ---------------------------------------------------------------------------------
 
 
@@ -174,7 +136,7 @@ def _project(folder: Path) -> dict[str, str]:
     connection.mkdir(parents=True)
     home.mkdir()
     (connection / "defs.yaml").write_text(yaml.safe_dump(CONNECTION, sort_keys=False))
-    shutil.copy(HERE / "catalog.json", connection)
+    shutil.copy(CATALOG, connection)
     (home / "dagster.yaml").write_text("telemetry: {enabled: false}\n")
     return {
         "ELT_DEFS": str(folder / "defs"),
@@ -201,6 +163,22 @@ def _rows(connection: duckdb.DuckDBPyConnection, relation: str) -> int:
 # --- the runs -----------------------------------------------------------------------------------
 
 
+def run(work: Path, records: int, peers_folder: Path | None) -> Report:
+    """Each contender once.
+
+    Args:
+        work: messages are made, and logs left, there.
+        peers_folder: where the peers' environments are, or are made; None: none of them runs.
+
+    Raises:
+        CommandFailed: a contender failed, or left another number of rows.
+    """
+    contenders = [ours()]
+    if peers_folder is not None:
+        contenders += [pyairbyte(peers_folder), limit(peers_folder)]
+    return _report({each.name: contest(each, records, work) for each in contenders})
+
+
 def contest(contender: Contender, records: int, work: Path) -> Result:
     """The contender over one record, then over all; its rows are counted each time."""
     small = min(_run(contender, SMALL, work, f"small-{turn}").seconds for turn in range(SMALL_RUNS))
@@ -222,7 +200,11 @@ def _run(contender: Contender, records: int, work: Path, turn: str) -> measure.R
     messages = cached_messages(work, records)
     with tempfile.TemporaryDirectory(prefix="run-", dir=work) as made:
         folder = Path(made)
-        env = _environment() | contender.environment(folder) | {"BENCH_MESSAGES": str(messages)}
+        env = (
+            measure.environment()
+            | contender.environment(folder)
+            | {"BENCH_MESSAGES": str(messages)}
+        )
         log = work / f"{contender.name.split(',')[0]}-{turn}.log"
         # The project must be found from the root; a peer must find nothing of ours there.
         cwd = ROOT if contender.name == OURS else folder
@@ -233,114 +215,48 @@ def _run(contender: Contender, records: int, work: Path, turn: str) -> measure.R
     return done
 
 
-def _environment() -> dict[str, str]:
-    """The caller's environment, less what would lead a contender to the caller's own data."""
-    ours_only = ("ELT_", "DAGSTER_")
-    return {name: value for name, value in os.environ.items() if not name.startswith(ours_only)}
-
-
 # --- the report ---------------------------------------------------------------------------------
 
 
-def table_of(results: Mapping[str, Result]) -> Table:
-    table = Table(title=f"{results[OURS].records:,} records of one stream, append")
-    table.add_column("who")
-    for heading in (
-        *("seconds", "less start", "records/s", "× PyAirbyte's speed", "× the limit's time"),
-        *("Python MB", "JVM MB"),
-    ):
-        table.add_column(heading, justify="right")
-    for result in results.values():
-        table.add_row(
-            result.label,
-            f"{result.seconds:.1f}",
-            f"{result.seconds_less_start:.1f}",
-            f"{result.rate:,.0f}",
-            _ratio(results.get(PYAIRBYTE), result),
-            _ratio(result, results.get(LIMIT)),
-            f"{result.python_mb:,.0f}",
-            f"{result.jvm_mb:,.0f}" if result.jvm_mb else "–",
-        )
-    return table
-
-
-def _ratio(longer: Result | None, shorter: Result | None) -> str:
-    if longer is None or shorter is None:
-        return "–"
-    return f"{longer.seconds_less_start / shorter.seconds_less_start:.2f}"
-
-
-def verdict(bar: Bar, results: Mapping[str, Result]) -> str:
-    measured = bar.measured(results)
-    if measured is None:
-        return f"  –     {bar.text}: not measured"
-    return f"  {'pass' if bar.met(measured) else 'MISS'}  {bar.text}: {measured:.1f}{bar.unit}"
-
-
-def report(results: Mapping[str, Result]) -> None:
-    console = Console(width=None if sys.stdout.isatty() else 140)
-    console.print(table_of(results))
-    console.print(
-        "  less start: T(all) − T(1 record), whole processes, this run; × of less start; "
-        f"{platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}"
+def _report(results: Mapping[str, Result]) -> Report:
+    return Report(
+        title=f"{results[OURS].records:,} records of one stream, append",
+        headings=[
+            *("who", "seconds", "less start", "records/s"),
+            *("× PyAirbyte's speed", "× the limit's time", "Python MB", "JVM MB"),
+        ],
+        rows=[_row(result, results) for result in results.values()],
+        note="less start: T(all) − T(1 record), whole processes, this run; × of less start",
+        bars=_bars(results),
+        figures=[
+            asdict(result)
+            | {"seconds_less_start": result.seconds_less_start, "records_per_second": result.rate}
+            for result in results.values()
+        ],
     )
-    for bar in BARS:
-        console.print(verdict(bar, results), highlight=False)
 
 
-def as_json(results: Mapping[str, Result]) -> str:
-    rows = [
-        asdict(result)
-        | {"seconds_less_start": result.seconds_less_start, "records_per_second": result.rate}
-        for result in results.values()
+def _row(result: Result, results: Mapping[str, Result]) -> list[str]:
+    return [
+        result.label,
+        f"{result.seconds:.1f}",
+        f"{result.seconds_less_start:.1f}",
+        f"{result.rate:,.0f}",
+        ratio(_less_start(results, PYAIRBYTE), result.seconds_less_start),
+        ratio(result.seconds_less_start, _less_start(results, LIMIT)),
+        f"{result.python_mb:,.0f}",
+        f"{result.jvm_mb:,.0f}" if result.jvm_mb else MISSING,
     ]
-    bars = []
-    for bar in BARS:
-        measured = bar.measured(results)
-        met = None if measured is None else bar.met(measured)
-        bars.append({"bar": bar.text, "measured": measured, "met": met})
-    machine = {"cores": os.cpu_count(), "python": platform.python_version()}
-    return json.dumps({"machine": machine, "results": rows, "bars": bars}, indent=2) + "\n"
 
 
-# --- the command --------------------------------------------------------------------------------
+def _bars(results: Mapping[str, Result]) -> list[Bar]:
+    own, peer = results[OURS], _less_start(results, PYAIRBYTE)
+    speed = None if peer is None else peer / own.seconds_less_start
+    return [
+        Bar("ingest less start, of PyAirbyte's speed", speed, 3, least=True),
+        Bar("peak memory of the Python process", own.python_mb, 600, " MB"),
+    ]
 
 
-def arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="make bench", description=__doc__)
-    parser.add_argument("--records", type=int, default=5_000_000)
-    parser.add_argument(
-        "--work", type=Path, help="keeps messages and logs there (default: a temporary folder)"
-    )
-    parser.add_argument("--peers-dir", type=Path, default=peers.DEFAULT_FOLDER)
-    parser.add_argument("--skip-peers", action="store_true")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures there too")
-    return parser.parse_args()
-
-
-def compete(args: argparse.Namespace, work: Path) -> dict[str, Result]:
-    contenders = [ours()]
-    if not args.skip_peers:
-        folder = args.peers_dir.expanduser().resolve()
-        contenders += [pyairbyte(folder), limit(folder)]
-    return {each.name: contest(each, args.records, work) for each in contenders}
-
-
-def main() -> int:
-    args = arguments()
-    with tempfile.TemporaryDirectory(prefix="elt-bench-") as temporary:
-        work = (args.work or Path(temporary)).expanduser().resolve()
-        work.mkdir(parents=True, exist_ok=True)
-        try:
-            results = compete(args, work)
-        except measure.CommandFailed as failure:
-            print(failure, file=sys.stderr)
-            return 1
-    report(results)
-    if args.json:
-        args.json.write_text(as_json(results))
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())
+def _less_start(results: Mapping[str, Result], name: str) -> float | None:
+    return results[name].seconds_less_start if name in results else None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import subprocess
 import threading
 import time
@@ -18,7 +19,7 @@ MEGABYTE = 1_000_000
 
 
 class CommandFailed(Exception):
-    """A command of the benchmark exited with another code than 0."""
+    """A command of the benchmark exited with another code than 0, or left something else than it should."""
 
 
 @dataclass(frozen=True)
@@ -83,6 +84,12 @@ def run(command: Sequence[str | Path], env: Mapping[str, str], cwd: Path, log: P
         python_all_mb=peaks.python_all / MEGABYTE,
         jvm_mb=peaks.jvm / MEGABYTE,
     )
+
+
+def environment() -> dict[str, str]:
+    """The caller's environment, less what would lead a contender to the caller's own data."""
+    ours = ("ELT_", "DAGSTER_")
+    return {name: value for name, value in os.environ.items() if not name.startswith(ours)}
 
 
 def _children(root: psutil.Process) -> Iterator[psutil.Process]:

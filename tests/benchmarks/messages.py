@@ -20,6 +20,8 @@ STATE_EVERY = 100_000
 CITIES = ("Paris", "Oslo", "Rome")
 TAGS = "abcdef"
 BUFFER_BYTES = 1 << 20
+CATALOG = Path(__file__).with_name("catalog.json")
+"""What the stream's source says of it."""
 
 
 def write_messages(path: Path, records: int, state_every: int = STATE_EVERY) -> None:

@@ -1,0 +1,95 @@
+"""The benchmarks, each part in a process of its own: `make bench`.
+
+Only ratios within one run mean anything: each part runs its peers itself, on the same machine and data.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import multiprocessing
+import sys
+import tempfile
+from collections.abc import Callable, Mapping
+from concurrent.futures import ProcessPoolExecutor
+from functools import partial
+from pathlib import Path
+
+from tests.benchmarks import conform, ingest, merge, peers, report
+from tests.benchmarks.measure import CommandFailed
+from tests.benchmarks.report import Report
+
+Part = Callable[[], Report]
+
+SIZES = {"records": 5_000_000, "rows": 10_000_000, "batch": 100_000, "lines": 1_000_000}
+QUICK = {"records": 200_000, "rows": 2_500_000, "batch": 20_000, "lines": 200_000}
+
+
+def arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="make bench", description=__doc__)
+    names = ("ingest", "merge", "conform")
+    parser.add_argument("--only", choices=names, nargs="+", default=names, metavar="PART")
+    parser.add_argument("--quick", action="store_true", help="small sizes: whether it runs at all")
+    parser.add_argument("--records", type=int, help="that ingest moves")
+    parser.add_argument("--rows", type=int, help="of the table that is merged into")
+    parser.add_argument("--batch", type=int, help="rows that are merged")
+    parser.add_argument("--lines", type=int, help="that conform types")
+    parser.add_argument(
+        "--work", type=Path, help="keeps messages and logs there (default: a temporary folder)"
+    )
+    parser.add_argument("--peers-dir", type=Path, default=peers.DEFAULT_FOLDER)
+    parser.add_argument("--skip-peers", action="store_true")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures there too")
+    args = parser.parse_args()
+    for name, size in (QUICK if args.quick else SIZES).items():
+        if getattr(args, name) is None:
+            setattr(args, name, size)
+    return args
+
+
+def parts(args: argparse.Namespace, work: Path) -> Mapping[str, Part]:
+    folder = None if args.skip_peers else args.peers_dir.expanduser().resolve()
+    return {
+        "ingest": partial(ingest.run, work, args.records, folder),
+        "merge": partial(merge.run, work, args.rows, args.batch, peer=not args.skip_peers),
+        "conform": partial(conform.run, work, args.lines),
+    }
+
+
+def alone(part: Part) -> Report:
+    """Run in a process that nothing else has run in."""
+    with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:
+        return pool.submit(part).result()
+
+
+def measured(args: argparse.Namespace, work: Path) -> dict[str, object]:
+    """Run what was asked for, show each part's figures as it ends, and return them all."""
+    machine, results = report.machine(), {}
+    print("  " + ", ".join(f"{name} {value}" for name, value in machine.items()))
+    for name, part in parts(args, work).items():
+        if name in args.only:
+            found = alone(part)
+            found.show()
+            results[name] = found.to_json()
+    if args.quick:
+        print("  --quick: the bars are for the full sizes")
+    return {"machine": machine, "parts": results}
+
+
+def main() -> int:
+    args = arguments()
+    with tempfile.TemporaryDirectory(prefix="elt-bench-") as temporary:
+        work = (args.work or Path(temporary)).expanduser().resolve()
+        work.mkdir(parents=True, exist_ok=True)
+        try:
+            figures = measured(args, work)
+        except CommandFailed as failure:
+            print(failure, file=sys.stderr)
+            return 1
+    if args.json:
+        args.json.write_text(json.dumps(figures, indent=2) + "\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
