@@ -51,7 +51,7 @@ def test_one_asset_for_each_stream(own: Project) -> None:
 
 def test_a_schedule_covers_the_connection(own: Project) -> None:
     _shop(own, schedule="0 6 * * *")
-    schedules = build().resolve_repository_def().schedule_defs
+    schedules = build().get_repository_def().schedule_defs
     assert {each.name: each.cron_schedule for each in schedules} == {
         "shop_schedule": "0 6 * * *",
         "elt_maintenance_schedule": "0 3 * * 0",
