@@ -18,14 +18,14 @@ from elt_assets import home
 from elt_assets.connection import (
     CATALOG_FILE,
     Connection,
-    configure,
-    load_catalog,
     load_connection,
 )
 from elt_assets.errors import ConfigError, EltError
-from elt_assets.orchestration.assets import StreamAsset, connect
+from elt_assets.orchestration.component import ConnectionComponent
 from elt_assets.orchestration.resources import LakeResource, SparkResource
 from elt_assets.orchestration.status import StreamStatus, open_instance, stream_statuses
+from elt_assets.orchestration.streams import StreamAsset
+from elt_assets.orchestration.syncing import connect
 from elt_assets.orchestration.upkeep import replay_stream
 from elt_assets.protocol.catalog import Catalog
 
@@ -130,9 +130,7 @@ def replay(arguments: argparse.Namespace) -> int:
 
 def _assets(name: str) -> list[StreamAsset]:
     folder = _folder(name)
-    connection = load_connection(folder)
-    streams = configure(connection, load_catalog(folder))
-    return [StreamAsset(connection, stream) for stream in streams]
+    return ConnectionComponent.of(load_connection(folder)).stream_assets(folder)
 
 
 def _folder(name: str) -> Path:

@@ -13,8 +13,8 @@ from dagster.components.core.component_tree import ComponentTree
 
 from elt_assets import home
 from elt_assets.orchestration.assets import check_shared_tables
-from elt_assets.orchestration.io_manager import SparkIOManager
-from elt_assets.orchestration.resources import LakeResource, SparkResource
+from elt_assets.orchestration.io_manager import resources
+from elt_assets.orchestration.resources import IO_MANAGER_KEY
 from elt_assets.orchestration.upkeep import maintenance_job, maintenance_schedule
 
 
@@ -39,7 +39,6 @@ def build() -> dg.Definitions:
     """Every connection under the folder of connections, with the resources they need."""
     folder = home.connections().resolve()
     tree = ComponentTree.from_module(_module(folder), folder.parent)
-    spark, lake = SparkResource(), LakeResource()
     connections = tree.build_defs()
     specs = [spec for asset in connections.assets or [] for spec in _specs(asset)]
     check_shared_tables(specs)
@@ -49,11 +48,8 @@ def build() -> dg.Definitions:
         dg.Definitions(
             jobs=[maintenance],
             schedules=[maintenance_schedule(maintenance)],
-            resources={
-                "spark": spark,
-                "lake": lake,
-                "io_manager": SparkIOManager(spark=spark, lake=lake),
-            },
+            # Assets downstream name the IO manager as Dagster does.
+            resources={**resources(), "io_manager": resources()[IO_MANAGER_KEY]},
             executor=dg.in_process_executor,
         ),
     )

@@ -75,12 +75,22 @@ def test_the_whole_contract_is_read(tmp_path: Path) -> None:
         "history": True,
         "on_schema_change": "freeze",
         "fields": {"include": None, "exclude": [["ssn"]], "hash": [["email"]]},
+        "window": {"bind": {"start": ["from"], "end": ["to"], "format": "%s", "inclusive": True}},
+        "automation": {"on_cron": "0 6 * * *", "timezone": "UTC"},
+        "schedule": "0 7 * * *",
+        "description": "people",
+        "owners": ["team:data"],
+        "tags": {"tier": "gold"},
     }
     connection = load(
         tmp_path,
         written(
             streams=[stream],
             schedule="0 6 * * *",
+            automation="eager",
+            checks={"rejected": {"max": 0.5}, "counts": False},
+            freshness={"fail_after": "1d"},
+            drift={"policy": "update", "every": "6h"},
             read_together=True,
             namespace="raw",
             checkpoint={"rows": 10, "megabytes": 1, "seconds": 0.5},
@@ -88,7 +98,8 @@ def test_the_whole_contract_is_read(tmp_path: Path) -> None:
     )
     assert connection.lake_namespace == "raw"
     assert connection.source.kind == "connector"
-    assert connection.streams[0].model_dump() == stream
+    assert connection.streams[0].model_dump(exclude_unset=True) == stream
+    assert (connection.automation, connection.checks.counts.enabled) == ("eager", False)
     assert connection.checkpoint.seconds == 0.5
 
 
@@ -122,7 +133,7 @@ def test_variables_are_not_read_at_load(tmp_path: Path) -> None:
         (written({"sync_mod": "x"}), "stream 'users': unknown key 'sync_mod'; did you mean 'sync_mode'?"),
         (written(source={"conector": "x"}), "source: unknown key 'conector'; did you mean 'connector'?"),
         (written(checkpoint={"row": 1}), "checkpoint: unknown key 'row'; did you mean 'rows'?"),
-        (written(zzz=1), "unknown key 'zzz'; known keys are checkpoint, name, "),
+        (written(zzz=1), "unknown key 'zzz'; known keys are automation, checkpoint, "),
     ],
 )  # fmt: skip
 def test_an_unknown_key_is_refused_with_the_nearest(
@@ -130,11 +141,6 @@ def test_an_unknown_key_is_refused_with_the_nearest(
 ) -> None:
     text = refusal(tmp_path, attributes)
     assert said in text.replace("stream 'users': stream of 'users': ", "stream 'users': ")
-
-
-@pytest.mark.parametrize("key", ["partitions", "automation"])
-def test_keys_that_are_for_later_are_not_accepted_yet(key: str, tmp_path: Path) -> None:
-    assert f"unknown key {key!r}" in refusal(tmp_path, written({key: None}))
 
 
 @pytest.mark.parametrize(

@@ -2,72 +2,18 @@
 
 from __future__ import annotations
 
-import difflib
-from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
-from pydantic import (
-    BaseModel,
-    BeforeValidator,
-    ConfigDict,
-    Field,
-    WithJsonSchema,
-    model_validator,
-)
+from pydantic import Field, model_validator
 
+from elt_assets.connection.automation import Automation, Drift, Freshness
+from elt_assets.connection.checks import Checks
+from elt_assets.connection.partitions import Partitions, Window
+from elt_assets.connection.written import DottedPaths, FieldPath, Written
 from elt_assets.protocol.catalog import StreamId
 
 SOURCE_KINDS = ("connector", "command", "package", "image", "manifest", "tap")
 _NAME = r"^[A-Za-z0-9_]+$"
-
-FieldName = Annotated[str, Field(min_length=1)]
-FieldPath = Annotated[list[FieldName], Field(min_length=1)]
-
-
-def _steps(path: Any) -> Any:
-    """`address.city` as [address, city]. A name that holds a dot, or is empty, needs the list."""
-    if not isinstance(path, str):
-        return path
-    if "" in (steps := path.split(".")):
-        raise ValueError("a path is written `a.b`, or as the list of its names, `[a, b]`")
-    return steps
-
-
-DottedPath = Annotated[
-    list[str],
-    Field(min_length=1),
-    BeforeValidator(_steps),
-    WithJsonSchema({"anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}}]}),
-]
-DottedPaths = Annotated[list[DottedPath], Field(min_length=1)]
-
-
-class Written(BaseModel):
-    """Base of everything written by hand: an unknown key is refused, with the nearest known one."""
-
-    model_config = ConfigDict(extra="forbid", hide_input_in_errors=True)
-
-    @model_validator(mode="before")
-    @classmethod
-    def _reject_unknown(cls, value: Any) -> Any:
-        if isinstance(value, Mapping):
-            known = set(cls.model_fields)
-            unknown = [key for key in value if key not in known]
-            if unknown:
-                label = f" of {value['name']!r}" if "name" in value else ""
-                hints = "; ".join(_suggest(str(key), known) for key in unknown)
-                raise ValueError(f"{cls.label()}{label}: {hints}")
-        return value
-
-    @classmethod
-    def label(cls) -> str:
-        return cls.__name__.lower()
-
-
-def _suggest(key: str, known: set[str]) -> str:
-    near = difflib.get_close_matches(key, known, n=1)
-    meant = f"did you mean {near[0]!r}?" if near else f"known keys are {', '.join(sorted(known))}"
-    return f"unknown key {key!r}; {meant}"
 
 
 class Source(Written):
@@ -79,7 +25,7 @@ class Source(Written):
     image: str | None = None
     manifest: str | None = None
     tap: list[str] | None = Field(default=None, min_length=1)
-    config: dict[str, Any] = {}
+    config: dict[str, Any] = Field(default_factory=dict)
 
     @model_validator(mode="after")
     def _one_kind(self) -> Source:
@@ -128,6 +74,23 @@ class Stream(Written):
     history: bool = False
     on_schema_change: Literal["evolve", "freeze", "fail"] = "evolve"
     fields: Fields | None = None
+    partitions: Partitions | None = None
+    window: Window | None = None
+    checks: Checks = Checks()
+    automation: Automation = None
+    schedule: str | None = None
+    freshness: Freshness | None = None
+    description: str | None = None
+    owners: list[str] | None = None
+    tags: dict[str, str] = Field(default_factory=dict)
+
+    @model_validator(mode="after")
+    def _goes_together(self) -> Stream:
+        if self.partitions is not None and self.window is not None:
+            raise ValueError("`window` is for a stream without `partitions`; leave out one of them")
+        if self.partitions is not None and self.history:
+            raise ValueError("a stream with `partitions` keeps no `history`; leave out one of them")
+        return self
 
     @property
     def id(self) -> StreamId:
@@ -150,6 +113,14 @@ class Connection(Written):
     source: Source
     streams: list[Stream] = Field(min_length=1)
     schedule: str | None = None
+    automation: Automation = None
+    checks: Checks = Checks()
+    freshness: Freshness | None = None
+    drift: Drift | None = None
+    group: str | None = Field(default=None, pattern=_NAME)
+    owners: list[str] = Field(default_factory=list)
+    tags: dict[str, str] = Field(default_factory=dict)
+    translation: dict[str, Any] | str | None = None
     read_together: bool = False
     checkpoint: Checkpoint = Checkpoint()
 

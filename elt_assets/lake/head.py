@@ -146,10 +146,22 @@ def commits(
     """The commits of one writer, by their versions, from the newest down; those that a restore took
     back left out. With `compactions` those too, as None."""
     for entry in _in_force(delta):
-        if "elt.sequence" in entry and entry.get("elt.app", app_id) == app_id:
+        if _is_of(entry, app_id):
             yield int(entry["version"]), _head(entry)
         elif compactions and COMPACTION in entry:
             yield int(entry["version"]), None
+
+
+def past(delta: DeltaTable, app_id: str) -> Iterable[tuple[dt.datetime, int, Head]]:
+    """As `commits`, with the time of each."""
+    for entry in _in_force(delta):
+        if _is_of(entry, app_id):
+            time = dt.datetime.fromtimestamp(entry["timestamp"] / 1000, dt.timezone.utc)
+            yield time, int(entry["version"]), _head(entry)
+
+
+def _is_of(entry: Mapping[str, Any], app_id: str) -> bool:
+    return "elt.sequence" in entry and entry.get("elt.app", app_id) == app_id
 
 
 def _is_below_a_restore(delta: DeltaTable, version: int) -> bool:

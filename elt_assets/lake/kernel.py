@@ -63,7 +63,7 @@ def run(job: Job) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatc
 
 def _take_apart(job: Job, task: int) -> Iterator[tuple[str, str]]:
     system, root = pafs.FileSystem.from_uri(job.root)
-    keys = [_read_keys(system, pafs.FileSystem.from_uri(uri)[1], job.key) for uri in job.batch]
+    keys = [read_keys(system, pafs.FileSystem.from_uri(uri)[1], job.key) for uri in job.batch]
     wanted = [
         pa.chunked_array([c for key in keys for c in key[at].chunks]) for at in range(len(job.key))
     ]
@@ -72,7 +72,7 @@ def _take_apart(job: Job, task: int) -> Iterator[tuple[str, str]]:
         PULLED: _Output(system, root, job.pulled, job.rows_per_file),
     }
     for name in job.groups[task]:
-        present = _read_keys(system, f"{root}/{name}", job.key)
+        present = read_keys(system, f"{root}/{name}", job.key)
         hits = _hits(present, wanted) if job.key else _none(system, f"{root}/{name}")
         if task in job.fold or pc.any(hits).as_py():
             yield TAKEN, name
@@ -134,7 +134,7 @@ class _Output:
         self.names.append(name)
 
 
-def _read_keys(system: Any, path: str, key: Sequence[Sequence[str]]) -> list[pa.ChunkedArray]:
+def read_keys(system: Any, path: str, key: Sequence[Sequence[str]]) -> list[pa.ChunkedArray]:
     """A file's key columns. One that the file lacks is null: it was added to the table later."""
     with system.open_input_file(path) as source:
         file = pq.ParquetFile(source)

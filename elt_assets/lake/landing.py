@@ -102,7 +102,8 @@ def starting_state(
     found = begun(stream, head, salt)
     if found is not None:
         return found.state
-    return head.state if stream.sync_mode == "incremental" else None
+    # An incremental stream that overwrites is one partition, whose rows each sync replaces.
+    return head.state if stream.sync_mode == "incremental" and not stream.overwrites else None
 
 
 @dataclass(frozen=True)
@@ -110,8 +111,8 @@ class Landing:
     """One sync of one stream, as its tables are to get it.
 
     `stream`: its schema as it lands, its generation and sync id set. `partition`: the Dagster partition
-    that is replaced. `salt`: the fingerprint of what fields are hashed with; `selection`: of which fields
-    are stored, and how.
+    whose rows these are. `keeps_state`: the source is read beside its cursor, which stays where it is.
+    `salt`: the fingerprint of what fields are hashed with; `selection`: of which fields are stored, and how.
     """
 
     stream: ConfiguredStream
@@ -119,6 +120,7 @@ class Landing:
     history: bool = False
     on_schema_change: OnSchemaChange = "evolve"
     partition: str | None = None
+    keeps_state: bool = False
     salt: str | None = None
     selection: str | None = None
 
@@ -182,6 +184,20 @@ def planned(landing: Landing, table: Table, *, replaces: bool) -> Plan:
     return evolution.plan(own, declared, landing.on_schema_change, f"the table {table.uri}")
 
 
+def differences(stream: ConfiguredStream, table: Table) -> list[str]:
+    """How a stream, as it lands, differs from the columns of its table, in words."""
+    own = stream_part(table.schema)
+    declared = types.columns(stream.stream.json_schema, types.known_names(own))
+    return evolution.plan(own, declared, "freeze").told
+
+
+def key_of(stream: ConfiguredStream, table: Table) -> list[list[str]]:
+    """A stream's primary key as columns of its table; empty if one of them is not there."""
+    schema = stream_part(table.schema)
+    found = [_column_path(schema, part) for part in stream.key]
+    return [] if None in found else [path for path in found if path is not None]
+
+
 def full_schema(plan: Plan, landing: Landing) -> t.StructType:
     """A table's whole schema: the stream's columns, then this project's."""
     partition = [types.PARTITION_FIELD] if landing.partition is not None else []
@@ -195,9 +211,9 @@ def stream_part(schema: t.StructType) -> t.StructType:
     return t.StructType([field for field in schema.fields if field.name not in ours])
 
 
-def declared_schema(stream: ConfiguredStream) -> t.StructType:
+def declared_schema(stream: ConfiguredStream, *, partitioned: bool = False) -> t.StructType:
     """The columns of a table that is made for the stream now."""
-    return types.table_schema(types.columns(stream.stream.json_schema))
+    return types.table_schema(types.columns(stream.stream.json_schema), partitioned=partitioned)
 
 
 def check_columns(stream: ConfiguredStream) -> None:
@@ -239,6 +255,8 @@ def ordering(landing: Landing, plan: Plan, *, late: bool = False) -> Ordering:
         return Ordering([])
     check_columns(landing.stream)
     key = [_column_path(plan.schema, part) or [] for part in landing.stream.key]
+    if landing.partition is not None:
+        key.append([types.PARTITION])  # two partitions may hold the same key
     return Ordering(key, _column_path(plan.schema, landing.stream.cursor) or [], late)
 
 

@@ -182,7 +182,7 @@ class Publisher:
 
     def _progress(self, state: str | None) -> Refresh | None:
         """Of a refresh whose rows are in the table already."""
-        if self._landing.stream.sync_mode == "incremental":
+        if self._landing.stream.sync_mode == "incremental" or self._landing.keeps_state:
             return None
         return Refresh(self._landing.generation, False, state, (), (), (), self._written_as)
 

@@ -106,7 +106,7 @@ def split(
     if not files or not batch.files:
         return Split()
     candidates = _candidates(table, files, batch.files, key)
-    if batch.records > MAX_KEYS or any(_is_nested(schema, part) for part in key):
+    if batch.records > MAX_KEYS or any(is_nested(schema, part) for part in key):
         return _by_join(spark, table, candidates, batch, key, schema, kind)
     groups, fold = _groups(files, candidates)
     return _by_task(spark, table, groups, fold, batch, key, kind)
@@ -254,7 +254,7 @@ def key_names(key: Key) -> list[str]:
     return [f"_elt_key_{number}" for number in range(len(key))]
 
 
-def _is_nested(schema: t.StructType, column: Sequence[str]) -> bool:
+def is_nested(schema: t.StructType, column: Sequence[str]) -> bool:
     """Whether a key's values are themselves structures, which only joins can compare."""
     kind: t.DataType = schema
     for name in column:

@@ -14,7 +14,7 @@ from pyspark.sql import types as t
 from elt_assets.errors import ConcurrentSync
 from elt_assets.lake import commits, opening
 from elt_assets.lake.files import VISIBLE, Change, DataFile, Files
-from elt_assets.lake.head import Head, heads, read_head
+from elt_assets.lake.head import Head, heads, past, read_head
 
 Bounds = tuple[object, object]
 """The least and the greatest value of a column in a file."""
@@ -171,6 +171,10 @@ class Table:
         """
         assert self._delta is not None
         return commits.version_of(self._delta, self.app_id, commit)
+
+    def past(self) -> Iterable[tuple[dt.datetime, int, Head]]:
+        """This writer's commits that are in force, from the newest down: time, version, what each says."""
+        return [] if self._delta is None else past(self._delta, self.app_id)
 
     def advance(self) -> None:
         """Move to the newest snapshot, other writers' commits included; the head stays this writer's."""

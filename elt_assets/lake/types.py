@@ -38,6 +38,14 @@ METADATA_FIELDS = [
     t.StructField(META, META_TYPE),
 ]
 PARTITION_FIELD = t.StructField(PARTITION, t.StringType())
+OWN = {
+    RAW_ID: "the row's id; those of one sync sort as its records were extracted",
+    EXTRACTED_AT: "when the source's record was extracted",
+    GENERATION_ID: "the generation that the row was written in",
+    META: "the sync that wrote the row, and the values that it changed: null for those that did not fit",
+    PARTITION: "the Dagster partition that the row belongs to",
+}
+"""What this project's own columns say."""
 
 DEEPEST = 20
 """Levels of objects and arrays that get columns of their own; what lies deeper is JSON text."""
@@ -108,11 +116,6 @@ def _inner_names(kind: t.DataType) -> Names:
     if isinstance(kind, t.ArrayType):
         return _inner_names(kind.elementType)
     return known_names(kind) if isinstance(kind, t.StructType) else _NONE
-
-
-def described(schema: TableSchema) -> list[tuple[str, str]]:
-    """Each column's name and type, in Spark's notation."""
-    return [(field.name, field.dataType.simpleString()) for field in schema.fields]
 
 
 def table_schema(found: Sequence[Column], *, partitioned: bool = False) -> t.StructType:

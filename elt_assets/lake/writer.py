@@ -88,7 +88,8 @@ class TableWriter:
     def write_lines(self, paths: Sequence[str], count: int) -> None:
         """As `write`, of so many lines in some files or folders."""
         spark, pending = self._provider.get(), self._pending
-        conforming = (spark, paths, self._plan.columns, self._stamp, self._by.key)
+        key = [part for part in self._by.key if part != [types.PARTITION]]
+        conforming = (spark, paths, self._plan.columns, self._stamp, key)
         files, changed = self._write_observed(conform(*conforming, self._landing.partition))
         accepted = sum(file.records for file in files)
         pending.files += files
@@ -176,6 +177,8 @@ class TableWriter:
 
     def _state(self, checkpoint: Checkpoint) -> str | None:
         """The state from here on: the checkpoint's, or the one before it where it brought none."""
+        if self._landing.keeps_state:
+            return self._tables.head.state
         if checkpoint.states:
             return checkpoint.states[-1].to_json().decode()
         if self._publisher.begun is not None:

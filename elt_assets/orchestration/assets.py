@@ -1,119 +1,34 @@
 """Streams → software-defined assets."""
 
-# No `from __future__ import annotations`: Dagster looks at the context's annotation itself.
+# No `from __future__ import annotations`: Dagster looks at the op's annotations itself.
 
-import copy
-import hashlib
-import re
-import time
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import dagster as dg
 
 from elt_assets import home
-from elt_assets.connection import Connection, Stream, field_selection
+from elt_assets.connection import Connection, configure, load_catalog, load_connection
 from elt_assets.errors import ConfigError
 from elt_assets.lake.history import SUFFIX as HISTORY_SUFFIX
-from elt_assets.lake.landing import check_columns, declared_schema, generations
-from elt_assets.lake.names import table_name
-from elt_assets.lake.tables import DEAD_LETTER_SUFFIX, StreamTables, app_id
-from elt_assets.orchestration.ledger import Standing, reconcile
-from elt_assets.orchestration.metadata import HISTORY, TABLE_PATH, column_schema, head_metadata
-from elt_assets.orchestration.reading import StreamRead
-from elt_assets.orchestration.resources import LakeResource
-from elt_assets.protocol.catalog import ConfiguredStream
-from elt_assets.runner.connector import Connector
-from elt_assets.runner.sources import open_connector
-from elt_assets.sync.fields import FieldSelection, landed
-from elt_assets.sync.session import Threshold
+from elt_assets.lake.landing import check_columns
+from elt_assets.lake.tables import DEAD_LETTER_SUFFIX, StreamTables
+from elt_assets.orchestration import checks, partitions
+from elt_assets.orchestration.metadata import HISTORY, TABLE_PATH, companion_metadata
+from elt_assets.orchestration.reading import StreamRead, StreamSync
+from elt_assets.orchestration.resources import IO_MANAGER_KEY, LAKE_KEY, SPARK_KEY
+from elt_assets.orchestration.streams import StreamAsset
+from elt_assets.orchestration.syncing import SyncConfig, connect, prepare, refuse
+from elt_assets.orchestration.told import told
+from elt_assets.orchestration.translator import (
+    ConnectionTranslator,
+    companion_key,
+    companion_specs,
+)
+from elt_assets.protocol.catalog import Catalog, ConfiguredStream
 
-IO_MANAGER_KEY = "io_manager"
-LAKE_KEY = "lake"
-
-
-@dataclass(frozen=True)
-class StreamAsset:
-    """One stream of a connection and where it goes: asset key, and levels under the lake's root."""
-
-    connection: Connection
-    stream: ConfiguredStream
-
-    @property
-    def key(self) -> dg.AssetKey:
-        namespace = self.stream.stream.namespace
-        levels = [namespace] if namespace is not None else []
-        return dg.AssetKey([self.connection.name, *levels, self.stream.stream.name])
-
-    @property
-    def table_path(self) -> list[str]:
-        namespace = self.stream.stream.namespace
-        levels = [table_name(namespace)] if namespace is not None else []
-        return [self.connection.lake_namespace, *levels, table_name(self.stream.stream.name)]
-
-    @property
-    def table_name(self) -> str:
-        return ".".join(self.table_path)
-
-    @property
-    def wanted(self) -> Stream:
-        """What the connection says of the stream."""
-        return next(one for one in self.connection.streams if one.id == self.stream.id)
-
-    @property
-    def fields(self) -> FieldSelection | None:
-        """Which of its fields are stored."""
-        return field_selection(self.connection, self.stream)
-
-    @property
-    def salt(self) -> str | None:
-        """The fingerprint of what its fields are hashed with; read when a sync starts, never at load."""
-        hashes = self.fields is not None and self.fields.hashed
-        return home.fingerprint(home.hash_salt()) if hashes else None
-
-    @property
-    def selection(self) -> str | None:
-        """The fingerprint of which fields are stored, and how."""
-        if self.fields is None:
-            return None
-        return hashlib.sha256(f"{self.fields} {self.salt}".encode()).hexdigest()[:16]
-
-    @property
-    def app_id(self) -> str:
-        """Of the table's transactions, by the public contract."""
-        return app_id(self.key.path)
-
-    @property
-    def op_name(self) -> str:
-        """A Dagster name: ASCII alone. A hash keeps apart what cleaning made equal."""
-        readable = "__".join(self.key.path)
-        name = re.sub(r"[^A-Za-z0-9_]", "_", readable)[:100]
-        if name == readable:
-            return name
-        return f"{name}_{hashlib.sha256(readable.encode()).hexdigest()[:8]}"
-
-    @property
-    def spec(self) -> dg.AssetSpec:
-        schema = self.stream.stream.json_schema
-        description = schema.get("description")
-        return dg.AssetSpec(
-            self.key,
-            group_name=self.connection.name,
-            description=description if isinstance(description, str) else None,
-            kinds={"spark", "delta"},
-            metadata={
-                TABLE_PATH: "/".join(self.table_path),
-                HISTORY: self.wanted.history,
-                "elt/policy": self.stream.destination_sync_mode,
-                "elt/sync_mode": self.stream.sync_mode,
-                "dagster/table_name": self.table_name,
-                "dagster/storage_kind": "delta",
-                "dagster/column_schema": column_schema(
-                    declared_schema(landed(self.stream, self.fields))
-                ),
-            },
-        )
+SyncEvent = dg.MaterializeResult[StreamSync] | dg.AssetCheckResult
 
 
 def check_claims(claims: Iterable[tuple[str, Sequence[str], bool]]) -> None:
@@ -152,90 +67,147 @@ def check_shared_tables(specs: Iterable[dg.AssetSpec]) -> None:
         (
             f"asset {spec.key.to_user_string()}",
             str(spec.metadata[TABLE_PATH]).split("/"),
-            bool(spec.metadata.get(HISTORY)),
+            bool(spec.metadata[HISTORY]),
         )
         for spec in specs
-        if TABLE_PATH in spec.metadata
+        if HISTORY in spec.metadata
     )
 
 
-def build_assets(
-    connection: Connection, streams: Sequence[ConfiguredStream]
-) -> list[dg.AssetsDefinition]:
-    """One asset for each configured stream of a connection.
+def stream_assets(
+    connection: Connection,
+    streams: Sequence[ConfiguredStream],
+    translator: ConnectionTranslator | None = None,
+) -> list[StreamAsset]:
+    """The configured streams of a connection, with the specs of their assets."""
+    translator = translator or ConnectionTranslator()
+    return [
+        StreamAsset(connection, stream, translator.get_asset_spec(connection, stream))
+        for stream in streams
+    ]
+
+
+def build_connection_assets(
+    connection: Connection | Path | str,
+    *,
+    catalog: Catalog | None = None,
+    translator: ConnectionTranslator | None = None,
+) -> list[dg.AssetsDefinition | dg.AssetSpec]:
+    """A connection's assets: one for each configured stream, and, written or read by others, the source
+    system and each stream's history and dead letter.
+
+    They need the resources that `elt_assets.resources()` gives.
+
+    Args:
+        connection: its folder (with `defs.yaml`, and the `catalog.json` of `elt discover`), or itself.
+        catalog: what the source has; default the folder's.
+        translator: how the assets look; default `ConnectionTranslator()`.
 
     Raises:
-        ConfigError: streams or columns collide, or the source is of no known kind.
+        ConfigError: the connection is not valid; streams or columns collide; the source is of no known kind.
     """
-    assets = [StreamAsset(connection, stream) for stream in streams]
+    if not isinstance(connection, Connection):
+        folder = Path(connection)
+        connection, catalog = load_connection(folder), catalog or load_catalog(folder)
+    if catalog is None:
+        raise ConfigError(
+            f"the catalog of connection {connection.name!r} is missing",
+            guidance="give its folder, or a `catalog`",
+        )
+    translator = translator or ConnectionTranslator()
+    assets = stream_assets(connection, configure(connection, catalog), translator)
     check_claims(
         (f"stream {str(one.stream.id)!r}", one.table_path, one.wanted.history) for one in assets
     )
     for asset in assets:
-        check_columns(landed(asset.stream, asset.fields))
+        check_columns(asset.landed())
     connect(connection, home.staging())
-    return [_build(asset) for asset in assets]
-
-
-def connect(connection: Connection, workdir: Path) -> Connector:
-    """The connection's connector; nothing runs yet."""
-    source = connection.source
-    return open_connector(
-        source.kind, getattr(source, source.kind), source.config, workdir, home.packages()
-    )
+    companions = [spec for asset in assets for spec in companion_specs(asset)]
+    return [translator.get_source_spec(connection), *map(_build, assets), *companions]
 
 
 def _build(asset: StreamAsset) -> dg.AssetsDefinition:
+    written = asset.wanted.partitions
+
     @dg.multi_asset(
         name=asset.op_name,
         # Not `specs`: it would name the output after the key, which may be no name of Dagster's.
-        outs={asset.op_name: dg.AssetOut.from_spec(asset.spec, io_manager_key=IO_MANAGER_KEY)},
-        required_resource_keys={LAKE_KEY},
-        pool=asset.op_name,
+        outs={
+            asset.op_name: dg.AssetOut.from_spec(
+                asset.spec.replace_attributes(deps=[]),
+                io_manager_key=IO_MANAGER_KEY,
+                is_required=False,
+            )
+        },
+        deps=asset.spec.deps,
+        check_specs=checks.check_specs(asset),
+        can_subset=True,
+        partitions_def=asset.partitions,
+        backfill_policy=None if written is None else partitions.backfill_policy(written),
+        required_resource_keys={LAKE_KEY, SPARK_KEY},
+        # Partitions of one stream may run side by side.
+        pool=asset.op_name if written is None else None,
     )
-    def sync(context: dg.AssetExecutionContext) -> Iterator[dg.MaterializeResult[StreamRead]]:
-        lake: LakeResource = context.resources.lake
-        tables = StreamTables(
-            lake.table_uri(asset.table_path), asset.app_id, history=asset.wanted.history
-        )
-        standing = reconcile(context.instance, asset.key, tables.main)
-        _report(context, asset.key, tables, standing)
-        yield dg.MaterializeResult(asset_key=asset.key, value=_read(asset, lake, tables, standing))
+    def sync(context: dg.AssetExecutionContext, config: SyncConfig) -> Iterator[SyncEvent]:
+        wanted = [key.name for key in context.selected_asset_check_keys]
+        if asset.key not in context.selected_asset_keys:
+            with told():
+                yield from checks.results(_evidence(asset, context), wanted)
+            return
+        read = _sync(asset, context, config)
+        yield dg.MaterializeResult(asset_key=asset.key, value=read)
+        for event in _companion_events(asset, read.done):
+            context.log_event(event)
+        with told():
+            yield from checks.results(_evidence(asset, context, read), wanted)
 
     return sync
 
 
-def _read(
-    asset: StreamAsset, lake: LakeResource, tables: StreamTables, standing: Standing
-) -> StreamRead:
-    salt = asset.salt
-    written = generations(landed(asset.stream, asset.fields), tables.head, salt=salt)
-    stream = copy.copy(asset.stream)
-    stream.generation_id = written.generation_id
-    stream.minimum_generation_id = written.minimum_generation_id
-    stream.sync_id = max(int(time.time() * 1000), tables.head.sync_id + 1)
-    checkpoint, every = asset.connection.checkpoint, asset.connection.streams
-    return StreamRead(
-        key=asset.key,
-        stream=stream,
-        wanted=asset.wanted,
-        connector=connect(asset.connection, lake.staging_path),
-        tables=tables,
-        table_name=asset.table_name,
-        standing=standing,
-        staging=lake.staging_path,
-        threshold=Threshold(checkpoint.rows, checkpoint.megabytes << 20, checkpoint.seconds),
-        fields=asset.fields,
-        selection=asset.selection,
-        withhold=any(one.fields is not None for one in every),
+def _sync(asset: StreamAsset, context: dg.AssetExecutionContext, config: SyncConfig) -> StreamSync:
+    with told():
+        refuse(asset, config)
+
+    def tell(partition: str | None, metadata: Any) -> None:
+        context.add_asset_metadata(dict(metadata), asset.key, partition)
+
+    return StreamSync(
+        asset,
+        list(context.partition_keys) if asset.partitions is not None else [None],
+        lambda partition: prepare(asset, context.resources.elt_lake, config, partition, context),
+        tell,
     )
 
 
-def _report(
-    context: dg.AssetExecutionContext, key: dg.AssetKey, tables: StreamTables, standing: Standing
-) -> None:
-    for warning in (*standing.warnings, *tables.settle(context.run.run_id)):
-        context.log.warning(warning)
-    if standing.unreported:
-        metadata = {**head_metadata(tables.head, tables.main.version), "elt/recovered": True}
-        context.log_event(dg.AssetObservation(key, metadata=metadata))
+def _evidence(
+    asset: StreamAsset, context: dg.AssetExecutionContext, sync: StreamSync | None = None
+) -> checks.Evidence:
+    """Of a sync that was just made, or of the last one."""
+    resources = context.resources
+    if sync is not None:
+        tables = sync.done[-1].tables
+        before = {path for read in sync.done[:1] for path in read.files_before}
+        files = [file for file in tables.main.files if file.path not in before]
+        syncs = [read.metadata for read in sync.done]
+        return checks.Evidence(asset, syncs, tables, files, resources.elt_spark.provider)
+    tables = asset.tables(resources.elt_lake.uri)
+    event = context.instance.get_latest_materialization_event(asset.key)
+    last = event.asset_materialization if event else None
+    syncs = [last.metadata] if last is not None else []
+    return checks.Evidence(asset, syncs, tables, tables.main.files, resources.elt_spark.provider)
+
+
+def _companion_events(
+    asset: StreamAsset, done: Sequence[StreamRead]
+) -> Iterator[dg.AssetMaterialization]:
+    """Of the history and the dead letter, where the sync wrote to them."""
+    if not done:
+        return
+    tables: StreamTables = done[-1].tables
+    companions = {DEAD_LETTER_SUFFIX: tables.dead_letter, HISTORY_SUFFIX: tables.history}
+    rejected = sum(read.figures.rejected for read in done)
+    for suffix, table in companions.items():
+        if table is None or not table.exists or (suffix == DEAD_LETTER_SUFFIX and not rejected):
+            continue
+        metadata = companion_metadata(table, asset.table_name + suffix)
+        yield dg.AssetMaterialization(companion_key(asset.key, suffix), metadata=metadata)

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import dagster as dg
-from pydantic import BaseModel, ConfigDict, GetJsonSchemaHandler
+from dagster.components.resolved.core_models import AssetAttributesModel
+from dagster.components.utils.translation import TranslatorResolvingInfo
+from pydantic import BaseModel, ConfigDict, GetJsonSchemaHandler, PrivateAttr, ValidationError
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema
 
@@ -17,7 +20,13 @@ from elt_assets.connection import (
     parse_connection,
 )
 from elt_assets.errors import ConfigError
-from elt_assets.orchestration.assets import build_assets
+from elt_assets.orchestration.assets import build_connection_assets, stream_assets
+from elt_assets.orchestration.io_manager import resources
+from elt_assets.orchestration.scaffolding import ConnectionScaffolder
+from elt_assets.orchestration.schedules import schedules
+from elt_assets.orchestration.streams import StreamAsset
+from elt_assets.orchestration.translator import ConnectionTranslator
+from elt_assets.protocol.catalog import ConfiguredStream
 
 
 class _Attributes(BaseModel):
@@ -35,12 +44,27 @@ class _Attributes(BaseModel):
         return handler(Connection.__pydantic_core_schema__)
 
 
+class _Translator(ConnectionTranslator):
+    """That of a component, whose subclasses may override `get_asset_spec`."""
+
+    def __init__(self, component: ConnectionComponent):
+        self._component = component
+
+    def get_asset_spec(self, connection: Connection, stream: ConfiguredStream) -> dg.AssetSpec:
+        assert connection.name == self._component.name
+        return self._component.get_asset_spec(stream)
+
+
+@dg.scaffold_with(ConnectionScaffolder)
 class ConnectionComponent(dg.Component, Connection):
     """A source connector, its config, and the streams wanted from it; each stream becomes an asset.
 
     The attributes are read as they stand, without Dagster's templates: a secret is named by
-    `{env: NAME}` and read when the connector starts, so that loading needs none.
+    `{env: NAME}` and read when the connector starts, so that loading needs none. Templates are for
+    `translation` alone, where `spec`, `stream` and `connection` are what an asset is made of.
     """
+
+    _resolution: dg.ResolutionContext | None = PrivateAttr(None)
 
     @classmethod
     def get_model_cls(cls) -> type[BaseModel]:
@@ -52,41 +76,79 @@ class ConnectionComponent(dg.Component, Connection):
     ) -> ConnectionComponent:
         written = attributes.model_extra if attributes is not None else None
         connection = parse_connection(written, Path(context.path) / DEFINITION_FILE)
-        return cls.model_construct(**dict(connection))
+        return cls.of(connection, context.resolution_context)
+
+    @classmethod
+    def of(
+        cls, connection: Connection, resolution: dg.ResolutionContext | None = None
+    ) -> ConnectionComponent:
+        """The component of a connection that is loaded already."""
+        found = cls.model_construct(**dict(connection))
+        found._resolution = resolution  # noqa: SLF001 - its own class
+        return found
+
+    def get_asset_spec(self, stream: ConfiguredStream) -> dg.AssetSpec:
+        """The spec of one stream's asset; to be overridden.
+
+        Raises:
+            ConfigError: `translation` is not valid.
+        """
+        spec = ConnectionTranslator().get_asset_spec(self, stream)
+        if self.translation is None:
+            return spec
+        return _translated(spec, self.translation, self, stream, self._resolution)
+
+    def stream_assets(self, folder: Path) -> list[StreamAsset]:
+        """The configured streams; their catalog lies in the folder.
+
+        Raises:
+            ConfigError: as `configure`.
+        """
+        return stream_assets(self, configure(self, load_catalog(folder)), _Translator(self))
 
     def build_defs(self, context: dg.ComponentLoadContext) -> dg.Definitions:
-        """The connection's assets, and its schedule.
+        """The connection's assets, its schedules, and the resources they need.
 
         Raises:
             ConfigError: names the file, and everything in it that must change.
         """
         folder = Path(context.path)
         try:
-            streams = configure(self, load_catalog(folder))
-            assets = build_assets(self, streams)
-            schedules = _schedules(self)
+            catalog, translator = load_catalog(folder), _Translator(self)
+            assets = build_connection_assets(self, catalog=catalog, translator=translator)
+            return dg.Definitions(
+                assets=assets,
+                schedules=schedules(self, self.stream_assets(folder)),
+                resources=resources(),
+            )
         except ConfigError as error:
             file = folder / DEFINITION_FILE
             raise ConfigError(
                 f"{file}: connection {self.name!r} cannot be loaded\n{error.message}",
                 guidance=error.guidance,
             ) from error
-        return dg.Definitions(assets=assets, schedules=schedules)
 
 
-def _schedules(connection: Connection) -> list[dg.ScheduleDefinition]:
-    if connection.schedule is None:
-        return []
+def _translated(
+    spec: dg.AssetSpec,
+    written: Any,
+    connection: Connection,
+    stream: ConfiguredStream,
+    resolution: dg.ResolutionContext | None,
+) -> dg.AssetSpec:
+    """The spec with what `translation` says, templates filled in."""
     try:
-        return [
-            dg.ScheduleDefinition(
-                name=f"{connection.name}_schedule",
-                target=dg.AssetSelection.groups(connection.name),
-                cron_schedule=connection.schedule,
-            )
-        ]
-    except dg.DagsterInvalidDefinitionError as error:
+        info = TranslatorResolvingInfo(
+            AssetAttributesModel.model_validate(written)
+            if not isinstance(written, str)
+            else written,
+            resolution or dg.ResolutionContext.default(),
+            model_key="translation",
+        )
+        scope = {"spec": spec, "connection": connection, "stream": stream.stream}
+        return info.get_asset_spec(spec, scope)
+    except (ValidationError, dg.DagsterError, TypeError, ValueError) as error:
         raise ConfigError(
-            f"schedule: {connection.schedule!r} is no cron expression",
-            guidance='write five fields, as in "0 6 * * *"',
+            f"translation: {error}",
+            guidance="it takes what it takes in Dagster: key, key_prefix, group_name, tags, owners …",
         ) from error

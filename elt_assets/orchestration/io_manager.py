@@ -5,12 +5,12 @@ from __future__ import annotations
 import contextlib
 import logging
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import dagster as dg
 
-from elt_assets.errors import ConfigError, EltError
+from elt_assets.errors import ConfigError, EltError, TransientError
 from elt_assets.lake.files import Change, DataFile
 from elt_assets.lake.head import Head
 from elt_assets.lake.snapshots import snapshot
@@ -20,13 +20,21 @@ from elt_assets.lake.tables import app_id
 from elt_assets.lake.writer import TableWriter
 from elt_assets.orchestration.metadata import (
     TABLE_PATH,
-    SyncFigures,
     head_metadata,
     schema_metadata,
+    source_metadata,
     table_metadata,
 )
-from elt_assets.orchestration.reading import StreamRead
-from elt_assets.orchestration.resources import LakeResource, SparkResource
+from elt_assets.orchestration.progress import reporting
+from elt_assets.orchestration.reading import StreamRead, StreamSync
+from elt_assets.orchestration.resources import (
+    IO_MANAGER_KEY,
+    LAKE_KEY,
+    SPARK_KEY,
+    LakeResource,
+    SparkResource,
+)
+from elt_assets.orchestration.told import told
 from elt_assets.sync.events import Acknowledged, Estimated, Logged, SessionEvent
 
 _LEVELS = {
@@ -52,12 +60,12 @@ class SparkIOManager(dg.ConfigurableIOManager):
     def handle_output(self, context: dg.OutputContext, obj: object) -> None:
         if obj is None:
             return
-        with _told():
+        with told():
             self._handle(context, obj)
 
     def _handle(self, context: dg.OutputContext, obj: object) -> None:
-        if isinstance(obj, StreamRead):
-            self._ingest(context, obj)
+        if isinstance(obj, StreamSync):
+            self._sync(context, obj)
         elif isinstance(obj, DataFrame):
             self._store(context, obj)
         else:
@@ -69,53 +77,91 @@ class SparkIOManager(dg.ConfigurableIOManager):
         """The rows of the upstream asset's table, at one snapshot."""
         upstream = context.upstream_output
         assert upstream is not None
-        with _told():
+        with told():
             uri = self.lake.table_uri(_path_of(upstream))
             return snapshot(self.spark.provider.get(), uri, app_id(upstream.asset_key.path))
 
+    def _sync(self, context: dg.OutputContext, sync: StreamSync) -> None:
+        """Read what is wanted; a partition that fails does not keep the others from being read."""
+        failures: dict[str, EltError] = {}
+        for partition in sync.partitions:
+            error = self._one(context, sync, partition)
+            if error is not None and (partition is None or len(sync.partitions) == 1):
+                raise error
+            if error is not None and partition is not None:
+                context.log.error(f"partition {partition!r}: {error}")
+                failures[partition] = error
+        if failures:
+            # The event of the whole output is never made then: tell of those that are committed.
+            for read in sync.done:
+                event = dg.AssetMaterialization(
+                    read.asset.key, metadata=dict(read.metadata), partition=read.partition
+                )
+                context.log_event(event)
+            raise _all_told(failures)
+
+    def _one(
+        self, context: dg.OutputContext, sync: StreamSync, partition: str | None
+    ) -> EltError | None:
+        """What went wrong; None if it is committed."""
+        try:
+            read = sync.prepare(partition)
+            self._ingest(context, read)
+        except EltError as error:
+            return error
+        sync.done.append(read)
+        sync.tell(partition, read.metadata)
+        return None
+
     def _ingest(self, context: dg.OutputContext, read: StreamRead) -> None:
         self.spark.provider.warm_up()
-        figures, started = SyncFigures(), time.monotonic()
+        figures, started = read.figures, time.monotonic()
+        policy = read.stream.destination_sync_mode
         writer = TableWriter(self.spark.provider, read.tables, read.landing(context.run_id))
         for change in writer.schema_changes:
             context.log.warning(f"the schema has changed: {change}")
         try:
-            with contextlib.closing(read.events(writer)) as events:
+            with (
+                reporting(read, context.log.info),
+                contextlib.closing(read.events(writer)) as events,
+            ):
                 for event in events:
                     figures.read = read.progress.records_read
                     figures.bytes = read.progress.bytes_read
                     figures.seconds = time.monotonic() - started
-                    self._tell(context, read, event, figures)
+                    self._tell(context, read, event, policy)
         finally:
             writer.close()
-        context.add_output_metadata(
-            {
-                **head_metadata(read.tables.head, read.tables.main.version),
-                **figures.metadata(),
-                **table_metadata(read.tables.main, read.table_name),
-                "elt/policy": read.stream.destination_sync_mode,
-                **schema_metadata(writer.schema_changes),
-            }
-        )
+        table = read.tables.main
+        read.metadata = {
+            **head_metadata(read.tables.head, table.version),
+            **figures.metadata(),
+            **table_metadata(table, read.asset.table_name, read.asset.landed()),
+            **source_metadata(read.progress),
+            "elt/policy": policy,
+            **schema_metadata(writer.schema_changes),
+        }
 
     def _tell(
-        self, context: dg.OutputContext, read: StreamRead, event: SessionEvent, figures: SyncFigures
+        self, context: dg.OutputContext, read: StreamRead, event: SessionEvent, policy: str
     ) -> None:
         if isinstance(event, Logged):
             context.log.log(_LEVELS.get(event.level, logging.INFO), event.message)
         elif isinstance(event, Estimated):
             context.log.info(f"the source estimates {event.rows} rows")
         elif isinstance(event, Acknowledged):
-            figures.add(event.commit)
+            read.figures.add(event.commit)
             if not event.final:
                 commit = event.commit
                 head = Head(commit.sequence, commit.generation, commit.state)
                 metadata = {
                     **head_metadata(head, commit.version),
-                    **figures.metadata(),
-                    "elt/policy": read.stream.destination_sync_mode,
+                    **read.figures.metadata(),
+                    "elt/policy": policy,
                 }
-                context.log_event(dg.AssetObservation(read.key, metadata=metadata))
+                context.log_event(
+                    dg.AssetObservation(read.asset.key, metadata=metadata, partition=read.partition)
+                )
 
     def _store(self, context: dg.OutputContext, rows: DataFrame) -> None:
         """Replace a downstream asset's table by a DataFrame."""
@@ -138,15 +184,6 @@ def _records(files: Iterable[DataFile]) -> int:
     return sum(file.records for file in files)
 
 
-@contextlib.contextmanager
-def _told() -> Iterator[None]:
-    """Our errors as what the user reads in the UI."""
-    try:
-        yield
-    except EltError as error:
-        raise _failure(error) from error
-
-
 def _path_of(context: dg.OutputContext) -> list[str]:
     """The table's levels under the root: as its definition says, or else as its key does."""
     given: Any = (context.definition_metadata or {}).get(TABLE_PATH)
@@ -154,13 +191,24 @@ def _path_of(context: dg.OutputContext) -> list[str]:
     return value.split("/") if isinstance(value, str) else list(context.asset_key.path)
 
 
-def _failure(error: EltError) -> dg.Failure:
-    """What the user reads in the UI; a config error is not worth a retry."""
-    metadata = {"failure_type": error.failure_type}
-    if error.guidance:
-        metadata["what to do"] = error.guidance
-    return dg.Failure(
-        description=str(error),
-        metadata=metadata,
-        allow_retries=not isinstance(error, ConfigError),
-    )
+def _all_told(failures: Mapping[str, EltError]) -> EltError:
+    """The failures of some partitions as one; of the kind that is all of theirs, or else transient."""
+    kinds = {type(error) for error in failures.values()}
+    kind = kinds.pop() if len(kinds) == 1 else TransientError
+    told = "\n".join(f"partition {name!r}: {error}" for name, error in failures.items())
+    return kind(f"{len(failures)} partitions failed; the others are committed\n{told}")
+
+
+SPARK, LAKE = SparkResource(), LakeResource()
+_RESOURCES = {
+    SPARK_KEY: SPARK,
+    LAKE_KEY: LAKE,
+    IO_MANAGER_KEY: SparkIOManager(spark=SPARK, lake=LAKE),
+}
+
+
+def resources() -> dict[str, Any]:
+    """The resources that the assets of connections need, configured by the environment (`ELT_LAKE`,
+    `ELT_STAGING`, `ELT_SPARK`). The same objects each time, so that definitions that bring them can be
+    merged."""
+    return dict(_RESOURCES)

@@ -29,9 +29,12 @@ class Standing:
     unreported: bool = False
 
 
-def reconcile(instance: DagsterInstance, key: dg.AssetKey, table: Table) -> Standing:
-    """Compare a stream's table with its events; the table's state is used in every case."""
-    head, known = table.head, last_sequence(instance, key)
+def reconcile(
+    instance: DagsterInstance, key: dg.AssetKey, table: Table, partition: str | None = None
+) -> Standing:
+    """Compare a stream's table, or one partition's part of it, with its events; the table's state is
+    used in every case."""
+    head, known = table.head, last_sequence(instance, key, partition)
     if not os.environ.get("DAGSTER_HOME"):
         warning = "DAGSTER_HOME is not set, so this run's events will be lost"
         if head.sequence:
@@ -45,11 +48,14 @@ def reconcile(instance: DagsterInstance, key: dg.AssetKey, table: Table) -> Stan
     return Standing(head, (_lags(known, table),) if unreported else (), unreported)
 
 
-def last_sequence(instance: DagsterInstance, key: dg.AssetKey) -> int | None:
+def last_sequence(
+    instance: DagsterInstance, key: dg.AssetKey, partition: str | None = None
+) -> int | None:
     """What the newer of the asset's latest materialisation and latest observation says. Not the
     higher one: after a rollback the sequence begins anew."""
     found: dict[int, int] = {}
-    records = AssetRecordsFilter(asset_key=key)
+    wanted = [partition] if partition is not None else None
+    records = AssetRecordsFilter(asset_key=key, asset_partitions=wanted)
     for record in (
         *instance.fetch_materializations(records, limit=1).records,
         *instance.fetch_observations(records, limit=1).records,

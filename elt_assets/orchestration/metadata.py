@@ -13,7 +13,9 @@ import dagster as dg
 from elt_assets.lake import types
 from elt_assets.lake.head import Head
 from elt_assets.lake.table import Table
-from elt_assets.sync.events import Committed
+from elt_assets.protocol.catalog import ConfiguredStream
+from elt_assets.sync.events import Committed, StreamProgress
+from elt_assets.sync.fields import properties
 
 SEQUENCE = "elt/sequence"
 STATE = "elt/state"
@@ -22,6 +24,10 @@ TABLE_PATH = "elt/table_path"
 HISTORY = "elt/history"
 """On the definition: whether the stream keeps one."""
 SCHEMA_CHANGES = "elt/schema_changes"
+COUNTED = "elt/source_records"
+"""How many records the source says that it sent; left out where it does not say."""
+STATUS = "elt/stream_status"
+"""The last status that the source told of the stream; left out where it told none."""
 MAX_STATE = 32 * 1024
 """Bytes of JSON. The event log has no guard of its own; beyond this the table alone has it whole."""
 
@@ -38,8 +44,8 @@ class SyncFigures:
     seconds: float = 0.0
 
     @classmethod
-    def of(cls, metadata: Mapping[str, dg.MetadataValue[Any]]) -> SyncFigures:
-        """The figures that an event tells."""
+    def of(cls, metadata: Mapping[str, Any]) -> SyncFigures:
+        """The figures that an event tells, or will."""
         names = {
             "read": "elt/records_read",
             "committed": "elt/records_committed",
@@ -48,7 +54,12 @@ class SyncFigures:
             "bytes": "elt/bytes_read",
             "seconds": "elt/seconds",
         }
-        return cls(**{name: metadata[key].value for name, key in names.items() if key in metadata})
+        return cls(**{name: plain(metadata[key]) for name, key in names.items() if key in metadata})
+
+    @property
+    def rate(self) -> float:
+        """Records read a second."""
+        return self.read / self.seconds if self.seconds else 0.0
 
     def add(self, commit: Committed) -> None:
         self.committed += commit.records
@@ -56,7 +67,6 @@ class SyncFigures:
         self.changed += commit.changed
 
     def metadata(self) -> dict[str, Any]:
-        rate = self.read / self.seconds if self.seconds else 0.0
         return {
             "elt/records_read": self.read,
             "elt/records_committed": self.committed,
@@ -64,8 +74,13 @@ class SyncFigures:
             "elt/records_changed": self.changed,
             "elt/bytes_read": self.bytes,
             "elt/seconds": round(self.seconds, 3),
-            "elt/records_per_second": round(rate, 1),
+            "elt/records_per_second": round(self.rate, 1),
         }
+
+
+def plain(value: Any) -> Any:
+    """A metadata value without Dagster's wrapping."""
+    return getattr(value, "value", value)
 
 
 def state_metadata(state: str | None) -> Any:
@@ -100,18 +115,58 @@ def schema_metadata(changes: Sequence[str]) -> dict[str, Any]:
     return {SCHEMA_CHANGES: dg.MetadataValue.json(list(changes))} if changes else {}
 
 
-def table_metadata(table: Table, name: str) -> Mapping[str, Any]:
+def source_metadata(progress: StreamProgress) -> dict[str, Any]:
+    """What the source says of the stream itself; nothing where it says nothing."""
+    told = {COUNTED: progress.counted, STATUS: progress.status, "elt/estimate": progress.estimate}
+    return {name: value for name, value in told.items() if value is not None}
+
+
+def table_metadata(
+    table: Table, name: str, stream: ConfiguredStream | None = None
+) -> Mapping[str, Any]:
     """What Dagster itself knows to show of a table."""
     return {
         "dagster/row_count": table.records,
-        "dagster/column_schema": column_schema(table.schema),
+        "dagster/column_schema": column_schema(table.schema, stream),
         "dagster/table_name": name,
         "dagster/uri": table.uri,
         "dagster/storage_kind": "delta",
     }
 
 
-def column_schema(schema: types.TableSchema) -> dg.TableSchema:
-    """A table's columns as Dagster shows them."""
-    described = types.described(schema)
-    return dg.TableSchema([dg.TableColumn(name, kind) for name, kind in described])
+def companion_metadata(table: Table, name: str) -> dict[str, Any]:
+    """What an event of a history or dead letter says."""
+    return {**table_metadata(table, name), "elt/table_version": table.version}
+
+
+def column_schema(
+    schema: types.TableSchema, stream: ConfiguredStream | None = None
+) -> dg.TableSchema:
+    """A table's columns as Dagster shows them, with what their stream (as it lands) says of them."""
+    described = {} if stream is None else properties(stream.stream.json_schema)
+    keys = [path for path in stream.key if len(path) == 1] if stream and stream.deduplicates else []
+    whole = len(keys) == 1 and stream is not None and len(stream.key) == 1
+    columns = []
+    for field in schema.fields:
+        source = field.metadata.get(types.SOURCE, field.name)
+        is_key = [source] in keys
+        columns.append(
+            dg.TableColumn(
+                field.name,
+                field.dataType.simpleString(),
+                description=types.OWN.get(field.name) or _text(described.get(source)),
+                constraints=dg.TableColumnConstraints(
+                    nullable=not is_key and field.name not in types.OWN,
+                    unique=(is_key and whole) or field.name == types.RAW_ID,
+                ),
+            )
+        )
+    return dg.TableSchema(columns)
+
+
+def _text(schema: Any) -> str | None:
+    """A field's description, or else its title."""
+    found = (
+        [schema.get(key) for key in ("description", "title")] if isinstance(schema, dict) else []
+    )
+    return next((text for text in found if isinstance(text, str)), None)

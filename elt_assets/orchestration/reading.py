@@ -2,74 +2,83 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-
-import dagster as dg
+from typing import Any
 
 from elt_assets import home
-from elt_assets.connection import Stream
-from elt_assets.lake.landing import Landing, starting_state
+from elt_assets.lake.landing import Landing
 from elt_assets.lake.tables import StreamTables
-from elt_assets.orchestration.ledger import Standing
+from elt_assets.orchestration.metadata import SyncFigures
+from elt_assets.orchestration.streams import StreamAsset
 from elt_assets.protocol.catalog import ConfiguredCatalog, ConfiguredStream
 from elt_assets.protocol.messages import State
 from elt_assets.runner.connector import Connector
 from elt_assets.scratch import scratch
 from elt_assets.sync.events import Logged, SessionEvent, Sink, StreamProgress
-from elt_assets.sync.fields import FieldSelection, asked, landed, notices
+from elt_assets.sync.fields import asked, notices
 from elt_assets.sync.filters import RecordFilter
 from elt_assets.sync.session import Session, Threshold
 
 
 @dataclass
 class StreamRead:
-    """One stream's read, not begun: nothing runs before `events` is iterated.
+    """One stream's read, or that of one partition of it; nothing runs before `events` is iterated.
 
-    `stream` is as the source has it; what becomes of its records `landing` says. `selection`: the
-    fingerprint of `fields`. `withhold`: whether what cannot be read may hold what must not be shown.
+    `stream`: as the source has it, its generation and sync id set. `state`: what the source is given, JSON.
+    `keeps_state`: its states are not kept, since it is read beside its cursor. `files_before`: paths of the
+    table's files before it. `figures`: what it moved; `metadata`: what the event says of it.
     """
 
-    key: dg.AssetKey
+    asset: StreamAsset
     stream: ConfiguredStream
-    wanted: Stream
     connector: Connector
     tables: StreamTables
-    table_name: str
-    standing: Standing
     staging: Path
-    threshold: Threshold
-    fields: FieldSelection | None = None
-    selection: str | None = None
-    withhold: bool = False
-    progress: StreamProgress = field(default_factory=StreamProgress)
+    state: str | None
+    partition: str | None = None
+    keeps_state: bool = False
+    files_before: frozenset[str] = frozenset()
+    figures: SyncFigures = field(default_factory=SyncFigures)
+    metadata: Mapping[str, Any] = field(default_factory=dict)
+    _session: Session | None = None
 
     def landing(self, run_id: str) -> Landing:
         """How the stream's tables get it."""
+        stream, wanted = self.asset.landed(), self.asset.wanted
+        stream.generation_id = self.stream.generation_id
+        stream.minimum_generation_id = self.stream.minimum_generation_id
+        stream.sync_id = self.stream.sync_id
         return Landing(
-            stream=landed(self.stream, self.fields),
+            stream=stream,
             run_id=run_id,
-            history=self.wanted.history,
-            on_schema_change=self.wanted.on_schema_change,
-            salt=self.fingerprint,
-            selection=self.selection,
+            history=wanted.history,
+            on_schema_change=wanted.on_schema_change,
+            partition=self.partition,
+            keeps_state=self.keeps_state,
+            salt=None if self._salt is None else home.fingerprint(self._salt),
+            selection=self.asset.selection,
         )
 
     @property
-    def fingerprint(self) -> str | None:
-        """Of the salt."""
-        return None if self.salt is None else home.fingerprint(self.salt)
+    def progress(self) -> StreamProgress:
+        return StreamProgress() if self._session is None else self._session.progress(self.stream.id)
+
+    def read_so_far(self) -> tuple[int, int]:
+        """Records and bytes; from any thread, and roughly."""
+        return (0, 0) if self._session is None else self._session.read_so_far(self.stream.id)
 
     @cached_property
-    def salt(self) -> bytes | None:
+    def _salt(self) -> bytes | None:
         """Of the stream's hashes; None where it has none.
 
         Raises:
             ConfigError: as `home.hash_salt`.
         """
-        return home.hash_salt() if self.fields and self.fields.hashed else None
+        fields = self.asset.fields
+        return home.hash_salt() if fields and fields.hashed else None
 
     def events(self, sink: Sink) -> Generator[SessionEvent, None, None]:
         """Read the stream into a sink; the connector ends with the iterator, whatever the reason.
@@ -77,15 +86,32 @@ class StreamRead:
         Raises:
             EltError: as `Session.run` and `Connector.read`.
         """
-        yield from (Logged("WARN", notice) for notice in notices(self.fields))
-        stream = asked(self.stream, self.fields)
+        fields, connection = self.asset.fields, self.asset.connection
+        yield from (Logged("WARN", notice) for notice in notices(fields))
+        stream, checkpoint = asked(self.stream, fields), connection.checkpoint
         catalog = ConfiguredCatalog(streams=[stream])
-        as_landed = landed(self.stream, self.fields)
-        state = starting_state(as_landed, self.tables.head, salt=self.fingerprint)
-        filters = {stream.id: RecordFilter(self.fields, self.salt)} if self.fields else {}
+        filters = {stream.id: RecordFilter(fields, self._salt)} if fields else {}
+        threshold = Threshold(checkpoint.rows, checkpoint.megabytes << 20, checkpoint.seconds)
+        # What cannot be read may be part of a record of which not all may be shown.
+        withhold = any(one.fields is not None for one in connection.streams)
         with scratch(self.staging, "sync") as folder:
-            session = Session(catalog, {stream.id: sink}, folder, self.threshold, filters)
-            self.progress = session.progress(stream.id)
-            states = [State.from_json(state)] if state is not None else []
-            messages = self.connector.read(catalog, states, withhold=self.withhold)
+            session = Session(catalog, {stream.id: sink}, folder, threshold, filters)
+            self._session = session
+            states = [State.from_json(self.state)] if self.state is not None else []
+            messages = self.connector.read(catalog, states, withhold=withhold)
             yield from session.run(messages)
+
+
+@dataclass
+class StreamSync:
+    """What one materialisation reads: a stream, or some partitions of it, one after the other.
+
+    `prepare`: makes the read of one of them when its turn comes; `tell`: puts metadata on the asset's
+    event; `done`: the reads that were committed.
+    """
+
+    asset: StreamAsset
+    partitions: Sequence[str | None]
+    prepare: Callable[[str | None], StreamRead]
+    tell: Callable[[str | None, Mapping[str, Any]], None]
+    done: list[StreamRead] = field(default_factory=list)

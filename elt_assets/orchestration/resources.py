@@ -19,6 +19,9 @@ from elt_assets import home
 from elt_assets.errors import SystemFailure
 from elt_assets.lake.spark import WORKER_PYTHON, SparkProvider, settings
 
+SPARK_KEY, LAKE_KEY, IO_MANAGER_KEY = "elt_spark", "elt_lake", "elt_io_manager"
+"""What the assets of connections ask Dagster for."""
+
 
 class SparkResource(LazyPySparkResource):
     """dagster-pyspark's lazy session, with the settings that the lake needs, startable in advance.

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import dagster as dg
 
 from elt_assets import home
-from elt_assets.lake.table import Table
-from elt_assets.orchestration.assets import StreamAsset
 from elt_assets.orchestration.metadata import SyncFigures
+from elt_assets.orchestration.states import blob
+from elt_assets.orchestration.streams import StreamAsset
 
 
 @dataclass(frozen=True)
@@ -42,7 +40,7 @@ def stream_statuses(
 
 
 def _status(asset: StreamAsset, lake_uri: str, instance: dg.DagsterInstance) -> StreamStatus:
-    table = Table("/".join([lake_uri, *asset.table_path]), asset.app_id)
+    table = asset.tables(lake_uri).main
     event = instance.get_latest_materialization_event(asset.key)
     materialization = event.asset_materialization if event else None
     return StreamStatus(
@@ -50,15 +48,6 @@ def _status(asset: StreamAsset, lake_uri: str, instance: dg.DagsterInstance) -> 
         policy=f"{asset.stream.sync_mode} → {asset.stream.destination_sync_mode}",
         figures=SyncFigures.of(materialization.metadata) if materialization else None,
         rows=table.records,
-        state=_blob(table.head.state),
+        state=blob(table.head.state),
         path=table.uri,
     )
-
-
-def _blob(state: str | None) -> str | None:
-    """What the source itself wrote, out of its protocol envelope."""
-    if state is None:
-        return None
-    message: dict[str, Any] = json.loads(state)
-    stream = message.get("stream")
-    return json.dumps(stream.get("stream_state") if stream else message)

@@ -5,7 +5,7 @@
 import datetime as dt
 import time
 import uuid
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 
 import dagster as dg
 
@@ -14,11 +14,10 @@ from elt_assets.lake.landing import Landing
 from elt_assets.lake.maintenance import maintain, sweep
 from elt_assets.lake.replaying import replay
 from elt_assets.lake.tables import StreamTables, app_id
-from elt_assets.orchestration.assets import StreamAsset
 from elt_assets.orchestration.metadata import HISTORY, TABLE_PATH, head_metadata
-from elt_assets.orchestration.resources import LakeResource, SparkResource
+from elt_assets.orchestration.resources import LAKE_KEY, SPARK_KEY, LakeResource, SparkResource
+from elt_assets.orchestration.streams import StreamAsset
 from elt_assets.sync.events import Committed
-from elt_assets.sync.fields import landed
 
 JOB = "elt_maintenance"
 
@@ -33,14 +32,14 @@ class MaintenanceConfig(dg.Config):
 
 def maintenance_job(specs: Iterable[dg.AssetSpec]) -> dg.JobDefinition:
     """Compacts and vacuums the tables of streams, one after the other."""
-    tables = {spec.key.to_user_string(): spec for spec in specs if TABLE_PATH in spec.metadata}
+    tables = {spec.key.to_user_string(): spec for spec in specs if HISTORY in spec.metadata}
 
-    @dg.op(name="maintain_tables", required_resource_keys={"lake", "spark"})
+    @dg.op(name="maintain_tables", required_resource_keys={LAKE_KEY, SPARK_KEY})
     def maintain_tables(context: dg.OpExecutionContext, config: MaintenanceConfig) -> None:
         unknown = sorted(set(config.assets) - set(tables))
         if unknown:
             raise dg.Failure(f"no assets of connections: {', '.join(unknown)}", allow_retries=False)
-        lake: LakeResource = context.resources.lake
+        lake: LakeResource = context.resources.elt_lake
         retention = dt.timedelta(hours=config.retention_hours)
         wanted = config.assets or sorted(tables)
         failed = [key for key in wanted if not _maintained(context, tables[key], retention)]
@@ -70,10 +69,10 @@ def replay_stream(
     Raises:
         EltError: as `replay`.
     """
-    tables = _opened(lake, asset.table_path, asset.app_id, history=asset.wanted.history)
+    tables = asset.tables(lake.uri)
     run_id = str(uuid.uuid4())
     tables.settle(run_id)
-    head, stream = tables.head, landed(asset.stream, asset.fields)
+    head, stream = tables.head, asset.landed()
     stream.generation_id, stream.minimum_generation_id = max(head.generation, 1), 0
     stream.sync_id = max(int(time.time() * 1000), head.sync_id + 1)
     land = Landing(
@@ -81,7 +80,7 @@ def replay_stream(
         run_id=run_id,
         history=asset.wanted.history,
         on_schema_change=asset.wanted.on_schema_change,
-        salt=asset.salt,
+        salt=asset.salt_fingerprint,
         selection=asset.selection,
     )
     done = replay(spark.provider, tables, land)
@@ -99,13 +98,12 @@ def _maintained(
     context: dg.OpExecutionContext, spec: dg.AssetSpec, retention: dt.timedelta
 ) -> bool:
     """Whether it went well; one table's trouble does not keep the others waiting."""
-    lake: LakeResource = context.resources.lake
-    spark: SparkResource = context.resources.spark
+    lake: LakeResource = context.resources.elt_lake
+    spark: SparkResource = context.resources.elt_spark
     path = str(spec.metadata[TABLE_PATH]).split("/")
     try:
-        tables = _opened(
-            lake, path, app_id(spec.key.path), history=bool(spec.metadata.get(HISTORY))
-        )
+        uri, history = lake.table_uri(path), bool(spec.metadata[HISTORY])
+        tables = StreamTables(uri, app_id(spec.key.path), history=history)
         if tables.main.exists:
             for one in maintain(spark.provider.get(), tables, retention):
                 context.log.info(
@@ -115,7 +113,3 @@ def _maintained(
         context.log.exception(f"{spec.key.to_user_string()} was not maintained")
         return False
     return True
-
-
-def _opened(lake: LakeResource, path: Sequence[str], writer: str, *, history: bool) -> StreamTables:
-    return StreamTables(lake.table_uri(list(path)), writer, history=history)

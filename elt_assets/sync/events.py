@@ -78,8 +78,14 @@ SessionEvent = Acknowledged | Logged | Estimated
 
 @dataclass
 class StreamProgress:
-    """One stream's figures, growing while the session runs."""
+    """One stream's figures, growing while the session runs.
+
+    `counted`: how many records the source says that it sent, None if it never said; `estimate`: how many
+    it thinks there are.
+    """
 
     records_read: int = 0
     bytes_read: int = 0
     status: str | None = None
+    counted: int | None = None
+    estimate: int | None = None

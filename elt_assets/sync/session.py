@@ -19,7 +19,7 @@ from pathlib import Path
 from threading import Event
 from types import MappingProxyType
 
-from elt_assets.errors import EltError, SystemFailure, error_class
+from elt_assets.errors import EltError, SystemFailure
 from elt_assets.protocol.catalog import ConfiguredCatalog, StreamId
 from elt_assets.protocol.messages import (
     ErrorTrace,
@@ -44,7 +44,7 @@ from elt_assets.sync.events import (
 from elt_assets.sync.filters import RecordFilter
 from elt_assets.sync.segments import Segment
 from elt_assets.sync.state import stream_of
-from elt_assets.sync.streams import StreamRun
+from elt_assets.sync.streams import StreamRun, failure
 
 MAX_WAITING = 2
 """Closed segments that may wait for their sink before reading pauses."""
@@ -105,6 +105,13 @@ class Session:
 
     def progress(self, stream: StreamId) -> StreamProgress:
         return self._streams[stream].progress
+
+    def read_so_far(self, stream: StreamId) -> tuple[int, int]:
+        """Records and bytes, those of the open segment too; from any thread, and roughly."""
+        run = self._streams[stream]
+        writer, progress = run.writer, run.progress
+        open_rows, open_bytes = (0, 0) if writer is None else (writer.records, writer.size)
+        return progress.records_read + open_rows, progress.bytes_read + open_bytes
 
     def run(self, messages: Iterable[RawRecord | Message]) -> Iterator[SessionEvent]:
         """Drive the sync to its end; yields what happens as it happens.
@@ -182,6 +189,7 @@ class Session:
             yield Logged("WARN", f"ignoring a state of {str(stream)!r}, which has failed")
             return
         run.hold(state)
+        run.count(state)
         if not run.whole and self._due(run):
             self._rotate(run)
             self._commit(run, final=False)
@@ -219,6 +227,8 @@ class Session:
         stream = StreamId(estimate.name, estimate.namespace)
         if stream in self._streams:
             rows, size = estimate.row_estimate, estimate.byte_estimate
+            if rows is not None:
+                self._streams[stream].progress.estimate = int(rows)
             yield Estimated(
                 stream,
                 None if rows is None else int(rows),
@@ -301,7 +311,7 @@ class Session:
         for key, count in self._ignored.items():
             yield Logged("WARN", f"ignored {count} records of stream {str(StreamId(*key))!r}")
         if broken:
-            raise _failure(broken, self._noise)
+            raise failure(broken, self._noise)
 
 
 def _close(messages: Iterable[RawRecord | Message]) -> None:
@@ -316,26 +326,6 @@ def _write(sink: Sink, segment: Segment) -> None:
         sink.write(segment)
     finally:
         segment.path.unlink(missing_ok=True)
-
-
-def _failure(broken: list[StreamRun], noise: int) -> EltError:
-    names = ", ".join(repr(str(run.configured.id)) for run in broken)
-    error = next((run.error for run in broken if run.error is not None), None)
-    if error is None and not broken[0].heard:
-        return SystemFailure(
-            f"the connector said nothing of stream {names}, but printed {noise} lines that are no "
-            "messages of the Airbyte Protocol (see the log)",
-            guidance="is it a connector? `command:` must speak the protocol on its stdout",
-        )
-    if error is None:
-        return SystemFailure(
-            f"the connector ended without completing stream {names} "
-            f"(its last status: {broken[0].progress.status})",
-            guidance="what it committed up to its last state is kept; the next run goes on from there",
-        )
-    return error_class(error.failure_type)(
-        f"stream {names}: {error.message}", detail=error.stack_trace or error.internal_message
-    )
 
 
 def _log_text(log: Log) -> str:

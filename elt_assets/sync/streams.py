@@ -7,6 +7,7 @@ from collections import deque
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from elt_assets.errors import EltError, SystemFailure, error_class
 from elt_assets.protocol.catalog import ConfiguredStream
 from elt_assets.protocol.messages import COMPLETE, INCOMPLETE, ErrorTrace, State
 from elt_assets.sync.events import Sink, StreamProgress
@@ -92,6 +93,12 @@ class StreamRun:
         if self.writer is not None:
             self.writer.mark()
 
+    def count(self, state: State) -> None:
+        """spec: AirbyteStateStats: how many records the source sent since its state before."""
+        told = state.sourceStats
+        if told is not None and told.recordCount is not None:
+            self.progress.counted = (self.progress.counted or 0) + int(told.recordCount)
+
     def take(self) -> tuple[State, ...]:
         """The states of a commit that is made now."""
         states = tuple(self.states)
@@ -108,6 +115,27 @@ class StreamRun:
             writer.discard()
             return None
         return writer.close()
+
+
+def failure(broken: list[StreamRun], noise: int) -> EltError:
+    """Of streams that were not completed. `noise`: lines that were no messages."""
+    names = ", ".join(repr(str(run.configured.id)) for run in broken)
+    error = next((run.error for run in broken if run.error is not None), None)
+    if error is None and not broken[0].heard:
+        return SystemFailure(
+            f"the connector said nothing of stream {names}, but printed {noise} lines that are no "
+            "messages of the Airbyte Protocol (see the log)",
+            guidance="is it a connector? `command:` must speak the protocol on its stdout",
+        )
+    if error is None:
+        return SystemFailure(
+            f"the connector ended without completing stream {names} "
+            f"(its last status: {broken[0].progress.status})",
+            guidance="what it committed up to its last state is kept; the next run goes on from there",
+        )
+    return error_class(error.failure_type)(
+        f"stream {names}: {error.message}", detail=error.stack_trace or error.internal_message
+    )
 
 
 def _size(state: State) -> int:

@@ -23,7 +23,7 @@ def watch(event, arguments):
         raise RuntimeError(f"loading did {event} {arguments}")
 sys.addaudithook(watch)
 from elt_assets.definitions import defs
-assert len(defs.resolve_asset_graph().get_all_asset_keys()) == int(sys.argv[1])
+assert len(defs.resolve_asset_graph().executable_asset_keys) == int(sys.argv[1])
 """
 
 
@@ -40,7 +40,7 @@ def test_one_asset_for_each_stream(own: Project) -> None:
     _shop(own)
     graph = build().resolve_asset_graph()
     users = graph.get(dg.AssetKey(["shop", "users"]))
-    assert graph.get_all_asset_keys() == {users.key, dg.AssetKey(["shop", "products"])}
+    assert graph.executable_asset_keys == {users.key, dg.AssetKey(["shop", "products"])}
     assert users.group_name == "shop"
     assert users.kinds == {"spark", "delta"}
     assert users.metadata["dagster/table_name"] == "shop.users"
@@ -81,7 +81,7 @@ def test_any_stream_name_makes_an_asset(own: Project) -> None:
     for file in ("defs.yaml", "catalog.json"):
         text = (folder / file).read_text()
         (folder / file).write_text(text.replace("things", "Größe 1.2-b"))
-    (key,) = build().resolve_asset_graph().get_all_asset_keys()
+    (key,) = build().resolve_asset_graph().executable_asset_keys
     assert key.path == ["scripted", "Größe 1.2-b"]
 
 
@@ -169,7 +169,7 @@ def test_an_error_in_the_yaml_shows_no_secret(own: Project) -> None:
 
 def test_a_schema_of_nonsense_is_json_text(own: Project) -> None:
     script(own, [], schema={"id": {"type": 5}, "b": {"oneOf": 5}, "c": {"type": [["x"]]}})
-    (key,) = build().resolve_asset_graph().get_all_asset_keys()
+    (key,) = build().resolve_asset_graph().executable_asset_keys
     columns = build().resolve_asset_graph().get(key).metadata["dagster/column_schema"].columns
     assert {c.type for c in columns[:3]} == {"string"}
 

@@ -1,0 +1,163 @@
+"""A stream's state in hand: what it is and was, setting it, going back to one, starting anew.
+
+The state is the table's: each one that was acknowledged is in a commit of the table's log, and an event
+of the asset besides. One that is set is a commit too, so that it is where the next sync starts from.
+"""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import dagster as dg
+import msgspec
+
+from elt_assets.errors import ConfigError
+from elt_assets.lake import rewinding
+from elt_assets.lake.landing import declared_schema
+from elt_assets.lake.rewinding import Acknowledged
+from elt_assets.lake.tables import StreamTables
+from elt_assets.orchestration.metadata import head_metadata
+from elt_assets.orchestration.streams import StreamAsset
+from elt_assets.protocol.catalog import ConfiguredStream
+from elt_assets.protocol.messages import State
+from elt_assets.sync.state import stream_of
+
+KINDS = ("STREAM", "LEGACY", "GLOBAL")
+
+
+def as_message(given: Any, stream: ConfiguredStream) -> dict[str, Any]:
+    """A state as people write it, as the STATE message that the source gets.
+
+    Args:
+        given: such a message, or what it says of the stream alone, a JSON object.
+
+    Raises:
+        ConfigError: it is neither, or of another stream.
+    """
+    name = str(stream.id)
+    if not isinstance(given, Mapping) or not given:
+        raise ConfigError(
+            f"the state of stream {name!r} must be a JSON object, not {json.dumps(given, default=str)}",
+            guidance='write what the source says of the stream, as {"updated_at": "2026-01-01"}, or a whole '
+            "STATE message; to begin anew, use `elt state reset` or `refresh`",
+        )
+    if given.get("type") not in KINDS:
+        descriptor = {"name": stream.stream.name}
+        if stream.stream.namespace is not None:
+            descriptor["namespace"] = stream.stream.namespace
+        blob = {"stream_descriptor": descriptor, "stream_state": dict(given)}
+        return {"type": "STREAM", "stream": blob}
+    try:
+        message = State.from_json(json.dumps(given))
+    except msgspec.MsgspecError as error:
+        raise ConfigError(f"the state of stream {name!r} is no STATE message: {error}") from error
+    if message.type == "GLOBAL" or (message.stream is None and message.data is None):
+        raise ConfigError(
+            f"the state of stream {name!r} is a {message.type} state that says nothing of one stream alone",
+            guidance="give what it says of this stream",
+        )
+    if stream_of(message, [stream.id]) is None:
+        raise ConfigError(f"the state is of another stream than {name!r}")
+    return dict(given)
+
+
+def blob(state: str | None) -> str | None:
+    """What the source itself wrote, out of its protocol envelope."""
+    if state is None:
+        return None
+    message: dict[str, Any] = json.loads(state)
+    stream = message.get("stream")
+    return json.dumps(stream.get("stream_state") if stream else message)
+
+
+def history(asset: StreamAsset, lake_uri: str, partition: str | None = None) -> list[Acknowledged]:
+    """The states that were acknowledged and are in force, the newest first."""
+    return rewinding.history(asset.tables(lake_uri, partition).main)
+
+
+def set_state(
+    asset: StreamAsset,
+    lake_uri: str,
+    state: Mapping[str, Any],
+    instance: dg.DagsterInstance,
+    partition: str | None = None,
+) -> StreamTables:
+    """Make the next sync start from a state; the rows stay as they are.
+
+    Raises:
+        ConfigError: as `as_message`.
+        ConcurrentSync: a sync of the stream is running, and was first.
+    """
+    message = json.dumps(as_message(state, asset.stream))
+    return _set(asset, asset.tables(lake_uri, partition), message, instance, partition)
+
+
+def rewind(
+    asset: StreamAsset,
+    lake_uri: str,
+    sequence: int,
+    instance: dg.DagsterInstance,
+    partition: str | None = None,
+) -> StreamTables:
+    """Make the next sync start from the state of an earlier commit; the rows stay as they are.
+
+    Raises:
+        ConfigError: there is no such commit, or it had no state.
+    """
+    tables = asset.tables(lake_uri, partition)
+    past = rewinding.history(tables.main)
+    found = next((one for one in past if one.head.sequence == sequence), None)
+    if found is None or found.head.state is None:
+        known = [str(one.head.sequence) for one in past if one.head.state is not None]
+        raise ConfigError(
+            f"{asset.key.to_user_string()} has no state of sequence {sequence}",
+            guidance=f"it has those of {', '.join(known)}" if known else "it has none yet",
+        )
+    return _set(asset, tables, found.head.state, instance, partition)
+
+
+def reset(
+    asset: StreamAsset,
+    lake_uri: str,
+    instance: dg.DagsterInstance,
+    partition: str | None = None,
+) -> StreamTables:
+    """Make the next sync read from the beginning, in a new generation; the rows stay as they are."""
+    return _set(asset, asset.tables(lake_uri, partition), None, instance, partition)
+
+
+def _set(
+    asset: StreamAsset,
+    tables: StreamTables,
+    state: str | None,
+    instance: dg.DagsterInstance,
+    partition: str | None,
+) -> StreamTables:
+    run_id = str(uuid.uuid4())
+    tables.settle(run_id)
+    schema = declared_schema(asset.landed(), partitioned=asset.partitions is not None)
+    rewinding.set_state(tables, state, run_id, schema, str(asset.stream.id))
+    metadata = {**head_metadata(tables.head, tables.main.version), "elt/set_by_hand": True}
+    instance.report_runless_asset_event(
+        dg.AssetObservation(asset.key, metadata=metadata, partition=partition)
+    )
+    return tables
+
+
+def find(assets: Sequence[StreamAsset], key: str) -> StreamAsset:
+    """The stream of an asset key, as "shop/users".
+
+    Raises:
+        ConfigError: there is none; names those that are.
+    """
+    wanted = dg.AssetKey.from_user_string(key)
+    found = next((one for one in assets if one.key == wanted), None)
+    if found is None:
+        known = ", ".join(sorted(one.key.to_user_string() for one in assets))
+        raise ConfigError(
+            f"there is no stream with the asset key {key!r}", guidance=f"known: {known}"
+        )
+    return found

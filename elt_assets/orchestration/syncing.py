@@ -1,0 +1,196 @@
+"""From a stream's run config and standing to the read that is to be made."""
+
+from __future__ import annotations
+
+import copy
+import enum
+import json
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import dagster as dg
+
+from elt_assets import home
+from elt_assets.connection import Connection
+from elt_assets.errors import ConfigError
+from elt_assets.lake.head import Head
+from elt_assets.lake.landing import Generations, RefreshMode, generations, starting_state
+from elt_assets.lake.tables import StreamTables
+from elt_assets.orchestration import partitions
+from elt_assets.orchestration.ledger import reconcile
+from elt_assets.orchestration.metadata import head_metadata
+from elt_assets.orchestration.reading import StreamRead
+from elt_assets.orchestration.resources import LakeResource
+from elt_assets.orchestration.states import as_message
+from elt_assets.orchestration.streams import StreamAsset
+from elt_assets.protocol.catalog import APPEND_DEDUP
+from elt_assets.runner.connector import Connector
+from elt_assets.runner.sources import open_connector
+
+
+class Refresh(enum.Enum):
+    """spec: Airbyte's refreshes: `retain` keeps what the table holds, `truncate` replaces it at the end."""
+
+    none = "none"
+    retain = "retain"
+    truncate = "truncate"
+
+    @property
+    def mode(self) -> RefreshMode:
+        return self.value
+
+
+class WindowConfig(dg.Config):
+    """A while of the source's past, as ISO 8601 writes it; `end` is the first moment that is not wanted."""
+
+    start: str
+    end: str
+
+
+class SyncConfig(dg.Config):
+    """How this run syncs the stream, where it is not as ever.
+
+    `refresh`: read all of the source again. `state`: give the source this state instead of the one it would
+    get: a STATE message, or what it says of the stream. `window`: read only this while anew, and leave
+    the cursor where it is.
+    """
+
+    refresh: Refresh = Refresh.none
+    state: dict[str, Any] | None = None
+    window: WindowConfig | None = None
+
+
+def refuse(asset: StreamAsset, config: SyncConfig) -> None:
+    """Look at the run config before anything runs.
+
+    Raises:
+        ConfigError: what it asks for does not go together, or not with the stream.
+    """
+    name, refreshes = str(asset.stream.id), config.refresh is not Refresh.none
+    given = [refreshes, config.state is not None, config.window is not None]
+    if sum(given) > 1:
+        raise ConfigError(
+            f"stream {name!r}: `refresh`, `state` and `window` are each a way of their own to begin",
+            guidance="give one of them",
+        )
+    if asset.wanted.partitions is not None and (refreshes or config.window is not None):
+        what = "refresh" if refreshes else "window"
+        raise ConfigError(
+            f"stream {name!r} has partitions, each of which is replaced when it is materialised; "
+            f"`{what}` is for streams without",
+            guidance="materialise the partitions that you want to read anew",
+        )
+    if config.state is not None:
+        as_message(config.state, asset.stream)
+    if config.window is not None:
+        _refuse_window(asset, config.window)
+
+
+def _refuse_window(asset: StreamAsset, window: WindowConfig) -> None:
+    name = str(asset.stream.id)
+    partitions.parse_window(window.start, window.end)
+    if asset.wanted.window is None:
+        raise ConfigError(
+            f"stream {name!r}: which config fields of the source a window sets is not said",
+            guidance="write `window: {bind: {start: <field>, end: <field>}}` for the stream in defs.yaml",
+        )
+    if asset.stream.destination_sync_mode != APPEND_DEDUP:
+        raise ConfigError(
+            f"stream {name!r}: a window is read into what the table holds, which needs "
+            f"`destination_sync_mode: append_dedup`; it is {asset.stream.destination_sync_mode}",
+            guidance="run a `refresh` instead",
+        )
+
+
+def prepare(
+    asset: StreamAsset,
+    lake: LakeResource,
+    config: SyncConfig,
+    partition: str | None,
+    context: dg.AssetExecutionContext,
+) -> StreamRead:
+    """The read of a stream, or of one of its partitions, from where its table stands.
+
+    Raises:
+        ConfigError: a refresh is under way that a window does not go with.
+    """
+    tables = _settled(asset, lake, partition, context)
+    as_landed, head, mode = asset.landed(), tables.head, config.refresh.mode
+    salt = asset.salt_fingerprint
+    written = generations(as_landed, head, mode, salt)
+    if config.window is not None:
+        written = _beside(asset, head)
+    stream = copy.copy(asset.stream)
+    stream.generation_id = written.generation_id
+    stream.minimum_generation_id = written.minimum_generation_id
+    stream.sync_id = max(int(time.time() * 1000), head.sync_id + 1)
+    state = None if config.window else starting_state(as_landed, head, mode, salt)
+    if config.state is not None:
+        state = json.dumps(as_message(config.state, asset.stream))
+    settings = _settings(asset, config, partition)
+    return StreamRead(
+        asset=asset,
+        stream=stream,
+        connector=connect(asset.connection, lake.staging_path, settings),
+        tables=tables,
+        staging=lake.staging_path,
+        state=state,
+        partition=partition,
+        keeps_state=config.window is not None,
+        files_before=frozenset(file.path for file in tables.main.files),
+    )
+
+
+def _settled(
+    asset: StreamAsset,
+    lake: LakeResource,
+    partition: str | None,
+    context: dg.AssetExecutionContext,
+) -> StreamTables:
+    """The tables, what a run that died left in them undone; what they and the events say is compared."""
+    tables = asset.tables(lake.uri, partition)
+    standing = reconcile(context.instance, asset.key, tables.main, partition)
+    for warning in (*standing.warnings, *tables.settle(context.run.run_id)):
+        context.log.warning(warning)
+    if standing.unreported:
+        metadata = {**head_metadata(tables.head, tables.main.version), "elt/recovered": True}
+        context.log_event(dg.AssetObservation(asset.key, metadata=metadata, partition=partition))
+    return tables
+
+
+def _beside(asset: StreamAsset, head: Head) -> Generations:
+    """The generation of a window's rows: the present one."""
+    if head.refresh is not None:
+        raise ConfigError(
+            f"stream {str(asset.stream.id)!r} is in the middle of a refresh",
+            guidance="let it finish (materialise the stream as ever), then read the window",
+        )
+    return Generations(max(head.generation, 1), 0)
+
+
+def _settings(asset: StreamAsset, config: SyncConfig, partition: str | None) -> Mapping[str, Any]:
+    """The source's config, with what a window or a partition sets in it."""
+    settings: Mapping[str, Any] = asset.connection.source.config
+    wanted = asset.wanted
+    if config.window is not None and wanted.window is not None:
+        start, end = partitions.parse_window(config.window.start, config.window.end)
+        return partitions.windowed(settings, wanted.window.bind, start, end)
+    if partition is not None and wanted.partitions is not None and asset.partitions is not None:
+        return partitions.bound(settings, wanted.partitions, asset.partitions, partition)
+    return settings
+
+
+def connect(
+    connection: Connection, workdir: Path, config: Mapping[str, Any] | None = None
+) -> Connector:
+    """The connection's connector; nothing runs yet.
+
+    Args:
+        config: in place of the connection's.
+    """
+    source = connection.source
+    settings = source.config if config is None else config
+    value = getattr(source, source.kind)
+    return open_connector(source.kind, value, settings, workdir, home.packages())

@@ -1,0 +1,31 @@
+"""Our errors as what the user reads in the UI."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+
+import dagster as dg
+
+from elt_assets.errors import ConfigError, EltError
+
+
+@contextlib.contextmanager
+def told() -> Iterator[None]:
+    """Turn an error of this project into a `dagster.Failure`."""
+    try:
+        yield
+    except EltError as error:
+        raise _failure(error) from error
+
+
+def _failure(error: EltError) -> dg.Failure:
+    """What the user reads in the UI; a config error is not worth a retry."""
+    metadata = {"failure_type": error.failure_type}
+    if error.guidance:
+        metadata["what to do"] = error.guidance
+    return dg.Failure(
+        description=str(error),
+        metadata=metadata,
+        allow_retries=not isinstance(error, ConfigError),
+    )

@@ -1,0 +1,160 @@
+"""How a connection's streams look in Dagster: the specs of their assets.
+
+Dagster's integrations have a translator each; this is ours. Override `get_asset_spec` to give streams
+other keys, groups, tags, owners …; what is not about looks (partitions, tables) stays as it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import dagster as dg
+
+from elt_assets.connection import Connection, field_selection
+from elt_assets.connection.automation import Freshness, OnCron
+from elt_assets.connection.models import Stream
+from elt_assets.errors import ConfigError
+from elt_assets.lake.history import SUFFIX as HISTORY_SUFFIX
+from elt_assets.lake.landing import declared_schema
+from elt_assets.lake.tables import DEAD_LETTER_SUFFIX
+from elt_assets.orchestration.metadata import HISTORY, TABLE_PATH, column_schema
+from elt_assets.orchestration.streams import (
+    StreamAsset,
+    default_key,
+    partitions_definition,
+    table_path,
+    wanted,
+)
+from elt_assets.protocol.catalog import ConfiguredStream
+from elt_assets.sync.fields import landed
+
+COMPANION_OF = "elt/companion_of"
+"""On the definition: the stream whose history or dead letter it is."""
+
+
+class ConnectionTranslator:
+    """The default looks of a connection's assets."""
+
+    def get_asset_spec(self, connection: Connection, stream: ConfiguredStream) -> dg.AssetSpec:
+        """The spec of one stream's asset."""
+        written = wanted(connection, stream)
+        path = table_path(connection, stream)
+        as_landed = landed(stream, field_selection(connection, stream))
+        schema = declared_schema(as_landed, partitioned=written.partitions is not None)
+        return dg.AssetSpec(
+            default_key(connection, stream),
+            deps=[self.get_source_spec(connection)],
+            group_name=connection.group or connection.name,
+            description=_description(written, stream),
+            kinds={"spark", "delta"},
+            owners=written.owners if written.owners is not None else connection.owners,
+            tags={**connection.tags, **written.tags},
+            partitions_def=partitions_definition(connection, stream),
+            automation_condition=_automation(connection, written),
+            freshness_policy=_freshness(written.freshness or connection.freshness),
+            metadata={
+                TABLE_PATH: "/".join(path),
+                HISTORY: written.history,
+                "elt/connection": connection.name,
+                "elt/policy": stream.destination_sync_mode,
+                "elt/sync_mode": stream.sync_mode,
+                "dagster/table_name": ".".join(path),
+                "dagster/storage_kind": "delta",
+                "dagster/column_schema": column_schema(schema, as_landed),
+            },
+        )
+
+    def get_source_spec(self, connection: Connection) -> dg.AssetSpec:
+        """The spec of the system that the connection reads from, upstream of all its streams."""
+        source = connection.source
+        return dg.AssetSpec(
+            [connection.name],
+            group_name=connection.group or connection.name,
+            description=f"the system that connection {connection.name} reads from, by {_reader(connection)}",
+            kinds={_KINDS.get(source.kind, "airbyte")},
+            owners=connection.owners,
+            tags=connection.tags,
+            metadata={"elt/connection": connection.name, "elt/source": _reader(connection)},
+        )
+
+
+_KINDS = {"tap": "singer", "image": "docker", "connector": "python"}
+
+
+def companion_specs(asset: StreamAsset) -> list[dg.AssetSpec]:
+    """The specs of a stream's history, if it keeps one, and of its dead letter: tables that its own
+    materialisation writes."""
+    spec, companions = asset.spec, {DEAD_LETTER_SUFFIX: "the records of {} that were not accepted"}
+    if asset.wanted.history:
+        companions[HISTORY_SUFFIX] = "every version of the rows of {} (SCD type 2)"
+    return [
+        dg.AssetSpec(
+            companion_key(spec.key, suffix),
+            deps=[spec.key],
+            group_name=spec.group_name,
+            description=text.format(spec.key.to_user_string()),
+            kinds={"spark", "delta"},
+            owners=spec.owners,
+            tags={
+                name: text for name, text in spec.tags.items() if not name.startswith("dagster/")
+            },
+            metadata={
+                TABLE_PATH: "/".join(asset.table_path) + suffix,
+                COMPANION_OF: spec.key.to_user_string(),
+                "dagster/table_name": asset.table_name + suffix,
+                "dagster/storage_kind": "delta",
+            },
+        )
+        for suffix, text in companions.items()
+    ]
+
+
+def companion_key(key: dg.AssetKey, suffix: str) -> dg.AssetKey:
+    """The key of a stream's history or dead letter."""
+    return dg.AssetKey([*key.path[:-1], key.path[-1] + suffix])
+
+
+def _reader(connection: Connection) -> str:
+    """What reads the source, as the YAML names it; no config, which may hold secrets."""
+    source = connection.source
+    value = getattr(source, source.kind)
+    return f"{source.kind} {value if isinstance(value, str) else value[0]}"
+
+
+def _description(written: Stream, stream: ConfiguredStream) -> str | None:
+    """As the connection says it, or else the source's schema."""
+    schema: Mapping[str, Any] = stream.stream.json_schema
+    for found in (written.description, schema.get("description"), schema.get("title")):
+        if isinstance(found, str):
+            return found
+    return None
+
+
+def _automation(connection: Connection, written: Stream) -> dg.AutomationCondition[Any] | None:
+    found = written.automation
+    if found is None and "automation" not in written.model_fields_set:
+        found = connection.automation
+    if found is None:
+        return None
+    if not isinstance(found, OnCron):
+        return dg.AutomationCondition.eager()
+    try:
+        return dg.AutomationCondition.on_cron(found.on_cron, found.timezone)
+    except Exception as error:  # of Dagster's own check of the expression
+        raise ConfigError(
+            f"automation: {found.on_cron!r} is no cron expression",
+            guidance='write five fields, as in on_cron "0 6 * * *"',
+        ) from error
+
+
+def _freshness(written: Freshness | None) -> dg.FreshnessPolicy | None:
+    if written is None:
+        return None
+    if written.fail_after is not None:
+        return dg.FreshnessPolicy.time_window(written.fail_after, written.warn_after)
+    assert written.cron is not None and written.within is not None
+    try:
+        return dg.FreshnessPolicy.cron(written.cron, written.within, written.timezone)
+    except Exception as error:  # of Dagster's own check of the expression and the time
+        raise ConfigError(f"freshness: {error}") from error
