@@ -10,17 +10,35 @@ import dagster as dg
 from elt_assets.definitions import build
 from tests.project import Project
 
+START, END = "dagster/asset_partition_range_start", "dagster/asset_partition_range_end"
+
 
 def materialize(
-    project: Project, select: str = "*", extra: Sequence[dg.AssetsDefinition] = ()
+    project: Project,
+    select: str = "*",
+    extra: Sequence[dg.AssetsDefinition] = (),
+    *,
+    partition: str | None = None,
+    through: str | None = None,
+    **config: Any,
 ) -> dg.ExecuteInProcessResult:
-    """One run; `project`'s environment must be in force (see the `own` fixture)."""
+    """One run; `project`'s environment must be in force (see the `own` fixture).
+
+    Args:
+        partition, through: a partition, or the first and the last of a range.
+        config: of the one stream that is selected.
+    """
     definitions = dg.Definitions.merge(build(), dg.Definitions(assets=extra))
-    job = dg.define_asset_job("run", selection=select)
+    ops = {select.strip('key:"').replace("/", "__"): {"config": config}} if config else {}
+    job = dg.define_asset_job("run", selection=select, config={"ops": ops})
+    between = {} if through is None else {START: partition or "", END: through}
     resolved = dg.Definitions.merge(definitions, dg.Definitions(jobs=[job]))
     with dg.DagsterInstance.from_config(str(project.home)) as instance:
         return resolved.resolve_job_def("run").execute_in_process(
-            instance=instance, raise_on_error=False
+            instance=instance,
+            raise_on_error=False,
+            partition_key=partition if through is None else None,
+            tags=between,
         )
 
 
@@ -44,3 +62,16 @@ def observations(project: Project, *key: str) -> list[dict[str, Any]]:
         found = instance.fetch_observations(dg.AssetKey(list(key)), limit=100).records
     events = [record.event_log_entry.asset_observation for record in reversed(found)]
     return [{k: v.value for k, v in event.metadata.items()} for event in events if event]
+
+
+def evaluations(result: dg.ExecuteInProcessResult) -> dict[str, dg.AssetCheckEvaluation]:
+    """The checks of a run, by name."""
+    return {each.check_name: each for each in result.get_asset_check_evaluations()}
+
+
+def materialized(project: Project, *key: str) -> dict[str | None, dict[str, Any]]:
+    """The metadata of the asset's latest materialisation of each partition."""
+    with dg.DagsterInstance.from_config(str(project.home)) as instance:
+        found = instance.fetch_materializations(dg.AssetKey(list(key)), limit=1000).records
+    events = [record.asset_materialization for record in reversed(found)]
+    return {e.partition: {k: v.value for k, v in e.metadata.items()} for e in events if e}

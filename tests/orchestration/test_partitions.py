@@ -1,0 +1,198 @@
+"""Partitions of a stream: windows and keys bound to the source's config, each replaced alone."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import dagster as dg
+import pytest
+
+from elt_assets import read_table
+from elt_assets.connection import load_connection
+from elt_assets.errors import ConfigError
+from tests.orchestration.running import failure_of, logged, materialize, materialized
+from tests.project import Project
+from tests.windowed_source import calls, reconfigure, windowed
+
+KEY = 'key:"weather/readings"'
+DAILY = {"type": "daily", "start": "2026-01-01", "bind": {"start": "from", "end": "to"}}
+BY_STATION = {"type": "static", "keys": ["north", "south"], "bind": "station"}
+
+pytestmark = pytest.mark.usefixtures("spark")
+
+
+def values(project: Project, *path: str) -> dict[str, int]:
+    """How many rows each partition has."""
+    found: dict[str, int] = {}
+    for row in project.rows(*(path or ("weather", "readings"))):
+        found[row["_elt_partition"]] = found.get(row["_elt_partition"], 0) + 1
+    return found
+
+
+def test_a_window_is_bound_to_the_sources_config(own: Project) -> None:
+    file = windowed(own, partitions=DAILY)
+    assert materialize(own, KEY, partition="2026-01-05").success
+    (call,) = calls(file)
+    assert (call["config"]["from"], call["config"]["to"]) == ("2026-01-05", "2026-01-06")
+    assert call["state"] is None
+    assert values(own) == {"2026-01-05": 48}
+
+
+def test_a_partition_is_replaced_and_the_others_stay(own: Project) -> None:
+    windowed(own, partitions=DAILY)
+    for day in ("2026-01-05", "2026-01-06"):
+        assert materialize(own, KEY, partition=day).success
+    reconfigure(own, "weather", factor=100)
+    assert materialize(own, KEY, partition="2026-01-06").success
+    greatest: dict[str, int] = {}
+    for row in own.rows("weather", "readings"):
+        day = row["_elt_partition"]
+        greatest[day] = max(greatest.get(day, 0), row["value"])
+    assert greatest == {"2026-01-05": 23, "2026-01-06": 2300}
+    assert values(own) == {"2026-01-05": 48, "2026-01-06": 48}
+
+
+@pytest.mark.parametrize(
+    ("policy", "mode"),
+    [
+        ("append", "incremental"),
+        ("append_dedup", "incremental"),
+        ("append_dedup", "full_refresh"),
+        ("overwrite", "full_refresh"),
+    ],
+)
+def test_a_range_in_one_run_is_as_good_as_one_by_one(own: Project, policy: str, mode: str) -> None:
+    windowed(own, partitions=DAILY, destination_sync_mode=policy, sync_mode=mode)
+    windowed(own, "single", partitions=DAILY, destination_sync_mode=policy, sync_mode=mode)
+    days = [f"2026-01-{day:02d}" for day in range(3, 6)]
+    assert materialize(own, KEY, partition=days[0], through=days[-1]).success
+    for day in days:
+        assert materialize(own, 'key:"single/readings"', partition=day).success
+    assert own.rows("weather", "readings") == own.rows("single", "readings")
+    assert values(own) == dict.fromkeys(days, 48)
+    told = materialized(own, "weather", "readings")
+    assert list(told) == days
+    for day in days:
+        metadata = told[day]
+        assert metadata["elt/state"]["stream"]["stream_state"] == {"at": f"{day}T23:00:00+00:00"}
+        assert (metadata["elt/records_read"], metadata["elt/generation"]) == (48, 1)
+
+
+def test_what_fails_in_a_range_does_not_keep_the_rest(own: Project) -> None:
+    windowed(own, partitions=DAILY, config={"fails_at": "2026-01-04T12:00:00+00:00"})
+    result = materialize(own, KEY, partition="2026-01-03", through="2026-01-05")
+    assert "partition '2026-01-04'" in failure_of(result)
+    assert "the line is dead" in failure_of(result)
+    assert values(own) == {"2026-01-03": 48, "2026-01-05": 48}
+    assert set(materialized(own, "weather", "readings")) == {"2026-01-03", "2026-01-05"}
+    reconfigure(own, "weather", fails_at="")
+    assert materialize(own, KEY, partition="2026-01-04").success
+    assert values(own) == dict.fromkeys(["2026-01-03", "2026-01-04", "2026-01-05"], 48)
+
+
+def test_a_key_has_a_cursor_of_its_own(own: Project) -> None:
+    how: Any = {"sync_mode": "incremental", "destination_sync_mode": "append_dedup"}
+    file = windowed(own, partitions=BY_STATION, config={"to": "2026-01-02"}, **how)
+    assert materialize(own, KEY, partition="north").success
+    reconfigure(own, "weather", to="2026-01-03")
+    assert materialize(own, KEY, partition="south").success
+    assert materialize(own, KEY, partition="north").success
+    states = [call["state"] for call in calls(file)]
+    assert states == [None, None, {"at": "2026-01-01T23:00:00+00:00"}]
+    assert values(own) == {"north": 48, "south": 48}
+    told = materialized(own, "weather", "readings")
+    assert told["north"]["elt/records_read"] == 24
+    assert {key: value["elt/sequence"] for key, value in told.items()} == {"north": 2, "south": 1}
+
+
+def test_two_partitions_may_hold_the_same_key(own: Project) -> None:
+    """The primary key of the source is one of a partition alone."""
+    how: Any = {"sync_mode": "incremental", "destination_sync_mode": "append_dedup"}
+    same = {**BY_STATION, "bind": "unread"}
+    windowed(own, partitions=same, config={"to": "2026-01-02"}, **how)
+    result = materialize(own, KEY, partition="north", through="south")
+    assert result.success
+    assert values(own) == {"north": 48, "south": 48}
+
+
+def test_keys_that_come_and_go(own: Project) -> None:
+    dynamic = {"type": "dynamic", "name": "stations", "bind": "station"}
+    file = windowed(own, partitions=dynamic, config={"to": "2026-01-02"})
+    with dg.DagsterInstance.from_config(str(own.home)) as instance:
+        instance.add_dynamic_partitions("stations", ["north"])
+    assert materialize(own, KEY, partition="north").success
+    with pytest.raises(dg.DagsterUnknownPartitionError):
+        materialize(own, KEY, partition="nowhere")
+    assert [call["config"]["station"] for call in calls(file)] == ["north"]
+
+
+def test_a_window_and_a_key(own: Project) -> None:
+    windowed(own, partitions={"type": "multi", "window": DAILY, "key": BY_STATION})
+    for key in ("north|2026-01-03", "south|2026-01-03", "north|2026-01-04"):
+        assert materialize(own, KEY, partition=key).success
+    assert values(own) == dict.fromkeys(
+        ["north|2026-01-03", "south|2026-01-03", "north|2026-01-04"], 24
+    )
+
+
+def test_one_partition_is_read_by_itself(own: Project, spark: Any) -> None:
+    windowed(own, partitions=DAILY)
+    assert materialize(own, KEY, partition="2026-01-05", through="2026-01-06").success
+    assert read_table(spark, "weather/readings", partition="2026-01-06").count() == 48
+
+
+def test_a_live_sync_keeps_its_cursor(own: Project) -> None:
+    """Windows are read again beside an incremental stream of the same source."""
+    how: Any = {"sync_mode": "incremental", "destination_sync_mode": "append_dedup"}
+    live = windowed(own, "live", config={"to": "2026-01-02"}, **how)
+    windowed(own, partitions=DAILY)
+    for until in ("2026-01-02", "2026-01-03"):
+        reconfigure(own, "live", to=until)
+        assert materialize(own, 'key:"live/readings"').success
+        assert materialize(own, KEY, partition=until, through="2026-01-05").success
+    assert [call["state"] for call in calls(live)] == [None, {"at": "2026-01-01T23:00:00+00:00"}]
+    assert len(own.rows("live", "readings")) == 96
+
+
+@pytest.mark.parametrize(
+    ("config", "said"),
+    [
+        ({"refresh": "truncate"}, "`refresh` is for streams without"),
+        ({"window": {"start": "2026-01-01", "end": "2026-01-02"}}, "`window` is for streams"),
+    ],
+)
+def test_what_partitions_do_not_go_with(own: Project, config: Any, said: str) -> None:
+    file = windowed(own, partitions=DAILY)
+    result = materialize(own, KEY, partition="2026-01-05", **config)
+    assert said in failure_of(result)
+    assert not calls(file)
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"type": "yearly"}, "`type` must be one of hourly, daily"),
+        ({"start": "yesterday"}, "write a date"),
+        ({"end": "2025-01-01"}, "`end` is not after `start`"),
+        ({"timezone": "Mars"}, "'Mars' is no time zone"),
+        ({"bind": {}}, "name the config fields"),
+        ({"bind": {"begin": "x"}}, "unknown key 'begin'"),
+        ({"keys": ["a"]}, "unknown key 'keys'"),
+    ],
+)
+def test_bad_partitions_are_refused_at_load(own: Project, changes: Any, said: str) -> None:
+    windowed(own, partitions={**DAILY, **changes})
+    folder = own.root / "defs" / "weather"
+    with pytest.raises(ConfigError) as error:
+        load_connection(folder)
+    assert said in str(error.value)
+
+
+def test_a_partition_that_a_killed_run_did_not_tell_of_is_told_later(own: Project) -> None:
+    windowed(own, partitions=DAILY)
+    assert materialize(own, KEY, partition="2026-01-05").success
+    with dg.DagsterInstance.from_config(str(own.home)) as instance:
+        instance.wipe_assets([dg.AssetKey(["weather", "readings"])])
+    result = materialize(own, KEY, partition="2026-01-05")
+    assert "an earlier run ended before it could tell" in logged(own, result)
+    assert values(own) == {"2026-01-05": 48}

@@ -1,0 +1,176 @@
+"""What a run may do otherwise than ever: refresh, begin at a state, read a window; and the state in hand."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import dagster as dg
+import pytest
+
+from elt_assets import home
+from elt_assets.connection import load_connection
+from elt_assets.errors import ConfigError
+from elt_assets.orchestration import states
+from elt_assets.orchestration.component import ConnectionComponent
+from elt_assets.orchestration.streams import StreamAsset
+from tests.orchestration.running import failure_of, logged, materialize, materialized, observations
+from tests.project import Project
+from tests.windowed_source import calls, reconfigure, windowed
+
+KEY = 'key:"weather/readings"'
+LIVE: Any = {"sync_mode": "incremental", "destination_sync_mode": "append_dedup"}
+WINDOW = {"bind": {"start": "from", "end": "to", "format": "%Y-%m-%dT%H:%M:%SZ"}}
+FIRST, SECOND = {"at": "2026-01-01T23:00:00+00:00"}, {"at": "2026-01-02T23:00:00+00:00"}
+
+pytestmark = pytest.mark.usefixtures("spark")
+
+
+def asset(project: Project) -> StreamAsset:
+    folder = project.root / "defs" / "weather"
+    (found,) = ConnectionComponent.of(load_connection(folder)).stream_assets(folder)
+    return found
+
+
+def rows(project: Project) -> list[dict[str, Any]]:
+    return project.rows("weather", "readings")
+
+
+def two_syncs(project: Project, **how: Any) -> None:
+    windowed(project, config={"to": "2026-01-02"}, **{**LIVE, **how})
+    assert materialize(project, KEY).success
+    reconfigure(project, "weather", to="2026-01-03")
+    assert materialize(project, KEY).success
+
+
+def instance(project: Project) -> dg.DagsterInstance:
+    return dg.DagsterInstance.from_config(str(project.home))
+
+
+def test_a_window_is_read_beside_the_cursor(own: Project) -> None:
+    two_syncs(own, window=WINDOW)
+    reconfigure(own, "weather", factor=100)
+    window = {"start": "2026-01-01T06:00:00Z", "end": "2026-01-01T09:00:00Z"}
+    result = materialize(own, KEY, window=window)
+    assert result.success
+    told = materialized(own, "weather", "readings")[None]
+    assert told["elt/records_read"] == 6
+    assert told["elt/state"]["stream"]["stream_state"] == SECOND
+    changed = [row["at"].isoformat() for row in rows(own) if row["value"] >= 100]
+    assert sorted(set(changed)) == [f"2026-01-01T{hour:02d}:00:00+00:00" for hour in (6, 7, 8)]
+    assert len(rows(own)) == 96
+    reconfigure(own, "weather", factor=1, to="2026-01-04")
+    file = own.root / "weather-calls"
+    assert materialize(own, KEY).success
+    assert calls(file)[-1]["state"] == SECOND
+
+
+@pytest.mark.parametrize(
+    ("window", "how", "said"),
+    [
+        ({"start": "2026-01-02", "end": "2026-01-01"}, {}, "ends (2026-01-01) before it starts"),
+        ({"start": "monday", "end": "2026-01-01"}, {}, "write dates"),
+        ({"start": "2026-01-01", "end": "2026-01-02"}, {"window": None}, "write `window: {bind"),
+        (
+            {"start": "2026-01-01", "end": "2026-01-02"},
+            {"destination_sync_mode": "append"},
+            "destination_sync_mode: append_dedup",
+        ),
+    ],
+)
+def test_a_window_that_cannot_be_is_refused(own: Project, window: Any, how: Any, said: str) -> None:
+    file = windowed(own, **{**LIVE, "window": WINDOW, **how})
+    assert said in failure_of(materialize(own, KEY, window=window))
+    assert not calls(file)
+
+
+def test_a_refresh_that_truncates(own: Project) -> None:
+    two_syncs(own)
+    reconfigure(own, "weather", **{"from": "2026-01-02"})
+    assert materialize(own, KEY, refresh="truncate").success
+    assert calls(own.root / "weather-calls")[-1]["state"] is None
+    assert {row["at"].day for row in rows(own)} == {2}
+    assert materialized(own, "weather", "readings")[None]["elt/generation"] == 2
+
+
+def test_a_refresh_that_retains(own: Project) -> None:
+    two_syncs(own)
+    reconfigure(own, "weather", **{"from": "2026-01-02"}, factor=100)
+    assert materialize(own, KEY, refresh="retain").success
+    assert {row["at"].day for row in rows(own)} == {1, 2}
+    assert max(row["value"] for row in rows(own) if row["at"].day == 2) == 2300
+
+
+def test_a_run_may_begin_at_a_state(own: Project) -> None:
+    file = windowed(own, config={"to": "2026-01-04"}, **LIVE)
+    assert materialize(own, KEY, state=SECOND).success
+    assert calls(file)[-1]["state"] == SECOND
+    assert {row["at"].day for row in rows(own)} == {3}
+
+
+def test_one_way_to_begin_is_enough(own: Project) -> None:
+    file = windowed(own, **LIVE)
+    assert "give one of them" in failure_of(materialize(own, KEY, state=FIRST, refresh="retain"))
+    assert not calls(file)
+
+
+def test_rewound_to_its_first_state_the_table_is_the_same(own: Project) -> None:
+    two_syncs(own)
+    before = rows(own)
+    past = states.history(asset(own), home.lake())
+    first = next(one for one in reversed(past) if one.head.state is not None)
+    with instance(own) as dagster:
+        states.rewind(asset(own), home.lake(), first.head.sequence, dagster)
+    result = materialize(own, KEY)
+    assert result.success
+    assert "rolled back" not in logged(own, result)
+    assert calls(own.root / "weather-calls")[-1]["state"] == FIRST
+    assert rows(own) == before
+
+
+def test_a_state_is_set_by_hand_and_told(own: Project) -> None:
+    two_syncs(own)
+    with instance(own) as dagster:
+        tables = states.set_state(asset(own), home.lake(), FIRST, dagster)
+    assert observations(own, "weather", "readings")[-1]["elt/set_by_hand"] is True
+    assert tables.head.sequence == states.history(asset(own), home.lake())[0].head.sequence
+    assert materialize(own, KEY).success
+    assert calls(own.root / "weather-calls")[-1]["state"] == FIRST
+
+
+def test_a_reset_begins_a_generation(own: Project) -> None:
+    two_syncs(own)
+    with instance(own) as dagster:
+        states.reset(asset(own), home.lake(), dagster)
+    assert len(rows(own)) == 96
+    assert materialize(own, KEY).success
+    assert calls(own.root / "weather-calls")[-1]["state"] is None
+    assert materialized(own, "weather", "readings")[None]["elt/generation"] == 2
+    assert len(rows(own)) == 96
+
+
+def test_a_state_before_the_first_sync(own: Project) -> None:
+    file = windowed(own, config={"to": "2026-01-04"}, **LIVE)
+    with instance(own) as dagster:
+        states.set_state(asset(own), home.lake(), SECOND, dagster)
+    assert materialize(own, KEY).success
+    assert calls(file)[-1]["state"] == SECOND
+
+
+@pytest.mark.parametrize(
+    ("state", "said"),
+    [
+        ([], "must be a JSON object"),
+        ({}, "must be a JSON object"),
+        ("2026-01-01", "must be a JSON object"),
+        ({"type": "GLOBAL", "global": {"stream_states": []}}, "nothing of one stream alone"),
+        ({"type": "STREAM"}, "nothing of one stream alone"),
+        ({"type": "STREAM", "stream": {"stream_descriptor": {"name": "x"}}}, "of another stream"),
+        ({"type": "STREAM", "stream": 5}, "no STATE message"),
+    ],
+)
+def test_a_state_of_the_wrong_shape_is_refused(own: Project, state: Any, said: str) -> None:
+    windowed(own, **LIVE)
+    with instance(own) as dagster, pytest.raises(ConfigError) as error:
+        states.set_state(asset(own), home.lake(), state, dagster)
+    assert said in str(error.value)
+    assert not (own.home / "lake").exists()
