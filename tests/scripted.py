@@ -58,9 +58,11 @@ def record(**data: Any) -> dict[str, Any]:
     return {"type": "RECORD", "record": {"stream": "things", "data": data, "emitted_at": 1}}
 
 
-def state(cursor: Any) -> dict[str, Any]:
-    stream = {"stream_descriptor": {"name": "things"}, "stream_state": {"cursor": cursor}}
-    return {"type": "STATE", "state": {"type": "STREAM", "stream": stream}}
+def state(cursor: Any, *, field: str = "cursor", records: float | None = None) -> dict[str, Any]:
+    """`records`: how many the source says it sent since its state before."""
+    stream = {"stream_descriptor": {"name": "things"}, "stream_state": {field: cursor}}
+    stats = {} if records is None else {"sourceStats": {"recordCount": records}}
+    return {"type": "STATE", "state": {"type": "STREAM", "stream": stream, **stats}}
 
 
 def status(value: str) -> dict[str, Any]:

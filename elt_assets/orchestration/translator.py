@@ -26,7 +26,7 @@ from elt_assets.orchestration.streams import (
     table_path,
     wanted,
 )
-from elt_assets.protocol.catalog import ConfiguredStream
+from elt_assets.protocol.catalog import INCREMENTAL, ConfiguredStream
 from elt_assets.sync.fields import landed
 
 COMPANION_OF = "elt/companion_of"
@@ -42,16 +42,17 @@ class ConnectionTranslator:
         path = table_path(connection, stream)
         as_landed = landed(stream, field_selection(connection, stream))
         schema = declared_schema(as_landed, partitioned=written.partitions is not None)
+        source = self.get_source_spec(connection)
         return dg.AssetSpec(
             default_key(connection, stream),
-            deps=[self.get_source_spec(connection)],
+            deps=[source],
             group_name=connection.group or connection.name,
             description=_description(written, stream),
             kinds={"spark", "delta"},
             owners=written.owners if written.owners is not None else connection.owners,
             tags={**connection.tags, **written.tags},
             partitions_def=partitions_definition(connection, stream),
-            automation_condition=_automation(connection, written),
+            automation_condition=_automation(connection, written, source.key),
             freshness_policy=_freshness(written.freshness or connection.freshness),
             metadata={
                 TABLE_PATH: "/".join(path),
@@ -122,25 +123,34 @@ def _reader(connection: Connection) -> str:
     return f"{source.kind} {value if isinstance(value, str) else value[0]}"
 
 
-def _description(written: Stream, stream: ConfiguredStream) -> str | None:
-    """As the connection says it, or else the source's schema."""
+def _description(written: Stream, stream: ConfiguredStream) -> str:
+    """As the connection says it, or else the source's schema, and how it is synced."""
     schema: Mapping[str, Any] = stream.stream.json_schema
-    for found in (written.description, schema.get("description"), schema.get("title")):
-        if isinstance(found, str):
-            return found
-    return None
+    found = (written.description, schema.get("description"), schema.get("title"))
+    texts = [text for text in found if isinstance(text, str)][:1]
+    key = ", ".join(".".join(path) for path in stream.key)
+    told = f"Stream `{stream.id}`: {stream.sync_mode}, {stream.destination_sync_mode}"
+    told += f"; key {key}" if key and stream.deduplicates else ""
+    if stream.sync_mode == INCREMENTAL and stream.cursor:
+        told += f"; cursor {'.'.join(stream.cursor)}"
+    return "\n\n".join([*texts, f"{told}."])
 
 
-def _automation(connection: Connection, written: Stream) -> dg.AutomationCondition[Any] | None:
+def _automation(
+    connection: Connection, written: Stream, source: dg.AssetKey
+) -> dg.AutomationCondition[Any] | None:
+    """Nobody need tell Dagster of the source: a stream does not wait for it, but follows where it is told."""
     found = written.automation
     if found is None and "automation" not in written.model_fields_set:
         found = connection.automation
     if found is None:
         return None
+    beside = dg.AssetSelection.assets(source)
     if not isinstance(found, OnCron):
-        return dg.AutomationCondition.eager()
+        missing = dg.AutomationCondition.any_deps_missing()
+        return dg.AutomationCondition.eager().replace(missing, missing.ignore(beside))
     try:
-        return dg.AutomationCondition.on_cron(found.on_cron, found.timezone)
+        return dg.AutomationCondition.on_cron(found.on_cron, found.timezone).ignore(beside)
     except Exception as error:  # of Dagster's own check of the expression
         raise ConfigError(
             f"automation: {found.on_cron!r} is no cron expression",

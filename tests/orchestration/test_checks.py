@@ -1,0 +1,145 @@
+"""The checks of a stream, after a sync and by themselves."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import dagster as dg
+import pytest
+from deltalake import write_deltalake
+
+from elt_assets import home
+from elt_assets.definitions import build
+from elt_assets.orchestration import states
+from tests.orchestration.running import evaluations, materialize
+from tests.orchestration.test_run_config import asset, instance
+from tests.project import Project
+from tests.scripted import record, script, state, status
+from tests.windowed_source import reconfigure, windowed
+
+LIVE: Any = {"sync_mode": "incremental", "destination_sync_mode": "append_dedup"}
+THINGS = 'key:"scripted/things"'
+KEY = 'key:"weather/readings"'
+WARN, ERROR = dg.AssetCheckSeverity.WARN, dg.AssetCheckSeverity.ERROR
+
+pytestmark = pytest.mark.usefixtures("spark")
+
+
+def alone(project: Project, *key: str) -> dict[str, dg.AssetCheckEvaluation]:
+    """The checks of a stream, run without a sync."""
+    selection = dg.AssetSelection.checks_for_assets(dg.AssetKey(list(key)))
+    job = dg.define_asset_job("checks", selection=selection)
+    definitions = dg.Definitions.merge(build(), dg.Definitions(jobs=[job]))
+    with instance(project) as dagster:
+        result = definitions.resolve_job_def("checks").execute_in_process(instance=dagster)
+    assert not result.get_asset_materialization_events()
+    return evaluations(result)
+
+
+def failed(found: dict[str, dg.AssetCheckEvaluation]) -> set[str]:
+    return {name for name, one in found.items() if not one.passed}
+
+
+def test_a_stream_that_is_well(own: Project) -> None:
+    windowed(own, config={"to": "2026-01-02"}, **LIVE)
+    found = evaluations(materialize(own, KEY))
+    assert failed(found) == set()
+    assert set(found) == {
+        "counts", "completed", "primary_key", "changed", "rejected", "columns", "cursor",
+    }  # fmt: skip
+    assert found["counts"].metadata["source"].value == 48
+    assert found["primary_key"].metadata["rows"].value == 48
+
+
+def test_checks_are_run_by_themselves(own: Project) -> None:
+    windowed(own, config={"to": "2026-01-02"}, **LIVE)
+    assert materialize(own, KEY).success
+    assert failed(alone(own, "weather", "readings")) == set()
+    table = own.table("weather", "readings")
+    twice = table.to_pyarrow_table().slice(0, 1)
+    write_deltalake(table, twice, mode="append")
+    found = alone(own, "weather", "readings")
+    assert failed(found) == {"primary_key"}
+    assert found["primary_key"].description == "1 keys have more than one row"
+    assert (found["primary_key"].severity, found["rejected"].severity) == (ERROR, WARN)
+
+
+def test_before_the_first_sync_there_is_nothing_wrong(own: Project) -> None:
+    windowed(own, **LIVE)
+    assert failed(alone(own, "weather", "readings")) == set()
+
+
+def test_counts_that_differ_from_the_sources(own: Project) -> None:
+    script(
+        own,
+        [status("STARTED"), record(id=1), record(id=2), state(2, records=3), status("COMPLETE")],
+    )
+    found = evaluations(materialize(own, THINGS))
+    assert failed(found) == {"counts"}
+    assert found["counts"].description == "the source says 3 records, 2 were read"
+
+
+def test_a_source_that_says_little(own: Project) -> None:
+    script(own, [record(id=1), state(1)])
+    found = evaluations(materialize(own, THINGS))
+    assert failed(found) == set()
+    assert "does not say" in str(found["counts"].description)
+    assert "no status" in str(found["completed"].description)
+
+
+def test_shares_and_their_thresholds(own: Project) -> None:
+    script(own, [record(id=1), record(id="?"), record(id=3), state(3)])
+    found = evaluations(materialize(own, THINGS))
+    assert failed(found) == {"changed"}
+    assert found["changed"].metadata["share"].value == pytest.approx(1 / 3)
+    own.amend("scripted", checks={"changed": {"max": 0.5}, "columns": False})
+    found = evaluations(materialize(own, THINGS))
+    assert failed(found) == set()
+    assert "columns" not in found
+
+
+def test_what_is_rejected(own: Project) -> None:
+    lines = [record(id=None, name="x"), record(id=1), state(1)]
+    keyed: Any = {"destination_sync_mode": "append_dedup", "primary_key": [["id"]]}
+    script(own, lines, **keyed)
+    found = evaluations(materialize(own, THINGS))
+    assert failed(found) == {"rejected"}
+    assert found["rejected"].description == "50.00% of the records read, at most 0.00%"
+
+
+def test_columns_that_are_not_the_catalogs(own: Project) -> None:
+    schema = {"id": {"type": "integer"}, "name": {"type": "string"}, "more": {"type": "string"}}
+    script(own, [record(id=1), state(1)], on_schema_change="freeze")
+    assert failed(evaluations(materialize(own, THINGS))) == set()
+    script(own, [record(id=2), state(2)], schema=schema, on_schema_change="freeze")
+    found = evaluations(materialize(own, THINGS))
+    assert failed(found) == {"columns"}
+    assert "more" in str(found["columns"].description)
+
+
+def test_a_cursor_that_goes_back(own: Project) -> None:
+    script(own, [record(id=5), state(5, field="id")])
+    assert failed(evaluations(materialize(own, THINGS))) == set()
+    script(own, [record(id=4), state(4, field="id")])
+    found = evaluations(materialize(own, THINGS))
+    assert failed(found) == {"cursor"}
+    assert found["cursor"].description == "from 5.0 to 4.0"
+
+
+def test_a_cursor_that_was_set_back_by_hand_did_not_go_back_by_itself(own: Project) -> None:
+    windowed(own, config={"to": "2026-01-03"}, **LIVE)
+    assert materialize(own, KEY).success
+    with instance(own) as dagster:
+        first = {"at": "2026-01-01T05:00:00+00:00"}
+        states.set_state(asset(own), home.lake(), first, dagster)
+    reconfigure(own, "weather", to="2026-01-02")
+    assert failed(evaluations(materialize(own, KEY))) == set()
+
+
+def test_the_connections_settings_are_its_streams(own: Project) -> None:
+    windowed(own, **LIVE, checks={"cursor": False, "counts": {"severity": "warn"}})
+    own.amend("weather", checks={"cursor": True, "columns": False, "rejected": {"max": 0.2}})
+    graph = build().resolve_asset_graph()
+    assert {key.name for key in graph.asset_check_keys} == {
+        "counts", "completed", "primary_key", "changed", "rejected",
+    }  # fmt: skip
