@@ -47,7 +47,7 @@ ROOMS: dict[str, set[str]] = {
     "elt_assets.destination": {"lake", "sync", "protocol", "errors", "home", "scratch"},
     "elt_assets.definitions": {"orchestration", "home"},
     "elt_assets.cli": {
-        *("connection", "runner", "protocol", "errors", "lake", "orchestration", "home"),
+        *("connection", "runner", "protocol", "errors", "lake", "orchestration", "home", "sync"),
     },
     "elt_assets.reading": {"connection", "home", "lake"},
     "elt_assets.defs": set(),

@@ -11,6 +11,7 @@ from elt_assets.connection.loading import (
     load_catalog,
     load_connection,
     parse_connection,
+    save_catalog,
 )
 from elt_assets.connection.models import Connection, Stream
 
@@ -25,4 +26,5 @@ __all__ = [
     "load_catalog",
     "load_connection",
     "parse_connection",
+    "save_catalog",
 ]

@@ -76,6 +76,12 @@ class Freshness(Written):
         return self
 
 
+class NewData(Written):
+    """A look, now and then, whether the source has anything new; streams that have are synced."""
+
+    every: Duration = Field(default=dt.timedelta(minutes=5))
+
+
 class Drift(Written):
     """A look at what the source has, now and then. `tell`: what changed is an event of the stream and a
     warning; `update`: `catalog.json` is written anew too."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import secrets
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -106,3 +108,23 @@ def load_catalog(folder: Path) -> Catalog:
     except OSError as error:
         raise ConfigError(f"{path} cannot be read: {error.strerror}") from error
     return catalog
+
+
+def save_catalog(folder: Path, catalog: Catalog) -> Path:
+    """Write the `catalog.json` of a connection, whole or not at all; returns its path.
+
+    Raises:
+        ConfigError: it cannot be written.
+    """
+    path = folder / CATALOG_FILE
+    draft = path.with_name(f".{CATALOG_FILE}.{secrets.token_hex(8)}")
+    text = json.dumps(json.loads(catalog.to_json()), indent=2, ensure_ascii=False)
+    try:
+        try:
+            draft.write_text(f"{text}\n", encoding="utf-8")
+            draft.replace(path)
+        finally:
+            draft.unlink(missing_ok=True)
+    except OSError as error:
+        raise ConfigError(f"{path} cannot be written: {error.strerror}") from error
+    return path

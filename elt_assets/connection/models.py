@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
 
-from elt_assets.connection.automation import Automation, Drift, Freshness
+from elt_assets.connection.automation import Automation, Drift, Freshness, NewData
 from elt_assets.connection.checks import Checks
 from elt_assets.connection.partitions import Partitions, Window
 from elt_assets.connection.written import DottedPaths, FieldPath, Written
@@ -117,12 +117,22 @@ class Connection(Written):
     checks: Checks = Checks()
     freshness: Freshness | None = None
     drift: Drift | None = None
+    new_data: NewData | None = None
     group: str | None = Field(default=None, pattern=_NAME)
     owners: list[str] = Field(default_factory=list)
     tags: dict[str, str] = Field(default_factory=dict)
     translation: dict[str, Any] | str | None = None
     read_together: bool = False
     checkpoint: Checkpoint = Checkpoint()
+
+    @model_validator(mode="after")
+    def _can_be_asked(self) -> Connection:
+        if self.new_data is not None and self.source.kind != "connector":
+            raise ValueError(
+                "new_data: only a built-in connector (`source.connector`) can be asked for news; "
+                f"`source.{self.source.kind}` cannot; write a `schedule`"
+            )
+        return self
 
     @property
     def lake_namespace(self) -> str:

@@ -40,7 +40,10 @@ def set_state(
     Raises:
         ConcurrentSync: a sync of the stream was first; nothing was committed.
     """
-    tables.main.prepare(schema, stream)
+    if (
+        not tables.main.exists
+    ):  # columns that it lacks are the next sync's: it asks `on_schema_change`
+        tables.main.prepare(schema, stream)
     head = tables.head
     last = (
         head.generation if head.refresh is None else max(head.refresh.generation, head.generation)

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import shlex
 from typing import Any
 
 import dagster as dg
 from pydantic import BaseModel, Field
+
+from elt_assets.connection.scaffold import attributes
 
 
 class ConnectionParameters(BaseModel):
@@ -33,8 +36,6 @@ class ConnectionScaffolder(dg.Scaffolder[ConnectionParameters]):
         if given.package is not None:
             source = {"package": given.package, "config": {}}
         elif given.command is not None:
-            source = {"command": given.command.split(), "config": {}}
-        dg.scaffold_component(
-            request,
-            {"name": request.target_path.name, "source": source, "streams": [{"name": "users"}]},
-        )
+            source = {"command": shlex.split(given.command), "config": {}}
+        name, streams = request.target_path.name, [{"name": "users"}]
+        dg.scaffold_component(request, attributes(name, source, streams))

@@ -21,7 +21,7 @@ from elt_assets.lake.rewinding import Acknowledged
 from elt_assets.lake.tables import StreamTables
 from elt_assets.orchestration.metadata import head_metadata
 from elt_assets.orchestration.streams import StreamAsset
-from elt_assets.protocol.catalog import ConfiguredStream
+from elt_assets.protocol.catalog import INCREMENTAL, ConfiguredStream
 from elt_assets.protocol.messages import State
 from elt_assets.sync.state import stream_of
 
@@ -32,7 +32,8 @@ def as_message(given: Any, stream: ConfiguredStream) -> dict[str, Any]:
     """A state as people write it, as the STATE message that the source gets.
 
     Args:
-        given: such a message, or what it says of the stream alone, a JSON object.
+        given: such a message, in its envelope or without, or what it says of the stream alone; a JSON
+            object.
 
     Raises:
         ConfigError: it is neither, or of another stream.
@@ -44,6 +45,8 @@ def as_message(given: Any, stream: ConfiguredStream) -> dict[str, Any]:
             guidance='write what the source says of the stream, as {"updated_at": "2026-01-01"}, or a whole '
             "STATE message; to begin anew, use `elt state reset` or `refresh`",
         )
+    if given.get("type") == "STATE" and isinstance(given.get("state"), Mapping):
+        given = {"type": "LEGACY", **given["state"]}  # which is what no type means
     if given.get("type") not in KINDS:
         descriptor = {"name": stream.stream.name}
         if stream.stream.namespace is not None:
@@ -69,8 +72,9 @@ def blob(state: str | None) -> str | None:
     if state is None:
         return None
     message: dict[str, Any] = json.loads(state)
-    stream = message.get("stream")
-    return json.dumps(stream.get("stream_state") if stream else message)
+    if stream := message.get("stream"):
+        return json.dumps(stream.get("stream_state"))
+    return json.dumps(message.get("data", message))
 
 
 def history(asset: StreamAsset, lake_uri: str, partition: str | None = None) -> list[Acknowledged]:
@@ -88,9 +92,10 @@ def set_state(
     """Make the next sync start from a state; the rows stay as they are.
 
     Raises:
-        ConfigError: as `as_message`.
+        ConfigError: as `as_message`; or no sync of the stream starts from a state.
         ConcurrentSync: a sync of the stream is running, and was first.
     """
+    _refuse_stateless(asset)
     message = json.dumps(as_message(state, asset.stream))
     return _set(asset, asset.tables(lake_uri, partition), message, instance, partition)
 
@@ -105,8 +110,10 @@ def rewind(
     """Make the next sync start from the state of an earlier commit; the rows stay as they are.
 
     Raises:
-        ConfigError: there is no such commit, or it had no state.
+        ConfigError: there is no such commit, or it had no state; or no sync of the stream starts from one.
+        ConcurrentSync: a sync of the stream is running, and was first.
     """
+    _refuse_stateless(asset)
     tables = asset.tables(lake_uri, partition)
     past = rewinding.history(tables.main)
     found = next((one for one in past if one.head.sequence == sequence), None)
@@ -125,7 +132,11 @@ def reset(
     instance: dg.DagsterInstance,
     partition: str | None = None,
 ) -> StreamTables:
-    """Make the next sync read from the beginning, in a new generation; the rows stay as they are."""
+    """Make the next sync read from the beginning, in a new generation; the rows stay as they are.
+
+    Raises:
+        ConcurrentSync: a sync of the stream is running, and was first.
+    """
     return _set(asset, asset.tables(lake_uri, partition), None, instance, partition)
 
 
@@ -147,17 +158,56 @@ def _set(
     return tables
 
 
+def _refuse_stateless(asset: StreamAsset) -> None:
+    stream = asset.landed()
+    if stream.sync_mode != INCREMENTAL or stream.overwrites:
+        what = "each partition of it" if asset.partitions is not None else "it"
+        raise ConfigError(
+            f"{asset.key.to_user_string()} starts from no state: each sync reads {what} whole",
+            guidance="a state is for streams with `sync_mode: incremental`, and not for windows of them",
+        )
+
+
+def partition_of(asset: StreamAsset, given: str | None, instance: dg.DagsterInstance) -> str | None:
+    """The partition that is meant: None for a stream that has none.
+
+    Raises:
+        ConfigError: the stream has none, or has them and none is named, or not that one.
+    """
+    key = asset.key.to_user_string()
+    if asset.partitions is None:
+        if given is not None:
+            raise ConfigError(f"{key} has no partitions", guidance="leave the partition out")
+        return None
+    known = asset.partitions.get_partition_keys(dynamic_partitions_store=instance)
+    if given in known:
+        return given
+    some = f"it has {_some(known)}" if known else "it has none yet"
+    if given is None:
+        raise ConfigError(
+            f"{key} has partitions, each with a state of its own; none is named", guidance=some
+        )
+    raise ConfigError(f"{key} has no partition {given!r}", guidance=some)
+
+
+def _some(names: Sequence[str]) -> str:
+    few = 6
+    if len(names) <= few:
+        return ", ".join(names)
+    return f"{', '.join(names[: few // 2])} … {', '.join(names[-few // 2 :])} ({len(names)})"
+
+
 def find(assets: Sequence[StreamAsset], key: str) -> StreamAsset:
     """The stream of an asset key, as "shop/users".
 
     Raises:
         ConfigError: there is none; names those that are.
     """
-    wanted = dg.AssetKey.from_user_string(key)
-    found = next((one for one in assets if one.key == wanted), None)
+    found = next((one for one in assets if one.key.to_user_string() == key), None)
     if found is None:
         known = ", ".join(sorted(one.key.to_user_string() for one in assets))
         raise ConfigError(
-            f"there is no stream with the asset key {key!r}", guidance=f"known: {known}"
+            f"there is no stream with the asset key {key!r}",
+            guidance=f"known: {known}" if known else "there is none at all",
         )
     return found

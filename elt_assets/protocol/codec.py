@@ -25,6 +25,7 @@ _BODIES = {
     "TRACE": "trace",
     "CONTROL": "control",
     "DESTINATION_CATALOG": "destination_catalog",
+    "NEWS": "news",
 }
 # Losing one of these would lose data, so a broken one ends the sync instead of becoming a log line.
 _VITAL = ("RECORD", "STATE", "CATALOG", "SPEC", "CONNECTION_STATUS", "CONTROL")

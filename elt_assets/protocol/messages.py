@@ -165,6 +165,19 @@ class DestinationCatalog(Wire):
     operations: list[Raw] | None = None
 
 
+class StreamNews(Wire):
+    """Whether a stream has anything that its state does not cover; None: the source cannot tell."""
+
+    stream_descriptor: StreamDescriptor
+    has_news: bool | None = None
+
+
+class News(Wire):
+    """What `probe` returns: a verb of this project's own connectors, beyond the Airbyte Protocol."""
+
+    streams: list[StreamNews]
+
+
 class Message(Wire):
     """The envelope: `type` says which one of the others is set.
 
@@ -181,6 +194,7 @@ class Message(Wire):
     trace: Trace | None = None
     control: Control | None = None
     destination_catalog: DestinationCatalog | None = None
+    news: News | None = None
 
 
 class Unread(Message):

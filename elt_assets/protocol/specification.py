@@ -15,6 +15,9 @@ import jsonschema
 from jsonschema.exceptions import best_match
 from referencing.exceptions import Unresolvable
 
+Place = tuple[str | int, ...]
+"""Where in a config: names of properties, and numbers of items."""
+
 _BRANCHES = ("oneOf", "anyOf", "allOf")
 _CONDITIONS = ("if", "then", "else")
 _PHRASES = {"type": "is not of type", "enum": "is not one of", "pattern": "does not match"}
@@ -67,22 +70,31 @@ def _title(option: Any) -> str:
 
 def secret_values(config: Any, schema: Any) -> Iterator[str]:
     """Every scalar of a config, valid or not, that stands under an `airbyte_secret` property."""
+    for _, value in secret_places(config, schema):
+        if value is not None and not isinstance(value, bool) and value != "":
+            yield str(value)
+
+
+def secret_places(config: Any, schema: Any) -> Iterator[tuple[Place, Any]]:
+    """As `secret_values`, the values as they are, each with its path; null and false too."""
     yield from _secrets(config, schema, schema, ())
 
 
-def _secrets(config: Any, schema: Any, root: Any, followed: tuple[str, ...]) -> Iterator[str]:
+def _secrets(
+    config: Any, schema: Any, root: Any, followed: tuple[str, ...], at: Place = ()
+) -> Iterator[tuple[Place, Any]]:
     if not isinstance(schema, Mapping):
         return
     if schema.get("airbyte_secret"):
-        yield from _scalars(config)
+        yield from _scalars(config, at)
         return
     reference = schema.get("$ref")
     if isinstance(reference, str) and reference not in followed:
-        yield from _secrets(config, _resolved(root, reference), root, (*followed, reference))
+        yield from _secrets(config, _resolved(root, reference), root, (*followed, reference), at)
     for option in _alternatives(schema):
-        yield from _secrets(config, option, root, followed)
-    for value, inner in _parts(config, schema):
-        yield from _secrets(value, inner, root, ())
+        yield from _secrets(config, option, root, followed, at)
+    for step, value, inner in _parts(config, schema):
+        yield from _secrets(value, inner, root, (), (*at, step))
 
 
 def _alternatives(schema: Mapping[str, Any]) -> Iterator[Any]:
@@ -92,19 +104,19 @@ def _alternatives(schema: Mapping[str, Any]) -> Iterator[Any]:
     yield from (schema.get(condition) for condition in _CONDITIONS)
 
 
-def _parts(config: Any, schema: Mapping[str, Any]) -> Iterator[tuple[Any, Any]]:
-    """A config's properties or items, each with what the schema says of it."""
+def _parts(config: Any, schema: Mapping[str, Any]) -> Iterator[tuple[str | int, Any, Any]]:
+    """A config's properties or items: name or number, value, and what the schema says of it."""
     if isinstance(config, Mapping):
         known = schema.get("properties") or {}
         patterns = schema.get("patternProperties") or {}
         for key, value in config.items():
-            yield value, known.get(key, schema.get("additionalProperties"))
-            yield from ((value, inner) for form, inner in patterns.items() if re.search(form, key))
+            yield key, value, known.get(key, schema.get("additionalProperties"))
+            yield from ((key, value, of) for form, of in patterns.items() if re.search(form, key))
     elif isinstance(config, list):
         items = schema.get("items")
         for position, value in enumerate(config):
             own = items[position : position + 1] if isinstance(items, list) else [items]
-            yield from ((value, inner) for inner in own)
+            yield from ((position, value, inner) for inner in own)
 
 
 def _resolved(root: Any, reference: str) -> Any:
@@ -118,12 +130,13 @@ def _resolved(root: Any, reference: str) -> Any:
     return found
 
 
-def _scalars(value: Any) -> Iterator[str]:
+def _scalars(value: Any, at: Place) -> Iterator[tuple[Place, Any]]:
+    inner: Any = ()
     if isinstance(value, Mapping):
-        for item in value.values():
-            yield from _scalars(item)
+        inner = value.items()
     elif isinstance(value, list):
-        for item in value:
-            yield from _scalars(item)
-    elif value is not None and not isinstance(value, bool) and value != "":
-        yield str(value)
+        inner = enumerate(value)
+    else:
+        yield at, value
+    for step, item in inner:
+        yield from _scalars(item, (*at, step))

@@ -9,6 +9,7 @@ import contextlib
 import json
 import os
 import signal
+import time
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
@@ -21,6 +22,7 @@ from elt_assets.protocol.messages import (
     ConnectionStatus,
     ErrorTrace,
     Message,
+    News,
     RawRecord,
     Specification,
     State,
@@ -58,6 +60,7 @@ class Connector:
         self._command = command
         self._written = config
         self._workdir = workdir
+        self._deadline: float | None = None
         self.name = name
         self.mask = Masker()
 
@@ -108,10 +111,36 @@ class Connector:
             EltError: the connector did not end with exit code 0; of the class that the
                 `failure_type` of its last ERROR trace says.
         """
+        yield from self._messages("read", self._wanted(catalog, states), withhold=withhold)
+
+    def probe(
+        self, catalog: ConfiguredCatalog, states: Sequence[State] = (), *, seconds: float
+    ) -> News:
+        """Whether streams have anything that their states do not cover: a verb that connectors built on
+        this project's SDK have, beyond the Airbyte Specification.
+
+        Args:
+            seconds: how long all that this takes may take.
+
+        Raises:
+            EltError: the connector cannot be asked; a TransientError if it is too slow.
+        """
+        self._deadline = time.monotonic() + seconds
+        try:
+            message = self._one(
+                "probe", self._wanted(catalog, states), lambda message: message.news
+            )
+        finally:
+            self._deadline = None
+        assert message.news is not None
+        return message.news
+
+    def _wanted(self, catalog: ConfiguredCatalog, states: Sequence[State]) -> dict[str, Any]:
+        """The files that say what is to be read, and from where."""
         files: dict[str, Any] = {"config": self.config, "catalog": catalog.to_json()}
         if states:
             files["state"] = b"[" + b",".join(state.to_json() for state in states) + b"]"
-        yield from self._messages("read", files, withhold=withhold)
+        return files
 
     def _one(
         self, verb: str, files: Mapping[str, Any], wanted: Callable[[Message], object]
@@ -134,7 +163,7 @@ class Connector:
         last_error: ErrorTrace | None = None
         with private_files(self._workdir, files) as arguments:
             command = [*self._command(), verb, *arguments]
-            with Process(command) as process:
+            with Process(command, deadline=self._deadline) as process:
                 try:
                     for line in process.lines():
                         message = decode(line)

@@ -15,7 +15,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import IO
 
-from elt_assets.errors import ConfigError, SystemFailure
+from elt_assets.errors import ConfigError, SystemFailure, TransientError
 
 CHUNK = 1 << 20
 MAX_LINE = 256 << 20
@@ -33,13 +33,21 @@ class Process:
     """Runs `command` in a process group of its own; use as a context manager.
 
     Its stdout is read line by line with `lines`; a thread drains its stderr, keeping the last
-    `STDERR_LINES` lines. Leaving the context ends the group, whatever the reason.
+    `STDERR_LINES` lines. Leaving the context ends the group, whatever the reason. `deadline`: when it must
+    have ended, by `time.monotonic`.
 
     Raises:
         ConfigError: the program is missing or cannot be executed.
     """
 
-    def __init__(self, command: Sequence[str], *, environment: Mapping[str, str] | None = None):
+    def __init__(
+        self,
+        command: Sequence[str],
+        *,
+        environment: Mapping[str, str] | None = None,
+        deadline: float | None = None,
+    ):
+        self._deadline = deadline
         try:
             self._child = subprocess.Popen(
                 command,
@@ -90,6 +98,7 @@ class Process:
 
         Raises:
             SystemFailure: a line is longer than `MAX_LINE`.
+            TransientError: the deadline has passed.
         """
         parts: list[bytes] = []
         held = 0
@@ -117,6 +126,8 @@ class Process:
             ended = (
                 self._child.poll() is not None
             )  # asked first: what it wrote before is there then
+            if self._left() == 0:
+                raise _late()
             if poll.poll(_IDLE_MS):
                 chunk = os.read(descriptor, CHUNK)
                 if not chunk:
@@ -126,8 +137,15 @@ class Process:
                 return
 
     def wait(self) -> int:
-        """The exit code, once stdout has ended; negative: the signal that ended it."""
-        code = self._child.wait()
+        """The exit code, once stdout has ended; negative: the signal that ended it.
+
+        Raises:
+            TransientError: the deadline has passed.
+        """
+        try:
+            code = self._child.wait(self._left())
+        except subprocess.TimeoutExpired:
+            raise _late() from None
         self._drain.join(timeout=_GRACE)
         return code
 
@@ -143,6 +161,10 @@ class Process:
         self._child.wait()
         if self._child.stdout is not None:
             self._child.stdout.close()
+
+    def _left(self) -> float | None:
+        """Seconds to the deadline."""
+        return None if self._deadline is None else max(0.0, self._deadline - time.monotonic())
 
     def _signal(self, number: int) -> bool:
         """Signal the group; False when nobody is left in it."""
@@ -180,6 +202,10 @@ def _watch(group: int) -> subprocess.Popen[bytes]:
         start_new_session=True,
         env={"PATH": os.defpath},
     )
+
+
+def _late() -> TransientError:
+    return TransientError("the connector took longer than it may")
 
 
 def _limit(size: int, parts: Sequence[bytes]) -> None:

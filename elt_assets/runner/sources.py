@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from pkgutil import iter_modules
+from types import MappingProxyType
 from typing import Any
 
 from elt_assets.errors import ConfigError
@@ -15,6 +16,15 @@ from elt_assets.runner.package import install, package_name
 
 _BUILT_IN = "connectors"
 _NO_CONNECTOR = ("sdk",)
+
+KINDS: Mapping[str, str] = MappingProxyType(
+    {
+        "connector: faker": "one that is built in",
+        "command: [source-x, --flag]": "any program that speaks the Airbyte Protocol",
+        "package: airbyte-source-faker==7.2.1": "a program of a package from PyPI, installed on first use",
+    }
+)
+"""What a connection's `source` may say, and what that runs."""
 
 Command = Callable[[], Sequence[str]]
 

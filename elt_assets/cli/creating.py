@@ -1,0 +1,250 @@
+"""`elt new` and `elt connectors`: which sources there are, and connections to them."""
+
+from __future__ import annotations
+
+import argparse
+import copy
+import re
+import shlex
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from elt_assets import home
+from elt_assets.cli.finding import parsed
+from elt_assets.cli.output import FAILED, OK, Document, Output
+from elt_assets.connection import (
+    CATALOG_FILE,
+    DEFINITION_FILE,
+    configure,
+    parse_connection,
+    save_catalog,
+)
+from elt_assets.connection.scaffold import document, stream_attributes
+from elt_assets.errors import ConfigError, EltError
+from elt_assets.protocol.catalog import Catalog
+from elt_assets.protocol.specification import secret_places
+from elt_assets.runner.connector import Connector
+from elt_assets.runner.secrets import resolve_environment
+from elt_assets.runner.sources import KINDS, built_in, open_connector
+
+_NAME = re.compile(r"[A-Za-z0-9_]+")
+
+
+def new(arguments: argparse.Namespace, out: Output) -> int:
+    """`elt new`."""
+    name: str = arguments.name
+    folder = _new_folder(name)
+    kind, value = _source(arguments.source)
+    config = {} if arguments.config is None else parsed(arguments.config, "--config")
+    if not isinstance(config, dict):
+        raise ConfigError("--config must be a JSON object", guidance="as '{\"count\": 10}'")
+    connector = open_connector(kind, value, config, home.staging(), home.packages())
+    _refuse_config(connector, config)
+    schema = connector.specification.connectionSpecification
+    kept, variables = _without_secrets(config, schema, name)
+    catalog = connector.discover()
+    ways = {str(stream.id): stream_attributes(stream) for stream in catalog.streams}
+    streams = {stream: way for stream, way in ways.items() if way is not None}
+    left_out = sorted(set(ways) - set(streams))
+    if not streams:
+        raise ConfigError(
+            f"{connector.name} has no streams that can be had as they stand",
+            guidance=f"its catalog has {', '.join(left_out) or 'none at all'}",
+        )
+    _write(folder, document(name, {kind: value, "config": kept}, list(streams.values())), catalog)
+    modes = ("sync_mode", "destination_sync_mode")
+    out.table(
+        ["stream", *modes],
+        [(stream, *(way[mode] for mode in modes)) for stream, way in streams.items()],
+    )
+    for stream in left_out:
+        out.warn(f"{stream} is left out: its schema has no such key or cursor as the source says")
+    out.line(f"wrote {folder / DEFINITION_FILE} and {CATALOG_FILE}")
+    for variable, field in variables.items():
+        out.line(f"set {variable} wherever it runs: {field} is a secret, and was not written")
+    out.line(f"next: dagster asset materialize -m elt_assets.definitions --select 'group:{name}'")
+    out.document(
+        {
+            "connection": name,
+            "folder": str(folder),
+            "source": {kind: value},
+            "streams": list(streams.values()),
+            "left_out": left_out,
+            "environment": variables,
+        }
+    )
+    return OK
+
+
+def connectors(_: argparse.Namespace, out: Output) -> int:
+    """`elt connectors`."""
+    found = [_described(name) for name in built_in()]
+    out.table(
+        ["connector", "what it is", "config (*: required)"],
+        [(one["connector"], one["description"] or one["error"], _settings(one)) for one in found],
+    )
+    out.table(["source:", "what it runs"], KINDS.items())
+    out.document({"connectors": found, "kinds": dict(KINDS)})
+    return FAILED if any(one["error"] for one in found) else OK
+
+
+def _described(name: str) -> Document:
+    """What a built-in connector says of itself."""
+    connector = open_connector("connector", name, {}, home.staging(), home.packages())
+    answer: Document = {
+        "connector": name,
+        "description": None,
+        "documentation": None,
+        "error": None,
+    }
+    try:
+        told = connector.specification
+    except EltError as error:
+        return {**answer, "error": error.message, "config": [], "required": []}
+    schema = told.connectionSpecification
+    return {
+        **answer,
+        "description": schema.get("title") or schema.get("description"),
+        "documentation": told.documentationUrl,
+        "config": list(schema.get("properties") or {}),
+        "required": list(schema.get("required") or []),
+    }
+
+
+def _settings(one: Document) -> str:
+    return ", ".join(f"{name}{'*' * (name in one['required'])}" for name in one["config"])
+
+
+def _new_folder(name: str) -> Path:
+    """Where a new connection is to be."""
+    if not _NAME.fullmatch(name):
+        raise ConfigError(
+            f"{name!r} cannot name a connection", guidance="use letters, digits and underscores"
+        )
+    folder = home.connections() / name
+    if folder.exists():
+        raise ConfigError(
+            f"{folder} is there already", guidance="choose another name, or remove it"
+        )
+    return folder
+
+
+def _source(written: str) -> tuple[str, str | list[str]]:
+    """The kind of source that is meant, and which.
+
+    Raises:
+        ConfigError: none that there is.
+    """
+    if written in built_in():
+        return "connector", written
+    try:
+        words = shlex.split(written)
+    except ValueError as error:
+        raise ConfigError(f"--source {written!r}: {error}") from None
+    if len(words) == 1 and "==" in written:
+        return "package", words[0]
+    if words and shutil.which(words[0]):
+        return "command", words
+    raise ConfigError(
+        f"--source: there is no connector and no program {words[0] if words else written!r}",
+        guidance=f"built in: {', '.join(built_in())}; a package is written NAME==VERSION, "
+        'a command "PROGRAM ARGUMENT …"',
+    )
+
+
+def _refuse_config(connector: Connector, config: Mapping[str, Any]) -> None:
+    """Raises:
+    ConfigError: the source needs config that is not given, or cannot take what is.
+    """
+    schema = connector.specification.connectionSpecification
+    known = schema.get("properties") or {}
+    missing = [name for name in schema.get("required") or [] if name not in config]
+    if missing:
+        told = "\n".join(f"  - {name}{_about(known.get(name))}" for name in missing)
+        raise ConfigError(
+            f"{connector.name} needs config that is not given:\n{told}",
+            guidance="give it: --config JSON, or --config @FILE; a secret as "
+            '{"env": "NAME"}, the name of a variable',
+        )
+    resolve_environment(config)
+    try:
+        _ = connector.config
+    except ConfigError as error:
+        error.guidance = "correct --config"
+        raise
+
+
+def _about(schema: Any) -> str:
+    """What a specification says of a field."""
+    if not isinstance(schema, Mapping):
+        return ""
+    words = [str(schema["type"])] if isinstance(schema.get("type"), str) else []
+    words += ["secret"] if schema.get("airbyte_secret") else []
+    kind = f" ({', '.join(words)})" if words else ""
+    title = schema.get("title") or schema.get("description")
+    return f"{kind}: {title}" if title else kind
+
+
+def _without_secrets(
+    config: Mapping[str, Any], schema: Mapping[str, Any], name: str
+) -> tuple[dict[str, Any], dict[str, str]]:
+    """The config with a variable in place of each secret that was given itself; the variables, each with
+    its field."""
+    kept = copy.deepcopy(dict(config))
+    variables: dict[str, str] = {}
+    for place, value in secret_places(config, schema):
+        if value is None or isinstance(value, bool) or value == "":
+            continue
+        above: Any = kept
+        for step in place[:-1]:
+            above = above[step]
+        dotted = ".".join(map(str, place))
+        if isinstance(above, dict) and set(above) == {"env"}:
+            continue  # a variable already
+        if not isinstance(value, str):
+            raise ConfigError(
+                f"config.{dotted} is a secret and no text, which no variable can hold",
+                guidance="write the connection by hand",
+            )
+        if above[place[-1]] == value:  # else another form of the specification was there first
+            variable = _variable([name, *map(str, place)], variables)
+            above[place[-1]] = {"env": variable}
+            variables[variable] = f"config.{dotted}"
+    return kept, variables
+
+
+def _variable(words: list[str], taken: Mapping[str, str]) -> str:
+    """A name that no other field has."""
+    first = name = re.sub(r"\W", "_", "_".join(words), flags=re.ASCII).upper()
+    number = 1
+    while name in taken:
+        number += 1
+        name = f"{first}_{number}"
+    return name
+
+
+def _write(folder: Path, written: Mapping[str, Any], catalog: Catalog) -> None:
+    """Both files, or neither.
+
+    Raises:
+        ConfigError: they cannot be written, or would not be loaded.
+    """
+    path = folder / DEFINITION_FILE
+    configure(parse_connection(written["attributes"], path), catalog)
+    text = yaml.safe_dump(dict(written), sort_keys=False, allow_unicode=True)
+    try:
+        folder.mkdir(parents=True)
+    except OSError as error:
+        raise ConfigError(f"{folder} cannot be made: {error.strerror}") from error
+    try:
+        path.write_text(text, encoding="utf-8")
+        save_catalog(folder, catalog)
+    except BaseException as error:
+        shutil.rmtree(folder)
+        if isinstance(error, OSError):
+            raise ConfigError(f"{path} cannot be written: {error.strerror}") from error
+        raise

@@ -1,0 +1,187 @@
+"""What looks at a connection: its source, its catalog, its tables."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+
+from elt_assets import home
+from elt_assets.cli.finding import assets_of, folder_of
+from elt_assets.cli.output import FAILED, OK, Document, Output
+from elt_assets.connection import (
+    CATALOG_FILE,
+    Connection,
+    configure,
+    load_catalog,
+    load_connection,
+    save_catalog,
+)
+from elt_assets.connection.drift import Change, changes
+from elt_assets.errors import ConfigError
+from elt_assets.orchestration.resources import LakeResource, SparkResource
+from elt_assets.orchestration.status import StreamStatus, open_instance, stream_statuses
+from elt_assets.orchestration.syncing import connect
+from elt_assets.orchestration.upkeep import replay_stream
+from elt_assets.protocol.catalog import Catalog
+
+
+def check(arguments: argparse.Namespace, out: Output) -> int:
+    """`elt check`."""
+    connection = load_connection(folder_of(arguments.connection))
+    connector = connect(connection, home.staging())
+    answer = connector.check()
+    message = connector.mask(answer.message or "")
+    word = "succeeded" if answer.succeeded else "failed"
+    told = f"{connection.name}: {connector.name}{f': {message}' if message else ''}"
+    out.verdict(word, told, good=answer.succeeded)
+    out.document(
+        {
+            "connection": connection.name,
+            "connector": connector.name,
+            "succeeded": answer.succeeded,
+            "message": message or None,
+        }
+    )
+    return OK if answer.succeeded else FAILED
+
+
+def discover(arguments: argparse.Namespace, out: Output) -> int:
+    """`elt discover`."""
+    dry: bool = arguments.dry_run
+    if arguments.exit_code and not dry:
+        raise ConfigError("--exit-code tells what --dry-run found", guidance="give both")
+    folder = folder_of(arguments.connection)
+    connection = load_connection(folder)
+    catalog = connect(connection, home.staging()).discover()
+    former = _former(folder, out)
+    found = changes(former or Catalog(streams=[]), catalog)
+    out.table(*streams_table(catalog, connection))
+    if former is None:
+        out.line(f"there was no {CATALOG_FILE} before")
+    elif not found:
+        out.line(f"nothing has changed since {CATALOG_FILE} was written")
+    else:
+        out.table(
+            ["stream", "what changed", "field", "before", "after"],
+            [(str(c.stream), c.kind, c.field, c.before, c.after) for c in found],
+        )
+    problem = _misfit(connection, catalog)
+    if problem is not None:
+        out.warn(f"with this catalog the connection cannot be loaded:\n{problem}")
+    path = folder / CATALOG_FILE if dry else save_catalog(folder, catalog)
+    out.line(f"{path} was left as it is" if dry else f"wrote {path}")
+    out.document(
+        {
+            "connection": connection.name,
+            "catalog": str(path),
+            "written": not dry,
+            "streams": _streams(catalog, connection),
+            "changes": [_change(each) for each in found],
+        }
+    )
+    return FAILED if arguments.exit_code and found else OK
+
+
+def status(arguments: argparse.Namespace, out: Output) -> int:
+    """`elt status`."""
+    assets = assets_of(folder_of(arguments.connection))
+    with open_instance() as instance:
+        found = stream_statuses(assets, home.lake(), instance)
+    names = ["stream", "policy", "read", "committed", "rejected", "rows in table"]
+    out.table([*names, "acknowledged state", "path"], [_standing(one) for one in found])
+    out.document({"connection": arguments.connection, "streams": [_status(one) for one in found]})
+    return OK
+
+
+def replay(arguments: argparse.Namespace, out: Output) -> int:
+    """`elt replay`."""
+    assets = {str(one.stream.id): one for one in assets_of(folder_of(arguments.connection))}
+    unknown = sorted(set(arguments.stream) - set(assets))
+    if unknown:
+        raise ConfigError(
+            f"{arguments.connection} has no stream {', '.join(map(repr, unknown))}",
+            guidance=f"its streams: {', '.join(sorted(assets))}",
+        )
+    answers: list[Document] = []
+    with open_instance() as instance:
+        for name in arguments.stream or assets:
+            done = replay_stream(assets[name], LakeResource(), SparkResource(), instance)
+            moved = (0, 0) if done is None else (done.records, done.rejected)
+            told = "its dead letter is empty"
+            if done is not None:
+                told = "{} records replayed, {} rejected again".format(*moved)
+            out.line(f"{name}: {told}")
+            answers.append({"stream": name, "replayed": moved[0], "rejected": moved[1]})
+    out.document({"connection": arguments.connection, "streams": answers})
+    return OK
+
+
+def streams_table(
+    catalog: Catalog, connection: Connection
+) -> tuple[Sequence[str], list[Sequence[object]]]:
+    """What a source has, for people: columns and rows."""
+    names = ["stream", "sync modes", "primary key", "cursor", "fields", "configured"]
+    rows: list[Sequence[object]] = [
+        (
+            one["stream"],
+            ", ".join(one["sync_modes"]),
+            ", ".join(map(".".join, one["primary_key"])),
+            ".".join(one["cursor_field"]),
+            one["fields"],
+            "yes" if one["configured"] else "",
+        )
+        for one in _streams(catalog, connection)
+    ]
+    return names, rows
+
+
+def _streams(catalog: Catalog, connection: Connection) -> list[Document]:
+    wanted = {stream.id for stream in connection.streams}
+    return [
+        {
+            "stream": str(stream.id),
+            "sync_modes": stream.sync_modes,
+            "primary_key": stream.source_defined_primary_key or [],
+            "cursor_field": stream.default_cursor_field or [],
+            "fields": len(stream.json_schema.get("properties") or {}),
+            "configured": stream.id in wanted,
+        }
+        for stream in catalog.streams
+    ]
+
+
+def _former(folder: Path, out: Output) -> Catalog | None:
+    """The catalog that is there; None if there is none, or none that can be read."""
+    try:
+        return load_catalog(folder)
+    except ConfigError as error:
+        if (folder / CATALOG_FILE).exists():
+            out.warn(error.message)
+        return None
+
+
+def _misfit(connection: Connection, catalog: Catalog) -> ConfigError | None:
+    """Why the connection does not go with a catalog."""
+    try:
+        configure(connection, catalog)
+    except ConfigError as error:
+        return error
+    return None
+
+
+def _change(change: Change) -> Document:
+    return {**asdict(change), "stream": str(change.stream), "told": change.told}
+
+
+def _standing(one: StreamStatus) -> Sequence[object]:
+    figures = one.figures
+    moved = (figures.read, figures.committed, figures.rejected) if figures else ("-",) * 3
+    return (one.stream, one.policy, *moved, one.rows, one.state or "-", one.path)
+
+
+def _status(one: StreamStatus) -> Document:
+    state = None if one.state is None else json.loads(one.state)
+    return {**asdict(one), "state": state}

@@ -1,0 +1,155 @@
+"""`elt preview`: a stream's first records, as they would be stored, and nothing else."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import difflib
+import itertools
+import json
+import time
+from collections.abc import Generator, Mapping, Sequence
+from typing import Any
+
+from elt_assets import home
+from elt_assets.cli.finding import folder_of
+from elt_assets.cli.output import OK, Output, cut, masked
+from elt_assets.connection import (
+    Connection,
+    Stream,
+    configure,
+    field_selection,
+    load_catalog,
+    load_connection,
+)
+from elt_assets.errors import ConfigError, EltError, SystemFailure
+from elt_assets.orchestration.syncing import connect
+from elt_assets.protocol.catalog import Catalog, ConfiguredCatalog, ConfiguredStream
+from elt_assets.protocol.messages import Message, Noise, RawRecord
+from elt_assets.runner.connector import Connector
+from elt_assets.sync.fields import FieldSelection, asked, notices
+from elt_assets.sync.filters import RecordFilter
+
+_CELL = 60
+"""Characters of a value in a table."""
+_COLUMN = 14
+"""Characters that a column should have at least; where there are more columns than that allows, each
+record is shown from top to bottom."""
+
+
+def preview(arguments: argparse.Namespace, out: Output) -> int:
+    """`elt preview`."""
+    folder = folder_of(arguments.connection)
+    connection = load_connection(folder)
+    only, stream = _chosen(connection, load_catalog(folder), arguments.stream)
+    fields = field_selection(only, stream)
+    for notice in notices(fields):
+        out.warn(notice)
+    connector = connect(connection, home.staging())
+    records: list[Any] = []
+    failure: EltError | None = None
+    try:
+        withhold = any(one.fields is not None for one in connection.streams)
+        with contextlib.closing(_records(connector, stream, fields, withhold=withhold)) as found:
+            for record in itertools.islice(found, arguments.n):
+                records.append(record)  # noqa: PERF402 - those before a failure count
+    except EltError as error:
+        if not records:
+            raise
+        failure = error  # what the source said before it broke is worth seeing too
+    shown = [masked(record, connector.mask) for record in records]
+    _tell(shown, list(stream.stream.json_schema.get("properties") or {}), out)
+    out.document({"connection": connection.name, "stream": str(stream.id), "records": shown})
+    if failure is not None:
+        raise failure
+    return OK
+
+
+def _chosen(
+    connection: Connection, catalog: Catalog, name: str
+) -> tuple[Connection, ConfiguredStream]:
+    """A stream of the catalog, as the connection wants it, or as it stands; and the connection as if it
+    wanted nothing else.
+
+    Raises:
+        ConfigError: the catalog has no such stream, or the connection cannot have it so.
+    """
+    known = {str(stream.id): stream for stream in catalog.streams}
+    if name not in known:
+        near = difflib.get_close_matches(name, known, n=1)
+        meant = f"did you mean {near[0]!r}?" if near else f"it has {', '.join(sorted(known))}"
+        raise ConfigError(f"{connection.name} has no stream {name!r}", guidance=meant)
+    wanted_id = known[name].id
+    plain = Stream(name=wanted_id.name, namespace=wanted_id.namespace)
+    wanted = next((one for one in connection.streams if one.id == wanted_id), plain)
+    only = connection.model_copy(update={"streams": [wanted]})
+    (stream,) = configure(only, catalog)
+    stream.generation_id, stream.minimum_generation_id = 1, 0
+    stream.sync_id = int(time.time() * 1000)
+    return only, stream
+
+
+def _records(
+    connector: Connector,
+    stream: ConfiguredStream,
+    fields: FieldSelection | None,
+    *,
+    withhold: bool,
+) -> Generator[Any, None, None]:
+    """A stream's records from the beginning, as they would be stored; the connector ends with the
+    iterator.
+
+    Raises:
+        EltError: as `Connector.read`; or it says nothing that is a message.
+    """
+    salt = home.hash_salt() if fields and fields.hashed else None
+    keep = RecordFilter(fields, salt) if fields else None
+    catalog = ConfiguredCatalog(streams=[asked(stream, fields)])
+    understood, noise = False, 0
+    with contextlib.closing(connector.read(catalog, withhold=withhold)) as messages:
+        for message in messages:
+            if isinstance(message, Message):
+                noise += isinstance(message, Noise)
+                understood = understood or not isinstance(message, Noise)
+            elif (message.stream, message.namespace) == stream.id:
+                understood = True
+                yield _value(message if keep is None else keep(message))
+    if noise and not understood:
+        raise SystemFailure(
+            f"connector {connector.name} printed {noise} lines, none of which is a message",
+            guidance="see whether `source` names a program that speaks the Airbyte Protocol",
+        )
+
+
+def _value(record: RawRecord) -> Any:
+    text = bytes(record.data).decode("utf-8", "replace")
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        return text
+
+
+def _tell(records: Sequence[Any], known: Sequence[str], out: Output) -> None:
+    """A row for each record; where there are too many columns for that, a table for each."""
+    rows = [
+        record if isinstance(record, Mapping) else {"(no object)": record} for record in records
+    ]
+    names = dict.fromkeys(name for row in rows for name in row)
+    columns = [*(name for name in known if name in names), *(n for n in names if n not in known)]
+    if len(columns) * _COLUMN <= out.width:
+        if rows:
+            out.table(columns, [[_cell(row, name) for name in columns] for row in rows])
+    else:
+        for number, row in enumerate(rows, 1):
+            out.table([f"record {number}", ""], [(n, _cell(row, n)) for n in columns if n in row])
+    out.line(f"{len(rows)} record{'' if len(rows) == 1 else 's'}")
+
+
+def _cell(row: Mapping[str, Any], name: str) -> object:
+    """A value as it reads best; what is not there is blank, and null is not."""
+    if name not in row:
+        return None
+    value = row[name]
+    if isinstance(value, str) or (isinstance(value, int) and not isinstance(value, bool)):
+        return cut(value, _CELL) if isinstance(value, str) else value
+    return cut(json.dumps(value, ensure_ascii=False), _CELL)

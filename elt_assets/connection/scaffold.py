@@ -1,0 +1,77 @@
+"""A new connection, as `defs.yaml` has it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from elt_assets.connection.configuring import configure
+from elt_assets.connection.loading import COMPONENT
+from elt_assets.connection.models import Connection
+from elt_assets.errors import ConfigError
+from elt_assets.protocol.catalog import (
+    APPEND,
+    APPEND_DEDUP,
+    FULL_REFRESH,
+    INCREMENTAL,
+    OVERWRITE,
+    AirbyteStream,
+    Catalog,
+)
+
+Written = dict[str, Any]
+
+
+def attributes(name: str, source: Written, streams: Sequence[Written]) -> Written:
+    """Those of a connection, in the order in which people read them."""
+    return {"name": name, "source": source, "streams": list(streams)}
+
+
+def document(name: str, source: Written, streams: Sequence[Written]) -> Written:
+    """The whole of `defs.yaml`."""
+    return {"type": COMPONENT, "attributes": attributes(name, source, streams)}
+
+
+def stream_attributes(stream: AirbyteStream) -> Written | None:
+    """A stream with the best modes that it supports: what is new alone, if the source can tell it, and
+    one row for each key, if there is one; else all of it, each time in place of what was there.
+
+    Returns:
+        None: the stream's own key or cursor is not in its schema, so that it cannot be had as it stands.
+    """
+    whole = {**_named(stream), "sync_mode": FULL_REFRESH, "destination_sync_mode": OVERWRITE}
+    ways = [way for way in (_incremental(stream), whole) if way is not None]
+    return next((way for way in ways if _goes(way, stream)), None)
+
+
+def _incremental(stream: AirbyteStream) -> Written | None:
+    has_cursor = stream.source_defined_cursor or stream.default_cursor_field
+    if INCREMENTAL not in stream.sync_modes or not has_cursor:
+        return None
+    keyed = bool(stream.source_defined_primary_key)
+    written = {
+        **_named(stream),
+        "sync_mode": INCREMENTAL,
+        "destination_sync_mode": APPEND_DEDUP if keyed else APPEND,
+    }
+    # A cursor that the source only proposes is one that people may want to see, and to change.
+    if not stream.source_defined_cursor:
+        written["cursor_field"] = stream.default_cursor_field
+    return written
+
+
+def _named(stream: AirbyteStream) -> Written:
+    return {
+        "name": stream.name,
+        **({} if stream.namespace is None else {"namespace": stream.namespace}),
+    }
+
+
+def _goes(written: Written, stream: AirbyteStream) -> bool:
+    """Whether the stream's own schema goes with it."""
+    given = attributes("any", {"connector": "any"}, [written])
+    try:
+        configure(Connection.model_validate(given), Catalog(streams=[stream]))
+    except ConfigError:
+        return False
+    return True

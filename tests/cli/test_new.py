@@ -1,0 +1,190 @@
+"""`elt new` and `elt connectors`."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from elt_assets.connection import load_connection
+from elt_assets.definitions import build
+from tests.cli.running import Elt
+from tests.project import Project
+
+SECRETS = {
+    "type": "object",
+    "required": ["token", "account"],
+    "properties": {
+        "token": {"type": "string", "airbyte_secret": True, "title": "API token"},
+        "account": {"type": "string"},
+        "login": {"oneOf": [{"properties": {"pass word": {"airbyte_secret": True}}}]},
+        "pin": {"type": "integer", "airbyte_secret": True},
+        "keys": {"type": "array", "items": {"type": "string", "airbyte_secret": True}},
+    },
+}
+
+
+def source(own: Project, specification: Any = None, streams: list[Any] | None = None) -> str:
+    """A program with these streams; returns the command."""
+    folder = own.root / "a source"
+    folder.mkdir(exist_ok=True)
+    (folder / "spec.json").write_text(json.dumps(specification or {"type": "object"}))
+    (folder / "catalog.json").write_text(json.dumps({"streams": streams or [stream("things")]}))
+    return shlex.join([sys.executable, "-m", "tests.scripted", str(folder)])
+
+
+def stream(name: str, **how: Any) -> dict[str, Any]:
+    schema = {"properties": {"id": {"type": "integer"}, "at": {"type": "string"}}}
+    return {"name": name, "json_schema": schema, **how}
+
+
+def written(own: Project, name: str) -> dict[str, Any]:
+    document = yaml.safe_load((own.root / "defs" / name / "defs.yaml").read_text())
+    assert document["type"] == "elt_assets.ConnectionComponent"
+    attributes: dict[str, Any] = document["attributes"]
+    return attributes
+
+
+def test_a_connection_that_can_be_loaded(own: Project, elt: Elt) -> None:
+    assert "group:store" in elt("new", "store", "--source", "faker", "--config", '{"count": 7}')
+    attributes = written(own, "store")
+    assert attributes["source"] == {"connector": "faker", "config": {"count": 7}}
+    assert [one["name"] for one in attributes["streams"]] == ["users", "products", "orders"]
+    keys = {key.to_user_string() for key in build().resolve_asset_graph().get_all_asset_keys()}
+    assert "store/users" in keys
+
+
+def test_the_best_modes_that_each_stream_supports(own: Project, elt: Elt) -> None:
+    both = {"supported_sync_modes": ["full_refresh", "incremental"]}
+    key, cursor = {"source_defined_primary_key": [["id"]]}, {"default_cursor_field": ["at"]}
+    own_cursor = {"source_defined_cursor": True}
+    offered = [
+        stream("a", **both, **key, **cursor, **own_cursor),
+        stream("b", **both, **cursor),
+        stream("c", **both, **key),
+        stream("d", **key, **cursor),
+        stream("e", **both, **key, **own_cursor, namespace="n"),
+        stream("f", **both, **key, default_cursor_field=["nowhere"]),
+    ]
+    answer = elt.json("new", "modes", "--source", source(own, streams=offered))
+    assert answer["left_out"] == ["f"]
+    found = {one.pop("name"): one for one in written(own, "modes")["streams"]}
+    dedup = {"sync_mode": "incremental", "destination_sync_mode": "append_dedup"}
+    append = {"sync_mode": "incremental", "destination_sync_mode": "append"}
+    whole = {"sync_mode": "full_refresh", "destination_sync_mode": "overwrite"}
+    assert found == {
+        "a": dedup,
+        "b": {**append, "cursor_field": ["at"]},
+        "c": whole,
+        "d": whole,
+        "e": {**dedup, "namespace": "n"},
+    }
+
+
+def test_secrets_are_not_written(own: Project, elt: Elt, monkeypatch: pytest.MonkeyPatch) -> None:
+    config = {
+        "token": "hunter2",
+        "account": "acme",
+        "login": {"pass word": "hunter3"},
+        "keys": ["hunter4", "hunter5"],
+    }
+    answer = elt.json(
+        "new", "safe", "--source", source(own, SECRETS), "--config", json.dumps(config)
+    )
+    assert answer["environment"] == {
+        "SAFE_TOKEN": "config.token",
+        "SAFE_LOGIN_PASS_WORD": "config.login.pass word",
+        "SAFE_KEYS_0": "config.keys.0",
+        "SAFE_KEYS_1": "config.keys.1",
+    }
+    files = [p.read_text() for p in own.root.rglob("*") if p.is_file()]
+    assert not any("hunter" in text for text in files) and "hunter" not in json.dumps(answer)
+    kept = load_connection(own.root / "defs" / "safe").source.config
+    assert kept == {
+        "token": {"env": "SAFE_TOKEN"},
+        "account": "acme",
+        "login": {"pass word": {"env": "SAFE_LOGIN_PASS_WORD"}},
+        "keys": [{"env": "SAFE_KEYS_0"}, {"env": "SAFE_KEYS_1"}],
+    }
+    for name in answer["environment"]:
+        monkeypatch.setenv(name, "hunter2")
+    elt("check", "safe")
+
+
+def test_a_variable_stays_one(own: Project, elt: Elt, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MINE", "hunter2")
+    file = own.root / "config.json"
+    file.write_text('{"token": {"env": "MINE"}, "account": "acme"}')
+    answer = elt.json("new", "mine", "--source", source(own, SECRETS), "--config", f"@{file}")
+    assert answer["environment"] == {}
+    assert written(own, "mine")["source"]["config"]["token"] == {"env": "MINE"}
+
+
+def test_what_the_source_needs_is_said(own: Project, elt: Elt) -> None:
+    error = elt.refused("new", "x", "--source", source(own, SECRETS), "--config", '{"pin": 1}')
+    assert "token (string, secret): API token" in error["message"]
+    assert "account (string)" in error["message"]
+    assert "--config" in error["guidance"]
+    assert list((own.root / "defs").iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("config", "said"),
+    [
+        ("{", "--config is no JSON"),
+        ("[]", "--config must be a JSON object"),
+        ("@/nowhere", "/nowhere cannot be read"),
+        ('{"token": "hunter2", "account": 5}', "config.account: is not of type"),
+        ('{"token": "hunter2", "account": "a", "pin": 1234}', "config.pin is a secret and no text"),
+        ('{"token": {"env": "NOT_SET"}, "account": "a"}', "NOT_SET, which is not set"),
+    ],
+)
+def test_config_that_cannot_be(own: Project, elt: Elt, config: str, said: str) -> None:
+    error = elt.refused("new", "x", "--source", source(own, SECRETS), "--config", config)
+    assert said in error["message"]
+    assert "hunter" not in json.dumps(error)
+    assert list((own.root / "defs").iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("name", "given", "said"),
+    [
+        ("x", "nonesuch", "there is no connector and no program 'nonesuch'"),
+        ("x", "nonesuch --flag", "there is no connector and no program 'nonesuch'"),
+        ("x", "a==", "names no exact version"),
+        ("x", "'", "No closing quotation"),
+        ("a-b", "faker", "'a-b' cannot name a connection"),
+        ("../x", "faker", "cannot name a connection"),
+    ],
+)
+def test_names_that_cannot_be(own: Project, elt: Elt, name: str, given: str, said: str) -> None:
+    assert said in elt.refused("new", name, "--source", given)["message"]
+    assert list((own.root / "defs").iterdir()) == []
+
+
+def test_what_is_there_is_left_alone(own: Project, elt: Elt) -> None:
+    folder = own.root / "defs" / "store"
+    folder.mkdir()
+    assert "is there already" in elt.refused("new", "store", "--source", "faker")["message"]
+    assert list(folder.iterdir()) == []
+
+
+def test_a_source_without_streams(own: Project, elt: Elt) -> None:
+    command = source(own)
+    (own.root / "a source" / "catalog.json").write_text('{"streams": []}')
+    assert "has no streams" in elt.refused("new", "empty", "--source", command)["message"]
+
+
+def test_the_connectors_that_there_are(own: Project, elt: Elt) -> None:
+    answer = elt.json("connectors")
+    faker = next(one for one in answer["connectors"] if one["connector"] == "faker")
+    assert "shop" in faker["description"] and "count" in faker["config"]
+    assert any(kind.startswith("package: ") for kind in answer["kinds"])
+    shown = elt("connectors")
+    assert "faker" in shown and "command: " in shown
+    assert not Path(own.home / "lake").exists()

@@ -1,0 +1,132 @@
+"""`elt preview`: the first records, as they would be stored, and nothing touched."""
+
+from __future__ import annotations
+
+import hmac
+import json
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from elt_assets.cli import main
+from tests.cli.running import Elt
+from tests.project import Project
+from tests.scripted import record, script, state
+
+TYPES = {"id": {"type": "integer"}, "name": {"type": "string"}}
+
+
+def previewed(elt: Elt, *words: str, code: int = 0) -> list[Any]:
+    records: list[Any] = elt.json("preview", "scripted", "things", *words, code=code)["records"]
+    return records
+
+
+def test_the_first_records_and_no_more(own: Project, elt: Elt) -> None:
+    """The source is ended: it would go on for minutes."""
+    lines = [*(record(id=number, name="a") for number in range(50)), "!sleep 300", record(id=99)]
+    script(own, lines)
+    begun = time.monotonic()
+    assert previewed(elt, "-n", "3") == [{"id": n, "name": "a"} for n in range(3)]
+    assert time.monotonic() - begun < 60
+    assert len(previewed(elt)) == 20
+
+
+def test_a_table_for_people(own: Project, elt: Elt) -> None:
+    script(own, [record(name="Zoë", id=1), record(id=None, extra={"a": [1]}), record(id=3)])
+    shown = elt("preview", "scripted", "things")
+    header, first, second, *_ = [line for line in shown.splitlines() if line[0] in "┃│"]
+    assert [cell.strip() for cell in header.split("┃")[1:-1]] == ["id", "name", "extra"]
+    assert [cell.strip() for cell in first.split("│")[1:-1]] == ["1", "Zoë", ""]
+    assert [cell.strip() for cell in second.split("│")[1:-1]] == ["null", "", '{"a": [1]}']
+    assert "3 records" in shown
+
+
+def test_wide_records_stand_one_below_the_other(own: Project, elt: Elt) -> None:
+    wide = {"id": 1, **{f"field_{number}": number for number in range(40)}}
+    script(own, [record(**wide), record(**wide)], schema={k: {"type": "integer"} for k in wide})
+    shown = elt("preview", "scripted", "things")
+    assert "record 1" in shown and "record 2" in shown
+    assert "│ field_39 │" in shown
+
+
+def test_what_a_terminal_would_obey_is_shown_as_text(own: Project, elt: Elt) -> None:
+    script(own, [record(id=1, name="\x1b[2J\nred [bold]x[/bold] :smile:")])
+    shown = elt("preview", "scripted", "things")
+    assert r"\x1b[2J\nred [bold]x[/bold] :smile:" in shown
+
+
+def test_only_what_may_be_stored(
+    own: Project, elt: Elt, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("ELT_HASH_SALT", "salt")
+    lines = [record(id=1, name="Ann", ssn="1-2", address={"street": "x", "city": "y"}), "!exit 0"]
+    fields = {"exclude": ["ssn", "address.street"], "hash": ["name"]}
+    street = {"type": "object", "properties": {"street": {}, "city": {}}}
+    script(own, lines, schema={**TYPES, "ssn": {}, "address": street}, fields=fields)
+    digest = hmac.digest(b"salt", b"Ann", "sha256").hex()
+    assert previewed(elt) == [{"id": 1, "name": digest, "address": {"city": "y"}}]
+    assert "ssn" not in elt("preview", "scripted", "things")
+    script(own, [], schema=TYPES, fields={"exclude": ["id"]})
+    assert main(["preview", "scripted", "things"]) == 0
+    assert "'id' is stored all the same" in capsys.readouterr().err
+
+
+def test_a_stream_that_is_not_configured(own: Project, elt: Elt) -> None:
+    script(own, [record(id=1)])
+    own.amend("scripted", streams=[{"name": "elsewhere"}])
+    assert previewed(elt) == [{"id": 1}]
+    assert "did you mean 'things'?" in elt.refused("preview", "scripted", "thing")["guidance"]
+
+
+def test_a_secret_that_the_source_sends_is_masked(
+    own: Project, elt: Elt, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TOKEN", "73571234")
+    lines = [record(id=73571234, name="token 73571234")]
+    script(own, lines, config={"token": {"env": "TOKEN"}})
+    assert previewed(elt) == [{"id": "****", "name": "token ****"}]
+    assert "7357" not in elt("preview", "scripted", "things")
+
+
+def test_what_came_before_a_failure_is_shown(
+    own: Project, capsys: pytest.CaptureFixture[str], elt: Elt
+) -> None:
+    script(own, [record(id=1), "!exit 3"])
+    assert "ended with exit code 3" in elt("preview", "scripted", "things", code=1)
+    assert previewed(elt, code=1) == [{"id": 1}]
+    script(own, ["!exit 3"])
+    error = elt.refused("preview", "scripted", "things", code=1)
+    assert error["failure_type"] == "system_error"
+
+
+def test_a_program_that_is_no_source(own: Project, elt: Elt) -> None:
+    script(own, ["hello", "world"])
+    error = elt.refused("preview", "scripted", "things", code=1)
+    assert "printed 2 lines, none of which is a message" in error["message"]
+
+
+def test_nothing_is_touched(own: Project) -> None:
+    """No Java, so no Spark; no table, no state, nothing in Dagster's storage."""
+    script(own, [record(id=1), state(1)])
+    before = files(own)
+    environment = {
+        **own.environment,
+        "JAVA_HOME": "/nowhere",
+        "PATH": str(Path(sys.executable).parent),
+    }
+    done = own._run(  # the environment is what is tested
+        [str(Path(sys.executable).parent / "elt"), "preview", "scripted", "things", "--json"],
+        environment,
+    )
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["records"] == [{"id": 1}]
+    assert files(own) - before <= {"scripted-source/arguments.json", "home/dagster.yaml"}
+    arguments = json.loads((own.root / "scripted-source" / "arguments.json").read_text())
+    assert "--state" not in arguments
+
+
+def files(own: Project) -> set[str]:
+    return {str(p.relative_to(own.root)) for p in own.root.rglob("*") if p.is_file()}

@@ -1,0 +1,168 @@
+"""`elt state`: shown, told of, set, gone back to, reset."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import dagster as dg
+import pytest
+
+from tests.cli.running import Elt
+from tests.project import Project
+from tests.scripted import script, state
+from tests.windowed_source import windowed
+
+LIVE: Any = {"sync_mode": "incremental", "destination_sync_mode": "append_dedup"}
+BY_STATION = {"type": "static", "keys": ["north", "south"], "bind": "station"}
+DAILY = {"type": "daily", "start": "2026-01-01", "bind": {"start": "from", "end": "to"}}
+KEY = "scripted/things"
+
+
+def test_a_stream_that_was_never_synced(own: Project, elt: Elt) -> None:
+    script(own, [])
+    answer = elt.json("state", "show", KEY)
+    assert (answer["state"], answer["sequence"], answer["table_version"]) == (None, 0, None)
+    assert elt.json("state", "history", KEY)["states"] == []
+    assert "reads from the beginning" in elt("state", "show", KEY)
+    assert not (own.home / "lake").exists()
+
+
+def test_set_and_gone_back(own: Project, elt: Elt) -> None:
+    script(own, [])
+    first = elt.json("state", "set", KEY, '{"cursor": 1}')
+    file = own.root / "state.json"
+    file.write_text('{"cursor": 2}')
+    elt("state", "set", KEY, f"@{file}")
+    assert elt.json("state", "show", KEY)["state"] == {"cursor": 2}
+
+    elt("state", "set", KEY, "--sequence", str(first["sequence"]))
+    answer = elt.json("state", "show", KEY)
+    assert (answer["state"], answer["sequence"]) == ({"cursor": 1}, first["sequence"] + 2)
+    past = elt.json("state", "history", KEY)["states"]
+    assert [one["state"]["cursor"] for one in past] == [1, 2, 1]
+    assert [one["sequence"] for one in past] == [3, 2, 1]
+    assert set(past[0]) == {"sequence", "time", "table_version", "generation", "run_id", "state"}
+    assert len(elt.json("state", "history", KEY, "-n", "2")["states"]) == 2
+    assert '{"cursor": 2}' in elt("state", "history", KEY)
+    assert own.rows("scripted", "things") == []
+
+
+def test_a_whole_message_is_a_state_too(own: Project, elt: Elt) -> None:
+    script(own, [])
+    for message in (state(7), state(7)["state"]):
+        answer = elt.json("state", "set", KEY, json.dumps(message))
+        assert answer["state"] == {"cursor": 7}
+        assert own.committed_state("scripted", "things") == state(7)["state"]
+    legacy = elt.json("state", "set", KEY, '{"type": "STATE", "state": {"data": {"cursor": 8}}}')
+    assert legacy["state"] == {"cursor": 8}
+
+
+def test_a_reset_begins_anew(own: Project, elt: Elt) -> None:
+    script(own, [])
+    before = elt.json("state", "set", KEY, '{"cursor": 1}')
+    assert "appends all that it reads" in elt("state", "reset", KEY)
+    answer = elt.json("state", "show", KEY)
+    assert answer["state"] is None and answer["generation"] == before["generation"] + 1
+    script(own, [], **LIVE, primary_key=[["id"]])
+    assert "appends" not in elt("state", "reset", KEY)
+
+
+def test_columns_that_the_table_lacks_are_left_to_the_next_sync(own: Project, elt: Elt) -> None:
+    """It asks `on_schema_change` first."""
+    script(own, [])
+    elt("state", "set", KEY, '{"cursor": 1}')
+    before = own.table("scripted", "things").schema().to_json()
+    script(own, [], schema={"id": {"type": "integer"}, "new": {"type": "string"}})
+    elt("state", "set", KEY, '{"cursor": 2}')
+    assert own.table("scripted", "things").schema().to_json() == before
+
+
+def test_a_partition_has_a_state_of_its_own(own: Project, elt: Elt) -> None:
+    windowed(own, partitions=BY_STATION, **LIVE)
+    key = "weather/readings"
+    elt("state", "set", key, '{"at": "x"}', "--partition", "north")
+    assert elt.json("state", "show", key, "--partition", "north")["state"] == {"at": "x"}
+    assert elt.json("state", "show", key, "--partition", "south")["state"] is None
+    for words in (["show"], ["history"], ["reset"]):
+        error = elt.refused("state", *words, key)
+        assert "none is named" in error["message"] and "north, south" in error["guidance"]
+    error = elt.refused("state", "reset", key, "--partition", "east")
+    assert "has no partition 'east'" in error["message"]
+
+
+def test_partitions_that_come_and_go(own: Project, elt: Elt) -> None:
+    windowed(own, partitions={"type": "dynamic", "name": "stations", "bind": "station"}, **LIVE)
+    words = ("state", "show", "weather/readings", "--partition", "north")
+    assert "it has none yet" in elt.refused(*words)["guidance"]
+    with dg.DagsterInstance.from_config(str(own.home)) as instance:
+        instance.add_dynamic_partitions("stations", ["north"])
+    assert elt.json(*words)["partition"] == "north"
+
+
+@pytest.mark.parametrize(
+    "how",
+    [
+        {"sync_mode": "full_refresh", "destination_sync_mode": "overwrite"},
+        {**LIVE, "partitions": DAILY},
+    ],
+)
+def test_what_is_read_whole_each_time_starts_from_no_state(
+    own: Project, elt: Elt, how: Any
+) -> None:
+    windowed(own, **how)
+    partition = ["--partition", "2026-01-01"] if "partitions" in how else []
+    error = elt.refused("state", "set", "weather/readings", '{"at": "x"}', *partition)
+    assert "starts from no state" in error["message"]
+    assert not (own.home / "lake").exists()
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["show", "scripted/thongs"], "'scripted/thongs'"),
+        (["show", "nowhere/things"], "'nowhere/things'"),
+        (["show", KEY, "--partition", "a"], "has no partitions"),
+        (["set", KEY], "either a state or --sequence"),
+        (["set", KEY, "{}", "--sequence", "1"], "either a state or --sequence"),
+        (["set", KEY, "{}"], "must be a JSON object"),
+        (["set", KEY, "null"], "must be a JSON object"),
+        (["set", KEY, "{'a': 1}"], "is no JSON"),
+        (["set", KEY, "--sequence", "9"], "no state of sequence 9"),
+        (["history", KEY, "-n", "many"], "'many' is no number"),
+    ],
+)
+def test_what_cannot_be(own: Project, elt: Elt, words: list[str], said: str) -> None:
+    script(own, [])
+    error = elt.refused("state", *words)
+    assert said in error["message"] and error["guidance"]
+    assert not (own.home / "lake").exists()
+
+
+def test_unknown_keys_are_told_the_known_ones(own: Project, elt: Elt) -> None:
+    script(own, [])
+    windowed(own)
+    guidance = elt.refused("state", "show", "nowhere/things")["guidance"]
+    assert "scripted/things, weather/readings" in guidance
+
+
+def test_keys_of_a_translator(own: Project, elt: Elt) -> None:
+    script(own, [])
+    own.amend("scripted", translation={"key": "{{ 'raw/' ~ stream.name }}"})
+    assert elt.json("state", "show", "raw/things")["asset"] == "raw/things"
+
+
+def test_a_broken_connection_is_in_nobody_elses_way(own: Project, elt: Elt) -> None:
+    script(own, [])
+    script(own, [], name="broken", cursor_field=["nowhere"])
+    assert elt.json("state", "show", KEY)["sequence"] == 0
+    assert "are not valid" in elt.refused("state", "show", "broken/things")["message"]
+    assert "not loadable: broken" in elt.refused("state", "show", "other/things")["guidance"]
+
+
+def test_a_stream_whose_name_holds_a_slash(own: Project, elt: Elt) -> None:
+    script(own, [])
+    path = own.root / "defs" / "scripted" / "catalog.json"
+    path.write_text(path.read_text().replace('"things"', '"a/b"'))
+    own.amend("scripted", streams=[{"name": "a/b"}])
+    assert elt.json("state", "show", "scripted/a/b")["asset"] == "scripted/a/b"

@@ -1,0 +1,105 @@
+"""What counts as a change between two catalogs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from elt_assets.connection.drift import changes
+from elt_assets.protocol.catalog import AirbyteStream, Catalog
+
+TEXT, WHOLE = {"type": "string"}, {"type": "integer"}
+
+
+def catalog(properties: dict[str, Any] | None = None, name: str = "users", **more: Any) -> Catalog:
+    schema = {"type": "object", "properties": properties or {"id": WHOLE}}
+    return Catalog(streams=[AirbyteStream(name=name, json_schema=schema, **more)])
+
+
+def told(old: Catalog, new: Catalog) -> list[str]:
+    return [f"{change.stream}: {change.told}" for change in changes(old, new)]
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "said"),
+    [
+        ({}, {"a": TEXT}, "users: a is new: string"),
+        ({"a": TEXT}, {}, "users: a is gone: it was string"),
+        ({"a": TEXT}, {"a": WHOLE}, "users: a was string, and is integer"),
+        (
+            {"a": TEXT},
+            {"a": {**TEXT, "format": "date"}},
+            "users: a was string, and is string (date)",
+        ),
+        (
+            {"a": {"type": "object", "properties": {"b": TEXT}}},
+            {"a": {"type": "object", "properties": {"b": WHOLE}}},
+            "users: a.b was string, and is integer",
+        ),
+        (
+            {"a": {"type": "array", "items": TEXT}},
+            {"a": {"type": "array", "items": WHOLE}},
+            "users: a was array of string, and is array of integer",
+        ),
+        (
+            {"a": {"type": "object", "properties": {"b": {"properties": {"c": TEXT}}}}},
+            {"a": {"type": "object", "properties": {}}},
+            "users: a.b is gone: it was any",
+        ),
+        (
+            {"a": {"oneOf": [TEXT, WHOLE]}},
+            {"a": {"oneOf": [TEXT, {"type": "boolean"}]}},
+            "users: a was integer | string, and is boolean | string",
+        ),
+    ],
+)
+def test_a_change_of_columns(before: Any, after: Any, said: str) -> None:
+    assert told(catalog({"id": WHOLE, **before}), catalog({"id": WHOLE, **after})) == [said]
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ({"type": "string"}, {"type": ["null", "string"]}),
+        ({"type": ["string", "null"]}, {"type": ["null", "string"]}),
+        (TEXT, {**TEXT, "description": "new words", "maxLength": 5, "examples": ["x"]}),
+        ({"oneOf": [TEXT, WHOLE]}, {"oneOf": [WHOLE, {"type": "null"}, TEXT]}),
+    ],
+)
+def test_what_makes_no_other_column_is_no_change(before: Any, after: Any) -> None:
+    assert not changes(catalog({"a": before}), catalog({"a": after}))
+
+
+def test_streams_come_and_go() -> None:
+    assert told(catalog(), catalog(name="people")) == [
+        "users: the source lost it",
+        "people: the source has a new stream",
+    ]
+
+
+def test_how_a_stream_may_be_read() -> None:
+    old = catalog(supported_sync_modes=["full_refresh", "incremental"])
+    new = catalog(
+        supported_sync_modes=[],
+        source_defined_primary_key=[["id"]],
+        default_cursor_field=["at"],
+        source_defined_cursor=True,
+    )
+    assert told(old, new) == [
+        "users: sync_modes was full_refresh, incremental, and is full_refresh",
+        "users: primary_key was none, and is id",
+        "users: cursor_field was none, and is at (defined by the source)",
+    ]
+    (change, *_) = changes(old, new)
+    assert (change.kind, change.field, change.before) == (
+        "sync_modes",
+        None,
+        "full_refresh, incremental",
+    )
+
+
+def test_any_schema_can_be_compared() -> None:
+    odd = {"a": True, "b": {"type": 5}, "c": {"oneOf": 5}, "d": {"items": []}, "e": None}
+    assert not changes(catalog(odd), catalog(odd))
+    assert len(changes(catalog(odd), catalog({**odd, "a": TEXT}))) == 1
