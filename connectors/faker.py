@@ -54,11 +54,13 @@ SPECIFICATION = _schema(
     seed=_setting("The same seed gives the same shop", "integer", default=42),
     start=_setting("Opening time", "string", pattern=DATE_TIME, default="2026-01-01T00:00:00Z"),
     records_per_state=_setting("Records between checkpoints", "integer", minimum=1, default=500),
+    days=_setting("Days until the shop closes for good; without it, never", "integer", minimum=1),
     delay_ms=_setting("Milliseconds to wait at a checkpoint", "number", minimum=0, default=0),
     api_key=_setting("Not used; shows how secrets are handled", "string", airbyte_secret=True),
 )
 SETTINGS: dict[str, Any] = SPECIFICATION["properties"]
 SPECIFICATION["additionalProperties"] = False
+SPECIFICATION["title"] = "A little shop whose data change day by day"
 
 
 @dataclass(frozen=True)
@@ -70,6 +72,7 @@ class Shop:
     start: datetime
     records_per_state: int
     delay_ms: float
+    days: int | None = None
 
     @classmethod
     def from_config(cls, config: dict[str, Any]) -> Shop:
@@ -80,7 +83,8 @@ class Shop:
         except ValueError as error:
             raise ConfigError(f"start: {error}") from error
         whole = {name: int(known[name]) for name in ("count", "seed", "records_per_state")}
-        return cls(start=start, delay_ms=known["delay_ms"], **whole)
+        days = None if known["days"] is None else int(known["days"])
+        return cls(start=start, delay_ms=known["delay_ms"], days=days, **whole)
 
     def instant(self, microseconds: int) -> str:
         """The time so long after the start, always with six decimals: as text it sorts as it is."""
@@ -117,7 +121,7 @@ class ShopStream(Stream):
         Raises: ConfigError: the state is not of this shop.
         """
         day, after = (0, 0) if state is None else self._position(state)
-        if day and state is not None and configured.sync_mode == FULL_REFRESH:
+        if state is not None and self._is_over(configured, day):
             yield Checkpoint(state)
             return
         log = self._log(day)
@@ -133,6 +137,14 @@ class ShopStream(Stream):
                 yield Checkpoint({"updated_at": record["updated_at"], "clock": clock})
                 time.sleep(self.shop.delay_ms / 1000)
         yield Checkpoint({"updated_at": clock, "clock": clock})
+
+    def has_news(self, configured: ConfiguredStream, state: dict[str, Any] | None) -> bool:
+        return not self._is_over(configured, 0 if state is None else self._position(state)[0])
+
+    def _is_over(self, configured: ConfiguredStream, day: int) -> bool:
+        """Whether nothing happens on a day that a read could yield."""
+        last = 1 if configured.sync_mode == FULL_REFRESH else self.shop.days
+        return last is not None and day >= last
 
     def _position(self, state: dict[str, Any]) -> tuple[int, int]:
         """The day to read, and after which of its microseconds."""

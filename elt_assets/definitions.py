@@ -12,10 +12,12 @@ import dagster as dg
 from dagster.components.core.component_tree import ComponentTree
 
 from elt_assets import home
+from elt_assets.orchestration.alerts import failure_sensors
 from elt_assets.orchestration.assets import check_shared_tables
+from elt_assets.orchestration.component import ConnectionComponent
 from elt_assets.orchestration.io_manager import resources
 from elt_assets.orchestration.resources import IO_MANAGER_KEY
-from elt_assets.orchestration.upkeep import maintenance_job, maintenance_schedule
+from elt_assets.orchestration.upkeep import maintenance_job, maintenance_schedule, replay_job
 
 
 def _module(folder: Path) -> ModuleType:
@@ -43,11 +45,14 @@ def build() -> dg.Definitions:
     specs = [spec for asset in connections.assets or [] for spec in _specs(asset)]
     check_shared_tables(specs)
     maintenance = maintenance_job(specs)
+    components = tree.get_all_components(ConnectionComponent)
+    streams = [asset for component in components for asset in component.built]
     return dg.Definitions.merge(
         connections,
         dg.Definitions(
-            jobs=[maintenance],
+            jobs=[maintenance, replay_job(streams)],
             schedules=[maintenance_schedule(maintenance)],
+            sensors=failure_sensors(),
             # Assets downstream name the IO manager as Dagster does.
             resources={**resources(), "io_manager": resources()[IO_MANAGER_KEY]},
             executor=dg.in_process_executor,

@@ -168,11 +168,13 @@ def _parser(name: str) -> argparse.ArgumentParser:
         ("check", ("config",)),
         ("discover", ("config",)),
         ("read", ("config", "catalog")),
+        ("probe", ("config", "catalog")),
     ):
         subparser = commands.add_parser(command)
         for file in files:
             subparser.add_argument(f"--{file}", required=True, metavar="FILE")
-    subparser.add_argument("--state", metavar="FILE", help="where the last read ended")
+        if "catalog" in files:
+            subparser.add_argument("--state", metavar="FILE", help="where the last read ended")
     return parser
 
 
@@ -185,6 +187,8 @@ def _command(source: Source, arguments: argparse.Namespace, output: Output) -> i
             _check(source, arguments.config, output)
         elif arguments.command == "discover":
             _discover(source, arguments.config, output)
+        elif arguments.command == "probe":
+            _probe(source, arguments, output)
         else:
             return _read(source, arguments, output)
     except OutputClosedError:
@@ -238,6 +242,20 @@ def _read(source: Source, arguments: argparse.Namespace, output: Output) -> int:
         elif not _read_stream(stream, configured, states.get(configured.id), output):
             failures += 1
     return failures
+
+
+def _probe(source: Source, arguments: argparse.Namespace, output: Output) -> None:
+    """One NEWS message. Of a stream that the source does not have, nothing can be told."""
+    config = _config(source, arguments.config, output)
+    catalog, states = load_catalog(arguments.catalog), load_states(arguments.state)
+    streams = {stream.id: stream for stream in source.streams(config)}
+    told = []
+    for configured in catalog.streams:
+        stream, state = streams.get(configured.id), states.get(configured.id)
+        descriptor = StreamDescriptor(name=configured.id.name, namespace=configured.id.namespace)
+        has_news = stream.has_news(configured, state) if stream else None
+        told.append(wire.StreamNews(stream_descriptor=descriptor, has_news=has_news))
+    output.send(Message(type="NEWS", news=wire.News(streams=told)))
 
 
 def _read_stream(

@@ -58,6 +58,16 @@ class Stream(ABC):
             EltError: of the branch whose members must act. This stream fails, the others go on.
         """
 
+    def has_news(self, configured: ConfiguredStream, state: dict[str, Any] | None) -> bool | None:
+        """Whether a read from this state would yield anything, told without reading; None: it cannot be
+        told. Asked often (`probe`), so it must be cheap: a maximum, a count, an ETag.
+
+        Raises:
+            EltError: the source cannot be asked.
+        """
+        del configured, state
+        return None
+
     @property
     def id(self) -> StreamId:
         return StreamId(self.name, self.namespace)

@@ -194,7 +194,7 @@ def differences(stream: ConfiguredStream, table: Table) -> list[str]:
 def key_of(stream: ConfiguredStream, table: Table) -> list[list[str]]:
     """A stream's primary key as columns of its table; empty if one of them is not there."""
     schema = stream_part(table.schema)
-    found = [_column_path(schema, part) for part in stream.key]
+    found = [column_path(schema, part) for part in stream.key]
     return [] if None in found else [path for path in found if path is not None]
 
 
@@ -231,7 +231,7 @@ def check_columns(stream: ConfiguredStream) -> None:
 
 
 def _refuse_unfit(schema: t.StructType, stream: str, field: str, path: Sequence[str]) -> None:
-    found = _column_at(schema, path)
+    found = column_at(schema, path)
     if found is None:
         raise ConfigError(
             f"stream {stream!r}: {field}: {'.'.join(path)!r} is no column: the schema in the "
@@ -254,19 +254,19 @@ def ordering(landing: Landing, plan: Plan, *, late: bool = False) -> Ordering:
     if not landing.is_keyed:
         return Ordering([])
     check_columns(landing.stream)
-    key = [_column_path(plan.schema, part) or [] for part in landing.stream.key]
+    key = [column_path(plan.schema, part) or [] for part in landing.stream.key]
     if landing.partition is not None:
         key.append([types.PARTITION])  # two partitions may hold the same key
-    return Ordering(key, _column_path(plan.schema, landing.stream.cursor) or [], late)
+    return Ordering(key, column_path(plan.schema, landing.stream.cursor) or [], late)
 
 
-def _column_path(schema: t.StructType, field: Sequence[str]) -> list[str] | None:
+def column_path(schema: t.StructType, field: Sequence[str]) -> list[str] | None:
     """A field's path in the source as the column's in the table."""
-    found = [_column_at(schema, field[: depth + 1]) for depth in range(len(field))]
+    found = [column_at(schema, field[: depth + 1]) for depth in range(len(field))]
     return None if None in found else [column.name for column in found if column is not None]
 
 
-def _column_at(schema: t.StructType, field: Sequence[str]) -> t.StructField | None:
+def column_at(schema: t.StructType, field: Sequence[str]) -> t.StructField | None:
     """The column of a field, by its path in the source."""
     kind: t.DataType = schema
     column = None

@@ -19,7 +19,7 @@ from elt_assets.orchestration.metadata import HISTORY, TABLE_PATH, companion_met
 from elt_assets.orchestration.reading import StreamRead, StreamSync
 from elt_assets.orchestration.resources import IO_MANAGER_KEY, LAKE_KEY, SPARK_KEY
 from elt_assets.orchestration.streams import StreamAsset
-from elt_assets.orchestration.syncing import SyncConfig, connect, prepare, refuse
+from elt_assets.orchestration.syncing import CONFIG_SCHEMA, SyncConfig, connect, prepare, refuse
 from elt_assets.orchestration.told import told
 from elt_assets.orchestration.translator import (
     ConnectionTranslator,
@@ -116,6 +116,17 @@ def build_connection_assets(
         )
     translator = translator or ConnectionTranslator()
     assets = stream_assets(connection, configure(connection, catalog), translator)
+    return build_assets(connection, assets, translator)
+
+
+def build_assets(
+    connection: Connection, assets: Sequence[StreamAsset], translator: ConnectionTranslator
+) -> list[dg.AssetsDefinition | dg.AssetSpec]:
+    """As `build_connection_assets`, of streams whose specs are there.
+
+    Raises:
+        ConfigError: streams or columns collide; the source is of no known kind.
+    """
     check_claims(
         (f"stream {str(one.stream.id)!r}", one.table_path, one.wanted.history) for one in assets
     )
@@ -144,17 +155,19 @@ def _build(asset: StreamAsset) -> dg.AssetsDefinition:
         can_subset=True,
         partitions_def=asset.partitions,
         backfill_policy=None if written is None else partitions.backfill_policy(written),
+        # Not as an annotated argument: a schema would be inferred anew for each of many streams.
+        config_schema=CONFIG_SCHEMA,
         required_resource_keys={LAKE_KEY, SPARK_KEY},
         # Partitions of one stream may run side by side.
         pool=asset.op_name if written is None else None,
     )
-    def sync(context: dg.AssetExecutionContext, config: SyncConfig) -> Iterator[SyncEvent]:
+    def sync(context: dg.AssetExecutionContext) -> Iterator[SyncEvent]:
         wanted = [key.name for key in context.selected_asset_check_keys]
         if asset.key not in context.selected_asset_keys:
             with told():
                 yield from checks.results(_evidence(asset, context), wanted)
             return
-        read = _sync(asset, context, config)
+        read = _sync(asset, context, SyncConfig(**context.op_execution_context.op_config))
         yield dg.MaterializeResult(asset_key=asset.key, value=read)
         for event in _companion_events(asset, read.done):
             context.log_event(event)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,10 +21,13 @@ from elt_assets.connection import (
     parse_connection,
 )
 from elt_assets.errors import ConfigError
-from elt_assets.orchestration.assets import build_connection_assets, stream_assets
+from elt_assets.orchestration.assets import build_assets, stream_assets
+from elt_assets.orchestration.drift import Source
 from elt_assets.orchestration.io_manager import resources
+from elt_assets.orchestration.jobs import check_job, discover_job
 from elt_assets.orchestration.scaffolding import ConnectionScaffolder
 from elt_assets.orchestration.schedules import schedules
+from elt_assets.orchestration.sensors import sensors
 from elt_assets.orchestration.streams import StreamAsset
 from elt_assets.orchestration.translator import ConnectionTranslator
 from elt_assets.protocol.catalog import ConfiguredStream
@@ -65,6 +69,7 @@ class ConnectionComponent(dg.Component, Connection):
     """
 
     _resolution: dg.ResolutionContext | None = PrivateAttr(None)
+    _built: Sequence[StreamAsset] = PrivateAttr(())
 
     @classmethod
     def get_model_cls(cls) -> type[BaseModel]:
@@ -98,6 +103,11 @@ class ConnectionComponent(dg.Component, Connection):
             return spec
         return _translated(spec, self.translation, self, stream, self._resolution)
 
+    @property
+    def built(self) -> Sequence[StreamAsset]:
+        """The streams that `build_defs` made assets of."""
+        return self._built
+
     def stream_assets(self, folder: Path) -> list[StreamAsset]:
         """The configured streams; their catalog lies in the folder.
 
@@ -107,18 +117,21 @@ class ConnectionComponent(dg.Component, Connection):
         return stream_assets(self, configure(self, load_catalog(folder)), _Translator(self))
 
     def build_defs(self, context: dg.ComponentLoadContext) -> dg.Definitions:
-        """The connection's assets, its schedules, and the resources they need.
+        """The connection's assets, its jobs, schedules and sensors, and the resources they need.
 
         Raises:
             ConfigError: names the file, and everything in it that must change.
         """
         folder = Path(context.path)
         try:
-            catalog, translator = load_catalog(folder), _Translator(self)
-            assets = build_connection_assets(self, catalog=catalog, translator=translator)
+            self._built = assets = self.stream_assets(folder)
+            source = Source(self, folder, assets)
+            discover = discover_job(source)
             return dg.Definitions(
-                assets=assets,
-                schedules=schedules(self, self.stream_assets(folder)),
+                assets=build_assets(self, assets, _Translator(self)),
+                jobs=[check_job(source), discover],
+                schedules=schedules(self, assets),
+                sensors=sensors(self, assets, discover),
                 resources=resources(),
             )
         except ConfigError as error:
@@ -148,7 +161,12 @@ def _translated(
         scope = {"spec": spec, "connection": connection, "stream": stream.stream}
         return info.get_asset_spec(spec, scope)
     except (ValidationError, dg.DagsterError, TypeError, ValueError) as error:
+        told = (
+            [f"{'.'.join(map(str, e['loc']))}: {e['msg']}" for e in error.errors()]
+            if isinstance(error, ValidationError)
+            else [str(error)]
+        )
         raise ConfigError(
-            f"translation: {error}",
+            f"translation: {'; '.join(told)}",
             guidance="it takes what it takes in Dagster: key, key_prefix, group_name, tags, owners …",
         ) from error

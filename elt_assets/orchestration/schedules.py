@@ -46,15 +46,23 @@ def _schedule(name: str, cron: str, assets: Sequence[StreamAsset]) -> dg.Schedul
 def _requests(
     assets: Sequence[StreamAsset],
 ) -> Callable[[dg.ScheduleEvaluationContext], Iterator[dg.RunRequest]]:
-    """One run for all streams without partitions; of each that has some, the newest window, and every key."""
+    """One run for all streams without partitions; of each that has some, the newest window, and every key.
+
+    Dagster wants several requests of one tick told apart by their `run_key`.
+    """
 
     def requests(context: dg.ScheduleEvaluationContext) -> Iterator[dg.RunRequest]:
+        at = context.scheduled_execution_time.isoformat()
         whole = [one.key for one in assets if one.partitions is None]
         if whole:
-            yield dg.RunRequest(asset_selection=whole)
+            yield dg.RunRequest(run_key=at, asset_selection=whole)
         for asset in assets:
             for key in _newest(asset, context):
-                yield dg.RunRequest(asset_selection=[asset.key], partition_key=key)
+                yield dg.RunRequest(
+                    run_key=f"{at} {asset.key.to_user_string()} {key}",
+                    asset_selection=[asset.key],
+                    partition_key=key,
+                )
 
     return requests
 

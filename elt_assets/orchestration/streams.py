@@ -85,7 +85,7 @@ class StreamAsset:
     def table_name(self) -> str:
         return ".".join(self.table_path)
 
-    @property
+    @cached_property
     def wanted(self) -> Stream:
         return wanted(self.connection, self.stream)
 

@@ -62,6 +62,10 @@ class SyncConfig(dg.Config):
     window: WindowConfig | None = None
 
 
+CONFIG_SCHEMA = SyncConfig.to_fields_dict()
+"""Of every stream's op."""
+
+
 def refuse(asset: StreamAsset, config: SyncConfig) -> None:
     """Look at the run config before anything runs.
 

@@ -65,7 +65,7 @@ def test_namespaces_are_levels(own: Project) -> None:
 
 
 def test_loading_starts_nothing_and_needs_no_secret(own: Project) -> None:
-    _shop(own)
+    _shop(own, schedule="0 6 * * *", automation="eager", drift={}, new_data={})
     config = {"count": 10, "api_key": {"env": "NOT_SET_ANYWHERE"}}
     own.amend("shop", source={"connector": "faker", "config": config})
     command = [sys.executable, "-c", FORBIDDEN, "2"]

@@ -1,0 +1,116 @@
+"""`probe`: whether a read would yield anything, on the command line of a connector."""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from connectors.faker import Faker
+from connectors.sdk import Item, Source, Stream, run
+from elt_assets.errors import TransientError
+from elt_assets.protocol.catalog import ConfiguredStream
+
+Json = dict[str, Any]
+
+
+class Mute(Stream):
+    """Cannot tell, as streams are by default."""
+
+    json_schema: Json = {"type": "object"}  # noqa: RUF012 - never changed
+
+    def __init__(self, name: str, namespace: str | None = None):
+        self.name, self.namespace = name, namespace
+
+    def read(self, configured: ConfiguredStream, state: Json | None) -> Iterator[Item]:
+        raise AssertionError("a probe reads nothing")
+
+
+class Counting(Mute):
+    """Has as many rows as its name is long."""
+
+    def has_news(self, configured: ConfiguredStream, state: Json | None) -> bool:
+        if not self.name:
+            raise TransientError("nobody answers at hunter2")
+        return state is None or state["rows"] < len(self.name)
+
+
+class Scripted(Source):
+    name = "scripted"
+    connection_specification: Json = {  # noqa: RUF012 - never changed
+        "type": "object",
+        "properties": {"password": {"type": "string", "airbyte_secret": True}},
+    }
+
+    def __init__(self, *streams: Stream):
+        self.offered = streams
+
+    def check(self, config: Json) -> None:
+        """It is always there."""
+
+    def streams(self, config: Json) -> Sequence[Stream]:
+        return self.offered
+
+
+def probe(
+    folder: Path, source: Source, names: Sequence[str], states: Json, **config: Any
+) -> tuple[int, list[Json]]:
+    streams = [{"stream": {"name": name, "json_schema": {}}} for name in names]
+    for each in streams:
+        each["sync_mode"] = "incremental"  # type: ignore[assignment]
+    told = [
+        {"type": "STREAM", "stream": {"stream_descriptor": {"name": name}, "stream_state": blob}}
+        for name, blob in states.items()
+    ]
+    argv = ["probe"]
+    for file, content in (("config", config), ("catalog", {"streams": streams}), ("state", told)):
+        (folder / file).write_text(json.dumps(content))
+        argv += [f"--{file}", str(folder / file)]
+    stdout = io.BytesIO()
+    code = run(source, argv, stdout)
+    return code, [json.loads(line) for line in stdout.getvalue().splitlines()]
+
+
+def news(messages: list[Json]) -> Json:
+    (message,) = messages
+    assert message["type"] == "NEWS"
+    told = message["news"]["streams"]
+    return {each["stream_descriptor"]["name"]: each.get("has_news") for each in told}
+
+
+def test_each_stream_is_told_of_in_one_line(tmp_path: Path) -> None:
+    source = Scripted(Counting("users"), Counting("tags"), Counting("new"), Mute("mute"))
+    states = {"users": {"rows": 5}, "tags": {"rows": 2}}
+    code, messages = probe(tmp_path, source, ["users", "tags", "new", "mute", "gone"], states)
+    assert code == 0
+    assert news(messages) == {
+        "users": False,
+        "tags": True,
+        "new": True,
+        "mute": None,
+        "gone": None,
+    }
+
+
+def test_a_source_that_cannot_be_asked_says_why(tmp_path: Path) -> None:
+    code, messages = probe(tmp_path, Scripted(Counting("")), [""], {}, password="hunter2")
+    (message,) = messages
+    assert code == 1
+    assert message["trace"]["error"]["failure_type"] == "transient_error"
+    assert message["trace"]["error"]["message"] == "nobody answers at ***"
+
+
+@pytest.mark.parametrize(("days", "expected"), [(None, True), (2, True), (1, False)])
+def test_the_shop_has_news_until_it_closes(
+    tmp_path: Path, days: int | None, expected: bool
+) -> None:
+    end = "2026-01-02T00:00:00.000000Z"
+    config = {"count": 10} if days is None else {"count": 10, "days": days}
+    states = {"users": {"updated_at": end, "clock": end}}
+    code, messages = probe(tmp_path, Faker(), ["users", "orders"], states, **config)
+    assert code == 0
+    assert news(messages) == {"users": expected, "orders": True}

@@ -1,0 +1,16 @@
+"""What a user's alert hook may be."""
+
+from __future__ import annotations
+
+from elt_assets.orchestration.alerts import FailureAlert
+
+heard: list[FailureAlert] = []
+not_callable = "a text"
+
+
+def hear(alert: FailureAlert) -> None:
+    heard.append(alert)
+
+
+def break_down(alert: FailureAlert) -> None:
+    raise RuntimeError(f"no answer for {alert.job}")

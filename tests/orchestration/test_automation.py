@@ -1,0 +1,261 @@
+"""When streams are synced: schedules, automation conditions and sensors, each at its tick."""
+
+from __future__ import annotations
+
+import datetime as dt
+from typing import Any
+
+import dagster as dg
+import pytest
+
+from elt_assets.definitions import build
+from tests.orchestration.running import materialize
+from tests.orchestration.ticking import execute, instance_of, run_job, scheduled, tick
+from tests.project import Project
+from tests.scripted import record, script, state
+from tests.windowed_source import reconfigure, windowed
+
+UTC = dt.timezone.utc
+DAILY = {"type": "daily", "start": "2026-01-01", "bind": {"start": "from", "end": "to"}}
+READINGS, STATIONS = dg.AssetKey(["weather", "readings"]), dg.AssetKey(["weather", "stations"])
+SHOP = dg.AssetKey("shop")
+USERS, ORDERS = dg.AssetKey(["shop", "users"]), dg.AssetKey(["shop", "orders"])
+
+
+def shop(project: Project, streams: list[str], config: Any = None, **attributes: Any) -> None:
+    how = {"sync_mode": "incremental", "destination_sync_mode": "append"}
+    project.connection(
+        "shop",
+        source={"connector": "faker", "config": {"count": 10, **(config or {})}},
+        streams=[{"name": name, **how} for name in streams],
+        **attributes,
+    )
+    project.discover("shop")
+
+
+def refused(project: Project) -> str:
+    with pytest.raises(Exception) as caught:  # noqa: PT011 - Dagster wraps it
+        build()
+    texts: list[str] = []
+    error: BaseException | None = caught.value
+    while error is not None:
+        texts.append(str(error))
+        error = error.__cause__
+    return "\n".join(texts)
+
+
+# --- schedules --------------------------------------------------------------------------------------
+
+
+def test_a_connections_schedule_is_one_run_of_its_streams(own: Project, spark: object) -> None:
+    shop(own, ["users", "orders", "products"], schedule="0 6 * * *")
+    own.amend(
+        "shop",
+        streams=[
+            {"name": "users"},
+            {"name": "orders"},
+            {"name": "products", "schedule": "30 * * * *"},
+        ],
+    )
+    at = dt.datetime(2026, 1, 5, 6, tzinfo=UTC)
+    (request,) = scheduled(own, "shop_schedule", at)
+    assert request.asset_selection == [USERS, ORDERS]
+    (other,) = scheduled(own, "shop__products_schedule", at)
+    assert other.asset_selection == [dg.AssetKey(["shop", "products"])]
+    assert execute(own, other).success
+    assert own.rows("shop", "products")
+
+
+def test_a_stream_with_windows_is_asked_for_the_newest(own: Project, spark: object) -> None:
+    windowed(own, partitions=DAILY, schedule="0 2 * * *")
+    (request,) = scheduled(
+        own, "weather__readings_schedule", dt.datetime(2026, 1, 9, 2, tzinfo=UTC)
+    )
+    assert request.partition_key == "2026-01-08"
+    assert execute(own, request).success
+    assert {row["_elt_partition"] for row in own.rows("weather", "readings")} == {"2026-01-08"}
+
+
+def test_a_stream_with_keys_is_asked_for_each(own: Project) -> None:
+    keys = {"type": "static", "keys": ["north", "south"], "bind": "station"}
+    windowed(own, partitions={"type": "multi", "window": DAILY, "key": keys})
+    own.amend("weather", schedule="0 2 * * *")
+    found = scheduled(own, "weather_schedule", dt.datetime(2026, 1, 9, 2, tzinfo=UTC))
+    assert [each.partition_key for each in found] == ["north|2026-01-08", "south|2026-01-08"]
+
+
+# --- automation conditions --------------------------------------------------------------------------
+
+
+def evaluate(
+    project: Project, at: dt.datetime, before: dg.EvaluateAutomationConditionsResult | None = None
+) -> dg.EvaluateAutomationConditionsResult:
+    with instance_of(project) as instance:
+        return dg.evaluate_automation_conditions(
+            build(), instance, evaluation_time=at, cursor=before.cursor if before else None
+        )
+
+
+def test_on_cron_asks_at_its_time_though_nobody_tells_of_the_source(own: Project) -> None:
+    shop(own, ["users", "orders"], automation='on_cron "0 6 * * *"')
+    before = evaluate(own, dt.datetime(2026, 1, 5, 5, 59, tzinfo=UTC))
+    after = evaluate(own, dt.datetime(2026, 1, 5, 6, 1, tzinfo=UTC), before)
+    later = evaluate(own, dt.datetime(2026, 1, 5, 6, 2, tzinfo=UTC), after)
+    assert [each.total_requested for each in (before, after, later)] == [0, 2, 0]
+
+
+def test_eager_asks_when_the_source_is_told_to_have_changed(own: Project) -> None:
+    shop(own, ["users"], automation="eager")
+    at = dt.datetime(2026, 1, 5, tzinfo=UTC)
+    before = evaluate(own, at)
+    with instance_of(own) as instance:
+        instance.report_runless_asset_event(dg.AssetMaterialization(SHOP))
+    after = evaluate(own, at, before)
+    assert (before.total_requested, after.get_num_requested(USERS)) == (0, 1)
+
+
+def test_eager_asks_for_a_window_once_it_is_over(own: Project) -> None:
+    windowed(own, partitions=DAILY, automation="eager")
+    before = evaluate(own, dt.datetime(2026, 1, 5, 23, 59, tzinfo=UTC))
+    after = evaluate(own, dt.datetime(2026, 1, 6, 0, 1, tzinfo=UTC), before)
+    assert after.get_requested_partitions(READINGS) == {"2026-01-05"}
+
+
+# --- sensors ----------------------------------------------------------------------------------------
+
+
+def test_drift_is_looked_for_in_a_run_and_at_most_so_often(own: Project) -> None:
+    script(own, [])
+    own.amend("scripted", drift={"every": "6h"})
+    first = tick(own, "scripted_drift")
+    assert len(first.run_requests or []) == 1
+    result = run_job(own, "scripted_discover")
+    assert result.success
+    again = tick(own, "scripted_drift", first.cursor)
+    assert not again.run_requests and "the next look is due" in (again.skip_message or "")
+    past = dt.datetime.now(UTC) - dt.timedelta(hours=6, seconds=1)
+    assert tick(own, "scripted_drift", past.isoformat()).run_requests
+
+
+def test_no_drift_written_no_sensor(own: Project) -> None:
+    script(own, [])
+    assert not build().get_repository_def().has_sensor_def("scripted_drift")
+
+
+def discovering(project: Project, kind: Any = None, **discover: Any) -> None:
+    """Readings of one partition for each station that the other stream has."""
+    windowed(project, config={"stations": ["north", "south"], "to": "2026-01-02"})
+    found = {"stream": "stations", "field": "id", **discover}
+    partitions = {"type": "dynamic", "bind": "station", "discover": found}
+    if kind == "multi":
+        partitions = {"type": "multi", "window": DAILY, "key": partitions}
+    readings = {"name": "readings", "partitions": partitions}
+    stations = {"name": "stations", "destination_sync_mode": "overwrite"}
+    project.amend("weather", streams=[readings, stations])
+
+
+def test_new_values_become_partitions_and_runs(own: Project, spark: object) -> None:
+    discovering(own)
+    sensor = "weather__readings_partitions"
+    assert not tick(own, sensor).dynamic_partitions_requests
+    assert materialize(own, 'key:"weather/stations"').success
+    first = tick(own, sensor)
+    requests = first.run_requests or []
+    assert [each.partition_key for each in requests] == ["north", "south"]
+    assert execute(own, requests[0]).success
+    assert {row["station"] for row in own.rows("weather", "readings")} == {"north"}
+
+    idle = tick(own, sensor, first.cursor)
+    assert not idle.run_requests and "has not changed" in (idle.skip_message or "")
+    reconfigure(own, "weather", stations=["north", "south", "west", "no\nkey"])
+    assert materialize(own, 'key:"weather/stations"').success
+    more = tick(own, sensor, first.cursor)
+    assert [each.partition_key for each in more.run_requests or []] == ["west"]
+    assert not tick(own, sensor).run_requests  # its cursor was lost: nothing is there to add
+
+
+def test_partitions_may_be_added_without_runs(own: Project, spark: object) -> None:
+    discovering(own, materialize=False)
+    assert materialize(own, 'key:"weather/stations"').success
+    done = tick(own, "weather__readings_partitions")
+    assert not done.run_requests and "2 partitions were added" in (done.skip_message or "")
+    with instance_of(own) as instance:
+        assert set(instance.get_dynamic_partitions("weather__readings")) == {"north", "south"}
+
+
+def test_new_values_beside_windows_ask_for_the_newest(own: Project, spark: object) -> None:
+    discovering(own, "multi")
+    assert materialize(own, 'key:"weather/stations"').success
+    requests = tick(own, "weather__readings_partitions").run_requests or []
+    keys = [str(each.partition_key).split("|") for each in requests]
+    assert [key for key, _ in keys] == ["north", "south"]
+    yesterday = (dt.datetime.now(UTC) - dt.timedelta(days=1)).date()
+    assert {window for _, window in keys} == {yesterday.isoformat()}
+
+
+@pytest.mark.parametrize(
+    ("discover", "said"),
+    [
+        ({"stream": "station"}, "'station' is no other stream"),
+        ({"stream": "readings"}, "'readings' is no other stream"),
+        ({"field": "name"}, "there is no field 'name'"),
+    ],
+)
+def test_a_discovery_from_nowhere_is_refused_at_load(
+    own: Project, discover: Any, said: str
+) -> None:
+    discovering(own, **discover)
+    text = refused(own)
+    assert said in text and "stream 'readings': partitions.discover" in text
+
+
+def test_streams_with_news_are_synced(own: Project, spark: object) -> None:
+    shop(own, ["users", "orders"], {"days": 1}, new_data={"every": "5m"})
+    first = tick(own, "shop_new_data")
+    (request,) = first.run_requests or []
+    assert request.asset_selection == [USERS, ORDERS]
+    assert materialize(own, 'key:"shop/users"').success
+    (request,) = tick(own, "shop_new_data").run_requests or []
+    assert request.asset_selection == [ORDERS]
+    assert execute(own, request).success
+    done = tick(own, "shop_new_data")
+    assert not done.run_requests and done.skip_message == "there is nothing new"
+
+
+def test_a_look_waits_for_the_run_that_it_asked_for(own: Project) -> None:
+    shop(own, ["users"], new_data={})
+    (request,) = tick(own, "shop_new_data").run_requests or []
+    job = build().resolve_implicit_global_asset_job_def()
+    with instance_of(own) as instance:
+        instance.create_run_for_job(job, tags=request.tags)
+    done = tick(own, "shop_new_data")
+    assert not done.run_requests and "under way" in (done.skip_message or "")
+
+
+def test_a_source_that_cannot_be_asked_fails_no_tick(
+    own: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shop(own, ["users"], new_data={})
+    reconfigure(own, "shop", api_key={"env": "NOT_SET_ANYWHERE"})
+    done = tick(own, "shop_new_data")
+    assert not done.run_requests
+    assert "could not be asked" in (done.skip_message or "")
+    assert "NOT_SET_ANYWHERE" in (done.skip_message or "")
+
+
+def test_only_what_can_be_asked_may_say_new_data(own: Project) -> None:
+    script(own, [record(id=1), state(1)])
+    own.amend("scripted", new_data={"every": "1m"})
+    assert "only a built-in connector" in refused(own)
+    own.amend("scripted", new_data=None)
+    shop(own, ["users"], new_data={})
+    own.amend("shop", streams=[{"name": "users"}])
+    assert "no stream is incremental" in refused(own)
+
+
+def test_what_is_off_stays_off_until_it_is_turned_on(own: Project) -> None:
+    shop(own, ["users"], new_data={}, drift={})
+    sensors = build().get_repository_def().sensor_defs
+    ours = [each for each in sensors if each.name.startswith("shop")]
+    assert {each.default_status for each in ours} == {dg.DefaultSensorStatus.STOPPED}
+    assert len(ours) == 2

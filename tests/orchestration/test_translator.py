@@ -1,0 +1,135 @@
+"""How streams look in Dagster, by default and otherwise."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import dagster as dg
+import pytest
+from dagster.components.core.component_tree import ComponentTreeException
+
+import elt_assets
+from elt_assets.connection import Connection, load_catalog, load_connection
+from elt_assets.definitions import build
+from elt_assets.errors import ConfigError
+from elt_assets.protocol.catalog import ConfiguredStream
+from tests.orchestration.running import materialize, materialized
+from tests.project import REPOSITORY, Project
+from tests.windowed_source import windowed
+
+READINGS = dg.AssetKey(["weather", "readings"])
+KEYED: Any = {"destination_sync_mode": "append_dedup", "sync_mode": "incremental"}
+
+
+class Translator(elt_assets.ConnectionTranslator):
+    def get_asset_spec(self, connection: Connection, stream: ConfiguredStream) -> dg.AssetSpec:
+        spec = super().get_asset_spec(connection, stream)
+        return spec.replace_attributes(key=spec.key.with_prefix("raw"), group_name="raw")
+
+
+def test_a_stream_says_what_it_is(own: Project) -> None:
+    windowed(own, **KEYED, history=True, owners=["team:weather"], tags={"tier": "gold"})
+    own.amend("weather", tags={"tier": "none", "pii": "no"}, group="measured")
+    spec = build().resolve_asset_graph().get(READINGS)
+    assert spec.group_name == "measured"
+    assert spec.owners == ["team:weather"]
+    assert {k: v for k, v in spec.tags.items() if "dagster" not in k} == {
+        "tier": "gold",
+        "pii": "no",
+    }
+    assert spec.description is not None
+    assert spec.description.startswith(
+        "What the stations measured.\n\nStream `readings`: incremental"
+    )
+    columns = {one.name: one for one in spec.metadata["dagster/column_schema"].columns}
+    assert columns["station"].description == "Where it was measured."
+    assert columns["station"].constraints.nullable is False
+    assert columns["value"].constraints.nullable is True
+    assert columns["_airbyte_raw_id"].constraints.unique is True
+    references = spec.metadata["dagster/code_references"].code_references
+    assert [Path(one.file_path).name for one in references] == ["defs.yaml"]
+
+
+def test_source_history_and_dead_letter_stand_beside_it(own: Project) -> None:
+    windowed(own, **KEYED, history=True)
+    graph = build().resolve_asset_graph()
+    source = dg.AssetKey("weather")
+    history, dead = (
+        dg.AssetKey(["weather", f"readings_{suffix}"]) for suffix in ("history", "dead_letter")
+    )
+    assert graph.get(READINGS).parent_keys == {source}
+    assert graph.get(READINGS).child_keys == {history, dead}
+    assert graph.executable_asset_keys == {READINGS}
+    assert "calls" not in graph.get(source).metadata["elt/source"]
+
+
+@pytest.mark.usefixtures("spark")
+def test_a_history_is_materialized_with_its_stream(own: Project) -> None:
+    windowed(own, **KEYED, history=True, config={"to": "2026-01-02"})
+    assert materialize(own, 'key:"weather/readings"').success
+    told = materialized(own, "weather", "readings_history")[None]
+    assert told["dagster/row_count"] == 48
+    assert "_is_current" in [column.name for column in told["dagster/column_schema"].columns]
+    assert not materialized(own, "weather", "readings_dead_letter")
+
+
+def test_a_factory_and_a_translator(own: Project) -> None:
+    folder = windowed(own).parent / "defs" / "weather"
+    assets = elt_assets.build_connection_assets(folder, translator=Translator())
+    again = elt_assets.build_connection_assets(
+        load_connection(folder), catalog=load_catalog(folder), translator=Translator()
+    )
+    assert len(again) == len(assets) == 3
+    graph = dg.Definitions(assets=assets, resources=elt_assets.resources()).resolve_asset_graph()
+    assert graph.executable_asset_keys == {dg.AssetKey(["raw", "weather", "readings"])}
+    assert dg.AssetKey(["raw", "weather", "readings_dead_letter"]) in graph.get_all_asset_keys()
+    with pytest.raises(ConfigError, match="give its folder, or a `catalog`"):
+        elt_assets.build_connection_assets(load_connection(folder))
+
+
+def test_a_translation_in_the_yaml(own: Project) -> None:
+    windowed(own)
+    own.amend(
+        "weather",
+        translation={
+            "key_prefix": "raw",
+            "tags": {"of": "{{ stream.name }}"},
+            "owners": ["team:x"],
+        },
+    )
+    spec = build().resolve_asset_graph().get(dg.AssetKey(["raw", "weather", "readings"]))
+    assert (spec.tags["of"], spec.owners) == ("readings", ["team:x"])
+
+
+def test_a_translation_that_is_none(own: Project) -> None:
+    windowed(own)
+    own.amend("weather", translation={"grupe": "x"})
+    with pytest.raises(ComponentTreeException) as caught:
+        build()
+    assert "translation: grupe: Extra inputs are not permitted" in str(caught.value.__cause__)
+
+
+def test_a_subclass_may_say_how_its_assets_look(own: Project) -> None:
+    windowed(own)
+    folder = own.root / "defs" / "weather"
+
+    class Mine(elt_assets.ConnectionComponent):
+        def get_asset_spec(self, stream: ConfiguredStream) -> dg.AssetSpec:
+            return super().get_asset_spec(stream).replace_attributes(group_name="mine")
+
+    (asset,) = Mine.of(load_connection(folder)).stream_assets(folder)
+    assert asset.spec.group_name == "mine"
+
+
+def test_the_docs_example(own: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    windowed(own, "people")
+    (own.root / "connections").symlink_to(own.root / "defs")
+    monkeypatch.chdir(own.root)
+    text = (REPOSITORY / "docs" / "dagster.md").read_text()
+    (code,) = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
+    names: dict[str, Any] = {}
+    exec(code, names)
+    graph = names["defs"].resolve_asset_graph()
+    assert graph.get(dg.AssetKey(["people", "readings"])).owners == ["team:data"]
