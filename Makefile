@@ -18,6 +18,9 @@ DEMO_SUMMARY ?= $(BIN)/elt status shop
 # That `make bench` ingests; empty for its own default.
 RECORDS ?=
 
+# Test files run side by side in so many processes, each with a Spark session of its own.
+WORKERS ?= 2
+
 # Extra arguments for pytest or the benchmark: make test ARGS='-k state -x'
 ARGS ?=
 
@@ -42,8 +45,8 @@ demo: $(STAMP)  ## materialise every demo asset, and show what is there then
 	$(DEMO_SUMMARY) && \
 	echo "Run it again: only what is new will move. 'make ui' shows it all at http://localhost:3000"
 
-test: $(STAMP)  ## the tests; the long ones too with ARGS='-m ""'
-	@$(JAVA) && $(BIN)/python -m pytest $(ARGS)
+test: $(STAMP)  ## the tests; the long ones too with ARGS='-m ""', in one process with WORKERS=0
+	@$(JAVA) && $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile $(ARGS)
 
 ui: $(STAMP)  ## Dagster's UI with its daemon
 	@$(JAVA) && mkdir -p "$(DAGSTER_HOME)" && export DAGSTER_HOME="$(DAGSTER_HOME)" $(QUIET) && \

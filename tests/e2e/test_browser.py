@@ -1,0 +1,235 @@
+"""Dagster's UI in a real browser: what a person sees of streams, and does with them.
+
+With `ELT_SCREENSHOTS=docs/images` in the environment the pictures of the docs are made anew.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import socket
+import subprocess
+import time
+import urllib.request
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import dagster as dg
+import pytest
+from playwright.sync_api import Locator, Page, expect, sync_playwright
+
+from tests.project import BIN, REPOSITORY, Project
+from tests.windowed_source import reconfigure, windowed
+
+pytestmark = pytest.mark.browser
+
+SLOW = 180_000
+"""Milliseconds: a run starts a process, and that a JVM."""
+DAILY = {
+    "type": "daily",
+    "start": "2026-01-01",
+    "end": "2026-02-01",
+    "bind": {"start": "from", "end": "to"},
+}
+
+
+@dataclass(frozen=True)
+class Ui:
+    url: str
+    page: Page
+    project: Project
+
+    def open(self, path: str) -> None:
+        self.page.goto(f"{self.url}/{path}")
+
+    def materialize(self, asset: str) -> None:
+        """Click, and go to the page of the run."""
+        self.open(f"assets/{asset}")
+        self.page.get_by_role("button", name="Materialize").first.click()
+        self.page.get_by_role("link", name="View", exact=True).first.click()
+        expect(self.page).to_have_url(re.compile("/runs/"))
+        self._wait_for(self.page.url.partition("/runs/")[2].partition("?")[0])
+        self.page.reload()
+
+    def _wait_for(self, run_id: str) -> None:
+        deadline = time.monotonic() + SLOW / 1000
+        with dg.DagsterInstance.from_config(str(self.project.home)) as instance:
+            while True:
+                run = instance.get_run_by_id(run_id)
+                if run is not None and run.is_finished:
+                    return
+                assert time.monotonic() < deadline, f"run {run_id} does not end"
+                time.sleep(0.5)
+
+    def is_told(self, text: str | re.Pattern[str], timeout: int = SLOW) -> None:
+        expect(self.page.get_by_text(text).first).to_be_visible(timeout=timeout)
+
+    def shoot(self, name: str, part: Locator | None = None) -> None:
+        """A picture for the docs, of the page or of a part of it."""
+        folder = os.environ.get("ELT_SCREENSHOTS")
+        if folder:
+            self.page.wait_for_timeout(1500)  # what moves comes to rest
+            path = str(REPOSITORY / folder / f"{name}.png")
+            (self.page if part is None else part).screenshot(path=path)
+
+
+@pytest.fixture(scope="module")
+def ui(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ui]:
+    project = Project(tmp_path_factory.mktemp("ui"))
+    project.connection(
+        "shop",
+        source={"connector": "faker", "config": {"count": 300}},
+        streams=[
+            {
+                "name": "users",
+                "sync_mode": "incremental",
+                "destination_sync_mode": "append_dedup",
+                "history": True,
+            },
+            {"name": "products", "destination_sync_mode": "overwrite"},
+        ],
+    )
+    project.discover("shop")
+    windowed(project, partitions=DAILY)
+    live = {"sync_mode": "incremental", "destination_sync_mode": "append"}
+    windowed(project, "lost", config={"fails_at": "2026-01-03T12:00:00+00:00"}, **live)
+    with _dagster(project) as url, sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=_chromium(), args=["--no-sandbox"])
+        page = browser.new_page(viewport={"width": 1440, "height": 900})
+        page.set_default_timeout(60_000)
+        yield Ui(url, page, project)
+        browser.close()
+
+
+def _chromium() -> str:
+    script = REPOSITORY / "scripts" / "ensure-chromium.sh"
+    done = subprocess.run([script], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout.strip().splitlines()[-1]
+
+
+class _dagster:
+    """`dagster dev` on a free port."""
+
+    def __init__(self, project: Project):
+        self._project = project
+
+    def __enter__(self) -> str:
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            port = free.getsockname()[1]
+        self._log = (self._project.root / "dev.log").open("wb")
+        command = [str(BIN / "dagster"), "dev", "-m", "elt_assets.definitions"]
+        self._process = subprocess.Popen(
+            [*command, "-h", "127.0.0.1", "-p", str(port)],
+            env={**self._project.environment, "DAGSTER_DISABLE_TELEMETRY": "yes"},
+            cwd=REPOSITORY,
+            stdout=self._log,
+            stderr=self._log,
+            start_new_session=True,
+        )
+        url = f"http://127.0.0.1:{port}"
+        deadline = time.monotonic() + 120
+        while not self._is_up(url):
+            assert self._process.poll() is None, Path(self._log.name).read_text()
+            assert time.monotonic() < deadline, Path(self._log.name).read_text()
+            time.sleep(0.5)
+        return url
+
+    def __exit__(self, *_: object) -> None:
+        self._process.send_signal(signal.SIGINT)
+        try:
+            self._process.wait(timeout=30)
+        except subprocess.TimeoutExpired:
+            os.killpg(self._process.pid, signal.SIGKILL)
+            self._process.wait()
+        self._log.close()
+
+    @staticmethod
+    def _is_up(url: str) -> bool:
+        try:
+            with urllib.request.urlopen(f"{url}/server_info", timeout=5):
+                return True
+        except OSError:
+            return False
+
+
+def test_the_graph_shows_connections_streams_and_history(ui: Ui) -> None:
+    ui.open("locations/__repository__@elt_assets.definitions/asset-groups/shop")
+    for name in ("shop", "users", "users_history", "users_dead_letter", "products"):
+        expect(ui.page.get_by_text(name, exact=True).first).to_be_visible()
+    ui.shoot("graph")
+
+
+def test_a_stream_is_materialized_by_clicking_and_tells_what_it_did(ui: Ui) -> None:
+    for _ in range(2):
+        ui.materialize("shop/users")
+        expect(ui.page.get_by_text("Success", exact=True).first).to_be_visible()
+    ui.shoot("run")
+    ui.open("assets/shop/users")
+    ui.is_told("Row count")
+    ui.is_told("_airbyte_extracted_at")
+    ui.is_told("non-nullable")
+    ui.shoot("stream")
+    ui.page.get_by_role("button", name="Plots").click()
+    ui.is_told("elt/records_read")
+    expect(ui.page.locator("canvas").first).to_be_visible()
+    ui.shoot("plots")
+    ui.open("assets/shop/users?view=events")
+    ui.is_told("elt/state")
+    ui.is_told(re.compile('"stream_state"'))
+    ui.is_told(re.compile('"updated_at"'))
+    ui.shoot("state")
+    ui.open("assets/shop/users_history?view=events")
+    ui.is_told("dagster/row_count")
+
+
+def test_seven_days_are_backfilled_by_clicking(ui: Ui) -> None:
+    ui.open("assets/weather/readings")
+    ui.page.get_by_role("button", name="Materialize").first.click()
+    days = ui.page.get_by_placeholder(re.compile("^ex: 2026"))
+    days.fill("[2026-01-03...2026-01-09]")
+    days.press("Enter")
+    ui.is_told("7 partitions")
+    ui.shoot("backfill")
+    ui.page.get_by_role("button", name="Launch backfill").click()
+    days_there = {f"2026-01-{day:02d}" for day in range(3, 10)}
+    deadline = time.monotonic() + SLOW / 1000
+    while _green(ui) != days_there and time.monotonic() < deadline:
+        time.sleep(2)
+    ui.open("assets/weather/readings?view=partitions")
+    ui.is_told("Materialized (7)")
+    ui.is_told("Failed (0)")
+    ui.shoot("partitions")
+    assert len(ui.project.rows("weather", "readings")) == 7 * 48
+
+
+def _green(ui: Ui) -> set[str]:
+    with dg.DagsterInstance.from_config(str(ui.project.home)) as instance:
+        return instance.get_materialized_partitions(dg.AssetKey(["weather", "readings"]))
+
+
+def test_a_check_is_run_by_itself(ui: Ui) -> None:
+    ui.open("assets/shop/users?view=checks&checkDetail=primary_key")
+    ui.is_told("no two rows have the same primary key")
+    ui.page.get_by_role("button", name=re.compile(r"Execute$")).first.click()
+    ui.open("assets/shop/users?view=checks&checkDetail=primary_key&checkDetailTab=history")
+    ui.shoot("checks")
+    ui.open("runs")
+    ui.is_told("primary_key")
+
+
+def test_a_failed_sync_says_what_the_source_said(ui: Ui) -> None:
+    ui.materialize("lost/readings")
+    expect(ui.page.get_by_text("Failure", exact=True).first).to_be_visible()
+    ui.is_told(re.compile("the line is dead"))
+    ui.shoot("failure", ui.page.get_by_text(re.compile("the line is dead")).last)
+    reconfigure(ui.project, "lost", fails_at="")
+
+
+def test_the_pictures_of_the_docs_are_all_made_here() -> None:
+    shown = re.findall(r"\(images/(\w+)\.png\)", (REPOSITORY / "docs" / "dagster.md").read_text())
+    made = re.findall(r'ui\.shoot\("(\w+)"', Path(__file__).read_text())
+    assert set(shown) <= set(made)
