@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 
 from pyspark.sql import SparkSession
@@ -16,6 +15,7 @@ from elt_assets.lake.files import Change, DataFile
 from elt_assets.lake.head import Head, Refresh
 from elt_assets.lake.landing import Landing
 from elt_assets.lake.policies import Merged, Ordering, Target
+from elt_assets.lake.spark import side_by_side
 from elt_assets.lake.split import Batch
 from elt_assets.lake.table import Table
 from elt_assets.lake.tables import CompanionChange, StreamTables
@@ -91,12 +91,11 @@ class Publisher:
     def make(self, spark: SparkSession, news: Checkpointed) -> Publication:
         """Apply the policy: Spark writes the files that the commit is to name."""
         target = self._target()
-        # Two merges side by side keep all cores busy where one of them alone does not.
-        with ThreadPoolExecutor(1, thread_name_prefix="history") as beside:
-            followed = beside.submit(self._followed, spark, news)
-            merged = self._merged(spark, target, news.batch)
-            files = target.after(merged.change)
-            past = followed.result() or self._refreshed(spark, target, files, news)
+        followed, merged = side_by_side(
+            lambda: self._followed(spark, news), lambda: self._merged(spark, target, news.batch)
+        )
+        files = target.after(merged.change)
+        past = followed or self._refreshed(spark, target, files, news)
         change = self._change(spark, merged, files, final=news.final)
         there = {file.path for file in (*target.files, *target.tombstones)}
         new = {

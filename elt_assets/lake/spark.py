@@ -7,14 +7,17 @@ import re
 import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping
-from concurrent.futures import Future
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from pyspark.sql import DataFrame, SparkSession
 
 from elt_assets.errors import ConfigError
 from elt_assets.lake import class_archive
+
+A = TypeVar("A")
+B = TypeVar("B")
 
 __all__ = ["DataFrame", "SparkProvider", "SparkSession", "read_settings", "settings"]
 
@@ -196,3 +199,15 @@ class SparkProvider:
             future.set_result(session)
         except BaseException as error:  # noqa: BLE001 - told to whoever waits for the session
             future.set_exception(error)
+
+
+def side_by_side(beside: Callable[[], A], here: Callable[[], B]) -> tuple[A, B]:
+    """Run two pieces of Spark work at once: that keeps all cores busy where one of them alone does not.
+
+    Raises:
+        what `here` raises, or else what `beside` does, once both have ended.
+    """
+    with ThreadPoolExecutor(1, thread_name_prefix="beside") as pool:
+        other = pool.submit(beside)
+        found = here()
+        return other.result(), found

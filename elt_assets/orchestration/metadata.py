@@ -10,12 +10,11 @@ from typing import Any
 
 import dagster as dg
 
-from elt_assets.lake import types
 from elt_assets.lake.head import Head
 from elt_assets.lake.table import Table
+from elt_assets.orchestration.columns import column_schema
 from elt_assets.protocol.catalog import ConfiguredStream
 from elt_assets.sync.events import Committed, StreamProgress
-from elt_assets.sync.fields import properties
 
 SEQUENCE = "elt/sequence"
 STATE = "elt/state"
@@ -28,6 +27,10 @@ COUNTED = "elt/source_records"
 """How many records the source says that it sent; left out where it does not say."""
 STATUS = "elt/stream_status"
 """The last status that the source told of the stream; left out where it told none."""
+MAX_CHANGES = 20
+"""Sentences about a schema in an event."""
+MAX_SCHEMA = 20 * 1024
+"""About how many bytes the columns may take of an event; the definition tells of all of them."""
 MAX_STATE = 32 * 1024
 """Bytes of JSON. The event log has no guard of its own; beyond this the table alone has it whole."""
 
@@ -112,7 +115,16 @@ def head_metadata(head: Head, version: int) -> dict[str, Any]:
 
 def schema_metadata(changes: Sequence[str]) -> dict[str, Any]:
     """How the schema differs from the table's; nothing where it does not."""
-    return {SCHEMA_CHANGES: dg.MetadataValue.json(list(changes))} if changes else {}
+    if not changes:
+        return {}
+    told = [_cut(change) for change in changes[:MAX_CHANGES]]
+    if len(changes) > MAX_CHANGES:
+        told.append(f"… and {len(changes) - MAX_CHANGES} more")
+    return {SCHEMA_CHANGES: dg.MetadataValue.json(told)}
+
+
+def _cut(text: str, most: int = 300) -> str:
+    return text if len(text) <= most else f"{text[:most]}…"
 
 
 def source_metadata(progress: StreamProgress) -> dict[str, Any]:
@@ -127,7 +139,7 @@ def table_metadata(
     """What Dagster itself knows to show of a table."""
     return {
         "dagster/row_count": table.records,
-        "dagster/column_schema": column_schema(table.schema, stream),
+        "dagster/column_schema": column_schema(table.schema, stream, most=MAX_SCHEMA),
         "dagster/table_name": name,
         "dagster/uri": table.uri,
         "dagster/storage_kind": "delta",
@@ -137,36 +149,3 @@ def table_metadata(
 def companion_metadata(table: Table, name: str) -> dict[str, Any]:
     """What an event of a history or dead letter says."""
     return {**table_metadata(table, name), "elt/table_version": table.version}
-
-
-def column_schema(
-    schema: types.TableSchema, stream: ConfiguredStream | None = None
-) -> dg.TableSchema:
-    """A table's columns as Dagster shows them, with what their stream (as it lands) says of them."""
-    described = {} if stream is None else properties(stream.stream.json_schema)
-    keys = [path for path in stream.key if len(path) == 1] if stream and stream.deduplicates else []
-    whole = len(keys) == 1 and stream is not None and len(stream.key) == 1
-    columns = []
-    for field in schema.fields:
-        source = field.metadata.get(types.SOURCE, field.name)
-        is_key = [source] in keys
-        columns.append(
-            dg.TableColumn(
-                field.name,
-                field.dataType.simpleString(),
-                description=types.OWN.get(field.name) or _text(described.get(source)),
-                constraints=dg.TableColumnConstraints(
-                    nullable=not is_key and field.name not in types.OWN,
-                    unique=(is_key and whole) or field.name == types.RAW_ID,
-                ),
-            )
-        )
-    return dg.TableSchema(columns)
-
-
-def _text(schema: Any) -> str | None:
-    """A field's description, or else its title."""
-    found = (
-        [schema.get(key) for key in ("description", "title")] if isinstance(schema, dict) else []
-    )
-    return next((text for text in found if isinstance(text, str)), None)

@@ -18,7 +18,8 @@ from elt_assets.errors import ConfigError
 from elt_assets.lake.history import SUFFIX as HISTORY_SUFFIX
 from elt_assets.lake.landing import declared_schema
 from elt_assets.lake.tables import DEAD_LETTER_SUFFIX
-from elt_assets.orchestration.metadata import HISTORY, TABLE_PATH, column_schema
+from elt_assets.orchestration.columns import column_schema
+from elt_assets.orchestration.metadata import HISTORY, TABLE_PATH
 from elt_assets.orchestration.streams import (
     StreamAsset,
     default_key,
