@@ -19,12 +19,13 @@ from elt_assets.cli.output import FAILED, OK, Document, Output
 from elt_assets.connection import (
     CATALOG_FILE,
     DEFINITION_FILE,
-    configure,
     parse_connection,
     save_catalog,
 )
 from elt_assets.connection.scaffold import document, stream_attributes
 from elt_assets.errors import ConfigError, EltError
+from elt_assets.lake.landing import check_columns
+from elt_assets.orchestration.assets import build_connection_assets
 from elt_assets.protocol.catalog import Catalog
 from elt_assets.protocol.specification import secret_places
 from elt_assets.runner.connector import Connector
@@ -47,7 +48,7 @@ def new(arguments: argparse.Namespace, out: Output) -> int:
     schema = connector.specification.connectionSpecification
     kept, variables = _without_secrets(config, schema, name)
     catalog = connector.discover()
-    ways = {str(stream.id): stream_attributes(stream) for stream in catalog.streams}
+    ways = {str(stream.id): stream_attributes(stream, check_columns) for stream in catalog.streams}
     streams = {stream: way for stream, way in ways.items() if way is not None}
     left_out = sorted(set(ways) - set(streams))
     if not streams:
@@ -234,7 +235,7 @@ def _write(folder: Path, written: Mapping[str, Any], catalog: Catalog) -> None:
         ConfigError: they cannot be written, or would not be loaded.
     """
     path = folder / DEFINITION_FILE
-    configure(parse_connection(written["attributes"], path), catalog)
+    build_connection_assets(parse_connection(written["attributes"], path), catalog=catalog)
     text = yaml.safe_dump(dict(written), sort_keys=False, allow_unicode=True)
     try:
         folder.mkdir(parents=True)

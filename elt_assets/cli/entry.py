@@ -13,7 +13,7 @@ from elt_assets.cli.output import FAILED, INTERRUPTED, REFUSED, Output, complain
 from elt_assets.cli.previewing import preview
 from elt_assets.cli.states import history, reset, set_, show
 from elt_assets.connection import CATALOG_FILE
-from elt_assets.errors import ConfigError, EltError
+from elt_assets.errors import ConfigError, EltError, SystemFailure
 
 Command = Callable[[argparse.Namespace, Output], int]
 
@@ -45,6 +45,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         return REFUSED if isinstance(error, ConfigError) else FAILED
     except KeyboardInterrupt:
         return INTERRUPTED
+    except Exception as error:  # noqa: BLE001 - of Dagster, of storage …: it is told as everything else
+        complain(SystemFailure(f"{type(error).__name__}: {error}"), machine=machine)
+        return FAILED
 
 
 class _Parser(argparse.ArgumentParser):

@@ -14,13 +14,13 @@ from elt_assets.cli.output import FAILED, OK, Document, Output
 from elt_assets.connection import (
     CATALOG_FILE,
     Connection,
-    configure,
     load_catalog,
     load_connection,
     save_catalog,
 )
 from elt_assets.connection.drift import Change, changes
 from elt_assets.errors import ConfigError
+from elt_assets.orchestration.assets import build_connection_assets
 from elt_assets.orchestration.resources import LakeResource, SparkResource
 from elt_assets.orchestration.status import StreamStatus, open_instance, stream_statuses
 from elt_assets.orchestration.syncing import connect
@@ -166,7 +166,7 @@ def _former(folder: Path, out: Output) -> Catalog | None:
 def _misfit(connection: Connection, catalog: Catalog) -> ConfigError | None:
     """Why the connection does not go with a catalog."""
     try:
-        configure(connection, catalog)
+        build_connection_assets(connection, catalog=catalog)
     except ConfigError as error:
         return error
     return None

@@ -45,10 +45,13 @@ class Checks(Written):
     cursor: _Check = Check(severity="warn")
 
     def over(self, general: Checks) -> Checks:
-        """These, and what they leave unsaid as the connection says it."""
-        return Checks.model_construct(
-            **{
-                name: getattr(self if name in self.model_fields_set else general, name)
-                for name in type(self).model_fields
-            }
-        )
+        """These; what they leave unsaid as the connection says it, or else by default."""
+        default = Checks()
+        found = {}
+        for name in type(self).model_fields:
+            said: dict[str, Any] = {}
+            for written in (general, self):
+                if name in written.model_fields_set:
+                    said |= getattr(written, name).model_dump(exclude_unset=True)
+            found[name] = getattr(default, name).model_copy(update=said)
+        return Checks.model_construct(**found)

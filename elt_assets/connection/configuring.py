@@ -75,7 +75,7 @@ def _configured(wanted: Stream, stream: AirbyteStream) -> ConfiguredStream:
 def _missing(wanted: Stream, catalog: Catalog) -> str:
     known = [str(stream.id) for stream in catalog.streams]
     near = difflib.get_close_matches(str(wanted.id), known, n=1)
-    meant = f"did you mean {near[0]!r}?" if near else f"it has {', '.join(map(repr, known))}"
+    meant = f"did you mean {near[0]!r}?" if near else f"it has {_some(list(map(repr, known)))}"
     return f"stream {str(wanted.id)!r} is not in the catalog ({CATALOG_FILE}); {meant}"
 
 
@@ -138,9 +138,13 @@ def _unknown_path(field: str, path: Sequence[str], stream: AirbyteStream) -> str
     meant = f"did you mean {dotted((*path[:depth], *near))!r}?" if near else ""
     whose = f"{dotted(tuple(path[:depth]))!r} has" if depth else "it has"
     return (
-        f"{field}: the stream has no field {'.'.join(path)!r}; "
-        f"{meant or f'{whose} ' + ', '.join(known)}"
+        f"{field}: the stream has no field {'.'.join(path)!r}; {meant or f'{whose} {_some(known)}'}"
     )
+
+
+def _some(names: Sequence[str], most: int = 20) -> str:
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return ", ".join(names[:most]) + more
 
 
 def _known_beside(path: Sequence[str], stream: AirbyteStream) -> tuple[int, list[str]] | None:

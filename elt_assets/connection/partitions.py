@@ -18,10 +18,19 @@ def _instant(value: Any) -> Any:
     """A date or a date and time, as ISO 8601 writes it."""
     if isinstance(value, str):
         try:
-            return dt.datetime.fromisoformat(value)
+            return moment(value)
         except ValueError:
             raise ValueError('write a date, as "2026-01-01", or a date and time') from None
     return value
+
+
+def moment(text: str) -> dt.datetime:
+    """A date, or a date and time, of ISO 8601; Python knows `Z` since 3.11 alone.
+
+    Raises:
+        ValueError: it is neither.
+    """
+    return dt.datetime.fromisoformat(text.removesuffix("Z") + "+00:00" * text.endswith("Z"))
 
 
 Instant = Annotated[dt.datetime, BeforeValidator(_instant)]
@@ -79,12 +88,27 @@ class TimePartitions(Written):
         return value if value.tzinfo is not None else value.replace(tzinfo=ZoneInfo(self.timezone))
 
 
+class KeyBind(Written):
+    """Which config field a key sets, and of which type it is there."""
+
+    field: DottedPath
+    type: Literal["string", "integer", "number", "boolean"] = "string"
+
+
+def _key_bind(value: Any) -> Any:
+    """A path alone is that of a text."""
+    return {"field": value} if isinstance(value, str | list) else value
+
+
+BoundKey = Annotated[KeyBind, BeforeValidator(_key_bind)]
+
+
 class StaticPartitions(Written):
     """One partition for each of some values of a config field."""
 
     type: Literal["static"]
     keys: Annotated[list[FieldName], Field(min_length=1)]
-    bind: DottedPath
+    bind: BoundKey
     partitions_per_run: int | None = Field(default=None, gt=0)
 
     @field_validator("keys")
@@ -108,7 +132,7 @@ class DynamicPartitions(Written):
 
     type: Literal["dynamic"]
     name: str | None = None
-    bind: DottedPath
+    bind: BoundKey
     discover: Discovery | None = None
     partitions_per_run: int | None = Field(default=None, gt=0)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from elt_assets.connection.configuring import configure
@@ -17,9 +17,11 @@ from elt_assets.protocol.catalog import (
     OVERWRITE,
     AirbyteStream,
     Catalog,
+    ConfiguredStream,
 )
 
 Written = dict[str, Any]
+Fits = Callable[[ConfiguredStream], None]
 
 
 def attributes(name: str, source: Written, streams: Sequence[Written]) -> Written:
@@ -32,16 +34,19 @@ def document(name: str, source: Written, streams: Sequence[Written]) -> Written:
     return {"type": COMPONENT, "attributes": attributes(name, source, streams)}
 
 
-def stream_attributes(stream: AirbyteStream) -> Written | None:
+def stream_attributes(stream: AirbyteStream, fits: Fits) -> Written | None:
     """A stream with the best modes that it supports: what is new alone, if the source can tell it, and
     one row for each key, if there is one; else all of it, each time in place of what was there.
+
+    Args:
+        fits: raises a ConfigError where a stream cannot land as it is configured.
 
     Returns:
         None: the stream's own key or cursor is not in its schema, so that it cannot be had as it stands.
     """
     whole = {**_named(stream), "sync_mode": FULL_REFRESH, "destination_sync_mode": OVERWRITE}
     ways = [way for way in (_incremental(stream), whole) if way is not None]
-    return next((way for way in ways if _goes(way, stream)), None)
+    return next((way for way in ways if _goes(way, stream, fits)), None)
 
 
 def _incremental(stream: AirbyteStream) -> Written | None:
@@ -67,11 +72,12 @@ def _named(stream: AirbyteStream) -> Written:
     }
 
 
-def _goes(written: Written, stream: AirbyteStream) -> bool:
+def _goes(written: Written, stream: AirbyteStream, fits: Fits) -> bool:
     """Whether the stream's own schema goes with it."""
     given = attributes("any", {"connector": "any"}, [written])
     try:
-        configure(Connection.model_validate(given), Catalog(streams=[stream]))
+        for each in configure(Connection.model_validate(given), Catalog(streams=[stream])):
+            fits(each)
     except ConfigError:
         return False
     return True

@@ -222,10 +222,13 @@ def _mended(read: Sequence[Column], results: Sequence[Expression]) -> Expression
     line = _named(_CORRUPT)
     again = f.from_json(line, t.StructType(repair.lenient(read)), _OPTIONS)
     texts = f.from_json(line, t.StructType(repair.texts(read)), _OPTIONS)
-    odd = line.isNotNull() & f.is_valid_utf8(line)
-    for number, (column, result) in enumerate(zip(read, results, strict=True)):
-        for suspicion in suspicions(f.col(_parsed(number)), result, column.kind):
-            odd |= suspicion
+    pairs = enumerate(zip(read, results, strict=True))
+    suspected = [
+        suspicion
+        for number, (column, result) in pairs
+        for suspicion in suspicions(f.col(_parsed(number)), result, column.kind)
+    ]
+    odd = values.any_of([line.isNotNull() & f.is_valid_utf8(line), *suspected])
     lines = f.when(odd, f.array(f.struct(again.alias(_AGAIN), texts.alias(_TEXTS))))
     for step in (_with_values, _with_results, _with_changes):
         lines = f.transform(lines, partial(step, read))

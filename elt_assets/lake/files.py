@@ -21,10 +21,13 @@ import pyarrow.fs as pafs
 import pyarrow.parquet as pq
 from deltalake.transaction import AddAction, RemoveAction
 
+from elt_assets.lake.types import PARTITION
+
 VISIBLE = "data"
 HIDDEN = "_elt"
 INDEXED = 32
-"""How many columns, from the first, a commit tells the bounds of: Delta's own convention."""
+"""How many columns, from the first, a commit tells the bounds of: Delta's own convention. Besides, of the
+partition, wherever it stands: it says which files hold what."""
 LONGEST_BOUND = 256
 """Characters. A longer text is no bound: one that was cut would have to be rounded up."""
 
@@ -153,9 +156,9 @@ def _stats(footer: pq.FileMetaData) -> str:
     least: dict[str, Any] = {}
     most: dict[str, Any] = {}
     nulls: dict[str, Any] = {}
-    for index in range(min(footer.num_columns, INDEXED)):
+    for index in range(footer.num_columns):
         path = footer.row_group(0).column(index).path_in_schema.split(".")
-        if "list" in path:
+        if "list" in path or (index >= INDEXED and path != [PARTITION]):
             continue
         found = [
             footer.row_group(at).column(index).statistics for at in range(footer.num_row_groups)

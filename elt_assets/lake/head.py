@@ -160,6 +160,11 @@ def past(delta: DeltaTable, app_id: str) -> Iterable[tuple[dt.datetime, int, Hea
             yield time, int(entry["version"]), _head(entry)
 
 
+def writers(delta: DeltaTable) -> set[str]:
+    """Whose commits the log holds, by their `app_id`."""
+    return {entry["elt.app"] for entry in delta.history() if entry.get("elt.app")}
+
+
 def _is_of(entry: Mapping[str, Any], app_id: str) -> bool:
     return "elt.sequence" in entry and entry.get("elt.app", app_id) == app_id
 

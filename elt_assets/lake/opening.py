@@ -12,6 +12,7 @@ from pyspark.sql import types as t
 
 from elt_assets.errors import ConfigError
 from elt_assets.lake.files import HIDDEN, VISIBLE, absolute
+from elt_assets.lake.types import PARTITION
 
 CONFIGURATION = {
     "delta.checkpointInterval": "100",
@@ -20,6 +21,7 @@ CONFIGURATION = {
     "delta.logRetentionDuration": "interval 36500 days",
 }
 LOG = "_delta_log"
+_INDEXED = "delta.dataSkippingNumIndexedCols"
 _NTZ = "timestampNtz"
 _READABLE = {_NTZ}
 _WRITABLE = {_NTZ, "invariants", "appendOnly"}
@@ -77,6 +79,13 @@ def add_columns(delta: DeltaTable, schema: t.StructType) -> None:
     empty = pa.schema(delta_schema(schema).to_arrow()).empty_table()
     write_deltalake(delta, empty, mode="append", schema_mode="merge")
     delta.update_incremental()
+
+
+def index_partitions(delta: DeltaTable) -> None:
+    """Let readers of the log see the partition's bounds, beyond the columns that it tells of by default."""
+    if PARTITION in spark_schema(delta).names and _INDEXED not in delta.metadata().configuration:
+        delta.alter.set_table_properties({_INDEXED: "-1"})
+        delta.update_incremental()
 
 
 def enable_ntz(delta: DeltaTable, schema: t.StructType) -> None:

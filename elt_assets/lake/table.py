@@ -14,7 +14,7 @@ from pyspark.sql import types as t
 from elt_assets.errors import ConcurrentSync
 from elt_assets.lake import commits, opening
 from elt_assets.lake.files import VISIBLE, Change, DataFile, Files
-from elt_assets.lake.head import Head, heads, past, read_head
+from elt_assets.lake.head import Head, heads, past, read_head, writers
 
 Bounds = tuple[object, object]
 """The least and the greatest value of a column in a file."""
@@ -45,12 +45,15 @@ class Table:
 
     @property
     def is_foreign(self) -> bool:
-        """Whether the table has commits, and none of them is of this `app_id`."""
-        return (
-            self._delta is not None
-            and self.version > 0
-            and not commits.sequence(self._delta, self.app_id)
-        )
+        """Whether the table has rows or a state, and none of its commits is of this `app_id`."""
+        if self._delta is None or commits.sequence(self._delta, self.app_id):
+            return False
+        return bool(self.files) or bool(self.writers)
+
+    @property
+    def writers(self) -> set[str]:
+        """Whose commits the log holds, by their `app_id`."""
+        return set() if self._delta is None else writers(self._delta)
 
     @property
     def version(self) -> int:
@@ -121,6 +124,7 @@ class Table:
         if self._delta is None:
             self._delta = opening.create(self.uri, schema, stream)
         opening.add_columns(self._delta, schema)
+        opening.index_partitions(self._delta)
 
     def commit(
         self, change: Change, head: Head, records: int, schema: t.StructType | None = None

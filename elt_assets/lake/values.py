@@ -9,7 +9,6 @@ column's type (`converted`).
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from functools import reduce
 
 from pyspark.sql import Column as Expression
 from pyspark.sql import functions as f
@@ -180,8 +179,17 @@ def loses(value: Expression, result: Expression, kind: Kind) -> Expression:
             for c in kind.fields
             if is_checked(c.kind)
         )
-        return reduce(lambda a, b: a | b, inner)
+        return any_of(list(inner))
     return value.isNotNull() & result.isNull()
+
+
+def any_of(conditions: Sequence[Expression]) -> Expression:
+    """Whether one of them holds; half by half, since Spark goes down an expression by recursion, and a
+    chain of a thousand columns overflows its stack."""
+    if len(conditions) <= 1:
+        return conditions[0] if conditions else f.lit(False)
+    half = len(conditions) // 2
+    return any_of(conditions[:half]) | any_of(conditions[half:])
 
 
 def is_rounded(kind: Kind) -> bool:
@@ -201,7 +209,7 @@ def rounds(value: Expression, result: Expression, kind: Kind) -> Expression:
             for c in kind.fields
             if is_rounded(c.kind)
         )
-        return reduce(lambda a, b: a | b, inner)
+        return any_of(list(inner))
     if kind in JSONS:  # a number of more than 38 digits, or one that is as large
         return f.coalesce(result.contains("E") & result.rlike(_HUGE), f.lit(False))
     if kind is Scalar.BIG_NUMBER:

@@ -7,16 +7,17 @@ from pathlib import Path
 from typing import Any
 
 import dagster as dg
+from dagster_shared.check import CheckError
 
 from elt_assets import home
 from elt_assets.connection import Connection, configure, load_catalog, load_connection
 from elt_assets.errors import ConfigError
 from elt_assets.lake.history import SUFFIX as HISTORY_SUFFIX
 from elt_assets.lake.landing import check_columns
-from elt_assets.lake.tables import DEAD_LETTER_SUFFIX, StreamTables
+from elt_assets.lake.tables import DEAD_LETTER_SUFFIX
 from elt_assets.orchestration import checks, partitions
 from elt_assets.orchestration.metadata import HISTORY, TABLE_PATH, companion_metadata
-from elt_assets.orchestration.reading import StreamRead, StreamSync
+from elt_assets.orchestration.reading import StreamSync
 from elt_assets.orchestration.resources import IO_MANAGER_KEY, LAKE_KEY, SPARK_KEY
 from elt_assets.orchestration.streams import StreamAsset
 from elt_assets.orchestration.syncing import CONFIG_SCHEMA, SyncConfig, connect, prepare, refuse
@@ -82,9 +83,19 @@ def stream_assets(
     """The configured streams of a connection, with the specs of their assets."""
     translator = translator or ConnectionTranslator()
     return [
-        StreamAsset(connection, stream, translator.get_asset_spec(connection, stream))
-        for stream in streams
+        StreamAsset(connection, stream, _spec(connection, stream, translator)) for stream in streams
     ]
+
+
+def _spec(
+    connection: Connection, stream: ConfiguredStream, translator: ConnectionTranslator
+) -> dg.AssetSpec:
+    try:
+        return translator.get_asset_spec(connection, stream)
+    except (dg.DagsterError, CheckError, ValueError) as error:
+        raise ConfigError(
+            f"stream {str(stream.id)!r} cannot be an asset as it is written: {error}"
+        ) from error
 
 
 def build_connection_assets(
@@ -169,7 +180,7 @@ def _build(asset: StreamAsset) -> dg.AssetsDefinition:
             return
         read = _sync(asset, context, SyncConfig(**context.op_execution_context.op_config))
         yield dg.MaterializeResult(asset_key=asset.key, value=read)
-        for event in _companion_events(asset, read.done):
+        for event in _companion_events(read):
             context.log_event(event)
         with told():
             yield from checks.results(_evidence(asset, context, read), wanted)
@@ -184,9 +195,16 @@ def _sync(asset: StreamAsset, context: dg.AssetExecutionContext, config: SyncCon
     def tell(partition: str | None, metadata: Any) -> None:
         context.add_asset_metadata(dict(metadata), asset.key, partition)
 
+    keys = list(context.partition_keys) if asset.partitions is not None else [None]
+    if config.state is not None and len(keys) > 1:
+        with told():
+            raise ConfigError(
+                f"a state is given, and {len(keys)} partitions, each of which has one of its own",
+                guidance="give a state to a run of one partition",
+            )
     return StreamSync(
         asset,
-        list(context.partition_keys) if asset.partitions is not None else [None],
+        keys,
         lambda partition: prepare(asset, context.resources.elt_lake, config, partition, context),
         tell,
     )
@@ -197,11 +215,10 @@ def _evidence(
 ) -> checks.Evidence:
     """Of a sync that was just made, or of the last one."""
     resources = context.resources
-    if sync is not None:
-        tables = sync.done[-1].tables
-        before = {path for read in sync.done[:1] for path in read.files_before}
-        files = [file for file in tables.main.files if file.path not in before]
-        syncs = [read.metadata for read in sync.done]
+    if sync is not None and sync.tables is not None:
+        tables = sync.tables
+        files = [file for file in tables.main.files if file.path not in sync.files_before]
+        syncs = [done.metadata for done in sync.done]
         return checks.Evidence(asset, syncs, tables, files, resources.elt_spark.provider)
     tables = asset.tables(resources.elt_lake.uri)
     event = context.instance.get_latest_materialization_event(asset.key)
@@ -210,15 +227,13 @@ def _evidence(
     return checks.Evidence(asset, syncs, tables, tables.main.files, resources.elt_spark.provider)
 
 
-def _companion_events(
-    asset: StreamAsset, done: Sequence[StreamRead]
-) -> Iterator[dg.AssetMaterialization]:
+def _companion_events(sync: StreamSync) -> Iterator[dg.AssetMaterialization]:
     """Of the history and the dead letter, where the sync wrote to them."""
-    if not done:
+    if sync.tables is None:
         return
-    tables: StreamTables = done[-1].tables
+    asset, tables = sync.asset, sync.tables
     companions = {DEAD_LETTER_SUFFIX: tables.dead_letter, HISTORY_SUFFIX: tables.history}
-    rejected = sum(read.figures.rejected for read in done)
+    rejected = sum(done.rejected for done in sync.done)
     for suffix, table in companions.items():
         if table is None or not table.exists or (suffix == DEAD_LETTER_SUFFIX and not rejected):
             continue

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from typing import Any
 
@@ -61,7 +62,9 @@ def _fitting(columns: list[dg.TableColumn], most: int) -> list[dg.TableColumn]:
 
 def _size(column: dg.TableColumn) -> int:
     texts = (column.name, column.type, column.description or "")
-    return _COLUMN + sum(len(text.encode()) for text in texts)
+    return _COLUMN + sum(
+        len(json.dumps(text)) for text in texts
+    )  # as Dagster stores it: ASCII alone
 
 
 def _text(schema: Any) -> str | None:

@@ -13,14 +13,13 @@ from elt_assets.connection import CATALOG_FILE, Connection, load_catalog, save_c
 from elt_assets.connection.drift import Change, changes
 from elt_assets.errors import ConfigError
 from elt_assets.orchestration.assets import build_connection_assets
+from elt_assets.orchestration.metadata import few
 from elt_assets.orchestration.streams import StreamAsset
 from elt_assets.orchestration.syncing import connect
 from elt_assets.protocol.catalog import Catalog
 
 DRIFT = "elt/drift"
 """On an observation: how the source's stream differs from the catalog, a list of sentences."""
-TOLD = 100
-"""Sentences at most: the event log has no guard of its own."""
 
 
 @dataclass(frozen=True)
@@ -49,7 +48,7 @@ def tell_drift(source: Source, context: dg.OpExecutionContext, *, update: bool) 
     for asset in source.assets:
         told = [change.told for change in found if change.stream == asset.stream.id]
         if told:
-            cut = [*told[:TOLD], *([f"and {len(told) - TOLD} more"] if len(told) > TOLD else [])]
+            cut = few(told)
             context.log.warning(f"{asset.key.to_user_string()} has changed: {'; '.join(cut)}")
             metadata = {DRIFT: dg.MetadataValue.json(cut)}
             context.log_event(dg.AssetObservation(asset.key, metadata=metadata))

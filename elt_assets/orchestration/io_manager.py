@@ -37,6 +37,8 @@ from elt_assets.orchestration.resources import (
 from elt_assets.orchestration.told import told
 from elt_assets.sync.events import Acknowledged, Estimated, Logged, SessionEvent
 
+TOLD = 10
+"""Partitions whose failures are told in the run's own."""
 _LEVELS = {
     "FATAL": logging.CRITICAL,
     "ERROR": logging.ERROR,
@@ -82,23 +84,34 @@ class SparkIOManager(dg.ConfigurableIOManager):
             return snapshot(self.spark.provider.get(), uri, app_id(upstream.asset_key.path))
 
     def _sync(self, context: dg.OutputContext, sync: StreamSync) -> None:
-        """Read what is wanted; a partition that fails does not keep the others from being read."""
+        """Read what is wanted; a partition that fails does not keep the others from being read, unless it
+        fails for what only the user can change."""
+        try:
+            self._each(context, sync)
+        except BaseException:
+            # The event of the whole output is never made then: tell of those that are committed.
+            for each in sync.done:
+                context.log_event(
+                    dg.AssetMaterialization(
+                        sync.asset.key, metadata=dict(each.metadata), partition=each.partition
+                    )
+                )
+            raise
+
+    def _each(self, context: dg.OutputContext, sync: StreamSync) -> None:
         failures: dict[str, EltError] = {}
         for partition in sync.partitions:
             error = self._one(context, sync, partition)
-            if error is not None and (partition is None or len(sync.partitions) == 1):
+            if error is None:
+                continue
+            if partition is None or len(sync.partitions) == 1:
                 raise error
-            if error is not None and partition is not None:
-                context.log.error(f"partition {partition!r}: {error}")
-                failures[partition] = error
+            context.log.error(f"partition {partition!r}: {error}")
+            failures[partition] = error
+            if isinstance(error, ConfigError):
+                break
         if failures:
-            # The event of the whole output is never made then: tell of those that are committed.
-            for read in sync.done:
-                event = dg.AssetMaterialization(
-                    read.asset.key, metadata=dict(read.metadata), partition=read.partition
-                )
-                context.log_event(event)
-            raise _all_told(failures)
+            raise _all_told(failures, len(sync.partitions))
 
     def _one(
         self, context: dg.OutputContext, sync: StreamSync, partition: str | None
@@ -109,8 +122,7 @@ class SparkIOManager(dg.ConfigurableIOManager):
             self._ingest(context, read)
         except EltError as error:
             return error
-        sync.done.append(read)
-        sync.tell(partition, read.metadata)
+        sync.keep(read)
         return None
 
     def _ingest(self, context: dg.OutputContext, read: StreamRead) -> None:
@@ -165,6 +177,12 @@ class SparkIOManager(dg.ConfigurableIOManager):
 
     def _store(self, context: dg.OutputContext, rows: DataFrame) -> None:
         """Replace a downstream asset's table by a DataFrame."""
+        if context.has_asset_partitions:
+            raise ConfigError(
+                f"{context.asset_key.to_user_string()} has partitions, and this IO manager replaces "
+                "whole tables",
+                guidance="leave out its partitions, or use another IO manager for it",
+            )
         path = _path_of(context)
         table = Table(self.lake.table_uri(path), app_id(context.asset_key.path))
         if table.is_foreign:
@@ -191,12 +209,18 @@ def _path_of(context: dg.OutputContext) -> list[str]:
     return value.split("/") if isinstance(value, str) else list(context.asset_key.path)
 
 
-def _all_told(failures: Mapping[str, EltError]) -> EltError:
+def _all_told(failures: Mapping[str, EltError], wanted: int) -> EltError:
     """The failures of some partitions as one; of the kind that is all of theirs, or else transient."""
     kinds = {type(error) for error in failures.values()}
     kind = kinds.pop() if len(kinds) == 1 else TransientError
-    told = "\n".join(f"partition {name!r}: {error}" for name, error in failures.items())
-    return kind(f"{len(failures)} partitions failed; the others are committed\n{told}")
+    told = [f"partition {name!r}: {error.message}" for name, error in failures.items()][:TOLD]
+    if len(failures) > TOLD:
+        told.append(f"and {len(failures) - TOLD} more (see the log)")
+    return kind(
+        f"{len(failures)} of {wanted} partitions failed; what is committed stays\n"
+        + "\n".join(told),
+        guidance=next(iter(failures.values())).guidance,
+    )
 
 
 SPARK, LAKE = SparkResource(), LakeResource()

@@ -16,6 +16,9 @@ from elt_assets.lake.head import Head
 from elt_assets.lake.table import Table
 from elt_assets.orchestration.metadata import SEQUENCE
 
+FEW = 20
+"""Observations to look at: some, of drift say, tell of no commit."""
+
 
 @dataclass(frozen=True)
 class Standing:
@@ -58,7 +61,7 @@ def last_sequence(
     records = AssetRecordsFilter(asset_key=key, asset_partitions=wanted)
     for record in (
         *instance.fetch_materializations(records, limit=1).records,
-        *instance.fetch_observations(records, limit=1).records,
+        *instance.fetch_observations(records, limit=FEW).records,
     ):
         event = record.asset_materialization or record.event_log_entry.asset_observation
         value = event.metadata.get(SEQUENCE) if event else None

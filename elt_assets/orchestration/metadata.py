@@ -27,8 +27,8 @@ COUNTED = "elt/source_records"
 """How many records the source says that it sent; left out where it does not say."""
 STATUS = "elt/stream_status"
 """The last status that the source told of the stream; left out where it told none."""
-MAX_CHANGES = 20
-"""Sentences about a schema in an event."""
+MOST, LONGEST = 20, 300
+"""Sentences in an event, and characters of each."""
 MAX_SCHEMA = 20 * 1024
 """About how many bytes the columns may take of an event; the definition tells of all of them."""
 MAX_STATE = 32 * 1024
@@ -91,8 +91,9 @@ def state_metadata(state: str | None) -> Any:
     if state is None:
         return dg.MetadataValue.null()
     size = len(state.encode())
-    if size <= MAX_STATE:
-        return dg.MetadataValue.json(json.loads(state))
+    message = json.loads(state)
+    if len(json.dumps(message)) <= MAX_STATE:  # as Dagster stores it: ASCII alone
+        return dg.MetadataValue.json(message)
     digest = hashlib.sha256(state.encode()).hexdigest()
     return dg.MetadataValue.json(
         {
@@ -115,16 +116,15 @@ def head_metadata(head: Head, version: int) -> dict[str, Any]:
 
 def schema_metadata(changes: Sequence[str]) -> dict[str, Any]:
     """How the schema differs from the table's; nothing where it does not."""
-    if not changes:
-        return {}
-    told = [_cut(change) for change in changes[:MAX_CHANGES]]
-    if len(changes) > MAX_CHANGES:
-        told.append(f"… and {len(changes) - MAX_CHANGES} more")
-    return {SCHEMA_CHANGES: dg.MetadataValue.json(told)}
+    return {SCHEMA_CHANGES: dg.MetadataValue.json(few(changes))} if changes else {}
 
 
-def _cut(text: str, most: int = 300) -> str:
-    return text if len(text) <= most else f"{text[:most]}…"
+def few(sentences: Sequence[str]) -> list[str]:
+    """As many of them, and as much of each, as an event may hold."""
+    told = [text if len(text) <= LONGEST else f"{text[:LONGEST]}…" for text in sentences[:MOST]]
+    if len(sentences) > MOST:
+        told.append(f"and {len(sentences) - MOST} more")
+    return told
 
 
 def source_metadata(progress: StreamProgress) -> dict[str, Any]:

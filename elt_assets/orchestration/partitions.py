@@ -17,6 +17,7 @@ from elt_assets.connection.partitions import (
     Partitions,
     StaticPartitions,
     TimePartitions,
+    moment,
 )
 from elt_assets.errors import ConfigError
 
@@ -89,7 +90,20 @@ def bound(
         window = partitions.time_window_for_partition_key(key)
         default = "%Y-%m-%dT%H:%M:%SZ" if written.type == "hourly" else "%Y-%m-%d"
         return windowed(config, written.bind, window.start, window.end, default)
-    return _set(config, written.bind, key)
+    return _set(config, written.bind.field, _typed(key, written.bind.type))
+
+
+def _typed(key: str, kind: str) -> Any:
+    """A key as the source's config has it."""
+    try:
+        if kind == "boolean":
+            return {"true": True, "false": False}[key]
+        return int(key) if kind == "integer" else float(key) if kind == "number" else key
+    except (KeyError, ValueError):
+        raise ConfigError(
+            f"the partition {key!r} cannot be bound: it is no {kind}",
+            guidance="remove it, or write another `type` in `bind`",
+        ) from None
 
 
 def windowed(
@@ -111,7 +125,9 @@ def windowed(
 
 def _granularity(style: str) -> dt.timedelta:
     """What a format tells apart."""
-    if style == "%ms" or "%f" in style:
+    if "%f" in style:
+        return dt.timedelta(microseconds=1)
+    if style == "%ms":
         return dt.timedelta(milliseconds=1)
     timed = any(mark in style for mark in ("%H", "%I", "%s", "%X", "%T"))
     return dt.timedelta(seconds=1) if timed else dt.timedelta(days=1)
@@ -148,7 +164,7 @@ def parse_window(start: str, end: str, timezone: str = "UTC") -> tuple[dt.dateti
         ConfigError: it is none, or ends before it starts.
     """
     try:
-        found = [dt.datetime.fromisoformat(each) for each in (start, end)]
+        found = [moment(each) for each in (start, end)]
     except ValueError as error:
         raise ConfigError(
             f"window: {start!r} to {end!r}: {error}",

@@ -102,16 +102,36 @@ class StreamRead:
             yield from session.run(messages)
 
 
+@dataclass(frozen=True)
+class Done:
+    """A read that was committed: its partition, what its event says, and how many records it rejected."""
+
+    partition: str | None
+    metadata: Mapping[str, Any]
+    rejected: int
+
+
 @dataclass
 class StreamSync:
     """What one materialisation reads: a stream, or some partitions of it, one after the other.
 
     `prepare`: makes the read of one of them when its turn comes; `tell`: puts metadata on the asset's
-    event; `done`: the reads that were committed.
+    event; `done`: the reads that were committed; `files_before`: paths of the table's files before the
+    first of them; `tables`: as they stand after the last.
     """
 
     asset: StreamAsset
     partitions: Sequence[str | None]
     prepare: Callable[[str | None], StreamRead]
     tell: Callable[[str | None, Mapping[str, Any]], None]
-    done: list[StreamRead] = field(default_factory=list)
+    done: list[Done] = field(default_factory=list)
+    files_before: frozenset[str] = frozenset()
+    tables: StreamTables | None = None
+
+    def keep(self, read: StreamRead) -> None:
+        """Remember what a read did, and let go of the rest."""
+        if not self.done:
+            self.files_before = read.files_before
+        self.tables = read.tables
+        self.done.append(Done(read.partition, read.metadata, read.figures.rejected))
+        self.tell(read.partition, read.metadata)

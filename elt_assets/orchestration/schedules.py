@@ -8,6 +8,7 @@ import dagster as dg
 
 from elt_assets.connection import Connection
 from elt_assets.errors import ConfigError
+from elt_assets.orchestration import partitions
 from elt_assets.orchestration.streams import StreamAsset, op_name
 
 
@@ -76,11 +77,16 @@ def _newest(asset: StreamAsset, context: dg.ScheduleEvaluationContext) -> Sequen
         if isinstance(found, dg.TimeWindowPartitionsDefinition):
             last = found.get_last_partition_key()
             return [last] if last is not None else []
-        keys = found.get_partition_keys()
         if not isinstance(found, dg.MultiPartitionsDefinition):
-            return keys
-        dimension = found.time_window_dimension
-        assert isinstance(dimension.partitions_def, dg.TimeWindowPartitionsDefinition)
-        last = dimension.partitions_def.get_last_partition_key()
-        pairs = ((key, found.get_partition_key_from_str(key)) for key in keys)
-        return [key for key, pair in pairs if pair.keys_by_dimension[dimension.name] == last]
+            return found.get_partition_keys()
+        of = {each.name: each.partitions_def for each in found.partitions_defs}
+        window = of[partitions.WINDOW]
+        assert isinstance(window, dg.TimeWindowPartitionsDefinition)
+        last = window.get_last_partition_key()
+        if last is None:
+            return []
+        keys = of[partitions.KEY].get_partition_keys()
+        return [
+            str(dg.MultiPartitionKey({partitions.WINDOW: last, partitions.KEY: key}))
+            for key in keys
+        ]

@@ -129,7 +129,7 @@ def _partitions(
             if str(table.version) == context.cursor:
                 return dg.SkipReason(f"{table.uri} has not changed")
             values = texts_of(table, discovery.field)
-        except EltError as error:
+        except Exception as error:  # noqa: BLE001 - whatever it is, it is no reason for the tick to fail
             return dg.SkipReason(f"the table could not be read: {_short(error)}")
         known = set(context.instance.get_dynamic_partitions(name))
         new = [value for value in values if value not in known]

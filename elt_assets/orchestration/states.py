@@ -95,7 +95,7 @@ def set_state(
         ConfigError: as `as_message`; or no sync of the stream starts from a state.
         ConcurrentSync: a sync of the stream is running, and was first.
     """
-    _refuse_stateless(asset)
+    refuse_stateless(asset)
     message = json.dumps(as_message(state, asset.stream))
     return _set(asset, asset.tables(lake_uri, partition), message, instance, partition)
 
@@ -113,7 +113,7 @@ def rewind(
         ConfigError: there is no such commit, or it had no state; or no sync of the stream starts from one.
         ConcurrentSync: a sync of the stream is running, and was first.
     """
-    _refuse_stateless(asset)
+    refuse_stateless(asset)
     tables = asset.tables(lake_uri, partition)
     past = rewinding.history(tables.main)
     found = next((one for one in past if one.head.sequence == sequence), None)
@@ -148,6 +148,7 @@ def _set(
     partition: str | None,
 ) -> StreamTables:
     run_id = str(uuid.uuid4())
+    asset.refuse_foreign(tables.main)
     tables.settle(run_id)
     schema = declared_schema(asset.landed(), partitioned=asset.partitions is not None)
     rewinding.set_state(tables, state, run_id, schema, str(asset.stream.id))
@@ -158,7 +159,12 @@ def _set(
     return tables
 
 
-def _refuse_stateless(asset: StreamAsset) -> None:
+def refuse_stateless(asset: StreamAsset) -> None:
+    """Refuse a state of a stream of which no sync starts from one.
+
+    Raises:
+        ConfigError: says so.
+    """
     stream = asset.landed()
     if stream.sync_mode != INCREMENTAL or stream.overwrites:
         what = "each partition of it" if asset.partitions is not None else "it"
@@ -179,9 +185,10 @@ def partition_of(asset: StreamAsset, given: str | None, instance: dg.DagsterInst
         if given is not None:
             raise ConfigError(f"{key} has no partitions", guidance="leave the partition out")
         return None
-    known = asset.partitions.get_partition_keys(dynamic_partitions_store=instance)
-    if given in known:
-        return given
+    with dg.partition_loading_context(dynamic_partitions_store=instance):
+        if given is not None and asset.partitions.has_partition_key(given):
+            return given
+        known = asset.partitions.get_partition_keys()
     some = f"it has {_some(known)}" if known else "it has none yet"
     if given is None:
         raise ConfigError(

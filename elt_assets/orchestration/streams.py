@@ -13,7 +13,9 @@ import dagster as dg
 
 from elt_assets import home
 from elt_assets.connection import Connection, Stream, field_selection
+from elt_assets.errors import ConfigError
 from elt_assets.lake.names import table_name
+from elt_assets.lake.table import Table
 from elt_assets.lake.tables import StreamTables, app_id
 from elt_assets.orchestration import partitions
 from elt_assets.protocol.catalog import (
@@ -123,6 +125,29 @@ class StreamAsset:
             writer = f"{writer}|{partition}"
         uri = "/".join([lake_uri, *self.table_path])
         return StreamTables(uri, writer, history=self.wanted.history)
+
+    def refuse_foreign(self, table: Table) -> None:
+        """Refuse a table that another asset filled, or this one when it had another key, or no partitions.
+
+        Raises:
+            ConfigError: says whose it is.
+        """
+        if not table.is_foreign:
+            return
+        own, found = app_id(self.key.path), table.writers
+        if (
+            found
+            and self.partitions is not None
+            and all(one.startswith(f"{own}|") for one in found)
+        ):
+            return  # other partitions of it
+        whose = ", ".join(sorted(found)[:3]) or "another program"
+        raise ConfigError(
+            f"the table {table.uri} was not written by {self.key.to_user_string()} as it is now, but by "
+            f"{whose}",
+            guidance="give the asset back its former key or partitions; or move the table away, and "
+            "the stream is read anew",
+        )
 
     def landed(self) -> ConfiguredStream:
         """The stream as its table gets it. A partition with a window is read whole each time, and its

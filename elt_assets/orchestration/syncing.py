@@ -23,7 +23,7 @@ from elt_assets.orchestration.ledger import reconcile
 from elt_assets.orchestration.metadata import head_metadata
 from elt_assets.orchestration.reading import StreamRead
 from elt_assets.orchestration.resources import LakeResource
-from elt_assets.orchestration.states import as_message
+from elt_assets.orchestration.states import as_message, refuse_stateless
 from elt_assets.orchestration.streams import StreamAsset
 from elt_assets.protocol.catalog import APPEND_DEDUP
 from elt_assets.runner.connector import Connector
@@ -87,6 +87,7 @@ def refuse(asset: StreamAsset, config: SyncConfig) -> None:
             guidance="materialise the partitions that you want to read anew",
         )
     if config.state is not None:
+        refuse_stateless(asset)
         as_message(config.state, asset.stream)
     if config.window is not None:
         _refuse_window(asset, config.window)
@@ -124,8 +125,10 @@ def prepare(
     as_landed, head, mode = asset.landed(), tables.head, config.refresh.mode
     salt = asset.salt_fingerprint
     written = generations(as_landed, head, mode, salt)
+    if config.window is not None or config.state is not None:
+        _refuse_refreshing(asset, head)
     if config.window is not None:
-        written = _beside(asset, head)
+        written = Generations(max(head.generation, 1), 0)
     stream = copy.copy(asset.stream)
     stream.generation_id = written.generation_id
     stream.minimum_generation_id = written.minimum_generation_id
@@ -155,6 +158,7 @@ def _settled(
 ) -> StreamTables:
     """The tables, what a run that died left in them undone; what they and the events say is compared."""
     tables = asset.tables(lake.uri, partition)
+    asset.refuse_foreign(tables.main)
     standing = reconcile(context.instance, asset.key, tables.main, partition)
     for warning in (*standing.warnings, *tables.settle(context.run.run_id)):
         context.log.warning(warning)
@@ -164,14 +168,13 @@ def _settled(
     return tables
 
 
-def _beside(asset: StreamAsset, head: Head) -> Generations:
-    """The generation of a window's rows: the present one."""
+def _refuse_refreshing(asset: StreamAsset, head: Head) -> None:
+    """What is read beside a refresh, or from elsewhere, would be a hole in it."""
     if head.refresh is not None:
         raise ConfigError(
             f"stream {str(asset.stream.id)!r} is in the middle of a refresh",
-            guidance="let it finish (materialise the stream as ever), then read the window",
+            guidance="let it finish (materialise the stream as ever); then read a window, or from a state",
         )
-    return Generations(max(head.generation, 1), 0)
 
 
 def _settings(asset: StreamAsset, config: SyncConfig, partition: str | None) -> Mapping[str, Any]:

@@ -30,12 +30,13 @@ def materialize(
     """
     definitions = dg.Definitions.merge(build(), dg.Definitions(assets=extra))
     ops = {select.strip('key:"').replace("/", "__"): {"config": config}} if config else {}
-    job = dg.define_asset_job("run", selection=select, config={"ops": ops})
+    job = dg.define_asset_job("run", selection=select)
     between = {} if through is None else {START: partition or "", END: through}
     resolved = dg.Definitions.merge(definitions, dg.Definitions(jobs=[job]))
     with dg.DagsterInstance.from_config(str(project.home)) as instance:
         return resolved.resolve_job_def("run").execute_in_process(
             instance=instance,
+            run_config={"ops": ops},
             raise_on_error=False,
             partition_key=partition if through is None else None,
             tags=between,

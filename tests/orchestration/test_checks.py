@@ -9,6 +9,7 @@ import pytest
 from deltalake import write_deltalake
 
 from elt_assets import home
+from elt_assets.connection.checks import Checks
 from elt_assets.definitions import build
 from elt_assets.orchestration import states
 from tests.orchestration.running import evaluations, materialize
@@ -143,3 +144,20 @@ def test_the_connections_settings_are_its_streams(own: Project) -> None:
     assert {key.name for key in graph.asset_check_keys} == {
         "counts", "completed", "primary_key", "changed", "rejected",
     }  # fmt: skip
+
+
+def test_what_is_said_of_a_check_leaves_the_rest_as_it_was() -> None:
+    general = Checks.model_validate({"changed": {"max": 0.05}, "columns": True})
+    own = Checks.model_validate({"changed": {"severity": "error"}, "cursor": False})
+    found = own.over(general)
+    assert (found.changed.max, found.changed.severity) == (0.05, "error")
+    assert (found.columns.enabled, found.columns.severity) == (True, "warn")
+    assert (found.cursor.enabled, found.cursor.severity) == (False, "warn")
+    assert (found.rejected.max, found.counts.severity) == (0.0, "error")
+
+
+def test_digits_in_a_text_are_a_number(own: Project) -> None:
+    script(own, [record(id=999), state("999", field="id")])
+    assert failed(evaluations(materialize(own, THINGS))) == set()
+    script(own, [record(id=1000), state("1000", field="id")])
+    assert failed(evaluations(materialize(own, THINGS))) == set()

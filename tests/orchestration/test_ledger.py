@@ -98,16 +98,14 @@ def test_after_a_rollback_the_ledger_is_at_peace(own: Project) -> None:
 
 @pytest.mark.usefixtures("spark")
 def test_a_wide_schema_stays_within_an_event(own: Project) -> None:
-    schema = {
-        f"a_field_of_a_long_name_{number:04d}": {"type": "string", "description": "long " * 40}
-        for number in range(1500)
-    }
-    script(own, [record(**dict.fromkeys(schema, "x")), state("y" * 30_000)], schema=schema)
+    names = ["id", *(f"a_field_of_a_long_name_{number:04d}" for number in range(400))]
+    schema = {name: {"type": "string", "description": "long " * 40} for name in names}
+    script(own, [record(**dict.fromkeys(schema, "x")), state("ы" * 14_000)], schema=schema)
     result = materialize(own, 'key:"scripted/things"')
     (event,) = result.get_asset_materialization_events()
     assert len(dg.serialize_value(event.materialization)) < 64 * 1024
     shown = event.materialization.metadata["dagster/column_schema"]
     assert isinstance(shown, dg.TableSchemaMetadataValue)
     columns = shown.schema.columns
-    assert columns[0].name == "a_field_of_a_long_name_0000"
-    assert columns[-1].name == f"… and {1504 - len(columns) + 1} more"
+    assert columns[0].name == "id"
+    assert columns[-1].name == f"… and {405 - len(columns) + 1} more"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 from typing import Any
 
 import dagster as dg
@@ -9,9 +10,13 @@ import pytest
 
 from elt_assets import read_table
 from elt_assets.connection import load_connection
+from elt_assets.connection.partitions import Bind, StaticPartitions
 from elt_assets.errors import ConfigError
+from elt_assets.orchestration.partitions import bound
+from elt_assets.orchestration.partitions import windowed as windowed_config
 from tests.orchestration.running import failure_of, logged, materialize, materialized
 from tests.project import Project
+from tests.scripted import record, script, state
 from tests.windowed_source import calls, reconfigure, windowed
 
 KEY = 'key:"weather/readings"'
@@ -196,3 +201,114 @@ def test_a_partition_that_a_killed_run_did_not_tell_of_is_told_later(own: Projec
     result = materialize(own, KEY, partition="2026-01-05")
     assert "an earlier run ended before it could tell" in logged(own, result)
     assert values(own) == {"2026-01-05": 48}
+
+
+def test_a_wide_stream_rewrites_no_other_partition(own: Project) -> None:
+    """The partition's bounds are told of, beyond the columns that Delta tells of by default."""
+    wide = {name: {"type": "integer"} for name in ("id", *(f"column_{n}" for n in range(40)))}
+    keyed = {**BY_STATION, "keys": ["a", "b", "c"], "bind": "unread"}
+    script(
+        own,
+        [record(id=1), state(1)],
+        schema=wide,
+        partitions=keyed,
+        sync_mode="full_refresh",
+    )
+    paths: list[set[str]] = []
+    for key in ("a", "b", "a"):
+        assert materialize(own, 'key:"scripted/things"', partition=key).success
+        paths.append(set(own.table("scripted", "things").file_uris()))
+    assert paths[0] < paths[1]
+    assert paths[1] - paths[0] <= paths[2]
+    assert values(own, "scripted", "things") == {"a": 1, "b": 1}
+
+
+@pytest.mark.parametrize(
+    ("first", "then"), [({}, {"partitions": DAILY}), ({"partitions": DAILY}, {})]
+)
+def test_partitions_do_not_come_or_go_unnoticed(own: Project, first: Any, then: Any) -> None:
+    windowed(own, config={"to": "2026-01-02"}, **first)
+    assert materialize(own, KEY, partition="2026-01-01" if first else None).success
+    before = own.rows("weather", "readings")
+    windowed(own, config={"to": "2026-01-02"}, **then)
+    result = materialize(own, KEY, partition="2026-01-01" if then else None)
+    assert "was not written by weather/readings as it is now" in failure_of(result)
+    assert own.rows("weather", "readings") == before
+
+
+def test_a_rename_is_refused(own: Project) -> None:
+    windowed(own, config={"to": "2026-01-02"})
+    assert materialize(own, KEY).success
+    own.amend("weather", translation={"key_prefix": "raw"})
+    result = materialize(own, 'key:"raw/weather/readings"')
+    assert "but by elt:weather/readings" in failure_of(result)
+
+
+def test_a_state_is_for_one_partition_with_a_cursor(own: Project) -> None:
+    how: Any = {"sync_mode": "incremental", "destination_sync_mode": "append_dedup"}
+    given = {"at": "2026-01-01T05:00:00+00:00"}
+    file = windowed(own, partitions=BY_STATION, config={"to": "2026-01-02"}, **how)
+    result = materialize(own, KEY, partition="north", through="south", state=given)
+    assert "each of which has one of its own" in failure_of(result)
+    assert materialize(own, KEY, partition="north", state=given).success
+    assert [call["state"] for call in calls(file)] == [given]
+    windowed(own, "daily", partitions=DAILY, **how)
+    result = materialize(own, 'key:"daily/readings"', partition="2026-01-01", state=given)
+    assert "starts from no state" in failure_of(result)
+
+
+def test_a_partitioned_asset_downstream_is_refused(own: Project) -> None:
+    windowed(own, config={"to": "2026-01-02"})
+    days = dg.DailyPartitionsDefinition("2026-01-01")
+
+    @dg.asset(
+        partitions_def=days,
+        ins={"readings": dg.AssetIn(["weather", "readings"])},
+        io_manager_key="io_manager",
+    )
+    def daily(readings: Any) -> Any:
+        return readings
+
+    assert materialize(own, KEY).success
+    result = materialize(own, 'key:"daily"', [daily], partition="2026-01-01")
+    assert "replaces whole tables" in failure_of(result)
+
+
+@pytest.mark.parametrize(
+    ("style", "last"),
+    [
+        ("%Y-%m-%d", "2026-01-05"),
+        ("%Y-%m-%dT%H:%M:%SZ", "2026-01-05T23:59:59Z"),
+        ("%Y-%m-%dT%H:%M:%S.%fZ", "2026-01-05T23:59:59.999999Z"),
+        ("%s", 1767657599),
+        ("%ms", 1767657599999),
+    ],
+)
+def test_an_end_that_is_wanted_too(style: str, last: Any) -> None:
+    bind = Bind.model_validate({"start": "a.from", "end": "to", "format": style, "inclusive": True})
+    start = dt.datetime(2026, 1, 5, tzinfo=dt.timezone.utc)
+    config = {"a": {"b": 1}, "to": "x"}
+    found = windowed_config(config, bind, start, start + dt.timedelta(days=1))
+    assert found["to"] == last
+    assert set(found["a"]) == {"b", "from"}
+    assert config == {"a": {"b": 1}, "to": "x"}
+
+
+@pytest.mark.parametrize(
+    ("kind", "key", "value"),
+    [
+        ("integer", "42", 42),
+        ("number", "1.5", 1.5),
+        ("boolean", "true", True),
+        ("string", "42", "42"),
+    ],
+)
+def test_a_key_is_bound_as_the_config_has_it(kind: str, key: str, value: Any) -> None:
+    written = StaticPartitions.model_validate(
+        {"type": "static", "keys": [key], "bind": {"field": "shop.id", "type": kind}}
+    )
+    found = bound({}, written, dg.StaticPartitionsDefinition([key]), key)
+    assert found == {"shop": {"id": value}}
+    if kind != "string":
+        with pytest.raises(ConfigError, match="cannot be bound"):
+            bound({}, written, dg.StaticPartitionsDefinition([key]), "?")
