@@ -98,3 +98,13 @@ def spark_settings_file() -> Path | None:
         return Path(given).expanduser()
     default = home() / "spark-defaults.conf"
     return default if default.is_file() else None
+
+
+def alert_hook() -> str | None:
+    """`$ELT_ALERT_HOOK`: the function that is told of failed runs, as "package.module:function"."""
+    return os.environ.get("ELT_ALERT_HOOK") or None
+
+
+def ui_url() -> str | None:
+    """`$ELT_UI_URL`: where Dagster's UI is, for links; without a slash at its end."""
+    return (os.environ.get("ELT_UI_URL") or "").rstrip("/") or None

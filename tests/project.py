@@ -44,7 +44,8 @@ class Project:
         """Write a connection's YAML; its catalog is left to `discover`."""
         folder = self.root / "defs" / name
         folder.mkdir(parents=True, exist_ok=True)
-        document = {"type": COMPONENT, "attributes": {"name": name, **attributes}}
+        told = {"name": name, "retry": {"attempts": 0}, **attributes}
+        document = {"type": COMPONENT, "attributes": told}
         (folder / "defs.yaml").write_text(yaml.safe_dump(document))
         return folder
 

@@ -1,7 +1,8 @@
 """A connector that says what a test wrote down: `python -m tests.scripted FOLDER VERB …`.
 
 FOLDER holds `spec.json` (a connectionSpecification), `catalog.json` and `read.jsonl`, whose lines go
-out as they are; a line `!exit N`, `!kill` or `!sleep S` does that instead.
+out as they are; a line `!exit N`, `!kill` or `!sleep S` does that instead; `!once FILE` fails, for
+something that passes, if FILE is not there, and makes it.
 """
 
 from __future__ import annotations
@@ -93,6 +94,14 @@ def _read(lines: list[str]) -> None:
         elif command == "!kill":
             sys.stdout.flush()
             os.kill(os.getpid(), signal.SIGKILL)
+        elif command == "!once":
+            mark = Path(argument)
+            if not mark.exists():
+                mark.touch()
+                error = {"message": "busy", "failure_type": "transient_error"}
+                trace = {"type": "ERROR", "emitted_at": 1.5, "error": error}
+                print(json.dumps({"type": "TRACE", "trace": trace}))
+                sys.exit(1)
         elif command == "!sleep":
             sys.stdout.flush()
             time.sleep(float(argument))

@@ -82,6 +82,14 @@ class NewData(Written):
     every: Duration = Field(default=dt.timedelta(minutes=5))
 
 
+class Retry(Written):
+    """How often a sync that failed for something that passes is tried again, and how long after; each
+    time twice as long. What only a person can mend is not tried again."""
+
+    attempts: int = Field(default=2, ge=0, le=20)
+    delay: Duration = dt.timedelta(seconds=10)
+
+
 class Drift(Written):
     """A look at what the source has, now and then. `tell`: what changed is an event of the stream and a
     warning; `update`: `catalog.json` is written anew too."""

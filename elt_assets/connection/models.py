@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
+import datetime as dt
 from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
 
-from elt_assets.connection.automation import Automation, Drift, Freshness, NewData
+from elt_assets.connection.automation import (
+    Automation,
+    Drift,
+    Duration,
+    Freshness,
+    NewData,
+    Retry,
+)
 from elt_assets.connection.checks import Checks
 from elt_assets.connection.partitions import Partitions, Window
 from elt_assets.connection.written import DottedPaths, FieldPath, Written
@@ -122,6 +130,8 @@ class Connection(Written):
     owners: list[str] = Field(default_factory=list)
     tags: dict[str, str] = Field(default_factory=dict)
     translation: dict[str, Any] | str | None = None
+    retry: Retry = Retry()
+    heartbeat: Duration = dt.timedelta(hours=1)
     read_together: bool = False
     checkpoint: Checkpoint = Checkpoint()
 

@@ -3,19 +3,17 @@
 # No `from __future__ import annotations`: Dagster looks at the context's annotation itself.
 
 import importlib
-import os
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
 import dagster as dg
 
+from elt_assets import home
 from elt_assets.errors import ConfigError, SystemFailure
 from elt_assets.orchestration.metadata import plain
 
 HOOK = "ELT_ALERT_HOOK"
-URL = "ELT_UI_URL"
-"""Where Dagster's UI is, for links."""
 
 
 @dataclass(frozen=True)
@@ -41,8 +39,8 @@ def failure_sensors() -> list[dg.SensorDefinition]:
     Raises:
         ConfigError: it names none.
     """
-    given = os.environ.get(HOOK)
-    if not given:
+    given = home.alert_hook()
+    if given is None:
         return []
     hook = _hook(given)
 
@@ -84,14 +82,14 @@ def _alert(context: dg.RunFailureSensorContext) -> FailureAlert:
         failure_type = str(plain(data.user_failure_data.metadata.get("failure_type", failure_type)))
     elif data is not None and data.error is not None:
         error = (data.error.cause or data.error).message.strip()
-    url = os.environ.get(URL)
+    url = home.ui_url()
     return FailureAlert(
         run_id=run.run_id,
         job=run.job_name,
         assets=_assets(context, {step.step_key for step in steps}),
         error=error or "the run failed",
         failure_type=failure_type,
-        url=f"{url.rstrip('/')}/runs/{run.run_id}" if url else None,
+        url=f"{url}/runs/{run.run_id}" if url else None,
     )
 
 

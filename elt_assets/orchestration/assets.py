@@ -11,6 +11,7 @@ from dagster_shared.check import CheckError
 
 from elt_assets import home
 from elt_assets.connection import Connection, configure, load_catalog, load_connection
+from elt_assets.connection.automation import Retry
 from elt_assets.errors import ConfigError
 from elt_assets.lake.history import SUFFIX as HISTORY_SUFFIX
 from elt_assets.lake.landing import check_columns
@@ -169,6 +170,7 @@ def _build(asset: StreamAsset) -> dg.AssetsDefinition:
         # Not as an annotated argument: a schema would be inferred anew for each of many streams.
         config_schema=CONFIG_SCHEMA,
         required_resource_keys={LAKE_KEY, SPARK_KEY},
+        retry_policy=_retries(asset.connection.retry),
         # Partitions of one stream may run side by side.
         pool=asset.op_name if written is None else None,
     )
@@ -186,6 +188,13 @@ def _build(asset: StreamAsset) -> dg.AssetsDefinition:
             yield from checks.results(_evidence(asset, context, read), wanted)
 
     return sync
+
+
+def _retries(written: Retry) -> dg.RetryPolicy | None:
+    if not written.attempts:
+        return None
+    seconds = written.delay.total_seconds()
+    return dg.RetryPolicy(written.attempts, seconds, dg.Backoff.EXPONENTIAL, dg.Jitter.PLUS_MINUS)
 
 
 def _sync(asset: StreamAsset, context: dg.AssetExecutionContext, config: SyncConfig) -> StreamSync:

@@ -200,4 +200,5 @@ def connect(
     source = connection.source
     settings = source.config if config is None else config
     value = getattr(source, source.kind)
-    return open_connector(source.kind, value, settings, workdir, home.packages())
+    silence = connection.heartbeat.total_seconds()
+    return open_connector(source.kind, value, settings, workdir, home.packages(), silence)

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import dagster as dg
 
-from elt_assets.errors import ConfigError, EltError
+from elt_assets.errors import EltError, TransientError
 
 
 @contextlib.contextmanager
@@ -20,12 +20,12 @@ def told() -> Iterator[None]:
 
 
 def _failure(error: EltError) -> dg.Failure:
-    """What the user reads in the UI; a config error is not worth a retry."""
+    """What the user reads in the UI; what does not pass is not worth a retry."""
     metadata = {"failure_type": error.failure_type}
     if error.guidance:
         metadata["what to do"] = error.guidance
     return dg.Failure(
         description=str(error),
         metadata=metadata,
-        allow_retries=not isinstance(error, ConfigError),
+        allow_retries=isinstance(error, TransientError),
     )

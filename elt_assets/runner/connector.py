@@ -29,6 +29,7 @@ from elt_assets.protocol.messages import (
     Unread,
 )
 from elt_assets.protocol.specification import secret_values, violations
+from elt_assets.runner.docker import container
 from elt_assets.runner.process import Process
 from elt_assets.runner.secrets import Masker, resolve_environment
 from elt_assets.scratch import scratch
@@ -48,6 +49,8 @@ class Connector:
         config: as written by the user, `{env: NAME}` included.
         workdir: where private files may live while a process runs.
         name: for messages.
+        heartbeat: seconds for which it may say nothing; None for ever.
+        image: that it is run from, in place of a command.
     """
 
     def __init__(
@@ -56,7 +59,11 @@ class Connector:
         config: Mapping[str, Any],
         workdir: Path,
         name: str,
+        heartbeat: float | None = None,
+        image: str | None = None,
     ):
+        self._heartbeat = heartbeat
+        self._image = image
         self._command = command
         self._written = config
         self._workdir = workdir
@@ -161,28 +168,36 @@ class Connector:
         self, verb: str, files: Mapping[str, Any], *, withhold: bool = False
     ) -> Iterator[RawRecord | Message]:
         last_error: ErrorTrace | None = None
-        with private_files(self._workdir, files) as arguments:
-            command = [*self._command(), verb, *arguments]
-            with Process(command, deadline=self._deadline) as process:
-                try:
-                    for line in process.lines():
-                        message = decode(line)
-                        if type(message) is RawRecord:
-                            yield message
-                            continue
-                        assert isinstance(message, Message)
-                        last_error = (message.trace and message.trace.error) or last_error
-                        if withhold and isinstance(message, Unread) and message.log is not None:
-                            message.log.message = _WITHHELD
-                        yield self._masked(message)
-                except SystemFailure as unreadable:
-                    # Of a connector that died in the middle of a line, its death is the news.
-                    if process.exhausted:
-                        self._raise_for_exit(verb, process, last_error)
-                    if withhold:
-                        unreadable.detail = None  # the line's beginning
-                    raise self._masked_failure(unreadable) from None
-                self._raise_for_exit(verb, process, last_error)
+        with (
+            private_files(self._workdir, files) as arguments,
+            self._started(verb, arguments) as process,
+        ):
+            try:
+                for line in process.lines():
+                    message = decode(line)
+                    if type(message) is RawRecord:
+                        yield message
+                        continue
+                    assert isinstance(message, Message)
+                    last_error = (message.trace and message.trace.error) or last_error
+                    if withhold and isinstance(message, Unread) and message.log is not None:
+                        message.log.message = _WITHHELD
+                    yield self._masked(message)
+            except SystemFailure as unreadable:
+                # Of a connector that died in the middle of a line, its death is the news.
+                if process.exhausted:
+                    self._raise_for_exit(verb, process, last_error)
+                if withhold:
+                    unreadable.detail = None  # the line's beginning
+                raise self._masked_failure(unreadable) from None
+            self._raise_for_exit(verb, process, last_error)
+
+    def _started(self, verb: str, arguments: Sequence[str]) -> Process:
+        times: dict[str, Any] = {"deadline": self._deadline, "silence": self._heartbeat}
+        if self._image is None:
+            return Process([*self._command(), verb, *arguments], **times)
+        run = container(self._image, Path(arguments[1]).parent if arguments else None)
+        return Process([*run.command, verb, *arguments], removal=run.removal, **times)
 
     def _masked(self, message: Message) -> Message:
         """Free of secrets wherever a person will read it."""

@@ -25,6 +25,8 @@ STDERR_WIDTH = 2_000
 """Characters that are kept of each."""
 _IDLE_MS = 500
 """How often to look, while nothing comes, whether the child still lives."""
+_REMOVAL = 30
+"""Seconds that a removal may take."""
 _GRACE = 3.0
 """Seconds between SIGTERM and SIGKILL."""
 
@@ -34,7 +36,8 @@ class Process:
 
     Its stdout is read line by line with `lines`; a thread drains its stderr, keeping the last
     `STDERR_LINES` lines. Leaving the context ends the group, whatever the reason. `deadline`: when it must
-    have ended, by `time.monotonic`.
+    have ended, by `time.monotonic`; `silence`: seconds for which it may say nothing while it is listened to.
+    `removal`: a command that ends what the group's end does not: a container.
 
     Raises:
         ConfigError: the program is missing or cannot be executed.
@@ -46,8 +49,12 @@ class Process:
         *,
         environment: Mapping[str, str] | None = None,
         deadline: float | None = None,
+        silence: float | None = None,
+        removal: Sequence[str] = (),
     ):
         self._deadline = deadline
+        self._silence = silence
+        self._removal = removal
         try:
             self._child = subprocess.Popen(
                 command,
@@ -69,7 +76,7 @@ class Process:
         _widen(self._child.stdout)
         self.exhausted = False
         """Whether stdout was read to its end."""
-        self._watchdog = _watch(self._child.pid)
+        self._watchdog = _watch(self._child.pid, removal)
         self._tail: deque[str] = deque(maxlen=STDERR_LINES)
         self._drain = threading.Thread(target=self._drain_stderr, name="stderr", daemon=True)
         self._drain.start()
@@ -98,7 +105,7 @@ class Process:
 
         Raises:
             SystemFailure: a line is longer than `MAX_LINE`.
-            TransientError: the deadline has passed.
+            TransientError: the deadline has passed, or it was silent for too long.
         """
         parts: list[bytes] = []
         held = 0
@@ -122,6 +129,7 @@ class Process:
         descriptor = self._child.stdout.fileno()
         poll = select.poll()
         poll.register(descriptor, select.POLLIN)
+        since = time.monotonic()
         while True:
             ended = (
                 self._child.poll() is not None
@@ -133,8 +141,13 @@ class Process:
                 if not chunk:
                     return
                 yield chunk
+                since = (
+                    time.monotonic()
+                )  # not of when it spoke: whoever listens may have kept it waiting
             elif ended:
                 return
+            elif self._silence is not None and time.monotonic() - since >= self._silence:
+                raise _silent(self._silence)
 
     def wait(self) -> int:
         """The exit code, once stdout has ended; negative: the signal that ended it.
@@ -151,6 +164,7 @@ class Process:
 
     def end(self) -> None:
         """End the whole group: SIGTERM, then SIGKILL after a grace."""
+        went_by_itself = self._child.poll() is not None
         if self._signal(signal.SIGTERM):
             deadline = time.monotonic() + _GRACE
             while time.monotonic() < deadline and (self._child.poll() is None or self._signal(0)):
@@ -161,6 +175,9 @@ class Process:
         self._child.wait()
         if self._child.stdout is not None:
             self._child.stdout.close()
+        if self._removal and not went_by_itself:
+            with contextlib.suppress(OSError, subprocess.TimeoutExpired):
+                subprocess.run(self._removal, capture_output=True, timeout=_REMOVAL, check=False)
 
     def _left(self) -> float | None:
         """Seconds to the deadline."""
@@ -191,16 +208,23 @@ def _widen(pipe: IO[bytes] | None) -> None:
         fcntl.fcntl(pipe.fileno(), fcntl.F_SETPIPE_SZ, CHUNK)
 
 
-def _watch(group: int) -> subprocess.Popen[bytes]:
-    """A shell that outlives us just long enough to end a process group: it reads a pipe that only we
-    hold open, which the kernel closes however we end."""
+def _watch(group: int, removal: Sequence[str]) -> subprocess.Popen[bytes]:
+    """A shell that outlives us just long enough to end a process group, and what does not end with it: it
+    reads a pipe that only we hold open, which the kernel closes however we end."""
     return subprocess.Popen(
-        ["sh", "-c", f"read _; kill -KILL -{group}"],
+        ["sh", "-c", f'read _; kill -KILL -{group}; "$@"', "sh", *(removal or ["true"])],
         stdin=subprocess.PIPE,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
         start_new_session=True,
-        env={"PATH": os.defpath},
+        env=None if removal else {"PATH": os.defpath},
+    )
+
+
+def _silent(seconds: float) -> TransientError:
+    return TransientError(
+        f"the connector said nothing for {seconds:g} seconds, and was ended",
+        guidance="if it may be silent for longer, set a longer `heartbeat` in the connection's YAML",
     )
 
 

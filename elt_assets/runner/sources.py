@@ -22,6 +22,7 @@ KINDS: Mapping[str, str] = MappingProxyType(
         "connector: faker": "one that is built in",
         "command: [source-x, --flag]": "any program that speaks the Airbyte Protocol",
         "package: airbyte-source-faker==7.2.1": "a program of a package from PyPI, installed on first use",
+        "image: airbyte/source-faker:6.2.0": "a container, by docker or a client like it",
     }
 )
 """What a connection's `source` may say, and what that runs."""
@@ -30,7 +31,12 @@ Command = Callable[[], Sequence[str]]
 
 
 def open_connector(
-    kind: str, value: str | Sequence[str], config: Mapping[str, Any], workdir: Path, packages: Path
+    kind: str,
+    value: str | Sequence[str],
+    config: Mapping[str, Any],
+    workdir: Path,
+    packages: Path,
+    heartbeat: float | None = None,
 ) -> Connector:
     """The connector that a connection's `source` names; nothing is started or installed yet.
 
@@ -38,12 +44,14 @@ def open_connector(
         kind: which key of `source` is set; `value`: what it says.
         workdir: for private files while the connector runs.
         packages: where PyPI packages are installed.
+        heartbeat: seconds for which it may say nothing; None for ever.
 
     Raises:
         ConfigError: there is no such built-in connector, or the kind is not supported.
     """
     command, name = resolve(kind, value, packages)
-    return Connector(command, config, workdir, name)
+    image = value if kind == "image" and isinstance(value, str) else None
+    return Connector(command, config, workdir, name, heartbeat, image)
 
 
 def resolve(kind: str, value: str | Sequence[str], packages: Path) -> tuple[Command, str]:
@@ -59,11 +67,13 @@ def resolve(kind: str, value: str | Sequence[str], packages: Path) -> tuple[Comm
     if kind == "package" and isinstance(value, str):
         package_name(value)  # refused here, when definitions load, rather than at the first run
         return lambda: [str(install(value, packages))], value
+    if kind == "image" and isinstance(value, str):
+        return lambda: [value], value
     if kind == "command" and not isinstance(value, str):
         return lambda: value, Path(value[0]).name
     raise ConfigError(
         f"`source.{kind}` is not supported by this version",
-        guidance="use `connector:`, `command:` or `package:`",
+        guidance="use `connector:`, `command:`, `package:` or `image:`",
     )
 
 

@@ -128,6 +128,7 @@ def test_hashes_are_stable_across_syncs_and_are_of_the_projects_salt(
     assert rows[2]["email"] is None
 
 
+@pytest.mark.long
 def test_a_key_may_be_stored_as_its_hash(project: Project) -> None:
     keyed = STREAM | {
         "primary_key": [["email"]],

@@ -61,9 +61,7 @@ def test_a_partition_is_replaced_and_the_others_stay(own: Project) -> None:
     ("policy", "mode"),
     [
         ("append", "incremental"),
-        ("append_dedup", "incremental"),
         ("append_dedup", "full_refresh"),
-        ("overwrite", "full_refresh"),
     ],
 )
 def test_a_range_in_one_run_is_as_good_as_one_by_one(own: Project, policy: str, mode: str) -> None:

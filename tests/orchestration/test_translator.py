@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import re
 from pathlib import Path
 from typing import Any
@@ -133,3 +134,35 @@ def test_the_docs_example(own: Project, monkeypatch: pytest.MonkeyPatch) -> None
     exec(code, names)
     graph = names["defs"].resolve_asset_graph()
     assert graph.get(dg.AssetKey(["people", "readings"])).owners == ["team:data"]
+
+
+@pytest.mark.parametrize(
+    ("written", "expected"),
+    [
+        (
+            {"fail_after": "24h", "warn_after": "90m"},
+            dg.FreshnessPolicy.time_window(dt.timedelta(hours=24), dt.timedelta(minutes=90)),
+        ),
+        (
+            {"cron": "0 6 * * *", "within": "1h", "timezone": "Europe/Berlin"},
+            dg.FreshnessPolicy.cron("0 6 * * *", dt.timedelta(hours=1), "Europe/Berlin"),
+        ),
+    ],
+)
+def test_how_fresh_a_stream_must_be(
+    own: Project, written: Any, expected: dg.FreshnessPolicy
+) -> None:
+    windowed(own)
+    own.amend("weather", freshness=written)
+    assert build().resolve_asset_graph().get(READINGS).freshness_policy == expected
+
+
+@pytest.mark.parametrize(
+    "written", [{"fail_after": "1h", "warn_after": "2h"}, {"fail_after": "1h", "cron": "0 6 * * *"}]
+)
+def test_a_freshness_that_cannot_be_is_refused_with_the_file(own: Project, written: Any) -> None:
+    windowed(own)
+    own.amend("weather", freshness=written)
+    with pytest.raises(ComponentTreeException) as caught:
+        build()
+    assert "defs.yaml" in str(caught.value.__cause__)

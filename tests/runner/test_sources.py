@@ -38,7 +38,7 @@ def test_a_built_in_connector_that_is_none(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("value", ["x", ["x"]])
-@pytest.mark.parametrize("kind", ["image", "manifest", "tap"])
+@pytest.mark.parametrize("kind", ["manifest", "tap"])
 def test_kinds_that_are_for_later(kind: str, value: str | list[str], tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=rf"`source\.{kind}` is not supported"):
         resolve(kind, value, tmp_path)
