@@ -57,6 +57,7 @@ def test_a_partition_is_replaced_and_the_others_stay(own: Project) -> None:
     assert values(own) == {"2026-01-05": 48, "2026-01-06": 48}
 
 
+@pytest.mark.parametrize("count", [3, pytest.param(30, marks=pytest.mark.long)])
 @pytest.mark.parametrize(
     ("policy", "mode"),
     [
@@ -64,10 +65,12 @@ def test_a_partition_is_replaced_and_the_others_stay(own: Project) -> None:
         ("append_dedup", "full_refresh"),
     ],
 )
-def test_a_range_in_one_run_is_as_good_as_one_by_one(own: Project, policy: str, mode: str) -> None:
+def test_a_range_in_one_run_is_as_good_as_one_by_one(
+    own: Project, policy: str, mode: str, count: int
+) -> None:
     windowed(own, partitions=DAILY, destination_sync_mode=policy, sync_mode=mode)
     windowed(own, "single", partitions=DAILY, destination_sync_mode=policy, sync_mode=mode)
-    days = [f"2026-01-{day:02d}" for day in range(3, 6)]
+    days = [f"2026-01-{day:02d}" for day in range(1, 1 + count)]
     assert materialize(own, KEY, partition=days[0], through=days[-1]).success
     for day in days:
         assert materialize(own, 'key:"single/readings"', partition=day).success
