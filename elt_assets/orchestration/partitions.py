@@ -6,7 +6,6 @@ import copy
 import datetime as dt
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
-from zoneinfo import ZoneInfo
 
 import dagster as dg
 
@@ -139,7 +138,7 @@ def _written(value: dt.datetime, style: str) -> str | int:
     if style == "%ms":
         return int(value.timestamp() * 1000)
     if style.endswith("Z"):
-        value = value.astimezone(ZoneInfo("UTC"))
+        value = value.astimezone(dt.timezone.utc)
     return value.strftime(style)
 
 
@@ -157,8 +156,8 @@ def _set(config: Mapping[str, Any], path: Sequence[str], value: Any) -> dict[str
     return found
 
 
-def parse_window(start: str, end: str, timezone: str = "UTC") -> tuple[dt.datetime, dt.datetime]:
-    """A window as run config writes it.
+def parse_window(start: str, end: str) -> tuple[dt.datetime, dt.datetime]:
+    """A window as run config writes it; what says no zone is in UTC.
 
     Raises:
         ConfigError: it is none, or ends before it starts.
@@ -170,8 +169,7 @@ def parse_window(start: str, end: str, timezone: str = "UTC") -> tuple[dt.dateti
             f"window: {start!r} to {end!r}: {error}",
             guidance='write dates, as "2026-01-31", or dates and times, as "2026-01-31T06:00:00Z"',
         ) from error
-    zone = ZoneInfo(timezone)
-    first, last = (each if each.tzinfo else each.replace(tzinfo=zone) for each in found)
+    first, last = (each if each.tzinfo else each.replace(tzinfo=dt.timezone.utc) for each in found)
     if last <= first:
         raise ConfigError(
             f"window: it ends ({end}) before it starts ({start})",
