@@ -178,6 +178,15 @@ class News(Wire):
     streams: list[StreamNews]
 
 
+class StreamGeneration(Wire):
+    """What a Singer version is here; never on the wire. Records of the stream are of this generation from
+    now on; where it is `complete`, those of older ones are to go."""
+
+    stream_descriptor: StreamDescriptor
+    generation_id: int
+    complete: bool
+
+
 class Message(Wire):
     """The envelope: `type` says which one of the others is set.
 
@@ -195,6 +204,7 @@ class Message(Wire):
     control: Control | None = None
     destination_catalog: DestinationCatalog | None = None
     news: News | None = None
+    generation: StreamGeneration | None = None
 
 
 class Unread(Message):

@@ -11,6 +11,15 @@ from elt_assets.sync.segments import Segment
 
 
 @dataclass(frozen=True)
+class Held:
+    """A state as received, and how many records were staged between it and the state before: of its
+    stream, or, where it is shared, of all streams."""
+
+    state: State
+    records: int
+
+
+@dataclass(frozen=True)
 class Checkpoint:
     """What a sink is asked to publish: all segments written since the last one.
 
@@ -50,12 +59,24 @@ class Sink(Protocol):
 
 @dataclass(frozen=True)
 class Acknowledged:
-    """A commit is durable: `state` is the stream's state from here on (None: it never sent one)."""
+    """A commit of one stream is durable.
+
+    `states`: those of the stream that it covers, in the order received; `state`: the last one that it
+    carries, a shared one perhaps (None: it carries none that is new).
+    """
 
     stream: StreamId
     state: State | None
     commit: Committed
     final: bool
+    states: tuple[Held, ...] = ()
+
+
+@dataclass(frozen=True)
+class SharedAcknowledged:
+    """All that came before these states, which streams share, is durable, and so are they."""
+
+    states: tuple[Held, ...]
 
 
 @dataclass(frozen=True)
@@ -73,7 +94,7 @@ class Estimated:
     bytes: int | None
 
 
-SessionEvent = Acknowledged | Logged | Estimated
+SessionEvent = Acknowledged | SharedAcknowledged | Logged | Estimated
 
 
 @dataclass

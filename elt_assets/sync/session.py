@@ -1,8 +1,6 @@
 """The session of one sync: routes records to segments, and acknowledges a state once it is committed.
 
 It takes any iterable of messages and any sinks, and does no I/O of its own but the segment files.
-While a sink works on one segment (in a thread), the next one fills. Memory does not grow with the
-sync; disk holds at most the open segment of each stream and `MAX_WAITING` closed ones.
 
 spec: Airbyte Protocol, State & the Whole Sync: a state is passed on only when every record before
 it is committed.
@@ -10,44 +8,30 @@ it is committed.
 
 from __future__ import annotations
 
-import time
-from collections import deque
+import copy
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from threading import Event
 from types import MappingProxyType
 
-from elt_assets.errors import EltError, SystemFailure
-from elt_assets.protocol.catalog import ConfiguredCatalog, StreamId
+from elt_assets.errors import EltError
+from elt_assets.protocol.catalog import AirbyteStream, ConfiguredCatalog, ConfiguredStream, StreamId
 from elt_assets.protocol.messages import (
     ErrorTrace,
-    EstimateTrace,
-    Log,
     Message,
     Noise,
     RawRecord,
     State,
-    Trace,
+    StreamGeneration,
 )
-from elt_assets.sync.events import (
-    Acknowledged,
-    Checkpoint,
-    Committed,
-    Estimated,
-    Logged,
-    SessionEvent,
-    Sink,
-    StreamProgress,
-)
+from elt_assets.sync.committer import Committer, OpenSink
+from elt_assets.sync.events import Logged, SessionEvent, Sink, StreamProgress
 from elt_assets.sync.filters import RecordFilter
-from elt_assets.sync.segments import Segment
-from elt_assets.sync.state import stream_of
+from elt_assets.sync.shared import SharedState
+from elt_assets.sync.state import check_shared, stream_of
 from elt_assets.sync.streams import StreamRun, failure
+from elt_assets.sync.told import told
 
-MAX_WAITING = 2
-"""Closed segments that may wait for their sink before reading pauses."""
 OVERRUN = 1.25
 """How far past its threshold a segment may grow while no state arrives."""
 
@@ -61,16 +45,6 @@ class Threshold:
     seconds: float = 300
 
 
-@dataclass(frozen=True)
-class _Work:
-    """What the sink's thread has been given, in order: a segment to write, or else a commit."""
-
-    done: Future[Committed | None]
-    stream: StreamId
-    segment: Segment | None = None
-    checkpoint: Checkpoint | None = None
-
-
 class Session:
     """One sync of the streams of a configured catalog.
 
@@ -80,6 +54,10 @@ class Session:
         staging: a directory of the session's own.
         threshold: when to seal a segment.
         filters: of the streams some of whose fields must not be stored.
+        together: whether the streams may share a state.
+        open_sink: makes the sink of a stream whose schema or generation is another from now on (Singer);
+            it is called from the sinks' thread. None: those are fixed.
+        configure: how a stream is synced that the catalog does not have, when its schema comes. None: not.
     """
 
     def __init__(
@@ -89,17 +67,22 @@ class Session:
         staging: Path,
         threshold: Threshold | None = None,
         filters: Mapping[StreamId, RecordFilter] = MappingProxyType({}),
+        *,
+        together: bool = False,
+        open_sink: OpenSink | None = None,
+        configure: Callable[[AirbyteStream], ConfiguredStream] | None = None,
     ):
         self._threshold = threshold or Threshold()
+        self._staging = staging
+        self._filters = filters
+        self._together = together
+        self._open_sink = open_sink
+        self._configure = configure
         self._streams: dict[tuple[str, str | None], StreamRun] = {}
-        for number, stream in enumerate(catalog.streams):
-            folder = staging / f"{number:04d}"
-            folder.mkdir(parents=True, exist_ok=True)
-            one_filter = filters.get(stream.id)
-            self._streams[stream.id] = StreamRun(stream, sinks[stream.id], folder, one_filter)
-        self._worker = ThreadPoolExecutor(1, thread_name_prefix="sink")
-        self._sink_failed = Event()
-        self._work: deque[_Work] = deque()
+        for stream in catalog.streams:
+            self._add(stream, sinks[stream.id])
+        self._committer = Committer(len(catalog.streams))
+        self._shared = SharedState(self._committer)
         self._noise = 0
         self._ignored: dict[tuple[str, str | None], int] = {}
 
@@ -117,7 +100,8 @@ class Session:
         """Drive the sync to its end; yields what happens as it happens.
 
         When the source fails, what lies before its last state is still committed and
-        acknowledged, then its error is raised. When a sink fails, its error is raised at once.
+        acknowledged, then its error is raised; streams that it had completed before another one failed
+        are complete. When a sink fails, its error is raised at once.
 
         Raises:
             EltError: the source failed, or ended without completing a stream.
@@ -126,22 +110,26 @@ class Session:
             try:
                 yield from self._read(messages)
             except EltError:
-                yield from self._salvage(list(self._streams.values()))
+                yield from self._end_early()
                 raise
             yield from self._finish()
         finally:
             _close(messages)  # first: the source must not outlive a sink that takes its time
-            self._worker.shutdown(wait=True, cancel_futures=True)
-            self._discard()
+            self._committer.shut_down()
+            for run in self._runs:
+                if run.writer is not None:
+                    run.writer.discard()
 
-    def _discard(self) -> None:
-        """Remove the segments that no sink took."""
-        for run in self._streams.values():
-            if run.writer is not None:
-                run.writer.discard()
-        for work in self._work:
-            if work.segment is not None:
-                work.segment.path.unlink(missing_ok=True)
+    @property
+    def _runs(self) -> list[StreamRun]:
+        return list(self._streams.values())
+
+    def _add(self, stream: ConfiguredStream, sink: Sink | None) -> StreamRun:
+        folder = self._staging / f"{len(self._streams):04d}"
+        folder.mkdir(parents=True, exist_ok=True)
+        run = StreamRun(stream, sink, folder, self._filters.get(stream.id))
+        self._streams[stream.id] = run
+        return run
 
     def _read(self, messages: Iterable[RawRecord | Message]) -> Iterator[SessionEvent]:
         streams, rows = self._streams, int(self._threshold.rows * OVERRUN)
@@ -160,7 +148,7 @@ class Session:
             if writer.size >= size or writer.records >= rows:
                 run.overrun = True
                 self._rotate(run)
-                yield from self._acknowledged()
+                yield from self._committer.done()
 
     def _ignore(self, record: RawRecord) -> Iterator[SessionEvent]:
         key = (record.stream, record.namespace)
@@ -172,15 +160,25 @@ class Session:
     def _handle(self, message: Message) -> Iterator[SessionEvent]:
         if message.state is not None:
             yield from self._state(message.state)
+        elif message.trace is not None and message.trace.error is not None:
+            self._error(message.trace.error)
+        elif message.catalog is not None:
+            for stream in message.catalog.streams:
+                yield from self._describe(stream)
+        elif message.generation is not None:
+            self._generation(message.generation)
         elif message.log is not None:
             self._noise += isinstance(message, Noise)
-            yield Logged(message.log.level, _log_text(message.log))
-        elif message.trace is not None:
-            yield from self._trace(message.trace)
-        yield from self._acknowledged()
+        yield from told(message, self._streams)
+        yield from self._committer.done()
 
     def _state(self, state: State) -> Iterator[SessionEvent]:
-        stream = stream_of(state, [run.configured.id for run in self._streams.values()])
+        streams = [run.configured.id for run in self._runs]
+        if self._together and state.stream is None:
+            check_shared(state)
+            yield from self._shared_state(state)
+            return
+        stream = stream_of(state, streams)
         if stream is None:
             yield Logged("WARN", "ignoring a state of a stream that is not configured")
             return
@@ -188,125 +186,139 @@ class Session:
         if run.failed:
             yield Logged("WARN", f"ignoring a state of {str(stream)!r}, which has failed")
             return
-        run.hold(state)
         run.count(state)
-        if not run.whole and self._due(run):
+        run.error = run.miscounts(state)
+        if run.error is not None:
+            yield from self._miscounted(run.error)
+            return
+        run.hold(state)
+        if not run.whole and self._is_due(run):
             self._rotate(run)
-            self._commit(run, final=False)
+            self._committer.commit(run, final=False)
 
-    def _due(self, run: StreamRun) -> bool:
-        writer, threshold = run.writer, self._threshold
-        if run.overrun or run.flooded:
-            return True
-        if run.since is not None and time.monotonic() - run.since >= threshold.seconds:
-            return True
-        return writer is not None and (
-            writer.records >= threshold.rows or writer.size >= threshold.bytes
-        )
+    def _shared_state(self, state: State) -> Iterator[SessionEvent]:
+        runs = self._runs
+        if any(run.failed for run in runs):
+            yield Logged("WARN", "ignoring a state that streams share: one of them has failed")
+            return
+        error = self._shared.miscounts(state, runs)
+        if error is not None:
+            for run in runs:
+                run.error = error
+            yield from self._miscounted(error)
+            return
+        self._shared.hold(state, runs)
+        due = any(self._is_due(run) for run in runs if not run.whole)
+        if due or self._shared.is_due(self._threshold.seconds):
+            for run in runs:
+                if not run.whole:
+                    self._rotate(run)
+            self._shared.commit(runs, final=False)
 
-    def _trace(self, trace: Trace) -> Iterator[SessionEvent]:
-        if trace.stream_status is not None:
-            run = self._streams.get(trace.stream_status.stream_descriptor.id)
-            if run is not None and not run.failed:
-                run.heard = True
-                run.progress.status = trace.stream_status.status
-        elif trace.error is not None:
-            yield from self._error(trace.error)
-        elif trace.estimate is not None:
-            yield from self._estimate(trace.estimate)
+    def _miscounted(self, error: ErrorTrace) -> Iterator[SessionEvent]:
+        yield Logged("ERROR", error.message)
+        if all(run.failed for run in self._runs):  # what else comes is of no use
+            raise failure(self._runs, self._noise)
 
-    def _error(self, error: ErrorTrace) -> Iterator[SessionEvent]:
+    def _is_due(self, run: StreamRun) -> bool:
+        limits = self._threshold
+        return run.is_due(limits.rows, limits.bytes, limits.seconds)
+
+    def _error(self, error: ErrorTrace) -> None:
         """An error that names no stream is every stream's."""
         named = error.stream_descriptor
-        for run in self._streams.values():
+        for run in self._runs:
             if named is None or named.id == run.configured.id:
                 run.error = error
-        yield Logged("ERROR", error.message)
 
-    def _estimate(self, estimate: EstimateTrace) -> Iterator[SessionEvent]:
-        stream = StreamId(estimate.name, estimate.namespace)
-        if stream in self._streams:
-            rows, size = estimate.row_estimate, estimate.byte_estimate
-            if rows is not None:
-                self._streams[stream].progress.estimate = int(rows)
-            yield Estimated(
-                stream,
-                None if rows is None else int(rows),
-                None if size is None else int(size),
-            )
+    def _describe(self, stream: AirbyteStream) -> Iterator[SessionEvent]:
+        """A stream's schema is another from now on, or first told of."""
+        run = self._streams.get(stream.id)
+        if self._open_sink is None:
+            return
+        if run is None:
+            if self._configure is not None:
+                self._committer.reopen(self._add(self._configure(stream), None), self._open_sink)
+            return
+        described = _described(run.configured, stream)
+        if described is not None:
+            self._reopen(run, described, self._open_sink)
+            yield Logged("DEBUG", f"stream {str(stream.id)!r} has another schema from here on")
+
+    def _generation(self, told: StreamGeneration) -> None:
+        """spec: Singer's ACTIVATE_VERSION; the rows of a new version replace the others once it is whole."""
+        run = self._streams.get(told.stream_descriptor.id)
+        if run is None or self._open_sink is None:
+            return
+        run.heard = True
+        if run.configured.generation_id != told.generation_id:
+            configured = copy.copy(run.configured)
+            configured.generation_id = told.generation_id
+            configured.minimum_generation_id = told.generation_id
+            self._reopen(run, configured, self._open_sink)
+        if told.complete:
+            self._rotate(run)
+            self._committer.commit(run, final=True)
+
+    def _reopen(self, run: StreamRun, configured: ConfiguredStream, open_sink: OpenSink) -> None:
+        """Commit what a stream's sink has, and give it another."""
+        self._rotate(run)
+        if run.uncommitted:
+            self._committer.commit(run, final=False)
+        run.configured = configured
+        self._committer.reopen(run, open_sink)
 
     def _rotate(self, run: StreamRun) -> None:
         """Hand the open segment to the sink. Without a state at its end it can no longer be cut."""
-        writer = run.writer
-        if writer is None:
+        if run.writer is None:
             return
-        run.salvageable = writer.at_mark and run.salvageable
+        run.salvageable = run.writer.at_mark and run.salvageable
         segment = run.close()
-        if segment is None:
-            return
-        run.progress.records_read += segment.records
-        run.progress.bytes_read += segment.size
-        done = self._submit(lambda: _write(run.sink, segment))
-        self._work.append(_Work(done, run.configured.id, segment=segment))
+        if segment is not None:
+            self._committer.write(run, segment)
 
-    def _commit(self, run: StreamRun, *, final: bool) -> None:
-        checkpoint = Checkpoint(run.take(), final, silent=not run.heard)
-        done = self._submit(lambda: run.sink.commit(checkpoint))
-        self._work.append(_Work(done, run.configured.id, checkpoint=checkpoint))
-
-    def _submit(self, work: Callable[[], Committed | None]) -> Future[Committed | None]:
-        """Queue work for the sink thread. After one failure nothing more is done: what is queued
-        behind a failed write must not acknowledge the state that write belongs to."""
-
-        def guarded() -> Committed | None:
-            if self._sink_failed.is_set():
-                raise SystemFailure("not committed: an earlier segment could not be written")
-            try:
-                return work()
-            except BaseException:
-                self._sink_failed.set()
-                raise
-
-        return self._worker.submit(guarded)
-
-    def _acknowledged(self, *, wait: bool = False) -> Iterator[SessionEvent]:
-        """The commits that are done, in order; raises what made a sink fail.
-
-        Pauses the reading while too much waits for the sink.
-        """
-        while self._work and (wait or self._work[0].done.done() or self._is_behind()):
-            work = self._work[0]
-            commit = work.done.result()
-            self._work.popleft()
-            if work.checkpoint is not None and commit is not None:
-                state = work.checkpoint.states[-1] if work.checkpoint.states else None
-                yield Acknowledged(work.stream, state, commit, work.checkpoint.final)
-
-    def _is_behind(self) -> bool:
-        segments = sum(work.segment is not None for work in self._work)
-        return max(segments, len(self._work) - segments) > MAX_WAITING
+    def _end_early(self) -> Iterator[SessionEvent]:
+        """The source has failed. Where it told of which streams, those it had completed are complete."""
+        runs = self._runs
+        whole = [run for run in runs if run.completed] if any(run.failed for run in runs) else []
+        if whole:
+            self._complete(whole)
+        yield from self._salvage([run for run in runs if run not in whole])
 
     def _salvage(self, runs: list[StreamRun]) -> Iterator[SessionEvent]:
         """Commit what lies before the last state of streams that cannot go on."""
-        for run in runs:
-            if self._sink_failed.is_set() or run.whole or not run.states or not run.salvageable:
+        if self._shared and any(run.failed for run in self._runs):
+            self._shared.forget()
+        shared = [run for run in self._runs if not run.whole] if self._shared else []
+        can_share = bool(shared) and all(run.salvageable and run in runs for run in shared)
+        kept = [run for run in runs if not run.whole and run.salvageable]
+        for run in kept:
+            if self._committer.failed or not (can_share or len(run.held)):
                 continue
             if run.writer is not None:
                 run.writer.cut_to_mark()
             self._rotate(run)
-            self._commit(run, final=False)
-        yield from self._acknowledged(wait=True)
+            if not can_share:
+                self._committer.commit(run, final=False)
+        if can_share and not self._committer.failed:
+            self._shared.commit(shared, final=False)
+        yield from self._committer.done(wait=True)
+
+    def _complete(self, runs: list[StreamRun]) -> None:
+        """Commit all of some streams, and with it a shared state, if all are among them."""
+        if len(runs) != len(self._streams):
+            self._shared.forget()
+        for run in runs:
+            self._rotate(run)
+        self._shared.commit(runs, final=True)
 
     def _finish(self) -> Iterator[SessionEvent]:
-        runs = list(self._streams.values())
+        runs = self._runs
         broken = [run for run in runs if run.incomplete or (self._noise and not run.heard)]
         for run in runs:
-            if run in broken:
-                continue
-            if not run.heard:
+            if run not in broken and not run.heard:
                 yield Logged("WARN", f"the source said nothing of {str(run.configured.id)!r}")
-            self._rotate(run)
-            self._commit(run, final=True)
+        self._complete([run for run in runs if run not in broken])
         yield from self._salvage(broken)
         for key, count in self._ignored.items():
             yield Logged("WARN", f"ignored {count} records of stream {str(StreamId(*key))!r}")
@@ -321,12 +333,18 @@ def _close(messages: Iterable[RawRecord | Message]) -> None:
         close()
 
 
-def _write(sink: Sink, segment: Segment) -> None:
-    try:
-        sink.write(segment)
-    finally:
-        segment.path.unlink(missing_ok=True)
-
-
-def _log_text(log: Log) -> str:
-    return f"{log.message}\n{log.stack_trace}" if log.stack_trace else log.message
+def _described(configured: ConfiguredStream, stream: AirbyteStream) -> ConfiguredStream | None:
+    """A stream with what is newly told of its fields; those that are not told of stay. None: nothing new."""
+    known, new = configured.stream.json_schema, stream.json_schema
+    properties = {**known.get("properties", {}), **new.get("properties", {})}
+    key = stream.source_defined_primary_key or configured.stream.source_defined_primary_key
+    if (
+        properties == known.get("properties")
+        and key == configured.stream.source_defined_primary_key
+    ):
+        return None
+    described = copy.copy(configured)
+    described.stream = copy.copy(configured.stream)
+    described.stream.json_schema = {**new, **known, "properties": properties}
+    described.stream.source_defined_primary_key = key
+    return described

@@ -7,13 +7,20 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from elt_assets.errors import ConfigError
+from elt_assets.errors import ConfigError, SystemFailure
 from elt_assets.protocol.catalog import StreamId
 from elt_assets.protocol.messages import State
 
 STREAM = "STREAM"
 GLOBAL = "GLOBAL"
 LEGACY = "LEGACY"
+
+
+def kind_of(state: State) -> str:
+    """STREAM, GLOBAL or LEGACY; a state that names no type is LEGACY."""
+    if state.stream is not None:
+        return STREAM
+    return GLOBAL if state.global_ is not None or state.type == GLOBAL else LEGACY
 
 
 def stream_of(state: State, streams: Collection[StreamId]) -> StreamId | None:
@@ -27,10 +34,22 @@ def stream_of(state: State, streams: Collection[StreamId]) -> StreamId | None:
     if state.stream is not None:
         stream = state.stream.stream_descriptor.id
         return stream if stream in streams else None
-    if state.global_ is not None or state.type == GLOBAL or len(streams) != 1:
+    if kind_of(state) == GLOBAL or len(streams) != 1:
         raise ConfigError(
             "this source keeps one state for all of its streams "
-            f"({state.type or LEGACY}), but its streams are read one by one",
+            f"({kind_of(state)}), but its streams are read one by one",
             guidance="set `read_together: true` on the connection",
         )
     return next(iter(streams))
+
+
+def check_shared(state: State) -> None:
+    """
+    Raises:
+        SystemFailure: the state says that it is GLOBAL or of a stream, and holds nothing of the kind.
+    """
+    if state.type in (STREAM, GLOBAL) and state.global_ is None:
+        raise SystemFailure(
+            f"the connector sent a state of type {state.type} without its contents",
+            guidance="this is a defect of the connector; the sync stops so that no data is lost",
+        )

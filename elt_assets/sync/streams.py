@@ -3,29 +3,28 @@
 from __future__ import annotations
 
 import time
-from collections import deque
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from elt_assets.errors import EltError, SystemFailure, error_class
 from elt_assets.protocol.catalog import ConfiguredStream
-from elt_assets.protocol.messages import COMPLETE, INCOMPLETE, ErrorTrace, State
-from elt_assets.sync.events import Sink, StreamProgress
+from elt_assets.protocol.messages import COMPLETE, INCOMPLETE, ErrorTrace, State, StateStats
+from elt_assets.sync.events import Held, Sink, StreamProgress
 from elt_assets.sync.filters import RecordFilter
+from elt_assets.sync.held import HeldStates
 from elt_assets.sync.segments import FilteredSegmentWriter, Segment, SegmentWriter
-
-MAX_STATES = 10_000
-MAX_STATE_BYTES = 32 << 20
-"""States that may be held for one commit, so that a flood of them keeps memory flat. Beyond that an
-stream with such states commits, and one that is published only at its end forgets the oldest."""
 
 
 @dataclass(eq=False)
 class StreamRun:
-    """One stream in mid-sync: its open segment, the states that wait for a commit, its figures."""
+    """One stream in mid-sync: its open segment, the states that wait for a commit, its figures.
+
+    `sink`: of the sinks' thread; None until it has opened it. `uncommitted`: records given to the sink since
+    its last commit.
+    """
 
     configured: ConfiguredStream
-    sink: Sink
+    sink: Sink | None
     staging: Path
     record_filter: RecordFilter | None = None
     progress: StreamProgress = field(default_factory=StreamProgress)
@@ -35,10 +34,16 @@ class StreamRun:
     sequence: int = 0
     overrun: bool = False
     heard: bool = False
-    states: deque[State] = field(default_factory=deque)
-    state_bytes: int = 0
+    held: HeldStates = field(default_factory=HeldStates)
+    counted_to: int = 0
+    uncommitted: int = 0
     salvageable: bool = True
     error: ErrorTrace | None = None
+
+    @property
+    def opened(self) -> Sink:
+        assert self.sink is not None
+        return self.sink
 
     @property
     def whole(self) -> bool:
@@ -54,14 +59,19 @@ class StreamRun:
         return self.error is not None or self.progress.status == INCOMPLETE
 
     @property
+    def completed(self) -> bool:
+        return not self.failed and self.progress.status == COMPLETE
+
+    @property
     def incomplete(self) -> bool:
         """A stream that told its status must have told COMPLETE; one that never did is judged by
         the exit code."""
         return self.failed or self.progress.status not in (None, COMPLETE)
 
     @property
-    def flooded(self) -> bool:
-        return len(self.states) > MAX_STATES or self.state_bytes > MAX_STATE_BYTES
+    def sent(self) -> int:
+        """Records that came so far."""
+        return self.progress.records_read + (0 if self.writer is None else self.writer.records)
 
     def open(self) -> SegmentWriter:
         if self.writer is None:
@@ -81,30 +91,46 @@ class StreamRun:
         if self.since is None:
             self.since = time.monotonic()
 
+    def is_due(self, rows: int, size: int, seconds: float) -> bool:
+        """Whether its next state is to be committed."""
+        writer = self.writer
+        if self.overrun or self.held.flooded:
+            return True
+        if self.since is not None and time.monotonic() - self.since >= seconds:
+            return True
+        return writer is not None and (writer.records >= rows or writer.size >= size)
+
     def hold(self, state: State) -> None:
-        """Keep a state for the next commit, and remember that all before it belongs to it."""
+        """Keep a state for the next commit."""
         self.begin()
         self.heard = True
-        self.states.append(state)
-        self.state_bytes += _size(state)
-        while self.whole and self.flooded and len(self.states) > 1:
-            self.state_bytes -= _size(self.states.popleft())
+        self.held.add(state, self.sent - self.counted_to)
+        self.counted_to = self.sent
+        if self.whole:
+            self.held.forget_oldest()
+        self.mark()
+
+    def mark(self) -> None:
+        """Remember that all that came before belongs to a state."""
         self.salvageable = True
         if self.writer is not None:
             self.writer.mark()
 
     def count(self, state: State) -> None:
-        """spec: AirbyteStateStats: how many records the source sent since its state before."""
-        told = state.sourceStats
-        if told is not None and told.recordCount is not None:
-            self.progress.counted = (self.progress.counted or 0) + int(told.recordCount)
+        """What the source says that it sent."""
+        told = told_count(state)
+        if told is not None:
+            self.progress.counted = (self.progress.counted or 0) + told
 
-    def take(self) -> tuple[State, ...]:
+    def miscounts(self, state: State) -> ErrorTrace | None:
+        """spec: AirbyteStateStats: how many records the source sent since its state before. What is
+        wrong if not as many came."""
+        return miscounted(state, self.sent - self.counted_to)
+
+    def take(self) -> tuple[Held, ...]:
         """The states of a commit that is made now."""
-        states = tuple(self.states)
-        self.states.clear()
-        self.state_bytes, self.since, self.overrun = 0, None, False
-        return states
+        self.since, self.overrun = None, False
+        return self.held.take()
 
     def close(self) -> Segment | None:
         writer, self.writer = self.writer, None
@@ -114,7 +140,27 @@ class StreamRun:
         if writer.records == 0:
             writer.discard()
             return None
-        return writer.close()
+        segment = writer.close()
+        self.progress.records_read += segment.records
+        self.progress.bytes_read += segment.size
+        return segment
+
+
+def told_count(state: State) -> int | None:
+    stats: StateStats | None = state.sourceStats
+    return None if stats is None or stats.recordCount is None else int(stats.recordCount)
+
+
+def miscounted(state: State, came: int) -> ErrorTrace | None:
+    """What is wrong with a state of which the source says another count than came; None if nothing is."""
+    told = told_count(state)
+    if told is None or told == came:
+        return None
+    return ErrorTrace(
+        message=f"the source says that it sent {told} records before its state, but {came} came; "
+        "that state is not acknowledged",
+        failure_type=SystemFailure.failure_type,
+    )
 
 
 def failure(broken: list[StreamRun], noise: int) -> EltError:
@@ -136,11 +182,3 @@ def failure(broken: list[StreamRun], noise: int) -> EltError:
     return error_class(error.failure_type)(
         f"stream {names}: {error.message}", detail=error.stack_trace or error.internal_message
     )
-
-
-def _size(state: State) -> int:
-    """About as many bytes as a state is long."""
-    blobs = [state.data]
-    if state.stream is not None:
-        blobs.append(state.stream.stream_state)
-    return sum(len(blob) for blob in blobs if blob is not None)

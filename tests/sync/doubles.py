@@ -20,7 +20,14 @@ from elt_assets.protocol.catalog import (
     StreamId,
 )
 from elt_assets.protocol.messages import Message, RawRecord
-from elt_assets.sync.events import Acknowledged, Checkpoint, Committed, Logged, SessionEvent
+from elt_assets.sync.events import (
+    Acknowledged,
+    Checkpoint,
+    Committed,
+    Logged,
+    SessionEvent,
+    SharedAcknowledged,
+)
 from elt_assets.sync.filters import RecordFilter
 from elt_assets.sync.segments import Segment
 from elt_assets.sync.session import Session, Threshold
@@ -75,6 +82,8 @@ def cursor(checkpoint: Checkpoint) -> Any:
     """The value of a checkpoint's last state."""
     state = checkpoint.states[-1]
     blob = state.data if state.stream is None else state.stream.stream_state
+    if state.global_ is not None:
+        blob = state.global_.shared_state
     assert blob is not None
     return json.loads(bytes(blob))
 
@@ -92,6 +101,14 @@ def message(kind: str, body: Any) -> Sent:
 def state(value: Any, stream: str = "a") -> Sent:
     stream_state = {"stream_descriptor": {"name": stream}, "stream_state": value}
     return message("STATE", {"type": "STREAM", "stream": stream_state})
+
+
+def shared(value: Any, streams: Sequence[str] = (), records: float | None = None) -> Sent:
+    """A GLOBAL state; `records`: how many the source says that it sent since the one before."""
+    states = [{"stream_descriptor": {"name": name}, "stream_state": {}} for name in streams]
+    stats = {} if records is None else {"sourceStats": {"recordCount": records}}
+    told = {"shared_state": value, "stream_states": states}
+    return message("STATE", {"type": "GLOBAL", "global": told, **stats})
 
 
 def status(value: str, stream: str = "a") -> Sent:
@@ -139,13 +156,16 @@ class Sync:
     threshold: Threshold = EAGER
     configured: ConfiguredCatalog | None = None
     filters: Mapping[StreamId, RecordFilter] = field(default_factory=dict)
+    together: bool = False
     events: list[SessionEvent] = field(default_factory=list)
     failure: EltError | None = None
 
     def run(self, messages: Messages) -> Sync:
         configured = self.configured or catalog(list(self.sinks))
         sinks = {StreamId(name): sink for name, sink in self.sinks.items()}
-        session = Session(configured, sinks, self.folder, self.threshold, self.filters)
+        session = Session(
+            configured, sinks, self.folder, self.threshold, self.filters, together=self.together
+        )
         try:
             self.events.extend(session.run(messages))
         except EltError as failure:
@@ -157,6 +177,12 @@ class Sync:
         found = (event for event in self.events if isinstance(event, Acknowledged))
         states = [event.state for event in found if event.stream.name == stream]
         return [cursor(Checkpoint((each,), final=False)) for each in states if each is not None]
+
+    def shared(self) -> list[Any]:
+        """The shared states acknowledged, by their value."""
+        found = (event for event in self.events if isinstance(event, SharedAcknowledged))
+        held = [each.state for event in found for each in event.states]
+        return [cursor(Checkpoint((state,), final=False)) for state in held]
 
     def logs(self) -> str:
         return "\n".join(event.message for event in self.events if isinstance(event, Logged))

@@ -21,7 +21,8 @@ from elt_assets.protocol.catalog import (
     StreamId,
 )
 from elt_assets.protocol.messages import COMPLETE, RawRecord
-from elt_assets.sync import streams as module
+from elt_assets.sync import held as module
+from elt_assets.sync.committer import MAX_WAITING
 from elt_assets.sync.events import (
     Acknowledged,
     Checkpoint,
@@ -32,7 +33,7 @@ from elt_assets.sync.events import (
 from elt_assets.sync.fields import FieldSelection
 from elt_assets.sync.filters import WITHHELD, RecordFilter
 from elt_assets.sync.segments import NOT_AN_OBJECT, Segment
-from elt_assets.sync.session import MAX_WAITING, Session, Threshold
+from elt_assets.sync.session import Session, Threshold
 from tests.sync.doubles import (
     EAGER,
     MemorySink,
@@ -251,15 +252,18 @@ class Counting:
     def __init__(self, seconds: float = 0):
         self.records = 0
         self.states = 0
+        self._written = 0
         self._seconds = seconds
 
     def write(self, segment: Segment) -> None:
         self.records += segment.records
+        self._written += segment.records
 
     def commit(self, checkpoint: Checkpoint) -> Committed:
         time.sleep(self._seconds)
         self.states += len(checkpoint.states)
-        return Committed(1, 1, 1, 0, 0, 0)
+        written, self._written = self._written, 0
+        return Committed(1, 1, 1, written, 0, 0)
 
 
 def peak(session: Session, messages: Messages) -> int:

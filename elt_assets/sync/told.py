@@ -1,0 +1,99 @@
+"""What a source tells of its sync, for the log and for the figures; none of it moves a row."""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+from collections.abc import Iterator, Mapping
+
+from msgspec import Raw
+
+from elt_assets.protocol.catalog import StreamId
+from elt_assets.protocol.messages import (
+    INCOMPLETE,
+    AnalyticsTrace,
+    ErrorTrace,
+    EstimateTrace,
+    Log,
+    Message,
+    StreamStatusTrace,
+    Trace,
+)
+from elt_assets.sync.events import Estimated, Logged, SessionEvent
+from elt_assets.sync.streams import StreamRun
+
+RATE_LIMITED = "RATE_LIMITED"
+
+Runs = Mapping[tuple[str, str | None], StreamRun]
+
+
+def told(message: Message, runs: Runs) -> Iterator[SessionEvent]:
+    """The events of a LOG or a TRACE; what a stream's figures are to say of it is set."""
+    if message.log is not None:
+        yield Logged(message.log.level, _log_text(message.log))
+    elif message.trace is not None:
+        yield from _trace(message.trace, runs)
+
+
+def _trace(trace: Trace, runs: Runs) -> Iterator[SessionEvent]:
+    if trace.stream_status is not None:
+        yield from _status(trace.stream_status, runs)
+    elif trace.error is not None:
+        yield Logged("ERROR", _error_text(trace.error))
+    elif trace.estimate is not None:
+        yield from _estimate(trace.estimate, runs)
+    elif trace.analytics is not None:
+        yield Logged("DEBUG", _analytics_text(trace.analytics))
+
+
+def _status(told: StreamStatusTrace, runs: Runs) -> Iterator[SessionEvent]:
+    """spec: AirbyteStreamStatusTraceMessage. A stream that has failed stays so."""
+    stream = told.stream_descriptor.id
+    run = runs.get(stream)
+    if run is None or run.failed:
+        return
+    run.heard = True
+    run.progress.status = told.status
+    if told.status == INCOMPLETE:
+        yield Logged("WARN", f"the source could not complete stream {str(stream)!r}")
+    for reason in told.reasons or []:
+        if reason.type == RATE_LIMITED:
+            until = _quota_reset(reason.rate_limited)
+            yield Logged("WARN", f"the source is rate limited on stream {str(stream)!r}{until}")
+
+
+def _quota_reset(told: Raw | None) -> str:
+    """When the source may go on, where it says so: epoch milliseconds."""
+    try:
+        reset = json.loads(bytes(told or b"{}"))["quota_reset"]
+        time = dt.datetime.fromtimestamp(reset / 1000, dt.timezone.utc)
+    except (ValueError, TypeError, KeyError, OverflowError, OSError):
+        return ""
+    return f"; it goes on at {time:%Y-%m-%d %H:%M:%S} UTC"
+
+
+def _estimate(estimate: EstimateTrace, runs: Runs) -> Iterator[SessionEvent]:
+    """spec: AirbyteEstimateTraceMessage, of a stream; one of the whole sync is that of no stream."""
+    stream = StreamId(estimate.name, estimate.namespace)
+    run = runs.get(stream)
+    if run is None or estimate.type == "SYNC":
+        return
+    rows, size = estimate.row_estimate, estimate.byte_estimate
+    if rows is not None:
+        run.progress.estimate = int(rows)
+    yield Estimated(
+        stream, None if rows is None else int(rows), None if size is None else int(size)
+    )
+
+
+def _analytics_text(told: AnalyticsTrace) -> str:
+    return f"analytics of the connector: {told.type}" + (f" = {told.value}" if told.value else "")
+
+
+def _error_text(error: ErrorTrace) -> str:
+    parts = [error.message, error.internal_message, error.stack_trace]
+    return "\n".join(part for part in parts if part)
+
+
+def _log_text(log: Log) -> str:
+    return f"{log.message}\n{log.stack_trace}" if log.stack_trace else log.message
