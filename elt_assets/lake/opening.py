@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 
 import pyarrow as pa
 import pyarrow.fs as pafs
 from deltalake import DeltaTable, Schema, TableFeatures, write_deltalake
-from deltalake.exceptions import DeltaError, TableNotFoundError
+from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
 from pyspark.sql import types as t
 
 from elt_assets.errors import ConfigError
@@ -21,7 +22,8 @@ CONFIGURATION = {
     "delta.logRetentionDuration": "interval 36500 days",
 }
 LOG = "_delta_log"
-_INDEXED = "delta.dataSkippingNumIndexedCols"
+_INDEXED, _ALL = "delta.dataSkippingNumIndexedCols", "-1"
+_ATTEMPTS = 5
 _NTZ = "timestampNtz"
 _READABLE = {_NTZ}
 _WRITABLE = {_NTZ, "invariants", "appendOnly"}
@@ -60,9 +62,10 @@ def opened(uri: str, version: int | None = None) -> DeltaTable | None:
 
 def create(uri: str, schema: t.StructType, stream: str | None = None) -> DeltaTable:
     """A new table, or the one that another run made just now; its name is the stream's own."""
+    indexed = {_INDEXED: _ALL} if PARTITION in schema.names else {}
     try:
         return DeltaTable.create(
-            uri, delta_schema(schema), name=stream, configuration=CONFIGURATION
+            uri, delta_schema(schema), name=stream, configuration={**CONFIGURATION, **indexed}
         )
     except DeltaError:
         delta = opened(uri)
@@ -77,23 +80,49 @@ def add_columns(delta: DeltaTable, schema: t.StructType) -> None:
         return
     enable_ntz(delta, schema)
     empty = pa.schema(delta_schema(schema).to_arrow()).empty_table()
-    write_deltalake(delta, empty, mode="append", schema_mode="merge")
-    delta.update_incremental()
+    _alter(
+        delta,
+        lambda: _lacks(spark_schema(delta), schema),
+        lambda: write_deltalake(delta, empty, mode="append", schema_mode="merge"),
+    )
 
 
 def index_partitions(delta: DeltaTable) -> None:
     """Let readers of the log see the partition's bounds, beyond the columns that it tells of by default."""
-    if PARTITION in spark_schema(delta).names and _INDEXED not in delta.metadata().configuration:
-        delta.alter.set_table_properties({_INDEXED: "-1"})
-        delta.update_incremental()
+    _alter(
+        delta,
+        lambda: (
+            PARTITION in spark_schema(delta).names
+            and _INDEXED not in delta.metadata().configuration
+        ),
+        lambda: delta.alter.set_table_properties({_INDEXED: _ALL}),
+    )
 
 
 def enable_ntz(delta: DeltaTable, schema: t.StructType) -> None:
     """A table without timestamps without zone must be told before it gets one."""
-    if "timestamp_ntz" in schema.json() and _NTZ not in (delta.protocol().reader_features or ()):
-        delta.alter.add_feature(
-            TableFeatures.TimestampWithoutTimezone, allow_protocol_versions_increase=True
-        )
+    feature = TableFeatures.TimestampWithoutTimezone
+    _alter(
+        delta,
+        lambda: (
+            "timestamp_ntz" in schema.json()
+            and _NTZ not in (delta.protocol().reader_features or ())
+        ),
+        lambda: delta.alter.add_feature(feature, allow_protocol_versions_increase=True),
+    )
+
+
+def _alter(delta: DeltaTable, lacks: Callable[[], bool], change: Callable[[], object]) -> None:
+    """Change what a table says of itself, if it needs it; again where another run of its stream, with
+    other partitions, was first to change something."""
+    for attempt in range(_ATTEMPTS):
+        if not lacks():
+            return
+        try:
+            change()
+        except CommitFailedError:
+            if attempt == _ATTEMPTS - 1:
+                raise
         delta.update_incremental()
 
 
