@@ -38,6 +38,11 @@ def packages() -> Path:
     return home() / "packages"
 
 
+def config_store() -> Path:
+    """Where it is kept what connectors change in their own configs: a file for each connection."""
+    return home() / "config"
+
+
 def connections() -> Path:
     """`$ELT_DEFS`; default the package's own `defs`: a folder for each connection."""
     given = os.environ.get("ELT_DEFS")

@@ -47,10 +47,11 @@ def hostile_source(
     script: str,
     config: Mapping[str, Any] | None = None,
     specification: Mapping[str, Any] | None = None,
+    **how: Any,
 ) -> Connector:
-    """The same as a connector, with `folder / "work"` for its private files."""
+    """The same as a connector, with `folder / "work"` for its private files; `how`: as of `Connector`."""
     command = [program(folder, script, specification)]
-    return Connector(lambda: command, config or {}, folder / "work", "hostile")
+    return Connector(lambda: command, config or {}, folder / "work", "hostile", **how)
 
 
 def alive(pid: int) -> bool:

@@ -31,7 +31,8 @@ ROOMS: dict[str, set[str]] = {
     "elt_assets.errors": set(),
     "elt_assets.protocol": {"errors"},
     # the two ends of the pipe, strangers to each other
-    "elt_assets.runner": {"protocol", "errors", "scratch"},
+    "elt_assets.runner": {"protocol", "errors", "scratch", "batches"},
+    "elt_assets.batches": {"protocol", "errors"},
     "elt_assets.sync": {"protocol", "errors"},
     # the tables
     "elt_assets.lake": {"sync", "protocol", "errors"},

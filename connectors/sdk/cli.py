@@ -8,7 +8,6 @@ from __future__ import annotations
 import argparse
 import sys
 import time
-import traceback
 from collections.abc import Iterable, Sequence
 from typing import Any, BinaryIO
 
@@ -16,10 +15,12 @@ import msgspec
 from msgspec import Raw
 
 from connectors.sdk.source import Source, validate
-from connectors.sdk.state import load_catalog, load_config, load_states
+from connectors.sdk.state import load_states
 from connectors.sdk.stream import Checkpoint, Estimate, Record, Stream
 from elt_assets.errors import ConfigError, EltError
 from elt_assets.protocol import messages as wire
+from elt_assets.protocol import saying
+from elt_assets.protocol.arguments import load_catalog, load_config
 from elt_assets.protocol.catalog import (
     INCREMENTAL,
     Catalog,
@@ -30,7 +31,6 @@ from elt_assets.protocol.codec import encode
 from elt_assets.protocol.messages import Message
 from elt_assets.protocol.specification import secret_values
 
-PROTOCOL_VERSION = "0.18.0"
 FLUSH_BYTES = 1 << 16
 FLUSH_MS = 1_000
 
@@ -88,11 +88,10 @@ class Output:
         self._buffer += encode(message)
 
     def log(self, level: str, text: str) -> None:
-        self.send(Message(type="LOG", log=wire.Log(level=level, message=self._masked(text))))
+        self.send(saying.log(level, self._masked(text)))
 
-    def connection(self, status: str, text: str | None = None) -> None:
-        body = wire.ConnectionStatus(status=status, message=text and self._masked(text))
-        self.send(Message(type="CONNECTION_STATUS", connectionStatus=body))
+    def connection(self, *, succeeded: bool, text: str | None = None) -> None:
+        self.send(saying.connection_status(succeeded=succeeded, text=text and self._masked(text)))
 
     def status(self, stream: StreamDescriptor, status: str) -> None:
         body = wire.StreamStatusTrace(stream_descriptor=stream, status=status)
@@ -115,20 +114,7 @@ class Output:
         self.flush()
 
     def error(self, error: Exception, stream: StreamDescriptor | None = None) -> None:
-        """spec: AirbyteErrorTraceMessage. Only who must repair code is shown a stack trace."""
-        failure_type, text, detail = "system_error", f"{type(error).__name__}: {error}", None
-        if isinstance(error, EltError):
-            failure_type, detail = error.failure_type, error.detail
-            text = "\n".join(part for part in (error.message, error.guidance) if part)
-        stack = "".join(traceback.format_exception(type(error), error, error.__traceback__))
-        body = wire.ErrorTrace(
-            message=self._masked(text),
-            internal_message=detail and self._masked(detail),
-            stack_trace=self._masked(stack) if failure_type == "system_error" else None,
-            failure_type=failure_type,
-            stream_descriptor=stream,
-        )
-        self._trace(wire.Trace(type="ERROR", error=body))
+        self.send(saying.error_trace(error, stream, self._masked))
 
     def flush(self) -> None:
         """Raises: OutputClosedError."""
@@ -147,8 +133,7 @@ class Output:
     def _masked(self, text: str) -> str:
         for secret in self._secrets:
             text = text.replace(secret, "***")
-        # A lone surrogate in an exception's text must not keep the exception from being told.
-        return text.encode("utf-8", "backslashreplace").decode()
+        return text
 
 
 def record_head(stream: StreamDescriptor) -> bytes:
@@ -201,7 +186,8 @@ def _command(source: Source, arguments: argparse.Namespace, output: Output) -> i
 
 def _spec(source: Source, output: Output) -> None:
     body = wire.Specification(
-        connectionSpecification=source.connection_specification, protocol_version=PROTOCOL_VERSION
+        connectionSpecification=source.connection_specification,
+        protocol_version=saying.PROTOCOL_VERSION,
     )
     output.send(Message(type="SPEC", spec=body))
 
@@ -210,9 +196,9 @@ def _check(source: Source, path: str, output: Output) -> None:
     try:
         source.check(_config(source, path, output))
     except EltError as error:
-        output.connection("FAILED", str(error))
+        output.connection(succeeded=False, text=str(error))
     else:
-        output.connection("SUCCEEDED")
+        output.connection(succeeded=True)
 
 
 def _discover(source: Source, path: str, output: Output) -> None:

@@ -33,6 +33,8 @@ from elt_assets.runner.secrets import resolve_environment
 from elt_assets.runner.sources import KINDS, built_in, open_connector
 
 _NAME = re.compile(r"[A-Za-z0-9_]+")
+_TAP = re.compile(r"(?:^|-)tap-")
+"""What Singer taps are called: `tap-x`, and their packages `tap-x`, or `somebody-tap-x`."""
 
 
 def new(arguments: argparse.Namespace, out: Output) -> int:
@@ -147,9 +149,9 @@ def _source(written: str) -> tuple[str, str | list[str]]:
     except ValueError as error:
         raise ConfigError(f"--source {written!r}: {error}") from None
     if len(words) == 1 and "==" in written:
-        return "package", words[0]
+        return "tap" if _TAP.search(written) else "package", words[0]
     if words and shutil.which(words[0]):
-        return "command", words
+        return "tap" if _TAP.match(Path(words[0]).name) else "command", words
     raise ConfigError(
         f"--source: there is no connector and no program {words[0] if words else written!r}",
         guidance=f"built in: {', '.join(built_in())}; a package is written NAME==VERSION, "

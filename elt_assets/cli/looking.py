@@ -23,7 +23,7 @@ from elt_assets.errors import ConfigError
 from elt_assets.orchestration.assets import build_connection_assets
 from elt_assets.orchestration.resources import LakeResource, SparkResource
 from elt_assets.orchestration.status import StreamStatus, open_instance, stream_statuses
-from elt_assets.orchestration.syncing import connect
+from elt_assets.orchestration.syncing import connect, connect_destination
 from elt_assets.orchestration.upkeep import replay_stream
 from elt_assets.protocol.catalog import Catalog
 
@@ -33,6 +33,9 @@ def check(arguments: argparse.Namespace, out: Output) -> int:
     connection = load_connection(folder_of(arguments.connection))
     connector = connect(connection, home.staging())
     answer = connector.check()
+    destination = connect_destination(connection, home.staging())
+    if answer.succeeded and destination is not None:
+        connector, answer = destination, destination.check()
     message = connector.mask(answer.message or "")
     word = "succeeded" if answer.succeeded else "failed"
     told = f"{connection.name}: {connector.name}{f': {message}' if message else ''}"

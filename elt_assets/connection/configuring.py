@@ -46,13 +46,37 @@ def configure(connection: Connection, catalog: Catalog) -> list[ConfiguredStream
         problems += [f"stream {str(wanted.id)!r}: {text}" for text in found]
     problems += _repeated(connection.streams)
     if connection.read_together:
-        problems.append("read_together: not supported by this version; leave it out")
+        problems += _apart(connection)
+    if connection.destination is not None:
+        problems += _of_the_lake(connection)
     if problems:
         raise ConfigError(
             f"the streams in {DEFINITION_FILE} of connection {connection.name!r} are not valid:\n"
             + "\n".join(f"  - {problem}" for problem in problems)
         )
     return configured
+
+
+def _apart(connection: Connection) -> list[str]:
+    """What streams that are read together cannot have of their own."""
+    return [
+        f"stream {str(stream.id)!r}: {key}: streams that are read together have none of their own; leave it "
+        "out, or move the stream to a connection of its own"
+        for stream in connection.streams
+        for key in ("partitions", "window")
+        if getattr(stream, key) is not None
+    ]
+
+
+def _of_the_lake(connection: Connection) -> list[str]:
+    """What streams whose rows are in another destination cannot have."""
+    return [
+        f"stream {str(stream.id)!r}: {key}: this is done by the tables of the lake, and the connection has "
+        "another `destination`; leave it out"
+        for stream in connection.streams
+        for key in ("history", "partitions", "window")
+        if getattr(stream, key)
+    ]
 
 
 def _configured(wanted: Stream, stream: AirbyteStream) -> ConfiguredStream:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import datetime as dt
+import re
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, model_validator
+from pydantic import BeforeValidator, Field, model_validator
 
 from elt_assets.connection.automation import (
     Automation,
@@ -21,7 +23,31 @@ from elt_assets.connection.written import DottedPaths, FieldPath, Written
 from elt_assets.protocol.catalog import StreamId
 
 SOURCE_KINDS = ("connector", "command", "package", "image", "manifest", "tap")
+DESTINATION_KINDS = ("command", "package", "image")
 _NAME = r"^[A-Za-z0-9_]+$"
+_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+
+
+def _variables(written: Any) -> Any:
+    """An environment: values by name, or a list of names."""
+    if not isinstance(written, (Mapping, list)):
+        raise ValueError(  # noqa: TRY004 - what pydantic reports
+            "write `NAME: value` for each variable, or a list of those to pass on"
+        )
+    for name in written:
+        if not isinstance(name, str) or not _VARIABLE.fullmatch(name):
+            raise ValueError(f"{name!r} cannot name an environment variable")
+    for name, value in written.items() if isinstance(written, Mapping) else ():
+        reference = isinstance(value, Mapping) and set(value) == {"env"}
+        plain = not isinstance(value, bool) and isinstance(value, (str, int, float))
+        if not (isinstance(value["env"], str) if reference else plain):
+            raise ValueError(
+                f"{name}: write a text (true in quotes), a number, or `{{env: OTHER}}`"
+            )
+    return written
+
+
+Variables = Annotated[dict[str, Any] | list[str], BeforeValidator(_variables)]
 
 
 class Source(Written):
@@ -32,22 +58,46 @@ class Source(Written):
     package: str | None = None
     image: str | None = None
     manifest: str | None = None
-    tap: list[str] | None = Field(default=None, min_length=1)
+    tap: Annotated[list[str], Field(min_length=1)] | str | None = None
     config: dict[str, Any] = Field(default_factory=dict)
+    environment: Variables | None = None
 
     @model_validator(mode="after")
     def _one_kind(self) -> Source:
-        given = [kind for kind in SOURCE_KINDS if getattr(self, kind) is not None]
-        if len(given) != 1:
-            raise ValueError(
-                f"source: exactly one of {', '.join(SOURCE_KINDS)} is wanted, "
-                f"{' and '.join(given) or 'none'} is given"
-            )
+        _only_one("source", self, SOURCE_KINDS)
         return self
 
     @property
     def kind(self) -> str:
         return next(kind for kind in SOURCE_KINDS if getattr(self, kind) is not None)
+
+
+class Destination(Written):
+    """Where records go instead of the lake: exactly one kind of connector, and its config."""
+
+    command: list[str] | None = Field(default=None, min_length=1)
+    package: str | None = None
+    image: str | None = None
+    config: dict[str, Any] = Field(default_factory=dict)
+    environment: Variables | None = None
+
+    @model_validator(mode="after")
+    def _one_kind(self) -> Destination:
+        _only_one("destination", self, DESTINATION_KINDS)
+        return self
+
+    @property
+    def kind(self) -> str:
+        return next(kind for kind in DESTINATION_KINDS if getattr(self, kind) is not None)
+
+
+def _only_one(label: str, written: Written, kinds: Sequence[str]) -> None:
+    given = [kind for kind in kinds if getattr(written, kind) is not None]
+    if len(given) != 1:
+        raise ValueError(
+            f"{label}: exactly one of {', '.join(kinds)} is wanted, "
+            f"{' and '.join(given) or 'none'} is given"
+        )
 
 
 class Fields(Written):
@@ -119,6 +169,7 @@ class Connection(Written):
     name: str = Field(pattern=_NAME)
     namespace: str | None = Field(default=None, pattern=_NAME)
     source: Source
+    destination: Destination | None = None
     streams: list[Stream] = Field(min_length=1)
     schedule: str | None = None
     automation: Automation = None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -58,7 +59,7 @@ def tell_drift(source: Source, context: dg.OpExecutionContext, *, update: bool) 
             context.log.info(f"stream {str(change.stream)!r}, not configured: {change.told}")
     if not found:
         context.log.info(f"the source has what {CATALOG_FILE} says")
-    if update and present.to_json() != known.to_json():
+    if update and json.loads(present.to_json()) != json.loads(known.to_json()):
         context.log.info(_updated(source, present))
     return found
 

@@ -25,7 +25,7 @@ Number = int | float
 """Both, since `1` and `1.0` are sent on as they came."""
 
 
-class RawRecord(msgspec.Struct):
+class RawRecord(msgspec.Struct, gc=False):
     """A RECORD on the hot path: routed by name, its data never decoded.
 
     Not a `Wire`: collecting unknown properties would cost more than all else that happens to a
@@ -34,7 +34,7 @@ class RawRecord(msgspec.Struct):
 
     stream: str
     data: Raw
-    emitted_at: float | None = None
+    emitted_at: Number | None = None
     namespace: str | None = None
     meta: Raw = NULL
 

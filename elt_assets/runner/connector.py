@@ -6,20 +6,18 @@ spec: Airbyte Specification (the command line of connectors); Airbyte Protocol, 
 from __future__ import annotations
 
 import contextlib
-import json
-import os
-import signal
 import time
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
-from functools import cached_property
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
-from elt_assets.errors import ConfigError, EltError, SystemFailure, error_class
+from elt_assets.errors import SystemFailure
 from elt_assets.protocol.catalog import Catalog, ConfiguredCatalog
 from elt_assets.protocol.codec import decode
 from elt_assets.protocol.messages import (
     ConnectionStatus,
+    Control,
     ErrorTrace,
     Message,
     News,
@@ -28,16 +26,19 @@ from elt_assets.protocol.messages import (
     State,
     Unread,
 )
-from elt_assets.protocol.specification import secret_values, violations
 from elt_assets.runner.docker import container
+from elt_assets.runner.environment import Environment
+from elt_assets.runner.failures import ending, failure
+from elt_assets.runner.files import private_files, state_file
 from elt_assets.runner.process import Process
-from elt_assets.runner.secrets import Masker, resolve_environment
-from elt_assets.scratch import scratch
+from elt_assets.runner.secrets import Masker
+from elt_assets.runner.settings import Settings
 
 _WITHHELD = (
     "a line that could not be read as a message; it is not shown, since it may be part of a record "
     "some of whose fields must not be stored"
 )
+_DECODED = partial(map, decode)
 
 
 class Connector:
@@ -51,6 +52,8 @@ class Connector:
         name: for messages.
         heartbeat: seconds for which it may say nothing; None for ever.
         image: that it is run from, in place of a command.
+        store: the file that keeps what it changes in its config; without one, this object does.
+        environment: of its process; default that of a `command` of which none is declared.
     """
 
     def __init__(
@@ -61,15 +64,19 @@ class Connector:
         name: str,
         heartbeat: float | None = None,
         image: str | None = None,
+        store: Path | None = None,
+        environment: Environment | None = None,
     ):
         self._heartbeat = heartbeat
         self._image = image
+        self._environment = environment or Environment()
         self._command = command
-        self._written = config
         self._workdir = workdir
         self._deadline: float | None = None
+        self._running: set[Process] = set()
         self.name = name
         self.mask = Masker()
+        self._settings = Settings(config, name, self.mask, store)
 
     @cached_property
     def specification(self) -> Specification:
@@ -78,18 +85,15 @@ class Connector:
         assert message.spec is not None
         return message.spec
 
-    @cached_property
+    @property
     def config(self) -> dict[str, Any]:
-        """The config with its environment variables in, valid by the connector's specification.
+        """The config to start with now: its environment variables in it, and what the connector changed;
+        valid by its specification.
 
         Raises:
             ConfigError: every violation, without any value of a secret.
         """
-        config, secrets = resolve_environment(dict(self._written))
-        schema = self.specification.connectionSpecification
-        self.mask.add([*secrets, *secret_values(config, schema)])
-        validate_config(config, schema, self.name)
-        return dict(config)
+        return self._settings.in_force(self.specification.connectionSpecification)
 
     def check(self) -> ConnectionStatus:
         """spec: `check(Config) -> AirbyteConnectionStatus`."""
@@ -106,19 +110,55 @@ class Connector:
         return message.catalog
 
     def read(
-        self, catalog: ConfiguredCatalog, states: Sequence[State] = (), *, withhold: bool = False
+        self,
+        catalog: ConfiguredCatalog,
+        states: Sequence[State] = (),
+        *,
+        withhold: bool = False,
+        whole: bool = False,
     ) -> Generator[RawRecord | Message, None, None]:
         """spec: `read(Config, ConfiguredAirbyteCatalog, State) -> Stream<AirbyteMessage>`.
 
         No state file is given where there is no state. The process group ends with the iterator.
         With `withhold`, a line that could not be read is told of but not quoted, in logs or errors:
-        it may be part of a record that must not be shown.
+        it may be part of a record that must not be shown. With `whole`, records come as messages
+        that lose nothing, to be sent on; that takes several times as long.
 
         Raises:
             EltError: the connector did not end with exit code 0; of the class that the
                 `failure_type` of its last ERROR trace says.
         """
-        yield from self._messages("read", self._wanted(catalog, states), withhold=withhold)
+        files, said = self._wanted(catalog, states), partial(map, partial(decode, whole=whole))
+        yield from self._messages("read", files, withhold=withhold, said=said)
+
+    def write(
+        self,
+        catalog: ConfiguredCatalog,
+        lines: Iterable[bytes],
+        *,
+        stop: Callable[[], None] | None = None,
+    ) -> Generator[Message, None, None]:
+        """spec: `write(Config, ConfiguredAirbyteCatalog, Stream<AirbyteMessage>(stdin))`; what it answers.
+
+        Args:
+            lines: messages, as `encode` writes them; pulled in another thread, as fast as the destination
+                takes them. If they raise, the destination is told that this was all, and may finish.
+            stop: makes `lines` end where they wait for the next one: of a source its `cancel`. Called, from
+                this thread, when the destination has ended before them.
+
+        Raises:
+            EltError: as `read`; or it ended, if well, before it had all the lines.
+            Exception: what `lines` raised.
+        """
+        files = {"config": self.config, "catalog": catalog.to_json()}
+        for message in self._messages("write", files, lines=lines, stop=stop):
+            if isinstance(message, Message):
+                yield message
+
+    def cancel(self) -> None:
+        """End what is running, from another thread than the one that reads it, within a second or so."""
+        for process in tuple(self._running):
+            process.cancel()
 
     def probe(
         self, catalog: ConfiguredCatalog, states: Sequence[State] = (), *, seconds: float
@@ -145,9 +185,8 @@ class Connector:
     def _wanted(self, catalog: ConfiguredCatalog, states: Sequence[State]) -> dict[str, Any]:
         """The files that say what is to be read, and from where."""
         files: dict[str, Any] = {"config": self.config, "catalog": catalog.to_json()}
-        if states:
-            files["state"] = b"[" + b",".join(state.to_json() for state in states) + b"]"
-        return files
+        state = state_file(states)
+        return files if state is None else {**files, "state": state}
 
     def _one(
         self, verb: str, files: Mapping[str, Any], wanted: Callable[[Message], object]
@@ -161,135 +200,83 @@ class Connector:
                 if found is None and wanted(message) is not None:
                     found = message
         if found is None:
-            raise _failure(f"`{verb}` of connector {self.name} answered nothing", error)
+            raise failure(f"`{verb}` of connector {self.name} answered nothing", error)
         return found
 
     def _messages(
-        self, verb: str, files: Mapping[str, Any], *, withhold: bool = False
+        self,
+        verb: str,
+        files: Mapping[str, Any],
+        *,
+        withhold: bool = False,
+        said: Callable[[Iterator[bytes]], Iterator[RawRecord | Message]] = _DECODED,
+        **fed: Any,
     ) -> Iterator[RawRecord | Message]:
         last_error: ErrorTrace | None = None
         with (
             private_files(self._workdir, files) as arguments,
-            self._started(verb, arguments) as process,
+            self._started(verb, arguments, **fed) as process,
         ):
             try:
-                for line in process.lines():
-                    message = decode(line)
-                    if type(message) is RawRecord:
-                        yield message
+                for heard in said(process.lines()):
+                    if type(heard) is RawRecord:
+                        yield heard
                         continue
-                    assert isinstance(message, Message)
+                    assert isinstance(heard, Message)
+                    message = heard
                     last_error = (message.trace and message.trace.error) or last_error
+                    if message.control is not None and "config" in files:
+                        message = self._obey(message.control, files["config"])
                     if withhold and isinstance(message, Unread) and message.log is not None:
                         message.log.message = _WITHHELD
-                    yield self._masked(message)
+                    yield self.mask.message(message)
             except SystemFailure as unreadable:
                 # Of a connector that died in the middle of a line, its death is the news.
                 if process.exhausted:
-                    self._raise_for_exit(verb, process, last_error)
+                    self._raise_for_end(verb, process, last_error)
                 if withhold:
                     unreadable.detail = None  # the line's beginning
-                raise self._masked_failure(unreadable) from None
-            self._raise_for_exit(verb, process, last_error)
+                raise self.mask.failure(unreadable) from None
+            self._raise_for_end(verb, process, last_error)
 
-    def _started(self, verb: str, arguments: Sequence[str]) -> Process:
+    def _obey(self, control: Control, config: dict[str, Any]) -> Message:
+        """Before anything else that it says is heard: it may have given up what it had for this."""
+        schema = self.specification.connectionSpecification
+        return self._settings.obey(control, config, schema)
+
+    def _words(self, verb: str, arguments: Sequence[str]) -> Sequence[str]:
+        """A verb as the command line has it; `arguments` are its files."""
+        return [verb, *arguments]
+
+    @contextlib.contextmanager
+    def _started(self, verb: str, arguments: Sequence[str], **fed: Any) -> Iterator[Process]:
         times: dict[str, Any] = {"deadline": self._deadline, "silence": self._heartbeat}
-        if self._image is None:
-            return Process([*self._command(), verb, *arguments], **times)
-        run = container(self._image, Path(arguments[1]).parent if arguments else None)
-        return Process([*run.command, verb, *arguments], removal=run.removal, **times)
+        command: Sequence[str] = self._command()
+        removal: Sequence[str] = ()
+        if self._image is not None:
+            folder = Path(arguments[1]).parent if arguments else None
+            run = container(self._image, folder, self._environment.names)
+            command, removal = run.command, run.removal
+        variables, secrets = self._environment.variables()
+        self.mask.add(secrets)
+        words = [*command, *self._words(verb, arguments)]
+        how = {"environment": variables, "removal": removal, **times, **fed}
+        with Process(words, **how) as process:
+            self._running.add(process)
+            try:
+                yield process
+            finally:
+                self._running.discard(process)
 
-    def _masked(self, message: Message) -> Message:
-        """Free of secrets wherever a person will read it."""
-        if message.log is not None:
-            message.log.message = self.mask(message.log.message)
-            message.log.stack_trace = self._mask_optional(message.log.stack_trace)
-        error = message.trace and message.trace.error
-        if error:
-            error.message = self.mask(error.message)
-            error.internal_message = self._mask_optional(error.internal_message)
-            error.stack_trace = self._mask_optional(error.stack_trace)
-        if message.connectionStatus is not None:
-            status = message.connectionStatus
-            status.message = self._mask_optional(status.message)
-        return message
-
-    def _masked_failure(self, failure: SystemFailure) -> SystemFailure:
-        return SystemFailure(
-            self.mask(failure.message),
-            guidance=failure.guidance,
-            detail=self._mask_optional(failure.detail),
-        )
-
-    def _mask_optional(self, text: str | None) -> str | None:
-        return None if text is None else self.mask(text)
-
-    def _raise_for_exit(self, verb: str, process: Process, error: ErrorTrace | None) -> None:
-        code = process.wait()
+    def _raise_for_end(self, verb: str, process: Process, error: ErrorTrace | None) -> None:
+        code, feeder = process.wait(), process.feeder
+        if feeder is not None:
+            feeder.end()
+            if feeder.error is not None:
+                raise feeder.error
+        name = f"`{verb}` of connector {self.name}"
         if code != 0:
             stderr = "\n".join(map(self.mask, self.mask(process.stderr_tail).splitlines()))
-            raise _failure(f"`{verb}` of connector {self.name} {_ending(code)}", error, stderr)
-
-
-def _failure(ending: str, error: ErrorTrace | None, stderr: str = "") -> EltError:
-    """What a connector's last ERROR trace says, and how it ended."""
-    tail = f"its stderr ended with:\n{stderr}" if stderr else None
-    if error is None:
-        return SystemFailure(ending, detail=tail)
-    parts = [error.internal_message, error.stack_trace, tail]
-    return error_class(error.failure_type)(
-        f"{error.message} ({ending})", detail="\n".join(filter(None, parts)) or None
-    )
-
-
-def validate_config(config: Mapping[str, Any], schema: Mapping[str, Any], name: str) -> None:
-    """Check a config against a `connectionSpecification`.
-
-    Raises:
-        ConfigError: lists every violation, and shows no value of the config.
-        SystemFailure: the specification is no JSON schema.
-    """
-    try:
-        found = violations(config, schema)
-    except ValueError as error:
-        raise SystemFailure(
-            f"the specification of connector {name} is no JSON schema: {error}"
-        ) from None
-    if found:
-        lines = "\n".join(f"  - {line}" for line in found)
-        raise ConfigError(
-            f"the config of connector {name} breaks its specification:\n{lines}",
-            guidance="correct `source.config` in the connection's YAML",
-        )
-
-
-@contextlib.contextmanager
-def private_files(workdir: Path, files: Mapping[str, Any]) -> Iterator[list[str]]:
-    """Write each value to a file that only this user can read; yields `--<name> <path>` arguments."""
-    if not files:
-        yield []
-        return
-    with scratch(workdir, "private") as folder:
-        arguments = []
-        for name, value in files.items():
-            path = folder / f"{name}.json"
-            content = value if isinstance(value, bytes) else json.dumps(value).encode()
-            with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT, 0o600), "wb") as file:
-                file.write(content)
-            arguments += [f"--{name}", str(path)]
-        yield arguments
-
-
-def _ending(code: int) -> str:
-    if code < 0:
-        return f"was ended by {_signal_name(-code)}"
-    # A shell, or docker, tells in this way how its child ended.
-    after = f" (128 + {_signal_name(code - 128)})" if code > 128 else ""
-    return f"ended with exit code {code}{after}"
-
-
-def _signal_name(number: int) -> str:
-    try:
-        return signal.Signals(number).name
-    except ValueError:
-        return f"signal {number}"
+            raise failure(f"{name} {ending(code)}", error, stderr)
+        if feeder is not None and not feeder.complete:
+            raise failure(f"{name} {ending(code)}, before it had read all that it was sent", error)

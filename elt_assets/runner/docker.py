@@ -25,14 +25,16 @@ class Container:
     removal: Sequence[str]
 
 
-def container(image: str, folder: Path | None) -> Container:
+def container(image: str, folder: Path | None, variables: Sequence[str] = ()) -> Container:
     """A container that reads its standard input, and is removed when it ends.
 
     Args:
         folder: of the run's private files; they are this user's alone, so the container runs as this user.
+        variables: names of those that it gets from its client's environment.
     """
     client, name = shlex.split(os.environ.get(CLIENT) or "docker"), f"elt-{uuid.uuid4().hex[:16]}"
     user = ["--user", f"{os.getuid()}:{os.getgid()}", "--env", "HOME=/tmp"]
     mount = [] if folder is None else ["--volume", f"{folder}:{folder}:ro"]
-    options = ["--rm", "--interactive", "--init", "--name", name, *user, *mount]
+    passed = [word for variable in variables for word in ("--env", variable)]
+    options = ["--rm", "--interactive", "--init", "--name", name, *user, *mount, *passed]
     return Container([*client, "run", *options, image], [*client, "rm", "--force", name])

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import contextlib
-import fcntl
 import re
 import shutil
 import subprocess
 import sys
 import venv
-from collections.abc import Iterator
 from pathlib import Path
 
 from elt_assets.errors import ConfigError, TransientError
+from elt_assets.runner.locking import exclusive
 
 _PINNED = re.compile(r"(?P<name>[A-Za-z0-9][A-Za-z0-9._-]*)==[A-Za-z0-9.!+_-]+")
 _ENTRY_POINTS = """
@@ -32,7 +30,7 @@ def package_name(requirement: str) -> str:
     if match is None:
         raise ConfigError(
             f"{requirement!r} names no exact version",
-            guidance="write `package: name==version`, so that every run uses the same connector",
+            guidance="write `name==version`, so that every run uses the same connector",
         )
     return match["name"]
 
@@ -53,7 +51,7 @@ def install(requirement: str, home: Path) -> Path:
     environment = home / f"{requirement}-{version}"
     done = environment / ".installed"
     if not done.exists():
-        with _lock(home / f".{requirement}-{version}.lock"):
+        with exclusive(home / f".{requirement}-{version}.lock"):
             if not done.exists():
                 program = _create(requirement, name, environment)
                 # In one step: whoever sees the file, without the lock too, sees it whole.
@@ -81,22 +79,15 @@ def _create(requirement: str, name: str, environment: Path) -> str:
 
 
 def _program(name: str, programs: list[str]) -> str:
-    """The connector among a package's programs: the only one, or the one called as the package."""
+    """The connector among a package's programs: the only one, or the one called as the package, or as
+    its name ends (`airbyte-source-x`, `meltanolabs-tap-x`)."""
     if len(programs) == 1:
         return programs[0]
-    wanted = (name, name.removeprefix("airbyte-"))
-    chosen = next((program for program in programs if program in wanted), None)
+    named = [program for program in programs if f"-{name}".endswith(f"-{program}")]
+    chosen = max(named, key=len, default=None)
     if chosen is None:
         raise ConfigError(
             f"the package {name} has no program that is clearly the connector: {programs}",
-            guidance="install it yourself and use `command: [<program>]`",
+            guidance="install it yourself, and name the program: `command: [<program>]`, or `tap:`",
         )
     return chosen
-
-
-@contextlib.contextmanager
-def _lock(path: Path) -> Iterator[None]:
-    """Held by one process at a time; the kernel frees it when its holder dies."""
-    with path.open("w") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
-        yield

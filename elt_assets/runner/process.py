@@ -11,15 +11,15 @@ import subprocess
 import threading
 import time
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import IO
 
-from elt_assets.errors import ConfigError, SystemFailure, TransientError
+from elt_assets.errors import ConfigError, TransientError
+from elt_assets.protocol.lines import MAX_LINE, split
+from elt_assets.runner.feeding import Feeder
 
 CHUNK = 1 << 20
-MAX_LINE = 256 << 20
-"""Bytes. A longer line is no record that a table could hold."""
 STDERR_LINES = 50
 STDERR_WIDTH = 2_000
 """Characters that are kept of each."""
@@ -29,6 +29,8 @@ _REMOVAL = 30
 """Seconds that a removal may take."""
 _GRACE = 3.0
 """Seconds between SIGTERM and SIGKILL."""
+_LAST_WORDS = 0.4
+"""Seconds in which to read what a dead child left on stderr, if somebody else holds that open."""
 
 
 class Process:
@@ -37,7 +39,8 @@ class Process:
     Its stdout is read line by line with `lines`; a thread drains its stderr, keeping the last
     `STDERR_LINES` lines. Leaving the context ends the group, whatever the reason. `deadline`: when it must
     have ended, by `time.monotonic`; `silence`: seconds for which it may say nothing while it is listened to.
-    `removal`: a command that ends what the group's end does not: a container.
+    `removal`: a command that ends what the group's end does not: a container. `lines`: what its stdin is fed,
+    which is empty otherwise; while it waits for more of them, it is not silent. `stop`: as of `Feeder`.
 
     Raises:
         ConfigError: the program is missing or cannot be executed.
@@ -51,18 +54,22 @@ class Process:
         deadline: float | None = None,
         silence: float | None = None,
         removal: Sequence[str] = (),
+        lines: Iterable[bytes] | None = None,
+        stop: Callable[[], None] | None = None,
     ):
         self._deadline = deadline
         self._silence = silence
         self._removal = removal
+        self._environment = dict(environment) if environment is not None else None
+        self._cancelled = threading.Event()
         try:
             self._child = subprocess.Popen(
                 command,
-                stdin=subprocess.DEVNULL,
+                stdin=subprocess.DEVNULL if lines is None else subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
                 start_new_session=True,
-                env=dict(environment) if environment is not None else None,
+                env=self._environment,
             )
         except FileNotFoundError:
             raise ConfigError(
@@ -76,10 +83,14 @@ class Process:
         _widen(self._child.stdout)
         self.exhausted = False
         """Whether stdout was read to its end."""
-        self._watchdog = _watch(self._child.pid, removal)
+        self._watchdog = _watch(self._child.pid, removal, self._environment)
         self._tail: deque[str] = deque(maxlen=STDERR_LINES)
         self._drain = threading.Thread(target=self._drain_stderr, name="stderr", daemon=True)
         self._drain.start()
+        self.feeder: Feeder | None = None
+        if lines is not None and self._child.stdin is not None:
+            _widen(self._child.stdin)
+            self.feeder = Feeder(self._child.stdin, lines, stop)
 
     def __enter__(self) -> Process:
         return self
@@ -105,23 +116,13 @@ class Process:
 
         Raises:
             SystemFailure: a line is longer than `MAX_LINE`.
-            TransientError: the deadline has passed, or it was silent for too long.
+            TransientError: the deadline has passed, it was silent for too long, or it was cancelled.
         """
-        parts: list[bytes] = []
-        held = 0
-        for chunk in self._chunks():
-            head, newline, _ = chunk.partition(b"\n")
-            _limit(held + len(head), [*parts, head])
-            if not newline:
-                parts.append(chunk)
-                held += len(chunk)
-                continue
-            *whole, rest = b"".join([*parts, chunk]).split(b"\n")
-            yield from filter(None, whole)
-            parts, held = [rest], len(rest)
+        return split(self._to_the_end(), MAX_LINE)
+
+    def _to_the_end(self) -> Iterator[bytes]:
+        yield from self._chunks()
         self.exhausted = True
-        if last := b"".join(parts):
-            yield last
 
     def _chunks(self) -> Iterator[bytes]:
         """What comes on stdout, until it is closed, or its child dead and what it left behind silent."""
@@ -136,6 +137,8 @@ class Process:
             )  # asked first: what it wrote before is there then
             if self._left() == 0:
                 raise _late()
+            if self._cancelled.is_set():
+                raise TransientError("the connector was ended: nobody wants more of it")
             if poll.poll(_IDLE_MS):
                 chunk = os.read(descriptor, CHUNK)
                 if not chunk:
@@ -146,8 +149,16 @@ class Process:
                 )  # not of when it spoke: whoever listens may have kept it waiting
             elif ended:
                 return
-            elif self._silence is not None and time.monotonic() - since >= self._silence:
+            elif self._silence is not None and self._silent_since(since) >= self._silence:
                 raise _silent(self._silence)
+
+    def _silent_since(self, spoke: float) -> float:
+        """Seconds; one that waits for what it is fed, or takes of it, is not silent."""
+        return time.monotonic() - max(spoke, self.feeder.moved if self.feeder else 0)
+
+    def cancel(self) -> None:
+        """Make whoever reads `lines`, in another thread, end with an error within half a second."""
+        self._cancelled.set()
 
     def wait(self) -> int:
         """The exit code, once stdout has ended; negative: the signal that ended it.
@@ -159,7 +170,7 @@ class Process:
             code = self._child.wait(self._left())
         except subprocess.TimeoutExpired:
             raise _late() from None
-        self._drain.join(timeout=_GRACE)
+        self._drain.join(timeout=_LAST_WORDS)
         return code
 
     def end(self) -> None:
@@ -170,6 +181,8 @@ class Process:
             while time.monotonic() < deadline and (self._child.poll() is None or self._signal(0)):
                 time.sleep(0.02)
             self._signal(signal.SIGKILL)
+        if self.feeder is not None:
+            self.feeder.end()
         self._watchdog.kill()  # before the child is reaped, so that its number is still its own
         self._watchdog.communicate()
         self._child.wait()
@@ -177,7 +190,13 @@ class Process:
             self._child.stdout.close()
         if self._removal and not went_by_itself:
             with contextlib.suppress(OSError, subprocess.TimeoutExpired):
-                subprocess.run(self._removal, capture_output=True, timeout=_REMOVAL, check=False)
+                subprocess.run(
+                    self._removal,
+                    capture_output=True,
+                    timeout=_REMOVAL,
+                    check=False,
+                    env=self._environment,
+                )
 
     def _left(self) -> float | None:
         """Seconds to the deadline."""
@@ -208,7 +227,9 @@ def _widen(pipe: IO[bytes] | None) -> None:
         fcntl.fcntl(pipe.fileno(), fcntl.F_SETPIPE_SZ, CHUNK)
 
 
-def _watch(group: int, removal: Sequence[str]) -> subprocess.Popen[bytes]:
+def _watch(
+    group: int, removal: Sequence[str], environment: Mapping[str, str] | None
+) -> subprocess.Popen[bytes]:
     """A shell that outlives us just long enough to end a process group, and what does not end with it: it
     reads a pipe that only we hold open, which the kernel closes however we end."""
     return subprocess.Popen(
@@ -217,7 +238,7 @@ def _watch(group: int, removal: Sequence[str]) -> subprocess.Popen[bytes]:
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
         start_new_session=True,
-        env=None if removal else {"PATH": os.defpath},
+        env=environment if removal else {"PATH": os.defpath},
     )
 
 
@@ -230,11 +251,3 @@ def _silent(seconds: float) -> TransientError:
 
 def _late() -> TransientError:
     return TransientError("the connector took longer than it may")
-
-
-def _limit(size: int, parts: Sequence[bytes]) -> None:
-    if size > MAX_LINE:
-        raise SystemFailure(
-            f"the connector sent a line longer than {MAX_LINE >> 20} MiB",
-            detail=b"".join(parts)[:200].decode("utf-8", "replace"),
-        )

@@ -13,7 +13,8 @@ from functools import partial
 from typing import Any
 from urllib.parse import quote, quote_plus
 
-from elt_assets.errors import ConfigError
+from elt_assets.errors import ConfigError, SystemFailure
+from elt_assets.protocol.messages import Message
 
 MASK = "****"
 _SHORTEST = 3
@@ -60,6 +61,30 @@ class Masker:
             yield found.span(1)
         if len(text) >= CUT:
             yield len(text) - max(map(partial(_begun, text), self._secrets)), len(text)
+
+    def optional(self, text: str | None) -> str | None:
+        return None if text is None else self(text)
+
+    def message(self, message: Message) -> Message:
+        """The message, free of secrets wherever a person will read it."""
+        if message.log is not None:
+            message.log.message = self(message.log.message)
+            message.log.stack_trace = self.optional(message.log.stack_trace)
+        error = message.trace and message.trace.error
+        if error:
+            error.message = self(error.message)
+            error.internal_message = self.optional(error.internal_message)
+            error.stack_trace = self.optional(error.stack_trace)
+        if message.connectionStatus is not None:
+            status = message.connectionStatus
+            status.message = self.optional(status.message)
+        return message
+
+    def failure(self, failure: SystemFailure) -> SystemFailure:
+        """The same, free of secrets."""
+        return SystemFailure(
+            self(failure.message), guidance=failure.guidance, detail=self.optional(failure.detail)
+        )
 
 
 def _spellings(secret: str) -> set[str]:

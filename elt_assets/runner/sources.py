@@ -12,7 +12,9 @@ from typing import Any
 
 from elt_assets.errors import ConfigError
 from elt_assets.runner.connector import Connector
+from elt_assets.runner.environment import Declared, environment_of
 from elt_assets.runner.package import install, package_name
+from elt_assets.runner.singer import SingerTap
 
 _BUILT_IN = "connectors"
 _NO_CONNECTOR = ("sdk",)
@@ -23,6 +25,8 @@ KINDS: Mapping[str, str] = MappingProxyType(
         "command: [source-x, --flag]": "any program that speaks the Airbyte Protocol",
         "package: airbyte-source-faker==7.2.1": "a program of a package from PyPI, installed on first use",
         "image: airbyte/source-faker:6.2.0": "a container, by docker or a client like it",
+        "tap: [tap-x, --flag]": "any program that is a Singer tap",
+        "tap: meltanolabs-tap-postgres==0.10.0": "a tap of a package from PyPI, installed on first use",
     }
 )
 """What a connection's `source` may say, and what that runs."""
@@ -37,6 +41,8 @@ def open_connector(
     workdir: Path,
     packages: Path,
     heartbeat: float | None = None,
+    store: Path | None = None,
+    environment: Declared | None = None,
 ) -> Connector:
     """The connector that a connection's `source` names; nothing is started or installed yet.
 
@@ -45,13 +51,18 @@ def open_connector(
         workdir: for private files while the connector runs.
         packages: where PyPI packages are installed.
         heartbeat: seconds for which it may say nothing; None for ever.
+        store: the file that keeps what the connector changes in its config; None: nothing outlives it.
+        environment: what `source.environment` declares, if it does.
 
     Raises:
         ConfigError: there is no such built-in connector, or the kind is not supported.
     """
     command, name = resolve(kind, value, packages)
+    variables = environment_of(kind, value, environment)
+    if kind == "tap":
+        return SingerTap(command, config, workdir, name, heartbeat, None, store, variables)
     image = value if kind == "image" and isinstance(value, str) else None
-    return Connector(command, config, workdir, name, heartbeat, image)
+    return Connector(command, config, workdir, name, heartbeat, image, store, variables)
 
 
 def resolve(kind: str, value: str | Sequence[str], packages: Path) -> tuple[Command, str]:
@@ -64,16 +75,16 @@ def resolve(kind: str, value: str | Sequence[str], packages: Path) -> tuple[Comm
                 guidance=f"built in: {', '.join(known)}; others run by `command:` or `package:`",
             )
         return lambda: [sys.executable, "-m", f"{_BUILT_IN}.{value}"], value
-    if kind == "package" and isinstance(value, str):
+    if kind in ("package", "tap") and isinstance(value, str):
         package_name(value)  # refused here, when definitions load, rather than at the first run
         return lambda: [str(install(value, packages))], value
     if kind == "image" and isinstance(value, str):
         return lambda: [value], value
-    if kind == "command" and not isinstance(value, str):
+    if kind in ("command", "tap") and not isinstance(value, str):
         return lambda: value, Path(value[0]).name
     raise ConfigError(
         f"`source.{kind}` is not supported by this version",
-        guidance="use `connector:`, `command:`, `package:` or `image:`",
+        guidance="use `connector:`, `command:`, `package:`, `image:` or `tap:`",
     )
 
 

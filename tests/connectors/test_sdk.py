@@ -175,15 +175,22 @@ def test_counts_are_since_the_state_before(shell: Shell) -> None:
     assert {state["type"] for state in states} == {"STREAM"}
 
 
+BLOBS: Json = {"a": {"n": 1}, "b": None}
+LISTED = [
+    {"type": "STREAM", "stream": {"stream_descriptor": {"name": n}, "stream_state": blob}}
+    for n, blob in BLOBS.items()
+]
+
+
 @pytest.mark.parametrize(("mode", "seen"), [("incremental", [{"n": 1}]), ("full_refresh", [])])
+@pytest.mark.parametrize(
+    "state",
+    [LISTED, BLOBS, [{"type": "LEGACY", "data": BLOBS}]],
+    ids=["of streams", "legacy", "legacy in a list"],
+)
 def test_only_incremental_reads_are_given_the_state(
-    shell: Shell, mode: str, seen: list[Json]
+    shell: Shell, mode: str, seen: list[Json], state: Any
 ) -> None:
-    blobs: dict[str, Any] = {"a": {"n": 1}, "b": None}
-    state = [
-        {"type": "STREAM", "stream": {"stream_descriptor": {"name": n}, "stream_state": blob}}
-        for n, blob in blobs.items()
-    ]
     source = Scripted(Incremental("a"), Incremental("b"))
     code, messages = shell.read(source, "a", "b", mode=mode, state=state)
     assert code == 0
@@ -251,7 +258,8 @@ def test_check_tells_how_it_went(shell: Shell) -> None:
         {"config": "[]"},
         {"catalog": "{}"},
         {"catalog": '{"streams": [{}]}'},
-        {"state": "{}"},
+        {"state": '{"a": 7}'},
+        {"state": '[{"data": {"a": 7}}]'},
         {"state": '[{"type": "STREAM", "stream": {}}]'},
         {"state": '[{"type": "GLOBAL", "global": {"stream_states": []}}]'},
         {"state": '[{"stream": {"stream_descriptor": {"name": "a"}, "stream_state": 7}}]'},

@@ -15,7 +15,8 @@ from msgspec import Raw
 from msgspec import structs as msgspec_structs
 
 from elt_assets.errors import SystemFailure
-from elt_assets.protocol.codec import MAX_LOG_CHARACTERS, decode, encode
+from elt_assets.protocol.codec import decode, encode
+from elt_assets.protocol.lines import MAX_LOG_CHARACTERS
 from elt_assets.protocol.messages import Log, Message, RawRecord, State
 from elt_assets.protocol.wire import Wire
 

@@ -17,7 +17,9 @@ from elt_assets.errors import ConfigError, EltError, SystemFailure, TransientErr
 from elt_assets.protocol.catalog import AirbyteStream, ConfiguredCatalog, ConfiguredStream
 from elt_assets.protocol.messages import Message, RawRecord, State
 from elt_assets.runner import process
-from elt_assets.runner.connector import Connector, private_files, validate_config
+from elt_assets.runner.connector import Connector
+from elt_assets.runner.files import private_files
+from elt_assets.runner.settings import validate_config
 from tests.hostile_source import alive, gone, hostile_source
 
 SECRET = "hunter2/ß"
@@ -103,6 +105,29 @@ def test_without_a_state_there_is_no_state_file(tmp_path: Path) -> None:
     assert sorted(seen["files"]) == ["--catalog", "--config"]
 
 
+STREAM = {"type": "STREAM", "stream": {"stream_descriptor": {"name": "users"}, "new": 1}}
+GLOBAL = {"type": "GLOBAL", "global": {"stream_states": [], "shared_state": {"n": 1}}, "data": {}}
+
+
+@pytest.mark.parametrize(
+    ("states", "file"),
+    [
+        ([{"data": {"n": 1}}], {"n": 1}),
+        ([{"type": "LEGACY", "data": {"n": 1.0, "deep": [None]}, "id": 5}], {"n": 1.0, "deep": [None]}),
+        ([{"type": "LEGACY", "data": None}], None),
+        ([{"type": "LEGACY"}], None),
+        ([STREAM, {**STREAM, "id": 7}], [STREAM, {**STREAM, "id": 7}]),
+        ([GLOBAL], [GLOBAL]),
+    ],
+)  # fmt: skip
+def test_a_state_is_given_as_its_kind_of_protocol_has_it(
+    states: list[Any], file: Any, tmp_path: Path
+) -> None:
+    given = [State.from_json(json.dumps(state)) for state in states]
+    seen = shown(read(hostile_source(tmp_path, SHOW_FILES), *given))
+    assert seen["files"].get("--state") == file
+
+
 @pytest.mark.parametrize(
     "script", ["exit(1)", "os.kill(os.getpid(), 9)", 'print(\'{"type":"RECORD"}\')']
 )
@@ -114,7 +139,7 @@ def test_files_are_gone_after_a_failure(script: str, tmp_path: Path) -> None:
 def test_files_of_a_killed_process_are_swept_by_the_next(tmp_path: Path) -> None:
     script = f"""
 import os, pathlib
-from elt_assets.runner.connector import private_files
+from elt_assets.runner.files import private_files
 with private_files(pathlib.Path({str(tmp_path / "work")!r}), {{"config": {{"password": 1}}}}):
     os.kill(os.getpid(), 9)
 """
@@ -258,8 +283,8 @@ def test_a_line_too_long_tells_its_limit_and_no_secret(
     script = "record({'x': json.load(open(files['--config']))['password'] + 'x' * (2 << 20)})"
     connector = hostile_source(tmp_path, script, {"host": "h", "password": SECRET}, SPECIFICATION)
     failure = failure_of(connector)
-    assert "longer than 1 MiB" in failure.message
-    assert "users" in str(failure) and SECRET not in str(failure) and "hunter2" not in str(failure)
+    assert "longer than 1 MiB, of stream 'users'" in failure.message
+    assert SECRET not in str(failure) and "hunter2" not in str(failure)
 
 
 SPILL = """

@@ -79,6 +79,11 @@ def test_which_program_is_meant_must_be_clear(index: Path, tmp_path: Path) -> No
         install("source-x==1.0", tmp_path / "home")
 
 
+def test_the_program_is_called_as_the_package_ends(index: Path, tmp_path: Path) -> None:
+    wheel(index, "somebody-tap-x", ("x", "other", "tap-x"))
+    assert install("somebody-tap-x==1.0", tmp_path / "home").name == "tap-x"
+
+
 def test_an_index_that_cannot_be_reached_is_no_fault_of_the_user(
     index: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from elt_assets.errors import ConfigError
+from elt_assets.runner.singer import SingerTap
 from elt_assets.runner.sources import built_in, open_connector, resolve
 
 
@@ -38,12 +39,25 @@ def test_a_built_in_connector_that_is_none(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("value", ["x", ["x"]])
-@pytest.mark.parametrize("kind", ["manifest", "tap"])
+@pytest.mark.parametrize("kind", ["manifest"])
 def test_kinds_that_are_for_later(kind: str, value: str | list[str], tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=rf"`source\.{kind}` is not supported"):
         resolve(kind, value, tmp_path)
 
 
-def test_a_package_without_its_version_is_refused_before_it_is_needed(tmp_path: Path) -> None:
+def test_a_tap_is_a_command_or_a_package(tmp_path: Path) -> None:
+    command, name = resolve("tap", ["/opt/tap-x", "--flag"], tmp_path)
+    assert (command(), name) == (["/opt/tap-x", "--flag"], "tap-x")
+    _, name = resolve("tap", "any-tap-x==1.0", tmp_path)
+    assert name == "any-tap-x==1.0"
+    for value in (["tap-x"], "any-tap-x==1.0"):
+        assert isinstance(open_connector("tap", value, {}, tmp_path, tmp_path), SingerTap)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("kind", ["package", "tap"])
+def test_a_package_without_its_version_is_refused_before_it_is_needed(
+    kind: str, tmp_path: Path
+) -> None:
     with pytest.raises(ConfigError, match="no exact version"):
-        resolve("package", "source-x", tmp_path)
+        resolve(kind, "source-x", tmp_path)

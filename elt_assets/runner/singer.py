@@ -1,0 +1,281 @@
+"""A Singer tap as a connector.
+
+spec: Singer, running taps (`--config`, `--discover`, `--catalog`, `--state`); Singer SDK (`--about`). A tap
+has no statuses and no check: it has succeeded when its exit code is 0.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from functools import cached_property
+from typing import Any
+
+from elt_assets.batches import BatchFiles, file_root
+from elt_assets.errors import ConfigError, SystemFailure
+from elt_assets.protocol.catalog import (
+    Catalog,
+    ConfiguredCatalog,
+    ConfiguredStream,
+    StreamDescriptor,
+)
+from elt_assets.protocol.lines import MAX_LINE
+from elt_assets.protocol.messages import (
+    COMPLETE,
+    ConnectionStatus,
+    Log,
+    Message,
+    RawRecord,
+    Record,
+    Specification,
+    State,
+    StreamStatusTrace,
+    Trace,
+)
+from elt_assets.protocol.singer import ReadFile, Translator, state_value
+from elt_assets.protocol.singer_catalog import read_catalog, selection, stream_names
+from elt_assets.protocol.specification import violations
+from elt_assets.runner.connector import Connector
+from elt_assets.runner.files import private_files
+
+_ABOUT = 120
+"""Seconds that a tap may take to tell of itself."""
+_MOST_OUTPUT = 1 << 30
+"""Bytes that a catalog may have."""
+_HIDDEN = (
+    r"(?i)(password|passwd|passphrase|pwd|secret|token|credentials?"
+    r"|(api|private|access|secret|encryption|signing)[_-]?key)s?$"
+)
+"""How the names of settings end whose values are secret, whether or not the tap says so."""
+_ANY = "#/definitions/elt_any"
+_NAMED_SECRETS = {
+    "patternProperties": {_HIDDEN: {"airbyte_secret": True}},
+    "additionalProperties": {"$ref": _ANY},
+    "items": {"$ref": _ANY},
+}
+
+
+class SingerTap(Connector):
+    """A tap and its config, with the verbs of any connector."""
+
+    @cached_property
+    def specification(self) -> Specification:
+        """What the tap says of its settings, if it is one that can be asked; else any config will do.
+
+        Values are secret where the tap says so, and under names that secrets have.
+        """
+        schema = _specification(self._about())
+        return Specification(connectionSpecification=schema, supportsIncremental=True)
+
+    def check(self) -> ConnectionStatus:
+        """Whether the tap can discover its streams."""
+        try:
+            self.discover()
+        except SystemFailure as failed:
+            told = [failed.message, *(failed.detail or "").splitlines()[-1:]]
+            return ConnectionStatus(status="FAILED", message=": ".join(told))
+        return ConnectionStatus(status="SUCCEEDED")
+
+    def discover(self) -> Catalog:
+        """Its catalog; a stream's name is its `tap_stream_id`.
+
+        Raises:
+            SystemFailure: it ended with another exit code than 0, or printed no catalog.
+        """
+        return read_catalog(_document(self._output("discover", {"config": self.config})))
+
+    def read(
+        self,
+        catalog: ConfiguredCatalog,
+        states: Sequence[State] = (),
+        *,
+        withhold: bool = False,
+        whole: bool = False,
+    ) -> Generator[RawRecord | Message, None, None]:
+        """As `Connector.read`. Each stream of which the tap has told the schema is COMPLETE when it has
+        ended well.
+
+        Raises:
+            ConfigError: the catalog is not of a tap; or the tap sent a BATCH from where none may be read.
+        """
+        config = self.config
+        files: dict[str, Any] = {"config": config, "catalog": selection(catalog.streams)}
+        state = state_value(states)
+        if state is not None:
+            files["state"] = state
+        reading = _Reading(catalog.streams, config, self.mask, whole=whole)
+        yield from self._messages("read", files, withhold=withhold, said=reading)
+        yield from reading.completed()
+
+    def _words(self, verb: str, arguments: Sequence[str]) -> Sequence[str]:
+        flags = {"read": [], "discover": ["--discover"], "about": ["--about", "--format=json"]}
+        if verb not in flags:
+            raise ConfigError(f"the tap {self.name} has no `{verb}`: that is a connector's")
+        return [*arguments, *flags[verb]]
+
+    def _about(self) -> Mapping[str, Any]:
+        """The schema of its settings; of a tap that cannot be asked, an empty one.
+
+        Raises:
+            ConfigError: it cannot be had at all.
+            TransientError: likewise; or it took too long, and which of its settings are secret is not known.
+        """
+        self._deadline = time.monotonic() + _ABOUT
+        try:
+            told = json.loads(_document(self._output("about", {})))
+            settings = told.get("settings")
+        except (SystemFailure, ValueError, AttributeError, RecursionError):
+            return {}
+        finally:
+            self._deadline = None
+        return settings if isinstance(settings, dict) else {}
+
+    def _output(self, verb: str, files: Mapping[str, Any]) -> bytes:
+        """All that it prints."""
+        with (
+            private_files(self._workdir, files) as arguments,
+            self._started(verb, arguments) as running,
+        ):
+            try:
+                text = b"\n".join(_bounded(running.lines()))
+            except SystemFailure as failed:
+                raise self.mask.failure(failed) from None
+            self._raise_for_end(verb, running, None)
+        return text
+
+
+class _Reading:
+    """What the lines of one read say, as the tap says it.
+
+    A bookmark of a stream that is not read (of a parent, say, whose child is) cannot be kept: that is told
+    once.
+    """
+
+    def __init__(
+        self,
+        streams: Sequence[ConfiguredStream],
+        config: Mapping[str, Any],
+        mask: Callable[[str], str],
+        *,
+        whole: bool,
+    ):
+        self._translate = Translator(stream_names(streams), _batch_files(config)).messages
+        self._wanted = {stream.stream.name for stream in streams}
+        self._mask = mask
+        self._whole = whole
+        self._heard: dict[str, None] = {}
+        self._strangers: set[str] = set()
+
+    def __call__(self, lines: Iterator[bytes]) -> Iterator[RawRecord | Message]:
+        try:
+            for line in lines:
+                for message in self._translate(line):
+                    if type(message) is RawRecord:
+                        yield _whole(message) if self._whole else message
+                        continue
+                    assert isinstance(message, Message)
+                    yield from self._noted(message)
+        except ConfigError as refused:
+            raise ConfigError(self._mask(refused.message), guidance=refused.guidance) from None
+
+    def completed(self) -> Iterator[Message]:
+        """Of each stream of which the tap has told the schema: it has ended well."""
+        return (_complete(name) for name in self._heard if name in self._wanted)
+
+    def _noted(self, message: Message) -> Iterator[Message]:
+        if message.catalog is not None:
+            self._heard.update((stream.name, None) for stream in message.catalog.streams)
+        name = _stream_of(message)
+        if name is None or name in self._wanted:
+            yield message
+        elif name not in self._strangers:
+            self._strangers.add(name)
+            text = f"the bookmark of stream {name!r} is not kept: the stream is not read"
+            yield Message(type="LOG", log=Log(level="INFO", message=text))
+
+
+def _stream_of(message: Message) -> str | None:
+    """Whose state it is, where it is one stream's."""
+    stream = message.state and message.state.stream
+    return stream.stream_descriptor.name if stream else None
+
+
+def _whole(record: RawRecord) -> Message:
+    """To be sent on, in Airbyte's words, which ask for a time."""
+    at = time.time() * 1000 if record.emitted_at is None else record.emitted_at
+    whole = Record(stream=record.stream, data=record.data, emitted_at=int(at))
+    return Message(type="RECORD", record=whole)
+
+
+def _complete(name: str) -> Message:
+    status = StreamStatusTrace(stream_descriptor=StreamDescriptor(name=name), status=COMPLETE)
+    trace = Trace(type="STREAM_STATUS", emitted_at=int(time.time() * 1000), stream_status=status)
+    return Message(type="TRACE", trace=trace)
+
+
+def _batch_files(config: Mapping[str, Any]) -> ReadFile | None:
+    """Reads the files of a BATCH from where the tap is told to write them, if it is told so."""
+    found: Any = config
+    for step in ("batch_config", "storage", "root"):
+        found = found.get(step) if isinstance(found, Mapping) else None
+    root = file_root(found)
+    return None if root is None else BatchFiles([root], MAX_LINE)
+
+
+def _bounded(lines: Iterable[bytes]) -> Iterator[bytes]:
+    size = 0
+    for line in lines:
+        size += len(line)
+        if size > _MOST_OUTPUT:
+            raise SystemFailure(f"the tap printed more than {_MOST_OUTPUT >> 20} MiB")
+        yield line
+
+
+def _document(text: bytes) -> bytes:
+    """The JSON object in what a tap printed: some print a greeting before it."""
+    start = 0 if text.startswith(b"{") else text.find(b"\n{") + 1
+    return text[start:]
+
+
+def _specification(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """A `connectionSpecification` of a tap's settings, its secrets marked as Airbyte marks them."""
+    marked = _marked(settings)
+    if not _is_schema(marked):
+        secret = _secret_properties(marked.get("properties"))
+        marked = {"properties": {name: {"airbyte_secret": True} for name in secret}}
+    return {
+        "type": "object",
+        **marked,
+        "definitions": {**marked.get("definitions", {}), "elt_any": _NAMED_SECRETS},
+        "allOf": [*marked.get("allOf", []), {"$ref": _ANY}],
+    }
+
+
+def _marked(schema: Any) -> Any:
+    """Also without options that are no schemas: the SDK's own settings have one."""
+    if isinstance(schema, list):
+        return [_marked(part) for part in schema]
+    if not isinstance(schema, Mapping):
+        return schema
+    found = {key: _marked(part) for key, part in schema.items()}
+    for key in ("anyOf", "oneOf", "allOf"):
+        if isinstance(found.get(key), list):
+            found[key] = [part for part in found[key] if isinstance(part, (dict, bool))]
+    if found.get("secret") is True or found.get("writeOnly") is True:
+        found["airbyte_secret"] = True
+    return found
+
+
+def _is_schema(schema: Any) -> bool:
+    try:
+        violations({}, schema)
+    except ValueError:
+        return False
+    return True
+
+
+def _secret_properties(properties: Any) -> Iterator[str]:
+    for name, schema in properties.items() if isinstance(properties, Mapping) else ():
+        if isinstance(schema, Mapping) and schema.get("airbyte_secret"):
+            yield name

@@ -1,0 +1,389 @@
+"""Singer's lines as this project's messages, and states there and back."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from elt_assets.errors import ConfigError, SystemFailure
+from elt_assets.protocol.messages import GlobalState, Message, Noise, RawRecord, State, Unread
+from elt_assets.protocol.singer import Encoding, Translator, bookmarks, state_value
+from elt_assets.protocol.singer_schema import json_schema
+
+
+def said(*lines: Any, **options: Any) -> list[RawRecord | Message]:
+    """What a tap's lines say; objects become JSON."""
+    translator = Translator(**options)
+    encoded = [line if isinstance(line, bytes) else json.dumps(line).encode() for line in lines]
+    return [message for line in encoded for message in translator.messages(line)]
+
+
+def one(*lines: Any, **options: Any) -> Message:
+    [message] = said(*lines, **options)
+    assert isinstance(message, Message)
+    return message
+
+
+def record(**more: Any) -> dict[str, Any]:
+    return {"type": "RECORD", "stream": "users", "record": {"id": 1}, **more}
+
+
+def schema(*, stream: str = "users", **more: Any) -> dict[str, Any]:
+    told = {"type": "object", "properties": {"id": {"type": "integer"}}}
+    return {"type": "SCHEMA", "stream": stream, "schema": told, "key_properties": ["id"], **more}
+
+
+def state(value: Any) -> dict[str, Any]:
+    return {"type": "STATE", "value": value}
+
+
+def test_a_record_keeps_its_bytes() -> None:
+    line = b'{"type": "RECORD", "stream": "users", "record": { "id" : 1.0,"x":1e400}, "y": 5}'
+    [found] = said(line)
+    assert isinstance(found, RawRecord)
+    assert (found.stream, found.namespace, found.emitted_at) == ("users", None, None)
+    assert bytes(found.data) == b'{ "id" : 1.0,"x":1e400}'
+
+
+@pytest.mark.parametrize(
+    ("told", "milliseconds"),
+    [
+        ("2026-01-02T03:04:05.678901+00:00", 1767323045679),
+        ("2026-01-02T03:04:05.678Z", 1767323045678),
+        ("2026-01-02T03:04:05+02:00", 1767315845000),
+        ("2026-01-02T03:04:05", 1767323045000),
+        ("1969-12-31T23:59:59Z", -1000),
+        ("yesterday", None),
+        (5, None),
+        (None, None),
+        ({"at": 1}, None),
+    ],
+)
+def test_when_a_record_was_extracted(told: Any, milliseconds: float | None) -> None:
+    [found] = said(record(time_extracted=told))
+    assert isinstance(found, RawRecord) and found.emitted_at == milliseconds
+
+
+def test_times_in_one_millisecond_are_told_apart_from_others() -> None:
+    times = [
+        "2026-01-02T03:04:05.678901+00:00",
+        "2026-01-02T03:04:05.678001+00:00",
+        "2026-01-02T03:04:05.678901+01:00",
+        "2026-01-02T03:04:05.679901+01:00",
+        "2026-01-02T03:04:05+02:00",
+        "2026-01-02T03:04:05+02:30",
+        "2026-01-02T03:04:05",
+        "2026-01-02T03:04:05.678901+00:00",
+    ]
+    found = said(*(record(time_extracted=each) for each in times))
+    at = [each.emitted_at for each in found if isinstance(each, RawRecord)]
+    apart = [at[0] - (each or 0) for each in at if at[0] is not None]
+    assert [abs(gap) > 10 for gap in apart] == [False, False, True, True, True, True, True, False]
+    assert at[4] is not None and at[5] is not None and at[4] - at[5] == 30 * 60 * 1000
+
+
+def test_what_json_does_not_have_is_repaired() -> None:
+    line = b'\xef\xbb\xbf{"type":"RECORD","stream":"users","record":{"n":NaN,"t":"a\tb"}}'
+    [found] = said(line)
+    assert isinstance(found, RawRecord) and bytes(found.data) == b'{"n":"NaN","t":"a\\u0009b"}'
+
+
+def test_a_stream_is_known_by_its_tap_stream_id() -> None:
+    names = {"users": "public-users"}
+    found = said(schema(), record(version=1), state({"bookmarks": {"users": {}}}), names=names)
+    catalog, generation, row, moved = found
+    assert isinstance(catalog, Message) and catalog.catalog is not None
+    assert catalog.catalog.streams[0].name == "public-users"
+    assert isinstance(generation, Message) and generation.generation is not None
+    assert generation.generation.stream_descriptor.name == "public-users"
+    assert isinstance(row, RawRecord) and row.stream == "public-users"
+    # The key of a bookmark is the id already.
+    assert isinstance(moved, Message) and moved.state is not None and moved.state.stream is not None
+    assert moved.state.stream.stream_descriptor.name == "users"
+
+
+# --- lines that are no messages -----------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        b'{"type":"RECORD","stream":"users","record":{"id"',
+        b'{"stream":"users","record":{"id":1},"ty',
+        b'{"type":"RECORD","stream":"users"}',
+        b'{"type":"RECORD","record":{}}',
+        b'{"type":"RECORD","stream":"users","record":{},"version":"new"}',
+        b'{"type":"RECORD","stream":"users","record":{"a":"\xff"}}',
+        b'{"type":"SCHEMA","stream":"users"}',
+        b'{"type":"SCHEMA","stream":"users","schema":[]}',
+        b'{"type":"STATE"}',
+        b'{"value":{"bookmarks"',
+        b'{"type":"ACTIVATE_VERSION","stream":"users"}',
+        b'{"type":"BATCH","stream":"users","manifest":["file:///x"]}',
+        b'{"type":"RECORD","stream":"users","record":' + b"[" * 100_000,
+        b'{"type":"SCHEMA","stream":"users","schema":' + b'{"a":' * 900 + b"{}" + b"}" * 901,
+    ],
+)
+def test_a_broken_message_ends_the_sync(line: bytes) -> None:
+    with pytest.raises(SystemFailure, match=r"malformed|too deeply"):
+        said(line)
+
+
+@pytest.mark.parametrize("line", [b"hello", b"5", b'{"level":"INFO"}', b'{"type":5}', b"\xff\x00"])
+def test_a_line_that_is_no_message_is_noise(line: bytes) -> None:
+    assert isinstance(one(line), Noise)
+
+
+def test_an_unknown_message_is_a_warning() -> None:
+    found = one({"type": "ACTIVATE", "stream": "users"})
+    assert isinstance(found, Unread) and found.log is not None
+    assert "unknown type 'ACTIVATE'" in found.log.message
+
+
+FRAGMENTS = st.sampled_from(
+    [
+        *(b'{"type":"%b",' % kind for kind in (b"RECORD", b"SCHEMA", b"STATE", b"BATCH", b"X")),
+        *(b'"stream":"a",', b'"record":{}', b'"schema":{}', b'"value":', b'{"bookmarks":{"a":{}}}'),
+        *(b'"version":1', b'"manifest":[]', b'"encoding":{"format":"jsonl"}', b"}", b",", b"NaN"),
+    ]
+)
+
+
+@given(st.binary(max_size=60) | st.lists(FRAGMENTS, max_size=6).map(b"".join))
+def test_any_line_is_read_or_is_a_failure_that_is_named(line: bytes) -> None:
+    try:
+        found = said(line)
+    except (SystemFailure, ConfigError):
+        return
+    assert all(isinstance(each, (RawRecord, Message)) for each in found)
+
+
+# --- schemas --------------------------------------------------------------------------------------
+
+
+def test_a_schema_is_told_when_it_changes() -> None:
+    wider = schema(schema={"properties": {"id": {"type": "integer"}, "x": {}}})
+    found = said(schema(), record(), schema(), wider, wider, schema(key_properties=[]))
+    catalogs = [each.catalog for each in found if isinstance(each, Message)]
+    streams = [each.streams[0] for each in catalogs if each is not None]
+    assert len(streams) == 3
+    assert streams[0].json_schema == schema()["schema"]
+    assert [each.source_defined_primary_key for each in streams] == [[["id"]], [["id"]], None]
+    assert list(streams[1].json_schema["properties"]) == ["id", "x"]
+
+
+@pytest.mark.parametrize(
+    ("properties", "cursor"),
+    [(["at"], ["at"]), (["a", "b"], None), ([], None), (None, None), ("at", None), ([5], None)],
+)
+def test_a_schema_names_its_cursor(properties: Any, cursor: list[str] | None) -> None:
+    found = one(schema(bookmark_properties=properties)).catalog
+    assert found is not None and found.streams[0].default_cursor_field == cursor
+
+
+def test_references_into_a_schema_are_followed() -> None:
+    told = {
+        "definitions": {
+            "a/b~c": {"type": ["null", "string"], "format": "date-time"},
+            "tree": {"type": "object", "properties": {"kids": {"items": {"$ref": "#/definitions/tree"}}}},
+        },
+        "properties": {
+            "at": {"$ref": "#/definitions/a~1b~0c", "description": "when"},
+            "tree": {"$ref": "#/definitions/tree"},
+            "lost": {"$ref": "#/definitions/nowhere"},
+            "known": {"$ref": "WellKnownTypes.json#/definitions/Date"},
+            "$ref": {"type": "integer"},
+        },
+    }  # fmt: skip
+    assert json_schema(told) == {
+        "properties": {
+            "at": {"type": ["null", "string"], "format": "date-time", "description": "when"},
+            "tree": {"type": "object", "properties": {"kids": {"items": {}}}},
+            "lost": {},
+            "known": {"$ref": "WellKnownTypes.json#/definitions/Date"},
+            "$ref": {"type": "integer"},
+        }
+    }
+
+
+def test_references_that_multiply_end() -> None:
+    doubling = {
+        f"d{n}": {"properties": {x: {"$ref": f"#/definitions/d{n + 1}"} for x in "abcd"}}
+        for n in range(40)
+    }
+    start = time.monotonic()
+    found = json_schema({"definitions": doubling, "$ref": "#/definitions/d0"})
+    assert time.monotonic() - start < 20
+    assert set(found["properties"]) == set("abcd")
+
+
+@pytest.mark.parametrize(
+    ("told", "kind"),
+    [
+        ({"type": ["null", "string"], "format": "singer.decimal"}, "big_number"),
+        ({"type": ["null", "number"], "multipleOf": 0.01}, "big_number"),
+        ({"type": "number", "multipleOf": 1e-09}, "big_number"),
+        ({"type": "number", "multipleOf": 1}, "big_integer"),
+        ({"type": "number", "multipleOf": 1e-38}, None),
+        ({"type": "number", "multipleOf": 0}, None),
+        ({"type": "number", "multipleOf": "x"}, None),
+        ({"type": "number"}, None),
+        ({"type": "integer", "maximum": 18446744073709551615}, "big_integer"),
+        ({"type": "integer", "maximum": 2147483647}, None),
+        ({"type": "string"}, None),
+    ],
+)
+def test_decimals(told: dict[str, Any], kind: str | None) -> None:
+    found = json_schema({"properties": {"x": told}})["properties"]["x"]
+    assert found.get("airbyte_type") == kind
+    assert ("string" in found["type"]) == (told == {"type": "string"})
+
+
+# --- versions -------------------------------------------------------------------------------------
+
+
+def test_a_version_is_a_generation() -> None:
+    activate = {"type": "ACTIVATE_VERSION", "stream": "users", "version": 2}
+    rows = [record(version=1), record(version=1), record(version=2), record()]
+    found = said(record(), *rows, activate, record(version=2))
+    told = [
+        (each.generation.generation_id, each.generation.complete)
+        if isinstance(each, Message) and each.generation is not None
+        else "record"
+        for each in found
+    ]
+    assert told == [
+        *("record", (1, False), "record", "record", (2, False), "record", "record"),
+        *((2, True), "record"),
+    ]
+
+
+def test_a_tap_without_versions_has_no_generations() -> None:
+    found = said(schema(), record(), record(version=None), state({}))
+    assert all(each.generation is None for each in found if isinstance(each, Message))
+
+
+# --- states ---------------------------------------------------------------------------------------
+
+
+def states(found: list[RawRecord | Message]) -> list[State]:
+    return [each.state for each in found if isinstance(each, Message) and each.state is not None]
+
+
+def test_bookmarks_are_split_by_stream_to_the_letter() -> None:
+    line = (
+        b'{"type":"STATE","value":{"currently_syncing":"b","bookmarks":'
+        b'{"a":{ "n": 1.0 },"b":{"n":1e2,"t":"\\u00e9"}}}}'
+    )
+    found = states(said(line))
+    assert [each.type for each in found] == ["STREAM", "STREAM"]
+    streams = [each.stream for each in found if each.stream is not None]
+    assert [(s.stream_descriptor.name, bytes(s.stream_state or b"")) for s in streams] == [
+        ("a", b'{ "n": 1.0 }'),
+        ("b", b'{"n":1e2,"t":"\\u00e9"}'),
+    ]
+
+
+def test_only_bookmarks_that_moved_are_told() -> None:
+    first = {"bookmarks": {"a": {"n": 1}, "b": {"n": 1}}}
+    second = {"bookmarks": {"a": {"n": 1}, "b": {"n": 2}}, "currently_syncing": "b"}
+    third = {"bookmarks": {"b": {"n": 2}}}
+    found = states(said(state(first), state(second), state(second), state(third)))
+    told = [
+        (s.stream_descriptor.name, s.stream_state and json.loads(bytes(s.stream_state)))
+        for s in (each.stream for each in found)
+        if s is not None
+    ]
+    assert told == [("a", {"n": 1}), ("b", {"n": 1}), ("b", {"n": 2}), ("a", None)]
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        b'{"n": 1.0}', b"{}", b"5", b'"x"', b"[1, 2]", b'{"currently_syncing":"a"}',
+        b'{"bookmarks":{"a":5}}', b'{"bookmarks":[]}', b'{"bookmarks":{"a":{}},"more":1}',
+    ],
+)  # fmt: skip
+def test_any_other_state_is_a_legacy_one_to_the_letter(value: bytes) -> None:
+    [found] = states(said(b'{"type":"STATE","value":' + value + b"}"))
+    assert found.type == "LEGACY" and bytes(found.data or b"") == value
+    assert state_value([State.from_json(found.to_json())]) == value
+
+
+def test_no_state() -> None:
+    assert state_value([]) is None
+    [null] = states(said(state(None)))
+    assert state_value([State.from_json(null.to_json())]) is None
+
+
+def test_a_global_state_is_refused() -> None:
+    with pytest.raises(ConfigError, match="GLOBAL"):
+        state_value([State(type="GLOBAL", global_=GlobalState(stream_states=[]))])
+
+
+BLOBS = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=4), inner, max_size=3),
+    max_leaves=6,
+)  # fmt: skip
+OBJECTS = st.dictionaries(st.text(max_size=4), BLOBS, max_size=3)
+STANDARD = st.dictionaries(st.text(max_size=4), OBJECTS, max_size=4).map(lambda b: {"bookmarks": b})
+VALUES = st.lists(STANDARD | STANDARD | OBJECTS, min_size=1, max_size=5)
+
+
+@given(VALUES, st.sampled_from([(",", ":"), (", ", " : ")]), st.booleans())
+def test_the_states_of_a_tap_make_the_value_that_it_sent(
+    values: list[Any], separators: tuple[str, str], ascii_only: bool
+) -> None:
+    encoded = [json.dumps(v, separators=separators, ensure_ascii=ascii_only) for v in values]
+    lines = [b'{"type":"STATE","value":%b}' % each.encode() for each in encoded]
+    kept = [State.from_json(each.to_json()) for each in states(said(*lines))]
+    found = state_value(kept)
+    last = encoded[-1].encode()
+    marks = bookmarks(last)
+    if marks is None:
+        assert found == last
+    elif not marks:
+        assert found is None or bookmarks(found) == {}  # with either, a tap begins anew
+    else:
+        assert found is not None and bookmarks(found) == marks
+
+
+# --- batches --------------------------------------------------------------------------------------
+
+GZIPPED = {"format": "jsonl", "compression": "gzip"}
+
+
+def batch(*files: str, **more: Any) -> dict[str, Any]:
+    told = {"stream": "users", "encoding": GZIPPED, "manifest": list(files), **more}
+    return {"type": "BATCH", **told}
+
+
+def test_a_batch_is_the_records_of_its_files() -> None:
+    asked = []
+
+    def read(url: str, encoding: Encoding) -> Iterator[bytes]:
+        asked.append((url, encoding))
+        yield from (b'{"id": 1.0}', b'{"id":NaN}')
+
+    found = said(batch("file:///a", "file:///b"), names={"users": "u"}, read_file=read)
+    rows = [(each.stream, bytes(each.data)) for each in found if isinstance(each, RawRecord)]
+    assert rows == [("u", b'{"id": 1.0}'), ("u", b'{"id":"NaN"}')] * 2
+    assert asked == [(url, Encoding("jsonl", "gzip")) for url in ("file:///a", "file:///b")]
+
+
+@pytest.mark.parametrize("line", [b'{"id":1', b"{\xff}", b"", b"x", b"[" * 100_000])
+def test_a_broken_record_in_a_file_ends_the_sync(line: bytes) -> None:
+    with pytest.raises(SystemFailure, match=r"file:///a holds a malformed record|too deeply"):
+        said(batch("file:///a"), read_file=lambda url, encoding: iter([line]))
+
+
+def test_a_batch_is_refused_where_no_files_may_be_read() -> None:
+    with pytest.raises(ConfigError, match=r"sent a BATCH.*\n.*batch_config\.storage\.root"):
+        said(batch("file:///a"))

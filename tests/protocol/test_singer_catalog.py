@@ -1,0 +1,203 @@
+"""Singer's catalogs: what is discovered, and what is selected of it."""
+
+from __future__ import annotations
+
+import copy
+import json
+from typing import Any
+
+import pytest
+
+from elt_assets.errors import ConfigError, SystemFailure
+from elt_assets.protocol.catalog import AirbyteStream, Catalog, ConfiguredStream
+from elt_assets.protocol.singer_catalog import read_catalog, selection, stream_names
+
+PROPERTIES = {"id": {"type": "integer"}, "at": {"type": "string"}, "note": {"type": "string"}}
+
+
+def entry(root: dict[str, Any] | None = None, **more: Any) -> dict[str, Any]:
+    """A tap's entry; `root`: its metadata of the stream."""
+    fields = [
+        {"breadcrumb": ["properties", "id"], "metadata": {"inclusion": "automatic"}},
+        {"breadcrumb": ["properties", "at"], "metadata": {"inclusion": "available"}},
+    ]
+    return {
+        "tap_stream_id": "db-users",
+        "stream": "users",
+        "schema": {"type": "object", "properties": PROPERTIES},
+        "metadata": [{"breadcrumb": [], "metadata": root or {}}, *fields],
+        **more,
+    }
+
+
+def discovered(*entries: dict[str, Any]) -> list[AirbyteStream]:
+    """By way of the file that catalogs are kept in."""
+    catalog = read_catalog(json.dumps({"streams": entries}).encode())
+    pretty = json.dumps(json.loads(catalog.to_json()), indent=2)
+    return Catalog.from_json(pretty).streams
+
+
+def found(root: dict[str, Any] | None = None, **more: Any) -> AirbyteStream:
+    return discovered(entry(root, **more))[0]
+
+
+def chosen(stream: AirbyteStream, **more: Any) -> dict[str, Any]:
+    [one] = selection([ConfiguredStream(stream=stream, **more)])["streams"]
+    return dict(one)
+
+
+def metadata(one: dict[str, Any], *breadcrumb: str) -> dict[str, Any]:
+    [told] = [m["metadata"] for m in one["metadata"] if m["breadcrumb"] == list(breadcrumb)]
+    return dict(told)
+
+
+@pytest.mark.parametrize(
+    ("root", "more", "modes", "cursor", "own"),
+    [
+        ({}, {}, ["full_refresh", "incremental"], None, None),
+        ({"forced-replication-method": ""}, {}, ["full_refresh", "incremental"], None, None),
+        ({"forced-replication-method": "FULL_TABLE"}, {}, ["full_refresh"], None, None),
+        ({"replication-method": "FULL_TABLE"}, {}, ["full_refresh"], None, None),
+        (
+            {"replication-method": "FULL_TABLE", "valid-replication-keys": ["id", "at"]},
+            {}, ["full_refresh", "incremental"], None, None,
+        ),
+        ({"valid-replication-keys": ["at"]}, {}, ["full_refresh", "incremental"], ["at"], None),
+        (
+            {"replication-key": "at", "forced-replication-method": "INCREMENTAL"},
+            {}, ["full_refresh", "incremental"], ["at"], None,
+        ),
+        ({}, {"replication_key": "at"}, ["full_refresh", "incremental"], ["at"], None),
+        ({"replication-method": "LOG_BASED"}, {}, ["full_refresh", "incremental"], None, True),
+        ({}, {"replication_method": "LOG_BASED"}, ["full_refresh", "incremental"], None, True),
+    ],
+)  # fmt: skip
+def test_how_a_stream_may_be_read(
+    root: dict[str, Any],
+    more: dict[str, Any],
+    modes: list[str],
+    cursor: list[str] | None,
+    own: bool | None,
+) -> None:
+    stream = found(root, **more)
+    assert (stream.name, stream.namespace) == ("db-users", None)
+    assert stream.supported_sync_modes == modes
+    assert stream.default_cursor_field == cursor
+    assert stream.source_defined_cursor == own
+
+
+@pytest.mark.parametrize(
+    ("root", "more", "key"),
+    [
+        ({"table-key-properties": ["a", "b"]}, {"key_properties": ["c"]}, [["a"], ["b"]]),
+        ({"table-key-properties": [], "view-key-properties": ["v"]}, {}, [["v"]]),
+        ({}, {"key_properties": ["c"]}, [["c"]]),
+        ({"table-key-properties": []}, {"key_properties": []}, None),
+    ],
+)
+def test_the_key_of_a_stream(
+    root: dict[str, Any], more: dict[str, Any], key: list[list[str]] | None
+) -> None:
+    assert found(root, **more).source_defined_primary_key == key
+
+
+def test_an_entry_comes_back_with_nothing_changed_but_the_selection() -> None:
+    own = entry({"x": 1}, row_count=10**30, title="ü")
+    again = chosen(found({"x": 1}, row_count=10**30, title="ü"))
+    assert {k: again[k] for k in own if k not in ("metadata", "schema")} == {
+        k: v for k, v in own.items() if k not in ("metadata", "schema")
+    }
+    assert again["schema"]["properties"] == PROPERTIES
+    assert metadata(again)["x"] == 1
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        b"", b"[]", b'{"streams":5}', b'{"streams":[5]}', b'{"streams":[{}]}',
+        b'{"streams":[{"stream":"a","metadata":[{}]}]}', b"[" * 100_000,
+    ],
+)  # fmt: skip
+def test_what_is_no_catalog(text: bytes) -> None:
+    with pytest.raises(SystemFailure, match="catalog cannot be read"):
+        read_catalog(text)
+
+
+def test_incremental_goes_by_the_cursor_in_force() -> None:
+    one = chosen(found({"replication-key": "id"}), sync_mode="incremental", cursor_field=["at"])
+    told = metadata(one)
+    assert (told["selected"], told["replication-method"]) == (True, "INCREMENTAL")
+    assert told["replication-key"] == one["replication_key"] == "at"
+    assert one["replication_method"] == "INCREMENTAL"
+    assert one["schema"]["selected"] is True
+
+
+def test_a_full_refresh_has_no_cursor() -> None:
+    one = chosen(found({"replication-key": "at"}, replication_key="at"))
+    assert metadata(one)["replication-method"] == one["replication_method"] == "FULL_TABLE"
+    assert "replication-key" not in metadata(one) and "replication_key" not in one
+
+
+def test_what_is_read_from_a_log_stays_so_unless_it_is_read_whole() -> None:
+    stream = found({"replication-method": "LOG_BASED"})
+    assert metadata(chosen(stream, sync_mode="incremental"))["replication-method"] == "LOG_BASED"
+    assert metadata(chosen(stream))["replication-method"] == "FULL_TABLE"
+
+
+def test_a_cursor_inside_of_an_object_is_refused() -> None:
+    with pytest.raises(ConfigError, match=r"is one field.* it is a\.b"):
+        chosen(found(), sync_mode="incremental", cursor_field=["a", "b"])
+
+
+def test_fields_that_are_left_out_are_not_selected() -> None:
+    stream = copy.copy(found())
+    stream.json_schema = {"type": "object", "properties": {"note": PROPERTIES["note"]}}
+    one = chosen(stream)
+    assert metadata(one, "properties", "id") == {"inclusion": "automatic"}
+    assert metadata(one, "properties", "at") == {"inclusion": "available", "selected": False}
+    assert metadata(one, "properties", "note") == {"selected": True}
+
+
+def test_fields_inside_of_objects_are_selected_where_the_tap_can() -> None:
+    inner = {"type": "object", "properties": {"a": {}, "b": {}}}
+    own = entry(schema={"properties": {"o": inner, "p": inner}})
+    own["metadata"] += [
+        {"breadcrumb": ["properties", "o", "properties", each], "metadata": {}} for each in "ab"
+    ]
+    [stream] = discovered(own)
+    stream.json_schema = {"properties": {"o": {"properties": {"a": {}}}, "p": inner}}
+    one = chosen(stream)
+    assert metadata(one, "properties", "o", "properties", "a") == {"selected": True}
+    assert metadata(one, "properties", "o", "properties", "b") == {"selected": False}
+    assert not any(
+        m["breadcrumb"][:3] == ["properties", "p", "properties"] for m in one["metadata"]
+    )
+
+
+def test_a_schema_without_properties_leaves_nothing_out() -> None:
+    stream = copy.copy(found())
+    stream.json_schema = {}
+    assert metadata(chosen(stream), "properties", "at")["selected"] is True
+
+
+def test_taps_older_than_metadata_look_into_the_schema() -> None:
+    stream = found(metadata=None)
+    stream.json_schema = {"properties": {"id": {}}}
+    one = chosen(stream)
+    assert one["schema"]["selected"] is True
+    selected = {name: part["selected"] for name, part in one["schema"]["properties"].items()}
+    assert selected == {"id": True, "at": False, "note": False}
+
+
+def test_a_stream_of_another_source_is_refused() -> None:
+    with pytest.raises(ConfigError, match=r"'x' was not discovered from a Singer tap\n.*discover"):
+        chosen(AirbyteStream(name="x", json_schema={}))
+
+
+def test_names_of_records_where_it_is_clear_which_stream_is_meant() -> None:
+    ids = ("a-users", "b-users", "c-orders", "orders2", "plain")
+    names = ("users", "users", "orders", "plain", "plain")
+    entries = [entry(tap_stream_id=i, stream=n) for i, n in zip(ids, names, strict=True)]
+    streams = [ConfiguredStream(stream=each) for each in discovered(*entries)]
+    assert stream_names(streams) == {"orders": "c-orders"}
+    assert stream_names(streams[:1]) == {"users": "a-users"}

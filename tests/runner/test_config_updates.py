@@ -1,0 +1,277 @@
+"""A connector that changes its own config: what is kept of it, for whom, and what is shown."""
+
+from __future__ import annotations
+
+import json
+import stat
+import subprocess
+import sys
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from elt_assets.errors import ConfigError, SystemFailure
+from elt_assets.protocol.catalog import AirbyteStream, ConfiguredCatalog, ConfiguredStream
+from elt_assets.protocol.messages import Message, RawRecord
+from elt_assets.runner.config_store import Change, ConfigStore, changed_config, differences, merged
+from elt_assets.runner.connector import Connector
+from tests.hostile_source import gone, hostile_source
+
+SPECIFICATION = {
+    "type": "object",
+    "required": ["token"],
+    "properties": {
+        "token": {"type": "string", "airbyte_secret": True},
+        "start_date": {"type": "string"},
+        "pin": {"type": "integer", "airbyte_secret": True},
+        "auth": {"type": "object", "properties": {"refresh": {"type": "string"}}},
+    },
+}
+CATALOG = ConfiguredCatalog(
+    streams=[ConfiguredStream(stream=AirbyteStream(name="users", json_schema={}))]
+)
+CONFIG = {
+    "token": "first",
+    "start_date": "2026-01-01",
+    "auth": {"refresh": "re-0", "kind": "oauth"},
+}
+SHOW = 'record(json.load(open(files["--config"])))\n'
+CONTROL = (
+    'say("CONTROL", control={{"type": "CONNECTOR_CONFIG", "emitted_at": 1.5, "note": "S3CRET",'
+    ' "connectorConfig": {{"config": {}}}}})\n'
+)
+
+
+def change(**config: Any) -> str:
+    """A line of the script of a source that changes its config."""
+    return CONTROL.format(repr(config))
+
+
+def source(
+    folder: Path, script: str, config: Mapping[str, Any] = CONFIG, *, store: Path | None = None
+) -> Connector:
+    path = folder / "home" / "config" / "shop.json" if store is None else store
+    return hostile_source(folder, script, config, SPECIFICATION, store=path)
+
+
+def read(connector: Connector) -> list[RawRecord | Message]:
+    return list(connector.read(CATALOG))
+
+
+def seen(messages: list[RawRecord | Message]) -> list[Any]:
+    """The configs that a source was given."""
+    return [json.loads(bytes(one.data)) for one in messages if isinstance(one, RawRecord)]
+
+
+def test_a_change_is_merged_and_given_to_the_next_process(tmp_path: Path) -> None:
+    read(source(tmp_path, change(token="second", auth={"refresh": "re-1"})))
+    [config] = seen(read(source(tmp_path, SHOW)))
+    assert config == {**CONFIG, "token": "second", "auth": {"refresh": "re-1", "kind": "oauth"}}
+
+
+@pytest.mark.parametrize("verb", ["check", "discover"])
+def test_it_may_change_in_any_verb(verb: str, tmp_path: Path) -> None:
+    answers = """
+if verb == "check": say("CONNECTION_STATUS", connectionStatus={"status": "SUCCEEDED"})
+if verb == "discover": say("CATALOG", catalog={"streams": []})
+"""
+    connector = source(tmp_path, change(token="second") + answers)
+    getattr(connector, verb)()
+    assert connector.config["token"] == "second"
+    assert source(tmp_path, "").config["token"] == "second"
+
+
+def test_what_is_changed_again_and_again_adds_up(tmp_path: Path) -> None:
+    read(source(tmp_path, change(token="b", auth={"refresh": "re-1"}) + change(token="c")))
+    read(source(tmp_path, change(auth={"new": {"deep": 1}})))
+    read(source(tmp_path, change(auth={"new": {"deep": 2}}, pin=5)))
+    auth = {"refresh": "re-1", "kind": "oauth", "new": {"deep": 2}}
+    assert source(tmp_path, "").config == {**CONFIG, "token": "c", "auth": auth, "pin": 5}
+
+
+KILLED = """
+import os, pathlib
+from tests.runner.test_config_updates import CATALOG, SHOW, change, source
+script = change(token="rotated") + "time.sleep(60)"
+for message in source(pathlib.Path({folder!r}), script).read(CATALOG):
+    os.kill(os.getpid(), 9)
+"""
+
+
+def test_a_rotated_credential_outlives_a_crash_right_after(tmp_path: Path) -> None:
+    with pytest.raises(SystemFailure, match="SIGKILL"):
+        read(source(tmp_path, change(token="once") + "os.kill(os.getpid(), 9)"))
+    assert source(tmp_path, "").config["token"] == "once"
+    done = subprocess.run([sys.executable, "-c", KILLED.format(folder=str(tmp_path))], check=False)
+    assert done.returncode == -9
+    assert seen(read(source(tmp_path, SHOW)))[0]["token"] == "rotated"
+
+
+def test_a_change_that_breaks_the_specification_ends_the_sync(tmp_path: Path) -> None:
+    pid = tmp_path / "pid"
+    script = f"open({str(pid)!r}, 'w').write(str(os.getpid()))\n{change(token='second')}" + (
+        change(token=55512, pin="p4ss-word") + "time.sleep(60)"
+    )
+    connector = source(tmp_path, script)
+    with pytest.raises(SystemFailure, match="changed its config to one that breaks") as failure:
+        read(connector)
+    text = str(failure.value)
+    assert 'config.token: is not of type "string"' in text
+    assert 'config.pin: is not of type "integer"' in text
+    assert "55512" not in text and "p4ss" not in text
+    assert gone(int(pid.read_text()))
+    assert connector.config == {**CONFIG, "token": "second"}
+
+
+def test_what_the_user_writes_anew_wins_and_only_that(tmp_path: Path) -> None:
+    read(source(tmp_path, change(token="second", auth={"refresh": "re-1"})))
+    edited = {**CONFIG, "token": "mine"}
+    auth = {"refresh": "re-1", "kind": "oauth"}
+    assert source(tmp_path, "", edited).config == {**edited, "auth": auth}
+    read(source(tmp_path, change(token="third"), edited))
+    assert source(tmp_path, "", edited).config["token"] == "third"
+    plain = {"token": "mine", "auth": "none"}  # not even a place for it any more
+    with pytest.raises(ConfigError, match=r"config\.auth"):
+        _ = source(tmp_path, "", plain).config
+
+
+def test_a_variable_that_changes_wins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    config = {"token": {"env": "SHOP_TOKEN"}}
+    monkeypatch.setenv("SHOP_TOKEN", "first")
+    read(source(tmp_path, change(token="second"), config))
+    assert source(tmp_path, "", config).config == {"token": "second"}
+    monkeypatch.setenv("SHOP_TOKEN", "renewed")
+    assert source(tmp_path, "", config).config == {"token": "renewed"}
+
+
+def test_fields_that_each_read_sets_are_left_as_they_are(tmp_path: Path) -> None:
+    """A connector may send all of its config; a window's or a partition's bounds are not its change."""
+    whole = SHOW + CONTROL.format('{**json.load(open(files["--config"])), "token": "second"}')
+    read(source(tmp_path, whole, {**CONFIG, "start_date": "2026-05-05"}))
+    [config] = seen(read(source(tmp_path, SHOW, {**CONFIG, "start_date": "2026-06-06"})))
+    assert (config["token"], config["start_date"]) == ("second", "2026-06-06")
+
+
+def test_the_file_is_private_and_holds_only_what_was_changed(tmp_path: Path) -> None:
+    read(source(tmp_path, change(token="second"), {**CONFIG, "pin": 918273}))
+    folder = tmp_path / "home" / "config"
+    path = folder / "shop.json"
+    assert stat.S_IMODE(folder.stat().st_mode) == 0o700
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    text = path.read_text()
+    assert "second" in text
+    assert not any(unchanged in text for unchanged in ("first", "918273", "re-0"))
+    assert sorted(each.name for each in folder.iterdir()) == ["shop.json", "shop.lock"]
+
+
+def test_without_a_change_there_is_no_file(tmp_path: Path) -> None:
+    read(source(tmp_path, change() + change(token="first")))
+    assert not (tmp_path / "home").exists()
+
+
+def test_no_value_is_shown(tmp_path: Path) -> None:
+    script = change(token="tok-2", auth={"refresh": "re-2"}, pin=424242) + (
+        "print(json.load(open(files['--config']))['token'], 'tok-2 re-2 424242')\n"
+    )
+    [told, log] = read(source(tmp_path, script))
+    assert isinstance(told, Message) and isinstance(log, Message)
+    assert told.type == "CONTROL" and told.control is not None
+    assert json.loads(told.to_json())["control"]["connectorConfig"] == {"config": {}}
+    shown = told.to_json().decode() + log.to_json().decode()
+    for secret in ("tok-2", "re-2", "424242", "S3CRET", "first"):
+        assert secret not in shown
+    later = read(source(tmp_path, "print('tok-2 re-2 424242')"))
+    assert isinstance(later[0], Message) and later[0].log
+    assert later[0].log.message == "**** **** ****"
+
+
+def test_an_unknown_kind_of_control_message_is_told_of_and_goes_no_further(tmp_path: Path) -> None:
+    script = 'say("CONTROL", control={"type": "NEWER", "emitted_at": 1, "token": "tok-2"})'
+    [message] = read(source(tmp_path, script))
+    assert isinstance(message, Message) and message.log
+    assert "ignored a control message of the unknown type 'NEWER'" in message.log.message
+    assert "tok-2" not in message.to_json().decode()
+
+
+def test_a_change_without_a_config_is_an_error(tmp_path: Path) -> None:
+    script = 'say("CONTROL", control={"type": "CONNECTOR_CONFIG", "emitted_at": 1})'
+    with pytest.raises(SystemFailure, match="sent a change of its config without one"):
+        read(source(tmp_path, script))
+
+
+def test_without_a_store_a_change_lasts_as_long_as_the_connector(tmp_path: Path) -> None:
+    connector = hostile_source(tmp_path, change(token="second"), CONFIG, SPECIFICATION)
+    read(connector)
+    assert connector.config["token"] == "second"
+    again = hostile_source(tmp_path, "", CONFIG, SPECIFICATION)
+    assert again.config["token"] == "first"
+
+
+def test_what_cannot_be_kept_ends_the_sync(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    connector = source(tmp_path, change(token="second"), store=tmp_path / "file" / "shop.json")
+    with pytest.raises(ConfigError, match="cannot be read"):
+        read(connector)
+    (tmp_path / "shop.lock").mkdir()
+    connector = source(tmp_path, change(token="tok-2"), store=tmp_path / "shop.json")
+    with pytest.raises(SystemFailure, match="cannot be kept in") as failure:
+        read(connector)
+    assert "tok-2" not in str(failure.value) and failure.value.guidance
+
+
+@pytest.mark.parametrize("text", ["", "{", '{"changes": 5}', "\xff"])
+def test_a_file_that_is_damaged_is_named(text: str, tmp_path: Path) -> None:
+    path = tmp_path / "shop.json"
+    path.write_text(text, encoding="latin-1")
+    with pytest.raises(ConfigError, match=r"shop\.json, cannot be read") as failure:
+        _ = source(tmp_path, "", store=path).config
+    assert failure.value.guidance
+
+
+def test_many_that_change_at_once_lose_nothing(tmp_path: Path) -> None:
+    path, written = tmp_path / "shop.json", {"token": "first"}
+
+    def rotate(number: int) -> None:
+        store = ConfigStore(path)
+        for round_ in range(5):
+            store.keep(written, {(f"name-{number}",): round_, ("token",): f"{number}"})
+
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(rotate, range(8)))
+    config = changed_config(written, ConfigStore(path).changes(written))
+    assert {name: config[name] for name in config if name != "token"} == {
+        f"name-{number}": 4 for number in range(8)
+    }
+
+
+values = st.recursive(
+    st.none() | st.booleans() | st.integers(0, 2) | st.sampled_from([0.0, 1.0, "", "x"]),
+    lambda inner: st.lists(inner, max_size=2) | st.dictionaries(st.sampled_from("ab"), inner),
+    max_leaves=5,
+)
+configs = st.dictionaries(st.sampled_from("abc"), values)
+
+
+@given(configs, configs)
+def test_a_config_and_the_differences_make_the_changed_one(old: Any, update: Any) -> None:
+    new = merged(old, update)
+    changes = [Change(place, value, "") for place, value in differences(old, new)]
+    rebuilt = changed_config(old, changes)
+    assert json.dumps(rebuilt, sort_keys=True) == json.dumps(new, sort_keys=True)
+    assert not list(differences(new, new))
+
+
+@given(configs, st.lists(configs, max_size=4))
+def test_a_store_holds_whatever_sequence_of_changes(written: Any, updates: list[Any]) -> None:
+    store, config = ConfigStore(None), dict(written)
+    for update in updates:
+        new = merged(config, update)
+        store.keep(written, dict(differences(config, new)))
+        config = new
+    kept = changed_config(written, store.changes(written))
+    assert json.dumps(kept, sort_keys=True) == json.dumps(config, sort_keys=True)

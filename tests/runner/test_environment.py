@@ -1,0 +1,200 @@
+"""What a connector's process finds in its environment."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from elt_assets.errors import ConfigError, SystemFailure
+from elt_assets.runner.environment import Declared, environment_of, looks_secret
+from elt_assets.runner.sources import open_connector
+from tests.hostile_source import hostile_source, program
+
+SHOW = """
+if verb == "check":
+    told = json.dumps(dict(os.environ))
+    say("CONNECTION_STATUS", connectionStatus={"status": "SUCCEEDED", "message": told})
+"""
+PLAIN = {
+    "PATH": os.environ["PATH"],
+    "HOME": "/home/me",
+    "LC_ALL": "C.UTF-8",
+    "TZ": "UTC",
+    "https_proxy": "http://proxy:1",
+    "NO_PROXY": "localhost",
+    "SSL_CERT_FILE": "/etc/ca.pem",
+    "JAVA_HOME": "/opt/java",
+}
+OTHERS = {
+    "SHOP_REGION": "eu",
+    "PYTHONPATH": "/opt/lib",
+    "DOCKER_HOST": "tcp://docker:1",
+}
+SECRETS = {
+    "PG_PASSWORD": "hunter2-a",
+    "GITHUB_TOKEN": "hunter2-b",
+    "AWS_SECRET_ACCESS_KEY": "hunter2-c",
+    "stripe_api_key": "hunter2-d",
+    "ELT_HASH_SALT": "hunter2-e",
+    "DAGSTER_HOME": "/dagster",
+}
+STRAY = {"LC_CTYPE", "__CF_USER_TEXT_ENCODING", "PYTEST_CURRENT_TEST"}
+"""What Python, the system or pytest puts into any environment."""
+
+
+@pytest.fixture(autouse=True)
+def _machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in os.environ:
+        monkeypatch.delenv(name)
+    for name, value in {**PLAIN, **OTHERS, **SECRETS}.items():
+        monkeypatch.setenv(name, value)
+
+
+def found(folder: Path, kind: str, value: Any, declared: Declared | None = None) -> dict[str, str]:
+    """What a program of this kind is given; it is one that tells."""
+    environment = environment_of(kind, value, declared)
+    told = hostile_source(folder, SHOW, environment=environment).check().message
+    assert told is not None
+    return {name: text for name, text in json.loads(told).items() if name not in STRAY}
+
+
+FOREIGN: list[tuple[str, Any]] = [("package", "x==1"), ("tap", "x==1")]
+OWN: list[tuple[str, Any]] = [("command", ["x"]), ("tap", ["x"]), ("connector", "faker")]
+
+
+@pytest.mark.parametrize(("kind", "value"), FOREIGN)
+def test_a_program_from_elsewhere_gets_what_any_needs_and_no_more(
+    kind: str, value: Any, tmp_path: Path
+) -> None:
+    assert found(tmp_path, kind, value) == PLAIN
+
+
+@pytest.mark.parametrize(("kind", "value"), OWN)
+def test_a_program_of_ones_own_gets_all_but_what_may_be_secret(
+    kind: str, value: Any, tmp_path: Path
+) -> None:
+    assert found(tmp_path, kind, value) == {**PLAIN, **OTHERS}
+
+
+@pytest.mark.parametrize(("kind", "value"), [*FOREIGN, *OWN])
+def test_what_is_declared_is_all_there_is(
+    kind: str, value: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    python = {"PYTHONPATH": "/opt/lib"} if kind == "connector" else {}
+    base = {**PLAIN, **python}
+    declared = {"SHOP_REGION": "us", "PORT": 5, "TZ": "CET", "HOST": {"env": "SHOP_HOST"}}
+    monkeypatch.setenv("SHOP_HOST", "h")
+    given = {"SHOP_REGION": "us", "PORT": "5", "TZ": "CET", "HOST": "h"}
+    assert found(tmp_path, kind, value, declared) == {**base, **given}
+    assert found(tmp_path, kind, value, ["SHOP_REGION", "NOT_SET"]) == {**base, "SHOP_REGION": "eu"}
+    assert found(tmp_path, kind, value, []) == base
+
+
+@pytest.mark.parametrize(
+    "declared",
+    [
+        {"GITHUB_TOKEN": "hunter2-b", "NAME": {"env": "PG_PASSWORD"}, "PIN_TOKEN": 12345},
+        {"GITHUB_TOKEN": {"env": "GITHUB_TOKEN"}, "NAME": "x", "PIN_TOKEN": "12345"},
+        ["GITHUB_TOKEN", "NAME", "PIN_TOKEN"],
+    ],
+)
+def test_a_secret_that_is_declared_is_given_and_shown_nowhere(
+    declared: Declared, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("NAME", "plain")
+    monkeypatch.setenv("PIN_TOKEN", "12345")
+    script = """
+assert os.environ["GITHUB_TOKEN"] == "hunter2-b" and os.environ["PIN_TOKEN"] == "12345"
+for name in ("GITHUB_TOKEN", "NAME", "PIN_TOKEN"): print("it is", os.environ[name], file=sys.stderr)
+exit(1)
+"""
+    environment = environment_of("package", "x==1", declared)
+    with pytest.raises(SystemFailure) as failure:
+        hostile_source(tmp_path, script, environment=environment).check()
+    text = str(failure.value)
+    assert "it is ****" in text
+    assert "hunter2" not in text and "12345" not in text
+
+
+def test_a_variable_that_is_not_set_is_named_when_it_is_needed(tmp_path: Path) -> None:
+    command = [program(tmp_path, SHOW)]
+    declared = {"HOST": {"env": "NOT_SET"}}
+    connector = open_connector(
+        "command", command, {}, tmp_path / "work", tmp_path, environment=declared
+    )
+    with pytest.raises(ConfigError, match=r"source\.environment\.HOST refers to .* NOT_SET"):
+        connector.check()
+
+
+CLIENT = """
+import json, os, subprocess, sys
+with open({log!r}, "a") as file:
+    file.write(json.dumps([sys.argv[1:], dict(os.environ)]) + "\\n")
+command = sys.argv[sys.argv.index("test/source:1") + 1:]
+sys.exit(subprocess.call([{program!r}, *command]))
+"""
+
+
+def image(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, declared: Declared | None
+) -> tuple[list[str], Mapping[str, str]]:
+    """What the client of containers is called with, and its environment."""
+    log, client = folder / "log", folder / "client.py"
+    client.write_text(CLIENT.format(log=str(log), program=program(folder, SHOW)))
+    monkeypatch.setenv("ELT_DOCKER", f"{sys.executable} {client}")
+    connector = open_connector(
+        "image", "test/source:1", {}, folder / "work", folder, environment=declared
+    )
+    connector.check()
+    arguments, environment = json.loads(log.read_text().splitlines()[-1])
+    return arguments, environment
+
+
+def test_a_container_gets_what_is_declared_by_name_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    arguments, environment = image(
+        tmp_path, monkeypatch, {"API": {"env": "GITHUB_TOKEN"}, "REGION": "eu"}
+    )
+    variables = [arguments[at + 1] for at, word in enumerate(arguments) if word == "--env"]
+    assert variables == ["HOME=/tmp", "API", "REGION"]
+    assert "hunter2" not in str(arguments)
+    assert environment["API"] == "hunter2-b"
+    given = {**PLAIN, "DOCKER_HOST": "tcp://docker:1", "API": "hunter2-b", "REGION": "eu"}
+    assert {k: v for k, v in environment.items() if k not in STRAY} == given
+
+
+def test_a_container_gets_no_other_variables(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    arguments, environment = image(tmp_path, monkeypatch, None)
+    assert arguments.count("--env") == 1
+    assert not SECRETS.keys() & environment.keys()
+    arguments, _ = image(tmp_path, monkeypatch, ["SHOP_REGION", "NOT_SET"])
+    assert "SHOP_REGION" in arguments and "NOT_SET" not in arguments
+
+
+@pytest.mark.parametrize(
+    ("name", "secret"),
+    [
+        ("PASSWORD", True),
+        ("DB_PASSWORD_2", True),
+        ("API_KEY", True),
+        ("my_private_keys", True),
+        ("AWS_ACCESS_KEY_ID", True),
+        ("GOOGLE_APPLICATION_CREDENTIALS", True),
+        ("TOKENIZER", False),
+        ("KEYBOARD", False),
+        ("API_KEYRING", False),
+        ("PWD", False),
+        ("SECRETARY_NAME", False),
+    ],
+)
+def test_names_look_secret_by_whole_words(name: str, secret: bool) -> None:
+    assert looks_secret(name) is secret

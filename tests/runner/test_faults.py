@@ -1,0 +1,225 @@
+"""Connectors that end badly, or not at all, and runs that do: in time, and without leaving anybody."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from elt_assets.errors import SystemFailure, TransientError
+from elt_assets.protocol.catalog import AirbyteStream, ConfiguredCatalog, ConfiguredStream
+from elt_assets.protocol.messages import RawRecord
+from elt_assets.runner.connector import Connector
+from elt_assets.sync.events import Checkpoint, Committed
+from tests.hostile_source import gone, hostile_source
+from tests.sync.doubles import MemorySink, Sync
+
+CATALOG = ConfiguredCatalog(
+    streams=[
+        ConfiguredStream(
+            stream=AirbyteStream(name="users", json_schema={}), sync_mode="incremental"
+        )
+    ]
+)
+STATE = """
+def state(n):
+    blob = {"stream_descriptor": {"name": "users"}, "stream_state": {"n": n}}
+    say("STATE", state={"type": "STREAM", "stream": blob})
+def status(value):
+    told = {"stream_descriptor": {"name": "users"}, "status": value}
+    say("TRACE", trace={"type": "STREAM_STATUS", "emitted_at": 1, "stream_status": told})
+"""
+STUBBORN = """
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+signal.signal(signal.SIGINT, signal.SIG_IGN)
+child = subprocess.Popen(["sh", "-c", "trap '' TERM INT; echo up; while :; do sleep 1; done"], stdout=subprocess.PIPE)
+child.stdout.readline()
+open(PIDS, "w").write(f"{os.getpid()} {child.pid}")
+"""  # noqa: E501
+NO_LONGER = 5.0
+"""Seconds after which nothing of a run that was ended may be left."""
+
+
+def stubborn(folder: Path, then: str = "time.sleep(600)", **how: Any) -> Connector:
+    """One that cannot be asked to end, with a child of the same kind."""
+    script = f"PIDS = {str(folder / 'pids')!r}\n{STUBBORN}\nrecord({{}})\n{then}"
+    return hostile_source(folder, script, **how)
+
+
+def pids(folder: Path) -> list[int]:
+    return [int(word) for word in (folder / "pids").read_text().split()]
+
+
+def nobody_left(folder: Path, began: float) -> bool:
+    found = all(map(gone, pids(folder)))
+    return found and time.monotonic() - began < NO_LONGER
+
+
+def test_one_that_falls_silent_is_ended_with_all_that_it_started(tmp_path: Path) -> None:
+    with pytest.raises(TransientError, match="said nothing for 1 seconds, and was ended"):
+        list(stubborn(tmp_path, heartbeat=1).read(CATALOG))
+    assert all(map(gone, pids(tmp_path)))
+
+
+@pytest.mark.parametrize("end", ["exit(0)", "os.kill(os.getpid(), 9)"])
+def test_its_end_is_noticed_in_time_though_its_pipes_are_held_open(
+    end: str, tmp_path: Path
+) -> None:
+    script = f"""
+subprocess.Popen(["sleep", "10"], start_new_session=True)
+record({{"at": time.monotonic()}})
+{end}
+"""
+    messages = hostile_source(tmp_path, script).read(CATALOG)
+    last = next(messages)
+    assert isinstance(last, RawRecord)
+    if end == "exit(0)":
+        assert list(messages) == []
+    else:
+        with pytest.raises(SystemFailure, match="SIGKILL"):
+            next(messages)
+    ended = json.loads(bytes(last.data))["at"]
+    assert time.monotonic() - ended < 2.5  # a second, and what a busy machine adds
+
+
+def test_reading_can_be_ended_from_another_thread(tmp_path: Path) -> None:
+    connector = stubborn(tmp_path)
+    failures: list[Exception] = []
+    started = threading.Event()
+
+    def read() -> None:
+        try:
+            for _ in connector.read(CATALOG):
+                started.set()
+        except TransientError as ended:
+            failures.append(ended)
+
+    reader = threading.Thread(target=read)
+    reader.start()
+    assert started.wait(20)
+    began = time.monotonic()
+    connector.cancel()
+    reader.join(20)
+    assert not reader.is_alive() and len(failures) == 1
+    assert nobody_left(tmp_path, began)
+
+
+RUN = """
+import pathlib, sys
+from tests.runner.test_faults import CATALOG, stubborn
+for message in stubborn(pathlib.Path(sys.argv[1])).read(CATALOG):
+    print("reading", flush=True)
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGKILL])
+def test_a_run_that_is_ended_leaves_nobody(number: signal.Signals, tmp_path: Path) -> None:
+    run = subprocess.Popen(
+        [sys.executable, "-c", RUN, str(tmp_path)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+    )
+    with run:
+        assert run.stdout is not None and run.stdout.readline() == b"reading\n"
+        assert all(map(psutil.pid_exists, pids(tmp_path)))
+        began = time.monotonic()
+        run.send_signal(number)
+        run.wait(20)
+    assert nobody_left(tmp_path, began)
+
+
+def test_a_line_of_a_hundred_megabytes_is_a_record(tmp_path: Path) -> None:
+    [large] = hostile_source(tmp_path, "record({'x': 'y' * (100 << 20)})").read(CATALOG)
+    assert isinstance(large, RawRecord) and len(bytes(large.data)) == (100 << 20) + 9
+
+
+def sync(folder: Path, sink: MemorySink) -> Sync:
+    (folder / "staging").mkdir()
+    return Sync(folder / "staging", {"users": sink}, configured=CATALOG)
+
+
+GARBAGE = """
+record({"n": 1}); state(1)
+print("Traceback, of sorts"); say("NEWER", x=1); print("{}"); print("[1, 2]")
+sys.stdout.flush(); sys.stdout.buffer.write(b"\\xff\\xfe\\n\\n\\x00\\n"); sys.stdout.flush()
+print("u2028: \\u2028 \\u0085 \\x0b", "." * 100_000)
+record({"n": 2, "text": "a\\u2028b\\u0085c\\x0bd\\x00e"}); state("1\\x00")
+status("COMPLETE")
+"""
+
+
+def test_a_sync_goes_on_through_garbage(tmp_path: Path) -> None:
+    sink = MemorySink()
+    done = sync(tmp_path, sink).run(hostile_source(tmp_path, STATE + GARBAGE).read(CATALOG))
+    assert done.failure is None
+    assert sink.numbers == [1, 2]
+    assert sink.rows[1]["text"] == "a\u2028b\u0085c\x0bd\0e"
+    assert sink.state == {"n": "1\0"}
+    told = done.logs()
+    for part in ("Traceback, of sorts", "unknown type 'NEWER'", "[1, 2]", "u2028: ", "...."):
+        assert part in told
+    assert len(told) < 10_000
+
+
+@pytest.mark.parametrize(
+    "end",
+    [
+        'print(\'{"type":"RECORD","record":{"stream":"users","data":{"n"\', end="")',
+        'print(\'{"type":"STATE","state":{"type":"STREAM","str\', end="")',
+        'print(\'{"type":"RECORD","record":{"stream":"users","data":\' + "[" * 100_000)',
+        'record(0); print(\'{"type":"RECORD","record":{"stream":"users","data":%s\' % ("[{},"*40_000))',
+        "os.kill(os.getpid(), 9)",
+        "os.kill(os.getpid(), 15)",
+        "exit(0)",
+        'status("INCOMPLETE"); state(3)',
+        "fail('broken', stream_descriptor={'name': 'users'}); state(3)",
+    ],
+    ids=["record", "state", "deep", "deeper", "SIGKILL", "SIGTERM", "silent", "partial", "error"],
+)
+def test_what_lies_before_the_last_state_is_kept_and_no_more(end: str, tmp_path: Path) -> None:
+    sink = MemorySink()
+    script = STATE + 'status("STARTED"); record({"n": 1}); state(1); record({"n": 2})\n' + end
+    done = sync(tmp_path, sink).run(hostile_source(tmp_path, script).read(CATALOG))
+    assert isinstance(done.failure, SystemFailure) and len(str(done.failure)) < 10_000
+    assert (sink.numbers, done.acknowledged("users")) == ([1], [{"n": 1}])
+
+
+class Slow(MemorySink):
+    """Its commits take a while, and tell that they have begun."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.begun = threading.Event()
+
+    def commit(self, checkpoint: Checkpoint) -> Committed:
+        self.begun.set()
+        time.sleep(3)
+        return super().commit(checkpoint)
+
+
+def test_a_run_that_is_ended_while_it_commits_commits_nothing_twice(tmp_path: Path) -> None:
+    """And tells of nothing more; what was queued behind that commit may still be made, rows and state."""
+    script = STATE + "for n in range(1, 4): record({'n': n}); state(n)\ntime.sleep(600)"
+    sink = Slow()
+    run = sync(tmp_path, sink)
+
+    def interrupt() -> None:
+        assert sink.begun.wait(30)
+        time.sleep(1.5)  # by then all is read, and the source waited for
+        signal.raise_signal(signal.SIGINT)
+
+    threading.Thread(target=interrupt, daemon=True).start()
+    with pytest.raises(KeyboardInterrupt):
+        run.run(hostile_source(tmp_path, script).read(CATALOG))
+    assert sink.numbers == list(range(1, len(sink.commits) + 1))
+    assert sink.state == {"n": len(sink.commits)}
+    assert run.acknowledged("users") == []
+    assert psutil.Process().children() == []

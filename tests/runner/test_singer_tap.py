@@ -1,0 +1,281 @@
+"""A Singer tap with the verbs of a connector: what it is given, what is made of what it says."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from elt_assets import batches
+from elt_assets.errors import ConfigError, EltError, SystemFailure, TransientError
+from elt_assets.protocol.catalog import ConfiguredCatalog, ConfiguredStream
+from elt_assets.protocol.messages import Message, Noise, RawRecord, State
+from elt_assets.runner import singer
+from elt_assets.runner.secrets import MASK
+from elt_assets.runner.singer import SingerTap
+from tests.singer_tap import SCHEMA, USERS, given, record, state, tap
+
+SECRET = "hunter2/ß"
+
+
+def configured(connector: SingerTap, **more: Any) -> ConfiguredCatalog:
+    streams = connector.discover().streams
+    return ConfiguredCatalog(streams=[ConfiguredStream(stream=each, **more) for each in streams])
+
+
+def read(connector: SingerTap, *states: State, **more: Any) -> list[RawRecord | Message]:
+    return list(connector.read(configured(connector), states, **more))
+
+
+def kinds(found: list[RawRecord | Message]) -> list[str]:
+    return [each.type if isinstance(each, Message) else each.stream for each in found]
+
+
+def failure_of(connector: SingerTap) -> EltError:
+    with pytest.raises(EltError) as failure:
+        read(connector)
+    return failure.value
+
+
+def test_the_verbs(tmp_path: Path) -> None:
+    connector = tap(tmp_path, [SCHEMA, record(id=1), state(1)], {"host": "h"})
+    assert connector.check().succeeded
+    assert [each.name for each in connector.discover().streams] == ["db-users"]
+    found = read(connector)
+    assert kinds(found) == ["CATALOG", "db-users", "STATE", "TRACE"]
+    trace = found[-1].trace if isinstance(found[-1], Message) else None
+    assert trace and trace.stream_status and trace.stream_status.status == "COMPLETE"
+    assert trace.stream_status.stream_descriptor.name == "db-users"
+    assert list((tmp_path / "work").iterdir()) == []
+
+
+def test_what_it_is_given(tmp_path: Path) -> None:
+    connector = tap(tmp_path, [], {"host": "h"})
+    catalog = configured(connector, sync_mode="incremental", cursor_field=["id"])
+    asked = given(tmp_path)
+    assert asked["files"] == {"--config": {"host": "h"}}
+    assert asked["arguments"][-1] == "--discover"
+    blob = '{"type":"STREAM","stream":{"stream_descriptor":{"name":"db-users"},"stream_state":{"n":1.0}}}'
+    list(connector.read(catalog, [State.from_json(blob)]))
+    files, modes = given(tmp_path)["files"], given(tmp_path)["modes"]
+    assert sorted(files) == ["--catalog", "--config", "--state"] and modes == ["600"]
+    assert files["--state"] == {"bookmarks": {"db-users": {"n": 1.0}}}
+    [entry] = files["--catalog"]["streams"]
+    assert (entry["tap_stream_id"], entry["replication_method"]) == ("db-users", "INCREMENTAL")
+    list(connector.read(catalog))
+    assert "--state" not in given(tmp_path)["files"]
+
+
+def test_a_legacy_state_is_given_to_the_letter(tmp_path: Path) -> None:
+    connector = tap(tmp_path)
+    read(connector, State.from_json('{"type":"LEGACY","data":{"currently_syncing":"x","n":1.0}}'))
+    assert given(tmp_path)["files"]["--state"] == {"currently_syncing": "x", "n": 1.0}
+
+
+def test_a_stream_of_which_nothing_was_said_is_not_complete(tmp_path: Path) -> None:
+    assert kinds(read(tap(tmp_path, ["starting up"]))) == ["LOG"]
+
+
+def test_bookmarks_of_streams_that_are_not_read_are_told_of_once(tmp_path: Path) -> None:
+    marks = [{"type": "STATE", "value": {"bookmarks": {"parents": {"n": n}}}} for n in range(3)]
+    found = read(tap(tmp_path, [*marks, state(1)]))
+    assert kinds(found) == ["LOG", "STATE"]
+    assert isinstance(found[0], Message) and found[0].log and "'parents'" in found[0].log.message
+
+
+def test_whole_records_are_messages(tmp_path: Path) -> None:
+    timed = {**record(id=1.0), "time_extracted": "2026-01-02T03:04:05Z"}
+    first, second, *_ = read(tap(tmp_path, [timed, record(id=2)]), whole=True)
+    assert isinstance(first, Message) and first.record is not None
+    assert first.to_json() == (
+        b'{"type":"RECORD","record":{"stream":"db-users","data":{"id": 1.0},"emitted_at":1767323045000}}'
+    )
+    assert isinstance(second, Message) and second.record is not None
+    assert isinstance(second.record.emitted_at, int)
+
+
+# --- how it ends ----------------------------------------------------------------------------------
+
+
+def test_another_exit_code_than_0_is_a_failure_after_what_came(tmp_path: Path) -> None:
+    connector = tap(tmp_path, [SCHEMA, record(id=1), state(1), "!exit 1"])
+    messages = connector.read(configured(connector))
+    assert [type(next(messages)) for _ in range(3)] == [Message, RawRecord, Message]
+    with pytest.raises(SystemFailure, match="`read` of connector hostile ended with exit code 1"):
+        next(messages)
+
+
+@pytest.mark.parametrize(
+    ("lines", "told"),
+    [
+        (
+            ['!torn {"type":"RECORD","stream":"users","record":{"id"', "!kill"],
+            "was ended by SIGKILL",
+        ),
+        (['!torn {"type":"RECORD","stream":"users","record":{"id"'], "malformed RECORD"),
+        (['{"type":"RECORD","stream":"users","record":' + "[" * 50_000], "too deeply"),
+        (['{"type":"STATE"}'], "malformed STATE"),
+    ],
+)
+def test_a_torn_line(lines: list[str], told: str, tmp_path: Path) -> None:
+    assert told in str(failure_of(tap(tmp_path, lines)))
+
+
+def test_what_is_no_message_does_not_end_it(tmp_path: Path) -> None:
+    lines = ["INFO hello", '{"type":"NEWER","stream":"users"}', record(id=1)]
+    found = read(tap(tmp_path, lines))
+    assert kinds(found) == ["LOG", "LOG", "db-users"]
+    assert isinstance(found[0], Noise) and not isinstance(found[1], Noise)
+
+
+def test_lines_that_must_not_be_shown_are_not_quoted(tmp_path: Path) -> None:
+    found = read(tap(tmp_path, ["S3CRET"]), withhold=True)
+    assert isinstance(found[0], Message) and found[0].log and "S3CRET" not in found[0].log.message
+
+
+def test_a_check_that_fails_says_why(tmp_path: Path) -> None:
+    answer = tap(tmp_path, catalog="!exit 2", config={"password": SECRET}).check()
+    assert not answer.succeeded
+    assert "`discover` of connector hostile ended with exit code 2" in (answer.message or "")
+    assert "catalog cannot be read" in (tap(tmp_path, catalog="hello").check().message or "")
+
+
+def test_a_greeting_before_the_catalog(tmp_path: Path) -> None:
+    connector = tap(tmp_path, catalog="hello\n" + json.dumps({"streams": [USERS]}, indent=1))
+    assert [each.name for each in connector.discover().streams] == ["db-users"]
+
+
+def test_a_tap_that_is_missing(tmp_path: Path) -> None:
+    connector = SingerTap(lambda: [str(tmp_path / "none")], {}, tmp_path / "work", "none")
+    with pytest.raises(ConfigError, match="was not found"):
+        connector.check()
+
+
+def test_verbs_that_no_tap_has_start_nothing(tmp_path: Path) -> None:
+    connector = tap(tmp_path)
+    with pytest.raises(ConfigError, match="has no `probe`"):
+        connector.probe(configured(connector), seconds=5)
+
+
+# --- settings and secrets -------------------------------------------------------------------------
+
+ABOUT = {
+    "settings": {
+        "type": "object",
+        "required": ["host"],
+        "properties": {
+            "host": {"type": "string"},
+            "pin": {"type": "string", "secret": True},
+            "maps": {"anyOf": [{"type": "object"}, "null"]},
+        },
+    }
+}
+
+
+def test_settings_that_a_tap_tells_of_are_checked(tmp_path: Path) -> None:
+    connector = tap(tmp_path, config={"pin": 5, "more": 1}, about=json.dumps(ABOUT))
+    with pytest.raises(ConfigError, match="'host' is a required property") as failure:
+        connector.check()
+    assert 'config.pin: is not of type "string"' in str(failure.value)
+
+
+@pytest.mark.parametrize(
+    "about",
+    [None, "", "hello", "5", "[]", '{"settings":5}', '{"settings":{"type":"strin"}}', "!", "{"],
+)
+def test_a_tap_that_does_not_tell_of_its_settings_takes_any(
+    about: str | None, tmp_path: Path
+) -> None:
+    connector = tap(tmp_path, config={"host": 5, "deep": [{"a": None}]}, about=about)
+    assert connector.config == {"host": 5, "deep": [{"a": None}]}
+
+
+def test_a_tap_that_does_not_answer_in_time_is_not_taken_for_one_without_secrets(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(singer, "_ABOUT", 0.5)
+    with pytest.raises(TransientError, match="longer than it may"):
+        _ = tap(tmp_path, about="!sleep 60").config
+
+
+def test_secrets_are_masked_by_what_the_tap_says_and_by_their_names(tmp_path: Path) -> None:
+    config = {
+        "host": "h",
+        "pin": "p1nn",
+        "password": "passw",
+        "oauth": [{"clientSecret": "cl1ent", "refresh_token": "refr"}],
+        "credentials": {"file": "f1le"},
+        "token_ttl": 3600,
+        "replication_key": "shown",
+        "private_key": "line one\nline two",
+    }
+    connector = tap(tmp_path, ["p1nn passw cl1ent refr f1le 3600 shown line two"], config,
+                    about=json.dumps(ABOUT))  # fmt: skip
+    found = read(connector)
+    assert isinstance(found[0], Message) and found[0].log is not None
+    assert found[0].log.message == f"{' '.join([MASK] * 5)} 3600 shown {MASK}"
+
+
+def test_a_secret_stays_so_where_the_settings_are_no_schema(tmp_path: Path) -> None:
+    broken = {"type": "strin", "properties": {"pin": {"writeOnly": True}}}
+    connector = tap(tmp_path, ["a p1nn"], {"pin": "p1nn"}, about=json.dumps({"settings": broken}))
+    found = read(connector)
+    assert isinstance(found[0], Message) and found[0].log and found[0].log.message == f"a {MASK}"
+
+
+# --- batches --------------------------------------------------------------------------------------
+
+
+def batch(*files: Path, **encoding: str) -> dict[str, Any]:
+    told = {"format": "jsonl", "compression": "gzip", **encoding}
+    urls = [file.as_uri() for file in files]
+    return {"type": "BATCH", "stream": "users", "encoding": told, "manifest": urls}
+
+
+def storage(root: Path) -> dict[str, Any]:
+    return {"batch_config": {"storage": {"root": root.as_uri()}}}
+
+
+def test_a_batch_is_read_from_its_files(tmp_path: Path) -> None:
+    root = tmp_path / "a folder"
+    root.mkdir()
+    (root / "1.json.gz").write_bytes(gzip.compress(b'{"id":1}\n{"id": 2.0}\n'))
+    (root / "2.json").write_bytes(b'{"id":3}')
+    lines = [
+        SCHEMA,
+        batch(root / "1.json.gz"),
+        batch(root / "2.json", compression="none"),
+        state(3),
+    ]
+    found = read(tap(tmp_path, lines, storage(root)))
+    rows = [bytes(each.data) for each in found if isinstance(each, RawRecord)]
+    assert rows == [b'{"id":1}', b'{"id": 2.0}', b'{"id":3}']
+    assert kinds(found)[-2:] == ["STATE", "TRACE"]
+
+
+def test_a_batch_outside_the_folders_is_refused(tmp_path: Path) -> None:
+    root, outside = tmp_path / "root", tmp_path / "outside.json"
+    root.mkdir()
+    outside.write_text('{"id":1}')
+    connector = tap(tmp_path, [batch(outside, compression="none")], storage(root))
+    failure = failure_of(connector)
+    assert isinstance(failure, ConfigError)
+    assert str(outside) in str(failure) and str(root) in str(failure)
+
+
+def test_a_batch_without_a_folder_is_refused(tmp_path: Path) -> None:
+    failure = failure_of(tap(tmp_path, [batch(tmp_path / "x.json")]))
+    assert isinstance(failure, ConfigError) and "batch_config.storage.root" in str(failure)
+
+
+def test_a_compression_bomb(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(batches, "EXPANDED", 1 << 20)
+    monkeypatch.setattr(batches, "EXPANSION", 100)
+    root = tmp_path / "root"
+    root.mkdir()
+    (root / "bomb.json.gz").write_bytes(gzip.compress(b"{}\n" * (4 << 20)))
+    failure = failure_of(tap(tmp_path, [batch(root / "bomb.json.gz")], storage(root)))
+    assert isinstance(failure, SystemFailure) and "expands to more than 1 MiB" in str(failure)

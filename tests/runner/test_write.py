@@ -1,0 +1,230 @@
+"""Destinations as programs: what they are fed, what they answer, and what is made of either's end."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from elt_assets.errors import ConfigError, EltError, SystemFailure, TransientError
+from elt_assets.protocol.catalog import AirbyteStream, ConfiguredCatalog, ConfiguredStream
+from elt_assets.protocol.codec import encode
+from elt_assets.protocol.messages import Message
+from elt_assets.runner.connector import Connector
+from elt_assets.runner.sources import open_connector
+from tests.hostile_source import gone, hostile_source
+
+CATALOG = ConfiguredCatalog(
+    streams=[ConfiguredStream(stream=AirbyteStream(name="users", json_schema={}))]
+)
+ECHO = """
+for line in sys.stdin:
+    if json.loads(line)["type"] == "STATE": print(line, end="", flush=True)
+"""
+RECORD = b'{"type":"RECORD","record":{"stream":"users","data":{"n":1},"emitted_at":1}}\n'
+
+
+def state(number: int) -> bytes:
+    return b'{"type":"STATE","state":{"type":"LEGACY","data":{"n":%d}}}\n' % number
+
+
+def numbers(messages: list[Message]) -> list[int]:
+    blobs = [message.state.data for message in messages if message.state and message.state.data]
+    return [json.loads(bytes(blob))["n"] for blob in blobs]
+
+
+def write(connector: Connector, lines: Any, **how: Any) -> list[Message]:
+    return list(connector.write(CATALOG, lines, **how))
+
+
+def collect(connector: Connector, lines: Any, **how: Any) -> tuple[list[Message], EltError]:
+    """What it answered, and what was raised."""
+    answers: list[Message] = []
+    with pytest.raises(EltError) as failure:
+        answers.extend(connector.write(CATALOG, lines, **how))
+    return answers, failure.value
+
+
+def test_what_is_sent_comes_back_as_the_destination_says(tmp_path: Path) -> None:
+    script = (
+        ECHO
+        + """
+print("done")
+record({})
+seen = {name: json.load(open(path)) for name, path in files.items()}
+say("LOG", log={"level": "INFO", "message": json.dumps(seen)})
+"""
+    )
+    lines = [RECORD, state(1), RECORD, state(2)]
+    *states, noise, log = write(hostile_source(tmp_path, script, {"root": "/x"}), lines)
+    assert [encode(message) for message in states] == [state(1), state(2)]
+    assert noise.log and log.log
+    seen = json.loads(log.log.message)
+    assert seen == {"--config": {"root": "/x"}, "--catalog": json.loads(CATALOG.to_json())}
+
+
+def test_states_come_back_while_lines_are_still_made(tmp_path: Path) -> None:
+    answered = threading.Event()
+
+    def lines() -> Iterator[bytes]:
+        yield state(1)
+        assert answered.wait(20)
+        yield state(2)
+
+    messages = hostile_source(tmp_path, ECHO).write(CATALOG, lines())
+    first = next(messages)
+    answered.set()
+    assert numbers([first, *messages]) == [1, 2]
+
+
+def test_a_slow_destination_slows_down_whoever_feeds_it(tmp_path: Path) -> None:
+    made = 0
+
+    def lines() -> Iterator[bytes]:
+        nonlocal made
+        while made < 100_000:  # 8 MB: more than any pipe holds
+            made += 1
+            yield RECORD
+
+    go = tmp_path / "go"
+    script = f"""
+print("up", flush=True)
+while not os.path.exists({str(go)!r}): time.sleep(0.01)
+print(len(sys.stdin.readlines()))
+"""
+    messages = hostile_source(tmp_path, script).write(CATALOG, lines())
+    next(messages)
+    time.sleep(0.5)
+    before = made
+    assert before < 50_000
+    go.touch()
+    [message] = messages
+    assert message.log and message.log.message == "100000"
+
+
+def test_a_destination_that_fails_is_the_news_and_not_the_broken_pipe(tmp_path: Path) -> None:
+    script = "print(sys.stdin.readline(), end='')\nfail('disk full', failure_type='config_error')\nexit(4)"
+    answers, failure = collect(
+        hostile_source(tmp_path, script), itertools.chain([state(1)], itertools.repeat(RECORD))
+    )
+    assert numbers(answers) == [1]
+    assert isinstance(failure, ConfigError)
+    assert failure.message == "disk full (`write` of connector hostile ended with exit code 4)"
+
+
+def test_one_that_ends_well_before_its_input_did_has_failed(tmp_path: Path) -> None:
+    _, failure = collect(hostile_source(tmp_path, "exit(0)"), itertools.repeat(RECORD))
+    assert isinstance(failure, SystemFailure)
+    assert "ended with exit code 0, before it had read all that it was sent" in failure.message
+
+
+def test_a_source_that_fails_lets_the_destination_finish(tmp_path: Path) -> None:
+    def lines() -> Iterator[bytes]:
+        yield from (state(1), state(2))
+        raise TransientError("the source broke")
+
+    script = "said = sys.stdin.readlines()\ntime.sleep(0.3)\nfor one in said: print(one, end='')"
+    answers, failure = collect(hostile_source(tmp_path, script), lines())
+    assert numbers(answers) == [1, 2]
+    assert isinstance(failure, TransientError) and failure.message == "the source broke"
+    _, failure = collect(hostile_source(tmp_path, script + "\nexit(1)"), lines())
+    assert failure.message == "the source broke"
+
+
+def test_a_relay_loses_nothing_and_leaves_nobody(tmp_path: Path) -> None:
+    spoken = """
+say("RECORD", record={"stream": "users", "data": {"n": 1}, "emitted_at": 1.0, "new": [1],
+    "meta": {"changes": []}}, more=1)
+print('{"type":"RECORD","record":{"stream":"users","data":{"n":NaN},"old":null}}')
+say("STATE", state={"data": {"n": 7}}, id=3)
+"""
+    (tmp_path / "source").mkdir()
+    source = hostile_source(tmp_path / "source", spoken)
+    relayed = (encode(one) for one in source.read(CATALOG, whole=True) if isinstance(one, Message))
+    keep = tmp_path / "kept"
+    script = f"open({str(keep)!r}, 'w').writelines(sys.stdin.readlines())"
+    assert write(hostile_source(tmp_path, script), relayed, stop=source.cancel) == []
+    first, second, third = map(json.loads, keep.read_text().splitlines())
+    assert first["record"]["new"] == [1] and first["more"] == 1
+    assert first["record"]["meta"] == {"changes": []} and first["record"]["emitted_at"] == 1
+    assert second["record"] == {"stream": "users", "data": {"n": "NaN"}, "old": None}
+    assert third == {"type": "STATE", "state": {"data": {"n": 7}}, "id": 3}
+
+
+@pytest.mark.parametrize("ending", ["exit(3)", "exit(0)", "time.sleep(60)"])
+def test_a_source_ends_with_the_destination_even_while_it_is_silent(
+    ending: str, tmp_path: Path
+) -> None:
+    (tmp_path / "source").mkdir()
+    pid = tmp_path / "pid"
+    source = hostile_source(
+        tmp_path / "source",
+        f"open({str(pid)!r}, 'w').write(str(os.getpid()))\n"
+        "signal.signal(signal.SIGTERM, signal.SIG_IGN)\nrecord({})\ntime.sleep(600)",
+    )
+    lines = (encode(one) for one in source.read(CATALOG, whole=True) if isinstance(one, Message))
+    destination = hostile_source(
+        tmp_path, f"sys.stdin.readline()\nprint('up', flush=True)\n{ending}"
+    )
+    messages = destination.write(CATALOG, lines, stop=source.cancel)
+    next(messages)
+    began = time.monotonic()
+    if ending == "time.sleep(60)":
+        messages.close()
+    else:
+        with pytest.raises(SystemFailure, match=r"`write` of connector"):
+            list(messages)
+    assert time.monotonic() - began < 12
+    assert gone(int(pid.read_text()))
+
+
+def test_one_that_waits_for_its_input_is_not_silent_and_one_that_does_not_read_is(
+    tmp_path: Path,
+) -> None:
+    def slow() -> Iterator[bytes]:
+        for number in range(4):
+            time.sleep(0.8)
+            yield state(number)
+
+    def opened(script: str) -> Connector:
+        command = hostile_source(tmp_path, script)._command()
+        return Connector(lambda: command, {}, tmp_path / "work", "slow", heartbeat=1.5)
+
+    assert numbers(write(opened(ECHO), slow())) == [0, 1, 2, 3]
+    with pytest.raises(TransientError, match="said nothing"):
+        write(opened("time.sleep(60)"), itertools.repeat(RECORD))
+    with pytest.raises(TransientError, match="said nothing"):
+        write(opened("sys.stdin.read(); time.sleep(60)"), [RECORD])
+
+
+def test_secrets_of_a_destination_are_masked(tmp_path: Path) -> None:
+    specification = {"properties": {"password": {"type": "string", "airbyte_secret": True}}}
+    script = "say('LOG', log={'level': 'INFO', 'message': open(files['--config']).read()})\nexit(1)"
+    destination = hostile_source(tmp_path, script, {"password": "hunter2"}, specification)
+    answers, failure = collect(destination, [])
+    assert answers[0].log and "hunter2" not in answers[0].log.message + str(failure)
+
+
+CLIENT = """
+import subprocess, sys
+assert "--interactive" in sys.argv
+sys.exit(subprocess.call([{program!r}, *sys.argv[sys.argv.index("test/destination:1") + 1:]]))
+"""
+
+
+def test_a_destination_in_an_image_is_fed_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    [program] = hostile_source(tmp_path, ECHO)._command()
+    client = tmp_path / "client.py"
+    client.write_text(CLIENT.format(program=program))
+    monkeypatch.setenv("ELT_DOCKER", f"{sys.executable} {client}")
+    destination = open_connector("image", "test/destination:1", {}, tmp_path / "work", tmp_path)
+    assert numbers(write(destination, [RECORD, state(1)])) == [1]

@@ -1,0 +1,48 @@
+"""The program of `tests.singer_tap`: it needs nothing but Python, and so starts fast."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+import time
+from itertools import pairwise
+from pathlib import Path
+
+
+def say(text: str) -> None:
+    """As `tests.scripted`: `!exit N`, `!kill` and `!sleep S` do that instead; `!torn TEXT` has no newline."""
+    for line in text.split("\n"):
+        command, _, argument = line.partition(" ")
+        if command == "!exit":
+            sys.exit(int(argument))
+        elif command == "!kill":
+            sys.stdout.flush()
+            os.kill(os.getpid(), signal.SIGKILL)
+        elif command == "!sleep":
+            time.sleep(float(argument))
+        elif command == "!torn":
+            sys.stdout.write(argument)
+        elif line:
+            sys.stdout.write(line + "\n")
+
+
+def run(folder: Path, arguments: list[str]) -> None:
+    """Do as the folder's files say."""
+    if "--about" in arguments:
+        if not (folder / "about.txt").exists():
+            sys.exit("unrecognized arguments: --about")
+        say((folder / "about.txt").read_text())
+        return
+    paths = {name: Path(path) for name, path in pairwise(arguments) if Path(path).is_file()}
+    files = {name: json.loads(path.read_text()) for name, path in paths.items()}
+    modes = sorted({oct(path.stat().st_mode)[-3:] for path in paths.values()})
+    told = {"arguments": arguments, "files": files, "modes": modes}
+    (folder / "given.json").write_text(json.dumps(told))
+    is_discovery = "--discover" in arguments
+    say((folder / ("catalog.txt" if is_discovery else "read.jsonl")).read_text())
+
+
+if __name__ == "__main__":
+    run(Path(sys.argv[1]), sys.argv[2:])

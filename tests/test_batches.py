@@ -1,0 +1,134 @@
+"""Files of a BATCH: from where, how, and how much of them is read."""
+
+from __future__ import annotations
+
+import gzip
+import os
+import tracemalloc
+from pathlib import Path
+
+import pytest
+
+from elt_assets.batches import BatchFiles, file_root
+from elt_assets.errors import ConfigError, EltError, SystemFailure
+from elt_assets.protocol.singer import Encoding
+
+PLAIN, GZIP = Encoding("jsonl"), Encoding("jsonl", "gzip")
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    (tmp_path / "root").mkdir()
+    return tmp_path / "root"
+
+
+def lines(root: Path, url: str, encoding: Encoding = PLAIN, longest: int = 1 << 20) -> list[bytes]:
+    return list(BatchFiles([root], longest)(url, encoding))
+
+
+def refusal(root: Path, url: str, encoding: Encoding = PLAIN) -> EltError:
+    with pytest.raises(EltError) as failure:
+        lines(root, url, encoding)
+    return failure.value
+
+
+@pytest.mark.parametrize("name", ["a.json", "ä b%20#?.json", "deep/er/a.json"])
+def test_names_are_decoded(root: Path, name: str) -> None:
+    path = root / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(b'{"a":"\xe2\x80\xa8"}\n\n{"b":1}')
+    found = [b'{"a":"\xe2\x80\xa8"}', b'{"b":1}']
+    assert lines(root, path.as_uri()) == found
+    assert lines(root, path.as_uri().replace("file://", "file://localhost")) == found
+    assert lines(root, path.as_uri(), Encoding("jsonl", "none")) == found
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        *("file:///etc/passwd", "{root}/../secret", "{root}/%2e%2e/secret", "{root}x/a"),
+        *("{root}/link", "{root}/folder/secret"),
+    ],
+)
+def test_nothing_outside_is_read(root: Path, url: str) -> None:
+    secret = root.parent / "secret"
+    secret.write_text("{}")
+    (root / "link").symlink_to(secret)
+    (root / "folder").symlink_to(root.parent)
+    failure = refusal(root, url.format(root=root.as_uri()))
+    assert isinstance(failure, ConfigError)
+    assert "outside of the folders" in failure.message and str(root) in str(failure)
+
+
+def test_a_link_within_is_followed_and_so_is_that_of_the_root(root: Path, tmp_path: Path) -> None:
+    (root / "a").write_text("{}")
+    (root / "link").symlink_to(root / "a")
+    (tmp_path / "other").symlink_to(root)
+    assert lines(tmp_path / "other", (tmp_path / "other" / "link").as_uri()) == [b"{}"]
+
+
+@pytest.mark.parametrize("kind", ["folder", "pipe"])
+def test_only_regular_files_are_read(root: Path, kind: str) -> None:
+    path = root / "x"
+    path.mkdir() if kind == "folder" else os.mkfifo(path)
+    failure = refusal(root, path.as_uri())
+    assert isinstance(failure, ConfigError) and f"no regular file: {path}" in failure.message
+
+
+@pytest.mark.parametrize(
+    "url",
+    ["s3://bucket/a", "/plain/path", "file://host/a", "file:relative", "file:///a%00b", "", "//[", "file://"],
+)  # fmt: skip
+def test_only_files_of_this_machine_are_read(root: Path, url: str) -> None:
+    failure = refusal(root, url)
+    assert isinstance(failure, ConfigError) and "not on this machine" in failure.message
+
+
+@pytest.mark.parametrize(
+    "encoding", [Encoding("parquet"), Encoding("jsonl", "zstd"), Encoding("csv", "gzip")]
+)
+def test_other_encodings_are_refused(root: Path, encoding: Encoding) -> None:
+    failure = refusal(root, (root / "a").as_uri(), encoding)
+    assert isinstance(failure, ConfigError)
+    assert encoding.format in failure.message and "format: jsonl" in str(failure)
+
+
+def test_a_file_that_is_missing(root: Path) -> None:
+    failure = refusal(root, (root / "none").as_uri())
+    assert isinstance(failure, SystemFailure) and "No such file" in failure.message
+
+
+@pytest.mark.parametrize("damage", ["torn", "not compressed", "changed", "empty"])
+def test_a_file_that_is_not_whole(root: Path, damage: str) -> None:
+    whole = gzip.compress(os.urandom(1 << 16).hex().encode())
+    held = {
+        "torn": whole[:-20],
+        "not compressed": b'{"id":1}',
+        "changed": whole[:-8] + b"\0" * 8,
+        "empty": whole[:5],
+    }
+    (root / "a").write_bytes(held[damage])
+    failure = refusal(root, (root / "a").as_uri(), GZIP)
+    assert isinstance(failure, SystemFailure) and "is not whole" in failure.message
+
+
+def test_a_line_too_long(root: Path) -> None:
+    (root / "a").write_bytes(b'{"a":"' + b"x" * (2 << 20) + b'"}')
+    with pytest.raises(SystemFailure, match=r"a sent a line longer than 1 MiB"):
+        lines(root, (root / "a").as_uri())
+
+
+def test_memory_does_not_grow_with_the_file(root: Path) -> None:
+    row = b'{"id":1,"text":"' + os.urandom(200).hex().encode() + b'"}\n'
+    (root / "a").write_bytes(gzip.compress(row * 200_000, 1))
+    tracemalloc.start()
+    count = sum(1 for _ in BatchFiles([root], 1 << 20)((root / "a").as_uri(), GZIP))
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert count == 200_000 and peak < 16 << 20
+
+
+def test_the_folder_of_a_url() -> None:
+    assert file_root("file:///a%20b/c") == Path("/a b/c")
+    for other in ("s3://bucket", "/a", "", None, 5, "file://host/a"):
+        assert file_root(other) is None

@@ -1,0 +1,41 @@
+"""`source.environment`, as people write it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.test_connection import load, refusal, written
+
+
+def source(environment: Any) -> dict[str, Any]:
+    return {"connector": "faker", "environment": environment}
+
+
+@pytest.mark.parametrize(
+    "environment",
+    [{"HOST": "h", "PORT": 5432, "TOKEN": {"env": "SHOP_TOKEN"}}, ["HOST", "_x1"], {}, [], None],
+)
+def test_values_or_names(environment: Any, tmp_path: Path) -> None:
+    connection = load(tmp_path, written(source=source(environment)))
+    assert connection.source.environment == environment
+
+
+@pytest.mark.parametrize(
+    ("environment", "said"),
+    [
+        ("HOST", "`NAME: value`"),
+        ({"A": True}, "A: write a text (true in quotes)"),
+        ({"A": None}, "A: write"),
+        ({"A": {"enf": "B"}}, "A: write"),
+        ({"A": {"env": 5}}, "A: write"),
+        ({"A-B": "x"}, "'A-B' cannot name"),
+        ([5], "5 cannot name"),
+        (["A=x"], "'A=x' cannot name"),
+    ],
+)
+def test_what_is_neither_is_refused(environment: Any, said: str, tmp_path: Path) -> None:
+    refused = refusal(tmp_path, written(source=source(environment)))
+    assert "source.environment: " in refused and said in refused
