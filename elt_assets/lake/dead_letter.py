@@ -6,8 +6,12 @@ each exactly once: what leaves the dead letter and what enters the table is one 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from array import array
+from collections.abc import Iterable, Sequence
 
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession, Window, WindowSpec
 from pyspark.sql import functions as f
 from pyspark.sql import types as t
@@ -22,6 +26,11 @@ from elt_assets.sync import segments
 
 MIXED = "mixed"
 """In place of the fingerprint of a selection of fields: records were rejected under several."""
+_PLACE = rf'"(?:{segments.SEQUENCE}|{segments.PLACE})":(?P<place>\d+)}}$'
+_PLACE_WIDTH = 40
+"""Characters from a line's end within which that stands."""
+_READ_AT_ONCE = 64
+"""Records; each may be megabytes."""
 _FIELDS = [
     t.StructField("record", t.StringType()),
     t.StructField("reason", t.StringType()),
@@ -67,6 +76,19 @@ def write(table: Table, lines: DataFrame, landing: Landing, expected: int) -> li
             guidance="nothing was committed; please report this",
         )
     return files
+
+
+def places(table: Table, files: Iterable[DataFile]) -> array[int]:
+    """Where in their stream the records of some files of a dead letter stood (see `segments.SEQUENCE`),
+    ascending; not in memory is more than a few records at once."""
+    found = array("q")
+    for file in files:
+        with table.storage.open(file) as source:
+            for batch in pq.ParquetFile(source).iter_batches(_READ_AT_ONCE, columns=["record"]):
+                ends = pc.utf8_slice_codeunits(batch.column(0), -_PLACE_WIDTH)
+                told = pc.extract_regex(ends, _PLACE).field("place")
+                found.extend(told.cast(pa.int64()).drop_null().to_pylist())
+    return array("q", sorted(found))
 
 
 def files_of(table: Table, partition: str | None) -> list[DataFile]:

@@ -105,11 +105,18 @@ class Files:
         self.discard(DataFile(path, 0, 0) for path in empty)
         return found
 
+    def open(self, file: DataFile) -> Any:
+        """A file to be read: of pyarrow's, a context manager."""
+        return self._open(file.path)
+
+    def _open(self, path: str) -> Any:
+        return self.system.open_input_file(f"{self.root}/{path}")
+
     def describe(self, paths: Iterable[str]) -> list[DataFile]:
         """What the footers of files say; files without rows are left out."""
         found = []
         for path in paths:
-            with self.system.open_input_file(f"{self.root}/{path}") as source:
+            with self._open(path) as source:
                 size, footer = source.size(), pq.read_metadata(source)
             if footer.num_rows:
                 found.append(DataFile(path, size, footer.num_rows, _stats(footer)))

@@ -64,7 +64,8 @@ class Head:
     of an earlier one whose contents it has, gone back to or written anew ("" for none). `tombstones`:
     files of deleted keys, in no reader's list. `companions`: of each table that belongs to this one
     (its history, its dead letter) the commit that belongs to this one; None if that was never told.
-    `salt`: the fingerprint of what values were hashed with. `restored`: whether the table was taken back
+    `sync_id`: orders the sync among the table's (see `Landing.began`). `salt`: the fingerprint of what
+    values were hashed with. `restored`: whether the table was taken back
     to this commit, and nothing was committed since.
     """
 

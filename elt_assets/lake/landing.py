@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import secrets
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
@@ -106,6 +107,11 @@ def starting_state(
     return head.state if stream.sync_mode == "incremental" and not stream.overwrites else None
 
 
+def begins(head: Head) -> int:
+    """Epoch milliseconds: now, or, if the clock was set back, after all earlier syncs of the table."""
+    return max(int(time.time() * 1000), head.sync_id + 1)
+
+
 @dataclass(frozen=True)
 class Landing:
     """One sync of one stream, as its tables are to get it.
@@ -113,6 +119,7 @@ class Landing:
     `stream`: its schema as it lands, its generation and sync id set. `partition`: the Dagster partition
     whose rows these are. `keeps_state`: the source is read beside its cursor, which stays where it is.
     `salt`: the fingerprint of what fields are hashed with; `selection`: of which fields are stored, and how.
+    `began`: orders the rows of this sync after those of earlier ones (see `begins`); default its sync id.
     """
 
     stream: ConfiguredStream
@@ -123,6 +130,7 @@ class Landing:
     keeps_state: bool = False
     salt: str | None = None
     selection: str | None = None
+    began: int | None = None
 
     def __post_init__(self) -> None:
         if self.history and self.partition is not None:
@@ -148,6 +156,10 @@ class Landing:
         return self.stream.sync_id
 
     @property
+    def order(self) -> int:
+        return self.sync_id if self.began is None else self.began
+
+    @property
     def truncates(self) -> bool:
         """Whether older generations go once this sync is complete."""
         return bool(self.stream.minimum_generation_id)
@@ -158,9 +170,9 @@ class Landing:
 
     def stamp(self) -> Stamp:
         """Of this sync's rows. Their ids (UUID, version 7) sort after those of an earlier sync."""
-        time = f"{self.sync_id & (1 << 48) - 1:012x}"
+        when = f"{self.order & (1 << 48) - 1:012x}"
         noise = f"7{secrets.randbits(12):03x}-{0x8000 | secrets.randbits(14):04x}-"
-        return Stamp(f"{time[:8]}-{time[8:]}-{noise}", self.generation, self.sync_id)
+        return Stamp(f"{when[:8]}-{when[8:]}-{noise}", self.generation, self.sync_id)
 
 
 def replaces_schema(landing: Landing, table: Table) -> bool:
@@ -217,7 +229,7 @@ def declared_schema(stream: ConfiguredStream, *, partitioned: bool = False) -> t
 
 
 def check_columns(stream: ConfiguredStream) -> None:
-    """Refuse a key or cursor that is no column.
+    """Refuse a policy without the key that it needs, and a key or cursor that is no column.
 
     Raises:
         ConfigError: names the stream and the field.
@@ -225,6 +237,12 @@ def check_columns(stream: ConfiguredStream) -> None:
     schema = declared_schema(stream)
     if not stream.deduplicates:
         return
+    if not stream.key:
+        raise ConfigError(
+            f"stream {str(stream.id)!r}: {stream.destination_sync_mode} needs a primary key, and the "
+            "stream has none",
+            guidance="give it a `primary_key`, or another `destination_sync_mode`",
+        )
     wanted = [("primary_key", part) for part in stream.key]
     for field, path in [*wanted, *([("cursor_field", stream.cursor)] if stream.cursor else [])]:
         _refuse_unfit(schema, str(stream.id), field, path)

@@ -13,6 +13,8 @@ import re
 from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 
+from elt_assets.protocol.catalog import StreamId
+
 LONGEST = 200
 """Bytes of UTF-8: what is left of a file system's 255 for suffixes such as `_dead_letter`."""
 RESERVED_COLUMNS = ("_airbyte_", "_elt_", "_delta_log", "_valid_from", "_valid_to", "_is_current")
@@ -32,6 +34,12 @@ def table_name(name: str) -> str:
     """A stream's table."""
     cleaned = clean(name)
     return _unreserved(cleaned, name) if _starts(cleaned, RESERVED_TABLES) else cleaned
+
+
+def table_path(namespace: str, stream: StreamId) -> list[str]:
+    """The levels of a stream's table under the lake's root; `namespace`: the first."""
+    above = [] if stream.namespace is None else [table_name(stream.namespace)]
+    return [namespace, *above, table_name(stream.name)]
 
 
 def column_names(names: Iterable[str], known: Mapping[str, str] = _NONE) -> dict[str, str]:

@@ -162,7 +162,7 @@ class Publisher:
             run_id=land.run_id,
             commit=None,
             same_as=None,
-            sync_id=land.sync_id,
+            sync_id=land.order,
             salt=land.salt or head.salt,
         )
         if news.answered:

@@ -13,13 +13,13 @@ from typing import Any, TypeVar
 
 from pyspark.sql import DataFrame, SparkSession
 
-from elt_assets.errors import ConfigError
+from elt_assets.errors import ConfigError, SystemFailure
 from elt_assets.lake import class_archive
 
 A = TypeVar("A")
 B = TypeVar("B")
 
-__all__ = ["DataFrame", "SparkProvider", "SparkSession", "read_settings", "settings"]
+__all__ = ["DataFrame", "SparkProvider", "SparkSession", "read_settings", "settings", "start"]
 
 # `_SUCCESS` and `.crc` files beside data files are noise in a Delta table.
 _NO_MARKER = "mapreduce.fileoutputcommitter.marksuccessfuljobs"
@@ -163,6 +163,26 @@ def _defaults(own: Mapping[str, Any]) -> dict[str, str]:
         # Spark's own default is whatever `python3` is on the PATH.
         WORKER_PYTHON: os.environ.get("PYSPARK_PYTHON") or sys.executable,
     }
+
+
+def start(wanted: Mapping[str, Any]) -> SparkSession:
+    """The process's session, with such settings.
+
+    Raises:
+        SystemFailure: Spark does not start, or its cluster cannot be reached.
+    """
+    if WORKER_PYTHON in wanted:  # which only `spark-submit` reads; PySpark itself reads this one:
+        os.environ["PYSPARK_PYTHON"] = str(wanted[WORKER_PYTHON])
+    try:
+        return SparkSession.builder.config(map=dict(wanted)).getOrCreate()
+    except Exception as error:  # of py4j, gRPC, PySpark: whatever it is, it is told to a person
+        where = wanted.get("spark.remote") or wanted["spark.master"]
+        raise SystemFailure(
+            f"Spark could not be started at {where}",
+            guidance="see whether it is up and can be reached from here, and what this process's "
+            "stderr says; on this machine, whether JAVA_HOME is a Java 17 or newer",
+            detail=str(error),
+        ) from error
 
 
 class SparkProvider:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -34,6 +35,7 @@ class _Pending:
     records: int = 0
     rejected: int = 0
     changed: int = 0
+    places: array[int] = field(default_factory=lambda: array("q"))
 
 
 class TableWriter:
@@ -44,13 +46,20 @@ class TableWriter:
         tables: the stream's tables, at the snapshot that its state was taken from.
         land: which policy, key, cursor and generation apply.
         late: the records did not arrive now, but when they say.
+        locate: tell, with each commit, the places of the records that were rejected.
 
     Raises:
         ConfigError: the stream's schema has changed in a way that is not accepted, or the salt has.
     """
 
     def __init__(
-        self, spark: SparkProvider, tables: StreamTables, land: Landing, *, late: bool = False
+        self,
+        spark: SparkProvider,
+        tables: StreamTables,
+        land: Landing,
+        *,
+        late: bool = False,
+        locate: bool = False,
     ):
         _refuse_other_salt(tables, land)
         rewriting.check(tables, land)
@@ -62,6 +71,7 @@ class TableWriter:
         self._schema = landing.full_schema(self._plan, land)
         self._by = landing.ordering(land, self._plan, late=late)
         self._stamp = land.stamp()
+        self._locates = locate
         self._publisher = Publisher(tables, land, self._by, self._schema, replaces=self._replaces)
         self._pending = _Pending()
 
@@ -97,8 +107,11 @@ class TableWriter:
         pending.changed += changed
         if accepted != count:
             dead, table = count - accepted, self._tables.dead_letter
-            pending.dead += dead_letter.write(table, rejected(*conforming), self._landing, dead)
+            written = dead_letter.write(table, rejected(*conforming), self._landing, dead)
+            pending.dead += written
             pending.rejected += dead
+            if self._locates:
+                pending.places += dead_letter.places(table, written)
 
     def commit(self, checkpoint: Checkpoint) -> Committed:
         """Apply the policy and publish, state included; a no-op where nothing is new."""
@@ -204,6 +217,7 @@ class TableWriter:
             rejected=pending.rejected,
             changed=pending.changed,
             state=head.refresh.state if head.refresh is not None else head.state,
+            places=pending.places,
         )
 
 

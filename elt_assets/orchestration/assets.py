@@ -12,16 +12,24 @@ from dagster_shared.check import CheckError
 from elt_assets import home
 from elt_assets.connection import Connection, configure, load_catalog, load_connection
 from elt_assets.connection.automation import Retry
-from elt_assets.errors import ConfigError
+from elt_assets.errors import ConfigError, EltError
+from elt_assets.lake.claims import check_claims
 from elt_assets.lake.history import SUFFIX as HISTORY_SUFFIX
 from elt_assets.lake.landing import check_columns
 from elt_assets.lake.tables import DEAD_LETTER_SUFFIX
 from elt_assets.orchestration import checks, partitions
 from elt_assets.orchestration.metadata import HISTORY, TABLE_PATH, companion_metadata
-from elt_assets.orchestration.reading import StreamSync
+from elt_assets.orchestration.reading import Landed, StreamSync
 from elt_assets.orchestration.resources import IO_MANAGER_KEY, LAKE_KEY, SPARK_KEY
-from elt_assets.orchestration.streams import StreamAsset
-from elt_assets.orchestration.syncing import CONFIG_SCHEMA, SyncConfig, connect, prepare, refuse
+from elt_assets.orchestration.streams import StreamAsset, op_name
+from elt_assets.orchestration.syncing import (
+    CONFIG_SCHEMA,
+    SyncConfig,
+    connect,
+    prepare,
+    prepare_together,
+    refuse,
+)
 from elt_assets.orchestration.told import told
 from elt_assets.orchestration.translator import (
     ConnectionTranslator,
@@ -31,36 +39,6 @@ from elt_assets.orchestration.translator import (
 from elt_assets.protocol.catalog import Catalog, ConfiguredStream
 
 SyncEvent = dg.MaterializeResult[StreamSync] | dg.AssetCheckResult
-
-
-def check_claims(claims: Iterable[tuple[str, Sequence[str], bool]]) -> None:
-    """Refuse tables that two writers would share, or that would lie one within the other.
-
-    Args:
-        claims: who writes, the table's levels under the lake's root, and whether it has a history; its
-            companions are claimed with it. Names that differ in case alone are one.
-
-    Raises:
-        ConfigError: names both writers and the table.
-    """
-    owners: dict[tuple[str, ...], str] = {}
-    for writer, path, has_history in claims:
-        *above, name = (level.casefold() for level in path)
-        suffixes = ["", DEAD_LETTER_SUFFIX, *([HISTORY_SUFFIX] if has_history else [])]
-        for suffix in suffixes:
-            claimed = (*above, name + suffix)
-            _refuse_shared(writer, owners.setdefault(claimed, writer), claimed)
-    for claimed, writer in owners.items():
-        for depth in range(1, len(claimed)):
-            _refuse_shared(writer, owners.get(claimed[:depth], writer), claimed[:depth])
-
-
-def _refuse_shared(writer: str, other: str, table: Sequence[str]) -> None:
-    if writer != other:
-        raise ConfigError(
-            f"{other} and {writer} would both write to the table {'/'.join(table)}, or within it",
-            guidance="give one of them a `namespace` of its own, in a connection of its own",
-        )
 
 
 def check_shared_tables(specs: Iterable[dg.AssetSpec]) -> None:
@@ -146,7 +124,79 @@ def build_assets(
         check_columns(asset.landed())
     connect(connection, home.staging())
     companions = [spec for asset in assets for spec in companion_specs(asset)]
-    return [translator.get_source_spec(connection), *map(_build, assets), *companions]
+    together = connection.read_together
+    streams = [_build_together(connection, assets)] if together else list(map(_build, assets))
+    return [translator.get_source_spec(connection), *streams, *companions]
+
+
+def _out(asset: StreamAsset) -> dict[str, dg.AssetOut]:
+    """Of an op. Not `specs`: it would name the output after the key, which may be no name of Dagster's."""
+    spec = asset.spec.replace_attributes(deps=[])
+    out = dg.AssetOut.from_spec(spec, io_manager_key=IO_MANAGER_KEY, is_required=False)
+    return {asset.op_name: out}
+
+
+def _build_together(connection: Connection, assets: Sequence[StreamAsset]) -> dg.AssetsDefinition:
+    """One asset definition of all streams, any of which can be selected: one process reads those."""
+    name = op_name(dg.AssetKey([connection.name]))
+
+    @dg.multi_asset(
+        name=name,
+        outs={name: out for asset in assets for name, out in _out(asset).items()},
+        deps={dep.asset_key: dep for asset in assets for dep in asset.spec.deps}.values(),
+        check_specs=[spec for asset in assets for spec in checks.check_specs(asset)],
+        can_subset=True,
+        config_schema=CONFIG_SCHEMA,
+        required_resource_keys={LAKE_KEY, SPARK_KEY, IO_MANAGER_KEY},
+        retry_policy=_retries(connection.retry),
+        pool=name,
+    )
+    def sync(context: dg.AssetExecutionContext) -> Iterator[SyncEvent]:
+        wanted = [asset for asset in assets if asset.key in context.selected_asset_keys]
+        landed, error = _read_together(wanted, context) if wanted else ({}, None)
+        for done in landed.values():
+            # Its rows are there by now, since the IO manager wrote them as they came.
+            metadata = dict(done.done[0].metadata)
+            yield dg.MaterializeResult(asset_key=done.asset.key, metadata=metadata)
+            for event in _companion_events(done):
+                context.log_event(event)
+        with told():
+            for asset in assets:
+                if asset in wanted and asset.key not in landed:
+                    continue
+                names = _checked(asset, context)
+                evidence = _evidence(asset, context, landed.get(asset.key))
+                yield from checks.results(evidence, names)
+            if error is not None:
+                raise error
+
+    return sync
+
+
+def _read_together(
+    assets: Sequence[StreamAsset], context: dg.AssetExecutionContext
+) -> tuple[dict[dg.AssetKey, Landed], EltError | None]:
+    """The streams that are complete, and what the others failed for."""
+    config, error = SyncConfig(**context.op_execution_context.op_config), None
+    with told():
+        for asset in assets:
+            refuse(asset, config)
+        source = prepare_together(assets, context.resources.elt_lake, config, context)
+    try:
+        context.resources.elt_io_manager.land(context, context.run.run_id, source)
+    except EltError as failure:
+        error = failure
+    landed = {}
+    for read in source.streams:
+        if read.metadata:
+            landed[read.asset.key] = Landed(asset=read.asset)
+            landed[read.asset.key].keep(read)
+    return landed, error
+
+
+def _checked(asset: StreamAsset, context: dg.AssetExecutionContext) -> list[str]:
+    """The checks of a stream that the run is to make."""
+    return [key.name for key in context.selected_asset_check_keys if key.asset_key == asset.key]
 
 
 def _build(asset: StreamAsset) -> dg.AssetsDefinition:
@@ -154,14 +204,7 @@ def _build(asset: StreamAsset) -> dg.AssetsDefinition:
 
     @dg.multi_asset(
         name=asset.op_name,
-        # Not `specs`: it would name the output after the key, which may be no name of Dagster's.
-        outs={
-            asset.op_name: dg.AssetOut.from_spec(
-                asset.spec.replace_attributes(deps=[]),
-                io_manager_key=IO_MANAGER_KEY,
-                is_required=False,
-            )
-        },
+        outs=_out(asset),
         deps=asset.spec.deps,
         check_specs=checks.check_specs(asset),
         can_subset=True,
@@ -175,7 +218,7 @@ def _build(asset: StreamAsset) -> dg.AssetsDefinition:
         pool=asset.op_name if written is None else None,
     )
     def sync(context: dg.AssetExecutionContext) -> Iterator[SyncEvent]:
-        wanted = [key.name for key in context.selected_asset_check_keys]
+        wanted = _checked(asset, context)
         if asset.key not in context.selected_asset_keys:
             with told():
                 yield from checks.results(_evidence(asset, context), wanted)
@@ -211,16 +254,17 @@ def _sync(asset: StreamAsset, context: dg.AssetExecutionContext, config: SyncCon
                 f"a state is given, and {len(keys)} partitions, each of which has one of its own",
                 guidance="give a state to a run of one partition",
             )
+    lake = context.resources.elt_lake
     return StreamSync(
-        asset,
-        keys,
-        lambda partition: prepare(asset, context.resources.elt_lake, config, partition, context),
-        tell,
+        asset=asset,
+        partitions=keys,
+        prepare=lambda partition: prepare(asset, lake, config, partition, context),
+        tell=tell,
     )
 
 
 def _evidence(
-    asset: StreamAsset, context: dg.AssetExecutionContext, sync: StreamSync | None = None
+    asset: StreamAsset, context: dg.AssetExecutionContext, sync: Landed | None = None
 ) -> checks.Evidence:
     """Of a sync that was just made, or of the last one."""
     resources = context.resources
@@ -236,7 +280,7 @@ def _evidence(
     return checks.Evidence(asset, syncs, tables, tables.main.files, resources.elt_spark.provider)
 
 
-def _companion_events(sync: StreamSync) -> Iterator[dg.AssetMaterialization]:
+def _companion_events(sync: Landed) -> Iterator[dg.AssetMaterialization]:
     """Of the history and the dead letter, where the sync wrote to them."""
     if sync.tables is None:
         return

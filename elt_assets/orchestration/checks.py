@@ -88,7 +88,8 @@ def _wanted(asset: StreamAsset) -> list[str]:
     keyed = bool(stream.key) and stream.destination_sync_mode != APPEND
     # Partitions have a cursor each, and those with windows begin anew each time.
     moves = stream.sync_mode == INCREMENTAL and asset.wanted.partitions is None
-    applies = {"primary_key": keyed, "cursor": moves}
+    lands = asset.connection.destination is None
+    applies = {"primary_key": keyed and lands, "cursor": moves, "changed": lands, "columns": lands}
     return [
         name for name in DESCRIPTIONS if getattr(written, name).enabled and applies.get(name, True)
     ]

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import logging
-import time
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -17,16 +14,9 @@ from elt_assets.lake.snapshots import snapshot
 from elt_assets.lake.spark import DataFrame
 from elt_assets.lake.table import Table, discarding
 from elt_assets.lake.tables import app_id
-from elt_assets.lake.writer import TableWriter
-from elt_assets.orchestration.metadata import (
-    TABLE_PATH,
-    head_metadata,
-    schema_metadata,
-    source_metadata,
-    table_metadata,
-)
-from elt_assets.orchestration.progress import reporting
-from elt_assets.orchestration.reading import StreamRead, StreamSync
+from elt_assets.orchestration.ingesting import Ingestion, Running
+from elt_assets.orchestration.metadata import DESTINATION, TABLE_PATH, plain, table_metadata
+from elt_assets.orchestration.reading import SourceRead, StreamSync
 from elt_assets.orchestration.resources import (
     IO_MANAGER_KEY,
     LAKE_KEY,
@@ -35,18 +25,9 @@ from elt_assets.orchestration.resources import (
     SparkResource,
 )
 from elt_assets.orchestration.told import told
-from elt_assets.sync.events import Acknowledged, Estimated, Logged, SessionEvent
 
 TOLD = 10
 """Partitions whose failures are told in the run's own."""
-_LEVELS = {
-    "FATAL": logging.CRITICAL,
-    "ERROR": logging.ERROR,
-    "WARN": logging.WARNING,
-    "INFO": logging.INFO,
-    "DEBUG": logging.DEBUG,
-    "TRACE": logging.DEBUG,
-}
 
 
 class SparkIOManager(dg.ConfigurableIOManager):
@@ -80,6 +61,7 @@ class SparkIOManager(dg.ConfigurableIOManager):
         upstream = context.upstream_output
         assert upstream is not None
         with told():
+            _refuse_elsewhere(upstream)
             uri = self.lake.table_uri(_path_of(upstream))
             return snapshot(self.spark.provider.get(), uri, app_id(upstream.asset_key.path))
 
@@ -118,62 +100,20 @@ class SparkIOManager(dg.ConfigurableIOManager):
     ) -> EltError | None:
         """What went wrong; None if it is committed."""
         try:
-            read = sync.prepare(partition)
-            self._ingest(context, read)
+            source = sync.prepare(partition)
+            self.land(context, context.run_id, source)
         except EltError as error:
             return error
-        sync.keep(read)
+        sync.keep(source.streams[0])
         return None
 
-    def _ingest(self, context: dg.OutputContext, read: StreamRead) -> None:
-        self.spark.provider.warm_up()
-        figures, started = read.figures, time.monotonic()
-        policy = read.stream.destination_sync_mode
-        writer = TableWriter(self.spark.provider, read.tables, read.landing(context.run_id))
-        for change in writer.schema_changes:
-            context.log.warning(f"the schema has changed: {change}")
-        try:
-            with (
-                reporting(read, context.log.info),
-                contextlib.closing(read.events(writer)) as events,
-            ):
-                for event in events:
-                    figures.read = read.progress.records_read
-                    figures.bytes = read.progress.bytes_read
-                    figures.seconds = time.monotonic() - started
-                    self._tell(context, read, event, policy)
-        finally:
-            writer.close()
-        table = read.tables.main
-        read.metadata = {
-            **head_metadata(read.tables.head, table.version),
-            **figures.metadata(),
-            **table_metadata(table, read.asset.table_name, read.asset.landed()),
-            **source_metadata(read.progress),
-            "elt/policy": policy,
-            **schema_metadata(writer.schema_changes),
-        }
+    def land(self, run: Running, run_id: str, source: SourceRead) -> None:
+        """Read a source into the tables of its streams; of those that are complete, `metadata` is set.
 
-    def _tell(
-        self, context: dg.OutputContext, read: StreamRead, event: SessionEvent, policy: str
-    ) -> None:
-        if isinstance(event, Logged):
-            context.log.log(_LEVELS.get(event.level, logging.INFO), event.message)
-        elif isinstance(event, Estimated):
-            context.log.info(f"the source estimates {event.rows} rows")
-        elif isinstance(event, Acknowledged):
-            read.figures.add(event.commit)
-            if not event.final:
-                commit = event.commit
-                head = Head(commit.sequence, commit.generation, commit.state)
-                metadata = {
-                    **head_metadata(head, commit.version),
-                    **read.figures.metadata(),
-                    "elt/policy": policy,
-                }
-                context.log_event(
-                    dg.AssetObservation(read.asset.key, metadata=metadata, partition=read.partition)
-                )
+        Raises:
+            EltError: the source, a stream or a table failed; other streams may be complete.
+        """
+        Ingestion(self.spark.provider, run, run_id, source).run()
 
     def _store(self, context: dg.OutputContext, rows: DataFrame) -> None:
         """Replace a downstream asset's table by a DataFrame."""
@@ -196,6 +136,16 @@ class SparkIOManager(dg.ConfigurableIOManager):
         with discarding(table, files):
             table.commit(Change(files, former), head, _records(files), rows.schema)
         context.add_output_metadata(dict(table_metadata(table, ".".join(path))))
+
+
+def _refuse_elsewhere(upstream: dg.OutputContext) -> None:
+    destination = (upstream.definition_metadata or {}).get(DESTINATION)
+    if destination is not None:
+        raise ConfigError(
+            f"the rows of {upstream.asset_key.to_user_string()} are not in the lake: its connection sends "
+            f"them to another destination, {plain(destination)}",
+            guidance="read them from there",
+        )
 
 
 def _records(files: Iterable[DataFile]) -> int:

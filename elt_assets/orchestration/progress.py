@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 from elt_assets.orchestration.reading import StreamRead
 
@@ -15,14 +15,17 @@ EVERY = 5.0
 
 @contextlib.contextmanager
 def reporting(
-    read: StreamRead, log: Callable[[str], object], every: float = EVERY
+    reads: Sequence[StreamRead], log: Callable[[str], object], every: float = EVERY
 ) -> Iterator[None]:
-    """Say how far a read is while it lasts; one that takes less than `every` seconds says nothing."""
+    """Say how far streams are read while that lasts; what takes less than `every` seconds says nothing."""
     over, started = threading.Event(), time.monotonic()
 
     def report() -> None:
         while not over.wait(every):
-            log(told(read, time.monotonic() - started))
+            seconds = time.monotonic() - started
+            for read in reads:
+                text = told(read, seconds)
+                log(text if len(reads) == 1 else f"{read.id}: {text}")
 
     thread = threading.Thread(target=report, name="progress", daemon=True)
     thread.start()

@@ -1,56 +1,68 @@
-"""A stream about to be read: what an asset hands to the IO manager."""
+"""Streams about to be read: what an asset hands to the IO manager."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Mapping, Sequence
+import contextlib
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
 from elt_assets import home
+from elt_assets.connection import Connection
 from elt_assets.lake.landing import Landing
 from elt_assets.lake.tables import StreamTables
 from elt_assets.orchestration.metadata import SyncFigures
 from elt_assets.orchestration.streams import StreamAsset
-from elt_assets.protocol.catalog import ConfiguredCatalog, ConfiguredStream
+from elt_assets.protocol.catalog import ConfiguredCatalog, ConfiguredStream, StreamId
 from elt_assets.protocol.messages import State
 from elt_assets.runner.connector import Connector
 from elt_assets.scratch import scratch
+from elt_assets.sync.committer import OpenSink
 from elt_assets.sync.events import Logged, SessionEvent, Sink, StreamProgress
 from elt_assets.sync.fields import asked, notices
 from elt_assets.sync.filters import RecordFilter
+from elt_assets.sync.relay import Relay
 from elt_assets.sync.session import Session, Threshold
 
 
 @dataclass
 class StreamRead:
-    """One stream's read, or that of one partition of it; nothing runs before `events` is iterated.
+    """One stream, or one partition of it, in a read of its source.
 
-    `stream`: as the source has it, its generation and sync id set. `state`: what the source is given, JSON.
-    `keeps_state`: its states are not kept, since it is read beside its cursor. `files_before`: paths of the
-    table's files before it. `figures`: what it moved; `metadata`: what the event says of it.
+    `stream`: as the source has it, its generation and sync id set. `state`: what the source is given of it,
+    JSON. `keeps_state`: its states are not kept, since it is read beside its cursor. `files_before`: paths
+    of the table's files before it. `figures`: what it moved; `metadata`: what the event says of it, empty
+    until it is committed to its end. `session`: that reads it, once it runs.
     """
 
     asset: StreamAsset
     stream: ConfiguredStream
-    connector: Connector
     tables: StreamTables
-    staging: Path
     state: str | None
     partition: str | None = None
     keeps_state: bool = False
     files_before: frozenset[str] = frozenset()
     figures: SyncFigures = field(default_factory=SyncFigures)
     metadata: Mapping[str, Any] = field(default_factory=dict)
-    _session: Session | None = None
+    session: Session | Relay | None = None
 
-    def landing(self, run_id: str) -> Landing:
-        """How the stream's tables get it."""
-        stream, wanted = self.asset.landed(), self.asset.wanted
-        stream.generation_id = self.stream.generation_id
-        stream.minimum_generation_id = self.stream.minimum_generation_id
-        stream.sync_id = self.stream.sync_id
+    @property
+    def id(self) -> StreamId:
+        return self.stream.id
+
+    def landing(self, run_id: str, described: ConfiguredStream | None = None) -> Landing:
+        """How the stream's tables get it.
+
+        Args:
+            described: how it is configured now, where its source said so in the middle of the read.
+        """
+        told, wanted = described or self.stream, self.asset.wanted
+        stream = self.asset.landed(told.stream)
+        stream.generation_id = told.generation_id
+        stream.minimum_generation_id = told.minimum_generation_id
+        stream.sync_id = told.sync_id
         return Landing(
             stream=stream,
             run_id=run_id,
@@ -58,20 +70,20 @@ class StreamRead:
             on_schema_change=wanted.on_schema_change,
             partition=self.partition,
             keeps_state=self.keeps_state,
-            salt=None if self._salt is None else home.fingerprint(self._salt),
+            salt=None if self.salt is None else home.fingerprint(self.salt),
             selection=self.asset.selection,
         )
 
     @property
     def progress(self) -> StreamProgress:
-        return StreamProgress() if self._session is None else self._session.progress(self.stream.id)
+        return StreamProgress() if self.session is None else self.session.progress(self.id)
 
     def read_so_far(self) -> tuple[int, int]:
         """Records and bytes; from any thread, and roughly."""
-        return (0, 0) if self._session is None else self._session.read_so_far(self.stream.id)
+        return (0, 0) if self.session is None else self.session.read_so_far(self.id)
 
     @cached_property
-    def _salt(self) -> bytes | None:
+    def salt(self) -> bytes | None:
         """Of the stream's hashes; None where it has none.
 
         Raises:
@@ -80,26 +92,79 @@ class StreamRead:
         fields = self.asset.fields
         return home.hash_salt() if fields and fields.hashed else None
 
-    def events(self, sink: Sink) -> Generator[SessionEvent, None, None]:
-        """Read the stream into a sink; the connector ends with the iterator, whatever the reason.
+
+@dataclass
+class SourceRead:
+    """One process of a connector that reads streams of one connection; nothing runs before `events` is
+    iterated.
+
+    `states`: what the source is given. `together`: whether the streams may share a state. `destination`:
+    that the records go to, where that is not the lake.
+    """
+
+    connection: Connection
+    connector: Connector
+    staging: Path
+    streams: Sequence[StreamRead]
+    states: Sequence[State]
+    together: bool = False
+    destination: Connector | None = None
+
+    def events(
+        self, sinks: Mapping[StreamId, Sink], open_sink: OpenSink
+    ) -> Generator[SessionEvent, None, None]:
+        """Read the streams into sinks; the connector ends with the iterator, whatever the reason.
 
         Raises:
             EltError: as `Session.run` and `Connector.read`.
         """
-        fields, connection = self.asset.fields, self.asset.connection
-        yield from (Logged("WARN", notice) for notice in notices(fields))
-        stream, checkpoint = asked(self.stream, fields), connection.checkpoint
-        catalog = ConfiguredCatalog(streams=[stream])
-        filters = {stream.id: RecordFilter(fields, self._salt)} if fields else {}
+        selected = [(read, read.asset.fields) for read in self.streams]
+        for _, fields in selected:
+            yield from (Logged("WARN", notice) for notice in notices(fields))
+        catalog = ConfiguredCatalog(streams=[asked(read.stream, it) for read, it in selected])
+        filters = {read.id: RecordFilter(it, read.salt) for read, it in selected if it}
+        if self.destination is not None:
+            yield from self._relayed(self.destination, catalog, sinks, filters)
+            return
+        checkpoint = self.connection.checkpoint
         threshold = Threshold(checkpoint.rows, checkpoint.megabytes << 20, checkpoint.seconds)
-        # What cannot be read may be part of a record of which not all may be shown.
-        withhold = any(one.fields is not None for one in connection.streams)
         with scratch(self.staging, "sync") as folder:
-            session = Session(catalog, {stream.id: sink}, folder, threshold, filters)
-            self._session = session
-            states = [State.from_json(self.state)] if self.state is not None else []
-            messages = self.connector.read(catalog, states, withhold=withhold)
+            session = Session(
+                catalog,
+                sinks,
+                folder,
+                threshold,
+                filters,
+                together=self.together,
+                # In the Airbyte Protocol a catalog in mid-read is of no meaning.
+                open_sink=open_sink if self.connection.source.kind == "tap" else None,
+            )
+            for read in self.streams:
+                read.session = session
+            messages = self.connector.read(catalog, self.states, withhold=self._withholds)
             yield from session.run(messages)
+
+    @property
+    def _withholds(self) -> bool:
+        """What cannot be read may be part of a record of which not all may be shown."""
+        return any(one.fields is not None for one in self.connection.streams)
+
+    def _relayed(
+        self,
+        destination: Connector,
+        catalog: ConfiguredCatalog,
+        sinks: Mapping[StreamId, Sink],
+        filters: Mapping[StreamId, RecordFilter],
+    ) -> Iterator[SessionEvent]:
+        relay = Relay(catalog, sinks, filters, together=self.together)
+        for read in self.streams:
+            read.session = relay
+        states, withhold = self.states, self._withholds
+        with contextlib.closing(
+            self.connector.read(catalog, states, withhold=withhold, whole=True)
+        ) as messages:
+            send = partial(destination.write, catalog, stop=self.connector.cancel)
+            yield from relay.run(messages, send)
 
 
 @dataclass(frozen=True)
@@ -111,19 +176,15 @@ class Done:
     rejected: int
 
 
-@dataclass
-class StreamSync:
-    """What one materialisation reads: a stream, or some partitions of it, one after the other.
+@dataclass(kw_only=True)
+class Landed:
+    """What one materialisation did to a stream.
 
-    `prepare`: makes the read of one of them when its turn comes; `tell`: puts metadata on the asset's
-    event; `done`: the reads that were committed; `files_before`: paths of the table's files before the
-    first of them; `tables`: as they stand after the last.
+    `done`: the reads that were committed; `files_before`: paths of the table's files before the first of
+    them; `tables`: as they stand after the last.
     """
 
     asset: StreamAsset
-    partitions: Sequence[str | None]
-    prepare: Callable[[str | None], StreamRead]
-    tell: Callable[[str | None, Mapping[str, Any]], None]
     done: list[Done] = field(default_factory=list)
     files_before: frozenset[str] = frozenset()
     tables: StreamTables | None = None
@@ -134,4 +195,20 @@ class StreamSync:
             self.files_before = read.files_before
         self.tables = read.tables
         self.done.append(Done(read.partition, read.metadata, read.figures.rejected))
+
+
+@dataclass(kw_only=True)
+class StreamSync(Landed):
+    """What one materialisation reads: a stream, or some partitions of it, one after the other.
+
+    `prepare`: makes the read of one of them when its turn comes; `tell`: puts metadata on the asset's
+    event.
+    """
+
+    partitions: Sequence[str | None]
+    prepare: Callable[[str | None], SourceRead]
+    tell: Callable[[str | None, Mapping[str, Any]], None]
+
+    def keep(self, read: StreamRead) -> None:
+        super().keep(read)
         self.tell(read.partition, read.metadata)

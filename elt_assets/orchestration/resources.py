@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Mapping
 from functools import cached_property
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import dagster as dg
 from dagster_pyspark import LazyPySparkResource
-from dagster_pyspark.resources import spark_session_from_config
 from dagster_spark.utils import flatten_dict
 from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
 from elt_assets import home
-from elt_assets.errors import SystemFailure
-from elt_assets.lake.spark import WORKER_PYTHON, SparkProvider, settings
+from elt_assets.lake.spark import SparkProvider, settings, start
 
 SPARK_KEY, LAKE_KEY, IO_MANAGER_KEY = "elt_spark", "elt_lake", "elt_io_manager"
 """What the assets of connections ask Dagster for."""
@@ -41,7 +37,7 @@ class SparkResource(LazyPySparkResource):
         """
         given = dict(flatten_dict(self.spark_config))  # type: ignore[no-untyped-call]
         wanted = settings(given, home.spark_settings_file())
-        return SparkProvider(lambda: _start(wanted))
+        return SparkProvider(lambda: start(wanted))
 
     @property
     def spark_session(self) -> SparkSession:
@@ -51,22 +47,6 @@ class SparkResource(LazyPySparkResource):
     def spark_context(self) -> SparkContext:
         """Of the same session; a remote one has none."""
         return self.spark_session.sparkContext
-
-
-def _start(wanted: Mapping[str, Any]) -> SparkSession:
-    """Raises: SystemFailure: Spark does not start, or its cluster cannot be reached."""
-    if WORKER_PYTHON in wanted:  # which only `spark-submit` reads; PySpark itself reads this one:
-        os.environ["PYSPARK_PYTHON"] = str(wanted[WORKER_PYTHON])
-    try:
-        return cast(SparkSession, spark_session_from_config(dict(wanted)))  # type: ignore[no-untyped-call]
-    except Exception as error:  # of py4j, gRPC, PySpark: whatever it is, it is told to a person
-        where = wanted.get("spark.remote") or wanted["spark.master"]
-        raise SystemFailure(
-            f"Spark could not be started at {where}",
-            guidance="see whether it is up and can be reached from here, and what this process's "
-            "stderr says; on this machine, whether JAVA_HOME is a Java 17 or newer",
-            detail=str(error),
-        ) from error
 
 
 class LakeResource(dg.ConfigurableResource[Any]):

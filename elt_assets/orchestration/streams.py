@@ -13,8 +13,8 @@ import dagster as dg
 
 from elt_assets import home
 from elt_assets.connection import Connection, Stream, field_selection
-from elt_assets.errors import ConfigError
-from elt_assets.lake.names import table_name
+from elt_assets.lake.claims import refuse_foreign
+from elt_assets.lake.names import table_path as path_of
 from elt_assets.lake.table import Table
 from elt_assets.lake.tables import StreamTables, app_id
 from elt_assets.orchestration import partitions
@@ -23,10 +23,13 @@ from elt_assets.protocol.catalog import (
     INCREMENTAL,
     OVERWRITE,
     OVERWRITE_DEDUP,
+    AirbyteStream,
     ConfiguredStream,
 )
 from elt_assets.sync.fields import FieldSelection, landed
 
+STATES = "_elt_states"
+"""The first level of what keeps the states of streams whose rows are in another destination."""
 OVERWRITING = {APPEND_DEDUP: OVERWRITE_DEDUP, OVERWRITE_DEDUP: OVERWRITE_DEDUP}
 
 
@@ -39,9 +42,8 @@ def default_key(connection: Connection, stream: ConfiguredStream) -> dg.AssetKey
 
 def table_path(connection: Connection, stream: ConfiguredStream) -> list[str]:
     """The levels of its table under the lake's root."""
-    namespace = stream.stream.namespace
-    levels = [table_name(namespace)] if namespace is not None else []
-    return [connection.lake_namespace, *levels, table_name(stream.stream.name)]
+    path = path_of(connection.lake_namespace, stream.id)
+    return path if connection.destination is None else [STATES, *path]
 
 
 def wanted(connection: Connection, stream: ConfiguredStream) -> Stream:
@@ -132,28 +134,25 @@ class StreamAsset:
         Raises:
             ConfigError: says whose it is.
         """
-        if not table.is_foreign:
-            return
-        own, found = app_id(self.key.path), table.writers
-        if (
-            found
-            and self.partitions is not None
-            and all(one.startswith(f"{own}|") for one in found)
-        ):
-            return  # other partitions of it
-        whose = ", ".join(sorted(found)[:3]) or "another program"
-        raise ConfigError(
-            f"the table {table.uri} was not written by {self.key.to_user_string()} as it is now, but by "
-            f"{whose}",
-            guidance="give the asset back its former key or partitions; or move the table away, and "
+        own = app_id(self.key.path)
+        refuse_foreign(
+            table,
+            f"{self.key.to_user_string()} as it is now",
+            "give the asset back its former key or partitions; or move the table away, and "
             "the stream is read anew",
+            partitions_of=None if self.partitions is None else own,
         )
 
-    def landed(self) -> ConfiguredStream:
-        """The stream as its table gets it. A partition with a window is read whole each time, and its
+    def landed(self, described: AirbyteStream | None = None) -> ConfiguredStream:
+        """The stream as its table gets it, of the catalog's schema or of what its source says of it
+        otherwise. A partition with a window is read whole each time, and its
         rows replaced; so are those of a key, unless the stream is incremental: then the partition has a
         cursor of its own, and goes on from it."""
-        found = landed(self.stream, self.fields)
+        stream = self.stream
+        if described is not None and described is not stream.stream:
+            stream = copy.copy(stream)
+            stream.stream = described
+        found = landed(stream, self.fields)
         written = self.wanted.partitions
         if written is None:
             return found

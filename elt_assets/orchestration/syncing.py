@@ -5,8 +5,7 @@ from __future__ import annotations
 import copy
 import enum
 import json
-import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,16 +15,17 @@ from elt_assets import home
 from elt_assets.connection import Connection
 from elt_assets.errors import ConfigError
 from elt_assets.lake.head import Head
-from elt_assets.lake.landing import Generations, RefreshMode, generations, starting_state
+from elt_assets.lake.landing import Generations, RefreshMode, begins, generations, starting_state
 from elt_assets.lake.tables import StreamTables
-from elt_assets.orchestration import partitions
+from elt_assets.orchestration import partitions, together
 from elt_assets.orchestration.ledger import reconcile
 from elt_assets.orchestration.metadata import head_metadata
-from elt_assets.orchestration.reading import StreamRead
+from elt_assets.orchestration.reading import SourceRead, StreamRead
 from elt_assets.orchestration.resources import LakeResource
 from elt_assets.orchestration.states import as_message, refuse_stateless
 from elt_assets.orchestration.streams import StreamAsset
 from elt_assets.protocol.catalog import APPEND_DEDUP
+from elt_assets.protocol.messages import State
 from elt_assets.runner.connector import Connector
 from elt_assets.runner.sources import open_connector
 
@@ -86,7 +86,10 @@ def refuse(asset: StreamAsset, config: SyncConfig) -> None:
             f"`{what}` is for streams without",
             guidance="materialise the partitions that you want to read anew",
         )
-    if config.state is not None:
+    if asset.connection.read_together:
+        if config.state is not None:
+            together.as_shared(config.state)
+    elif config.state is not None:
         refuse_stateless(asset)
         as_message(config.state, asset.stream)
     if config.window is not None:
@@ -115,12 +118,61 @@ def prepare(
     config: SyncConfig,
     partition: str | None,
     context: dg.AssetExecutionContext,
-) -> StreamRead:
+) -> SourceRead:
     """The read of a stream, or of one of its partitions, from where its table stands.
 
     Raises:
         ConfigError: a refresh is under way that a window does not go with.
     """
+    read = _stream_read(asset, lake, config, partition, context)
+    if config.state is not None:
+        read.state = json.dumps(as_message(config.state, asset.stream))
+    states = [State.from_json(read.state)] if read.state is not None else []
+    settings = _settings(asset, config, partition)
+    connector = connect(asset.connection, lake.staging_path, settings)
+    destination = connect_destination(asset.connection, lake.staging_path)
+    staging, connection = lake.staging_path, asset.connection
+    return SourceRead(connection, connector, staging, [read], states, destination=destination)
+
+
+def prepare_together(
+    assets: Sequence[StreamAsset],
+    lake: LakeResource,
+    config: SyncConfig,
+    context: dg.AssetExecutionContext,
+) -> SourceRead:
+    """One read of several streams of a connection, from a state that holds for all of them.
+
+    Raises:
+        ConfigError: a refresh is under way that a given state does not go with.
+    """
+    connection = assets[0].connection
+    reads = [_stream_read(asset, lake, config, None, context) for asset in assets]
+    sync_id = max(read.stream.sync_id or 0 for read in reads)
+    for read in reads:
+        read.stream.sync_id = sync_id
+    states = together.starting_states(reads, context.log.warning)
+    if config.state is not None:
+        states = [together.as_shared(config.state)]
+    connector = connect(connection, lake.staging_path)
+    return SourceRead(
+        connection,
+        connector,
+        lake.staging_path,
+        reads,
+        states,
+        together=True,
+        destination=connect_destination(connection, lake.staging_path),
+    )
+
+
+def _stream_read(
+    asset: StreamAsset,
+    lake: LakeResource,
+    config: SyncConfig,
+    partition: str | None,
+    context: dg.AssetExecutionContext,
+) -> StreamRead:
     tables = _settled(asset, lake, partition, context)
     as_landed, head, mode = asset.landed(), tables.head, config.refresh.mode
     salt = asset.salt_fingerprint
@@ -132,18 +184,12 @@ def prepare(
     stream = copy.copy(asset.stream)
     stream.generation_id = written.generation_id
     stream.minimum_generation_id = written.minimum_generation_id
-    stream.sync_id = max(int(time.time() * 1000), head.sync_id + 1)
-    state = None if config.window else starting_state(as_landed, head, mode, salt)
-    if config.state is not None:
-        state = json.dumps(as_message(config.state, asset.stream))
-    settings = _settings(asset, config, partition)
+    stream.sync_id = begins(head)
     return StreamRead(
         asset=asset,
         stream=stream,
-        connector=connect(asset.connection, lake.staging_path, settings),
         tables=tables,
-        staging=lake.staging_path,
-        state=state,
+        state=None if config.window else starting_state(as_landed, head, mode, salt),
         partition=partition,
         keeps_state=config.window is not None,
         files_before=frozenset(file.path for file in tables.main.files),
@@ -198,7 +244,31 @@ def connect(
         config: in place of the connection's.
     """
     source = connection.source
-    settings = source.config if config is None else config
-    value = getattr(source, source.kind)
-    silence = connection.heartbeat.total_seconds()
-    return open_connector(source.kind, value, settings, workdir, home.packages(), silence)
+    return open_connector(
+        source.kind,
+        getattr(source, source.kind),
+        source.config if config is None else config,
+        workdir,
+        home.packages(),
+        heartbeat=connection.heartbeat.total_seconds(),
+        store=home.config_store() / f"{connection.name}.json",
+        environment=source.environment,
+    )
+
+
+def connect_destination(connection: Connection, workdir: Path) -> Connector | None:
+    """The connector that the connection's records go to, if that is not the lake; nothing runs yet."""
+    written = connection.destination
+    if written is None:
+        return None
+    return open_connector(
+        written.kind,
+        getattr(written, written.kind),
+        written.config,
+        workdir,
+        home.packages(),
+        # It may take its time over what it was sent; the source's own silence is watched.
+        heartbeat=None,
+        store=home.config_store() / f"{connection.name}.destination.json",
+        environment=written.environment,
+    )

@@ -13,13 +13,13 @@ import dagster as dg
 
 from elt_assets.connection import Connection, field_selection
 from elt_assets.connection.automation import Freshness, OnCron
-from elt_assets.connection.models import Stream
+from elt_assets.connection.models import Destination, Source, Stream
 from elt_assets.errors import ConfigError
 from elt_assets.lake.history import SUFFIX as HISTORY_SUFFIX
 from elt_assets.lake.landing import declared_schema
 from elt_assets.lake.tables import DEAD_LETTER_SUFFIX
 from elt_assets.orchestration.columns import column_schema
-from elt_assets.orchestration.metadata import HISTORY, TABLE_PATH
+from elt_assets.orchestration.metadata import DESTINATION, HISTORY, TABLE_PATH
 from elt_assets.orchestration.streams import (
     StreamAsset,
     default_key,
@@ -43,13 +43,14 @@ class ConnectionTranslator:
         path = table_path(connection, stream)
         as_landed = landed(stream, field_selection(connection, stream))
         schema = declared_schema(as_landed, partitioned=written.partitions is not None)
-        source = self.get_source_spec(connection)
+        source, lands = self.get_source_spec(connection), connection.destination is None
+        table = {"dagster/table_name": ".".join(path), "dagster/storage_kind": "delta"}
         return dg.AssetSpec(
             default_key(connection, stream),
             deps=[source],
             group_name=connection.group or connection.name,
             description=_description(written, stream),
-            kinds={"spark", "delta"},
+            kinds={"spark", "delta"} if lands else {"airbyte"},
             owners=written.owners if written.owners is not None else connection.owners,
             tags={**connection.tags, **written.tags},
             partitions_def=partitions_definition(connection, stream),
@@ -61,9 +62,8 @@ class ConnectionTranslator:
                 "elt/connection": connection.name,
                 "elt/policy": stream.destination_sync_mode,
                 "elt/sync_mode": stream.sync_mode,
-                "dagster/table_name": ".".join(path),
-                "dagster/storage_kind": "delta",
                 "dagster/column_schema": column_schema(schema, as_landed),
+                **(table if lands else {DESTINATION: _writer(connection)}),
             },
         )
 
@@ -87,6 +87,8 @@ _KINDS = {"tap": "singer", "image": "docker", "connector": "python"}
 def companion_specs(asset: StreamAsset) -> list[dg.AssetSpec]:
     """The specs of a stream's history, if it keeps one, and of its dead letter: tables that its own
     materialisation writes."""
+    if asset.connection.destination is not None:
+        return []
     spec, companions = asset.spec, {DEAD_LETTER_SUFFIX: "the records of {} that were not accepted"}
     if asset.wanted.history:
         companions[HISTORY_SUFFIX] = "every version of the rows of {} (SCD type 2)"
@@ -119,9 +121,17 @@ def companion_key(key: dg.AssetKey, suffix: str) -> dg.AssetKey:
 
 def _reader(connection: Connection) -> str:
     """What reads the source, as the YAML names it; no config, which may hold secrets."""
-    source = connection.source
-    value = getattr(source, source.kind)
-    return f"{source.kind} {value if isinstance(value, str) else value[0]}"
+    return _named(connection.source)
+
+
+def _writer(connection: Connection) -> str:
+    """What writes to another destination than the lake."""
+    return "" if connection.destination is None else _named(connection.destination)
+
+
+def _named(connector: Source | Destination) -> str:
+    value = getattr(connector, connector.kind)
+    return f"{connector.kind} {value if isinstance(value, str) else value[0]}"
 
 
 def _description(written: Stream, stream: ConfiguredStream) -> str:

@@ -3,7 +3,6 @@
 # No `from __future__ import annotations`: Dagster looks at the context's annotation itself.
 
 import datetime as dt
-import time
 import uuid
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -11,7 +10,7 @@ from dataclasses import dataclass
 import dagster as dg
 
 from elt_assets.errors import EltError
-from elt_assets.lake.landing import Landing
+from elt_assets.lake.landing import Landing, begins
 from elt_assets.lake.maintenance import maintain, sweep
 from elt_assets.lake.replaying import replay
 from elt_assets.lake.tables import StreamTables, app_id
@@ -151,7 +150,7 @@ def _replay(
     tables.settle(run_id)
     head, stream = tables.head, asset.landed()
     stream.generation_id, stream.minimum_generation_id = max(head.generation, 1), 0
-    stream.sync_id = max(int(time.time() * 1000), head.sync_id + 1)
+    stream.sync_id = begins(head)
     land = Landing(
         stream=stream,
         run_id=run_id,

@@ -112,6 +112,10 @@ class Committer:
             elif work.event is not None:
                 yield work.event
 
+    def stop(self) -> None:
+        """Begin nothing more; what is under way goes on."""
+        self._worker.shutdown(wait=False, cancel_futures=True)
+
     def shut_down(self) -> None:
         """End the thread; segments that no sink took are removed."""
         self._worker.shutdown(wait=True, cancel_futures=True)

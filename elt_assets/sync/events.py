@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -11,12 +12,30 @@ from elt_assets.sync.segments import Segment
 
 
 @dataclass(frozen=True)
+class Span:
+    """Records of a stream by their places in it, which count from 0: from `first`, up to but not `end`."""
+
+    stream: StreamId
+    first: int
+    end: int
+
+    @property
+    def records(self) -> int:
+        return self.end - self.first
+
+
+@dataclass(frozen=True)
 class Held:
-    """A state as received, and how many records were staged between it and the state before: of its
-    stream, or, where it is shared, of all streams."""
+    """A state as received, and the records that were staged between it and the state before: of its
+    stream, or, where it is shared, of all streams, those that had any."""
 
     state: State
-    records: int
+    spans: tuple[Span, ...]
+
+    @property
+    def records(self) -> int:
+        """How many they are."""
+        return sum(span.records for span in self.spans)
 
 
 @dataclass(frozen=True)
@@ -36,7 +55,8 @@ class Checkpoint:
 @dataclass(frozen=True)
 class Committed:
     """What a sink measured of one commit. Counts are of this commit alone; `state` is the stream's
-    from here on, as JSON."""
+    from here on, as JSON; `places`: those of the rejected records in their stream, ascending, where the
+    sink was asked to tell them."""
 
     sequence: int
     generation: int
@@ -45,6 +65,7 @@ class Committed:
     rejected: int
     changed: int
     state: str | None = None
+    places: Sequence[int] = ()
 
 
 class Sink(Protocol):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 
 from elt_assets.protocol.messages import State
-from elt_assets.sync.events import Held
+from elt_assets.sync.events import Held, Span
 
 MAX_STATES = 10_000
 MAX_STATE_BYTES = 32 << 20
@@ -27,8 +27,8 @@ class HeldStates:
     def flooded(self) -> bool:
         return len(self._held) > MAX_STATES or self._bytes > MAX_STATE_BYTES
 
-    def add(self, state: State, records: int) -> None:
-        self._held.append(Held(state, records))
+    def add(self, state: State, spans: tuple[Span, ...]) -> None:
+        self._held.append(Held(state, spans))
         self._bytes += _size(state)
 
     def forget_oldest(self) -> None:

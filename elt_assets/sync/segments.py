@@ -7,6 +7,7 @@ A line is the record's `data` as received, with three properties of ours spliced
 from __future__ import annotations
 
 import contextlib
+import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -23,9 +24,12 @@ META = "_elt:meta"
 """The record's own `meta`, where it has one."""
 NOT_AN_OBJECT = "_airbyte_not_an_object"
 """Holds `data` that is no JSON object. Such a line has no SEQUENCE, and is rejected for it."""
+PLACE = "_elt:place"
+"""What SEQUENCE would be, of such a line."""
 
 _TAIL = b'%b,"' + EXTRACTED_AT.encode() + b'":%d,"' + SEQUENCE.encode() + b'":%d}\n'
 _BUFFER = 1 << 20
+UNBOUNDED = (sys.maxsize, sys.maxsize)
 _LATEST = 1e14
 """Epoch milliseconds, in the year 5138. Nanoseconds would overflow a timestamp."""
 
@@ -40,14 +44,21 @@ class Segment:
 
 
 class SegmentWriter:
-    """Appends records to one segment file; can be cut back to a mark."""
+    """Appends records to one segment file; can be cut back to a mark.
 
-    def __init__(self, path: Path, first_sequence: int):
+    Args:
+        most: records and bytes at which it is full.
+    """
+
+    def __init__(self, path: Path, first_sequence: int, most: tuple[int, int] = UNBOUNDED):
         self.path = path
         self.size = 0
+        self._full_at = first_sequence + most[0]
+        self._most_bytes = most[1]
         self._first = first_sequence
         self._next = first_sequence
         self._file: IO[bytes] = path.open("wb", buffering=_BUFFER)
+        self._write = self._file.write
         self._mark: tuple[int, int] = (0, first_sequence)
 
     @property
@@ -63,23 +74,24 @@ class SegmentWriter:
         """Whether no record came after the last mark."""
         return self._mark == (self.size, self._next)
 
-    def append(self, record: RawRecord) -> None:
-        """Stage one record.
+    def append(self, record: RawRecord) -> bool:
+        """Stage one record; returns whether the segment is full.
 
         Raises:
             OSError: the disk is full or gone.
         """
-        data = memoryview(record.data)
+        data = bytes(record.data)
         at = record.emitted_at
         if at is None or not 0 <= at < _LATEST:  # left out, or in other units: then it is now
             at = time.time() * 1000
-        if data[0] != 0x7B or data[1] != 0x22 or record.meta is not NULL:  # `{` and `"`
+        if record.meta is not NULL or not data.startswith(b'{"'):
             line = self._unusual(record, at)
         else:
             line = _TAIL % (data[:-1], at, self._next)
-        self._file.write(line)
+        self._write(line)
         self.size += len(line)
         self._next += 1
+        return self._next >= self._full_at or self.size >= self._most_bytes
 
     def mark(self) -> None:
         """Remember this point: everything before it belongs to a state."""
@@ -104,7 +116,10 @@ class SegmentWriter:
     def _unusual(self, record: RawRecord, at: float) -> bytes:
         data = bytes(record.data)
         if not data.startswith(b"{"):
-            return b'{"%b":%b}\n' % (NOT_AN_OBJECT.encode(), data)
+            return b'{"%b":%b,"%b":%d}\n' % (
+                *(NOT_AN_OBJECT.encode(), data),
+                *(PLACE.encode(), self._next),
+            )
         head = data[:-1]
         if record.meta is not NULL:
             comma = b"" if head.strip() == b"{" else b","
@@ -118,10 +133,14 @@ class FilteredSegmentWriter(SegmentWriter):
     do not pay for asking."""
 
     def __init__(
-        self, path: Path, first_sequence: int, record_filter: Callable[[RawRecord], RawRecord]
+        self,
+        path: Path,
+        first_sequence: int,
+        record_filter: Callable[[RawRecord], RawRecord],
+        most: tuple[int, int] = UNBOUNDED,
     ):
-        super().__init__(path, first_sequence)
+        super().__init__(path, first_sequence, most)
         self._filter = record_filter
 
-    def append(self, record: RawRecord) -> None:
-        super().append(self._filter(record))
+    def append(self, record: RawRecord) -> bool:
+        return super().append(self._filter(record))

@@ -114,6 +114,7 @@ class Session:
                 raise
             yield from self._finish()
         finally:
+            self._committer.stop()  # of a run that is ended, nobody would tell of another commit
             _close(messages)  # first: the source must not outlive a sink that takes its time
             self._committer.shut_down()
             for run in self._runs:
@@ -127,13 +128,13 @@ class Session:
     def _add(self, stream: ConfiguredStream, sink: Sink | None) -> StreamRun:
         folder = self._staging / f"{len(self._streams):04d}"
         folder.mkdir(parents=True, exist_ok=True)
-        run = StreamRun(stream, sink, folder, self._filters.get(stream.id))
+        most = (int(self._threshold.rows * OVERRUN), int(self._threshold.bytes * OVERRUN))
+        run = StreamRun(stream, sink, folder, self._filters.get(stream.id), most)
         self._streams[stream.id] = run
         return run
 
     def _read(self, messages: Iterable[RawRecord | Message]) -> Iterator[SessionEvent]:
-        streams, rows = self._streams, int(self._threshold.rows * OVERRUN)
-        size = int(self._threshold.bytes * OVERRUN)
+        streams = self._streams
         for message in messages:
             if type(message) is not RawRecord:
                 assert isinstance(message, Message)
@@ -144,8 +145,7 @@ class Session:
                 yield from self._ignore(message)
                 continue
             writer = run.writer or run.open()
-            writer.append(message)
-            if writer.size >= size or writer.records >= rows:
+            if writer.append(message):
                 run.overrun = True
                 self._rotate(run)
                 yield from self._committer.done()
@@ -336,7 +336,7 @@ def _close(messages: Iterable[RawRecord | Message]) -> None:
 def _described(configured: ConfiguredStream, stream: AirbyteStream) -> ConfiguredStream | None:
     """A stream with what is newly told of its fields; those that are not told of stay. None: nothing new."""
     known, new = configured.stream.json_schema, stream.json_schema
-    properties = {**known.get("properties", {}), **new.get("properties", {})}
+    properties = {**(known.get("properties") or {}), **(new.get("properties") or {})}
     key = stream.source_defined_primary_key or configured.stream.source_defined_primary_key
     if (
         properties == known.get("properties")

@@ -12,9 +12,10 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 
+from elt_assets.protocol.catalog import StreamId
 from elt_assets.protocol.messages import ErrorTrace, State
 from elt_assets.sync.committer import Committer
-from elt_assets.sync.events import Held
+from elt_assets.sync.events import Held, Span
 from elt_assets.sync.held import HeldStates
 from elt_assets.sync.streams import StreamRun, miscounted
 
@@ -30,26 +31,33 @@ class SharedState:
         self._committer = committer
         self._held = HeldStates()
         self._since: float | None = None
-        self._counted_to = 0
+        self._counted_to: dict[StreamId, int] = {}
 
     def __bool__(self) -> bool:
         """Whether one waits for a commit."""
         return bool(len(self._held))
 
     def miscounts(self, state: State, runs: Sequence[StreamRun]) -> ErrorTrace | None:
-        return miscounted(state, sum(run.sent for run in runs) - self._counted_to)
+        return miscounted(state, sum(span.records for span in self._spans(runs)))
 
     def hold(self, state: State, runs: Sequence[StreamRun]) -> None:
         """Keep a state: what has come so far, of every stream, belongs to it."""
-        sent = sum(run.sent for run in runs)
-        self._held.add(state, sent - self._counted_to)
-        self._counted_to = sent
+        spans = self._spans(runs)
+        self._held.add(state, spans)
+        self._counted_to |= {span.stream: span.end for span in spans}
         if self._since is None:
             self._since = time.monotonic()
         for run in runs:
             run.mark()
         if all(run.whole for run in runs):
             self._held.forget_oldest()
+
+    def _spans(self, runs: Sequence[StreamRun]) -> tuple[Span, ...]:
+        """What has come of each stream since the last state."""
+        told = self._counted_to
+        since = ((run.configured.id, run.sent) for run in runs)
+        spans = (Span(stream, told.get(stream, 0), sent) for stream, sent in since)
+        return tuple(span for span in spans if span.records)
 
     def is_due(self, seconds: float) -> bool:
         late = self._since is not None and time.monotonic() - self._since >= seconds

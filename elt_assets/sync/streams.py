@@ -9,10 +9,10 @@ from pathlib import Path
 from elt_assets.errors import EltError, SystemFailure, error_class
 from elt_assets.protocol.catalog import ConfiguredStream
 from elt_assets.protocol.messages import COMPLETE, INCOMPLETE, ErrorTrace, State, StateStats
-from elt_assets.sync.events import Held, Sink, StreamProgress
+from elt_assets.sync.events import Held, Sink, Span, StreamProgress
 from elt_assets.sync.filters import RecordFilter
 from elt_assets.sync.held import HeldStates
-from elt_assets.sync.segments import FilteredSegmentWriter, Segment, SegmentWriter
+from elt_assets.sync.segments import UNBOUNDED, FilteredSegmentWriter, Segment, SegmentWriter
 
 
 @dataclass(eq=False)
@@ -20,13 +20,14 @@ class StreamRun:
     """One stream in mid-sync: its open segment, the states that wait for a commit, its figures.
 
     `sink`: of the sinks' thread; None until it has opened it. `uncommitted`: records given to the sink since
-    its last commit.
+    its last commit. `most`: records and bytes of a segment.
     """
 
     configured: ConfiguredStream
     sink: Sink | None
     staging: Path
     record_filter: RecordFilter | None = None
+    most: tuple[int, int] = UNBOUNDED
     progress: StreamProgress = field(default_factory=StreamProgress)
     writer: SegmentWriter | None = None
     since: float | None = None
@@ -77,9 +78,9 @@ class StreamRun:
         if self.writer is None:
             path = self.staging / f"{self.segments:08d}.jsonl"
             self.writer = (
-                SegmentWriter(path, self.sequence)
+                SegmentWriter(path, self.sequence, self.most)
                 if self.record_filter is None
-                else FilteredSegmentWriter(path, self.sequence, self.record_filter)
+                else FilteredSegmentWriter(path, self.sequence, self.record_filter, self.most)
             )
             self.segments += 1
             self.heard = True
@@ -104,7 +105,7 @@ class StreamRun:
         """Keep a state for the next commit."""
         self.begin()
         self.heard = True
-        self.held.add(state, self.sent - self.counted_to)
+        self.held.add(state, (Span(self.configured.id, self.counted_to, self.sent),))
         self.counted_to = self.sent
         if self.whole:
             self.held.forget_oldest()

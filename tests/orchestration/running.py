@@ -20,16 +20,18 @@ def materialize(
     *,
     partition: str | None = None,
     through: str | None = None,
+    op: str | None = None,
     **config: Any,
 ) -> dg.ExecuteInProcessResult:
     """One run; `project`'s environment must be in force (see the `own` fixture).
 
     Args:
         partition, through: a partition, or the first and the last of a range.
-        config: of the one stream that is selected.
+        op, config: of the one stream that is selected, or of the op named.
     """
     definitions = dg.Definitions.merge(build(), dg.Definitions(assets=extra))
-    ops = {select.strip('key:"').replace("/", "__"): {"config": config}} if config else {}
+    name = op or select.strip('key:"').replace("/", "__")
+    ops = {name: {"config": config}} if config else {}
     job = dg.define_asset_job("run", selection=select)
     between = {} if through is None else {START: partition or "", END: through}
     resolved = dg.Definitions.merge(definitions, dg.Definitions(jobs=[job]))

@@ -11,7 +11,7 @@ from dagster.components.core.component_tree import ComponentTreeException
 
 from elt_assets.definitions import build
 from elt_assets.errors import ConfigError
-from elt_assets.orchestration.assets import check_claims
+from elt_assets.lake.claims import check_claims
 from tests.project import REPOSITORY, Project
 from tests.scripted import script
 

@@ -17,6 +17,7 @@ from elt_assets.sync.segments import (
     EXTRACTED_AT,
     META,
     NOT_AN_OBJECT,
+    PLACE,
     SEQUENCE,
     SegmentWriter,
 )
@@ -55,7 +56,7 @@ def test_an_object_without_properties_is_a_record(tmp_path: Path, data: bytes) -
 @pytest.mark.parametrize("data", [b"5", b'"{}"', b"[1, 2]", b"null", b"true"])
 def test_data_that_is_no_object_is_kept_and_has_no_sequence(tmp_path: Path, data: bytes) -> None:
     lines = staged(tmp_path, (data, None), (b'{"a":1}', None))
-    assert json.loads(lines[0]) == {NOT_AN_OBJECT: json.loads(data)}
+    assert json.loads(lines[0]) == {NOT_AN_OBJECT: json.loads(data), PLACE: 7}
     assert json.loads(lines[1])[SEQUENCE] == 8  # it has its place all the same
 
 

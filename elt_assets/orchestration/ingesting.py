@@ -1,0 +1,136 @@
+"""Drives one read of a source into the tables of its streams, and tells the run what happens."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import time
+from collections.abc import Mapping
+from typing import Any, Protocol
+
+import dagster as dg
+
+from elt_assets.lake.head import Head
+from elt_assets.lake.spark import SparkProvider
+from elt_assets.lake.state_table import StateWriter
+from elt_assets.lake.writer import TableWriter
+from elt_assets.orchestration.metadata import (
+    head_metadata,
+    schema_metadata,
+    source_metadata,
+    table_metadata,
+)
+from elt_assets.orchestration.progress import reporting
+from elt_assets.orchestration.reading import SourceRead, StreamRead
+from elt_assets.protocol.catalog import ConfiguredStream, StreamId
+from elt_assets.sync.events import Acknowledged, Estimated, Logged, SessionEvent, Sink
+
+_LEVELS = {
+    "FATAL": logging.CRITICAL,
+    "ERROR": logging.ERROR,
+    "WARN": logging.WARNING,
+    "INFO": logging.INFO,
+    "DEBUG": logging.DEBUG,
+    "TRACE": logging.DEBUG,
+}
+
+
+class Running(Protocol):
+    """What is wanted of Dagster's context, of an op or of an output."""
+
+    @property
+    def log(self) -> dg.DagsterLogManager: ...
+
+    def log_event(self, event: Any) -> None: ...
+
+
+class Ingestion:
+    """One read, landed.
+
+    Args:
+        run: that it is part of, and its id.
+    """
+
+    def __init__(self, spark: SparkProvider, run: Running, run_id: str, source: SourceRead):
+        self._spark = spark
+        self._run = run
+        self._run_id = run_id
+        self._source = source
+        self._reads: Mapping[StreamId, StreamRead] = {read.id: read for read in source.streams}
+        self._writers: dict[StreamId, TableWriter | StateWriter] = {}
+        self._started = time.monotonic()
+
+    def run(self) -> None:
+        """Read to the end.
+
+        Raises:
+            EltError: as `SourceRead.events`; streams that are complete have their `metadata`.
+        """
+        if self._source.destination is None:
+            self._spark.warm_up()
+        try:
+            for read in self._source.streams:
+                self._open(read.stream)
+            sinks: dict[StreamId, Sink] = {**self._writers}
+            with (
+                reporting(self._source.streams, self._run.log.info),
+                contextlib.closing(self._source.events(sinks, self._open)) as events,
+            ):
+                for event in events:
+                    self._tell(event)
+        finally:
+            for writer in self._writers.values():
+                writer.close()
+
+    def _open(self, stream: ConfiguredStream) -> TableWriter | StateWriter:
+        """The writer of a stream as it is configured now."""
+        read = self._reads[stream.id]
+        land = read.landing(self._run_id, stream)
+        writer: TableWriter | StateWriter = StateWriter(read.tables, land)
+        if self._source.destination is None:
+            writer = TableWriter(self._spark, read.tables, land)
+        for change in writer.schema_changes:
+            self._run.log.warning(f"{self._prefix(read)}the schema has changed: {change}")
+        self._writers[stream.id] = writer
+        return writer
+
+    def _prefix(self, read: StreamRead) -> str:
+        return f"{read.id}: " if len(self._reads) > 1 else ""
+
+    def _tell(self, event: SessionEvent) -> None:
+        for read in self._source.streams:
+            figures = read.figures
+            figures.read, figures.bytes = read.progress.records_read, read.progress.bytes_read
+            figures.seconds = time.monotonic() - self._started
+        if isinstance(event, Logged):
+            self._run.log.log(_LEVELS.get(event.level, logging.INFO), event.message)
+        elif isinstance(event, Estimated):
+            read = self._reads[event.stream]
+            self._run.log.info(f"{self._prefix(read)}the source estimates {event.rows} rows")
+        elif isinstance(event, Acknowledged):
+            self._acknowledge(self._reads[event.stream], event)
+
+    def _acknowledge(self, read: StreamRead, event: Acknowledged) -> None:
+        commit = event.commit
+        read.figures.add(commit)
+        policy = {"elt/policy": read.stream.destination_sync_mode}
+        if event.final:
+            read.metadata = {**self._final_metadata(read), **policy}
+            return
+        head = Head(commit.sequence, commit.generation, commit.state)
+        metadata = {**head_metadata(head, commit.version), **read.figures.metadata(), **policy}
+        self._run.log_event(
+            dg.AssetObservation(read.asset.key, metadata=metadata, partition=read.partition)
+        )
+
+    def _final_metadata(self, read: StreamRead) -> dict[str, Any]:
+        table, shown = read.tables.main, {}
+        if self._source.destination is None:
+            shown = dict(table_metadata(table, read.asset.table_name, read.asset.landed()))
+        return {
+            **head_metadata(read.tables.head, table.version),
+            **read.figures.metadata(),
+            **shown,
+            **source_metadata(read.progress),
+            **schema_metadata(self._writers[read.id].schema_changes),
+        }

@@ -1,0 +1,179 @@
+"""Streams whose source keeps one state for all of them: `read_together: true`."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from deltalake import DeltaTable
+
+from elt_assets.errors import ConfigError
+from elt_assets.orchestration.assets import build_connection_assets
+from tests.orchestration.running import evaluations, failure_of, logged, materialize, materialized
+from tests.project import Project
+from tests.shared_source import append, connection, given
+
+pytestmark = pytest.mark.usefixtures("spark")
+
+USERS, ORDERS = 'key:"shop/users"', 'key:"shop/orders"'
+BOTH = f"{USERS} or {ORDERS}"
+
+
+def ids(project: Project, stream: str) -> list[int]:
+    return sorted(row["id"] for row in project.rows("shop", stream))
+
+
+def position(project: Project, stream: str) -> Any:
+    state = json.loads(project.table("shop", stream).history(1)[0].get("elt.state") or "null")
+    if state is None or "data" in state:
+        return state and state["data"]
+    return state["global"]["shared_state"]["position"]
+
+
+def reconfigure(project: Project, **config: Any) -> None:
+    path = project.root / "defs" / "shop" / "defs.yaml"
+    document = yaml.safe_load(path.read_text())
+    document["attributes"]["source"]["config"].update(config)
+    path.write_text(yaml.safe_dump(document))
+
+
+def starts(log: Path) -> list[Any]:
+    """The position that each read began at, None at the beginning."""
+    states = [each["state"] for each in given(log)]
+    return [state and state[0]["global"]["shared_state"]["position"] for state in states]
+
+
+def test_one_process_reads_all_that_is_selected(own: Project) -> None:
+    log = connection(own)
+    append(log, ("users", 1), ("orders", 10), ("users", 2))
+    result = materialize(own, BOTH)
+    assert result.success
+    assert [each["streams"] for each in given(log)] == [["users", "orders"]]
+    assert (ids(own, "users"), ids(own, "orders")) == ([1, 2], [10])
+    for stream, rows in {"users": 2, "orders": 1}.items():
+        told = materialized(own, "shop", stream)[None]
+        assert told["elt/records_committed"] == rows
+        assert told["elt/state"]["global"]["shared_state"] == {"position": 3}
+        assert position(own, stream) == 3
+    assert all(each.passed for each in evaluations(result).values())
+
+    append(log, ("orders", 11))
+    assert materialize(own, BOTH).success
+    assert starts(log) == [None, 3]
+    assert [position(own, stream) for stream in ("users", "orders")] == [4, 4]
+
+
+def test_one_streams_failure_moves_nobodys_state_and_leaves_the_others_rows(own: Project) -> None:
+    log = connection(own, config={"fail": "orders", "every": 1})
+    append(log, ("users", 1), ("orders", 10), ("users", 2))
+    result = materialize(own, BOTH)
+    assert "no such table" in failure_of(result)
+    assert ids(own, "users") == [1, 2]
+    assert set(materialized(own, "shop", "users")) == {None}
+    assert materialized(own, "shop", "orders") == {}
+    # What came before the failure is everybody's; nothing after it.
+    assert position(own, "users") in (None, 1)
+
+    reconfigure(own, fail=None)
+    assert materialize(own, BOTH).success
+    assert (ids(own, "users"), ids(own, "orders")) == ([1, 2], [10])
+    assert [position(own, stream) for stream in ("users", "orders")] == [3, 3]
+
+
+def test_a_stream_that_was_read_alone_does_not_take_the_others_forward(own: Project) -> None:
+    log = connection(own)
+    append(log, ("users", 1), ("orders", 10))
+    assert materialize(own, BOTH).success
+    append(log, ("orders", 11), ("users", 2))
+    assert materialize(own, USERS).success
+    assert [position(own, stream) for stream in ("users", "orders")] == [4, 2]
+    append(log, ("orders", 12))
+    assert materialize(own, BOTH).success
+    assert starts(log) == [None, 2, 2]  # the newest that both have
+    assert (ids(own, "users"), ids(own, "orders")) == ([1, 2], [10, 11, 12])
+
+
+def test_a_table_that_is_gone_is_read_from_the_beginning_and_the_other_is_not(own: Project) -> None:
+    log = connection(own)
+    append(log, ("users", 1), ("orders", 10))
+    assert materialize(own, BOTH).success
+    table = own.home / "lake" / "shop" / "orders"
+    table.rename(own.root / "elsewhere")
+    append(log, ("users", 2))
+    assert materialize(own, BOTH).success
+    (told,) = given(log)[-1]["state"]
+    assert [each["stream_descriptor"]["name"] for each in told["global"]["stream_states"]] == [
+        "users"
+    ]
+    assert (ids(own, "users"), ids(own, "orders")) == ([1, 2], [10])
+
+
+@pytest.mark.parametrize("kind", ["LEGACY", "OPAQUE"])
+def test_a_legacy_state_is_one_of_all_streams(own: Project, kind: str) -> None:
+    log = connection(own, config={"kind": kind})
+    append(log, ("users", 1), ("orders", 10))
+    assert materialize(own, BOTH).success
+    append(log, ("users", 2))
+    assert materialize(own, BOTH).success
+    expected = {"users": 2, "orders": 2} if kind == "LEGACY" else {"position": 2}
+    assert given(log)[-1]["state"] == expected  # the blob itself, to the letter
+    assert (ids(own, "users"), ids(own, "orders")) == ([1, 2], [10])
+
+    (own.home / "lake" / "shop" / "orders").rename(own.root / "elsewhere")
+    result = materialize(own, BOTH)
+    assert result.success
+    if kind == "LEGACY":
+        assert given(log)[-1]["state"] == {"users": 3}
+    else:
+        assert given(log)[-1]["state"] is None
+        assert "says nothing of single streams" in logged(own, result)
+    assert (ids(own, "users"), ids(own, "orders")) == ([1, 2], [10])
+
+
+@pytest.mark.parametrize("together", [True, False])
+def test_from_legacy_to_stream_states_nothing_is_read_again(own: Project, together: bool) -> None:
+    log = connection(own, config={"kind": "LEGACY"}, destination_sync_mode="append")
+    append(log, ("users", 1), ("orders", 10))
+    assert materialize(own, BOTH).success
+    own.amend("shop", read_together=together)
+    reconfigure(own, kind="STREAM")
+    append(log, ("users", 2))
+    assert materialize(own, USERS).success
+    assert materialize(own, BOTH).success
+    assert (ids(own, "users"), ids(own, "orders")) == ([1, 2], [10])
+    for stream in ("users", "orders"):
+        told = materialized(own, "shop", stream)[None]["elt/state"]
+        assert told["stream"]["stream_state"] == {"position": 3}
+
+
+def test_a_state_may_be_given_for_all(own: Project) -> None:
+    log = connection(own)
+    append(log, ("users", 1), ("orders", 10), ("users", 2))
+    names = ("users", "orders")
+    states = [{"stream_descriptor": {"name": name}, "stream_state": {}} for name in names]
+    told = {"shared_state": {"position": 2}, "stream_states": states}
+    assert materialize(own, BOTH, op="shop", state={"type": "GLOBAL", "global": told}).success
+    assert (ids(own, "users"), starts(log)) == ([2], [2])
+
+
+def test_read_one_by_one_it_names_the_setting(own: Project) -> None:
+    log = connection(own, together=False)
+    append(log, ("users", 1))
+    assert "read_together: true" in failure_of(materialize(own, USERS))
+    assert not DeltaTable.is_deltatable(str(own.home / "lake" / "shop" / "users"))
+
+
+def test_what_has_no_meaning_together_is_refused_when_definitions_load(own: Project) -> None:
+    connection(own, partitions={"type": "daily", "start": "2026-01-01", "bind": {"start": "from"}})
+    with pytest.raises(ConfigError, match=r"users.*partitions.*read together"):
+        build_connection_assets(own.root / "defs" / "shop")
+
+
+def test_counts_that_differ_move_nobody(own: Project) -> None:
+    log = connection(own, config={"count": 1})
+    append(log, ("users", 1), ("orders", 10))
+    assert "sent 3 records before its state, but 2 came" in failure_of(materialize(own, BOTH))
+    assert materialized(own, "shop", "users") == {}

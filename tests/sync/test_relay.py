@@ -1,0 +1,222 @@
+"""A sync into another destination: what it is sent, and what is acknowledged of what it sends back."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from elt_assets.errors import EltError, SystemFailure, TransientError
+from elt_assets.protocol.catalog import StreamId
+from elt_assets.protocol.codec import decode
+from elt_assets.protocol.messages import COMPLETE, INCOMPLETE, STARTED, Message, StateStats
+from elt_assets.sync.events import Acknowledged, Checkpoint, Committed, Logged, SessionEvent
+from elt_assets.sync.fields import FieldSelection
+from elt_assets.sync.filters import RecordFilter
+from elt_assets.sync.relay import Relay
+from tests.sync.doubles import catalog, cursor, error, message, shared, state, status
+
+Change = Callable[[Message], Iterable[Message]]
+
+
+class States:
+    """A sink that keeps states."""
+
+    def __init__(self) -> None:
+        self.commits: list[Checkpoint] = []
+
+    @property
+    def state(self) -> Any:
+        found = [cursor(each) for each in self.commits if each.states]
+        return found[-1] if found else None
+
+    def write(self, segment: object) -> None:
+        raise AssertionError
+
+    def commit(self, checkpoint: Checkpoint) -> Committed:
+        self.commits.append(checkpoint)
+        return Committed(len(self.commits), 1, 1, 0, 0, 0)
+
+
+class Destination:
+    """Sends states back, each when the next one comes; `answer`: what it makes of one."""
+
+    def __init__(self, answer: Change = lambda echo: [echo]):
+        self.lines: list[Any] = []
+        self._answer = answer
+
+    def __call__(self, lines: Iterable[bytes]) -> Iterator[Message]:
+        waiting: list[Message] = []
+        failure = None
+        try:
+            for line in lines:
+                self.lines.append(json.loads(line))
+                found = decode(line, whole=True)
+                assert isinstance(found, Message)
+                if found.state is not None:
+                    for each in waiting:
+                        yield from self._answer(each)
+                    waiting = [found]
+        except EltError as raised:
+            failure = raised
+        for each in waiting:
+            yield from self._answer(each)
+        if failure is not None:
+            raise failure
+
+
+def record(number: int, stream: str = "a", **more: Any) -> Message:
+    data = {"n": number, **more}
+    told = {"stream": stream, "data": data, "emitted_at": 1, "file_reference": {"x": 1}}
+    return Message.from_json(json.dumps({"type": "RECORD", "record": told}))
+
+
+class Sync:
+    def __init__(self, streams: Sequence[str] = ("a",), *, together: bool = False, **filters: Any):
+        self.sinks = {name: States() for name in streams}
+        sinks = {StreamId(name): sink for name, sink in self.sinks.items()}
+        self.relay = Relay(catalog(list(streams)), sinks, **filters, together=together)
+        self.events: list[SessionEvent] = []
+        self.failure: EltError | None = None
+
+    def run(self, messages: Iterable[Any], destination: Destination | None = None) -> Sync:
+        try:
+            self.events.extend(self.relay.run(messages, destination or Destination()))
+        except EltError as failure:
+            self.failure = failure
+        return self
+
+    def committed(self, stream: str = "a") -> tuple[int, int]:
+        """Records, committed and rejected."""
+        found = [e for e in self.events if isinstance(e, Acknowledged) and e.stream.name == stream]
+        return sum(e.commit.records for e in found), sum(e.commit.rejected for e in found)
+
+
+def test_records_states_and_statuses_go_on_to_the_letter() -> None:
+    destination = Destination()
+    sent = [status(STARTED), record(0, x="é\u2028"), state(1), status(COMPLETE)]
+    sync = Sync().run([*sent, message("LOG", {"level": "INFO", "message": "hi"})], destination)
+    assert [line["type"] for line in destination.lines] == ["TRACE", "RECORD", "STATE", "TRACE"]
+    assert destination.lines[1] == json.loads(record(0, x="é\u2028").to_json())
+    assert Logged("INFO", "hi") in sync.events
+    assert (sync.sinks["a"].state, sync.committed(), sync.failure) == (1, (1, 0), None)
+    assert sync.sinks["a"].commits[-1].final
+
+
+def test_other_streams_records_and_states_stay_here() -> None:
+    destination = Destination()
+    sync = Sync().run([record(0, "b"), state(1, "b"), record(0)], destination)
+    assert [line["type"] for line in destination.lines] == ["RECORD"]
+    assert sync.failure is None
+
+
+def test_what_was_not_sent_back_is_not_acknowledged() -> None:
+    sync = Sync().run([record(0), state(1), record(1), state(2)], Destination(lambda _: []))
+    assert sync.sinks["a"].commits == []
+    assert "without acknowledging the states of 'a'" in str(sync.failure)
+
+
+def other(echo: Message) -> list[Message]:
+    return [state(99)]  # type: ignore[list-item]
+
+
+def twice(echo: Message) -> list[Message]:
+    return [echo, echo]
+
+
+@pytest.mark.parametrize("answer", [other, twice])
+def test_a_state_that_it_was_not_given_ends_the_sync(answer: Change) -> None:
+    sync = Sync().run([record(0), state(1)], Destination(answer))
+    assert isinstance(sync.failure, SystemFailure)
+    assert sync.sinks["a"].state in (None, 1)
+    assert not any(commit.final for commit in sync.sinks["a"].commits)
+
+
+def counting(committed: float | None, rejected: float | None = None) -> Change:
+    def answer(echo: Message) -> list[Message]:
+        assert echo.state is not None
+        stats = StateStats(recordCount=committed, rejectedRecordCount=rejected)
+        echo.state.destinationStats = stats
+        return [echo]
+
+    return answer
+
+
+def test_counts_of_the_destination_are_kept() -> None:
+    sync = Sync().run([record(0), record(1), state(1)], Destination(counting(1.0, 1.0)))
+    assert (sync.committed(), sync.sinks["a"].state) == ((1, 1), 1)
+
+
+def test_a_count_of_the_destination_that_differs_by_one_acknowledges_nothing() -> None:
+    sync = Sync().run([record(0), record(1), state(1)], Destination(counting(1.0)))
+    assert "committed or rejected 1 records before its state, but it was sent 2" in str(
+        sync.failure
+    )
+    assert sync.sinks["a"].state is None
+
+
+def test_a_count_of_the_source_that_differs_by_one_acknowledges_nothing() -> None:
+    body = json.loads(state(1).to_json())["state"]  # type: ignore[union-attr]
+    wrong = message("STATE", {**body, "sourceStats": {"recordCount": 2.0}})
+    destination = Destination()
+    sync = Sync().run([record(0), wrong], destination)
+    assert [line["type"] for line in destination.lines] == ["RECORD"]
+    assert "sent 2 records before its state, but 1 came" in str(sync.failure)
+
+
+def test_what_was_acknowledged_before_the_source_failed_stays() -> None:
+    def messages() -> Iterator[Any]:
+        yield from (record(0), state(1), record(1))
+        raise TransientError("the source failed")
+
+    sync = Sync().run(messages())
+    assert (sync.sinks["a"].state, sync.committed()) == (1, (1, 0))
+    assert not any(commit.final for commit in sync.sinks["a"].commits)
+    assert isinstance(sync.failure, TransientError)
+
+
+@pytest.mark.parametrize("failed", [status(INCOMPLETE, "b"), error("no such table", "b")])
+def test_one_streams_failure_leaves_the_others_whole(failed: Any) -> None:
+    sent = [record(0), record(0, "b"), failed, state(9, "b"), state(1), status(COMPLETE)]
+    sync = Sync(["a", "b"]).run(sent)
+    assert (sync.sinks["a"].state, sync.sinks["a"].commits[-1].final) == (1, True)
+    assert sync.sinks["b"].commits == []
+    assert sync.failure is not None
+
+
+def test_a_shared_state_moves_for_all() -> None:
+    sync = Sync(["a", "b"], together=True).run([record(0), record(0, "b"), shared(5)])
+    assert [sink.state for sink in sync.sinks.values()] == [5, 5]
+    assert (sync.committed("a"), sync.committed("b")) == ((1, 0), (1, 0))
+
+
+def test_fields_that_must_not_be_sent_on_are_not() -> None:
+    rules = FieldSelection(include=None, exclude=(("secret",),), hashed=(), key=(), cursor=())
+    destination = Destination()
+    sync = Sync(filters={StreamId("a"): RecordFilter(rules, b"salt")})
+    sync.run([record(0, secret="x")], destination)
+    assert destination.lines[0]["record"]["data"] == {"n": 0}
+
+
+@given(st.lists(st.sampled_from(["a", "b", "state a", "state b"]), max_size=30))
+def test_every_record_and_every_state_is_accounted_for(script: list[str]) -> None:
+    counts = {"a": 0, "b": 0}
+    sent: list[Any] = []
+    for what in script:
+        if what.startswith("state"):
+            sent.append(state(counts[what[-1]], what[-1]))
+        else:
+            sent.append(record(counts[what], what))
+            counts[what] += 1
+    sync = Sync(["a", "b"]).run(sent)
+    assert sync.failure is None
+    for name, sink in sync.sinks.items():
+        assert sync.committed(name) == (counts[name], 0)
+        assert sink.commits[-1].final
+        states = [each.state for each in sent if each.state is not None]
+        own = [one for one in states if one.stream.stream_descriptor.name == name]
+        assert sink.state == (cursor(Checkpoint((own[-1],), final=False)) if own else None)
