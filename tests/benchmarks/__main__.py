@@ -15,25 +15,41 @@ from concurrent.futures import ProcessPoolExecutor
 from functools import partial
 from pathlib import Path
 
-from tests.benchmarks import conform, ingest, merge, peers, report
+from tests.benchmarks import conform, ingest, merge, peers, report, routing
 from tests.benchmarks.measure import CommandFailed
 from tests.benchmarks.report import Report
 
 Part = Callable[[], Report]
 
-SIZES = {"records": 5_000_000, "rows": 10_000_000, "batch": 100_000, "lines": 1_000_000}
-QUICK = {"records": 200_000, "rows": 2_500_000, "batch": 20_000, "lines": 200_000}
+SIZES = {
+    "records": 5_000_000,
+    "rows": 10_000_000,
+    "batch": 100_000,
+    "lines": 1_000_000,
+    "routed": 5_000_000,
+    "gigabytes": 10,
+}
+QUICK = {
+    "records": 200_000,
+    "rows": 2_500_000,
+    "batch": 20_000,
+    "lines": 200_000,
+    "routed": 500_000,
+    "gigabytes": 1,
+}
 
 
 def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="make bench", description=__doc__)
-    names = ("ingest", "merge", "conform")
+    names = ("ingest", "merge", "conform", "routing")
     parser.add_argument("--only", choices=names, nargs="+", default=names, metavar="PART")
     parser.add_argument("--quick", action="store_true", help="small sizes: whether it runs at all")
     parser.add_argument("--records", type=int, help="that ingest moves")
     parser.add_argument("--rows", type=int, help="of the table that is merged into")
     parser.add_argument("--batch", type=int, help="rows that are merged")
     parser.add_argument("--lines", type=int, help="that conform types")
+    parser.add_argument("--routed", type=int, help="records that routing moves")
+    parser.add_argument("--gigabytes", type=float, help="of large records that it moves")
     parser.add_argument(
         "--work", type=Path, help="keeps messages and logs there (default: a temporary folder)"
     )
@@ -53,6 +69,7 @@ def parts(args: argparse.Namespace, work: Path) -> Mapping[str, Part]:
         "ingest": partial(ingest.run, work, args.records, folder),
         "merge": partial(merge.run, work, args.rows, args.batch, peer=not args.skip_peers),
         "conform": partial(conform.run, work, args.lines),
+        "routing": partial(routing.run, work, args.routed, args.gigabytes),
     }
 
 
