@@ -6,6 +6,7 @@ spec: Airbyte Specification (the command line of connectors); Airbyte Protocol, 
 from __future__ import annotations
 
 import contextlib
+import copy
 import time
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property, partial
@@ -13,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from elt_assets.errors import SystemFailure
-from elt_assets.protocol.catalog import Catalog, ConfiguredCatalog
+from elt_assets.protocol.catalog import OVERWRITE, OVERWRITE_DEDUP, Catalog, ConfiguredCatalog
 from elt_assets.protocol.codec import decode
 from elt_assets.protocol.messages import (
     ConnectionStatus,
@@ -184,7 +185,7 @@ class Connector:
 
     def _wanted(self, catalog: ConfiguredCatalog, states: Sequence[State]) -> dict[str, Any]:
         """The files that say what is to be read, and from where."""
-        files: dict[str, Any] = {"config": self.config, "catalog": catalog.to_json()}
+        files: dict[str, Any] = {"config": self.config, "catalog": _for_source(catalog).to_json()}
         state = state_file(states)
         return files if state is None else {**files, "state": state}
 
@@ -280,3 +281,13 @@ class Connector:
             raise failure(f"{name} {ending(code)}", error, stderr)
         if feeder is not None and not feeder.complete:
             raise failure(f"{name} {ending(code)}, before it had read all that it was sent", error)
+
+
+def _for_source(catalog: ConfiguredCatalog) -> ConfiguredCatalog:
+    """A catalog that sources of any age can read: most refuse modes that came late, and none of them cares
+    how its records are kept."""
+    streams = [copy.copy(stream) for stream in catalog.streams]
+    for stream in streams:
+        if stream.destination_sync_mode == OVERWRITE_DEDUP:
+            stream.destination_sync_mode = OVERWRITE
+    return ConfiguredCatalog(streams=streams, extra=catalog.extra)
