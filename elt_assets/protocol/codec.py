@@ -6,6 +6,8 @@ wrapped is dropped, and logged.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
+
 import msgspec
 
 from elt_assets.protocol.lines import Language, too_deep
@@ -34,7 +36,8 @@ class _Envelope(msgspec.Struct, gc=False):
     record: RawRecord | None = None
 
 
-_decode_envelope = msgspec.json.Decoder(_Envelope).decode
+_ENVELOPE = msgspec.json.Decoder(_Envelope)
+_decode_envelope = _ENVELOPE.decode
 
 
 def decode(line: bytes, *, whole: bool = False) -> RawRecord | Message:
@@ -61,6 +64,41 @@ def decode(line: bytes, *, whole: bool = False) -> RawRecord | Message:
     if envelope.record is not None and envelope.type == "RECORD" and not whole:
         return envelope.record
     return _whole(line, envelope.type)
+
+
+def decode_blocks(blocks: Iterable[bytes]) -> Iterator[RawRecord | Message]:
+    """Read blocks of whole lines, as `decode` reads each line; twice as fast where all is well.
+
+    Raises:
+        SystemFailure: as `decode`.
+    """
+    for block in blocks:
+        envelopes = _envelopes(block)
+        if envelopes is None:
+            yield from map(decode, filter(None, block.split(b"\n")))
+            continue
+        lines: list[bytes] = []
+        for number, envelope in enumerate(envelopes):
+            if envelope.record is not None and envelope.type == "RECORD":
+                yield envelope.record
+            else:
+                lines = lines or block.split(b"\n")
+                yield _whole(lines[number], envelope.type)
+
+
+def _envelopes(block: bytes) -> list[_Envelope] | None:
+    """Of each line; None if any is not well formed, or not an object from its first byte to its last: the
+    decoder takes any white space between objects, so that only those tell lines apart."""
+    lines = block.count(b"\n")
+    if block.count(b"}\n{") != lines or not block.startswith(b"{"):
+        return None
+    try:
+        if not block.isascii():
+            block.decode()
+        found = _ENVELOPE.decode_lines(block)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return None
+    return found if len(found) == lines + 1 else None
 
 
 def encode(message: Message) -> bytes:

@@ -127,9 +127,9 @@ def too_deep(line: bytes) -> SystemFailure:
     )
 
 
-def split(chunks: Iterable[bytes], limit: int, sender: str = "the connector") -> Iterator[bytes]:
-    r"""The lines without their newline, split at byte `\n` alone, empty ones left out. But an empty chunk
-    is passed on as an empty line: for now there is no more.
+def blocks(chunks: Iterable[bytes], limit: int, sender: str = "the connector") -> Iterator[bytes]:
+    r"""Whole lines, as many as came at once, without the last one's newline; lines end at byte `\n` alone.
+    But an empty chunk is passed on: for now there is no more.
 
     Args:
         limit: bytes that a line may have.
@@ -154,11 +154,21 @@ def split(chunks: Iterable[bytes], limit: int, sender: str = "the connector") ->
             parts.append(chunk)
             held += len(chunk)
         else:
-            *whole, rest = b"".join([*parts, chunk]).split(b"\n")
-            yield from filter(None, whole)
+            whole, _, rest = b"".join([*parts, chunk]).rpartition(b"\n")
+            if whole:
+                yield whole
             parts, held = [rest], len(rest)
     if last := b"".join(parts):
         yield last
+
+
+def split(chunks: Iterable[bytes], limit: int, sender: str = "the connector") -> Iterator[bytes]:
+    """As `blocks`, line by line; empty ones are left out, but for one that says that there is no more."""
+    for block in blocks(chunks, limit, sender):
+        if block:
+            yield from filter(None, block.split(b"\n"))
+        else:
+            yield block
 
 
 def _stream(beginning: bytes) -> str:

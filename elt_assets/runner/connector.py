@@ -15,7 +15,7 @@ from typing import Any
 
 from elt_assets.errors import SystemFailure
 from elt_assets.protocol.catalog import OVERWRITE, OVERWRITE_DEDUP, Catalog, ConfiguredCatalog
-from elt_assets.protocol.codec import decode
+from elt_assets.protocol.codec import decode, decode_blocks
 from elt_assets.protocol.messages import (
     ConnectionStatus,
     Control,
@@ -39,7 +39,8 @@ _WITHHELD = (
     "a line that could not be read as a message; it is not shown, since it may be part of a record "
     "some of whose fields must not be stored"
 )
-_DECODED = partial(map, decode)
+Said = Callable[[Process], Iterator[RawRecord | Message]]
+"""What a process says, in messages."""
 
 
 class Connector:
@@ -129,7 +130,8 @@ class Connector:
             EltError: the connector did not end with exit code 0; of the class that the
                 `failure_type` of its last ERROR trace says.
         """
-        files, said = self._wanted(catalog, states), partial(map, partial(decode, whole=whole))
+        said = _lossless if whole else _fast
+        files = self._wanted(catalog, states)
         yield from self._messages("read", files, withhold=withhold, said=said)
 
     def write(
@@ -210,7 +212,7 @@ class Connector:
         files: Mapping[str, Any],
         *,
         withhold: bool = False,
-        said: Callable[[Iterator[bytes]], Iterator[RawRecord | Message]] = _DECODED,
+        said: Said | None = None,
         **fed: Any,
     ) -> Iterator[RawRecord | Message]:
         last_error: ErrorTrace | None = None
@@ -219,7 +221,7 @@ class Connector:
             self._started(verb, arguments, **fed) as process,
         ):
             try:
-                for heard in said(process.lines()):
+                for heard in (said or _fast)(process):
                     if type(heard) is RawRecord:
                         yield heard
                         continue
@@ -291,3 +293,11 @@ def _for_source(catalog: ConfiguredCatalog) -> ConfiguredCatalog:
         if stream.destination_sync_mode == OVERWRITE_DEDUP:
             stream.destination_sync_mode = OVERWRITE
     return ConfiguredCatalog(streams=streams, extra=catalog.extra)
+
+
+def _fast(process: Process) -> Iterator[RawRecord | Message]:
+    return decode_blocks(process.blocks())
+
+
+def _lossless(process: Process) -> Iterator[RawRecord | Message]:
+    return map(partial(decode, whole=True), process.lines())

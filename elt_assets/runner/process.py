@@ -16,7 +16,7 @@ from types import TracebackType
 from typing import IO
 
 from elt_assets.errors import ConfigError, TransientError
-from elt_assets.protocol.lines import MAX_LINE, split
+from elt_assets.protocol.lines import MAX_LINE, blocks, split
 from elt_assets.runner.feeding import Feeder
 
 CHUNK = 1 << 20
@@ -119,6 +119,14 @@ class Process:
             TransientError: the deadline has passed, it was silent for too long, or it was cancelled.
         """
         return split(self._to_the_end(), MAX_LINE)
+
+    def blocks(self) -> Iterator[bytes]:
+        """The same lines, as many as came at once.
+
+        Raises:
+            as `lines`.
+        """
+        return blocks(self._to_the_end(), MAX_LINE)
 
     def _to_the_end(self) -> Iterator[bytes]:
         yield from self._chunks()

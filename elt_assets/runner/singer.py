@@ -38,6 +38,7 @@ from elt_assets.protocol.singer_catalog import read_catalog, selection, stream_n
 from elt_assets.protocol.specification import violations
 from elt_assets.runner.connector import Connector
 from elt_assets.runner.files import private_files
+from elt_assets.runner.process import Process
 
 _ABOUT = 120
 """Seconds that a tap may take to tell of itself."""
@@ -105,7 +106,7 @@ class SingerTap(Connector):
         if state is not None:
             files["state"] = state
         reading = _Reading(catalog.streams, config, self.mask, whole=whole)
-        yield from self._messages("read", files, withhold=withhold, said=reading)
+        yield from self._messages("read", files, withhold=withhold, said=reading.said)
         yield from reading.completed()
 
     def _words(self, verb: str, arguments: Sequence[str]) -> Sequence[str]:
@@ -167,9 +168,9 @@ class _Reading:
         self._heard: dict[str, None] = {}
         self._strangers: set[str] = set()
 
-    def __call__(self, lines: Iterator[bytes]) -> Iterator[RawRecord | Message]:
+    def said(self, process: Process) -> Iterator[RawRecord | Message]:
         try:
-            for line in lines:
+            for line in process.lines():
                 for message in self._translate(line):
                     if type(message) is RawRecord:
                         yield _whole(message) if self._whole else message

@@ -80,18 +80,16 @@ class SegmentWriter:
         Raises:
             OSError: the disk is full or gone.
         """
-        data = bytes(record.data)
-        at = record.emitted_at
+        data, at, here = bytes(record.data), record.emitted_at, self._next
         if at is None or not 0 <= at < _LATEST:  # left out, or in other units: then it is now
             at = time.time() * 1000
-        if record.meta is not NULL or not data.startswith(b'{"'):
+        if record.meta is not NULL or data[:2] != b'{"':
             line = self._unusual(record, at)
         else:
-            line = _TAIL % (data[:-1], at, self._next)
-        self._write(line)
-        self.size += len(line)
-        self._next += 1
-        return self._next >= self._full_at or self.size >= self._most_bytes
+            line = _TAIL % (data[:-1], at, here)
+        self.size += self._write(line)
+        self._next = here = here + 1
+        return here >= self._full_at or self.size >= self._most_bytes
 
     def mark(self) -> None:
         """Remember this point: everything before it belongs to a state."""

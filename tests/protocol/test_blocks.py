@@ -1,0 +1,79 @@
+"""Blocks of lines: read as each line is, whatever stands in them, however they are cut."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from elt_assets.errors import SystemFailure
+from elt_assets.protocol.codec import decode, decode_blocks
+from elt_assets.protocol.lines import MAX_LINE, blocks, split
+from elt_assets.protocol.messages import Message, RawRecord
+
+RECORD = b'{"type":"RECORD","record":{"stream":"a","data":{"n":1},"emitted_at":1}}'
+LINES = [
+    RECORD,
+    b' {"record":{"data":[1,2],"stream":"\xc3\xa9"},"type":"RECORD"}\r',
+    b'{"type":"STATE","state":{"type":"STREAM","stream":{"stream_descriptor":{"name":"a"}}}}',
+    b'{"type":"LOG","log":{"level":"INFO","message":"x"}}',
+    b'{"type":"RECORD","record":{"stream":"a","data":{"n":NaN}}}',
+    b'{"type":"UNHEARD_OF"}',
+    b"plain text",
+    b"",
+    b"  ",
+    b"{}",
+    b"[1]",
+    RECORD + b" " + RECORD,
+    b'{"type":"RECORD","record":{"stream":"a","data":{"n":"\xff"}}}',
+    b'{"type":"RECORD","record":{"stream":"a","da',
+    b'{"type":',
+    b'"RECORD"}',
+]
+
+Said = list[tuple[str, object]]
+
+
+def said(messages: Iterator[RawRecord | Message]) -> tuple[Said, str | None]:
+    """What was read, as something that can be compared, and what ended it."""
+    found: Said = []
+    try:
+        for message in messages:
+            if isinstance(message, RawRecord):
+                found.append((message.stream, msgspec.structs.asdict(message)))
+            else:
+                found.append((message.type, message.to_json()))
+    except SystemFailure as failure:
+        return found, str(failure)
+    return found, None
+
+
+def by_line(text: bytes) -> Iterator[RawRecord | Message]:
+    return map(decode, filter(None, text.split(b"\n")))
+
+
+@given(st.lists(st.sampled_from(LINES), max_size=12), st.integers(1, 200))
+def test_a_block_is_read_as_its_lines_are(lines: list[bytes], size: int) -> None:
+    text = b"\n".join(lines)
+    chunks = [text[at : at + size] for at in range(0, len(text), size)]
+    assert said(decode_blocks(blocks(chunks, MAX_LINE))) == said(by_line(text))
+
+
+@given(st.lists(st.binary(min_size=1, max_size=20).map(lambda b: b.replace(b"\r", b"\n"))))
+def test_lines_are_the_same_however_they_are_cut(chunks: list[bytes]) -> None:
+    text = b"".join(chunks)
+    expected = [line for line in text.split(b"\n") if line]
+    assert list(split(chunks, MAX_LINE)) == expected
+    joined = b"\n".join(block for block in blocks(chunks, MAX_LINE))
+    assert [line for line in joined.split(b"\n") if line] == expected
+
+
+@pytest.mark.parametrize("read", [blocks, split])
+def test_a_line_that_is_too_long_names_its_stream(
+    read: Callable[[Iterable[bytes], int], Iterator[bytes]],
+) -> None:
+    with pytest.raises(SystemFailure, match="of stream 'a'"):
+        list(read([RECORD[:60], RECORD[60:] * 9], 100))
