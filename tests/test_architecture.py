@@ -45,7 +45,10 @@ ROOMS: dict[str, set[str]] = {
     "elt_assets.home": {"errors"},
     "elt_assets.scratch": set(),
     "elt_assets.connection": {"sync", "protocol", "errors"},
-    "elt_assets.destination": {"lake", "sync", "protocol", "errors", "home", "scratch"},
+    "elt_assets.destination": {
+        *("lake", "sync", "protocol", "errors"),
+        *("home", "scratch", "batches"),
+    },
     "elt_assets.definitions": {"orchestration", "home"},
     "elt_assets.cli": {
         *("connection", "runner", "protocol", "errors", "lake", "orchestration", "home", "sync"),

@@ -96,15 +96,19 @@ class Translator:
     Args:
         names: of streams, where records and schemas have another one than the bookmarks.
         read_file: reads the files of a BATCH; without it, a BATCH is refused.
+        whole_states: each STATE is a LEGACY one, whatever its form: a target gives it back as it came.
     """
 
     def __init__(
         self,
         names: Mapping[str, str] = MappingProxyType({}),
         read_file: ReadFile | None = None,
+        *,
+        whole_states: bool = False,
     ):
         self._names = dict(names)
         self._read_file = read_file
+        self._whole_states = whole_states
         self._versions: dict[str, int] = {}
         self._schemas: dict[str, tuple[bytes, object, object]] = {}
         self._bookmarks: dict[str, bytes] = {}
@@ -190,7 +194,7 @@ class Translator:
         return [Message(type="CATALOG", catalog=Catalog(streams=[stream]))]
 
     def _state(self, value: Raw) -> list[Message]:
-        found = bookmarks(value)
+        found = None if self._whole_states else bookmarks(value)
         if found is None or (
             self._is_legacy and not found
         ):  # of no stream is there anything to say

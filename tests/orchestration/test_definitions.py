@@ -107,7 +107,13 @@ def test_any_stream_name_makes_an_asset(own: Project) -> None:
         ({"source": {"connector": "faker", "command": ["x"]}}, ["exactly one of"]),
         ({"source": {"package": "airbyte-source-faker"}}, ["name==version"]),
         ({"name": "my shop"}, ["name"]),
-        ({"read_together": True}, ["read_together", "not supported"]),
+        (
+            {
+                "read_together": True,
+                "streams": [{"name": "users", "window": {"bind": {"start": "a", "end": "b"}}}],
+            },
+            ["users", "window", "read together"],
+        ),
         (
             {
                 "streams": [

@@ -1,0 +1,161 @@
+"""A Singer tap's lines in, the states whose records are committed out.
+
+spec: Singer, targets: a STATE is printed once all records before it are durable; the records of a new version
+of a stream replace those of others when it is activated.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+from collections.abc import Generator, Iterable, Iterator
+from dataclasses import replace
+from typing import BinaryIO
+
+from msgspec import Raw
+
+from elt_assets import home
+from elt_assets.batches import BatchFiles
+from elt_assets.destination.opening import Blame, Log, Opener, StreamSink
+from elt_assets.destination.reading import Sent, messages
+from elt_assets.destination.settings import Settings
+from elt_assets.errors import ConfigError, SystemFailure
+from elt_assets.lake.spark import SparkProvider
+from elt_assets.protocol.catalog import (
+    APPEND,
+    APPEND_DEDUP,
+    INCREMENTAL,
+    AirbyteStream,
+    ConfiguredCatalog,
+    ConfiguredStream,
+)
+from elt_assets.protocol.lines import MAX_LINE
+from elt_assets.protocol.messages import Message, RawRecord
+from elt_assets.protocol.singer import Translator
+from elt_assets.scratch import scratch
+from elt_assets.sync.events import Checkpoint, Committed, Logged, SessionEvent, SharedAcknowledged
+from elt_assets.sync.session import Session
+
+Version = tuple[str, int]
+"""A stream and the number of its version."""
+
+
+class Load:
+    """One run of a tap.
+
+    Args:
+        log: told a level, as in the Airbyte Protocol, and a text.
+    """
+
+    def __init__(self, settings: Settings, spark: SparkProvider, log: Log):
+        self._settings = settings
+        self._spark = spark
+        self._log = log
+        self._opener = Opener(settings, spark, log, Blame())
+        self._known: dict[str, ConfiguredStream] = {}
+        self._activated: set[Version] = set()
+        self._sinks: list[_VersionedSink] = []
+
+    def run(self, stdin: BinaryIO) -> Generator[Raw, None, None]:
+        """The values of STATE messages, to the letter and in order, each once it is committed.
+
+        Raises:
+            EltError: the run is not complete; what lies before the last state is committed.
+        """
+        self._spark.warm_up()
+        roots = self._settings.batch_roots
+        files = BatchFiles(roots, MAX_LINE) if roots else None
+        translator = Translator(read_file=files, whole_states=True)
+        with contextlib.ExitStack() as open_, scratch(home.staging(), "sync") as folder:
+            open_.callback(self._close)
+            session = Session(
+                ConfiguredCatalog(streams=[]),
+                {},
+                folder,
+                self._settings.threshold,
+                together=True,
+                open_sink=self._open,
+                configure=self._configured,
+            )
+            lines = messages(stdin, translator.messages)
+            # Closed before the sinks are: their thread may be at work.
+            with contextlib.closing(_events(session, self._noted(lines))) as events:
+                for event in events:
+                    yield from self._told(event)
+
+    def _told(self, event: SessionEvent) -> Iterator[Raw]:
+        if isinstance(event, Logged):
+            self._log(event.level, event.message)
+        elif isinstance(event, SharedAcknowledged):
+            for held in event.states:
+                assert held.state.data is not None
+                yield held.state.data
+
+    def _noted(self, sent: Iterable[Sent]) -> Iterator[Sent]:
+        """The messages; which versions are activated is remembered."""
+        known, last = self._known, ""
+        for message in sent:
+            if type(message) is RawRecord:
+                if message.stream != last and message.stream not in known:
+                    raise SystemFailure(
+                        f"the tap sent a record of stream {message.stream!r} before its SCHEMA",
+                        guidance="this is a defect of the tap; what lies before its last state is kept",
+                    )
+                last = message.stream
+            elif isinstance(message, Message) and message.generation is not None:
+                told = message.generation
+                if told.complete:
+                    self._activated.add((told.stream_descriptor.name, told.generation_id))
+            yield message
+
+    def _configured(self, stream: AirbyteStream) -> ConfiguredStream:
+        """How a stream is synced: what comes later counts, be its bookmark what it may."""
+        if not stream.json_schema.get("properties"):
+            raise ConfigError(
+                f"the SCHEMA of stream {stream.name!r} has no properties: nothing would be kept",
+                guidance="see whether the tap can discover the stream's fields",
+            )
+        found = copy.copy(stream)
+        found.source_defined_cursor, found.default_cursor_field = True, None
+        configured = ConfiguredStream(
+            stream=found,
+            sync_mode=INCREMENTAL,
+            destination_sync_mode=APPEND_DEDUP if stream.source_defined_primary_key else APPEND,
+        )
+        self._known[stream.name] = configured
+        self._opener.check(list(self._known.values()))
+        return configured
+
+    def _open(self, stream: ConfiguredStream) -> _VersionedSink:
+        """Where there are no rows to be replaced, those of the first version are seen at once."""
+        name, version = stream.stream.name, stream.generation_id
+        if version is not None and self._opener.is_new(stream):
+            stream = copy.copy(stream)
+            stream.minimum_generation_id = 0
+        told = None if version is None else (name, version)
+        sink = _VersionedSink(self._opener.open(stream), told, self._activated)
+        self._sinks.append(sink)
+        return sink
+
+    def _close(self) -> None:
+        for sink in self._sinks:
+            sink.close()
+
+
+class _VersionedSink:
+    """A sink of one version of a stream, which is complete when it is activated and not before."""
+
+    def __init__(self, sink: StreamSink, version: Version | None, activated: set[Version]):
+        self._version = version
+        self._activated = activated
+        self._sink = sink
+        self.write = sink.write
+        self.close = sink.close
+
+    def commit(self, checkpoint: Checkpoint) -> Committed:
+        is_whole = self._version is None or self._version in self._activated
+        return self._sink.commit(replace(checkpoint, final=checkpoint.final and is_whole))
+
+
+def _events(session: Session, sent: Iterator[Sent]) -> Generator[SessionEvent, None, None]:
+    yield from session.run(sent)

@@ -1,0 +1,167 @@
+"""Streams of a configured catalog → the writers of their tables."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+
+from elt_assets.destination.generations import numbered
+from elt_assets.destination.settings import Settings
+from elt_assets.errors import ConfigError
+from elt_assets.lake.claims import check_claims, refuse_foreign
+from elt_assets.lake.landing import Landing, begins, check_columns
+from elt_assets.lake.names import table_path
+from elt_assets.lake.spark import SparkProvider
+from elt_assets.lake.tables import StreamTables, app_id
+from elt_assets.lake.writer import TableWriter
+from elt_assets.protocol.catalog import (
+    APPEND,
+    APPEND_DEDUP,
+    OVERWRITE,
+    OVERWRITE_DEDUP,
+    ConfiguredStream,
+    StreamId,
+)
+from elt_assets.sync.events import Checkpoint, Committed
+from elt_assets.sync.segments import Segment
+
+SYNC_MODES = [APPEND, OVERWRITE, APPEND_DEDUP, OVERWRITE_DEDUP]
+
+Log = Callable[[str, str], None]
+"""Told a level, as in the protocol, and a text."""
+
+
+class Blame:
+    """Whose error it is."""
+
+    def __init__(self) -> None:
+        self._found: tuple[BaseException, StreamId] | None = None
+
+    @contextmanager
+    def on(self, stream: StreamId) -> Iterator[None]:
+        """What fails within is this stream's."""
+        try:
+            yield
+        except Exception as error:
+            self._found = (error, stream)
+            raise
+
+    def stream_of(self, error: BaseException) -> StreamId | None:
+        return self._found[1] if self._found is not None and self._found[0] is error else None
+
+
+class StreamSink:
+    """A stream's writer, whose errors are the stream's; that Spark does not start is nobody's."""
+
+    def __init__(self, stream: StreamId, spark: SparkProvider, writer: TableWriter, blame: Blame):
+        self._stream = stream
+        self._spark = spark
+        self._writer = writer
+        self._blame = blame
+
+    def write(self, segment: Segment) -> None:
+        self._spark.get()
+        with self._blame.on(self._stream):
+            self._writer.write(segment)
+
+    def commit(self, checkpoint: Checkpoint) -> Committed:
+        with self._blame.on(self._stream):
+            return self._writer.commit(checkpoint)
+
+    def close(self) -> None:
+        """Remove what was written and never committed."""
+        self._writer.close()
+
+
+class Opener:
+    """Opens the tables of streams for one sync.
+
+    Args:
+        log: told of what is worth a user's knowing.
+        blame: told of what fails.
+    """
+
+    def __init__(self, settings: Settings, spark: SparkProvider, log: Log, blame: Blame):
+        self._settings = settings
+        self._spark = spark
+        self._log = log
+        self._blame = blame
+        self._run_id = str(uuid.uuid4())
+
+    def check(self, streams: Sequence[ConfiguredStream]) -> None:
+        """Refuse what cannot be written, before anything is.
+
+        Raises:
+            ConfigError: a stream is there twice, two would share a table, or one lacks what its sync mode
+                needs.
+        """
+        seen: set[StreamId] = set()
+        for stream in streams:
+            with self._blame.on(stream.id):
+                if stream.id in seen:
+                    raise ConfigError(f"the catalog configures stream {str(stream.id)!r} twice")
+                seen.add(stream.id)
+                _refuse_mode(stream)
+                check_columns(stream)
+        check_claims(
+            (f"stream {str(one.id)!r}", self._path(one), self._keeps_history(one))
+            for one in streams
+        )
+
+    def open(self, stream: ConfiguredStream) -> StreamSink:
+        """The sink of a stream, at the newest snapshot of its tables.
+
+        Raises:
+            ConfigError: the table is another's, or cannot take the stream as it is configured.
+        """
+        with self._blame.on(stream.id):
+            return StreamSink(stream.id, self._spark, self._writer(stream), self._blame)
+
+    def is_new(self, stream: ConfiguredStream) -> bool:
+        """Whether the stream has no table yet."""
+        return not self._tables(stream).main.exists
+
+    def _writer(self, stream: ConfiguredStream) -> TableWriter:
+        tables = self._tables(stream)
+        for notice in tables.settle(self._run_id):
+            self._log("WARN", notice)
+        land = Landing(
+            stream=numbered(stream, tables.head),
+            run_id=self._run_id,
+            history=self._keeps_history(stream),
+            on_schema_change=self._settings.on_schema_change,
+            began=begins(tables.head),
+        )
+        writer = TableWriter(self._spark, tables, land, locate=True)
+        for change in writer.schema_changes:
+            self._log("WARN", f"the schema of stream {str(stream.id)!r} has changed: {change}")
+        return writer
+
+    def _tables(self, stream: ConfiguredStream) -> StreamTables:
+        settings, found = self._settings, stream.id
+        above = [] if found.namespace is None else [found.namespace]
+        writer = app_id([settings.namespace, *above, found.name])
+        uri = "/".join([settings.lake, *self._path(stream)])
+        tables = StreamTables(uri, writer, history=self._keeps_history(stream))
+        refuse_foreign(
+            tables.main,
+            f"this destination's stream {str(found)!r}",
+            "give the destination another `namespace`, or move the table away",
+        )
+        return tables
+
+    def _path(self, stream: ConfiguredStream) -> list[str]:
+        return table_path(self._settings.namespace, stream.id)
+
+    def _keeps_history(self, stream: ConfiguredStream) -> bool:
+        return self._settings.history and stream.deduplicates
+
+
+def _refuse_mode(stream: ConfiguredStream) -> None:
+    if stream.destination_sync_mode not in SYNC_MODES:
+        raise ConfigError(
+            f"stream {str(stream.id)!r}: destination_sync_mode {stream.destination_sync_mode!r} is not "
+            "supported",
+            guidance=f"write one of {', '.join(SYNC_MODES)}",
+        )

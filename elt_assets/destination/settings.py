@@ -1,0 +1,148 @@
+"""What the destination is configured with."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+from elt_assets import home
+from elt_assets.errors import ConfigError
+from elt_assets.lake.landing import OnSchemaChange
+from elt_assets.protocol.specification import violations
+from elt_assets.sync.session import Threshold
+
+NAMESPACE = "destination"
+_DEFAULTS = Threshold()
+
+SPECIFICATION: dict[str, Any] = {
+    "$schema": "http://json-schema.org/draft-07/schema#",
+    "title": "Spark lake",
+    "type": "object",
+    "additionalProperties": False,
+    "properties": {
+        "lake": {
+            "title": "Lake",
+            "description": "The root of the tables: a path, or a URI that Spark and delta-rs know. "
+            "Default: ELT_LAKE, or `lake` in DAGSTER_HOME.",
+            "type": "string",
+            "minLength": 1,
+            "order": 0,
+        },
+        "namespace": {
+            "title": "Namespace",
+            "description": "The first level under the lake.",
+            "type": "string",
+            "pattern": "^[A-Za-z0-9_]+$",
+            "default": NAMESPACE,
+            "order": 1,
+        },
+        "on_schema_change": {
+            "title": "When a stream's schema changes",
+            "description": "evolve: the table follows; freeze: what is new is left out; fail.",
+            "type": "string",
+            "enum": ["evolve", "freeze", "fail"],
+            "default": "evolve",
+            "order": 2,
+        },
+        "history": {
+            "title": "History",
+            "description": "Also keep every version of every row of deduplicated streams, in "
+            "<table>_history.",
+            "type": "boolean",
+            "default": False,
+            "order": 3,
+        },
+        "checkpoint": {
+            "title": "Checkpoint",
+            "description": "A commit is due at the first state after any of these is reached.",
+            "type": "object",
+            "additionalProperties": False,
+            "properties": {
+                "rows": {"type": "integer", "minimum": 1, "default": _DEFAULTS.rows},
+                "megabytes": {
+                    "type": "integer",
+                    "minimum": 1,
+                    "default": _DEFAULTS.bytes >> 20,
+                },
+                "seconds": {
+                    "type": "number",
+                    "exclusiveMinimum": 0,
+                    "default": _DEFAULTS.seconds,
+                },
+            },
+            "order": 4,
+        },
+        "spark": {
+            "title": "Spark settings",
+            "description": "A file in the format of spark-defaults.conf. Default: ELT_SPARK, or "
+            "`spark-defaults.conf` in DAGSTER_HOME, if it is there.",
+            "type": "string",
+            "minLength": 1,
+            "order": 5,
+        },
+    },
+}
+"""spec: Actor Specification, `connectionSpecification`."""
+TARGET_SPECIFICATION: dict[str, Any] = {
+    **SPECIFICATION,
+    "properties": {
+        **SPECIFICATION["properties"],
+        "batch_roots": {
+            "title": "Folders of batches",
+            "description": "Paths; a file of a BATCH is read if it lies in one of them. Default: none is.",
+            "type": "array",
+            "items": {"type": "string", "minLength": 1},
+            "order": 6,
+        },
+    },
+}
+"""Of the Singer target's config."""
+
+
+@dataclass(frozen=True)
+class Settings:
+    """A config that was looked at. `lake`: without a slash at its end; `namespace`: the first level under it;
+    `spark`: the file of Spark's settings; `batch_roots`: the folders whose batch files may be read."""
+
+    lake: str
+    namespace: str
+    on_schema_change: OnSchemaChange
+    history: bool
+    threshold: Threshold
+    spark: Path | None
+    batch_roots: Sequence[Path] = ()
+
+    @classmethod
+    def from_config(
+        cls,
+        config: Mapping[str, Any],
+        specification: Mapping[str, Any] = MappingProxyType(SPECIFICATION),
+    ) -> Settings:
+        """
+        Raises:
+            ConfigError: it is not as the specification says; every violation is named.
+        """
+        found = violations(config, specification)
+        if found:
+            raise ConfigError(
+                "the config does not match the specification:\n" + "\n".join(found),
+                guidance="docs/destination.md lists what it may say",
+            )
+        checkpoint = config.get("checkpoint", {})
+        spark = config.get("spark")
+        return cls(
+            lake=config.get("lake", "").rstrip("/") or home.lake(),
+            namespace=config.get("namespace", NAMESPACE),
+            on_schema_change=config.get("on_schema_change", "evolve"),
+            history=config.get("history", False),
+            threshold=Threshold(
+                rows=checkpoint.get("rows", _DEFAULTS.rows),
+                bytes=checkpoint.get("megabytes", _DEFAULTS.bytes >> 20) << 20,
+                seconds=checkpoint.get("seconds", _DEFAULTS.seconds),
+            ),
+            spark=Path(spark).expanduser() if spark is not None else home.spark_settings_file(),
+            batch_roots=[Path(root).expanduser() for root in config.get("batch_roots", [])],
+        )

@@ -1,0 +1,72 @@
+"""`target-elt`: the lake as a Singer target.
+
+spec: Singer: `target --config FILE < messages > states`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import sys
+from collections.abc import Sequence
+from typing import BinaryIO
+
+from elt_assets.destination.loading import Load
+from elt_assets.destination.process import (
+    FAILED,
+    OK,
+    Terminated,
+    provider,
+    signals,
+    standard_output,
+)
+from elt_assets.destination.settings import TARGET_SPECIFICATION, Settings
+from elt_assets.errors import EltError
+from elt_assets.lake.spark import SparkProvider
+from elt_assets.protocol.arguments import load_config
+
+
+def main(
+    argv: Sequence[str] | None = None,
+    stdin: BinaryIO | None = None,
+    stdout: BinaryIO | None = None,
+    spark: SparkProvider | None = None,
+) -> int:
+    """Load what a tap says on stdin; returns the exit code.
+
+    States go to stdout, one JSON value a line; what is worth a user's knowing goes to stderr. 0: done. 1: it
+    failed. 128 and the signal's number: it was ended by a signal.
+
+    Args:
+        stdout: as of `elt-destination`; `spark`: likewise.
+
+    Raises:
+        SystemExit: the arguments are wrong (code 2), or ask for help.
+    """
+    parser = argparse.ArgumentParser(prog="target-elt", description="The lake as a Singer target.")
+    parser.add_argument("--config", metavar="FILE", help="JSON; default: an empty one")
+    path = parser.parse_args(argv).config
+    with contextlib.ExitStack() as whole:
+        if stdout is None:
+            stdout = whole.enter_context(standard_output())
+            whole.enter_context(signals())
+        try:
+            config = Settings.from_config(load_config(path) if path else {}, TARGET_SPECIFICATION)
+            load = Load(config, spark or provider(config), _log)
+            with contextlib.closing(load.run(stdin or sys.stdin.buffer)) as states:
+                for state in states:
+                    stdout.write(bytes(state) + b"\n")
+                    stdout.flush()
+        except BrokenPipeError:
+            return FAILED
+        except EltError as error:
+            _log(error.failure_type, str(error))
+            return FAILED
+        except Terminated as ended:
+            _log("ERROR", f"{ended}; nothing more is committed")
+            return ended.code
+    return OK
+
+
+def _log(level: str, text: str) -> None:
+    sys.stderr.write(f"target-elt: {level}: {text}\n")

@@ -1,0 +1,113 @@
+"""`write`: messages in, acknowledged states out.
+
+spec: Airbyte Protocol, Destination, Write; State & the Whole Sync: a state that comes out says that every
+record before it is committed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Generator, Iterator
+from typing import BinaryIO
+
+from elt_assets import home
+from elt_assets.destination.generations import resumable
+from elt_assets.destination.opening import Blame, Opener
+from elt_assets.destination.output import Output, counted
+from elt_assets.destination.reading import messages
+from elt_assets.destination.settings import Settings
+from elt_assets.destination.tally import Tally
+from elt_assets.lake.spark import SparkProvider
+from elt_assets.protocol.catalog import ConfiguredCatalog, StreamId
+from elt_assets.protocol.codec import decode
+from elt_assets.protocol.messages import COMPLETE, Message, RawRecord
+from elt_assets.scratch import scratch
+from elt_assets.sync.events import Acknowledged, Held, Logged, SessionEvent, SharedAcknowledged
+from elt_assets.sync.session import Session
+
+
+class Write:
+    """One sync of the streams of a configured catalog."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        catalog: ConfiguredCatalog,
+        spark: SparkProvider,
+        output: Output,
+    ):
+        self._settings = settings
+        self._catalog = catalog
+        self._spark = spark
+        self._output = output
+        self._blame = Blame()
+        self._tally = Tally()
+        self._session: Session | None = None
+        self._envelopes: dict[int, Message] = {}
+
+    def run(self, stdin: BinaryIO) -> None:
+        """
+        Raises:
+            EltError: the sync is not complete; what was acknowledged is committed.
+            OutputClosedError: nobody reads the states.
+        """
+        opener = Opener(self._settings, self._spark, self._output.log, self._blame)
+        opener.check(self._catalog.streams)
+        self._spark.warm_up()
+        streams = [resumable(stream) for stream in self._catalog.streams]
+        with contextlib.ExitStack() as open_, scratch(home.staging(), "sync") as folder:
+            sinks = {}
+            for stream in self._catalog.streams:
+                sinks[stream.id] = sink = opener.open(stream)
+                open_.callback(sink.close)
+            self._session = session = Session(
+                ConfiguredCatalog(streams=streams),
+                sinks,
+                folder,
+                self._settings.threshold,
+                together=True,
+            )
+            # Closed before the sinks are: their thread may be at work.
+            with contextlib.closing(self._events(session, stdin)) as events:
+                for event in events:
+                    self._tell(event)
+
+    def _events(self, session: Session, stdin: BinaryIO) -> Generator[SessionEvent, None, None]:
+        yield from session.run(self._noted(stdin))
+
+    def stream_of(self, error: BaseException) -> StreamId | None:
+        """The stream that failed, if it was one alone."""
+        found = self._blame.stream_of(error)
+        if found is not None or self._session is None:
+            return found
+        streams = [stream.id for stream in self._catalog.streams]
+        status = {stream: self._session.progress(stream).status for stream in streams}
+        failed = [one for one in streams if status[one] not in (None, COMPLETE)]
+        return failed[0] if len(failed) == 1 else None
+
+    def _noted(self, stdin: BinaryIO) -> Iterator[RawRecord | Message]:
+        """The messages; what surrounds a state and is not known here is kept for when it comes out."""
+        for message in messages(stdin, lambda line: (decode(line),)):
+            if type(message) is not RawRecord:
+                assert isinstance(message, Message)
+                if message.state is not None and message.extra:
+                    self._envelopes[id(message.state)] = message
+            yield message
+
+    def _tell(self, event: SessionEvent) -> None:
+        if isinstance(event, Logged):
+            self._output.log(event.level, event.message)
+        elif isinstance(event, SharedAcknowledged):
+            self._output.send(self._state(*told) for told in self._tally.shared(event))
+        elif isinstance(event, Acknowledged):
+            done = event.commit
+            if done.records or done.rejected:
+                told = f"stream {str(event.stream)!r}: {done.records} records committed"
+                rejected = f", {done.rejected} rejected" if done.rejected else ""
+                self._output.log("INFO", f"{told}{rejected} (commit {done.sequence})")
+            self._output.send(self._state(*told) for told in self._tally.acknowledged(event))
+
+    def _state(self, held: Held, rejected: int) -> Message:
+        envelope = self._envelopes.pop(id(held.state), None)
+        state = counted(held.state, held.records - rejected, rejected)
+        return Message(type="STATE", state=state, extra=envelope.extra if envelope else {})

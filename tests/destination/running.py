@@ -1,0 +1,187 @@
+"""Runs `elt-destination` in this process, on the tests' own Spark session."""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from deltalake import DeltaTable
+
+from elt_assets.destination import main
+from elt_assets.lake.spark import SparkProvider
+
+Json = dict[str, Any]
+PROPERTIES = {"id": {"type": "integer"}, "name": {"type": "string"}}
+
+
+def stream(
+    name: str = "users",
+    mode: str = "append",
+    *,
+    namespace: str | None = None,
+    properties: Json | None = None,
+    **configured: Any,
+) -> Json:
+    """A configured stream. Keyed by `id` where its mode needs a key."""
+    described: Json = {"name": name, "json_schema": {"properties": properties or PROPERTIES}}
+    if namespace is not None:
+        described["namespace"] = namespace
+    key = {"primary_key": [["id"]]} if mode.endswith("dedup") else {}
+    wanted = {"sync_mode": "full_refresh", "destination_sync_mode": mode}
+    return {"stream": described, **wanted, **key, **configured}
+
+
+def record(data: Any, name: str = "users", **more: Any) -> Json:
+    return {"type": "RECORD", "record": {"stream": name, "data": data, "emitted_at": 1, **more}}
+
+
+def records(*ids: Any, name: str = "users") -> list[Json]:
+    return [record({"id": each, "name": f"user {each}"}, name) for each in ids]
+
+
+def state(value: Any, name: str = "users", **more: Any) -> Json:
+    told = {"stream_descriptor": {"name": name}, "stream_state": value}
+    return {"type": "STATE", "state": {"type": "STREAM", "stream": told, **more}}
+
+
+def shared(value: Any, *names: str, **more: Any) -> Json:
+    """A GLOBAL state."""
+    states = [{"stream_descriptor": {"name": name}, "stream_state": {}} for name in names]
+    told = {"shared_state": value, "stream_states": states}
+    return {"type": "STATE", "state": {"type": "GLOBAL", "global": told, **more}}
+
+
+def legacy(value: Any, **more: Any) -> Json:
+    return {"type": "STATE", "state": {"data": value, **more}}
+
+
+def status(value: str, name: str = "users") -> Json:
+    told = {"stream_descriptor": {"name": name}, "status": value}
+    trace = {"type": "STREAM_STATUS", "emitted_at": 1.5, "stream_status": told}
+    return {"type": "TRACE", "trace": trace}
+
+
+def lines(messages: Sequence[Json | bytes]) -> bytes:
+    """Objects as JSON, bytes as they are, a line each."""
+    encoded = (one if isinstance(one, bytes) else json.dumps(one).encode() for one in messages)
+    return b"".join(line + b"\n" for line in encoded)
+
+
+@dataclass
+class Answer:
+    """What came out: every line is a message."""
+
+    code: int
+    output: bytes
+
+    @property
+    def messages(self) -> list[Json]:
+        found = [json.loads(line) for line in self.output.splitlines()]
+        assert all("type" in message for message in found)
+        return found
+
+    @property
+    def states(self) -> list[Json]:
+        return [message for message in self.messages if message["type"] == "STATE"]
+
+    @property
+    def values(self) -> list[Any]:
+        """Of the states."""
+        found = []
+        for message in self.states:
+            body = message["state"]
+            if "stream" in body:
+                found.append(body["stream"]["stream_state"])
+            else:
+                found.append(body["global"]["shared_state"] if "global" in body else body["data"])
+        return found
+
+    @property
+    def counts(self) -> list[tuple[float, float]]:
+        """Committed and rejected, of each state."""
+        stats = [message["state"]["destinationStats"] for message in self.states]
+        return [(told["recordCount"], told.get("rejectedRecordCount", 0)) for told in stats]
+
+    @property
+    def logs(self) -> str:
+        found = [message["log"]["message"] for message in self.messages if message["type"] == "LOG"]
+        return "\n".join(found)
+
+    @property
+    def errors(self) -> list[Json]:
+        traces = [message["trace"] for message in self.messages if message["type"] == "TRACE"]
+        assert all(trace["type"] == "ERROR" and trace["emitted_at"] for trace in traces)
+        return [trace["error"] for trace in traces]
+
+    @property
+    def error(self) -> Json:
+        (found,) = self.errors
+        return found
+
+
+@dataclass
+class Destination:
+    """`elt-destination` with a lake of a test's own. `config`: besides the lake."""
+
+    folder: Path
+    spark: SparkProvider | None
+    config: Json = field(default_factory=dict)
+
+    @property
+    def lake(self) -> Path:
+        return self.folder / "lake"
+
+    def file(self, name: str, content: Any) -> str:
+        path = self.folder / name
+        path.write_text(content if isinstance(content, str) else json.dumps(content))
+        return str(path)
+
+    @property
+    def config_file(self) -> str:
+        return self.file("config.json", {"lake": str(self.lake), **self.config})
+
+    def arguments(self, *streams: Json) -> list[str]:
+        """Of `write`."""
+        catalog = self.file("catalog.json", {"streams": list(streams)})
+        return ["write", "--config", self.config_file, "--catalog", catalog]
+
+    def run(
+        self, argv: Sequence[str], stdin: bytes = b"", stdout: io.BytesIO | None = None
+    ) -> Answer:
+        output = stdout or io.BytesIO()
+        code = main(argv, io.BytesIO(stdin), output, self.spark)
+        return Answer(code, output.getvalue())
+
+    def write(
+        self,
+        streams: Sequence[Json],
+        messages: Sequence[Json | bytes],
+        *,
+        code: int = 0,
+        stdout: io.BytesIO | None = None,
+    ) -> Answer:
+        answer = self.run(self.arguments(*streams), lines(messages), stdout)
+        assert answer.code == code, answer.output.decode()
+        return answer
+
+    def check(self) -> Json:
+        answer = self.run(["check", "--config", self.config_file])
+        (message,) = answer.messages
+        assert (answer.code, message["type"]) == (0, "CONNECTION_STATUS")
+        found: Json = message["connectionStatus"]
+        return found
+
+    def table(self, *path: str) -> DeltaTable:
+        return DeltaTable(str(self.lake.joinpath("destination", *(path or ["users"]))))
+
+    def rows(self, *path: str) -> list[Json]:
+        """By an independent reader, without this project's columns."""
+        found = self.table(*path).to_pyarrow_table().to_pylist()
+        return [{k: v for k, v in row.items() if not k.startswith("_airbyte")} for row in found]
+
+    def ids(self, *path: str) -> list[int]:
+        return sorted(row["id"] for row in self.rows(*path))

@@ -1,0 +1,186 @@
+"""`spec`, `check`, and what `write` refuses before it reads."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+from deltalake import write_deltalake
+from pyarrow import table as arrow
+
+from elt_assets.lake.spark import SparkProvider
+from tests.destination.running import Destination, Json, records, stream
+
+
+def test_spec_is_a_schema_that_says_what_is_supported(destination: Destination) -> None:
+    answer = destination.run(["spec"])
+    (message,) = answer.messages
+    assert (answer.code, message["type"]) == (0, "SPEC")
+    found = message["spec"]
+    jsonschema.Draft7Validator.check_schema(found["connectionSpecification"])
+    modes = ["append", "overwrite", "append_dedup", "overwrite_dedup"]
+    assert found["supported_destination_sync_modes"] == modes
+    assert found["supportsIncremental"] is True
+    assert found["protocol_version"].startswith("0.18")
+
+
+@pytest.mark.parametrize("words", [[], ["read"], ["write"], ["check"]])
+def test_wrong_arguments_end_with_a_usage_error(
+    words: list[str], destination: Destination, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit, match="2"):
+        destination.run(words)
+    assert "usage:" in capsys.readouterr().err
+
+
+def everything_in(folder: Path) -> set[Path]:
+    return {path for path in folder.rglob("*") if "home" not in path.parts}
+
+
+def test_a_check_writes_and_leaves_nothing(destination: Destination, tmp_path: Path) -> None:
+    destination.config = {"namespace": "some_where"}
+    _ = destination.config_file
+    before = everything_in(tmp_path)
+    assert destination.check() == {"status": "SUCCEEDED"}
+    assert everything_in(tmp_path) == before
+
+
+def test_a_check_leaves_what_is_there(destination: Destination) -> None:
+    destination.write([stream()], records(1))
+    before = everything_in(destination.lake)
+    assert destination.check()["status"] == "SUCCEEDED"
+    assert everything_in(destination.lake) == before
+    assert destination.ids() == [1]
+
+
+def test_a_check_that_fails_says_why_and_leaves_nothing(
+    destination: Destination, tmp_path: Path
+) -> None:
+    (tmp_path / "lake").write_text("a file")
+    _ = destination.config_file
+    before = everything_in(tmp_path)
+    answer = destination.check()
+    assert answer["status"] == "FAILED"
+    assert "lake" in answer["message"]
+    assert everything_in(tmp_path) == before
+
+
+def test_a_check_that_cannot_read_what_spark_has_written_leaves_nothing(
+    destination: Destination, tmp_path: Path, spark_provider: SparkProvider
+) -> None:
+    """As on a cluster whose machines have other disks: Spark's files are elsewhere."""
+
+    class Elsewhere:
+        def get(self) -> Any:
+            raise OSError(28, "No space left on device")
+
+    destination.spark = Elsewhere()  # type: ignore[assignment]
+    _ = destination.config_file
+    before = everything_in(tmp_path)
+    answer = destination.check()
+    assert (answer["status"], "No space left" in answer["message"]) == ("FAILED", True)
+    assert everything_in(tmp_path) == before
+
+
+WRONG: list[tuple[Json, str]] = [
+    ({"namespace": "../up"}, "config.namespace: does not match"),
+    ({"lakes": "x"}, "'lakes' was unexpected"),
+    ({"checkpoint": {"rows": 0}}, "config.checkpoint.rows"),
+    ({"on_schema_change": "sometimes"}, "is not one of"),
+    ({"spark": "/nowhere/spark.conf"}, "/nowhere/spark.conf cannot be read"),
+]
+
+
+@pytest.mark.parametrize(("config", "told"), WRONG)
+def test_a_config_that_breaks_the_specification_is_refused(
+    destination: Destination, config: Json, told: str
+) -> None:
+    destination.config = config
+    if "spark" in config:
+        destination.spark = None  # nobody starts it: the file is read first
+    assert destination.check()["status"] == "FAILED"
+    assert told in destination.check()["message"]
+
+    error = destination.write([stream()], [], code=1).error
+
+    assert error["failure_type"] == "config_error"
+    assert told in error["message"]
+
+
+@pytest.mark.parametrize(
+    ("config", "told"), [("{", "not the JSON expected"), ("[]", "not the JSON expected")]
+)
+def test_a_config_that_is_no_object_is_refused(
+    destination: Destination, config: str, told: str
+) -> None:
+    path = destination.file("other.json", config)
+    (message,) = destination.run(["check", "--config", path]).messages
+    assert message["connectionStatus"]["status"] == "FAILED"
+    assert told in message["connectionStatus"]["message"]
+
+
+def test_files_that_are_missing_are_named(destination: Destination) -> None:
+    arguments = ["write", "--config", "/nowhere/config.json", "--catalog", "/nowhere/catalog.json"]
+    answer = destination.run(arguments)
+    assert answer.code == 1
+    assert "config file /nowhere/config.json" in answer.error["message"]
+    assert "stack_trace" not in answer.error
+
+
+REFUSED: list[tuple[list[Json], str, str | None]] = [
+    ([stream(mode="append_dedup", primary_key=None)], "needs a primary key", "users"),
+    ([stream(mode="append_dedup", primary_key=[["x"]])], "'x' is no column", "users"),
+    ([stream(mode="soft_delete")], "'soft_delete' is not supported", "users"),
+    ([stream("a"), stream("a")], "'a' twice", "a"),
+    ([stream("a b"), stream("a_b")], "would both write to the table", None),
+    ([stream("a"), stream("a_dead_letter")], "would both write to the table", None),
+    ([{"stream": 5}], "not a configured catalog", None),
+]
+
+
+@pytest.mark.parametrize(("streams", "told", "whose"), REFUSED)
+def test_a_catalog_that_cannot_be_written_is_refused(
+    destination: Destination, streams: list[Json], told: str, whose: str | None
+) -> None:
+    error = destination.write(streams, records(1), code=1).error
+
+    assert error["failure_type"] == "config_error"
+    assert told in error["message"]
+    assert error.get("stream_descriptor", {}).get("name") == whose
+    assert not destination.lake.exists()
+
+
+def test_a_table_of_another_writer_is_refused(destination: Destination) -> None:
+    path = destination.lake / "destination" / "users"
+    write_deltalake(str(path), arrow({"id": [1]}))
+
+    error = destination.write([stream()], records(2), code=1).error
+
+    assert error["failure_type"] == "config_error"
+    assert "not written by this destination's stream 'users'" in error["message"]
+    assert destination.ids() == [1]
+
+
+def test_the_lake_of_the_environment_is_the_default(
+    destination: Destination, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ELT_LAKE", os.fspath(tmp_path / "elsewhere"))
+    config = destination.file("own.json", {"namespace": "here"})
+    arguments = destination.arguments(stream())
+    arguments[arguments.index("--config") + 1] = config
+    assert destination.run(arguments, b"").code == 0
+    assert (tmp_path / "elsewhere" / "here" / "users").is_dir()
+
+
+def test_a_schema_change_that_is_not_wanted_is_refused(destination: Destination) -> None:
+    destination.write([stream()], records(1))
+    destination.config = {"on_schema_change": "fail"}
+    wide = stream(properties={"id": {"type": "integer"}, "age": {"type": "integer"}})
+
+    error = destination.write([wide], records(2), code=1).error
+
+    assert (error["failure_type"], destination.ids()) == ("config_error", [1])
+    assert error["stream_descriptor"] == {"name": "users"}

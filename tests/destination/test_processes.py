@@ -1,0 +1,147 @@
+"""`elt-destination` as a process: its streams, its signals, and what is left when it is gone."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import IO, Any
+
+import psutil
+import pytest
+
+from tests.destination.running import Destination, Json, lines, records, state, stream
+from tests.project import BIN, REPOSITORY
+
+EAGER = {"checkpoint": {"rows": 1}}
+LONGEST = 300
+"""Seconds, after which a process that says nothing is ended, and its test fails."""
+
+
+@pytest.fixture
+def destination(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Destination:
+    monkeypatch.setenv("DAGSTER_HOME", str(tmp_path / "home"))
+    return Destination(tmp_path, None, EAGER)
+
+
+@pytest.fixture
+def running(destination: Destination) -> Iterator[subprocess.Popen[bytes]]:
+    """A `write` that has said nothing yet."""
+    process = _start(destination, subprocess.PIPE)
+    late = threading.Timer(LONGEST, process.kill)
+    late.start()
+    yield process
+    late.cancel()
+    process.kill()
+    process.wait()
+    for pipe in (process.stdin, process.stdout):
+        if pipe is not None:
+            pipe.close()
+
+
+def _start(destination: Destination, stdin: int | IO[bytes]) -> subprocess.Popen[bytes]:
+    return subprocess.Popen(
+        [BIN / "elt-destination", *destination.arguments(stream())],
+        stdin=stdin,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        cwd=REPOSITORY,
+        env={**os.environ, "PYTHONWARNINGS": "ignore"},
+    )
+
+
+def _say(process: subprocess.Popen[bytes], *messages: Json) -> None:
+    assert process.stdin is not None
+    process.stdin.write(lines(messages))
+    process.stdin.flush()
+
+
+def _next_state(process: subprocess.Popen[bytes]) -> Any:
+    assert process.stdout is not None
+    for line in process.stdout:
+        message = json.loads(line)
+        if message["type"] == "STATE":
+            return message["state"]["stream"]["stream_state"]
+    return None
+
+
+def _family(process: subprocess.Popen[bytes]) -> list[psutil.Process]:
+    found = psutil.Process(process.pid).children(recursive=True)
+    assert any("java" in child.name() for child in found)
+    return found
+
+
+def test_a_state_is_told_while_the_source_is_silent(
+    destination: Destination, running: subprocess.Popen[bytes]
+) -> None:
+    _say(running, *records(1), state(1))
+    assert _next_state(running) == 1  # nothing else is said, and stdin stays open
+    assert destination.ids() == [1]
+
+
+def test_killed_in_mid_sync_what_was_told_is_there(
+    destination: Destination, running: subprocess.Popen[bytes]
+) -> None:
+    _say(running, *records(1), state(1))
+    assert _next_state(running) == 1
+    family = _family(running)
+    for number in range(2, 50):
+        _say(running, *records(number), state(number))
+    told = _next_state(running)
+    running.kill()
+    while (later := _next_state(running)) is not None:
+        told = later
+
+    assert psutil.wait_procs(family, timeout=30)[1] == []
+    assert set(range(1, told + 1)) <= set(destination.ids())
+    assert len(destination.ids()) == len(set(destination.ids()))
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_ends_it_and_nothing_more_is_committed(
+    destination: Destination, running: subprocess.Popen[bytes], number: signal.Signals
+) -> None:
+    _say(running, *records(1), state(1))
+    assert _next_state(running) == 1
+    family = _family(running)
+    _say(running, *records(2))
+    time.sleep(0.5)  # it is read, and waits for its state
+
+    running.send_signal(number)
+
+    assert running.wait(60) == 128 + number
+    assert psutil.wait_procs(family, timeout=30)[1] == []
+    assert destination.ids() == [1]
+    assert list(destination.folder.glob("home/staging/*")) == []
+
+
+def test_stdout_holds_messages_alone(destination: Destination, tmp_path: Path) -> None:
+    """Whatever Spark, Java and this process say besides."""
+    settings = tmp_path / "spark.conf"
+    settings.write_text(
+        "spark.driver.extraJavaOptions -XX:+PrintFlagsFinal\n"  # hundreds of lines, on stdout
+    )
+    destination.config = {**EAGER, "spark": str(settings)}
+    (tmp_path / "in.jsonl").write_bytes(lines([*records(1), state(1)]))
+
+    with (tmp_path / "in.jsonl").open("rb") as messages:
+        process = _start(destination, messages)
+        output, _ = process.communicate(timeout=300)
+
+    assert process.returncode == 0
+    assert {json.loads(line)["type"] for line in output.splitlines()} == {"LOG", "STATE"}
+    assert destination.ids() == [1]
+
+
+def test_when_nobody_reads_its_states_it_ends(
+    destination: Destination, running: subprocess.Popen[bytes]
+) -> None:
+    assert running.stdout is not None
+    running.stdout.close()
+    _say(running, *records(1), state(1))
+    assert running.wait(120) == 1

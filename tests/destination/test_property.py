@@ -1,0 +1,102 @@
+"""Any messages in any order, as long as the sync completes: every state comes out, as it came, in order."""
+
+from __future__ import annotations
+
+import copy
+import json
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from elt_assets.lake.spark import SparkProvider
+from tests.destination.running import Destination, Json, legacy, record, shared, state, stream
+
+NAMES = ["one", "two"]
+MODES = ["append", "append_dedup", "overwrite"]
+
+names = st.sampled_from(NAMES)
+ids = st.integers(0, 3) | st.none()
+values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(),
+    lambda inner: st.lists(inner, max_size=2) | st.dictionaries(st.text(), inner, max_size=2),
+    max_leaves=4,
+)
+record_of = st.builds(lambda name, each: record({"id": each}, name), names, ids)
+more = st.dictionaries(st.sampled_from(["id", "x"]), values, max_size=2)
+own = st.builds(lambda value, name, extra: state(value, name, **extra), values, names, more)
+whole = st.builds(lambda value, extra: shared(value, *NAMES, **extra), values, more)
+bare = st.builds(lambda value, extra: legacy(value, **extra), values, more)
+
+
+def messages() -> st.SearchStrategy[list[Json]]:
+    """Of a source, which has states of one kind."""
+    kinds = [st.lists(record_of | kind, max_size=12) for kind in (own, whole, bare, own | whole)]
+    return st.one_of(kinds)
+
+
+def told_of(found: list[Json], about: str | None) -> list[Any]:
+    """The states of one stream, or those that all share, without the counts."""
+    kept = []
+    for message in copy.deepcopy(found):
+        body = message["state"]
+        body.pop("destinationStats", None)
+        if body.get("stream", {}).get("stream_descriptor", {}).get("name") == about:
+            kept.append(message)
+    return kept
+
+
+@settings(
+    max_examples=12,
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+)
+@given(sent=messages(), modes=st.tuples(*[st.sampled_from(MODES)] * 2), rows=st.integers(1, 6))
+def test_states_out_are_states_in(
+    spark_provider: SparkProvider,
+    monkeypatch: pytest.MonkeyPatch,
+    sent: list[Json],
+    modes: tuple[str, str],
+    rows: int,
+) -> None:
+    with TemporaryDirectory() as folder:
+        monkeypatch.setenv("DAGSTER_HOME", f"{folder}/home")
+        destination = Destination(Path(folder), spark_provider, {"checkpoint": {"rows": rows}})
+        streams = [stream(name, mode) for name, mode in zip(NAMES, modes, strict=True)]
+
+        answer = destination.write(streams, sent)
+
+        given_states = [json.loads(json.dumps(one)) for one in sent if one["type"] == "STATE"]
+        for about in (*NAMES, None):
+            assert told_of(answer.states, about) == told_of(given_states, about)
+        for message in answer.states:
+            stats = message["state"]["destinationStats"]
+            assert stats["recordCount"] >= 0 and stats.get("rejectedRecordCount", 1) > 0
+        _check_counts(answer.counts, answer.states, sent, dict(zip(NAMES, modes, strict=True)))
+
+
+def _check_counts(
+    counts: list[tuple[float, float]], states: list[Json], sent: list[Json], modes: dict[str, str]
+) -> None:
+    """What is committed and rejected of all states of a kind is what came before the last of them."""
+    for kind in (*NAMES, None):
+        last, seen = (0, 0), (0, 0)
+        for message in sent:
+            if message["type"] == "RECORD":
+                name = message["record"]["stream"]
+                if kind in (None, name):
+                    bad = message["record"]["data"]["id"] is None and modes[name] == "append_dedup"
+                    seen = (seen[0] + (not bad), seen[1] + bad)
+            elif kind == message["state"].get("stream", {}).get("stream_descriptor", {}).get(
+                "name"
+            ):
+                last = seen
+        of_kind = [
+            count
+            for count, message in zip(counts, states, strict=True)
+            if kind == message["state"].get("stream", {}).get("stream_descriptor", {}).get("name")
+        ]
+        assert (sum(c for c, _ in of_kind), sum(r for _, r in of_kind)) == last

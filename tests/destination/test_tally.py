@@ -1,0 +1,88 @@
+"""Which state's records were rejected, whatever commits they came in."""
+
+from __future__ import annotations
+
+from itertools import accumulate
+
+from hypothesis import given
+from hypothesis import strategies as st
+from msgspec import Raw
+
+from elt_assets.destination.tally import Tally
+from elt_assets.protocol.catalog import StreamId
+from elt_assets.protocol.messages import State
+from elt_assets.sync.events import Acknowledged, Committed, Held, SharedAcknowledged, Span
+
+A, B = StreamId("a"), StreamId("b")
+
+
+def acknowledged(stream: StreamId, places: list[int], *states: Held) -> Acknowledged:
+    done = Committed(1, 1, 1, 0, len(places), 0, places=places)
+    return Acknowledged(stream, None, done, False, states)
+
+
+def held(*spans: Span) -> Held:
+    return Held(State(data=Raw(b"1")), spans)
+
+
+def cuts(most: int) -> st.SearchStrategy[list[int]]:
+    return st.lists(st.integers(0, 5), min_size=1, max_size=most).map(
+        lambda sizes: list(accumulate(sizes))
+    )
+
+
+@given(cuts(12), st.data())
+def test_a_streams_own_states_have_what_lies_between_them(
+    ends: list[int], data: st.DataObject
+) -> None:
+    rejected = sorted(data.draw(st.sets(st.integers(0, ends[-1] + 3))))
+    states = [held(Span(A, a, z)) for a, z in zip([0, *ends], ends, strict=False)]
+    tally, found, at, left = Tally(), [], 0, list(rejected)
+    while at < len(states):  # commits of some states each, and what came of them
+        until = data.draw(st.integers(at + 1, len(states)))
+        places = [place for place in left if place < ends[until - 1]]
+        left = left[len(places) :]
+        event = acknowledged(A, places, *states[at:until])
+        found += [count for _, count in tally.acknowledged(event)]
+        at = until
+    wanted = zip([0, *ends], ends, strict=False)
+    assert found == [sum(a <= place < z for place in rejected) for a, z in wanted]
+
+
+@given(cuts(8), cuts(8), st.data())
+def test_shared_states_have_that_of_all_streams(
+    ends_a: list[int], ends_b: list[int], data: st.DataObject
+) -> None:
+    """The commits of the streams come before the states, and are cut as they like."""
+    count = min(len(ends_a), len(ends_b))
+    ends = {A: ends_a[:count], B: ends_b[:count]}
+    rejected = {one: sorted(data.draw(st.sets(st.integers(0, 30)))) for one in ends}
+    tally = Tally()
+    for stream, places in rejected.items():
+        cut = data.draw(st.integers(0, len(places)))
+        for part in (places[:cut], places[cut:]):
+            assert list(tally.acknowledged(acknowledged(stream, part))) == []
+    spans = [
+        [Span(one, [0, *ends[one]][number], ends[one][number]) for one in ends]
+        for number in range(count)
+    ]
+    told = list(tally.shared(SharedAcknowledged(tuple(held(*each) for each in spans))))
+    assert [found for _, found in told] == [
+        sum(one.first <= place < one.end for one in each for place in rejected[one.stream])
+        for each in spans
+    ]
+
+
+def test_what_had_no_state_yet_is_of_the_next_one() -> None:
+    tally = Tally()
+    assert list(tally.acknowledged(acknowledged(A, [0, 2]))) == []
+    (told,) = tally.acknowledged(acknowledged(A, [4], held(Span(A, 0, 5))))
+    assert told[1] == 3
+
+
+def test_of_states_of_both_kinds_no_count_exceeds_the_records() -> None:
+    tally = Tally()
+    (own,) = tally.acknowledged(acknowledged(A, [1, 2, 3], held(Span(A, 0, 4))))
+    first, second = held(Span(A, 0, 2)), held(Span(A, 2, 4))
+    told = [found for _, found in tally.shared(SharedAcknowledged((first, second)))]
+    assert (own[1], told) == (3, [2, 1])

@@ -1,0 +1,208 @@
+"""`target-elt`: a tap's records in tables, its states out once they are there."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import json
+import os
+import signal
+import subprocess
+import threading
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from elt_assets.destination import target
+from elt_assets.lake.spark import SparkProvider
+from tests.destination.running import Destination, Json, lines
+from tests.project import BIN, REPOSITORY
+
+PROPERTIES = {"id": {"type": "integer"}, "name": {"type": "string"}}
+
+
+def schema(stream: str = "users", key: list[str] | None = None, **properties: Any) -> Json:
+    described = {"type": "object", "properties": {**PROPERTIES, **properties}}
+    keys = ["id"] if key is None else key
+    return {"type": "SCHEMA", "stream": stream, "schema": described, "key_properties": keys}
+
+
+def records(*ids: int, stream: str = "users", **more: Any) -> list[Json]:
+    return [
+        {"type": "RECORD", "stream": stream, "record": {"id": each, "name": f"user {each}"}, **more}
+        for each in ids
+    ]
+
+
+def state(value: Any) -> Json:
+    return {"type": "STATE", "value": value}
+
+
+def activate(version: int, stream: str = "users") -> Json:
+    return {"type": "ACTIVATE_VERSION", "stream": stream, "version": version}
+
+
+@dataclass
+class Target(Destination):
+    """`target-elt` with a lake of a test's own."""
+
+    capture: pytest.CaptureFixture[str] | None = None
+    stderr: str = ""
+
+    def load(self, *messages: Json | bytes, code: int = 0) -> list[bytes]:
+        """The states that come out, to the letter."""
+        assert self.capture is not None
+        output = io.BytesIO()
+        arguments = ["--config", self.config_file]
+        self.capture.readouterr()
+        found = target.main(arguments, io.BytesIO(lines(messages)), output, self.spark)
+        self.stderr = self.capture.readouterr().err
+        assert found == code, self.stderr
+        return output.getvalue().splitlines()
+
+
+@pytest.fixture
+def elt(
+    spark_provider: SparkProvider,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> Target:
+    monkeypatch.setenv("DAGSTER_HOME", str(tmp_path / "home"))
+    return Target(tmp_path, spark_provider, {}, capsys)
+
+
+def test_states_come_out_to_the_letter_and_in_order(elt: Target) -> None:
+    odd = b'{"type":"STATE","value":{"bookmarks": {"users":  {"at": 1.50, "big": 12345678901234567890}}}}'
+
+    found = elt.load(schema(), *records(1), odd, state({"any": "form"}), *records(2), state(None))
+
+    wanted = odd.removeprefix(b'{"type":"STATE","value":').removesuffix(b"}")
+    assert found == [wanted, b'{"any": "form"}', b"null"]
+    assert elt.ids() == [1, 2]
+
+
+def test_a_key_makes_rows_be_replaced_by_what_comes_later(elt: Target) -> None:
+    renamed = {"type": "RECORD", "stream": "users", "record": {"id": 1, "name": "renamed"}}
+    elt.load(schema(), *records(1, 2), renamed)
+    elt.load(schema(), *records(3))
+    assert sorted(row["name"] for row in elt.rows()) == ["renamed", "user 2", "user 3"]
+
+
+def test_without_a_key_records_are_added(elt: Target) -> None:
+    for _ in range(2):
+        elt.load(schema(key=[]), *records(1))
+    assert elt.ids() == [1, 1]
+
+
+def test_a_schema_that_changes_in_mid_stream_is_followed(elt: Target) -> None:
+    grown = {"type": "RECORD", "stream": "users", "record": {"id": 2, "age": 7}}
+    again = {"type": "RECORD", "stream": "users", "record": {"id": 1, "name": "renamed"}}
+
+    found = elt.load(
+        *(schema(), *records(1), state(1), schema(age={"type": "integer"}), grown, again, state(2)),
+        *(schema("orders", key=[]), *records(5, stream="orders"), state(3)),
+    )
+
+    assert found == [b"1", b"2", b"3"]
+    rows = sorted(elt.rows(), key=lambda row: int(row["id"]))
+    assert [(row["id"], row["name"], row["age"]) for row in rows] == [
+        (1, "renamed", None),
+        (2, None, 7),
+    ]
+    assert elt.ids("orders") == [5]
+
+
+def test_a_record_before_its_schema_is_an_error_that_names_the_stream(elt: Target) -> None:
+    found = elt.load(schema(), *records(1), state(1), *records(2, stream="orders"), code=1)
+    assert "record of stream 'orders' before its SCHEMA" in elt.stderr
+    assert (found, elt.ids()) == ([b"1"], [1])
+
+
+@pytest.mark.parametrize(
+    ("message", "told"),
+    [
+        ({**schema(), "schema": {"type": "object"}}, "stream 'users' has no properties"),
+        (schema(key=["absent"]), "'absent' is no column"),
+        (b'{"type":"RECORD","stream":"users","record":{"id":', "malformed RECORD"),
+    ],
+)
+def test_what_cannot_be_loaded_is_refused(elt: Target, message: Json | bytes, told: str) -> None:
+    elt.load(message, *records(1), code=1)
+    assert told in elt.stderr
+
+
+def test_a_record_without_its_key_goes_to_the_dead_letter(elt: Target) -> None:
+    nobody = {"type": "RECORD", "stream": "users", "record": {"name": "nobody"}}
+    assert elt.load(schema(), *records(1), nobody, state(1)) == [b"1"]
+    assert elt.ids() == [1]
+    assert len(elt.rows("users_dead_letter")) == 1
+
+
+def test_a_new_version_replaces_the_rows_once_it_is_activated(elt: Target) -> None:
+    elt.load(schema(), *records(1, 2, version=100), activate(100), state(1))
+    assert elt.ids() == [1, 2]
+
+    # The tap is interrupted, and then goes on with the same version.
+    assert elt.load(schema(), *records(3, version=200), state({"at": 3})) == [b'{"at": 3}']
+    assert elt.ids() == [1, 2]
+    found = elt.load(schema(), *records(4, version=200), activate(200), state(2))
+
+    assert (found, elt.ids()) == ([b"2"], [3, 4])
+    elt.load(schema(), activate(200), *records(5, version=200), state(3))
+    assert elt.ids() == [3, 4, 5]
+
+
+def test_the_first_version_is_seen_at_once(elt: Target) -> None:
+    elt.load(schema(), *records(1, version=100), state(1))
+    assert elt.ids() == [1]
+
+
+def test_batches_are_read_from_the_folders_that_are_allowed(elt: Target, tmp_path: Path) -> None:
+    folder = tmp_path / "batches"
+    folder.mkdir()
+    file = folder / "one.jsonl.gz"
+    file.write_bytes(gzip.compress(b'{"id":1,"name":"a"}\n{"id":2,"name":"b"}\n'))
+    encoding = {"format": "jsonl", "compression": "gzip"}
+    batch = {"type": "BATCH", "stream": "users", "encoding": encoding, "manifest": [file.as_uri()]}
+
+    elt.load(schema(), batch, state(1), code=1)
+    assert "BATCH" in elt.stderr and not elt.lake.exists()
+    elt.config = {"batch_roots": [str(tmp_path / "elsewhere")]}
+    elt.load(schema(), batch, state(1), code=1)
+    assert "outside of the folders" in elt.stderr
+    elt.config = {"batch_roots": [str(folder)]}
+
+    assert elt.load(schema(), batch, state(1)) == [b"1"]
+    assert elt.ids() == [1, 2]
+
+
+def test_a_config_that_is_wrong_is_refused(elt: Target) -> None:
+    elt.config = {"batch_root": "x"}
+    elt.load(schema(), code=1)
+    assert "config_error" in elt.stderr and "'batch_root' was unexpected" in elt.stderr
+
+
+def test_as_a_process_it_tells_states_while_the_tap_is_silent(elt: Target, tmp_path: Path) -> None:
+    elt.config = {"checkpoint": {"rows": 1}}
+    process = subprocess.Popen(
+        [BIN / "target-elt", "--config", elt.config_file],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        cwd=REPOSITORY,
+        env={**os.environ, "PYTHONWARNINGS": "ignore"},
+    )
+    late = threading.Timer(300, process.kill)  # which would fail the test
+    late.start()
+    with process:
+        assert process.stdin is not None and process.stdout is not None
+        process.stdin.write(lines([schema(), *records(1), state({"at": 1})]))
+        process.stdin.flush()
+        assert json.loads(process.stdout.readline()) == {"at": 1}
+        assert elt.ids() == [1]
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(60) == 128 + signal.SIGTERM
+    late.cancel()

@@ -1,0 +1,277 @@
+"""`write`: what goes in is in the table, and what comes out says so."""
+
+from __future__ import annotations
+
+import io
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.destination.running import (
+    Destination,
+    Json,
+    legacy,
+    lines,
+    record,
+    records,
+    shared,
+    state,
+    status,
+    stream,
+)
+
+EAGER = {"checkpoint": {"rows": 1}}
+DEAD_LETTER = "users_dead_letter"
+
+
+class Watched(io.BytesIO):
+    """A stdout that looks, when a state comes out, at how many rows the table has."""
+
+    def __init__(self, destination: Destination):
+        super().__init__()
+        self._destination = destination
+        self.rows: list[int] = []
+
+    def write(self, data: Any) -> int:
+        for line in bytes(data).splitlines():
+            if json.loads(line)["type"] == "STATE":
+                self.rows.append(len(self._destination.rows()))
+        return super().write(data)
+
+
+@pytest.mark.parametrize(
+    "make",
+    [state, lambda value: shared(value, "users"), legacy],
+    ids=["stream", "global", "legacy"],
+)
+def test_a_state_comes_out_once_its_records_are_in_the_table(
+    destination: Destination, make: Any
+) -> None:
+    destination.config = EAGER
+    watched = Watched(destination)
+    messages = [*records(1), make({"n": 1}), make({"n": 1.50}), *records(2, 3), make({"n": 3})]
+
+    answer = destination.write([stream()], messages, stdout=watched)
+
+    assert answer.values == [{"n": 1}, {"n": 1.50}, {"n": 3}]
+    assert answer.counts == [(1, 0), (0, 0), (2, 0)]
+    assert all(found >= wanted for found, wanted in zip(watched.rows, [1, 1, 3], strict=True))
+    assert destination.ids() == [1, 2, 3]
+
+
+ODD = rb"""{"type":"STATE","more":[1, 2.0],"state":{"id":12345678901234567890,"type":"STREAM","stream":
+{"stream_descriptor":{"name":"users","x":null},"stream_state":{"b":1.50,  "a":[1e400,"\u2028"]},"y":{}},
+"sourceStats":{"recordCount":1.0,"z":1},"destinationStats":{"recordCount":99.0,"w":2},"partition_id":"p"}}"""
+
+
+def test_a_state_comes_out_as_it_came_but_for_its_counts(destination: Destination) -> None:
+    line = ODD.replace(b"\n", b"")
+    empty = state(None)
+
+    answer = destination.write([stream()], [*records(1), line, empty])
+
+    first, second = (line for line in answer.output.splitlines() if b'"type":"STATE"' in line)
+    blob = line[line.index(b'{"b"') : line.index(b',"y"')]
+    assert blob in first  # to the letter
+    expected = json.loads(line)
+    expected["state"]["destinationStats"] = {"recordCount": 1.0, "w": 2}
+    assert json.loads(first) == expected
+    assert json.loads(second)["state"].pop("destinationStats") == {"recordCount": 0.0}
+    assert json.loads(second)["state"]["stream"] == empty["state"]["stream"]
+
+
+def test_each_state_says_which_of_its_records_were_rejected(destination: Destination) -> None:
+    """Of a commit that covers them all; keys are null, data is no object."""
+    no_key = record({"name": "nobody"})
+    messages = [
+        *(*records(1), no_key, record([1]), *records(2), state(1)),
+        *(*records(3), state(2)),
+        *(no_key, state(3)),
+        *(record("text"), *records(4), record(None), state(4)),
+        *(no_key, *records(5)),
+    ]
+
+    answer = destination.write([stream(mode="append_dedup")], messages)
+
+    assert answer.counts == [(2, 2), (1, 0), (0, 1), (1, 2)]
+    assert destination.ids() == [1, 2, 3, 4, 5]
+    assert len(destination.rows(DEAD_LETTER)) == 6
+    assert b"rejectedRecordCount" not in next(
+        line for line in answer.output.splitlines() if b'"stream_state":2' in line
+    )
+
+
+def test_states_that_streams_share_say_what_was_rejected_of_all(destination: Destination) -> None:
+    streams = [stream(mode="append_dedup"), stream("orders", "append_dedup")]
+    no_key = {"name": "nobody"}
+    messages = [
+        *(*records(1), record(no_key, "orders"), shared(1)),
+        *(*records(1, 2, name="orders"), shared(2)),
+        *(record(no_key), record(no_key, "orders"), *records(2), shared(3)),
+    ]
+
+    answer = destination.write(streams, messages)
+
+    assert answer.counts == [(1, 1), (2, 0), (1, 2)]
+    assert (destination.ids(), destination.ids("orders")) == ([1, 2], [1, 2])
+
+
+def test_records_are_counted_over_many_commits(destination: Destination) -> None:
+    destination.config = EAGER
+    messages: list[Json | bytes] = []
+    for number in range(4):
+        messages += [*records(number), record({"name": "nobody"}), state(number)]
+
+    answer = destination.write([stream(mode="append_dedup")], messages)
+
+    assert answer.counts == [(1, 1)] * 4
+    assert answer.values == [0, 1, 2, 3]
+
+
+def test_what_the_catalog_does_not_have_is_ignored(destination: Destination) -> None:
+    """spec: Schema Mismatches: never a failure."""
+    extraneous = record({"id": 1, "eye_color": "brown", "nested": {"x": [1]}})
+    messages: list[Json | bytes] = [
+        *(extraneous, *records(7, 8, name="strangers"), state(7, "strangers")),
+        *(b'{"type":"SOMETHING_NEW","x":{}}', b"plain text", state(1)),
+    ]
+
+    answer = destination.write([stream()], messages)
+
+    assert destination.rows() == [{"id": 1, "name": None}]
+    assert answer.values == [1]
+    assert "ignored 2 records of stream 'strangers'" in answer.logs
+    assert "plain text" in answer.logs
+
+
+def test_namespaces_are_levels_of_the_lake(destination: Destination) -> None:
+    streams = [stream(), stream(namespace="other/one")]
+    messages = [*records(1), record({"id": 2}, namespace="other/one")]
+
+    destination.write(streams, messages)
+
+    assert destination.ids() == [1]
+    assert destination.ids("other_one", "users") == [2]
+    assert destination.table().history(1)[0]["elt.app"] == "elt:destination/users"
+
+
+def test_append_dedup_keeps_one_row_a_key_over_syncs(destination: Destination) -> None:
+    destination.config = {"history": True}
+    streams = [stream(mode="append_dedup", sync_id=7), stream("plain", sync_id=7)]
+    destination.write(streams, [*records(1, 2), *records(1, name="plain")])
+    later = record({"id": 1, "name": "renamed"})
+
+    # The second attempt of the same sync: what comes later is the latest all the same.
+    destination.write(streams, [later, *records(1, name="plain")])
+
+    assert sorted(row["name"] for row in destination.rows()) == ["renamed", "user 2"]
+    assert len(destination.rows("users_history")) == 3
+    assert destination.ids("plain") == [1, 1]
+    assert not destination.lake.joinpath("destination", "plain_history").exists()
+    meta = destination.table().to_pyarrow_table().column("_airbyte_meta").to_pylist()
+    assert {each["sync_id"] for each in meta} == {7}
+
+
+def test_a_schema_that_changes_is_followed_and_told(destination: Destination) -> None:
+    destination.write([stream()], records(1))
+    wide = {"id": {"type": "integer"}, "name": {"type": "string"}, "age": {"type": "integer"}}
+
+    answer = destination.write([stream(properties=wide)], [record({"id": 2, "age": 5})])
+
+    assert {"id": 2, "name": None, "age": 5} in destination.rows()
+    assert "schema of stream 'users' has changed" in answer.logs
+
+
+def test_a_source_that_has_failed_fails_the_write(destination: Destination) -> None:
+    error = {"message": "no more quota", "failure_type": "transient_error"}
+    trace = {"type": "TRACE", "trace": {"type": "ERROR", "emitted_at": 1.0, "error": error}}
+
+    answer = destination.write([stream()], [*records(1), state(1), *records(2), trace], code=1)
+
+    assert answer.error["failure_type"] == "transient_error"
+    assert "no more quota" in answer.error["message"]
+    assert (answer.values, destination.ids()) == ([1], [1])
+
+
+def test_a_torn_last_line_is_not_the_end(destination: Destination) -> None:
+    torn = b'{"type":"RECORD","record":{"stream":"users","data":{"id":'
+
+    answer = destination.write([stream()], [*records(1), state(1), *records(2), torn], code=1)
+
+    assert "malformed RECORD" in answer.error["message"]
+    assert answer.error["failure_type"] == "system_error"
+    assert (answer.values, destination.ids()) == ([1], [1])
+
+
+def test_one_stream_that_fails_leaves_the_others_whole(destination: Destination) -> None:
+    messages = [
+        *(status("STARTED"), status("STARTED", "orders")),
+        *(*records(1), state(1), *records(2)),
+        *(*records(1, name="orders"), state(1, "orders")),
+        *(status("INCOMPLETE"), state(2), status("COMPLETE", "orders")),
+    ]
+
+    answer = destination.write([stream(), stream("orders")], messages, code=1)
+
+    assert answer.error["stream_descriptor"] == {"name": "users"}
+    assert sorted(message["state"]["stream"]["stream_state"] for message in answer.states) == [1, 1]
+    assert (destination.ids(), destination.ids("orders")) == ([1], [1])
+
+
+def test_a_shared_state_does_not_move_where_one_stream_has_failed(
+    destination: Destination,
+) -> None:
+    messages = [
+        *(status("STARTED"), status("STARTED", "orders"), *records(1)),
+        *(shared(1), *records(1, name="orders"), status("INCOMPLETE"), shared(2)),
+        status("COMPLETE", "orders"),
+    ]
+
+    answer = destination.write([stream(), stream("orders")], messages, code=1)
+
+    assert answer.values == []
+    assert destination.ids("orders") == [1]
+
+
+def test_a_count_that_differs_from_what_came_is_not_acknowledged(destination: Destination) -> None:
+    told = state(1, sourceStats={"recordCount": 2.0})
+
+    answer = destination.write([stream()], [*records(1), told], code=1)
+
+    assert answer.states == []
+    assert "sent 2 records" in answer.error["message"]
+
+
+def test_a_failed_commit_acknowledges_nothing(destination: Destination) -> None:
+    """Another run was first, as it turns out when this one commits."""
+
+    class Meddling(io.BytesIO):
+        done = False
+
+        def write(self, data: Any) -> int:
+            if b'"type":"STATE"' in data and not self.done:
+                self.done = True
+                other = destination.arguments(stream()), lines([*records(100), state(100)])
+                while destination.run(*other).code:  # until it is first
+                    pass
+            return super().write(data)
+
+    destination.config = EAGER
+    messages: list[Json] = []
+    for number in range(1, 9):  # more than may be under way at once
+        messages += [*records(number), state(number)]
+
+    answer = destination.write([stream()], messages, code=1, stdout=Meddling())
+
+    assert answer.error["failure_type"] == "transient_error"
+    assert "another run" in answer.error["message"]
+    assert answer.error["stream_descriptor"] == {"name": "users"}
+    assert destination.ids() == [*answer.values, 100]
+
+
+def test_nothing_is_left_in_staging(destination: Destination, tmp_path: Path) -> None:
+    destination.write([stream()], records(1))
+    destination.write([stream()], [*records(1), b'{"type":"RECORD","rec'], code=1)
+    assert list((tmp_path / "home" / "staging").iterdir()) == []

@@ -1,0 +1,83 @@
+"""A third-party Airbyte source from PyPI, piped into `elt-destination` by a shell."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from typing import Any
+
+from elt_assets.runner.package import install
+from tests.project import BIN, Project
+
+PIPE = """
+"$0" read --config source.json --catalog catalog.json | tee sent.jsonl |
+"$1" write --config destination.json --catalog catalog.json > out.jsonl
+"""
+COUNT = 1000
+
+
+def test_the_states_of_airbyte_source_faker_come_back(project: Project) -> None:
+    faker = install("airbyte-source-faker==7.2.1", project.home / "packages")
+    catalog = {"streams": [_configured(one) for one in _discovered(project, str(faker))]}
+    _write(project, "catalog.json", catalog)
+    _write(project, "destination.json", {"checkpoint": {"rows": 300}})
+
+    for _ in range(2):
+        done = subprocess.run(
+            ["sh", "-c", PIPE, str(faker), str(BIN / "elt-destination")],
+            cwd=project.root,
+            env=project.environment,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
+
+        sent, came = _messages(project, "sent.jsonl"), _messages(project, "out.jsonl")
+        assert {message["type"] for message in came} == {"LOG", "STATE"}
+        for name in ("users", "purchases", "products"):
+            given, acknowledged = _states(sent, name), _states(came, name)
+            counts = [state.pop("destinationStats") for state in acknowledged]
+            assert acknowledged == given != []
+            said = [state["sourceStats"]["recordCount"] for state in given]
+            assert [each["recordCount"] for each in counts] == said
+            # The second time the source says the same again: one row a key all the same.
+            rows = project.rows("destination", name)
+            assert len(rows) == len({row["id"] for row in rows}) == sum(said) > 0
+    assert len(project.rows("destination", "users")) == COUNT
+
+
+def _discovered(project: Project, faker: str) -> list[dict[str, Any]]:
+    config = _write(project, "source.json", {"count": COUNT, "seed": 1, "parallelism": 1})
+    done = subprocess.run(
+        [faker, "discover", "--config", config], capture_output=True, text=True, check=True
+    )
+    messages = map(json.loads, done.stdout.splitlines())
+    (catalog,) = [one["catalog"] for one in messages if one["type"] == "CATALOG"]
+    streams: list[dict[str, Any]] = catalog["streams"]
+    return streams
+
+
+def _configured(stream: dict[str, Any]) -> dict[str, Any]:
+    return {
+        "stream": stream,
+        "sync_mode": "full_refresh",
+        "destination_sync_mode": "append_dedup",
+        "primary_key": [["id"]],
+        "cursor_field": ["updated_at"],
+    }
+
+
+def _write(project: Project, name: str, content: Any) -> str:
+    path = project.root / name
+    path.write_text(json.dumps(content))
+    return str(path)
+
+
+def _messages(project: Project, name: str) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (project.root / name).read_text().splitlines()]
+
+
+def _states(messages: list[dict[str, Any]], name: str) -> list[dict[str, Any]]:
+    found = [message["state"] for message in messages if message["type"] == "STATE"]
+    return [one for one in found if one["stream"]["stream_descriptor"]["name"] == name]

@@ -1,0 +1,63 @@
+"""A destination that appends records to a file: `python -m tests.file_destination VERB …`.
+
+Its config: `file`; `dies_after`: records after which it is killed; `forgets`: sends no state back.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+from pathlib import Path
+from typing import Any
+
+SPEC = {
+    "connectionSpecification": {
+        "type": "object",
+        "required": ["file"],
+        "properties": {
+            "file": {"type": "string"},
+            "password": {"type": "string", "airbyte_secret": True},
+        },
+    },
+    "supported_destination_sync_modes": ["append"],
+}
+
+
+def _say(kind: str, **body: Any) -> None:
+    print(json.dumps({"type": kind, **body}), flush=True)
+
+
+def _write(config: dict[str, Any]) -> None:
+    sent = since = 0
+    with Path(config["file"]).open("a") as file:
+        for line in sys.stdin.buffer:
+            message = json.loads(line)
+            if message["type"] == "RECORD":
+                file.write(json.dumps(message["record"]) + "\n")
+                sent, since = sent + 1, since + 1
+                if sent == config.get("dies_after"):
+                    file.flush()
+                    os.kill(os.getpid(), signal.SIGKILL)
+            elif message["type"] == "STATE" and not config.get("forgets"):
+                file.flush()
+                stats = {"recordCount": float(since)}
+                _say("STATE", state={**message["state"], "destinationStats": stats})
+                since = 0
+    _say("LOG", log={"level": "INFO", "message": f"wrote with {config.get('password')}"})
+
+
+def main() -> None:
+    verb, files = sys.argv[1], dict(zip(sys.argv[2::2], sys.argv[3::2], strict=True))
+    content = {name[2:]: json.loads(Path(path).read_text()) for name, path in files.items()}
+    if verb == "spec":
+        _say("SPEC", spec=SPEC)
+    elif verb == "check":
+        _say("CONNECTION_STATUS", connectionStatus={"status": "SUCCEEDED"})
+    else:
+        _write(content["config"])
+
+
+if __name__ == "__main__":
+    main()

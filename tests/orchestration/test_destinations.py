@@ -1,0 +1,111 @@
+"""Connections whose records go to another destination than the lake."""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import Any
+
+import pytest
+
+from elt_assets.errors import ConfigError
+from elt_assets.orchestration.assets import build_connection_assets
+from tests.orchestration.running import (
+    evaluations,
+    failure_of,
+    logged,
+    materialize,
+    materialized,
+    observations,
+)
+from tests.project import BIN, Project
+from tests.scripted import record, script, state, status
+from tests.shared_source import append, connection
+
+pytestmark = pytest.mark.usefixtures("spark")
+
+KEY = 'key:"scripted/things"'
+
+
+def to_file(project: Project, **config: Any) -> dict[str, Any]:
+    file = str(project.root / "written.jsonl")
+    command = [sys.executable, "-m", "tests.file_destination"]
+    return {"command": command, "config": {"file": file, **config}}
+
+
+def written(project: Project) -> list[Any]:
+    path = project.root / "written.jsonl"
+    return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+
+
+def test_a_state_is_acknowledged_when_it_comes_back(
+    own: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FILE_PASSWORD", "hunter2-hunter2")
+    destination = to_file(own, password={"env": "FILE_PASSWORD"})
+    script(own, [record(id=1), state(1), record(id=2), state(2), status("COMPLETE")])
+    own.amend("scripted", destination=destination)
+    result = materialize(own, KEY)
+    assert result.success
+    assert [row["data"]["id"] for row in written(own)] == [1, 2]
+    told = materialized(own, "scripted", "things")[None]
+    assert told["elt/state"]["stream"]["stream_state"] == {"cursor": 2}
+    assert (told["elt/records_read"], told["elt/records_committed"]) == (2, 2)
+    assert "dagster/row_count" not in told
+    assert {"counts", "completed", "cursor"} <= set(evaluations(result))
+    assert "columns" not in evaluations(result)
+    text = logged(own, result)
+    assert "wrote with ****" in text and "hunter2" not in text
+
+    assert materialize(own, KEY).success  # from the state that was kept
+    arguments = json.loads((own.root / "scripted-source" / "arguments.json").read_text())
+    assert "--state" in arguments
+
+
+def test_what_a_destination_that_dies_had_acknowledged_stays(own: Project) -> None:
+    script(own, [record(id=1), state(1), "!sleep 1.5", record(id=2), state(2), record(id=3)])
+    own.amend("scripted", destination=to_file(own, dies_after=3))
+    assert "was ended by SIGKILL" in failure_of(materialize(own, KEY))
+    assert materialized(own, "scripted", "things") == {}
+    (*_, last) = observations(own, "scripted", "things")
+    assert last["elt/state"]["stream"]["stream_state"]["cursor"] in (1, 2)
+
+
+def test_a_destination_that_sends_no_state_back_has_failed(own: Project) -> None:
+    script(own, [record(id=1), state(1)])
+    own.amend("scripted", destination=to_file(own, forgets=True))
+    assert "without acknowledging the states of 'things'" in failure_of(materialize(own, KEY))
+    assert materialized(own, "scripted", "things") == {}
+
+
+def test_streams_that_share_a_state_go_there_together(own: Project) -> None:
+    log = connection(own, destination_sync_mode="append")
+    own.amend("shop", destination=to_file(own))
+    append(log, ("users", 1), ("orders", 10))
+    assert materialize(own, "group:shop").success
+    assert [row["data"]["id"] for row in written(own)] == [1, 10]
+    for stream in ("users", "orders"):
+        told = materialized(own, "shop", stream)[None]
+        assert told["elt/state"]["global"]["shared_state"] == {"position": 2}
+    append(log, ("orders", 11))
+    assert materialize(own, "group:shop").success
+    assert [row["data"]["id"] for row in written(own)] == [1, 10, 11]
+
+
+def test_the_lake_itself_may_be_the_destination(own: Project) -> None:
+    script(own, [record(id=1, name="a"), state(1), record(id=2, name="b"), state(2)])
+    other = {"lake": str(own.root / "other"), "namespace": "copied"}
+    own.amend("scripted", destination={"command": [str(BIN / "elt-destination")], "config": other})
+    result = materialize(own, KEY)
+    assert result.success, logged(own, result)
+    found = Project(own.root).table("..", "..", "other", "copied", "things").to_pyarrow_table()
+    assert sorted(found.column("id").to_pylist()) == [1, 2]
+    told = materialized(own, "scripted", "things")[None]
+    assert told["elt/state"]["stream"]["stream_state"] == {"cursor": 2}
+
+
+def test_what_the_lake_does_to_tables_is_refused(own: Project) -> None:
+    script(own, [], destination_sync_mode="append_dedup", primary_key=[["id"]], history=True)
+    own.amend("scripted", destination=to_file(own))
+    with pytest.raises(ConfigError, match=r"things.*history.*another `destination`"):
+        build_connection_assets(own.root / "defs" / "scripted")
