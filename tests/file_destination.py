@@ -1,6 +1,7 @@
 """A destination that appends records to a file: `python -m tests.file_destination VERB …`.
 
-Its config: `file`; `dies_after`: records after which it is killed; `forgets`: sends no state back.
+Its config: `file` (and `<file>.catalogs`, the catalog of each write); `dies_after`: records after which
+it is killed, if it gets as far; `forgets`: sends no state back.
 """
 
 from __future__ import annotations
@@ -29,7 +30,9 @@ def _say(kind: str, **body: Any) -> None:
     print(json.dumps({"type": kind, **body}), flush=True)
 
 
-def _write(config: dict[str, Any]) -> None:
+def _write(config: dict[str, Any], catalog: dict[str, Any]) -> None:
+    with Path(config["file"] + ".catalogs").open("a") as catalogs:
+        catalogs.write(json.dumps(catalog) + "\n")
     sent = since = 0
     with Path(config["file"]).open("a") as file:
         for line in sys.stdin.buffer:
@@ -56,7 +59,7 @@ def main() -> None:
     elif verb == "check":
         _say("CONNECTION_STATUS", connectionStatus={"status": "SUCCEEDED"})
     else:
-        _write(content["config"])
+        _write(content["config"], content["catalog"])
 
 
 if __name__ == "__main__":

@@ -6,20 +6,31 @@ from __future__ import annotations
 from dataclasses import replace
 
 from elt_assets.lake.files import Change
-from elt_assets.lake.landing import Landing, declared_schema
+from elt_assets.lake.head import Head, Refresh
+from elt_assets.lake.landing import Landing, begun, declared_schema, written_as
 from elt_assets.lake.tables import StreamTables
 from elt_assets.sync.events import Checkpoint, Committed
 from elt_assets.sync.segments import Segment
 
 
 class StateWriter:
-    """Keeps the states of one sync of one stream; a `Sink` that takes no records."""
+    """Keeps the states of one sync of one stream; a `Sink` that takes no records.
+
+    That a generation was begun which replaces others is committed before anything of it is sent: its
+    number must not be given to another one.
+
+    Raises:
+        ConcurrentSync: another run of the stream was first.
+    """
 
     schema_changes: tuple[str, ...] = ()
 
     def __init__(self, tables: StreamTables, land: Landing):
         self._table = tables.main
         self._landing = land
+        head = self._table.head
+        if land.truncates and begun(land.stream, head, land.salt) is None:
+            self._publish(head.state, head.generation, self._refresh(None))
 
     def write(self, segment: Segment) -> None:
         """Never called: the records are the other destination's."""
@@ -32,28 +43,43 @@ class StateWriter:
             ConcurrentSync: another run of the stream was first.
         """
         land, head = self._landing, self._table.head
-        state = head.state
+        present = head.state if head.refresh is None else head.refresh.state
+        state = present
         if checkpoint.states and not land.keeps_state:
             state = checkpoint.states[-1].to_json().decode()
-        generation = land.generation
         if land.truncates and not checkpoint.final:
-            generation = head.generation
-        if (state, generation) != (head.state, head.generation) or not self._table.exists:
-            self._table.prepare(declared_schema(land.stream), land.stream.stream.name)
-            after = replace(
-                self._table.head,
-                sequence=head.sequence + 1,
-                generation=generation,
-                state=state,
-                run_id=land.run_id,
-                sync_id=land.sync_id,
-                commit=None,
-                same_as=None,
-                restored=False,
-            )
-            self._table.commit(Change(), after, 0)
-        head = self._table.head
-        return Committed(head.sequence, head.generation, self._table.version, 0, 0, 0, head.state)
+            if state != present:
+                self._publish(head.state, head.generation, self._refresh(state))
+        elif (state, land.generation, None) != (head.state, head.generation, head.refresh):
+            self._publish(state, land.generation, None)
+        return self._committed(state)
 
     def close(self) -> None:
         """Nothing is left to remove."""
+
+    def _refresh(self, state: str | None) -> Refresh:
+        land = self._landing
+        made = written_as(land.stream, land.salt)
+        return Refresh(land.generation, True, state, (), (), (), made)
+
+    def _publish(self, state: str | None, generation: int, refresh: Refresh | None) -> None:
+        land = self._landing
+        self._table.prepare(declared_schema(land.stream), land.stream.stream.name)
+        head: Head = self._table.head
+        after = replace(
+            head,
+            sequence=head.sequence + 1,
+            generation=generation,
+            state=state,
+            run_id=land.run_id,
+            sync_id=land.sync_id,
+            commit=None,
+            same_as=None,
+            refresh=refresh,
+            restored=False,
+        )
+        self._table.commit(Change(), after, 0)
+
+    def _committed(self, state: str | None) -> Committed:
+        head = self._table.head
+        return Committed(head.sequence, head.generation, self._table.version, 0, 0, 0, state)

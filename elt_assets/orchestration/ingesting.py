@@ -10,7 +10,9 @@ from typing import Any, Protocol
 
 import dagster as dg
 
+from elt_assets.errors import ConfigError
 from elt_assets.lake.head import Head
+from elt_assets.lake.landing import Landing, begun
 from elt_assets.lake.spark import SparkProvider
 from elt_assets.lake.state_table import StateWriter
 from elt_assets.lake.writer import TableWriter
@@ -83,11 +85,18 @@ class Ingestion:
                 writer.close()
 
     def _open(self, stream: ConfiguredStream) -> TableWriter | StateWriter:
-        """The writer of a stream as it is configured now."""
+        """The writer of a stream as it is configured now.
+
+        Raises:
+            ConfigError: its schema changed in the middle of a refresh.
+        """
         read = self._reads[stream.id]
         land = read.landing(self._run_id, stream)
-        writer: TableWriter | StateWriter = StateWriter(read.tables, land)
-        if self._source.destination is None:
+        if self._source.destination is not None:
+            writer: TableWriter | StateWriter = StateWriter(read.tables, land)
+        else:
+            if read.id in self._writers:
+                _refuse_other_making(read, land)
             writer = TableWriter(self._spark, read.tables, land)
         for change in writer.schema_changes:
             self._run.log.warning(f"{self._prefix(read)}the schema has changed: {change}")
@@ -134,3 +143,17 @@ class Ingestion:
             **source_metadata(read.progress),
             **schema_metadata(self._writers[read.id].schema_changes),
         }
+
+
+def _refuse_other_making(read: StreamRead, land: Landing) -> None:
+    """Refuse rows that would begin a refresh anew of which this sync has committed some already."""
+    head = read.tables.head
+    refresh = head.refresh
+    if refresh is None or not refresh.truncates or refresh.generation != land.generation:
+        return
+    if begun(land.stream, head, land.salt) is None:
+        raise ConfigError(
+            f"the source changed the schema of stream {str(read.id)!r} in the middle of a sync that replaces "
+            "its rows",
+            guidance="write the catalog anew with `elt discover`, and sync again; the table is as it was",
+        )

@@ -21,7 +21,7 @@ from elt_assets.runner.connector import Connector
 from elt_assets.scratch import scratch
 from elt_assets.sync.committer import OpenSink
 from elt_assets.sync.events import Logged, SessionEvent, Sink, StreamProgress
-from elt_assets.sync.fields import asked, notices
+from elt_assets.sync.fields import asked, landed, notices
 from elt_assets.sync.filters import RecordFilter
 from elt_assets.sync.relay import Relay
 from elt_assets.sync.session import Session, Threshold
@@ -163,7 +163,9 @@ class SourceRead:
         with contextlib.closing(
             self.connector.read(catalog, states, withhold=withhold, whole=True)
         ) as messages:
-            send = partial(destination.write, catalog, stop=self.connector.cancel)
+            streams = [landed(read.stream, read.asset.fields) for read in self.streams]
+            taken = ConfiguredCatalog(streams=streams)
+            send = partial(destination.write, taken, stop=self.connector.cancel)
             yield from relay.run(messages, send)
 
 

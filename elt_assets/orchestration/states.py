@@ -23,7 +23,7 @@ from elt_assets.orchestration.metadata import head_metadata
 from elt_assets.orchestration.streams import StreamAsset
 from elt_assets.protocol.catalog import INCREMENTAL, ConfiguredStream
 from elt_assets.protocol.messages import State
-from elt_assets.sync.state import stream_of
+from elt_assets.sync.state import STREAM, kind_of, stream_of
 
 KINDS = ("STREAM", "LEGACY", "GLOBAL")
 
@@ -96,8 +96,9 @@ def set_state(
         ConcurrentSync: a sync of the stream is running, and was first.
     """
     refuse_stateless(asset)
-    message = json.dumps(as_message(state, asset.stream))
-    return _set(asset, asset.tables(lake_uri, partition), message, instance, partition)
+    message, tables = json.dumps(as_message(state, asset.stream)), asset.tables(lake_uri, partition)
+    _refuse_shared(asset, tables.head.state)
+    return _set(asset, tables, message, instance, partition)
 
 
 def rewind(
@@ -171,6 +172,17 @@ def refuse_stateless(asset: StreamAsset) -> None:
         raise ConfigError(
             f"{asset.key.to_user_string()} starts from no state: each sync reads {what} whole",
             guidance="a state is for streams with `sync_mode: incremental`, and not for windows of them",
+        )
+
+
+def _refuse_shared(asset: StreamAsset, present: str | None) -> None:
+    if not asset.connection.read_together or present is None:
+        return
+    if kind_of(State.from_json(present)) != STREAM:
+        raise ConfigError(
+            f"the state of {asset.key.to_user_string()} is one of all streams of its connection",
+            guidance="go back to an earlier one with `--sequence`, or give a run of all of them a whole "
+            "STATE message as `state`",
         )
 
 

@@ -120,8 +120,15 @@ def _chain(table: Table) -> dict[bytes, State]:
         if each.head.generation != table.head.generation or each.head.state is None:
             break
         state = State.from_json(each.head.state)
-        if kind_of(state) != STREAM:
-            found.setdefault(_identity(state), state)
+        if kind_of(state) == STREAM:
+            continue
+        key = _identity(state)
+        if (
+            key in found and next(reversed(found)) != key
+        ):  # set back to by hand: what lies between was taken back
+            later = list(found)[list(found).index(key) + 1 :]
+            found = {known: one for known, one in found.items() if known not in later}
+        found.setdefault(key, state)
     return found
 
 

@@ -34,12 +34,14 @@ OpenSink = Callable[[ConfiguredStream], Sink]
 
 @dataclass(frozen=True)
 class _Commit:
-    """`staged`: how many records were written for it; `held`: the stream's own states that it covers."""
+    """`staged`: how many records were written for it; `held`: the stream's own states that it covers;
+    `completes`: whether the stream's sync is complete with it."""
 
     run: StreamRun
     checkpoint: Checkpoint
     held: tuple[Held, ...]
     staged: int
+    completes: bool
 
 
 @dataclass(frozen=True)
@@ -74,12 +76,26 @@ class Committer:
         done = self._submit(lambda: _write(run, segment))
         self._work.append(_Work(done, segment=segment))
 
-    def commit(self, run: StreamRun, *, final: bool, shared: tuple[Held, ...] = ()) -> None:
-        """Commit what was written of a stream, with the last of its own states, or else of those shared."""
+    def commit(
+        self,
+        run: StreamRun,
+        *,
+        final: bool,
+        shared: tuple[Held, ...] = (),
+        completes: bool | None = None,
+    ) -> None:
+        """Commit what was written of a stream, with the last of its own states, or else of those shared.
+
+        Args:
+            completes: whether the stream's sync is complete with it; default, where it is final.
+        """
         held = run.take()
         states = tuple(each.state for each in (held or shared))
-        checkpoint = Checkpoint(states, final, silent=not run.heard)
-        commit = _Commit(run, checkpoint, held, run.uncommitted)
+        # A state that is shared is news of a stream that goes on from it, whatever else is said of it.
+        silent = not run.heard and not (shared and not run.whole)
+        checkpoint = Checkpoint(states, final, silent=silent)
+        complete = final if completes is None else completes
+        commit = _Commit(run, checkpoint, held, run.uncommitted, complete)
         run.uncommitted = 0
         done = self._submit(lambda: run.opened.commit(checkpoint))
         self._work.append(_Work(done, commit=commit))
@@ -163,4 +179,4 @@ def _acknowledged(commit: _Commit, done: Committed) -> Acknowledged:
             guidance="this is a defect of the lake; the next run goes on from what the table says",
         )
     state = commit.checkpoint.states[-1] if commit.checkpoint.states else None
-    return Acknowledged(stream, state, done, commit.checkpoint.final, commit.held)
+    return Acknowledged(stream, state, done, commit.completes, commit.held)

@@ -18,9 +18,10 @@ from types import MappingProxyType
 from msgspec import Raw
 
 from elt_assets.errors import EltError, SystemFailure
-from elt_assets.protocol.catalog import ConfiguredCatalog, StreamId
+from elt_assets.protocol.catalog import ConfiguredCatalog, StreamDescriptor, StreamId
 from elt_assets.protocol.codec import encode
 from elt_assets.protocol.messages import (
+    INCOMPLETE,
     NULL,
     ErrorTrace,
     Message,
@@ -28,6 +29,8 @@ from elt_assets.protocol.messages import (
     Record,
     State,
     StateStats,
+    StreamStatusTrace,
+    Trace,
 )
 from elt_assets.sync.events import (
     Acknowledged,
@@ -110,7 +113,7 @@ class Relay:
         return progress.records_read, progress.bytes_read
 
     def run(self, messages: Iterable[RawRecord | Message], send: Send) -> Iterator[SessionEvent]:
-        """Drive the sync to its end; yields what happens, what the source tells a little later.
+        """Drive the sync to its end; yields what happens, what the source tells when the destination speaks.
 
         Raises:
             EltError: the source or the destination failed, or ended without completing a stream.
@@ -134,17 +137,24 @@ class Relay:
             yield self._news.get_nowait()
 
     def _lines(self, messages: Iterable[RawRecord | Message]) -> Iterator[bytes]:
-        """What of the source's messages goes to the destination."""
-        for message in messages:
-            assert isinstance(message, Message)
-            if message.record is not None:
-                goes = self._record(message.record)
-            elif message.state is not None:
-                goes = self._state(message.state)
-            else:
-                goes = self._tell(message)
-            if goes:
-                yield encode(message)
+        """What of the source's messages goes to the destination. Of streams that failed it is told so: the
+        end of its input alone would look like success."""
+        try:
+            for message in messages:
+                assert isinstance(message, Message)
+                if self._goes(message):
+                    yield encode(message)
+        except EltError:
+            yield from (_incomplete(run) for run in self._runs.values() if not run.completed)
+            raise
+        yield from (_incomplete(run) for run in self._runs.values() if run.failed)
+
+    def _goes(self, message: Message) -> bool:
+        if message.record is not None:
+            return self._record(message.record)
+        if message.state is not None:
+            return self._state(message.state)
+        return self._tell(message)
 
     def _record(self, record: Record) -> bool:
         stream = StreamId(record.stream, record.namespace)
@@ -236,8 +246,12 @@ class Relay:
         _check_counts(stats, sum(sent.counts.values()) - before)
         for each, count in sent.counts.items():
             relayed = self._streams[each]
+            own = min(
+                rejected, count - relayed.acknowledged
+            )  # which stream's they are it does not say
+            rejected -= own
+            relayed.rejected += own
             relayed.acknowledged, relayed.state, relayed.waits = count, sent.state, True
-        self._streams[next(iter(sent.counts))].rejected += rejected
         for each in sent.counts:
             if time.monotonic() - self._streams[each].since >= EVERY:
                 yield self._committed(self._streams[each], final=False)
@@ -256,11 +270,13 @@ class Relay:
 
     def _end_early(self) -> Iterator[SessionEvent]:
         """What was acknowledged stays so. Where the source told which streams failed, the others are
-        complete if nothing of theirs is left to acknowledge."""
+        complete if nothing of theirs is left to acknowledge; but who knows whether a destination that
+        may have failed too has swapped an overwrite in."""
         told_which = any(run.failed for run in self._runs.values())
         for relayed in self._streams.values():
-            whole = told_which and relayed.run.completed
-            if whole and relayed.acknowledged == relayed.run.sent:
+            run = relayed.run
+            whole = told_which and run.completed and not run.configured.overwrites
+            if whole and relayed.acknowledged == run.sent:
                 yield self._committed(relayed, final=True)
             elif relayed.waits:
                 yield self._committed(relayed, final=False)
@@ -287,6 +303,17 @@ class Relay:
             yield Logged("WARN", f"ignored {count} records of stream {str(stream)!r}")
         if broken:
             raise failure(broken, 0)
+
+
+def _incomplete(run: StreamRun) -> bytes:
+    stream = run.configured.id
+    status = StreamStatusTrace(
+        stream_descriptor=StreamDescriptor(name=stream.name, namespace=stream.namespace),
+        status=INCOMPLETE,
+    )
+    at = int(time.time() * 1000)
+    trace = Trace(type="STREAM_STATUS", emitted_at=at, stream_status=status)
+    return encode(Message(type="TRACE", trace=trace))
 
 
 def _filtered(record: Record, record_filter: RecordFilter) -> None:

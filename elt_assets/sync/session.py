@@ -258,7 +258,7 @@ class Session:
             self._reopen(run, configured, self._open_sink)
         if told.complete:
             self._rotate(run)
-            self._committer.commit(run, final=True)
+            self._committer.commit(run, final=True, completes=False)
 
     def _reopen(self, run: StreamRun, configured: ConfiguredStream, open_sink: OpenSink) -> None:
         """Commit what a stream's sink has, and give it another."""

@@ -109,3 +109,33 @@ def test_what_the_lake_does_to_tables_is_refused(own: Project) -> None:
     own.amend("scripted", destination=to_file(own))
     with pytest.raises(ConfigError, match=r"things.*history.*another `destination`"):
         build_connection_assets(own.root / "defs" / "scripted")
+
+
+def catalogs(project: Project) -> list[Any]:
+    lines = (project.root / "written.jsonl.catalogs").read_text().splitlines()
+    return [json.loads(line)["streams"][0] for line in lines]
+
+
+def test_a_generation_that_was_begun_is_not_begun_again(own: Project) -> None:
+    lines = [record(id=1), record(id=2), record(id=3)]
+    script(own, lines, sync_mode="full_refresh", destination_sync_mode="overwrite")
+    own.amend("scripted", destination=to_file(own, dies_after=2))
+    assert "SIGKILL" in failure_of(materialize(own, KEY))
+    own.amend("scripted", destination=to_file(own))
+    assert materialize(own, KEY).success
+    assert materialize(own, KEY).success
+    numbers = [(one["generation_id"], one["minimum_generation_id"]) for one in catalogs(own)]
+    assert numbers == [(1, 1), (2, 2), (3, 3)]
+
+
+def test_it_is_told_what_hashed_fields_are(own: Project) -> None:
+    script(
+        own,
+        [record(id=1, code=7), state(1)],
+        fields={"hash": ["code"]},
+        schema={"id": {"type": "integer"}, "code": {"type": "integer"}},
+    )
+    own.amend("scripted", destination=to_file(own))
+    assert materialize(own, KEY).success
+    assert catalogs(own)[0]["stream"]["json_schema"]["properties"]["code"]["type"] != "integer"
+    assert len(written(own)[0]["data"]["code"]) == 64

@@ -16,6 +16,7 @@ from tests.singer_tap import SCHEMA, USERS, record, state, written
 
 pytestmark = pytest.mark.usefixtures("spark_provider")
 
+USERS_PROPERTIES: Any = {"id": {"type": "integer"}, "name": {"type": ["null", "string"]}}
 INCREMENTAL = {"sync_mode": "incremental", "destination_sync_mode": "append_dedup"}
 
 
@@ -128,3 +129,23 @@ def test_a_connection_made_of_a_tap(
     (Path(own.root) / "tap" / "catalog.txt").write_text(json.dumps({"streams": [changed]}))
     told = elt("discover", "crm", "--dry-run")
     assert "type" in told and "name" in told
+
+
+def test_a_schema_that_changes_in_mid_stream_replaces_no_table_by_half(
+    own: Project, elt: Elt
+) -> None:
+    more = {
+        **SCHEMA,
+        "schema": {"properties": {**USERS_PROPERTIES, "age": {"type": "integer"}}},
+    }
+    lines = [SCHEMA, record(id=1, name="a"), more, record(id=2, name="b", age=3)]
+    connect(own, elt, SCHEMA, record(id=0, name="z"), destination_sync_mode="overwrite")
+    sync(own)
+    says(own, *lines)
+    assert "changed the schema" in failure_of(materialize(own))
+    assert names(own) == {0: "z"}
+
+    own.amend("crm", streams=[{"name": "db-users", "destination_sync_mode": "append"}])
+    assert materialize(own).success
+    assert names(own) == {0: "z", 1: "a", 2: "b"}
+    assert [row["age"] for row in own.rows("crm", "db_users") if row["id"] == 2] == [3]

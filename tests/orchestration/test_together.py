@@ -6,12 +6,17 @@ import json
 from pathlib import Path
 from typing import Any
 
+import dagster as dg
 import pytest
 import yaml
 from deltalake import DeltaTable
 
+from elt_assets import home
+from elt_assets.connection import load_connection
 from elt_assets.errors import ConfigError
+from elt_assets.orchestration import states
 from elt_assets.orchestration.assets import build_connection_assets
+from elt_assets.orchestration.component import ConnectionComponent
 from tests.orchestration.running import evaluations, failure_of, logged, materialize, materialized
 from tests.project import Project
 from tests.shared_source import append, connection, given
@@ -177,3 +182,36 @@ def test_counts_that_differ_move_nobody(own: Project) -> None:
     append(log, ("users", 1), ("orders", 10))
     assert "sent 3 records before its state, but 2 came" in failure_of(materialize(own, BOTH))
     assert materialized(own, "shop", "users") == {}
+
+
+def test_a_quiet_stream_gets_the_state_too(own: Project) -> None:
+    log = connection(own, config={"mute": True}, destination_sync_mode="append")
+    append(log, ("users", 1), ("orders", 10))
+    assert materialize(own, BOTH).success
+    for number in (2, 3):
+        append(log, ("users", number))
+        assert materialize(own, BOTH).success
+    assert starts(log) == [None, 2, 3]
+    assert ids(own, "users") == [1, 2, 3]
+
+
+@pytest.mark.parametrize("stream", ["users", "orders"])
+def test_a_stream_that_is_set_back_takes_the_others_with_it(own: Project, stream: str) -> None:
+    log = connection(own)
+    for number in (1, 2):
+        append(log, ("users", number), ("orders", number))
+        assert materialize(own, BOTH).success
+    folder = own.root / "defs" / "shop"
+    assets = ConnectionComponent.of(load_connection(folder)).stream_assets(folder)
+    (asset,) = [one for one in assets if one.stream.id.name == stream]
+    first = min(
+        one.head.sequence
+        for one in states.history(asset, home.lake())
+        if one.head.state is not None and '"position":2' in one.head.state.replace(" ", "")
+    )
+    with dg.DagsterInstance.from_config(str(own.home)) as instance:
+        states.rewind(asset, home.lake(), first, instance)
+        with pytest.raises(ConfigError, match="one of all streams"):
+            states.set_state(asset, home.lake(), {"position": 1}, instance)
+    assert materialize(own, BOTH).success
+    assert starts(log) == [None, 2, 2]

@@ -164,7 +164,7 @@ def test_a_count_of_the_source_that_differs_by_one_acknowledges_nothing() -> Non
     wrong = message("STATE", {**body, "sourceStats": {"recordCount": 2.0}})
     destination = Destination()
     sync = Sync().run([record(0), wrong], destination)
-    assert [line["type"] for line in destination.lines] == ["RECORD"]
+    assert [line["type"] for line in destination.lines] == ["RECORD", "TRACE"]
     assert "sent 2 records before its state, but 1 came" in str(sync.failure)
 
 
@@ -173,7 +173,10 @@ def test_what_was_acknowledged_before_the_source_failed_stays() -> None:
         yield from (record(0), state(1), record(1))
         raise TransientError("the source failed")
 
-    sync = Sync().run(messages())
+    destination = Destination()
+    sync = Sync().run(messages(), destination)
+    # Its end of input alone would look like success.
+    assert destination.lines[-1]["trace"]["stream_status"]["status"] == INCOMPLETE
     assert (sync.sinks["a"].state, sync.committed()) == (1, (1, 0))
     assert not any(commit.final for commit in sync.sinks["a"].commits)
     assert isinstance(sync.failure, TransientError)
