@@ -12,7 +12,7 @@ from elt_assets import home
 from elt_assets.connection.checks import Checks
 from elt_assets.definitions import build
 from elt_assets.orchestration import states
-from tests.orchestration.running import evaluations, materialize
+from tests.orchestration.running import evaluations, failure_of, materialize
 from tests.orchestration.test_run_config import asset, instance
 from tests.project import Project
 from tests.scripted import record, script, state, status
@@ -71,13 +71,18 @@ def test_before_the_first_sync_there_is_nothing_wrong(own: Project) -> None:
 
 
 def test_counts_that_differ_from_the_sources(own: Project) -> None:
-    script(
-        own,
-        [status("STARTED"), record(id=1), record(id=2), state(2, records=3), status("COMPLETE")],
-    )
+    lines = [record(id=1), record(id=2), state(2, records=2), record(id=3), status("COMPLETE")]
+    script(own, [status("STARTED"), *lines])
     found = evaluations(materialize(own, THINGS))
     assert failed(found) == {"counts"}
-    assert found["counts"].description == "the source says 3 records, 2 were read"
+    assert found["counts"].description == "the source says 2 records, 3 were read"
+
+
+def test_a_state_of_another_count_than_came_fails_the_sync(own: Project) -> None:
+    script(own, [record(id=1), state(1, records=1), record(id=2), state(2, records=2)])
+    assert "sent 2 records before its state, but 1 came" in failure_of(materialize(own, THINGS))
+    assert [row["id"] for row in own.rows("scripted", "things")] == [1]
+    assert own.committed_state("scripted", "things")["stream"]["stream_state"] == {"cursor": 1}
 
 
 def test_a_source_that_says_little(own: Project) -> None:
