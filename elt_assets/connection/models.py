@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import re
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import BeforeValidator, Field, model_validator
 
@@ -50,8 +50,33 @@ def _variables(written: Any) -> Any:
 Variables = Annotated[dict[str, Any] | list[str], BeforeValidator(_variables)]
 
 
-class Source(Written):
+class _Connector(Written):
+    """Exactly one kind of connector, and its config."""
+
+    kinds: ClassVar[Sequence[str]]
+
+    config: dict[str, Any] = Field(default_factory=dict)
+    environment: Variables | None = None
+
+    @model_validator(mode="after")
+    def _one_kind(self) -> _Connector:
+        given = [kind for kind in self.kinds if getattr(self, kind) is not None]
+        if len(given) != 1:
+            raise ValueError(
+                f"{self.label()}: exactly one of {', '.join(self.kinds)} is wanted, "
+                f"{' and '.join(given) or 'none'} is given"
+            )
+        return self
+
+    @property
+    def kind(self) -> str:
+        return next(kind for kind in self.kinds if getattr(self, kind) is not None)
+
+
+class Source(_Connector):
     """Where records come from: exactly one kind of connector, and its config."""
+
+    kinds = SOURCE_KINDS
 
     connector: str | None = None
     command: list[str] | None = Field(default=None, min_length=1)
@@ -59,45 +84,16 @@ class Source(Written):
     image: str | None = None
     manifest: str | None = None
     tap: Annotated[list[str], Field(min_length=1)] | str | None = None
-    config: dict[str, Any] = Field(default_factory=dict)
-    environment: Variables | None = None
-
-    @model_validator(mode="after")
-    def _one_kind(self) -> Source:
-        _only_one("source", self, SOURCE_KINDS)
-        return self
-
-    @property
-    def kind(self) -> str:
-        return next(kind for kind in SOURCE_KINDS if getattr(self, kind) is not None)
 
 
-class Destination(Written):
+class Destination(_Connector):
     """Where records go instead of the lake: exactly one kind of connector, and its config."""
+
+    kinds = DESTINATION_KINDS
 
     command: list[str] | None = Field(default=None, min_length=1)
     package: str | None = None
     image: str | None = None
-    config: dict[str, Any] = Field(default_factory=dict)
-    environment: Variables | None = None
-
-    @model_validator(mode="after")
-    def _one_kind(self) -> Destination:
-        _only_one("destination", self, DESTINATION_KINDS)
-        return self
-
-    @property
-    def kind(self) -> str:
-        return next(kind for kind in DESTINATION_KINDS if getattr(self, kind) is not None)
-
-
-def _only_one(label: str, written: Written, kinds: Sequence[str]) -> None:
-    given = [kind for kind in kinds if getattr(written, kind) is not None]
-    if len(given) != 1:
-        raise ValueError(
-            f"{label}: exactly one of {', '.join(kinds)} is wanted, "
-            f"{' and '.join(given) or 'none'} is given"
-        )
 
 
 class Fields(Written):

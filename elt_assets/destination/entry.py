@@ -14,14 +14,7 @@ from typing import BinaryIO
 from elt_assets import home
 from elt_assets.destination.opening import SYNC_MODES
 from elt_assets.destination.output import Output, OutputClosedError
-from elt_assets.destination.process import (
-    FAILED,
-    OK,
-    Terminated,
-    provider,
-    signals,
-    standard_output,
-)
+from elt_assets.destination.process import FAILED, OK, Terminated, answering, provider
 from elt_assets.destination.settings import SPECIFICATION, Settings
 from elt_assets.destination.writing import Write
 from elt_assets.errors import EltError
@@ -53,11 +46,8 @@ def main(
         SystemExit: the arguments are wrong (code 2), or ask for help.
     """
     arguments = _parser().parse_args(argv)
-    with contextlib.ExitStack() as whole:
-        if stdout is None:
-            stdout = whole.enter_context(standard_output())
-            whole.enter_context(signals())
-        output = Output(stdout)
+    with answering(stdout) as own:
+        output = Output(own)
         try:
             if arguments.command == "spec":
                 output.send([_specification()])

@@ -58,10 +58,10 @@ def _refuse_older(stream: ConfiguredStream, given: int, head: Head) -> None:
 
 def _refuse_other_making(stream: ConfiguredStream, head: Head) -> None:
     """What was committed of a refresh was acknowledged: its source will not send it again."""
-    begun = head.refresh
-    if begun is None or not begun.truncates or begun.generation != stream.generation_id:
+    begun, given = head.refresh, stream.generation_id
+    if begun is None or not begun.truncates or begun.generation != given:
         return
-    if stream.minimum_generation_id == 0 or landing.begun(stream, head) is None:
+    if stream.minimum_generation_id == 0 or landing.begun_otherwise(stream, given, head):
         raise _other_making(stream, begun)
 
 

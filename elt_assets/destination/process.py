@@ -54,6 +54,16 @@ def signals() -> Iterator[None]:
             signal.signal(each, handler)
 
 
+@contextlib.contextmanager
+def answering(stdout: BinaryIO | None) -> Iterator[BinaryIO]:
+    """Where a command's answers go: there, or to the process's stdout, and then signals end it in order."""
+    if stdout is not None:
+        yield stdout
+        return
+    with standard_output() as own, signals():
+        yield own
+
+
 def provider(config: Settings) -> SparkProvider:
     """The process's own session, which starts when it is asked for.
 

@@ -12,14 +12,7 @@ from collections.abc import Sequence
 from typing import BinaryIO
 
 from elt_assets.destination.loading import Load
-from elt_assets.destination.process import (
-    FAILED,
-    OK,
-    Terminated,
-    provider,
-    signals,
-    standard_output,
-)
+from elt_assets.destination.process import FAILED, OK, Terminated, answering, provider
 from elt_assets.destination.settings import TARGET_SPECIFICATION, Settings
 from elt_assets.errors import EltError
 from elt_assets.lake.spark import SparkProvider
@@ -46,17 +39,14 @@ def main(
     parser = argparse.ArgumentParser(prog="target-elt", description="The lake as a Singer target.")
     parser.add_argument("--config", metavar="FILE", help="JSON; default: an empty one")
     path = parser.parse_args(argv).config
-    with contextlib.ExitStack() as whole:
-        if stdout is None:
-            stdout = whole.enter_context(standard_output())
-            whole.enter_context(signals())
+    with answering(stdout) as own:
         try:
             config = Settings.from_config(load_config(path) if path else {}, TARGET_SPECIFICATION)
             load = Load(config, spark or provider(config), _log)
             with contextlib.closing(load.run(stdin or sys.stdin.buffer)) as states:
                 for state in states:
-                    stdout.write(bytes(state) + b"\n")
-                    stdout.flush()
+                    own.write(bytes(state) + b"\n")
+                    own.flush()
         except BrokenPipeError:
             return FAILED
         except EltError as error:

@@ -48,6 +48,17 @@ def begun(stream: ConfiguredStream, head: Head, salt: str | None = None) -> Refr
     return None if stream.overwrites else found
 
 
+def begun_otherwise(
+    stream: ConfiguredStream, generation: int | None, head: Head, salt: str | None = None
+) -> bool:
+    """Whether a truncating refresh of this very generation was begun, and cannot be gone on with as the
+    stream is now: what is committed of it would be lost."""
+    found = head.refresh
+    if found is None or not found.truncates or found.generation != generation:
+        return False
+    return begun(stream, head, salt) is None
+
+
 def begins_anew(stream: ConfiguredStream, head: Head, salt: str | None = None) -> bool:
     """Whether a truncating refresh was begun, and is still wanted, though not what there is of it."""
     found = head.refresh

@@ -12,7 +12,7 @@ import dagster as dg
 
 from elt_assets.errors import ConfigError
 from elt_assets.lake.head import Head
-from elt_assets.lake.landing import Landing, begun
+from elt_assets.lake.landing import Landing, begun_otherwise
 from elt_assets.lake.spark import SparkProvider
 from elt_assets.lake.state_table import StateWriter
 from elt_assets.lake.writer import TableWriter
@@ -147,11 +147,7 @@ class Ingestion:
 
 def _refuse_other_making(read: StreamRead, land: Landing) -> None:
     """Refuse rows that would begin a refresh anew of which this sync has committed some already."""
-    head = read.tables.head
-    refresh = head.refresh
-    if refresh is None or not refresh.truncates or refresh.generation != land.generation:
-        return
-    if begun(land.stream, head, land.salt) is None:
+    if begun_otherwise(land.stream, land.generation, read.tables.head, land.salt):
         raise ConfigError(
             f"the source changed the schema of stream {str(read.id)!r} in the middle of a sync that replaces "
             "its rows",

@@ -42,7 +42,7 @@ from elt_assets.sync.events import (
 )
 from elt_assets.sync.filters import RecordFilter, canonical
 from elt_assets.sync.state import check_shared, stream_of
-from elt_assets.sync.streams import StreamRun, failure, miscounted
+from elt_assets.sync.streams import StreamRun, fail, failure, miscounted
 from elt_assets.sync.told import told
 
 EVERY = 1.0
@@ -178,16 +178,9 @@ class Relay:
             self._news.put(event)
         trace = message.trace
         if trace is not None and trace.error is not None:
-            self._fail(trace.error)
+            fail(self._runs.values(), trace.error)
         status = trace and trace.stream_status
         return bool(status and status.stream_descriptor.id in self._runs)
-
-    def _fail(self, error: ErrorTrace) -> None:
-        """An error that names no stream is every stream's."""
-        for run in self._runs.values():
-            named = error.stream_descriptor
-            if named is None or named.id == run.configured.id:
-                run.error = error
 
     def _state(self, state: State) -> bool:
         """Remember what comes before a state; whether it goes to the destination."""
@@ -246,9 +239,8 @@ class Relay:
         _check_counts(stats, sum(sent.counts.values()) - before)
         for each, count in sent.counts.items():
             relayed = self._streams[each]
-            own = min(
-                rejected, count - relayed.acknowledged
-            )  # which stream's they are it does not say
+            # Which stream's they are it does not say.
+            own = min(rejected, count - relayed.acknowledged)
             rejected -= own
             relayed.rejected += own
             relayed.acknowledged, relayed.state, relayed.waits = count, sent.state, True

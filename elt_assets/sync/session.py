@@ -29,7 +29,7 @@ from elt_assets.sync.events import Logged, SessionEvent, Sink, StreamProgress
 from elt_assets.sync.filters import RecordFilter
 from elt_assets.sync.shared import SharedState
 from elt_assets.sync.state import check_shared, stream_of
-from elt_assets.sync.streams import StreamRun, failure
+from elt_assets.sync.streams import StreamRun, fail, failure
 from elt_assets.sync.told import told
 
 OVERRUN = 1.25
@@ -161,7 +161,7 @@ class Session:
         if message.state is not None:
             yield from self._state(message.state)
         elif message.trace is not None and message.trace.error is not None:
-            self._error(message.trace.error)
+            fail(self._runs, message.trace.error)
         elif message.catalog is not None:
             for stream in message.catalog.streams:
                 yield from self._describe(stream)
@@ -223,13 +223,6 @@ class Session:
     def _is_due(self, run: StreamRun) -> bool:
         limits = self._threshold
         return run.is_due(limits.rows, limits.bytes, limits.seconds)
-
-    def _error(self, error: ErrorTrace) -> None:
-        """An error that names no stream is every stream's."""
-        named = error.stream_descriptor
-        for run in self._runs:
-            if named is None or named.id == run.configured.id:
-                run.error = error
 
     def _describe(self, stream: AirbyteStream) -> Iterator[SessionEvent]:
         """A stream's schema is another from now on, or first told of."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -145,6 +146,14 @@ class StreamRun:
         self.progress.records_read += segment.records
         self.progress.bytes_read += segment.size
         return segment
+
+
+def fail(runs: Iterable[StreamRun], error: ErrorTrace) -> None:
+    """spec: AirbyteErrorTraceMessage: an error that names no stream is every stream's."""
+    named = error.stream_descriptor
+    for run in runs:
+        if named is None or named.id == run.configured.id:
+            run.error = error
 
 
 def told_count(state: State) -> int | None:
