@@ -55,10 +55,10 @@ def refuse_foreign(
     """
     if not table.is_foreign:
         return
-    found, own = table.writers, f"{partitions_of}|"
-    if partitions_of is not None and found and all(one.startswith(own) for one in found):
+    found = table.newest_writer
+    if partitions_of is not None and found is not None and found.startswith(f"{partitions_of}|"):
         return
-    whose = ", ".join(sorted(found)[:3]) or "another program"
+    whose = found or "another program"
     raise ConfigError(
         f"the table {table.uri} was not written by {owner}, but by {whose}", guidance=guidance
     )

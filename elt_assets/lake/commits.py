@@ -1,4 +1,4 @@
-"""Commits: what they say, who is first, and how one is undone.
+"""Commits: what they say, and who is first.
 
 Atomicity is Delta's. What is ours: a writer that was overtaken is refused by its transaction id; a
 conflict that is none (another partition, a compaction of other files) is tried again; a commit whose
@@ -10,6 +10,7 @@ from __future__ import annotations
 import random
 import time
 import uuid
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from deltalake import DeltaTable
@@ -18,20 +19,28 @@ from deltalake.transaction import AddAction, CommitProperties, RemoveAction, Tra
 from pyspark.sql import types as t
 
 from elt_assets.errors import ConcurrentSync, SystemFailure, TransientError
-from elt_assets.lake.files import Change, DataFile
-from elt_assets.lake.head import COMPACTION, Head, commits
-from elt_assets.lake.opening import delta_schema, enable_ntz
+from elt_assets.lake import attachments, log
+from elt_assets.lake.files import Change, DataFile, Files
+from elt_assets.lake.head import COMPACTION, Head, version_app
+from elt_assets.lake.log import Entry
+from elt_assets.lake.opening import delta_schema, enable_ntz, retyped, spark_schema
 
 ATTEMPTS = 100
 """For a commit whose conflicts are none. Each is milliseconds; among many partitions some lose often."""
 NO_RETRIES = 0
 """Of delta-rs's own: they carry a stale commit past a compaction, and so double what that moved."""
-_LOOKED_AT = 100
-"""Commits among which one of unknown outcome is looked for."""
 
 
 class Superseded(TransientError):
     """Files that a commit would have replaced were replaced by another: a compaction, or another engine."""
+
+
+@dataclass(frozen=True)
+class Basis:
+    """What a commit was prepared on: the table's version, and the columns that its files are written in."""
+
+    version: int
+    schema: t.StructType
 
 
 @dataclass(frozen=True)
@@ -42,40 +51,79 @@ class Commit:
     change: Change
     head: Head
     records: int
+    basis: Basis
     schema: t.StructType | None = None
 
 
-def publish(delta: DeltaTable, commit: Commit) -> tuple[DeltaTable, Head]:
-    """Publish once, whatever happens on the way.
+@dataclass(frozen=True)
+class Published:
+    """A commit that was made: the newest snapshot, the commit's own version, the head as committed."""
 
-    Returns:
-        the table at its newest snapshot, and the head as committed.
+    delta: DeltaTable
+    version: int
+    head: Head
+
+
+def publish(delta: DeltaTable, storage: Files, commit: Commit) -> Published:
+    """Publish once, whatever happens on the way. What others committed is looked at before each attempt.
 
     Raises:
-        ConcurrentSync: another writer of this `app_id` was first; nothing was published.
+        ConcurrentSync: another writer of this `app_id` was first, the table was restored, or its columns
+            were changed; nothing was published.
         Superseded: files that the change removes are gone; nothing was published.
         SystemFailure: the commit failed.
     """
     head = replace(commit.head, commit=commit.head.commit or uuid.uuid4().hex)
+    metadata, attached = attachments.detach(storage, head.metadata(), head.attachments)
+    head = replace(head, attachments=attached)
     for _ in range(ATTEMPTS):
-        refuse_overtaken(delta, commit.app_id, commit.head.sequence)
-        if commit.schema is not None:
-            enable_ntz(delta, commit.schema)
-        _refuse_superseded(delta, commit.change, whole=commit.schema is not None)
-        try:
-            _write(delta, commit, head)
-        except CommitFailedError:
-            delta = DeltaTable(delta.table_uri)
-            if _is_published(delta, commit.app_id, head):
-                return delta, head
-            time.sleep(random.uniform(0, 0.02))
-        else:
-            delta.update_incremental()
-            return delta, head
+        others = log.since(delta, commit.basis.version)
+        version = _published(others, head)
+        if version is None:
+            _refuse_overtaken(delta, commit.app_id, head.sequence)
+            _refuse_restored(delta, others)
+            if others:
+                refuse_retyped(delta, commit.basis.schema)
+            if commit.schema is not None:
+                enable_ntz(delta, commit.schema)
+            _refuse_superseded(delta, commit.change, whole=commit.schema is not None)
+            version = int(delta.version()) + 1
+            try:
+                _write(delta, commit, {**metadata, **_told(delta, commit)}, head)
+            except CommitFailedError:
+                delta = DeltaTable(delta.table_uri)
+                time.sleep(random.uniform(0, 0.02))
+                continue
+        delta.update_incremental()
+        return Published(delta, version, head)
     raise SystemFailure(
-        f"committing to {delta.table_uri} failed {ATTEMPTS} times, each time overtaken by others",
+        f"committing to {delta.table_uri} failed {ATTEMPTS} times: other runs committed first each time",
         guidance="nothing was published; run it again when fewer runs write to this table",
     )
+
+
+def refuse_overtaken(delta: DeltaTable, app_id: str, sequence: int, basis: Basis) -> None:
+    """Refuse to continue from a basis that others have made stale, before anything is published.
+
+    Raises:
+        ConcurrentSync: the sequence is taken, or the table was restored.
+    """
+    _refuse_overtaken(delta, app_id, sequence)
+    _refuse_restored(delta, log.since(delta, basis.version))
+
+
+def refuse_retyped(delta: DeltaTable, schema: t.StructType) -> None:
+    """Refuse columns that the table has with other types.
+
+    Raises:
+        ConcurrentSync: a run with another catalog has changed a type, or added the column first.
+    """
+    changed = retyped(spark_schema(delta), schema)
+    if changed:
+        raise ConcurrentSync(
+            f"another run changed columns of the table {delta.table_uri} first: {', '.join(changed)}",
+            guidance="this run changed nothing more; the next one reads with the table's columns",
+        )
 
 
 def reorganise(delta: DeltaTable, change: Change) -> DeltaTable:
@@ -119,64 +167,24 @@ def files_of(delta: DeltaTable) -> list[DataFile]:
     ]
 
 
-def version_of(delta: DeltaTable, app_id: str, name: str) -> int:
-    """The newest version with the contents of a commit.
-
-    Raises:
-        SystemFailure: the log does not tell.
-    """
-    for version, head in commits(delta, app_id):
-        if head is not None and head.stands_for == name:
-            return version
-    raise _cannot_undo(delta, name)
+def _told(delta: DeltaTable, commit: Commit) -> dict[str, str]:
+    """Return the metadata of a commit besides its head's."""
+    restored = log.last_restore(delta)
+    return {
+        "elt.records": str(commit.records),
+        "elt.app": commit.app_id,
+        log.RESTORED_AT: str(restored),
+    }
 
 
-def undone(delta: DeltaTable, app_id: str, name: str | None) -> tuple[Change, Head]:
-    """What takes back a writer's commits after the one named (None: all of them), and what that one said.
-
-    Compactions on the way are taken back too: they moved what is to go.
-
-    Raises:
-        SystemFailure: the log does not tell, or others have rewritten the files since.
-    """
-    present = {file.path: file for file in files_of(delta)}
-    wanted, before = dict(present), Head(0, 0, None)
-    for version, head in commits(delta, app_id, compactions=True):
-        if head is not None and name is not None and head.stands_for == name:
-            before = head
-            break
-        earlier, later = _at(delta, version - 1), _at(delta, version)
-        added = later.keys() - earlier.keys()
-        if not added <= wanted.keys():
-            raise _cannot_undo(delta, name)
-        wanted = {path: file for path, file in wanted.items() if path not in added}
-        wanted.update({path: earlier[path] for path in earlier.keys() - later.keys()})
-    else:
-        if name is not None:
-            raise _cannot_undo(delta, name)
-    add = [file for path, file in wanted.items() if path not in present]
-    remove = [file for path, file in present.items() if path not in wanted]
-    return Change(add, remove), before
-
-
-def _at(delta: DeltaTable, version: int) -> dict[str, DataFile]:
-    return {file.path: file for file in files_of(DeltaTable(delta.table_uri, version=version))}
-
-
-def _cannot_undo(delta: DeltaTable, name: str | None) -> SystemFailure:
-    return SystemFailure(
-        f"the table {delta.table_uri} should be taken back to commit {name}, "
-        "and its log no longer tells how",
-        guidance="move this table away: it is begun anew; what it held stays where you move it",
-    )
-
-
-def _write(delta: DeltaTable, commit: Commit, head: Head) -> None:
-    metadata = {**head.metadata(), "elt.records": str(commit.records), "elt.app": commit.app_id}
+def _write(delta: DeltaTable, commit: Commit, metadata: Mapping[str, str], head: Head) -> None:
     properties = CommitProperties(
-        custom_metadata=metadata,
+        custom_metadata=dict(metadata),
         max_commit_retries=NO_RETRIES,
-        app_transactions=[Transaction(commit.app_id, head.sequence)],
+        app_transactions=[
+            Transaction(commit.app_id, head.sequence),
+            Transaction(version_app(commit.app_id), int(delta.version()) + 1),
+        ],
     )
     add: list[AddAction | RemoveAction] = [file.add() for file in commit.change.add]
     if commit.schema is not None:
@@ -188,8 +196,8 @@ def _write(delta: DeltaTable, commit: Commit, head: Head) -> None:
     delta.create_write_transaction(actions, "append", delta.schema(), commit_properties=properties)
 
 
-def refuse_overtaken(delta: DeltaTable, app_id: str, wanted: int) -> None:
-    """Delta refuses a stale snapshot; but whatever refreshes ours (a new column does) would hide
+def _refuse_overtaken(delta: DeltaTable, app_id: str, wanted: int) -> None:
+    """Delta itself refuses a stale snapshot only: whatever refreshes ours (a new column does) would hide
     there that another run has committed since.
 
     Raises:
@@ -197,24 +205,28 @@ def refuse_overtaken(delta: DeltaTable, app_id: str, wanted: int) -> None:
     """
     present = sequence(delta, app_id)
     if present >= wanted:
-        raise _overtaken(delta, present)
+        raise ConcurrentSync(
+            f"another run committed to {delta.table_uri} first (sequence {present})",
+            guidance="this run changed nothing more; the other one's data and state stand",
+        )
 
 
-def _overtaken(delta: DeltaTable, present: int) -> ConcurrentSync:
-    return ConcurrentSync(
-        f"another run committed to {delta.table_uri} first (sequence {present})",
-        guidance="this run changed nothing more; the other one's data and state stand",
-    )
+def _refuse_restored(delta: DeltaTable, others: Sequence[Entry]) -> None:
+    """
+    Raises:
+        ConcurrentSync: one of the commits since the basis took the table back.
+    """
+    if any(entry.get("operation") == log.RESTORE for entry in others):
+        raise ConcurrentSync(
+            f"the table {delta.table_uri} was restored to an older version during this run",
+            guidance="this run changed nothing more; the next one starts from the restored state",
+        )
 
 
-def _is_published(delta: DeltaTable, app_id: str, head: Head) -> bool:
-    """A commit that failed may have been published all the same: its name tells."""
-    present = sequence(delta, app_id)
-    if present < head.sequence:
-        return False
-    if any(entry.get("elt.commit") == head.commit for entry in delta.history(_LOOKED_AT)):
-        return True
-    raise _overtaken(delta, present)
+def _published(others: Sequence[Entry], head: Head) -> int | None:
+    """Return the version of a commit that was published though its attempt failed; None if it was not."""
+    found = (int(each["version"]) for each in others if each.get("elt.commit") == head.commit)
+    return next(found, None)
 
 
 def _refuse_superseded(delta: DeltaTable, change: Change, *, whole: bool = False) -> None:

@@ -109,6 +109,21 @@ class Files:
         """A file to be read: of pyarrow's, a context manager."""
         return self._open(file.path)
 
+    def read_text(self, path: str) -> str | None:
+        """Return the text of a file by its path under the root; None if there is no such file."""
+        try:
+            with self._open(path) as source:
+                return str(source.read().decode())
+        except FileNotFoundError:
+            return None
+
+    def write_text(self, path: str, text: str) -> None:
+        """Write a text file by its path under the root; its folder is created."""
+        target = f"{self.root}/{path}"
+        self.system.create_dir(target.rpartition("/")[0])
+        with self.system.open_output_stream(target) as sink:
+            sink.write(text.encode())
+
     def _open(self, path: str) -> Any:
         return self.system.open_input_file(f"{self.root}/{path}")
 

@@ -2,26 +2,28 @@
 
 Each commit carries it as custom metadata: `elt.state`, `elt.sequence`, `elt.generation`, `elt.run_id`
 and, of this project's own, `elt.app`, `elt.commit`, `elt.sync_id`, `elt.tombstones`, `elt.refresh`,
-`elt.companions`, `elt.salt`.
+`elt.companions`, `elt.salt`, `elt.restored_at`. A large value stands in a file (see `attachments`).
 """
 
 from __future__ import annotations
 
+import contextlib
 import datetime as dt
 import json
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from deltalake import DeltaTable
 
 from elt_assets.errors import SystemFailure
-from elt_assets.lake.files import DataFile, from_json, to_json
+from elt_assets.lake import attachments, log
+from elt_assets.lake.attachments import Attachment
+from elt_assets.lake.files import DataFile, Files, from_json, to_json
+from elt_assets.lake.log import Entry
 
 COMPACTION = "elt.maintenance"
-"""In the metadata of a commit that moves rows and changes none."""
-_FEW = 5
-"""Commits that nearly always hold what is looked for."""
+"""Custom metadata of a commit that moves rows and changes none."""
 
 
 _LISTS = ("files", "tombstones", "dead")
@@ -66,7 +68,7 @@ class Head:
     (its history, its dead letter) the commit that belongs to this one; None if that was never told.
     `sync_id`: orders the sync among the table's (see `Landing.began`). `salt`: the fingerprint of what
     values were hashed with. `restored`: whether the table was taken back
-    to this commit, and nothing was committed since.
+    to this commit, and nothing was committed since. `attachments`: files that hold large values of it.
     """
 
     sequence: int
@@ -81,6 +83,7 @@ class Head:
     companions: Mapping[str, str | None] | None = None
     salt: str | None = None
     restored: bool = False
+    attachments: Mapping[str, Attachment] = field(default_factory=dict, compare=False, repr=False)
 
     @property
     def hidden(self) -> tuple[DataFile, ...]:
@@ -116,115 +119,153 @@ class Head:
         return told
 
 
-def read_head(delta: DeltaTable | None, app_id: str) -> Head:
-    """The head that belongs to the snapshot's data.
+def read_head(delta: DeltaTable | None, storage: Files, app_id: str) -> Head:
+    """Return the head that belongs to the snapshot's data.
 
-    After a restore (by any engine) that is the one of the version restored; the sequence goes on
+    After a restore (by any engine) that is the one of the version restored; the sequence continues
     from the newest, since transaction versions are not rolled back.
 
     Raises:
-        SystemFailure: the log no longer tells.
+        SystemFailure: the log no longer has it.
     """
     newest = None if delta is None else delta.transaction_version(app_id)
     if delta is None or newest is None:
         return Head(0, 0, None)
-    for version, head in commits(delta, app_id):
-        assert head is not None
-        restored = _is_below_a_restore(delta, version)
+    entry = _at_its_version(delta, storage, app_id)
+    if entry is not None and int(entry["elt.sequence"]) == int(newest):
+        return head_of(storage, entry)
+    for entry in of_writer(delta, app_id):
+        head = head_of(storage, entry)
+        restored = log.last_restore(delta) > int(entry["version"])
         return replace(head, sequence=max(head.sequence, int(newest)), restored=restored)
     if int(delta.history()[-1]["version"]) > 0:
         raise SystemFailure(
             f"the table {delta.table_uri} had a state, but its log no longer holds the commit of it",
-            guidance="move the table away to read the stream anew, or keep the log longer "
+            guidance="move the table away to read the stream from the beginning, or keep the log longer "
             "(delta.logRetentionDuration)",
         )
     return Head(int(newest), 0, None, restored=True)
 
 
-def commits(
-    delta: DeltaTable, app_id: str, *, compactions: bool = False
-) -> Iterable[tuple[int, Head | None]]:
-    """The commits of one writer, by their versions, from the newest down; those that a restore took
-    back left out. With `compactions` those too, as None."""
-    for entry in _in_force(delta):
-        if _is_of(entry, app_id):
-            yield int(entry["version"]), _head(entry)
-        elif compactions and COMPACTION in entry:
-            yield int(entry["version"]), None
+def _at_its_version(delta: DeltaTable, storage: Files, app_id: str) -> Entry | None:
+    """Return the newest commit of a writer by the version that the table's transactions name: no other
+    commit is read, however many there are. None where it is not known, or a restore took it back."""
+    version = delta.transaction_version(version_app(app_id))
+    if version is None or log.last_restore(delta) > version:
+        return None
+    entry = log.at(storage, int(version))
+    return entry if entry is not None and _is_of(entry, app_id) else None
 
 
-def past(delta: DeltaTable, app_id: str) -> Iterable[tuple[dt.datetime, int, Head]]:
-    """As `commits`, with the time of each."""
-    for entry in _in_force(delta):
-        if _is_of(entry, app_id):
-            time = dt.datetime.fromtimestamp(entry["timestamp"] / 1000, dt.timezone.utc)
-            yield time, int(entry["version"]), _head(entry)
+def version_app(app_id: str) -> str:
+    """Return the transaction id under which a writer's commits record their own table version."""
+    return f"{app_id}#version"
 
 
-def writers(delta: DeltaTable) -> set[str]:
-    """Whose commits the log holds, by their `app_id`."""
-    return {entry["elt.app"] for entry in delta.history() if entry.get("elt.app")}
+def of_writer(delta: DeltaTable, app_id: str) -> Iterator[Entry]:
+    """Yield the commits of one writer, the newest first, without those that a restore took back."""
+    return (entry for entry in in_force(delta) if _is_of(entry, app_id))
 
 
-def _is_of(entry: Mapping[str, Any], app_id: str) -> bool:
+def past(delta: DeltaTable, storage: Files, app_id: str) -> Iterator[tuple[dt.datetime, int, Head]]:
+    """Yield time, version and head of `of_writer`'s commits, as long as what they carry is still kept."""
+    for entry in of_writer(delta, app_id):
+        time = dt.datetime.fromtimestamp(entry["timestamp"] / 1000, dt.timezone.utc)
+        try:
+            head = head_of(storage, entry)
+        except SystemFailure:  # vacuum has removed a large state that is older than the retention
+            return
+        yield time, int(entry["version"]), head
+
+
+def newest_writer(delta: DeltaTable) -> str | None:
+    """Return the `app_id` of the newest commit that this project made; None if it made none."""
+    return next((entry["elt.app"] for entry in log.newest(delta) if entry.get("elt.app")), None)
+
+
+def _is_of(entry: Entry, app_id: str) -> bool:
     return "elt.sequence" in entry and entry.get("elt.app", app_id) == app_id
 
 
-def _is_below_a_restore(delta: DeltaTable, version: int) -> bool:
-    for entry in _recent(delta):
-        if int(entry["version"]) <= version:
-            return False
-        if entry.get("operation") == "RESTORE":
-            return True
-    return False
+def stands_for(entry: Entry) -> str | None:
+    """Return the name of the commit whose contents the table has after this one (`Head.stands_for`)."""
+    same_as = entry.get("elt.same_as")
+    return (entry.get("elt.commit") if same_as is None else same_as) or None
 
 
-def heads(delta: DeltaTable, oldest: dt.datetime) -> Iterable[Head]:
-    """Every writer's head that is in force, and all that a version since then has."""
-    since, in_force, stood = oldest.timestamp() * 1000, set(), set()
-    for entry in _in_force(delta):
-        if "elt.sequence" in entry and entry.get("elt.app") not in in_force:
-            in_force.add(entry.get("elt.app"))
-            yield _head(entry)
-    for entry in delta.history():
+def companions_of(entry: Entry) -> dict[str, str | None] | None:
+    """Return which commits of the companions belong to a commit; None where it does not say."""
+    found = entry.get("elt.companions")
+    return None if found is None else dict(json.loads(found))
+
+
+def in_force_by_writer(delta: DeltaTable) -> dict[str, Entry]:
+    """Return every writer's newest commit in force, by its `app_id`."""
+    found: dict[str, Entry] = {}
+    for entry in in_force(delta):
+        if entry.get("elt.app"):
+            found.setdefault(entry["elt.app"], entry)
+    return found
+
+
+def hidden_since(delta: DeltaTable, storage: Files, oldest: int) -> set[str]:
+    """Return the paths of files in no reader's list that the present version needs, or one since a time
+    (epoch milliseconds): tombstones, files of unfinished refreshes, attachments."""
+    entries = {int(entry["version"]): entry for entry in in_force_by_writer(delta).values()}
+    stood: set[Any] = set()
+    for entry in log.newest(delta):
         app = entry.get("elt.app")
-        if "elt.sequence" in entry and (entry["timestamp"] >= since or app not in stood):
-            if entry["timestamp"] < since:
+        if "elt.sequence" in entry and app not in stood:
+            entries[int(entry["version"])] = entry
+            if entry["timestamp"] < oldest:  # the version that was the newest at that time
                 stood.add(app)
-            yield _head(entry)
+    found: set[str] = set()
+    for entry in entries.values():
+        found.update(attachments.paths(entry))
+        with contextlib.suppress(SystemFailure):  # removed while the retention was shorter
+            found.update(file.path for file in head_of(storage, entry).hidden)
+    return found
 
 
-def _head(entry: Mapping[str, Any]) -> Head:
-    refresh, companions = entry.get("elt.refresh"), entry.get("elt.companions")
+def head_of(storage: Files, entry: Entry) -> Head:
+    """Return what a commit says.
+
+    Raises:
+        SystemFailure: a file that holds a part of it is missing.
+    """
+    attached = attachments.read(storage, entry)
+    told = {**entry, **{key: one.value for key, one in attached.items()}}
+    refresh = told.get("elt.refresh")
     return Head(
-        sequence=int(entry["elt.sequence"]),
-        generation=int(entry["elt.generation"]),
-        state=entry.get("elt.state") or None,
-        run_id=entry.get("elt.run_id") or None,
-        commit=entry.get("elt.commit") or None,
-        same_as=entry.get("elt.same_as"),
-        sync_id=int(entry.get("elt.sync_id") or 0),
-        tombstones=from_json(entry.get("elt.tombstones")),
+        sequence=int(told["elt.sequence"]),
+        generation=int(told["elt.generation"]),
+        state=told.get("elt.state") or None,
+        run_id=told.get("elt.run_id") or None,
+        commit=told.get("elt.commit") or None,
+        same_as=told.get("elt.same_as"),
+        sync_id=int(told.get("elt.sync_id") or 0),
+        tombstones=from_json(told.get("elt.tombstones")),
         refresh=None if refresh is None else Refresh.from_json(refresh),
-        companions=None if companions is None else json.loads(companions),
-        salt=entry.get("elt.salt"),
+        companions=companions_of(told),
+        salt=told.get("elt.salt"),
+        attachments=attached,
     )
 
 
-def _in_force(delta: DeltaTable) -> Iterable[dict[str, Any]]:
-    """Commits from the newest down, those that a restore took back left out."""
+def in_force(delta: DeltaTable) -> Iterator[Entry]:
+    """Yield the commits, the newest first, without those that a restore took back."""
     ceiling: int | None = None
-    for entry in _recent(delta):
+    for entry in log.newest(delta):
         if ceiling is not None and int(entry["version"]) > ceiling:
             continue
-        if entry.get("operation") == "RESTORE":
+        if entry.get("operation") == log.RESTORE:
             ceiling = _restored(delta, entry)
         else:
             yield entry
 
 
-def _restored(delta: DeltaTable, entry: dict[str, Any]) -> int:
-    """The version that a restore went back to.
+def _restored(delta: DeltaTable, entry: Entry) -> int:
+    """Return the version that a restore went back to.
 
     One by time does not say it, and what a time means differs by engine: then it is the oldest
     version that held the same files, whose state is sure not to be ahead of them.
@@ -249,10 +290,3 @@ def _restored(delta: DeltaTable, entry: dict[str, Any]) -> int:
 
 def _files(delta: DeltaTable, version: int) -> set[str]:
     return set(DeltaTable(delta.table_uri, version=version).file_uris())
-
-
-def _recent(delta: DeltaTable) -> Iterable[dict[str, Any]]:
-    few = delta.history(_FEW)
-    yield from few
-    if len(few) == _FEW:
-        yield from delta.history()[_FEW:]

@@ -40,14 +40,17 @@ class Maintained:
 def maintain(
     spark: SparkSession, tables: StreamTables, retention: dt.timedelta = RETENTION
 ) -> list[Maintained]:
-    """Compact and vacuum a stream's table and its companions."""
+    """Compact and vacuum a stream's table and its companions.
+
+    A companion that is ahead of its table is left alone: what takes it back needs its files as they are.
+    """
     done = []
-    for table in (tables.main, *tables.companions.values()):
-        if table.exists:
-            before = len(table.files)
-            if tables.belongs(table):
-                compact(spark, table)
-            done.append(Maintained(table.uri, before, len(table.files), vacuum(table, retention)))
+    for kind, table in ((None, tables.main), *tables.companions.items()):
+        if not table.exists or (kind is not None and tables.is_ahead(kind)):
+            continue
+        before = len(table.files)
+        compact(spark, table)
+        done.append(Maintained(table.uri, before, len(table.files), vacuum(table, retention)))
     return done
 
 
@@ -67,9 +70,8 @@ def compact(spark: SparkSession, table: Table) -> int:
 
 def vacuum(table: Table, retention: dt.timedelta = RETENTION) -> int:
     """Remove files that no version within the retention names, and that are older; returns how many."""
-    needed = table.hidden_since(dt.datetime.now(dt.timezone.utc) - retention)
-    found = [path for path in table.unreferenced(retention) if path not in needed]
-    found += [path for path in _hidden(table.storage, retention) if path not in needed]
+    old = {*table.unreferenced(retention), *_hidden(table.storage, retention)}
+    found = old - table.needed_since(dt.datetime.now(dt.timezone.utc) - retention) if old else old
     table.discard_files(DataFile(path, 0, 0) for path in found)
     return len(found)
 
@@ -107,7 +109,7 @@ def _together(spark: SparkSession, table: Table, group: list[DataFile]) -> list[
 
 
 def _hidden(storage: Files, retention: dt.timedelta) -> list[str]:
-    """Files under the table's root that no version can name, old enough to be nobody's."""
+    """Files older than the retention in the folder of hidden files, where no engine's vacuum looks."""
     oldest = dt.datetime.now(dt.timezone.utc) - retention
     selector = pafs.FileSelector(f"{storage.root}/{HIDDEN}", allow_not_found=True, recursive=True)
     return [

@@ -134,6 +134,25 @@ def spark_schema(delta: DeltaTable) -> t.StructType:
     return t.StructType.fromJson(json.loads(delta.schema().to_json()))
 
 
+def retyped(present: t.DataType, wanted: t.DataType, path: str = "") -> list[str]:
+    """Return the columns and nested fields of `wanted` that `present` has with another type, or lacks;
+    what else `present` has, and what may be null, does not matter."""
+    if isinstance(present, t.ArrayType) and isinstance(wanted, t.ArrayType):
+        return retyped(present.elementType, wanted.elementType, f"{path}[]")
+    if isinstance(present, t.StructType) and isinstance(wanted, t.StructType):
+        types = {field.name: field.dataType for field in present.fields}
+        return [
+            name
+            for field in wanted.fields
+            for name in retyped(
+                types.get(field.name, t.NullType()),
+                field.dataType,
+                f"{path}.{field.name}".lstrip("."),
+            )
+        ]
+    return [] if present == wanted else [path]
+
+
 def _lacks(present: t.DataType, wanted: t.DataType) -> bool:
     if isinstance(present, t.ArrayType) and isinstance(wanted, t.ArrayType):
         return _lacks(present.elementType, wanted.elementType)

@@ -5,16 +5,26 @@ from __future__ import annotations
 import contextlib
 import datetime as dt
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import types as t
 
 from elt_assets.errors import ConcurrentSync
-from elt_assets.lake import commits, opening
+from elt_assets.lake import commits, log, opening, undoing
+from elt_assets.lake.commits import Basis
 from elt_assets.lake.files import VISIBLE, Change, DataFile, Files
-from elt_assets.lake.head import Head, heads, past, read_head, writers
+from elt_assets.lake.head import (
+    Head,
+    companions_of,
+    hidden_since,
+    in_force_by_writer,
+    newest_writer,
+    past,
+    read_head,
+    stands_for,
+)
 
 Bounds = tuple[object, object]
 """The least and the greatest value of a column in a file."""
@@ -36,8 +46,12 @@ class Table:
         self.uri = uri
         self.app_id = app_id
         self.storage = Files(uri)
-        self._delta = opening.opened(uri, version)
-        self.head = read_head(self._delta, app_id)
+        self._open(version)
+
+    def _open(self, version: int | None = None) -> None:
+        self._delta = opening.opened(self.uri, version)
+        self.head = read_head(self._delta, self.storage, self.app_id)
+        self._basis = Basis(self.version, self.schema)
 
     @property
     def exists(self) -> bool:
@@ -48,12 +62,28 @@ class Table:
         """Whether the table has rows or a state, and none of its commits is of this `app_id`."""
         if self._delta is None or commits.sequence(self._delta, self.app_id):
             return False
-        return bool(self.files) or bool(self.writers)
+        return self.newest_writer is not None or bool(self.files)
 
     @property
-    def writers(self) -> set[str]:
-        """Whose commits the log holds, by their `app_id`."""
-        return set() if self._delta is None else writers(self._delta)
+    def newest_writer(self) -> str | None:
+        """The `app_id` of the newest commit that this project made; None if it made none."""
+        return None if self._delta is None else newest_writer(self._delta)
+
+    @property
+    def standing(self) -> Mapping[str, str | None]:
+        """The name of the commit whose contents the table has, of each writer, by its `app_id`."""
+        if self._delta is None:
+            return {}
+        return {app: stands_for(entry) for app, entry in in_force_by_writer(self._delta).items()}
+
+    @property
+    def companions_by_writer(self) -> Mapping[str, Mapping[str, str | None] | None]:
+        """Which commits of the companions belong to the newest commit of each writer, by its `app_id`; None
+        where the commit does not say."""
+        if self._delta is None:
+            return {}
+        entries = in_force_by_writer(self._delta).items()
+        return {app: companions_of(entry) for app, entry in entries}
 
     @property
     def version(self) -> int:
@@ -119,12 +149,18 @@ class Table:
     def prepare(self, schema: t.StructType, stream: str | None = None) -> None:
         """Create the table, or give it the columns and nested fields that it lacks; both without data.
 
-        The types of those that it has are not looked at: see `evolution`.
+        Args:
+            schema: the columns in which the files of the next commit are written.
+
+        Raises:
+            ConcurrentSync: the table has one of them with another type: a run with another catalog was first.
         """
         if self._delta is None:
             self._delta = opening.create(self.uri, schema, stream)
         opening.add_columns(self._delta, schema)
         opening.index_partitions(self._delta)
+        commits.refuse_retyped(self._delta, schema)
+        self._basis = Basis(self._basis.version, schema)
 
     def commit(
         self, change: Change, head: Head, records: int, schema: t.StructType | None = None
@@ -137,13 +173,16 @@ class Table:
             schema: replaces the table's; `change` must then remove every file.
 
         Raises:
-            ConcurrentSync: another writer of this `app_id` was first; nothing was published.
+            ConcurrentSync: another writer of this `app_id` was first, the table was restored, or its columns
+                were changed; nothing was published.
             Superseded: files that the change removes are gone; nothing was published.
             SystemFailure: the commit failed.
         """
         assert self._delta is not None and head.sequence == self.head.sequence + 1
-        commit = commits.Commit(self.app_id, change, head, records, schema)
-        self._delta, self.head = commits.publish(self._delta, commit)
+        commit = commits.Commit(self.app_id, change, head, records, self._basis, schema)
+        done = commits.publish(self._delta, self.storage, commit)
+        self._delta, self.head = done.delta, done.head
+        self._basis = Basis(done.version, schema or self._basis.schema)
 
     def reorganise(self, change: Change) -> None:
         """Publish the same rows in other files: no state, no transaction.
@@ -155,17 +194,24 @@ class Table:
         self._delta = commits.reorganise(self._delta, change)
 
     def unreferenced(self, retention: dt.timedelta) -> list[str]:
-        """Paths of files that no version within the retention names, and that are older."""
+        """Paths of visible files that no version within the retention names, and that are older.
+
+        Another engine's checkpoint forgets removed files after `delta.deletedFileRetentionDuration`; the log
+        itself does not.
+        """
         assert self._delta is not None
         hours = math.ceil(retention.total_seconds() / 3600)
         return self._delta.vacuum(
             retention_hours=hours, dry_run=True, enforce_retention_duration=False, full=True
         )
 
-    def hidden_since(self, oldest: dt.datetime) -> set[str]:
-        """Paths of files in no reader's list that a version since then needs, or the present one."""
+    def needed_since(self, oldest: dt.datetime) -> set[str]:
+        """Paths of files that the present version needs, or one since a time; hidden files included."""
         assert self._delta is not None
-        return {file.path for head in heads(self._delta, oldest) for file in head.hidden}
+        time = int(oldest.timestamp() * 1000)
+        visible = {file.path for file in self.files}
+        removed = log.removed_since(self._delta, self.storage, time)
+        return visible | removed | hidden_since(self._delta, self.storage, time)
 
     def version_of(self, commit: str) -> int:
         """The version that a commit of this `app_id` made.
@@ -174,11 +220,11 @@ class Table:
             SystemFailure: the log does not tell.
         """
         assert self._delta is not None
-        return commits.version_of(self._delta, self.app_id, commit)
+        return undoing.version_of(self._delta, self.app_id, commit)
 
     def past(self) -> Iterable[tuple[dt.datetime, int, Head]]:
         """This writer's commits that are in force, from the newest down: time, version, what each says."""
-        return [] if self._delta is None else past(self._delta, self.app_id)
+        return [] if self._delta is None else past(self._delta, self.storage, self.app_id)
 
     def advance(self) -> None:
         """Move to the newest snapshot, other writers' commits included; the head stays this writer's."""
@@ -187,36 +233,35 @@ class Table:
 
     def reopen(self) -> None:
         """Move to the newest snapshot, and to what it says of this writer."""
-        self._delta = opening.opened(self.uri)
-        self.head = read_head(self._delta, self.app_id)
+        self._open()
 
     def refuse_if_overtaken(self) -> None:
-        """Look whether another writer of this `app_id` was first.
+        """Look whether another writer of this `app_id` was first, or the table was restored.
 
         Raises:
-            ConcurrentSync: it was.
+            ConcurrentSync: so it is.
         """
         self.advance()
         if self._delta is not None:
-            commits.refuse_overtaken(self._delta, self.app_id, self.head.sequence + 1)
+            sequence = self.head.sequence + 1
+            commits.refuse_overtaken(self._delta, self.app_id, sequence, self._basis)
 
     def roll_back(self, commit: str | None, run_id: str | None) -> None:
         """Undo this writer's commits after the one named, or all, in one more commit.
 
         Raises:
-            SystemFailure: the log no longer tells what they did.
+            SystemFailure: the log no longer has what that needs.
         """
         assert self._delta is not None
-        change, before = commits.undone(self._delta, self.app_id, commit)
-        described = self.storage.describe(file.path for file in change.add)
+        undo = undoing.undone(self._delta, self.storage, self.app_id, commit)
         head = replace(
-            before,
+            undo.before,
             sequence=self.head.sequence + 1,
             run_id=run_id,
             commit=None,
             same_as=commit or "",
         )
-        self.commit(Change(described, change.remove), head, 0)
+        self.commit(undo.change(self.storage), head, 0, undo.schema)
 
 
 def _exact(value: object) -> bool:

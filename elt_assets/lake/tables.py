@@ -89,12 +89,14 @@ class StreamTables:
             return False
         return history.exists and history.head.stands_for == told.get(HISTORY)
 
-    def belongs(self, table: Table) -> bool:
-        """Whether a table of the stream stands where the stream does."""
-        told = self.head.companions or {}
-        kinds = {id(companion): kind for kind, companion in self.companions.items()}
-        kind = kinds.get(id(table))
-        return kind is None or told.get(kind) == table.head.stands_for
+    def is_ahead(self, kind: str) -> bool:
+        """Whether a companion has a commit that its writer's table does not name: a run is between the two
+        commits, or died there, or the table was restored. Each partition is a writer of its own."""
+        named = self.main.companions_by_writer
+        return any(
+            _is_ahead(named, app.removesuffix(f"|{kind}"), kind, commit)
+            for app, commit in self.companions[kind].standing.items()
+        )
 
     def settle(self, run_id: str | None) -> list[str]:
         """Take companions back to where the table says they belong.
@@ -186,3 +188,12 @@ class StreamTables:
     def _is_unfollowed(self, kind: str) -> bool:
         """A history that was not kept for a while is built on, not taken back."""
         return kind == HISTORY and (self.head.companions or {}).get(HISTORY) == NOT_KEPT
+
+
+def _is_ahead(
+    named: Mapping[str, Mapping[str, str | None] | None], writer: str, kind: str, commit: str | None
+) -> bool:
+    if writer not in named:
+        return True
+    companions = named[writer]
+    return companions is not None and companions.get(kind) not in (commit, NOT_KEPT)
