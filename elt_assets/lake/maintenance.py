@@ -8,11 +8,8 @@ running sync has written and not committed yet is younger.
 from __future__ import annotations
 
 import datetime as dt
-import shutil
-import time
 from collections.abc import Iterable
 from dataclasses import dataclass
-from pathlib import Path
 
 import pyarrow.fs as pafs
 from pyspark.sql import SparkSession
@@ -73,15 +70,6 @@ def vacuum(table: Table, retention: dt.timedelta = RETENTION) -> int:
     old = {*table.unreferenced(retention), *_hidden(table.storage, retention)}
     found = old - table.needed_since(dt.datetime.now(dt.timezone.utc) - retention) if old else old
     table.discard_files(DataFile(path, 0, 0) for path in found)
-    return len(found)
-
-
-def sweep(staging: Path, retention: dt.timedelta = RETENTION) -> int:
-    """Remove staging that processes of machines that are gone left behind; returns how many folders."""
-    oldest = time.time() - retention.total_seconds()
-    found = [path for path in staging.glob("*-*-*") if path.stat().st_mtime < oldest]
-    for path in found:
-        shutil.rmtree(path, ignore_errors=True)
     return len(found)
 
 

@@ -6,13 +6,14 @@ import contextlib
 import logging
 import time
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any, Protocol
 
 import dagster as dg
 
 from elt_assets.errors import ConfigError
 from elt_assets.lake.head import Head
-from elt_assets.lake.landing import Landing, begun_otherwise
+from elt_assets.lake.landing import Landing, begins, begun_otherwise
 from elt_assets.lake.spark import SparkProvider
 from elt_assets.lake.state_table import StateWriter
 from elt_assets.lake.writer import TableWriter
@@ -97,6 +98,9 @@ class Ingestion:
         else:
             if read.id in self._writers:
                 _refuse_other_making(read, land)
+                land = replace(
+                    land, began=begins(read.tables.head)
+                )  # its rows come after the first ones
             writer = TableWriter(self._spark, read.tables, land)
         for change in writer.schema_changes:
             self._run.log.warning(f"{self._prefix(read)}the schema has changed: {change}")

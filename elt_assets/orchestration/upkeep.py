@@ -11,7 +11,7 @@ import dagster as dg
 
 from elt_assets.errors import EltError
 from elt_assets.lake.landing import Landing, begins
-from elt_assets.lake.maintenance import maintain, sweep
+from elt_assets.lake.maintenance import maintain
 from elt_assets.lake.replaying import replay
 from elt_assets.lake.tables import StreamTables, app_id
 from elt_assets.lake.types import PARTITION
@@ -19,6 +19,7 @@ from elt_assets.lake.values_of import texts_of
 from elt_assets.orchestration.metadata import HISTORY, TABLE_PATH, head_metadata
 from elt_assets.orchestration.resources import LAKE_KEY, SPARK_KEY, LakeResource, SparkResource
 from elt_assets.orchestration.streams import StreamAsset
+from elt_assets.scratch import sweep
 from elt_assets.sync.events import Committed
 
 JOB = "elt_maintenance"
@@ -44,7 +45,8 @@ def maintenance_job(specs: Iterable[dg.AssetSpec]) -> dg.JobDefinition:
         retention = dt.timedelta(hours=config.retention_hours)
         wanted = config.assets or sorted(tables)
         failed = [key for key in wanted if not _maintained(context, tables[key], retention)]
-        context.log.info(f"{sweep(lake.staging_path, retention)} abandoned staging folders removed")
+        swept = sweep(lake.staging_path, retention.total_seconds())
+        context.log.info(f"{swept} abandoned staging directories removed")
         if failed:
             raise dg.Failure(f"not maintained: {', '.join(failed)} (see the log)")
 

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from deltalake import DeltaTable
 
-from elt_assets.lake.maintenance import Maintained, maintain, sweep
+from elt_assets.lake.maintenance import Maintained, maintain
 from elt_assets.lake.spark import SparkProvider
 from elt_assets.protocol.catalog import APPEND
 from tests.lake.crashing import EVENTS, configured, event, expected, position, sync, view
@@ -174,12 +174,3 @@ def test_a_sync_that_runs_keeps_its_files(lake: Lake, retention: dt.timedelta) -
     maintained(lake, retention=retention)
     writer.commit(checkpoint(3, final=True))
     assert view(lake) == expected(BATCHES)
-
-
-def test_staging_that_is_nobodys_is_swept(tmp_path: Path) -> None:
-    for name in ("host-1-sync", "host-2-sync", "other"):
-        (tmp_path / name).mkdir()
-    then = time.time() - OLD.total_seconds()
-    os.utime(tmp_path / "host-1-sync", (then, then))
-    assert sweep(tmp_path) == 1
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["host-2-sync", "other"]

@@ -149,3 +149,17 @@ def test_a_schema_that_changes_in_mid_stream_replaces_no_table_by_half(
     assert materialize(own).success
     assert names(own) == {0: "z", 1: "a", 2: "b"}
     assert [row["age"] for row in own.rows("crm", "db_users") if row["id"] == 2] == [3]
+
+
+def test_of_a_key_that_comes_under_several_schemas_the_last_row_stays(
+    own: Project, elt: Elt
+) -> None:
+    connect(own, elt, SCHEMA, record(id=0, name="z"), **INCREMENTAL, cursor_field=["id"])
+    properties, lines = dict(USERS_PROPERTIES), [SCHEMA]
+    for number in range(8):
+        properties[f"added_{number}"] = {"type": "integer"}
+        wider = {**SCHEMA, "schema": {"properties": dict(properties)}}
+        lines += [wider, record(id=1, name=f"name {number}")]
+    says(own, *lines, state(1))
+    sync(own)
+    assert names(own) == {1: "name 7"}

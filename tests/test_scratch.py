@@ -1,0 +1,120 @@
+"""Private directories: removed once their process has ended, and nothing else is."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from elt_assets import scratch
+from elt_assets.scratch import LOCK, sweep
+
+DAY = 86_400
+HOLDER = """
+import sys, time, pathlib
+from elt_assets.scratch import scratch
+with scratch(pathlib.Path(sys.argv[1]), "sync") as folder:
+    (folder / "segment").write_text("rows")
+    print(folder, flush=True)
+    time.sleep(600)
+"""
+
+
+class Holder:
+    """Another process that has a directory."""
+
+    def __init__(self, parent: Path):
+        command = [sys.executable, "-c", HOLDER, str(parent)]
+        self._process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+        assert self._process.stdout is not None
+        self.folder = Path(self._process.stdout.readline().strip())
+
+    def kill(self) -> None:
+        self._process.kill()
+        self._process.communicate()
+
+
+@pytest.fixture
+def holder(tmp_path: Path) -> Holder:
+    return Holder(tmp_path)
+
+
+def made(parent: Path) -> Path:
+    with scratch.scratch(parent, "sync") as folder:
+        assert folder.stat().st_mode & 0o077 == 0
+    return folder
+
+
+def make_old(folder: Path) -> None:
+    then = time.time() - 10 * DAY
+    for path in (*folder.iterdir(), folder):
+        os.utime(path, (then, then))
+
+
+def test_a_directory_goes_with_its_context(tmp_path: Path) -> None:
+    made(tmp_path)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_what_a_living_process_has_stays_and_what_a_killed_one_left_goes(
+    tmp_path: Path, holder: Holder
+) -> None:
+    made(tmp_path)
+    assert (holder.folder / "segment").exists()
+    holder.kill()
+    made(tmp_path)
+    assert not holder.folder.exists()
+
+
+def test_a_process_of_a_container_with_the_same_host_name_and_process_ids_keeps_its_directory(
+    tmp_path: Path, holder: Holder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Neither the host name nor a process id says whether a directory is in use."""
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "kill", _no_such_process)
+        made(tmp_path)
+    assert (holder.folder / "segment").exists()
+    holder.kill()
+
+
+def _no_such_process(*_: object) -> None:
+    raise ProcessLookupError
+
+
+def test_old_directories_of_other_machines_are_swept(tmp_path: Path, holder: Holder) -> None:
+    holder.kill()
+    moved = holder.folder.rename(tmp_path / holder.folder.name.replace("sync-", "sync-other-"))
+    assert sweep(tmp_path, DAY) == 0
+    make_old(moved)
+    assert sweep(tmp_path, DAY) == 1
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_an_old_directory_that_is_in_use_is_not_swept(tmp_path: Path, holder: Holder) -> None:
+    make_old(holder.folder)
+    assert sweep(tmp_path, DAY) == 0
+    assert (holder.folder / "segment").exists()
+    holder.kill()
+
+
+@pytest.mark.parametrize("name", ["my-old-data", "sync-host-0123456789abcdef", f"a-b-{'0' * 16}"])
+def test_what_this_project_did_not_make_stays(tmp_path: Path, name: str) -> None:
+    folder = tmp_path / name
+    folder.mkdir()
+    (folder / "kept").write_text("someone's")
+    make_old(folder)
+    assert sweep(tmp_path, DAY) == 0
+    made(tmp_path)
+    assert (folder / "kept").exists()
+
+
+def test_a_lock_file_alone_does_not_make_a_directory_ours(tmp_path: Path) -> None:
+    folder = tmp_path / "my-old-data"
+    folder.mkdir()
+    (folder / LOCK).touch()
+    make_old(folder)
+    assert sweep(tmp_path, DAY) == 0
