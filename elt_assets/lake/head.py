@@ -2,7 +2,8 @@
 
 Each commit carries it as custom metadata: `elt.state`, `elt.sequence`, `elt.generation`, `elt.run_id`
 and, of this project's own, `elt.app`, `elt.commit`, `elt.sync_id`, `elt.tombstones`, `elt.refresh`,
-`elt.companions`, `elt.salt`, `elt.restored_at`. A large value stands in a file (see `attachments`).
+`elt.companions`, `elt.salt`, `elt.intent`, `elt.restored_at`. A large value stands in a file (see
+`attachments`).
 """
 
 from __future__ import annotations
@@ -67,8 +68,9 @@ class Head:
     files of deleted keys, in no reader's list. `companions`: of each table that belongs to this one
     (its history, its dead letter) the commit that belongs to this one; None if that was never told.
     `sync_id`: orders the sync among the table's (see `Landing.began`). `salt`: the fingerprint of what
-    values were hashed with. `restored`: whether the table was taken back
-    to this commit, and nothing was committed since. `attachments`: files that hold large values of it.
+    values were hashed with. `intent`: names the run that last began a refresh or a given state (see
+    `Landing.intent`). `restored`: whether the table was taken back to this commit, and nothing was
+    committed since. `attachments`: files that hold large values of it.
     """
 
     sequence: int
@@ -82,6 +84,7 @@ class Head:
     refresh: Refresh | None = None
     companions: Mapping[str, str | None] | None = None
     salt: str | None = None
+    intent: str | None = None
     restored: bool = False
     attachments: Mapping[str, Attachment] = field(default_factory=dict, compare=False, repr=False)
 
@@ -116,6 +119,8 @@ class Head:
             told["elt.companions"] = json.dumps(self.companions)
         if self.salt is not None:
             told["elt.salt"] = self.salt
+        if self.intent is not None:
+            told["elt.intent"] = self.intent
         return told
 
 
@@ -248,6 +253,7 @@ def head_of(storage: Files, entry: Entry) -> Head:
         refresh=None if refresh is None else Refresh.from_json(refresh),
         companions=companions_of(told),
         salt=told.get("elt.salt"),
+        intent=told.get("elt.intent"),
         attachments=attached,
     )
 

@@ -118,6 +118,22 @@ def starting_state(
     return head.state if stream.sync_mode == "incremental" and not stream.overwrites else None
 
 
+def continues(
+    stream: ConfiguredStream, head: Head, intent: str | None, salt: str | None = None
+) -> bool:
+    """Return whether an earlier attempt committed part of what a run asks for, so that this attempt goes on
+    from there: it must neither begin the refresh again nor start from the given state again.
+
+    Args:
+        stream: as it lands.
+        intent: names the request (see `Landing.intent`).
+    """
+    if intent is None or head.intent != intent:
+        return False
+    has_cursor = stream.sync_mode == "incremental" and not stream.overwrites
+    return has_cursor or begun(stream, head, salt) is not None
+
+
 def begins(head: Head) -> int:
     """Epoch milliseconds: now, or, if the clock was set back, after all earlier syncs of the table."""
     return max(int(time.time() * 1000), head.sync_id + 1)
@@ -130,6 +146,8 @@ class Landing:
     `stream`: its schema as it lands, its generation and sync id set. `partition`: the Dagster partition
     whose rows these are. `keeps_state`: the source is read beside its cursor, which stays where it is.
     `salt`: the fingerprint of what fields are hashed with; `selection`: of which fields are stored, and how.
+    `intent`: names a request for a refresh or for a start from a given state, the same in each attempt at
+    it; None for a sync that goes on from the table's own state.
     `began`: orders the rows of this sync after those of earlier ones (see `begins`); default its sync id.
     """
 
@@ -141,6 +159,7 @@ class Landing:
     keeps_state: bool = False
     salt: str | None = None
     selection: str | None = None
+    intent: str | None = None
     began: int | None = None
 
     def __post_init__(self) -> None:

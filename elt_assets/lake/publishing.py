@@ -164,6 +164,7 @@ class Publisher:
             same_as=None,
             sync_id=land.order,
             salt=land.salt or head.salt,
+            intent=land.intent or head.intent,
         )
         if news.answered:
             return replace(after, tombstones=tuple(merged.tombstones))

@@ -29,7 +29,8 @@ class StateWriter:
         self._table = tables.main
         self._landing = land
         head = self._table.head
-        if land.truncates and begun(land.stream, head, land.salt) is None:
+        known = begun(land.stream, head, land.salt)
+        if land.truncates and (known is None or known.generation != land.generation):
             self._publish(head.state, head.generation, self._refresh(None))
 
     def write(self, segment: Segment) -> None:
@@ -76,6 +77,7 @@ class StateWriter:
             commit=None,
             same_as=None,
             refresh=refresh,
+            intent=land.intent or head.intent,
             restored=False,
         )
         self._table.commit(Change(), after, 0)

@@ -34,7 +34,9 @@ class StreamRead:
     `stream`: as the source has it, its generation and sync id set. `state`: what the source is given of it,
     JSON. `keeps_state`: its states are not kept, since it is read beside its cursor. `files_before`: paths
     of the table's files before it. `figures`: what it moved; `metadata`: what the event says of it, empty
-    until it is committed to its end. `session`: that reads it, once it runs.
+    until it is committed to its end. `intent`: names the run's request for a refresh or a given state;
+    `continues`: whether an earlier attempt at it committed some of it. `session`: that reads it, once it
+    runs.
     """
 
     asset: StreamAsset
@@ -43,6 +45,8 @@ class StreamRead:
     state: str | None
     partition: str | None = None
     keeps_state: bool = False
+    intent: str | None = None
+    continues: bool = False
     files_before: frozenset[str] = frozenset()
     figures: SyncFigures = field(default_factory=SyncFigures)
     metadata: Mapping[str, Any] = field(default_factory=dict)
@@ -72,6 +76,7 @@ class StreamRead:
             keeps_state=self.keeps_state,
             salt=None if self.salt is None else home.fingerprint(self.salt),
             selection=self.asset.selection,
+            intent=self.intent,
         )
 
     @property

@@ -15,7 +15,14 @@ from elt_assets import home
 from elt_assets.connection import Connection
 from elt_assets.errors import ConfigError
 from elt_assets.lake.head import Head
-from elt_assets.lake.landing import Generations, RefreshMode, begins, generations, starting_state
+from elt_assets.lake.landing import (
+    Generations,
+    RefreshMode,
+    begins,
+    continues,
+    generations,
+    starting_state,
+)
 from elt_assets.lake.tables import StreamTables
 from elt_assets.orchestration import partitions, together
 from elt_assets.orchestration.ledger import reconcile
@@ -125,7 +132,7 @@ def prepare(
         ConfigError: a refresh is under way that a window does not go with.
     """
     read = _stream_read(asset, lake, config, partition, context)
-    if config.state is not None:
+    if config.state is not None and not read.continues:
         read.state = json.dumps(as_message(config.state, asset.stream))
     states = [State.from_json(read.state)] if read.state is not None else []
     settings = _settings(asset, config, partition)
@@ -151,8 +158,9 @@ def prepare_together(
     sync_id = max(read.stream.sync_id or 0 for read in reads)
     for read in reads:
         read.stream.sync_id = sync_id
-    states = together.starting_states(reads, context.log.warning)
-    if config.state is not None:
+    if config.state is None or all(read.continues for read in reads):
+        states = together.starting_states(reads, context.log.warning)
+    else:
         states = [together.as_shared(config.state)]
     connector = connect(connection, lake.staging_path)
     return SourceRead(
@@ -175,9 +183,13 @@ def _stream_read(
 ) -> StreamRead:
     tables = _settled(asset, lake, partition, context)
     as_landed, head, mode = asset.landed(), tables.head, config.refresh.mode
-    salt = asset.salt_fingerprint
+    salt, intent = asset.salt_fingerprint, _intent(config, context)
+    is_continued = continues(as_landed, head, intent, salt)
+    if is_continued:
+        context.log.info(f"{asset.key.to_user_string()}: continuing what an earlier attempt began")
+        mode = "none"
     written = generations(as_landed, head, mode, salt)
-    if config.window is not None or config.state is not None:
+    if config.window is not None or (config.state is not None and not is_continued):
         _refuse_refreshing(asset, head)
     if config.window is not None:
         written = Generations(max(head.generation, 1), 0)
@@ -192,8 +204,27 @@ def _stream_read(
         state=None if config.window else starting_state(as_landed, head, mode, salt),
         partition=partition,
         keeps_state=config.window is not None,
+        intent=intent,
+        continues=is_continued,
         files_before=frozenset(file.path for file in tables.main.files),
     )
+
+
+def _intent(config: SyncConfig, context: dg.AssetExecutionContext) -> str | None:
+    """Return a name for what the run asks for, the same in every attempt at it: the first run's id.
+
+    A retry of a step has the run's own id; a run that retries or re-executes another names it as its
+    parent. To re-execute a run that succeeded is a request of its own.
+    """
+    if config.refresh is Refresh.none and config.state is None:
+        return None
+    run = context.run
+    while (parent_id := run.get_parent_run_id()) is not None:
+        parent = context.instance.get_run_by_id(parent_id)
+        if parent is None or parent.is_success:
+            break
+        run = parent
+    return run.run_id
 
 
 def _settled(

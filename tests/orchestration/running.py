@@ -21,6 +21,7 @@ def materialize(
     partition: str | None = None,
     through: str | None = None,
     op: str | None = None,
+    parent: str | None = None,
     **config: Any,
 ) -> dg.ExecuteInProcessResult:
     """One run; `project`'s environment must be in force (see the `own` fixture).
@@ -28,12 +29,15 @@ def materialize(
     Args:
         partition, through: a partition, or the first and the last of a range.
         op, config: of the one stream that is selected, or of the op named.
+        parent: the id of a run that this one re-executes.
     """
     definitions = dg.Definitions.merge(build(), dg.Definitions(assets=extra))
     name = op or select.strip('key:"').replace("/", "__")
     ops = {name: {"config": config}} if config else {}
     job = dg.define_asset_job("run", selection=select)
-    between = {} if through is None else {START: partition or "", END: through}
+    tags = {} if through is None else {START: partition or "", END: through}
+    if parent is not None:
+        tags |= {"dagster/parent_run_id": parent, "dagster/root_run_id": parent}
     resolved = dg.Definitions.merge(definitions, dg.Definitions(jobs=[job]))
     with dg.DagsterInstance.from_config(str(project.home)) as instance:
         return resolved.resolve_job_def("run").execute_in_process(
@@ -41,7 +45,7 @@ def materialize(
             run_config={"ops": ops},
             raise_on_error=False,
             partition_key=partition if through is None else None,
-            tags=between,
+            tags=tags,
         )
 
 

@@ -10,10 +10,11 @@ import pytest
 from tests.orchestration.running import failure_of, materialize
 from tests.project import Project
 from tests.scripted import record, script, state
-from tests.windowed_source import calls, windowed
+from tests.windowed_source import calls, reconfigure, windowed
 
 KEY = 'key:"weather/readings"'
 LIVE: Any = {"sync_mode": "incremental", "destination_sync_mode": "append"}
+BEFORE, FIRST = {"at": "2025-12-31T23:00:00+00:00"}, {"at": "2026-01-01T23:00:00+00:00"}
 SOON = {"attempts": 2, "delay": "0.1s"}
 
 pytestmark = pytest.mark.usefixtures("spark")
@@ -53,3 +54,32 @@ def test_a_connector_that_falls_silent_is_ended(own: Project) -> None:
     assert "said nothing for 2 seconds, and was ended" in failure
     assert "`heartbeat`" in failure
     assert [row["id"] for row in own.rows("scripted", "things")] == [1]
+
+
+@pytest.mark.parametrize(
+    ("wanted", "rows"),
+    [({"refresh": "retain"}, 144), ({"refresh": "truncate"}, 96), ({"state": BEFORE}, 144)],
+)
+def test_a_retry_continues_what_the_run_began(own: Project, wanted: Any, rows: int) -> None:
+    """A retry of the step, and a run that re-executes the failed one."""
+    file = windowed(own, config={"to": "2026-01-02"}, **LIVE)
+    assert materialize(own, KEY).success
+    own.amend("weather", retry={"attempts": 1, "delay": "0.1s"})
+    reconfigure(own, "weather", to="2026-01-03", fails_at="2026-01-02T12:00:00+00:00")
+    failed = materialize(own, KEY, **wanted)
+    assert not failed.success
+    reconfigure(own, "weather", fails_at="")
+    again = materialize(own, KEY, parent=failed.run_id, **wanted)
+    assert again.success
+    assert [call["state"] for call in calls(file)[1:]] == [wanted.get("state"), FIRST, FIRST]
+    assert len(own.rows("weather", "readings")) == rows
+
+
+def test_a_new_requestbegins_anew(own: Project) -> None:
+    """A run of its own, and a run that re-executes one that succeeded."""
+    file = windowed(own, config={"to": "2026-01-02"}, **LIVE)
+    first = materialize(own, KEY, refresh="retain")
+    assert materialize(own, KEY, parent=first.run_id, refresh="retain").success
+    assert materialize(own, KEY, refresh="retain").success
+    assert [call["state"] for call in calls(file)] == [None, None, None]
+    assert len(own.rows("weather", "readings")) == 144
