@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from typing import BinaryIO
 
 from elt_assets import home
-from elt_assets.destination.opening import SYNC_MODES
+from elt_assets.destination.opening import PROTOCOL_SYNC_MODES
 from elt_assets.destination.output import Output, OutputClosedError
 from elt_assets.destination.process import FAILED, OK, Terminated, answering, provider
 from elt_assets.destination.settings import SPECIFICATION, Settings
@@ -89,7 +89,7 @@ def _specification() -> Message:
         connectionSpecification=SPECIFICATION,
         protocol_version=saying.PROTOCOL_VERSION,
         supportsIncremental=True,
-        supported_destination_sync_modes=SYNC_MODES,
+        supported_destination_sync_modes=PROTOCOL_SYNC_MODES,
     )
     return Message(type="SPEC", spec=body)
 

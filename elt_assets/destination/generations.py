@@ -2,6 +2,9 @@
 
 spec: ConfiguredAirbyteStream as of 0.9: a refresh that truncates has a generation of its own, below which
 none is kept; until it is complete readers see the older ones.
+
+A table numbers its generations itself: they only grow. Their numbers are those that the platform gives, but
+where it overwrites a complete generation under the same `generation_id` once more, as PyAirbyte does.
 """
 
 from __future__ import annotations
@@ -11,11 +14,81 @@ import copy
 from elt_assets.errors import ConfigError
 from elt_assets.lake import landing
 from elt_assets.lake.head import Head, Refresh
-from elt_assets.protocol.catalog import ConfiguredStream
+from elt_assets.protocol.catalog import FULL_REFRESH, ConfiguredStream
 
 
-def resumable(stream: ConfiguredStream) -> ConfiguredStream:
-    """The stream as one whose states can all be gone on from: so that each of them is committed. An
+def publishes_at_end(stream: ConfiguredStream) -> bool:
+    """Whether the states of the stream wait for its last record: it overwrites without a generation.
+
+    The next sync could not know whether its source resumes from an earlier state, or begins again.
+    """
+    return stream.overwrites and not _is_numbered(stream)
+
+
+def read_as(stream: ConfiguredStream) -> ConfiguredStream:
+    """Return the stream as the session reads it: one whose states are committed as they come, unless it
+    `publishes_at_end`."""
+    found = _resumable(stream)
+    if publishes_at_end(stream):
+        found.sync_mode, found.stream.is_resumable = FULL_REFRESH, False
+    return found
+
+
+def repeats(stream: ConfiguredStream, head: Head) -> bool:
+    """Whether the stream overwrites a generation that is complete, under the same `generation_id`."""
+    is_building = head.refresh is not None and head.refresh.truncates
+    is_complete = head.sequence > 0 and not is_building
+    overwrites = stream.overwrites and _is_numbered(stream)
+    return overwrites and is_complete and stream.generation_id == _newest_requested(head)
+
+
+def numbered(stream: ConfiguredStream, head: Head, *, adds: bool = False) -> ConfiguredStream:
+    """Return the stream with the table's generation and the sync id that are in force.
+
+    Those that the catalog gives; without them, or where it lets an overwrite keep what it is to replace,
+    those of the lake. An unfinished refresh is resumed if it has the same generation.
+
+    Args:
+        adds: a complete generation that is overwritten once more gets the records, in place of a new one.
+
+    Raises:
+        ConfigError: the generation is older than the table's, or it was begun in another way.
+    """
+    found = _resumable(stream)
+    if stream.generation_id is None or not _is_numbered(stream):
+        if not stream.overwrites and landing.begins_anew(stream, head):
+            raise _other_making(stream, head.refresh)
+        own = landing.generations(stream, head, "truncate" if stream.overwrites else "none")
+        found.generation_id = own.generation_id
+        found.minimum_generation_id = own.minimum_generation_id
+    elif stream.minimum_generation_id in (0, stream.generation_id):
+        _refuse_older(stream, stream.generation_id, head)
+        begins = stream.generation_id > _newest_requested(head)
+        if begins or (repeats(stream, head) and not adds):
+            found.generation_id = max(stream.generation_id, _newest(head) + 1)
+        else:
+            found.generation_id = _newest(head)
+        if stream.minimum_generation_id:
+            found.minimum_generation_id = found.generation_id
+        _refuse_other_making(found, head)
+    if found.sync_id is None:
+        found.sync_id = landing.begins(head)
+    return found
+
+
+def requested(stream: ConfiguredStream, head: Head, written: int | None) -> int | None:
+    """Return the `generation_id` of the generation that a sync writes, as of `Head.requested_generation`.
+
+    Args:
+        written: the table's number of it.
+    """
+    if not _is_numbered(stream):
+        return head.requested_generation if written == _newest(head) else None
+    return stream.generation_id if written != stream.generation_id else None
+
+
+def _resumable(stream: ConfiguredStream) -> ConfiguredStream:
+    """Return the stream as one whose states can all be resumed from, so that each of them is committed. An
     overwrite builds its generation where no reader sees it, until it is complete."""
     found = copy.copy(stream)
     found.stream = copy.copy(stream.stream)
@@ -23,32 +96,25 @@ def resumable(stream: ConfiguredStream) -> ConfiguredStream:
     return found
 
 
-def numbered(stream: ConfiguredStream, head: Head) -> ConfiguredStream:
-    """The stream, `resumable`, with the generation and the sync id that are in force.
+def _is_numbered(stream: ConfiguredStream) -> bool:
+    """Whether the catalog's generation is in force. Who knows of no refreshes sends zeros."""
+    overwrites_all = stream.overwrites and not stream.minimum_generation_id
+    return stream.generation_id is not None and not overwrites_all
 
-    Those that the catalog gives; without them, or where it lets an overwrite keep what it is to replace,
-    those of the lake. A refresh that was begun is gone on with if it has the same generation.
 
-    Raises:
-        ConfigError: the generation is older than the table's, or it was begun in another way.
-    """
-    found = resumable(stream)
-    if stream.generation_id is None or (stream.overwrites and not stream.minimum_generation_id):
-        if not stream.overwrites and landing.begins_anew(stream, head):
-            raise _other_making(stream, head.refresh)
-        own = landing.generations(stream, head, "truncate" if stream.overwrites else "none")
-        found.generation_id = own.generation_id
-        found.minimum_generation_id = own.minimum_generation_id
-    else:
-        _refuse_older(stream, stream.generation_id, head)
-        _refuse_other_making(found, head)
-    if found.sync_id is None:
-        found.sync_id = landing.begins(head)
-    return found
+def _newest(head: Head) -> int:
+    """Return the table's newest generation, complete or not."""
+    return max(head.generation, 0 if head.refresh is None else head.refresh.generation)
+
+
+def _newest_requested(head: Head) -> int:
+    """Return the platform's number of the newest generation."""
+    known = head.requested_generation
+    return _newest(head) if known is None else known
 
 
 def _refuse_older(stream: ConfiguredStream, given: int, head: Head) -> None:
-    present = max(head.generation, 0 if head.refresh is None else head.refresh.generation)
+    present = _newest_requested(head)
     if given < present:
         raise ConfigError(
             f"stream {str(stream.id)!r}: generation_id {given} is older than what its table has, {present}",
@@ -57,7 +123,7 @@ def _refuse_older(stream: ConfiguredStream, given: int, head: Head) -> None:
 
 
 def _refuse_other_making(stream: ConfiguredStream, head: Head) -> None:
-    """What was committed of a refresh was acknowledged: its source will not send it again."""
+    """Refuse to resume a refresh in another way: its source will not send again what was acknowledged."""
     begun, given = head.refresh, stream.generation_id
     if begun is None or not begun.truncates or begun.generation != given:
         return

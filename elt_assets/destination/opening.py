@@ -5,8 +5,9 @@ from __future__ import annotations
 import uuid
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from typing import Protocol
 
-from elt_assets.destination.generations import numbered
+from elt_assets.destination.generations import numbered, repeats, requested
 from elt_assets.destination.settings import Settings
 from elt_assets.errors import ConfigError
 from elt_assets.lake.claims import check_claims, refuse_foreign
@@ -23,10 +24,13 @@ from elt_assets.protocol.catalog import (
     ConfiguredStream,
     StreamId,
 )
-from elt_assets.sync.events import Checkpoint, Committed
+from elt_assets.sync.events import Checkpoint, Committed, Sink
 from elt_assets.sync.segments import Segment
 
-SYNC_MODES = [APPEND, OVERWRITE, APPEND_DEDUP, OVERWRITE_DEDUP]
+PROTOCOL_SYNC_MODES = [APPEND, OVERWRITE, APPEND_DEDUP]
+"""What `spec` says: other members than these the protocol's enumeration does not have."""
+SYNC_MODES = [*PROTOCOL_SYNC_MODES, OVERWRITE_DEDUP]
+"""What a configured catalog may ask for."""
 
 Log = Callable[[str, str], None]
 """Told a level, as in the protocol, and a text."""
@@ -51,10 +55,17 @@ class Blame:
         return self._found[1] if self._found is not None and self._found[0] is error else None
 
 
+class Writer(Sink, Protocol):
+    """A sink that keeps files of its own until they are committed."""
+
+    def close(self) -> None:
+        """Remove what was written and never committed."""
+
+
 class StreamSink:
     """A stream's writer, whose errors are the stream's; that Spark does not start is nobody's."""
 
-    def __init__(self, stream: StreamId, spark: SparkProvider, writer: TableWriter, blame: Blame):
+    def __init__(self, stream: StreamId, spark: SparkProvider, writer: Writer, blame: Blame):
         self._stream = stream
         self._spark = spark
         self._writer = writer
@@ -72,6 +83,40 @@ class StreamSink:
     def close(self) -> None:
         """Remove what was written and never committed."""
         self._writer.close()
+
+
+class _Repetition:
+    """Writer of a complete generation that is overwritten once more: records begin a new one.
+
+    A source that sends states and no record has resumed after its last record: the retry of a sync in which
+    another stream failed. Then the rows stay.
+
+    Args:
+        open_writer: opens the writer of the new generation, or, if told so, of the one that is there.
+    """
+
+    def __init__(self, open_writer: Callable[[bool], Writer]):
+        self._open_writer = open_writer
+        self._has_records = self._adds = False
+        self._writer = open_writer(False)
+
+    def write(self, segment: Segment) -> None:
+        self._has_records = True
+        self._choose(adds=False)
+        self._writer.write(segment)
+
+    def commit(self, checkpoint: Checkpoint) -> Committed:
+        has_resumed = self._adds or bool(checkpoint.states)
+        self._choose(adds=has_resumed and not self._has_records)
+        return self._writer.commit(checkpoint)
+
+    def close(self) -> None:
+        self._writer.close()
+
+    def _choose(self, *, adds: bool) -> None:
+        if adds != self._adds:
+            self._writer.close()
+            self._writer, self._adds = self._open_writer(adds), adds
 
 
 class Opener:
@@ -116,22 +161,32 @@ class Opener:
             ConfigError: the table is another's, or cannot take the stream as it is configured.
         """
         with self._blame.on(stream.id):
-            return StreamSink(stream.id, self._spark, self._writer(stream), self._blame)
+            writer: Writer = (
+                _Repetition(lambda adds: self._writer(stream, adds=adds))
+                if repeats(stream, self._tables(stream).head)
+                else self._writer(stream)
+            )
+            return StreamSink(stream.id, self._spark, writer, self._blame)
 
     def is_new(self, stream: ConfiguredStream) -> bool:
         """Whether the stream has no table yet."""
         return not self._tables(stream).main.exists
 
-    def _writer(self, stream: ConfiguredStream) -> TableWriter:
+    def _writer(self, stream: ConfiguredStream, *, adds: bool = False) -> TableWriter:
         tables = self._tables(stream)
         for notice in tables.settle(self._run_id):
             self._log("WARN", notice)
+        head = tables.head
+        if repeats(stream, head):
+            self._log("INFO", _repetition(stream, adds=adds))
+        landed = numbered(stream, head, adds=adds)
         land = Landing(
-            stream=numbered(stream, tables.head),
+            stream=landed,
             run_id=self._run_id,
             history=self._keeps_history(stream),
             on_schema_change=self._settings.on_schema_change,
-            began=begins(tables.head),
+            began=begins(head),
+            requested_generation=requested(stream, head, landed.generation_id),
         )
         writer = TableWriter(self._spark, tables, land, locate=True)
         for change in writer.schema_changes:
@@ -156,6 +211,14 @@ class Opener:
 
     def _keeps_history(self, stream: ConfiguredStream) -> bool:
         return self._settings.history and stream.deduplicates
+
+
+def _repetition(stream: ConfiguredStream, *, adds: bool) -> str:
+    """Return what the log says of a complete generation that is overwritten once more."""
+    generation = f"stream {str(stream.id)!r}: its generation {stream.generation_id} is complete"
+    if adds:
+        return f"{generation}, and the source sent a state and no record: the table keeps its rows"
+    return f"{generation}: the records of this sync replace its rows"
 
 
 def _refuse_mode(stream: ConfiguredStream) -> None:

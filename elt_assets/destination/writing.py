@@ -11,7 +11,7 @@ from collections.abc import Generator, Iterator
 from typing import BinaryIO
 
 from elt_assets import home
-from elt_assets.destination.generations import resumable
+from elt_assets.destination.generations import publishes_at_end, read_as
 from elt_assets.destination.opening import Blame, Opener
 from elt_assets.destination.output import Output, counted
 from elt_assets.destination.reading import messages
@@ -23,6 +23,7 @@ from elt_assets.protocol.codec import decode
 from elt_assets.protocol.messages import COMPLETE, Message, RawRecord
 from elt_assets.scratch import scratch
 from elt_assets.sync.events import Acknowledged, Held, Logged, SessionEvent, SharedAcknowledged
+from elt_assets.sync.held import HeldStates
 from elt_assets.sync.session import Session
 
 
@@ -44,6 +45,8 @@ class Write:
         self._tally = Tally()
         self._session: Session | None = None
         self._envelopes: dict[int, Message] = {}
+        self._unpublished = {one.id for one in catalog.streams if publishes_at_end(one)}
+        self._withheld = HeldStates()
 
     def run(self, stdin: BinaryIO) -> None:
         """
@@ -54,7 +57,7 @@ class Write:
         opener = Opener(self._settings, self._spark, self._output.log, self._blame)
         opener.check(self._catalog.streams)
         self._spark.warm_up()
-        streams = [resumable(stream) for stream in self._catalog.streams]
+        streams = [read_as(stream) for stream in self._catalog.streams]
         with contextlib.ExitStack() as open_, scratch(home.staging(), "sync") as folder:
             sinks = {}
             for stream in self._catalog.streams:
@@ -98,7 +101,9 @@ class Write:
         if isinstance(event, Logged):
             self._output.log(event.level, event.message)
         elif isinstance(event, SharedAcknowledged):
-            self._output.send(self._state(*told) for told in self._tally.shared(event))
+            for held in event.states:
+                self._withheld.add(held.state, held.spans)
+            self._send_shared()
         elif isinstance(event, Acknowledged):
             done = event.commit
             if done.records or done.rejected:
@@ -106,6 +111,18 @@ class Write:
                 rejected = f", {done.rejected} rejected" if done.rejected else ""
                 self._output.log("INFO", f"{told}{rejected} (commit {done.sequence})")
             self._output.send(self._state(*told) for told in self._tally.acknowledged(event))
+            if event.final:
+                self._unpublished.discard(event.stream)
+                self._send_shared()
+
+    def _send_shared(self) -> None:
+        """Send the states that streams share, once all rows before them are published or resumable."""
+        if self._unpublished:
+            self._withheld.forget_oldest()
+            return
+        if states := self._withheld.take():
+            shared = self._tally.shared(SharedAcknowledged(states))
+            self._output.send(self._state(*told) for told in shared)
 
     def _state(self, held: Held, rejected: int) -> Message:
         envelope = self._envelopes.pop(id(held.state), None)

@@ -2,8 +2,8 @@
 
 Each commit carries it as custom metadata: `elt.state`, `elt.sequence`, `elt.generation`, `elt.run_id`
 and, of this project's own, `elt.app`, `elt.commit`, `elt.sync_id`, `elt.tombstones`, `elt.refresh`,
-`elt.companions`, `elt.salt`, `elt.intent`, `elt.restored_at`. A large value stands in a file (see
-`attachments`).
+`elt.companions`, `elt.salt`, `elt.intent`, `elt.requested_generation`, `elt.restored_at`. A large value
+stands in a file (see `attachments`).
 """
 
 from __future__ import annotations
@@ -70,7 +70,9 @@ class Head:
     `sync_id`: orders the sync among the table's (see `Landing.began`). `salt`: the fingerprint of what
     values were hashed with. `intent`: names the run that last began a refresh or a given state (see
     `Landing.intent`). `restored`: whether the table was taken back to this commit, and nothing was
-    committed since. `attachments`: files that hold large values of it.
+    committed since. `requested_generation`: the `generation_id` that a platform gave to the newest
+    generation, complete or not; None where that is the generation's own number. `attachments`: files that
+    hold large values of it.
     """
 
     sequence: int
@@ -86,6 +88,7 @@ class Head:
     salt: str | None = None
     intent: str | None = None
     restored: bool = False
+    requested_generation: int | None = None
     attachments: Mapping[str, Attachment] = field(default_factory=dict, compare=False, repr=False)
 
     @property
@@ -121,6 +124,8 @@ class Head:
             told["elt.salt"] = self.salt
         if self.intent is not None:
             told["elt.intent"] = self.intent
+        if self.requested_generation is not None:
+            told["elt.requested_generation"] = str(self.requested_generation)
         return told
 
 
@@ -240,7 +245,7 @@ def head_of(storage: Files, entry: Entry) -> Head:
     """
     attached = attachments.read(storage, entry)
     told = {**entry, **{key: one.value for key, one in attached.items()}}
-    refresh = told.get("elt.refresh")
+    refresh, requested = told.get("elt.refresh"), told.get("elt.requested_generation")
     return Head(
         sequence=int(told["elt.sequence"]),
         generation=int(told["elt.generation"]),
@@ -254,6 +259,7 @@ def head_of(storage: Files, entry: Entry) -> Head:
         companions=companions_of(told),
         salt=told.get("elt.salt"),
         intent=told.get("elt.intent"),
+        requested_generation=None if requested is None else int(requested),
         attachments=attached,
     )
 

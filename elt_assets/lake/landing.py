@@ -149,6 +149,7 @@ class Landing:
     `intent`: names a request for a refresh or for a start from a given state, the same in each attempt at
     it; None for a sync that goes on from the table's own state.
     `began`: orders the rows of this sync after those of earlier ones (see `begins`); default its sync id.
+    `requested_generation`: as of `Head`.
     """
 
     stream: ConfiguredStream
@@ -161,6 +162,7 @@ class Landing:
     selection: str | None = None
     intent: str | None = None
     began: int | None = None
+    requested_generation: int | None = None
 
     def __post_init__(self) -> None:
         if self.history and self.partition is not None:

@@ -165,6 +165,7 @@ class Publisher:
             sync_id=land.order,
             salt=land.salt or head.salt,
             intent=land.intent or head.intent,
+            requested_generation=land.requested_generation,
         )
         if news.answered:
             return replace(after, tombstones=tuple(merged.tombstones))

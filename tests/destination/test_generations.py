@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.destination.running import Destination, Json, records, state, status, stream
+from tests.destination.running import Destination, Json, records, shared, state, status, stream
 
 STARTED, COMPLETE, INCOMPLETE = status("STARTED"), status("COMPLETE"), status("INCOMPLETE")
 
@@ -36,7 +36,7 @@ def test_an_overwrite_that_is_not_completed_changes_nothing(
 
     assert told in answer.error["message"]
     assert answer.error["stream_descriptor"] == {"name": "users"}
-    assert answer.values == [1]
+    assert answer.values == []  # the next sync cannot know that it resumes from there
     assert destination.ids() == [1, 2]
 
 
@@ -44,7 +44,8 @@ def test_without_generations_each_overwrite_begins_anew(destination: Destination
     resumable = stream(mode="overwrite")
     resumable["stream"]["is_resumable"] = True
     destination.write([resumable], [*records(1), COMPLETE])
-    destination.write([resumable], [*records(2), state(1), INCOMPLETE], code=1)
+    failed = destination.write([resumable], [*records(2), state(1), INCOMPLETE], code=1)
+    assert failed.values == []
 
     answer = destination.write([resumable], [*records(3), state(2), COMPLETE])
 
@@ -69,13 +70,75 @@ def test_a_retry_of_the_same_generation_goes_on(destination: Destination, mode: 
     assert set(generations.to_pylist()) == {2}
 
 
-def test_a_retry_of_what_was_complete_adds_to_it(destination: Destination) -> None:
-    """Its source goes on from the last state, and has nothing more."""
+def test_an_overwrite_without_a_generation_withholds_states_that_it_shares(
+    destination: Destination,
+) -> None:
+    destination.config = {"checkpoint": {"rows": 1}}
+    streams = [stream(mode="overwrite"), stream("orders")]
+    came = [*records(1), *records(2, name="orders"), shared(1, "users", "orders")]
+
+    failed = destination.write(streams, [STARTED, *came, *came, STARTED], code=1)
+    answer = destination.write(streams, [*came, *records(3), shared(2, "users", "orders")])
+
+    assert (failed.values, answer.values) == ([], [1, 2])
+    assert answer.counts == [(2, 0), (1, 0)]
+    assert destination.ids() == [1, 3]
+
+
+@pytest.mark.parametrize("mode", ["overwrite", "overwrite_dedup"])
+def test_a_complete_generation_is_overwritten_as_often_as_it_is_sent(
+    destination: Destination, mode: str
+) -> None:
+    """PyAirbyte gives the same generation to every sync."""
+    wanted = refresh(1, mode)
+    for last in (3, 4, 5):
+        answer = destination.write([wanted], [*records(1, 2, last), state(last), COMPLETE])
+        assert (answer.values, destination.ids()) == ([last], [1, 2, last])
+    assert "its generation 1 is complete: the records of this sync replace its rows" in answer.logs
+
+    failed = destination.write([wanted], [*records(6), state(6), STARTED], code=1)
+    assert (failed.values, destination.ids()) == ([6], [1, 2, 5])
+    destination.write([wanted], [*records(7), state(7), COMPLETE])
+    assert destination.ids() == [6, 7]  # the unfinished one was resumed
+
+    destination.write([refresh(2, mode)], [*records(8), state(8), COMPLETE])
+    assert destination.ids() == [8]
+    older = destination.write([wanted], records(9), code=1)
+    assert "generation_id 1 is older than what its table has, 2" in older.error["message"]
+
+
+@pytest.mark.parametrize("mode", ["append", "append_dedup"])
+def test_a_complete_generation_is_added_to_where_rows_are_appended(
+    destination: Destination, mode: str
+) -> None:
+    for number in (1, 2):
+        destination.write([refresh(1, mode)], [*records(number), COMPLETE])
+    assert destination.ids() == [1, 2]
+
+
+def test_a_complete_overwrite_stays_where_its_source_has_no_more(destination: Destination) -> None:
+    """Another stream of the sync had failed: the retry resumes from the last state."""
     destination.write([refresh(2)], [*records(1), state(1), COMPLETE])
 
     answer = destination.write([refresh(2)], [state(1), COMPLETE])
 
     assert (answer.values, destination.ids()) == ([1], [1])
+    assert "the source sent a state and no record: the table keeps its rows" in answer.logs
+
+
+def test_a_state_before_the_first_record_keeps_no_rows(destination: Destination) -> None:
+    destination.config = {"checkpoint": {"seconds": 0.001}}
+    destination.write([refresh(1)], [*records(1), state(1), COMPLETE])
+
+    answer = destination.write([refresh(1)], [state(0), *records(2), state(2), COMPLETE])
+
+    assert (answer.values, destination.ids()) == ([0, 2], [2])
+
+
+def test_an_overwrite_whose_source_is_empty_empties_the_table(destination: Destination) -> None:
+    destination.write([refresh(1)], [*records(1), COMPLETE])
+    destination.write([refresh(1)], [STARTED, COMPLETE])
+    assert destination.ids() == []
 
 
 def test_a_newer_generation_leaves_the_one_that_was_begun(destination: Destination) -> None:

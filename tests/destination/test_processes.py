@@ -44,9 +44,11 @@ def running(destination: Destination) -> Iterator[subprocess.Popen[bytes]]:
             pipe.close()
 
 
-def _start(destination: Destination, stdin: int | IO[bytes]) -> subprocess.Popen[bytes]:
+def _start(
+    destination: Destination, stdin: int | IO[bytes], wanted: Json | None = None
+) -> subprocess.Popen[bytes]:
     return subprocess.Popen(
-        [BIN / "elt-destination", *destination.arguments(stream())],
+        [BIN / "elt-destination", *destination.arguments(wanted or stream())],
         stdin=stdin,
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
@@ -100,6 +102,28 @@ def test_killed_in_mid_sync_what_was_told_is_there(
     assert psutil.wait_procs(family, timeout=30)[1] == []
     assert set(range(1, told + 1)) <= set(destination.ids())
     assert len(destination.ids()) == len(set(destination.ids()))
+
+
+def test_an_overwrite_without_a_generation_that_is_killed_has_acknowledged_nothing(
+    destination: Destination,
+) -> None:
+    """Its next sync begins again; a source that resumed from a state would leave out what came before."""
+    wanted = stream(mode="overwrite")
+    came = lines([*records(1), state(1), *records(2), state(2)])
+    process = _start(destination, subprocess.PIPE, wanted)
+    assert process.stdin is not None and process.stdout is not None
+    process.stdin.write(came + lines(records(0, name="strangers")))
+    process.stdin.flush()
+    assert b"ignoring the records" in process.stdout.readline()  # all before them is read
+    time.sleep(2)
+    process.kill()
+    output, _ = process.communicate()
+    assert b'"STATE"' not in output
+
+    again = _start(destination, subprocess.PIPE, wanted)
+    output, _ = again.communicate(came, timeout=LONGEST)
+    assert [json.loads(line)["type"] for line in output.splitlines()].count("STATE") == 2
+    assert (again.returncode, destination.ids()) == (0, [1, 2])
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])

@@ -1,0 +1,57 @@
+"""What `elt-destination` prints, read with Airbyte's own models."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.airbyte_models import kinds, parsed
+from tests.destination.running import (
+    Destination,
+    legacy,
+    record,
+    records,
+    shared,
+    state,
+    status,
+    stream,
+)
+
+
+def test_the_specification_is_read(destination: Destination) -> None:
+    (message,) = parsed(destination.run(["spec"]).output)
+    modes = [mode.value for mode in message.spec.supported_destination_sync_modes]
+    assert modes == ["append", "overwrite", "append_dedup"]
+
+
+def test_both_answers_of_a_check_are_read(destination: Destination) -> None:
+    check = ["check", "--config", destination.config_file]
+    (refused,) = parsed(destination.run([*check[:2], "/nowhere/config.json"]).output)
+    (accepted,) = parsed(destination.run(check).output)
+    statuses = (accepted.connectionStatus.status, refused.connectionStatus.status)
+    assert [each.value for each in statuses] == ["SUCCEEDED", "FAILED"]
+
+
+@pytest.mark.parametrize(
+    "make",
+    [state, lambda value: shared(value, "users"), legacy],
+    ids=["stream", "global", "legacy"],
+)
+def test_states_and_logs_are_read(destination: Destination, make: Any) -> None:
+    came = [*records(1), record({"name": "no key"}), *records(2, name="strangers")]
+    answer = destination.write([stream(mode="append_dedup")], [*came, make({"n": 1})])
+    assert set(kinds(answer.output)) == {"LOG", "STATE"}
+    (found,) = (each.state for each in parsed(answer.output) if each.state)
+    assert (found.destinationStats.recordCount, found.destinationStats.rejectedRecordCount) == (
+        1,
+        1,
+    )
+
+
+def test_errors_are_read(destination: Destination) -> None:
+    failed = destination.write([stream()], [*records(1), status("INCOMPLETE")], code=1)
+    refused = destination.write([stream(mode="soft_delete")], records(1), code=1)
+    (trace,) = (each.trace for each in parsed(failed.output) if each.trace)
+    assert trace.error.stream_descriptor.name == "users"
+    assert kinds(refused.output) == ["ERROR"]
