@@ -12,7 +12,8 @@ from pathlib import Path
 
 
 def say(text: str) -> None:
-    """As `tests.scripted`: `!exit N`, `!kill` and `!sleep S` do that instead; `!torn TEXT` has no newline."""
+    """As `tests.scripted`: `!exit N`, `!kill` and `!sleep S` do that instead; `!torn TEXT` has no newline;
+    `!config TEXT` writes to the config file."""
     for line in text.split("\n"):
         command, _, argument = line.partition(" ")
         if command == "!exit":
@@ -24,6 +25,8 @@ def say(text: str) -> None:
             time.sleep(float(argument))
         elif command == "!torn":
             sys.stdout.write(argument)
+        elif command == "!config":
+            Path(sys.argv[sys.argv.index("--config") + 1]).write_text(argument)
         elif line:
             sys.stdout.write(line + "\n")
 
@@ -34,6 +37,10 @@ def run(folder: Path, arguments: list[str]) -> None:
         if not (folder / "about.txt").exists():
             sys.exit("unrecognized arguments: --about")
         say((folder / "about.txt").read_text())
+        return
+    if "--help" in arguments:
+        help_ = folder / "help.txt"
+        say(help_.read_text() if help_.exists() else "usage: tap --config C --catalog C")
         return
     paths = {name: Path(path) for name, path in pairwise(arguments) if Path(path).is_file()}
     files = {name: json.loads(path.read_text()) for name, path in paths.items()}

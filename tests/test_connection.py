@@ -9,10 +9,12 @@ from typing import Any
 
 import pytest
 import yaml
+from msgspec import Raw
 
 from elt_assets.connection import Connection, configure, load_catalog, load_connection
 from elt_assets.errors import ConfigError
 from elt_assets.protocol.catalog import AirbyteStream, Catalog, ConfiguredStream
+from elt_assets.protocol.singer_catalog import selection
 
 Json = dict[str, Any]
 MODES = ["full_refresh", "incremental"]
@@ -264,6 +266,17 @@ def test_a_stream_that_the_catalog_lacks(
 INCREMENTAL = {"sync_mode": "incremental"}
 DEDUP = {"destination_sync_mode": "append_dedup"}
 OWN_KEY = {"source_defined_primary_key": [["a"], ["b"]], "json_schema": {}}
+LOG_BASED = {"replication_method": "LOG_BASED"}
+
+
+def of_tap(metadata: Json) -> Json:
+    """Properties of a stream that a Singer tap has."""
+    schema = {"properties": {"id": {"type": "integer"}}}
+    root = {"breadcrumb": [], "metadata": metadata}
+    entry = {"stream": "users", "metadata": [root], "schema": schema}
+    return {"extra": {"singer": Raw(json.dumps(entry).encode())}}
+
+
 OWN_CURSOR = {"source_defined_cursor": True, "default_cursor_field": ["id"]}
 
 
@@ -307,6 +320,12 @@ OWN_CURSOR = {"source_defined_cursor": True, "default_cursor_field": ["id"]}
             {"source_defined_primary_key": [["id"]]},
             r"primary_key: .* cannot be overridden; write \[\[id\]\], or leave it out",
         ),
+        (INCREMENTAL | LOG_BASED, {}, "'users' was not discovered from a Singer tap; "),
+        (
+            INCREMENTAL | LOG_BASED,
+            of_tap({"forced-replication-method": "INCREMENTAL"}),
+            "by INCREMENTAL and nothing else; leave out `replication_method`",
+        ),
     ],
 )
 def test_a_stream_that_cannot_be_synced_as_written(
@@ -330,6 +349,16 @@ def test_a_stream_that_cannot_be_synced_as_written(
 )  # fmt: skip
 def test_what_goes_together(wanted: Json, source: Json, tmp_path: Path) -> None:
     configured(tmp_path, wanted, **source)
+
+
+def test_a_tap_may_be_asked_to_read_the_log_of_its_database(tmp_path: Path) -> None:
+    wanted = INCREMENTAL | LOG_BASED | {"primary_key": [["id"]]}
+    stream = configured(tmp_path, wanted, **of_tap({"valid-replication-keys": ["id"]}))
+    assert (stream.stream.source_defined_cursor, stream.cursor_field) == (True, None)
+    [entry] = selection([stream])["streams"]
+    assert entry["replication_method"] == "LOG_BASED"
+    with pytest.raises(ConfigError, match="`replication_method` is for `sync_mode: incremental`"):
+        load(tmp_path, written(LOG_BASED))
 
 
 def test_a_repeated_stream_is_refused_and_its_like_in_a_namespace_is_not(tmp_path: Path) -> None:

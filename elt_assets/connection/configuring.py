@@ -18,6 +18,7 @@ from elt_assets.protocol.catalog import (
     ConfiguredStream,
     StreamId,
 )
+from elt_assets.protocol.singer_catalog import log_based
 from elt_assets.sync.fields import FieldSelection, Path, dotted, lies_in, properties
 
 
@@ -35,6 +36,12 @@ def configure(connection: Connection, catalog: Catalog) -> list[ConfiguredStream
         if stream is None:
             problems.append(_missing(wanted, catalog))
             continue
+        if wanted.replication_method is not None:
+            try:
+                stream = log_based(stream)
+            except ConfigError as error:
+                problems.append(f"{error.message}; {error.guidance}")
+                continue
         configured.append(_configured(wanted, stream))
         found = _overridden(wanted, stream) + _problems(configured[-1])
         found += _misplaced(wanted, configured[-1])

@@ -124,6 +124,7 @@ class Stream(Written):
         "append"
     )
     cursor_field: FieldPath | None = None
+    replication_method: Literal["LOG_BASED"] | None = None
     primary_key: Annotated[list[FieldPath], Field(min_length=1)] | None = None
     history: bool = False
     on_schema_change: Literal["evolve", "freeze", "fail"] = "evolve"
@@ -144,6 +145,8 @@ class Stream(Written):
             raise ValueError("`window` is for a stream without `partitions`; leave out one of them")
         if self.partitions is not None and self.history:
             raise ValueError("a stream with `partitions` keeps no `history`; leave out one of them")
+        if self.replication_method is not None and self.sync_mode != "incremental":
+            raise ValueError("`replication_method` is for `sync_mode: incremental`; write it too")
         return self
 
     @property

@@ -120,17 +120,23 @@ class Load:
         configured = ConfiguredStream(
             stream=found,
             sync_mode=INCREMENTAL,
-            destination_sync_mode=APPEND_DEDUP if stream.source_defined_primary_key else APPEND,
+            destination_sync_mode=self._mode(stream),
         )
         self._known[stream.name] = configured
         self._opener.check(list(self._known.values()))
         return configured
 
+    def _mode(self, stream: AirbyteStream) -> str:
+        is_keyed = bool(stream.source_defined_primary_key) and not self._settings.append_only
+        return APPEND_DEDUP if is_keyed else APPEND
+
     def _open(self, stream: ConfiguredStream) -> _VersionedSink:
-        """Where there are no rows to be replaced, those of the first version are seen at once."""
+        """Where there are no rows to be replaced, those of the first version are seen at once. A key that
+        comes with a later SCHEMA counts from there on."""
+        stream = copy.copy(stream)
+        stream.destination_sync_mode = self._mode(stream.stream)
         name, version = stream.stream.name, stream.generation_id
         if version is not None and self._opener.is_new(stream):
-            stream = copy.copy(stream)
             stream.minimum_generation_id = 0
         told = None if version is None else (name, version)
         sink = _VersionedSink(self._opener.open(stream), told, self._activated)

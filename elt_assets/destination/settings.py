@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 from elt_assets import home
+from elt_assets.destination import meltano
 from elt_assets.errors import ConfigError
 from elt_assets.lake.landing import OnSchemaChange
 from elt_assets.protocol.specification import violations
@@ -97,6 +97,7 @@ TARGET_SPECIFICATION: dict[str, Any] = {
             "items": {"type": "string", "minLength": 1},
             "order": 6,
         },
+        **meltano.SETTINGS,
     },
 }
 """Of the Singer target's config."""
@@ -105,7 +106,8 @@ TARGET_SPECIFICATION: dict[str, Any] = {
 @dataclass(frozen=True)
 class Settings:
     """A config that was looked at. `lake`: without a slash at its end; `namespace`: the first level under it;
-    `spark`: the file of Spark's settings; `batch_roots`: the folders whose batch files may be read."""
+    `spark`: the file of Spark's settings; `batch_roots`: the folders whose batch files may be read;
+    `append_only`: whether keys are of no meaning."""
 
     lake: str
     namespace: str
@@ -114,23 +116,31 @@ class Settings:
     threshold: Threshold
     spark: Path | None
     batch_roots: Sequence[Path] = ()
+    append_only: bool = False
 
     @classmethod
-    def from_config(
-        cls,
-        config: Mapping[str, Any],
-        specification: Mapping[str, Any] = MappingProxyType(SPECIFICATION),
-    ) -> Settings:
+    def of_target(cls, config: Mapping[str, Any]) -> Settings:
+        """Return the settings of the Singer target.
+
+        Raises:
+            ConfigError: as `from_config`; or a setting of the Meltano SDK is not supported.
         """
+        meltano.refuse_unsupported(config)
+        _refuse_invalid(config, TARGET_SPECIFICATION)
+        return cls._from_valid(meltano.translated(config))
+
+    @classmethod
+    def from_config(cls, config: Mapping[str, Any]) -> Settings:
+        """Return the settings of the Airbyte destination.
+
         Raises:
             ConfigError: it is not as the specification says; every violation is named.
         """
-        found = violations(config, specification)
-        if found:
-            raise ConfigError(
-                "the config does not match the specification:\n" + "\n".join(found),
-                guidance="docs/destination.md lists what it may say",
-            )
+        _refuse_invalid(config, SPECIFICATION)
+        return cls._from_valid(config)
+
+    @classmethod
+    def _from_valid(cls, config: Mapping[str, Any]) -> Settings:
         checkpoint = config.get("checkpoint", {})
         spark = config.get("spark")
         return cls(
@@ -145,4 +155,14 @@ class Settings:
             ),
             spark=Path(spark).expanduser() if spark is not None else home.spark_settings_file(),
             batch_roots=[Path(root).expanduser() for root in config.get("batch_roots", [])],
+            append_only=config.get(meltano.APPEND_ONLY, False),
+        )
+
+
+def _refuse_invalid(config: Mapping[str, Any], specification: Mapping[str, Any]) -> None:
+    found = violations(config, specification)
+    if found:
+        raise ConfigError(
+            "the config does not match the specification:\n" + "\n".join(found),
+            guidance="docs/destination.md lists what it may say",
         )

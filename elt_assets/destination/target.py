@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import json
 import sys
 from collections.abc import Sequence
-from typing import BinaryIO
+from importlib import metadata
+from typing import Any, BinaryIO
 
 from elt_assets.destination.loading import Load
 from elt_assets.destination.process import FAILED, OK, Terminated, answering, provider
@@ -38,10 +40,17 @@ def main(
     """
     parser = argparse.ArgumentParser(prog="target-elt", description="The lake as a Singer target.")
     parser.add_argument("--config", metavar="FILE", help="JSON; default: an empty one")
-    path = parser.parse_args(argv).config
+    parser.add_argument("--version", action="version", version=f"%(prog)s {_version()}")
+    parser.add_argument("--about", action="store_true", help="say what it is, and its settings")
+    parser.add_argument("--format", choices=["json"], default="json", help="of --about")
+    arguments = parser.parse_args(argv)
+    path = arguments.config
     with answering(stdout) as own:
         try:
-            config = Settings.from_config(load_config(path) if path else {}, TARGET_SPECIFICATION)
+            if arguments.about:
+                own.write(json.dumps(_about(), indent=2).encode() + b"\n")
+                return OK
+            config = Settings.of_target(load_config(path) if path else {})
             load = Load(config, spark or provider(config), _log)
             with contextlib.closing(load.run(stdin or sys.stdin.buffer)) as states:
                 for state in states:
@@ -56,6 +65,21 @@ def main(
             _log("ERROR", f"{ended}; nothing more is committed")
             return ended.code
     return OK
+
+
+def _version() -> str:
+    return metadata.version("elt-assets")
+
+
+def _about() -> dict[str, Any]:
+    """spec: Meltano SDK, `--about --format=json`."""
+    return {
+        "name": "target-elt",
+        "description": "The lake as a Singer target.",
+        "version": _version(),
+        "capabilities": ["about", "activate-version", "batch", "hard-delete", "target-schema"],
+        "settings": TARGET_SPECIFICATION,
+    }
 
 
 def _log(level: str, text: str) -> None:

@@ -9,8 +9,10 @@ spec: Airbyte Protocol, Destination Sync Modes.
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import reduce
 from math import ceil
 
 from pyspark.sql import Column as Expression
@@ -26,6 +28,8 @@ from elt_assets.lake.table import Table
 
 DELETED_AT = "_ab_cdc_deleted_at"
 """spec: Airbyte's CDC sources set it in a record that tells of a delete."""
+DELETE_MARKERS = (DELETED_AT, "_sdc_deleted_at")
+"""Columns that are set in a record that tells of a delete: Airbyte's, and the one of Singer's taps."""
 ARRIVAL = "_elt_arrival"
 ROWS_PER_TASK = 500_000
 _RANK = "_elt_rank"
@@ -140,4 +144,5 @@ def written(
 
 def is_delete(schema: t.StructType) -> Expression | None:
     """Whether a row tells of a delete; None where none can."""
-    return f.col(DELETED_AT).isNotNull() if DELETED_AT in schema.names else None
+    markers = [f.col(name).isNotNull() for name in DELETE_MARKERS if name in schema.names]
+    return reduce(operator.or_, markers) if markers else None

@@ -12,11 +12,14 @@ from elt_assets.orchestration.metadata import SyncFigures
 from elt_assets.orchestration.states import blob
 from elt_assets.orchestration.streams import StreamAsset
 
+_PAGE = 1000
+
 
 @dataclass(frozen=True)
 class StreamStatus:
     """One stream. Figures are of its last materialisation, None if it has none; `rows` and `state`
-    are the table's own; `state` is the source's blob alone, as JSON."""
+    are the table's own; `state` is the source's blob alone, as JSON. `rows` of a stream that goes to another
+    destination: how many that destination has committed in all syncs."""
 
     stream: str
     policy: str
@@ -40,14 +43,26 @@ def stream_statuses(
 
 
 def _status(asset: StreamAsset, lake_uri: str, instance: dg.DagsterInstance) -> StreamStatus:
-    table = asset.tables(lake_uri).main
+    table, delivers = asset.tables(lake_uri).main, asset.connection.destination
     event = instance.get_latest_materialization_event(asset.key)
     materialization = event.asset_materialization if event else None
     return StreamStatus(
         stream=str(asset.stream.id),
         policy=f"{asset.stream.sync_mode} → {asset.stream.destination_sync_mode}",
         figures=SyncFigures.of(materialization.metadata) if materialization else None,
-        rows=table.records,
+        rows=table.records if delivers is None else _delivered(instance, asset.key),
         state=blob(table.head.state),
         path=table.uri,
     )
+
+
+def _delivered(instance: dg.DagsterInstance, key: dg.AssetKey) -> int:
+    """Return the sum over all materialisations that the event log holds."""
+    total, cursor, has_more = 0, None, True
+    while has_more:
+        found = instance.fetch_materializations(key, limit=_PAGE, cursor=cursor)
+        for record in found.records:
+            event = record.asset_materialization
+            total += SyncFigures.of(event.metadata).committed if event else 0
+        cursor, has_more = found.cursor, found.has_more
+    return total

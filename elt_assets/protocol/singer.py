@@ -7,7 +7,7 @@ spec: Singer, messages and state; State & Bookmarks ("Standard State Format"). A
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
@@ -27,6 +27,9 @@ from elt_assets.protocol.messages import (
 from elt_assets.protocol.singer_schema import json_schema
 
 BOOKMARKS = "bookmarks"
+OTHERS = "singer_bookmarks"
+"""The property of a stream's state that holds the bookmarks of streams that are not read: of its parent, say.
+They are given back with it."""
 _STANDARD = frozenset({BOOKMARKS, "currently_syncing"})
 _KINDS = {
     "RECORD": ["record", "stream", "time_extracted"],
@@ -96,6 +99,7 @@ class Translator:
     Args:
         names: of streams, where records and schemas have another one than the bookmarks.
         read_file: reads the files of a BATCH; without it, a BATCH is refused.
+        streams: that are read; bookmarks of others travel with the states of these. None: whichever come.
         whole_states: each STATE is a LEGACY one, whatever its form: a target gives it back as it came.
     """
 
@@ -104,14 +108,17 @@ class Translator:
         names: Mapping[str, str] = MappingProxyType({}),
         read_file: ReadFile | None = None,
         *,
+        streams: Collection[str] | None = None,
         whole_states: bool = False,
     ):
+        self._streams = None if streams is None else frozenset(streams)
         self._names = dict(names)
         self._read_file = read_file
         self._whole_states = whole_states
         self._versions: dict[str, int] = {}
         self._schemas: dict[str, tuple[bytes, object, object]] = {}
         self._bookmarks: dict[str, bytes] = {}
+        self._others: dict[str, bytes] = {}
         self._is_legacy = False
         self._clock = _Clock()
 
@@ -201,10 +208,26 @@ class Translator:
             self._is_legacy, self._bookmarks = True, {}
             return [Message(type="STATE", state=State(type="LEGACY", data=value.copy()))]
         self._is_legacy = False
+        wanted = found.keys() if self._streams is None else self._streams
+        others = {name: mark for name, mark in found.items() if name not in wanted}
+        found = {name: mark for name, mark in found.items() if name in wanted}
         before, self._bookmarks = self._bookmarks, found
         gone = [name for name in before if name not in found]
         moved = [name for name, bookmark in found.items() if before.get(name) != bookmark]
-        return [_stream_state(name, found.get(name)) for name in (*gone, *moved)]
+        if others != self._others:
+            self._others, moved = others, sorted(wanted - set(gone))
+        return [self._stream_state(name, found.get(name)) for name in (*gone, *moved)]
+
+    def _stream_state(self, name: str, bookmark: bytes | None) -> Message:
+        """Without a bookmark, and none of other streams: the stream has lost the one that it had."""
+        others = {key: Raw(mark) for key, mark in self._others.items()}
+        blob = bookmark or (b"{}" if others else None)
+        told = StreamState(
+            stream_descriptor=StreamDescriptor(name=name),
+            stream_state=None if blob is None else Raw(blob),
+            extra={OTHERS: Raw(msgspec.json.encode(others))} if others else {},
+        )
+        return Message(type="STATE", state=State(type="STREAM", stream=told))
 
     def _batch(self, said: _Batch) -> Iterator[RawRecord]:
         name = self._names.get(said.stream, said.stream)
@@ -272,13 +295,6 @@ def key_paths(names: Any) -> list[list[str]] | None:
     return [[name] for name in named if isinstance(name, str)] or None
 
 
-def _stream_state(name: str, bookmark: bytes | None) -> Message:
-    """Without a bookmark: the stream has lost the one that it had."""
-    blob = None if bookmark is None else Raw(bookmark)
-    told = StreamState(stream_descriptor=StreamDescriptor(name=name), stream_state=blob)
-    return Message(type="STATE", state=State(type="STREAM", stream=told))
-
-
 def bookmarks(value: bytes | Raw) -> dict[str, bytes] | None:
     """The bookmarks in the value of a STATE, to the letter; None if it has not the standard form: an
     object of `bookmarks`, which are objects, and nothing else but `currently_syncing`."""
@@ -296,11 +312,15 @@ def state_value(states: Sequence[State]) -> bytes | None:
     """What a tap's `--state` is given: the value of the STATE that these came from, but for
     `currently_syncing`; None where there is nothing to give.
 
+    A bookmark of a stream that has no state here is left out where the states of two streams say it
+    differently: that stream is read from its beginning.
+
     Raises:
         ConfigError: a GLOBAL state, which no tap has.
     """
     legacy: bytes | None = None
     found: dict[str, Raw] = {}
+    others: dict[str, set[bytes]] = {}
     for state in states:
         if state.global_ is not None:
             raise ConfigError(
@@ -309,10 +329,20 @@ def state_value(states: Sequence[State]) -> bytes | None:
             )
         if state.stream is None:
             legacy = None if state.data is None else bytes(state.data)
-            found = {}
+            found, others = {}, {}
             continue
+        for other, mark in _others(state.stream).items():
+            others.setdefault(other, set()).add(bytes(mark))
         legacy, name = None, state.stream.stream_descriptor.name
         found.pop(name, None)
         if state.stream.stream_state is not None:
             found[name] = state.stream.stream_state
+    agreed = {name: Raw(*marks) for name, marks in others.items() if len(marks) == 1}
+    found = {**agreed, **found}
     return msgspec.json.encode({BOOKMARKS: found}) if found else legacy
+
+
+def _others(state: StreamState) -> Mapping[str, Raw]:
+    """The bookmarks of other streams that travel with a stream's state."""
+    raw = state.extra.get(OTHERS)
+    return {} if raw is None else _decode_object(raw)

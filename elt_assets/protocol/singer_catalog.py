@@ -114,7 +114,7 @@ def selection(streams: Sequence[ConfiguredStream]) -> dict[str, Any]:
 def stream_names(streams: Sequence[ConfiguredStream]) -> dict[str, str]:
     """What records call a stream → its `tap_stream_id`, where these differ and it is clear which is meant."""
     ids = {stream.stream.name for stream in streams}
-    named = [(_entry(stream).get("stream"), stream.stream.name) for stream in streams]
+    named = [(_entry(stream.stream).get("stream"), stream.stream.name) for stream in streams]
     times = Counter(name for name, _ in named)
     return {
         name: stream_id
@@ -123,18 +123,52 @@ def stream_names(streams: Sequence[ConfiguredStream]) -> dict[str, str]:
     }
 
 
-def _entry(stream: ConfiguredStream) -> Entry:
-    raw = stream.stream.extra.get(ENTRY)
+def shared_names(streams: Sequence[ConfiguredStream]) -> dict[str, list[str]]:
+    """Return what several entries call their stream → the `tap_stream_id` of each of them."""
+    found: dict[str, list[str]] = {}
+    for stream in streams:
+        found.setdefault(str(_entry(stream.stream).get("stream")), []).append(stream.stream.name)
+    own = {stream.stream.name for stream in streams}
+    return {name: ids for name, ids in found.items() if len(ids) > 1 and name not in own}
+
+
+def log_based(stream: AirbyteStream) -> AirbyteStream:
+    """Return a tap's stream as one that it reads by `LOG_BASED`, from the log of a database.
+
+    Raises:
+        ConfigError: the stream is no tap's, or its tap forces another method.
+    """
+    entry = _entry(stream)
+    told = _metadata(entry)
+    of_stream = told.setdefault(_STREAM, {})
+    forced = of_stream.get("forced-replication-method")
+    if forced not in (None, "", LOG_BASED):
+        raise ConfigError(
+            f"the tap reads stream {stream.name!r} by {forced} and nothing else",
+            guidance="leave out `replication_method`",
+        )
+    of_stream["replication-method"] = LOG_BASED
+    entry["metadata"] = _written(told)
+    return _stream(entry)
+
+
+def _entry(stream: AirbyteStream) -> Entry:
+    raw = stream.extra.get(ENTRY)
     if raw is None:
         raise ConfigError(
-            f"stream {stream.stream.name!r} was not discovered from a Singer tap",
+            f"stream {stream.name!r} was not discovered from a Singer tap",
             guidance="write the catalog anew with `elt discover`",
         )
     return dict(json.loads(bytes(raw)))
 
 
+def _written(told: Mapping[Breadcrumb, Mapping[str, Any]]) -> list[Entry]:
+    """Return an entry's metadata as the catalog has it."""
+    return [{"breadcrumb": list(at), "metadata": of} for at, of in told.items()]
+
+
 def _selected(stream: ConfiguredStream) -> Entry:
-    entry = copy.deepcopy(_entry(stream))
+    entry = copy.deepcopy(_entry(stream.stream))
     told = _metadata(entry)
     is_old = not told
     of_stream = {**told.get(_STREAM, {}), "selected": True}
@@ -156,7 +190,7 @@ def _selected(stream: ConfiguredStream) -> Entry:
             metadata["selected"] = wanted
         if is_old and isinstance(part := schema["properties"][place[1]], dict):
             part["selected"] = wanted
-    entry["metadata"] = [{"breadcrumb": list(at), "metadata": of} for at, of in told.items()]
+    entry["metadata"] = _written(told)
     return entry
 
 

@@ -1,7 +1,7 @@
 """A Singer tap as a connector.
 
-spec: Singer, running taps (`--config`, `--discover`, `--catalog`, `--state`); Singer SDK (`--about`). A tap
-has no statuses and no check: it has succeeded when its exit code is 0.
+spec: Singer, running taps (`--config`, `--discover`, `--catalog` or `--properties`, `--state`); Singer SDK
+(`--about`). A tap has no statuses and no check: it has succeeded when its exit code is 0.
 """
 
 from __future__ import annotations
@@ -9,11 +9,13 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 from elt_assets.batches import BatchFiles, file_root
-from elt_assets.errors import ConfigError, SystemFailure
+from elt_assets.errors import ConfigError, EltError, SystemFailure
 from elt_assets.protocol.catalog import (
     Catalog,
     ConfiguredCatalog,
@@ -24,7 +26,8 @@ from elt_assets.protocol.lines import MAX_LINE
 from elt_assets.protocol.messages import (
     COMPLETE,
     ConnectionStatus,
-    Log,
+    ConnectorConfig,
+    Control,
     Message,
     RawRecord,
     Record,
@@ -34,11 +37,12 @@ from elt_assets.protocol.messages import (
     Trace,
 )
 from elt_assets.protocol.singer import ReadFile, Translator, state_value
-from elt_assets.protocol.singer_catalog import read_catalog, selection, stream_names
+from elt_assets.protocol.singer_catalog import read_catalog, selection, shared_names, stream_names
 from elt_assets.protocol.specification import violations
 from elt_assets.runner.connector import Connector
 from elt_assets.runner.files import private_files
 from elt_assets.runner.process import Process
+from elt_assets.runner.settings import CONNECTOR_CONFIG
 
 _ABOUT = 120
 """Seconds that a tap may take to tell of itself."""
@@ -66,7 +70,7 @@ class SingerTap(Connector):
 
         Values are secret where the tap says so, and under names that secrets have.
         """
-        schema = _specification(self._about())
+        schema = _specification(self._about)
         return Specification(connectionSpecification=schema, supportsIncremental=True)
 
     def check(self) -> ConnectionStatus:
@@ -101,7 +105,8 @@ class SingerTap(Connector):
             ConfigError: the catalog is not of a tap; or the tap sent a BATCH from where none may be read.
         """
         config = self.config
-        files: dict[str, Any] = {"config": config, "catalog": selection(catalog.streams)}
+        chosen = dict.fromkeys(self._catalog_options, selection(catalog.streams))
+        files: dict[str, Any] = {"config": config, **chosen}
         state = state_value(states)
         if state is not None:
             files["state"] = state
@@ -109,12 +114,55 @@ class SingerTap(Connector):
         yield from self._messages("read", files, withhold=withhold, said=reading.said)
         yield from reading.completed()
 
+    @cached_property
+    def _catalog_options(self) -> Sequence[str]:
+        """Which options take the catalog: what is selected is read by `--properties` in old taps, of which
+        some have `--catalog` too and do not look at it."""
+        if self._about:
+            return ["catalog"]
+        self._deadline = time.monotonic() + _ABOUT
+        try:
+            text = self._output("help", {}).decode(errors="replace")
+        except EltError:
+            return ["catalog"]
+        finally:
+            self._deadline = None
+        if "--properties" not in text:
+            return ["catalog"]
+        return ["catalog", "properties"] if "--catalog" in text else ["properties"]
+
+    @contextmanager
+    def _started(self, verb: str, arguments: Sequence[str], **fed: Any) -> Iterator[Process]:
+        """A tap that renews a credential, and can use it once, writes it to its config file."""
+        files = dict(zip(arguments[::2], arguments[1::2], strict=True))
+        path = files.get("--config")
+        before = None if path is None else _json_object(Path(path))
+        try:
+            with super()._started(verb, arguments, **fed) as process:
+                yield process
+        finally:
+            if path is not None and before is not None:
+                self._keep(before, _json_object(Path(path)))
+
+    def _keep(self, before: dict[str, Any], after: Mapping[str, Any] | None) -> None:
+        """Persist what the tap changed in its config file. One that cannot be read was cut off."""
+        changed = {name: of for name, of in (after or {}).items() if before.get(name) != of}
+        if changed:
+            update = Control(type=CONNECTOR_CONFIG, connectorConfig=ConnectorConfig(config=changed))
+            self._obey(update, before)
+
     def _words(self, verb: str, arguments: Sequence[str]) -> Sequence[str]:
-        flags = {"read": [], "discover": ["--discover"], "about": ["--about", "--format=json"]}
+        flags = {
+            "read": [],
+            "discover": ["--discover"],
+            "about": ["--about", "--format=json"],
+            "help": ["--help"],
+        }
         if verb not in flags:
             raise ConfigError(f"the tap {self.name} has no `{verb}`: that is a connector's")
         return [*arguments, *flags[verb]]
 
+    @cached_property
     def _about(self) -> Mapping[str, Any]:
         """The schema of its settings; of a tap that cannot be asked, an empty one.
 
@@ -147,11 +195,7 @@ class SingerTap(Connector):
 
 
 class _Reading:
-    """What the lines of one read say, as the tap says it.
-
-    A bookmark of a stream that is not read (of a parent, say, whose child is) cannot be kept: that is told
-    once.
-    """
+    """What the lines of one read say, as the tap says it."""
 
     def __init__(
         self,
@@ -161,12 +205,13 @@ class _Reading:
         *,
         whole: bool,
     ):
-        self._translate = Translator(stream_names(streams), _batch_files(config)).messages
         self._wanted = {stream.stream.name for stream in streams}
+        names, files = stream_names(streams), _batch_files(config)
+        self._translate = Translator(names, files, streams=self._wanted).messages
+        self._shared_names = shared_names(streams)
         self._mask = mask
         self._whole = whole
         self._heard: dict[str, None] = {}
-        self._strangers: set[str] = set()
 
     def said(self, process: Process) -> Iterator[RawRecord | Message]:
         try:
@@ -176,7 +221,9 @@ class _Reading:
                         yield _whole(message) if self._whole else message
                         continue
                     assert isinstance(message, Message)
-                    yield from self._noted(message)
+                    for stream in () if message.catalog is None else message.catalog.streams:
+                        self._hear(stream.name)
+                    yield message
         except ConfigError as refused:
             raise ConfigError(self._mask(refused.message), guidance=refused.guidance) from None
 
@@ -184,22 +231,19 @@ class _Reading:
         """Of each stream of which the tap has told the schema: it has ended well."""
         return (_complete(name) for name in self._heard if name in self._wanted)
 
-    def _noted(self, message: Message) -> Iterator[Message]:
-        if message.catalog is not None:
-            self._heard.update((stream.name, None) for stream in message.catalog.streams)
-        name = _stream_of(message)
-        if name is None or name in self._wanted:
-            yield message
-        elif name not in self._strangers:
-            self._strangers.add(name)
-            text = f"the bookmark of stream {name!r} is not kept: the stream is not read"
-            yield Message(type="LOG", log=Log(level="INFO", message=text))
+    def _hear(self, name: str) -> None:
+        """Note that the tap has told a stream's schema.
 
-
-def _stream_of(message: Message) -> str | None:
-    """Whose state it is, where it is one stream's."""
-    stream = message.state and message.state.stream
-    return stream.stream_descriptor.name if stream else None
+        Raises:
+            ConfigError: it calls several of the streams so.
+        """
+        self._heard[name] = None
+        if name in self._shared_names:
+            ids = ", ".join(map(repr, self._shared_names[name]))
+            raise ConfigError(
+                f"the tap calls the streams {ids} {name!r} alike: whose its records are cannot be told",
+                guidance="leave out `read_together`: then each of them is read by a process of its own",
+            )
 
 
 def _whole(record: RawRecord) -> Message:
@@ -222,6 +266,15 @@ def _batch_files(config: Mapping[str, Any]) -> ReadFile | None:
         found = found.get(step) if isinstance(found, Mapping) else None
     root = file_root(found)
     return None if root is None else BatchFiles([root], MAX_LINE)
+
+
+def _json_object(path: Path) -> dict[str, Any] | None:
+    """Return the object that a file holds; None if it holds none."""
+    try:
+        found = json.loads(path.read_bytes())
+    except (OSError, ValueError, RecursionError):
+        return None
+    return found if isinstance(found, dict) else None
 
 
 def _bounded(lines: Iterable[bytes]) -> Iterator[bytes]:

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from deltalake import DeltaTable
 
 from elt_assets.destination import target
 from elt_assets.lake.spark import SparkProvider
@@ -183,6 +184,69 @@ def test_a_config_that_is_wrong_is_refused(elt: Target) -> None:
     elt.config = {"batch_root": "x"}
     elt.load(schema(), code=1)
     assert "config_error" in elt.stderr and "'batch_root' was unexpected" in elt.stderr
+
+
+def test_a_later_schema_may_bring_the_key(elt: Target) -> None:
+    renamed = {"type": "RECORD", "stream": "users", "record": {"id": 1, "name": "renamed"}}
+    found = elt.load(schema(key=[]), *records(1, 1, 2), state(1), schema(), renamed, state(2))
+    assert found == [b"1", b"2"]
+    assert sorted(row["name"] for row in elt.rows()) == ["renamed", "user 2"]
+
+
+def test_a_record_with_sdc_deleted_at_deletes_its_row(elt: Target) -> None:
+    """Taps that read the log of a database tell of deletes so."""
+    told = schema(_sdc_deleted_at={"type": ["null", "string"], "format": "date-time"})
+    gone = {"id": 1, "name": None, "_sdc_deleted_at": "2026-01-02T03:04:05Z"}
+    elt.load(told, *records(1, 2), {"type": "RECORD", "stream": "users", "record": gone})
+    assert elt.ids() == [2]
+
+
+def test_settings_of_the_sdk_mean_what_they_say(elt: Target) -> None:
+    elt.config = {
+        "load_method": "append-only",
+        "batch_size_rows": 1,
+        "default_target_schema": "piped",
+        "add_record_metadata": False,
+        "hard_delete": True,
+    }
+    assert elt.load(schema(), *records(1), state(1), *records(1), state(2)) == [b"1", b"2"]
+    table = DeltaTable(str(elt.lake / "piped" / "users"))
+    assert table.to_pyarrow_table().column("id").to_pylist() == [1, 1]
+    assert table.version() >= 2  # a commit for each state
+
+
+@pytest.mark.parametrize(
+    ("config", "told"),
+    [
+        ({"load_method": "overwrite"}, "load_method: 'overwrite' is not supported"),
+        ({"add_record_metadata": True}, "add_record_metadata: true is not supported"),
+        ({"validate_records": True}, "validate_records: true is not supported"),
+        ({"flattening_enabled": True}, "flattening_enabled: true is not supported"),
+        ({"hard_delete": False}, "hard_delete: false is not supported"),
+        ({"stream_maps": {}}, "stream_maps: not supported"),
+        ({"batch_size_rows": 0}, "config.batch_size_rows: is less than 1"),
+    ],
+)
+def test_settings_of_the_sdk_that_have_no_meaning_here_are_refused(
+    elt: Target, config: Json, told: str
+) -> None:
+    elt.config = config
+    elt.load(schema(), code=1)
+    assert told in elt.stderr
+    assert not elt.lake.exists()
+
+
+def test_it_says_what_it_is(elt: Target) -> None:
+    about = subprocess.run(
+        [BIN / "target-elt", "--about", "--format=json"], check=True, capture_output=True
+    )
+    found = json.loads(about.stdout)
+    assert found["name"] == "target-elt" and "about" in found["capabilities"]
+    assert {"lake", "load_method", "batch_roots"} <= found["settings"]["properties"].keys()
+    version = subprocess.run(
+        [BIN / "target-elt", "--version"], check=True, capture_output=True, text=True
+    )
+    assert version.stdout == f"target-elt {found['version']}\n"
 
 
 def test_as_a_process_it_tells_states_while_the_tap_is_silent(elt: Target, tmp_path: Path) -> None:

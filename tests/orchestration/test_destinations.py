@@ -10,6 +10,7 @@ import pytest
 
 from elt_assets.errors import ConfigError
 from elt_assets.orchestration.assets import build_connection_assets
+from tests.cli.running import Elt
 from tests.orchestration.running import (
     evaluations,
     failure_of,
@@ -39,7 +40,7 @@ def written(project: Project) -> list[Any]:
 
 
 def test_a_state_is_acknowledged_when_it_comes_back(
-    own: Project, monkeypatch: pytest.MonkeyPatch
+    own: Project, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("FILE_PASSWORD", "hunter2-hunter2")
     destination = to_file(own, password={"env": "FILE_PASSWORD"})
@@ -60,6 +61,9 @@ def test_a_state_is_acknowledged_when_it_comes_back(
     assert materialize(own, KEY).success  # from the state that was kept
     arguments = json.loads((own.root / "scripted-source" / "arguments.json").read_text())
     assert "--state" in arguments
+    capsys.readouterr()
+    [standing] = Elt(capsys).json("status", "scripted")["streams"]
+    assert standing["rows"] == 4  # of both syncs
 
 
 def test_what_a_destination_that_dies_had_acknowledged_stays(own: Project) -> None:

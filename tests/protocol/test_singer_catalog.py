@@ -10,7 +10,7 @@ import pytest
 
 from elt_assets.errors import ConfigError, SystemFailure
 from elt_assets.protocol.catalog import AirbyteStream, Catalog, ConfiguredStream
-from elt_assets.protocol.singer_catalog import read_catalog, selection, stream_names
+from elt_assets.protocol.singer_catalog import log_based, read_catalog, selection, stream_names
 
 PROPERTIES = {"id": {"type": "integer"}, "at": {"type": "string"}, "note": {"type": "string"}}
 
@@ -201,3 +201,21 @@ def test_names_of_records_where_it_is_clear_which_stream_is_meant() -> None:
     streams = [ConfiguredStream(stream=each) for each in discovered(*entries)]
     assert stream_names(streams) == {"orders": "c-orders"}
     assert stream_names(streams[:1]) == {"users": "a-users"}
+
+
+def test_log_based_may_be_chosen() -> None:
+    stream = log_based(found({"replication-method": "FULL_TABLE"}))
+    assert (stream.sync_modes, stream.source_defined_cursor) == (
+        ["full_refresh", "incremental"],
+        True,
+    )
+    one = chosen(stream, sync_mode="incremental")
+    assert metadata(one)["replication-method"] == one["replication_method"] == "LOG_BASED"
+    assert "replication-key" not in metadata(one)
+
+
+def test_log_based_is_refused_where_the_tap_forces_another_method() -> None:
+    with pytest.raises(ConfigError, match="'db-users' by FULL_TABLE and nothing else"):
+        log_based(found({"forced-replication-method": "FULL_TABLE"}))
+    with pytest.raises(ConfigError, match="'users' was not discovered from a Singer tap"):
+        log_based(AirbyteStream(name="users", json_schema={}))

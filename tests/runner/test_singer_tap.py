@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import gzip
 import json
 from pathlib import Path
@@ -16,7 +17,7 @@ from elt_assets.protocol.messages import Message, Noise, RawRecord, State
 from elt_assets.runner import singer
 from elt_assets.runner.secrets import MASK
 from elt_assets.runner.singer import SingerTap
-from tests.singer_tap import SCHEMA, USERS, given, record, state, tap
+from tests.singer_tap import SCHEMA, USERS, given, record, state, tap, written
 
 SECRET = "hunter2/ß"
 
@@ -79,11 +80,89 @@ def test_a_stream_of_which_nothing_was_said_is_not_complete(tmp_path: Path) -> N
     assert kinds(read(tap(tmp_path, ["starting up"]))) == ["LOG"]
 
 
-def test_bookmarks_of_streams_that_are_not_read_are_told_of_once(tmp_path: Path) -> None:
-    marks = [{"type": "STATE", "value": {"bookmarks": {"parents": {"n": n}}}} for n in range(3)]
-    found = read(tap(tmp_path, [*marks, state(1)]))
-    assert kinds(found) == ["LOG", "STATE"]
-    assert isinstance(found[0], Message) and found[0].log and "'parents'" in found[0].log.message
+def test_bookmarks_of_streams_that_are_not_read_are_given_back(tmp_path: Path) -> None:
+    """A tap reads a child stream by way of its parent, whose bookmark says where to go on."""
+    marks: Any = [{"bookmarks": {"parents": {"n": n}}} for n in range(2)]
+    marks.append({"bookmarks": {"parents": {"n": 1}, "db-users": {"at": 1.50}}})
+    connector = tap(tmp_path, [{"type": "STATE", "value": mark} for mark in marks])
+    found = [one.state for one in read(connector) if isinstance(one, Message) and one.state]
+    kept = [State.from_json(one.to_json()) for one in found]
+    blobs = [bytes(one.stream.stream_state or b"") for one in kept if one.stream]
+    assert blobs == [b"{}", b"{}", b'{"at": 1.5}']
+
+    for stored, given_back in zip(kept, marks, strict=True):
+        read(connector, stored)
+        own = given_back["bookmarks"].get("db-users", {})
+        expected = {"parents": given_back["bookmarks"]["parents"], "db-users": own}
+        assert given(tmp_path)["files"]["--state"] == {"bookmarks": expected}
+
+
+PROPERTIES_ONLY = "usage: tap [-h] -c CONFIG [-s STATE] [-p PROPERTIES] [--properties PROPERTIES]"
+
+
+@pytest.mark.parametrize(
+    ("help_", "options"),
+    [
+        ("usage: tap --config C --catalog C", ["--catalog"]),
+        (PROPERTIES_ONLY, ["--properties"]),
+        (f"{PROPERTIES_ONLY} [--catalog CATALOG]", ["--catalog", "--properties"]),
+        ("!exit 2", ["--catalog"]),
+    ],
+)
+def test_old_taps_are_given_the_catalog_as_properties(
+    help_: str, options: list[str], tmp_path: Path
+) -> None:
+    connector = tap(tmp_path, [SCHEMA, record(id=1)])
+    (tmp_path / "tap" / "help.txt").write_text(help_)
+    read(connector)
+    files = given(tmp_path)["files"]
+    assert sorted(files.keys() - {"--config"}) == options
+    for option in options:
+        [entry] = files[option]["streams"]
+        assert (entry["tap_stream_id"], entry["schema"]["selected"]) == ("db-users", True)
+
+
+def test_streams_that_a_tap_calls_alike_are_refused_by_name(tmp_path: Path) -> None:
+    both = json.dumps({"streams": [USERS, {**USERS, "tap_stream_id": "crm-users"}]})
+    connector = tap(tmp_path, [SCHEMA, record(id=1)], catalog=both)
+    failure = failure_of(connector)
+    assert isinstance(failure, ConfigError)
+    assert "the streams 'db-users', 'crm-users' 'users' alike" in str(failure)
+
+    one = ConfiguredCatalog(streams=configured(connector).streams[:1])
+    assert kinds(list(connector.read(one)))[:2] == ["CATALOG", "db-users"]
+
+
+def rewriting(folder: Path, *lines: Any) -> SingerTap:
+    """A tap that has a token which it may use once."""
+    command = written(folder / "tap", lines)
+    config = {"user": "reader", "refresh_token": {"env": "TAP_TOKEN"}}
+    store = folder / "store" / "crm.json"
+    return SingerTap(lambda: command, config, folder / "work", "crm", store=store)
+
+
+@pytest.mark.parametrize("ending", [[], ["!exit 1"]])
+def test_a_config_file_that_a_tap_rewrites_is_kept(
+    ending: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TAP_TOKEN", "first-token")
+    renewed = json.dumps({"user": "reader", "refresh_token": "second-token"})
+    connector = rewriting(tmp_path, SCHEMA, f"!config {renewed}", record(id=1), *ending)
+    catalog = configured(connector)
+    with contextlib.suppress(SystemFailure):
+        list(connector.read(catalog))
+
+    later = rewriting(tmp_path, "with second-token", "!config {")
+    assert later.config["refresh_token"] == "second-token"
+    found = list(later.read(catalog))
+    assert given(tmp_path)["files"]["--config"]["refresh_token"] == "second-token"
+    assert isinstance(found[0], Message) and found[0].log and found[0].log.message == f"with {MASK}"
+    assert (
+        later.config["refresh_token"] == "second-token"
+    )  # a file that was cut off changes nothing
+
+    monkeypatch.setenv("TAP_TOKEN", "third-token")  # what somebody writes anew wins
+    assert rewriting(tmp_path).config["refresh_token"] == "third-token"
 
 
 def test_whole_records_are_messages(tmp_path: Path) -> None:

@@ -1,0 +1,111 @@
+"""Settings of the Meltano SDK's targets, in this project's words.
+
+spec: Meltano SDK, target settings: https://sdk.meltano.com
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from elt_assets.errors import ConfigError
+
+APPEND_ONLY = "append_only"
+_NAMESPACE = "^[A-Za-z0-9_]+$"
+
+SETTINGS: dict[str, Any] = {
+    "load_method": {
+        "title": "Load method",
+        "description": "upsert: of a key the latest row stays; append-only: every record is a row.",
+        "type": "string",
+        "default": "upsert",
+    },
+    "batch_size_rows": {
+        "title": "Rows of a commit",
+        "description": "The same as `checkpoint.rows`.",
+        "type": "integer",
+        "minimum": 1,
+    },
+    "batch_wait_limit_seconds": {
+        "title": "Seconds between commits",
+        "description": "The same as `checkpoint.seconds`.",
+        "type": "number",
+        "exclusiveMinimum": 0,
+    },
+    "default_target_schema": {
+        "title": "Schema",
+        "description": "The same as `namespace`.",
+        "type": "string",
+        "pattern": _NAMESPACE,
+    },
+    "add_record_metadata": {"title": "Metadata columns", "type": "boolean"},
+    "validate_records": {"title": "Validation", "type": "boolean"},
+    "flattening_enabled": {"title": "Flattening", "type": "boolean"},
+    "hard_delete": {"title": "Deletes", "type": "boolean"},
+    "process_activate_version_messages": {"title": "ACTIVATE_VERSION", "type": "boolean"},
+}
+"""JSON schemas of the settings that are read; of some, one value alone is supported."""
+
+_ONLY: Mapping[str, tuple[bool, str]] = {
+    "add_record_metadata": (
+        False,
+        "there are no _sdc_ columns; each row has _airbyte_extracted_at, _airbyte_raw_id and _airbyte_meta",
+    ),
+    "validate_records": (
+        False,
+        "a value that does not fit its schema becomes null, which _airbyte_meta records",
+    ),
+    "flattening_enabled": (False, "an object is a column of its own, with the fields in it"),
+    "hard_delete": (True, "a record with _sdc_deleted_at removes the row of its key"),
+    "process_activate_version_messages": (True, "an activated version replaces all other rows"),
+}
+_REFUSED: Mapping[str, str] = {
+    "flattening_max_depth": "nothing is flattened",
+    "flattening_max_key_length": "nothing is flattened",
+    "stream_maps": "records are loaded as they come",
+    "stream_map_config": "records are loaded as they come",
+    "faker_config": "records are loaded as they come",
+    "batch_config": "it writes no batches; `batch_roots` names the folders from which they are read",
+}
+_SAME_AS = {
+    "batch_size_rows": ("checkpoint", "rows"),
+    "batch_wait_limit_seconds": ("checkpoint", "seconds"),
+}
+_APPEND_ONLY = "append-only"
+
+
+def refuse_unsupported(config: Mapping[str, Any]) -> None:
+    """Refuse settings of the SDK that have no meaning here, or not with their value.
+
+    Raises:
+        ConfigError: names each of them, and says what is done instead.
+    """
+    problems = [f"{name}: not supported: {why}" for name, why in _REFUSED.items() if name in config]
+    for name, (value, why) in _ONLY.items():
+        if isinstance(config.get(name), bool) and config[name] is not value:
+            problems.append(f"{name}: {str(not value).lower()} is not supported: {why}")
+    method = config.get("load_method", "upsert")
+    if method not in ("upsert", _APPEND_ONLY):
+        problems.append(
+            f"load_method: {method!r} is not supported: write upsert or append-only; a tap that sends "
+            "ACTIVATE_VERSION replaces the rows of a table"
+        )
+    if problems:
+        raise ConfigError(
+            "the config has settings of the Meltano SDK that this target does not support:\n"
+            + "\n".join(f"  - {problem}" for problem in problems),
+            guidance="leave them out; docs/singer.md lists what is supported",
+        )
+
+
+def translated(config: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a valid config with `SETTINGS` as this project's own; where both are given, its own wins."""
+    found = {name: value for name, value in config.items() if name not in SETTINGS}
+    for name, (outer, inner) in _SAME_AS.items():
+        if name in config:
+            found[outer] = {inner: config[name], **found.get(outer, {})}
+    if "default_target_schema" in config:
+        found.setdefault("namespace", config["default_target_schema"])
+    if config.get("load_method") == _APPEND_ONLY:
+        found[APPEND_ONLY] = True
+    return found
