@@ -59,12 +59,8 @@ _STRINGS: Mapping[tuple[str, str], Scalar] = {
     ("time", "time_without_timezone"): Scalar.TIME_WITHOUT_TIMEZONE,
 }
 """By `format` and, where it says more, `airbyte_type`."""
-_INTEGERS = {"big_integer": Scalar.BIG_INTEGER}
-_NUMBERS = {
-    "integer": Scalar.INTEGER,
-    "big_integer": Scalar.BIG_INTEGER,
-    "big_number": Scalar.BIG_NUMBER,
-}
+_BIG = {"big_integer": Scalar.BIG_INTEGER, "big_number": Scalar.BIG_NUMBER}
+_NUMBERS = {"integer": Scalar.INTEGER, **_BIG}
 _WELL_KNOWN_PREFIX = "WellKnownTypes.json#/definitions/"
 _WELL_KNOWN = {
     "String": Scalar.TEXT,
@@ -159,7 +155,7 @@ def _single(kind: str, schema: Mapping[str, Any], known: Names, depth: int) -> K
     if kind == "string":
         return _string(schema, special)
     if kind == "integer":
-        return _INTEGERS.get(special, Scalar.INTEGER)
+        return Scalar.BIG_INTEGER if special == "big_integer" else Scalar.INTEGER
     if kind == "number":
         return _NUMBERS.get(special, Scalar.NUMBER)
     if kind == "boolean":
@@ -174,6 +170,8 @@ def _single(kind: str, schema: Mapping[str, Any], known: Names, depth: int) -> K
 def _string(schema: Mapping[str, Any], special: str) -> Scalar:
     if schema.get("contentEncoding") == "base64":
         return Scalar.BINARY
+    if special in _BIG:  # more digits than JSON's numbers have everywhere: a text holds them
+        return _BIG[special]
     form = str(schema.get("format"))
     return _STRINGS.get((form, special), _STRINGS.get((form, ""), Scalar.TEXT))
 

@@ -41,14 +41,36 @@ _POWER = r"^-?(\d(\.\d{1,18})?|\d+)[eE]\+?\d+\z"
 _DAY = r"^\d{4}-\d{2}-\d{2}"
 _DATE = _DAY + r"([T ]00:00(:00(\.0+)?)?(Z|[+-]\d{2}:?\d{2})?)?\z"
 """A day; the midnight that many sources append to one loses nothing."""
-_TIMESTAMP = _DAY + r"([T ]|\z)"
+_TIMESTAMP = r"^\d{4}(-\d{2}-\d{2}([Tt ]|\z)|\d{4}[Tt])"
 """What a cast takes for a time beyond this (a year, a time of today) is not meant as one."""
-_CLOCK = r"^([01]\d|2[0-3]):[0-5]\d(:[0-5]\d(\.\d+)?)?"
-_ZONE = r"([Zz]|[+-](0\d|1[0-8])(:?[0-5]\d)?)"
+_ISO = (
+    r"^(\d{4})-?(\d{2})-?(\d{2})[Tt ](\d{2}):?(\d{2}):?(\d{2})(?:[.,](\d+))?"
+    r"\s*([Zz]|[+-]\d{2}(?::?\d{2})?)?\s*\z"
+)
+"""A day and a time to the second, in ISO 8601's extended or basic format."""
+_CANONICAL = "$1-$2-$3T$4:$5:$6.$7$8"
+"""What `_ISO` matches, as a cast takes it; its parts have fixed places up to the seconds' point."""
+_ENDS_AT_MINUTES = r"^([\d-]{8,10}[Tt ]\d{2}:?\d{2})(?=\s*([Zz+-]|\z))"
+_END_OF_DAY = r"(?<=T)24(?=:00:00\.0*([Z+-]|\z))"
+_LEAP_SECOND = r"(?<=:59:)60"
+_TOO_FINE = r"[\d:]*59:?60(?![\d:])|[\d:]+[.,]\d{6}\d*[1-9]"
+"""The time of a timestamp: a leap second, or digits beyond the microsecond."""
+_CUT = {
+    Scalar.TIMESTAMP: rf"^[\d-]{{8,10}}[Tt ]({_TOO_FINE})",
+    Scalar.TIMESTAMP_NTZ: rf"^[\d-]{{8,10}}[Tt ]({_TOO_FINE}|[\d:.,]+\s*[^\s\d:.,])",
+}
+"""Times that say more than the column holds; where it has no zone, a zone is more, too."""
+_HOUR = r"(?:[01]\d|2[0-3])"
+_CLOCK = (
+    rf"(?:{_HOUR}:[0-5]\d(?::[0-5]\d(?:[.,]\d+)?)?"
+    rf"|{_HOUR}:59:60(?:[.,]\d+)?|24:00(?::00(?:[.,]0+)?)?)"
+)
+_ZONE = r"(?:[Zz]|[+-](?:0\d|1[0-8])(?::?[0-5]\d)?)"
+_LOCAL_TIME = rf"^({_CLOCK}){_ZONE}?\z"
 _MATCHING = {
-    Scalar.TIME: rf"{_CLOCK}{_ZONE}?\z",
-    Scalar.TIME_WITH_TIMEZONE: rf"{_CLOCK}{_ZONE}\z",
-    Scalar.TIME_WITHOUT_TIMEZONE: rf"{_CLOCK}\z",
+    Scalar.TIME: rf"^{_CLOCK}{_ZONE}?\z",
+    Scalar.TIME_WITH_TIMEZONE: rf"^{_CLOCK}{_ZONE}\z",
+    Scalar.TIME_WITHOUT_TIMEZONE: _LOCAL_TIME,
     Scalar.NUMBER_TEXT: rf"^({_NUMBER}|{_INFINITE})\z",
     Scalar.BIG_NUMBER: rf"^{_NUMBER}\z",
     Scalar.DATE: _DATE,
@@ -59,7 +81,9 @@ _OPENING = {Scalar.JSON_OBJECT: "{", Scalar.JSON_ARRAY: "["}
 _CHECKED = frozenset(
     {*_MATCHING, *JSONS, Scalar.BIG_INTEGER, Scalar.INTEGER_TEXT, Scalar.NUMBER}
 ) | {Scalar.INTEGER_IN_DOUBLE}
-_ROUNDED = frozenset({Scalar.BIG_NUMBER, Scalar.INTEGER_IN_DOUBLE, *JSONS})
+_ROUNDED = frozenset(
+    {*_CUT, *JSONS, Scalar.BIG_NUMBER, Scalar.INTEGER_IN_DOUBLE, Scalar.TIME_WITHOUT_TIMEZONE}
+)
 _HUGE = r"\dE(3[89]|[4-9]\d|\d{3})"
 
 SAFE_INTEGER = float(2**53)
@@ -139,13 +163,27 @@ def _converted(value: Expression, kind: Scalar) -> Expression:
         return f.when(value.startswith(_OPENING.get(kind, "")) & (value != ""), value)
     if kind in (Scalar.BIG_INTEGER, Scalar.INTEGER_TEXT):
         return _whole(value).try_cast(kinds.column_type(kind))
+    if kind is Scalar.TIME_WITHOUT_TIMEZONE:
+        return f.nullif(f.regexp_extract(value, _LOCAL_TIME, 1), f.lit(""))
     fits = value.rlike(_MATCHING[kind])
     if kind in TIMES:
         return f.when(fits, value)
     result = value.cast(kinds.column_type(kind))
+    if kind in _CUT:
+        result = f.coalesce(result, _from_iso(value, kind))
     if kind is Scalar.NUMBER_TEXT:
         fits &= _is_finite(result) | value.rlike(_INFINITE)
     return f.when(fits, result)
+
+
+def _from_iso(text: Expression, kind: Scalar) -> Expression:
+    """A timestamp in a form of ISO 8601 that a cast refuses, as it does a zone right after the minutes."""
+    to_second = f.regexp_replace(text, _ENDS_AT_MINUTES, "$1:00")
+    full = f.upper(f.regexp_replace(to_second, _ISO, _CANONICAL))
+    known = f.regexp_replace(f.regexp_replace(full, _END_OF_DAY, "00"), _LEAP_SECOND, "59")
+    days, seconds = (full.rlike(each).cast("int") for each in (_END_OF_DAY, _LEAP_SECOND))
+    rest = f.make_dt_interval(days=days, secs=seconds.cast("decimal(18,6)"))
+    return known.cast(kinds.column_type(kind)) + rest
 
 
 def _is_finite(number: Expression) -> Expression:
@@ -198,7 +236,7 @@ def is_rounded(kind: Kind) -> bool:
 
 
 def rounds(value: Expression, result: Expression, kind: Kind) -> Expression:
-    """Whether `converted` rounded something, or the reader may have before it."""
+    """Whether `converted` rounded or cut something, or the reader may have before it."""
     if isinstance(kind, Array):
         items = kind.items
         rounded = f.exists(value, lambda item: rounds(item, converted(item, items), items))
@@ -212,6 +250,10 @@ def rounds(value: Expression, result: Expression, kind: Kind) -> Expression:
         return any_of(list(inner))
     if kind in JSONS:  # a number of more than 38 digits, or one that is as large
         return f.coalesce(result.contains("E") & result.rlike(_HUGE), f.lit(False))
+    if kind in _CUT:
+        return f.coalesce(result.isNotNull() & value.rlike(_CUT[kind]), f.lit(False))
+    if kind is Scalar.TIME_WITHOUT_TIMEZONE:
+        return f.coalesce(value != result, f.lit(False))
     if kind is Scalar.BIG_NUMBER:
         return f.coalesce(_has_more_decimals(value, result), f.lit(False))
     return f.coalesce(f.abs(result) > f.lit(SAFE_INTEGER), f.lit(False))
