@@ -29,6 +29,7 @@ from elt_assets.orchestration.assets import build_connection_assets
 from elt_assets.protocol.catalog import Catalog
 from elt_assets.protocol.specification import secret_places
 from elt_assets.runner.connector import Connector
+from elt_assets.runner.credentials import RESERVED
 from elt_assets.runner.secrets import resolve_environment
 from elt_assets.runner.sources import KINDS, built_in, open_connector
 
@@ -223,6 +224,8 @@ def _without_secrets(
 def _variable(words: list[str], taken: Mapping[str, str]) -> str:
     """A name that no other field has."""
     first = name = re.sub(r"\W", "_", "_".join(words), flags=re.ASCII).upper()
+    if RESERVED.fullmatch(first):
+        first = name = f"SOURCE_{first}"
     number = 1
     while name in taken:
         number += 1

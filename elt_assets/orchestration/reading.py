@@ -126,6 +126,8 @@ class SourceRead:
         selected = [(read, read.asset.fields) for read in self.streams]
         for _, fields in selected:
             yield from (Logged("WARN", notice) for notice in notices(fields))
+        for connector in filter(None, [self.connector, self.destination]):
+            yield from (Logged(level, text) for level, text in connector.notices())
         catalog = ConfiguredCatalog(streams=[asked(read.stream, it) for read, it in selected])
         filters = {read.id: RecordFilter(it, read.salt) for read, it in selected if it}
         if self.destination is not None:

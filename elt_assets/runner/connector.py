@@ -13,7 +13,7 @@ from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
-from elt_assets.errors import SystemFailure
+from elt_assets.errors import EltError, SystemFailure
 from elt_assets.protocol.catalog import OVERWRITE, OVERWRITE_DEDUP, Catalog, ConfiguredCatalog
 from elt_assets.protocol.codec import decode, decode_blocks
 from elt_assets.protocol.messages import (
@@ -96,6 +96,11 @@ class Connector:
             ConfigError: every violation, without any value of a secret.
         """
         return self._settings.in_force(self.specification.connectionSpecification)
+
+    def notices(self) -> list[tuple[str, str]]:
+        """What a user should know of how this connector is run: a level, as in the protocol, and a text."""
+        withheld = self._environment.hint()
+        return [] if withheld is None else [("DEBUG", f"{self.name}: {withheld}")]
 
     def check(self) -> ConnectionStatus:
         """spec: `check(Config) -> AirbyteConnectionStatus`."""
@@ -268,6 +273,10 @@ class Connector:
             self._running.add(process)
             try:
                 yield process
+            except EltError as error:
+                if process.failed and error.guidance is None:
+                    error.guidance = self._environment.hint()
+                raise
             finally:
                 self._running.discard(process)
 

@@ -8,6 +8,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from elt_assets.runner.credentials import (
+    RESERVED,
+    may_give_access,
+    refuse_reserved,
+    secrets_in,
+)
 from elt_assets.runner.secrets import resolve_environment
 
 Declared = Mapping[str, Any] | Sequence[str]
@@ -17,14 +23,10 @@ _BASE = re.compile(
     "PATH|HOME|LANG|LC_.*|TZ|TMPDIR|SSL_CERT_FILE|SSL_CERT_DIR|REQUESTS_CA_BUNDLE|JAVA_HOME"
     "|(?i:(http|https|ftp|all|no)_proxy)"
 )
-"""What any program may need to run here, and to reach a network."""
+"""What any program may need to run here, and to reach a network; a proxy's password is left out."""
 _PYTHON = re.compile("PYTHONPATH|VIRTUAL_ENV")
 _CLIENT = re.compile("(DOCKER|CONTAINERD?|CONTAINERS|BUILDKIT|NERDCTL|PODMAN|XDG)_.*")
 """What a client of containers may need; its containers get none of it."""
-_OURS = re.compile("(ELT|DAGSTER)_.*")
-_SECRET = re.compile(
-    "(?i)(.*_)?(PASSWORD|PASSWD|PASSPHRASE|SECRET|TOKEN|CREDENTIAL|APIKEY|(API|ACCESS|PRIVATE|SECRET)_KEY)S?(_.*)?"
-)
 _NOTHING = re.compile(r"(?!)")
 
 
@@ -53,25 +55,54 @@ class Environment:
         """All that the process is given, and what of it must not be shown.
 
         Raises:
-            ConfigError: a variable that is referred to is not set.
+            ConfigError: a variable that is referred to is not set, or may not be passed on.
         """
         given, secrets = self._given()
         return {**dict(self._inherited()), **given}, secrets
 
+    def withheld(self) -> list[str]:
+        """The names of the variables that this kind would be given, and is not, since they may hold a
+        credential."""
+        return sorted(
+            name
+            for name, value in os.environ.items()
+            if self._is_for(name) and self._is_unsafe(name, value) and name not in self.names
+        )
+
+    def hint(self) -> str | None:
+        """A sentence that says what was withheld, for somebody whose connector lacks it."""
+        names = self.withheld()
+        if not names:
+            return None
+        return (
+            f"not passed to the connector, since they may hold credentials: {', '.join(names)}; "
+            "declare those that it needs under `environment` in the connection's YAML"
+        )
+
     def _given(self) -> tuple[dict[str, str], list[str]]:
-        values: Any = {name: os.environ.get(name) for name in self.names}
-        if isinstance(self.declared, Mapping):
-            values = self.declared
+        values: Any = self.declared
+        if not isinstance(self.declared, Mapping):
+            for name in self.names:
+                refuse_reserved(name, "source.environment")
+            values = {name: os.environ.get(name) for name in self.names}
         resolved, secrets = resolve_environment(values, where="source.environment")
         given = {name: str(value) for name, value in resolved.items()}
-        return given, [*secrets, *(value for name, value in given.items() if looks_secret(name))]
+        found = (text for name, value in given.items() for text in secrets_in(name, value))
+        return given, [*secrets, *found]
 
     def _inherited(self) -> Iterator[tuple[str, str]]:
-        strict = self.closed or self.declared is not None
         for name, value in os.environ.items():
-            needed = _BASE.fullmatch(name) or self.needs.fullmatch(name)
-            if needed or not (strict or looks_secret(name) or _OURS.fullmatch(name)):
+            if self._is_for(name) and not self._is_unsafe(name, value):
                 yield name, value
+
+    def _is_for(self, name: str) -> bool:
+        """Whether this kind is given a variable of that name, unless it may hold a credential."""
+        if _BASE.fullmatch(name) or self.needs.fullmatch(name):
+            return True
+        return not (self.closed or self.declared is not None or RESERVED.fullmatch(name))
+
+    def _is_unsafe(self, name: str, value: str) -> bool:
+        return may_give_access(name, value) and not self.needs.fullmatch(name)
 
 
 def environment_of(
@@ -87,8 +118,3 @@ def environment_of(
     if kind == "package" or (kind == "tap" and isinstance(value, str)):
         return Environment(declared, closed=True)
     return Environment(declared, needs=_NOTHING if kind in ("command", "tap") else _PYTHON)
-
-
-def looks_secret(name: str) -> bool:
-    """Whether a variable of this name may be one whose value must not be shown: API_KEY, PG_PASSWORD_2."""
-    return _SECRET.fullmatch(name) is not None

@@ -108,6 +108,11 @@ class Process:
         return self._child.pid
 
     @property
+    def failed(self) -> bool:
+        """Whether it has ended, and not with exit code 0."""
+        return bool(self._child.poll())
+
+    @property
     def stderr_tail(self) -> str:
         return "\n".join(self._tail)
 

@@ -15,6 +15,7 @@ from urllib.parse import quote, quote_plus
 
 from elt_assets.errors import ConfigError, SystemFailure
 from elt_assets.protocol.messages import Message
+from elt_assets.runner.credentials import refuse_reserved
 
 MASK = "****"
 _SHORTEST = 3
@@ -133,6 +134,7 @@ def resolve_environment(config: Any, *, where: str = "config") -> tuple[Any, lis
 
 
 def _variable(name: str, where: str) -> tuple[str, list[str]]:
+    refuse_reserved(name, where)
     value = os.environ.get(name)
     if value is None:
         raise ConfigError(

@@ -116,6 +116,17 @@ def test_secrets_are_not_written(own: Project, elt: Elt, monkeypatch: pytest.Mon
     elt("check", "safe")
 
 
+def test_a_secret_gets_no_reserved_variable(
+    own: Project, elt: Elt, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Connectors are given no variable named ELT_…"""
+    config = json.dumps({"token": "hunter2", "account": "acme"})
+    answer = elt.json("new", "elt_shop", "--source", source(own, SECRETS), "--config", config)
+    [name] = answer["environment"]
+    monkeypatch.setenv(name, "hunter2")
+    elt("check", "elt_shop")
+
+
 def test_a_variable_stays_one(own: Project, elt: Elt, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MINE", "hunter2")
     file = own.root / "config.json"

@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 
 from elt_assets.errors import ConfigError, SystemFailure
-from elt_assets.runner.environment import Declared, environment_of, looks_secret
+from elt_assets.runner.credentials import looks_secret
+from elt_assets.runner.environment import Declared, environment_of
 from elt_assets.runner.sources import open_connector
 from tests.hostile_source import hostile_source, program
 
@@ -43,6 +44,42 @@ SECRETS = {
     "stripe_api_key": "hunter2-d",
     "ELT_HASH_SALT": "hunter2-e",
     "DAGSTER_HOME": "/dagster",
+}
+SECRETS_BY_NAME = {
+    "PGPASSWORD": "x",
+    "MYSQL_PWD": "x",
+    "SMTP_PASS": "x",
+    "GITHUB_PAT": "x",
+    "SENTRY_DSN": "x",
+    "REDISCLI_AUTH": "x",
+    "AZURE_STORAGE_CONNECTION_STRING": "x",
+    "STRIPE_KEY": "x",
+    "DATABASE_URL": "postgresql://db/shop",
+    "SLACK_WEBHOOK_URL": "https://hooks.example.com/x",
+    "SSH_AUTH_SOCK": "/run/agent",
+    "PGPASSFILE": "/home/me/.pgpass",
+    "KUBECONFIG": "/home/me/.kube/config",
+    "AWS_WEB_IDENTITY_TOKEN_FILE": "/run/token",
+    "AWS_CONFIG_FILE": "/home/me/.aws/config",
+    "GOOGLE_APPLICATION_CREDENTIALS": "/home/me/key.json",
+}
+SECRETS_BY_VALUE = {
+    "BACKEND": "amqp://me:hunter2@queue:5672/x",
+    "CACHE": "redis://:hunter2@cache:6379",
+    "WAREHOUSE": "postgresql+psycopg://me:hun/ter2@db/x",
+    "MIRROR": "https://ghp_0123456789@github.com/x.git",
+    "JDBC": "jdbc:postgresql://db/x?user=me&password=hunter2",
+    "STORE": "AccountName=me;AccountKey=aHVudGVyMg==",
+    "PG": "host=db user=me password=hunter2",
+    "SERVICE_ACCOUNT": '{"private_key": "-----BEGIN PRIVATE KEY-----..."}',
+}
+HARMLESS = {
+    "AWS_REGION": "eu-west-1",
+    "DOCS": "https://example.com:8080/a?page=2",
+    "CLONE": "git@github.com:me/x.git",
+    "JDBC_PLAIN": "jdbc:postgresql://db:5432/x?user=me",
+    "TOKENIZER": "bpe",
+    "OLDPWD": "/tmp",
 }
 STRAY = {"LC_CTYPE", "__CF_USER_TEXT_ENCODING", "PYTEST_CURRENT_TEST"}
 """What Python, the system or pytest puts into any environment."""
@@ -80,6 +117,50 @@ def test_a_program_of_ones_own_gets_all_but_what_may_be_secret(
     kind: str, value: Any, tmp_path: Path
 ) -> None:
     assert found(tmp_path, kind, value) == {**PLAIN, **OTHERS}
+
+
+@pytest.mark.parametrize(("kind", "value"), OWN)
+def test_a_program_of_ones_own_gets_nothing_that_may_hold_a_credential(
+    kind: str, value: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    secrets = {**SECRETS_BY_NAME, **SECRETS_BY_VALUE}
+    for name, text in {**secrets, **HARMLESS}.items():
+        monkeypatch.setenv(name, text)
+    assert found(tmp_path, kind, value) == {**PLAIN, **OTHERS, **HARMLESS}
+    withheld = environment_of(kind, value).withheld()
+    assert withheld == sorted(
+        [*secrets, *(n for n in SECRETS if not n.startswith(("ELT_", "DAGSTER_")))]
+    )
+
+
+@pytest.mark.parametrize(("kind", "value"), [*FOREIGN, *OWN])
+def test_a_proxy_with_a_password_is_given_where_it_is_declared(
+    kind: str, value: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    proxy = "http://me:hunter2@proxy:1"
+    monkeypatch.setenv("https_proxy", proxy)
+    assert "https_proxy" not in found(tmp_path, kind, value)
+    assert "https_proxy" in environment_of(kind, value).withheld()
+    assert "https_proxy" not in environment_of(kind, value, ["https_proxy"]).withheld()
+    variables, secrets = environment_of(kind, value, ["https_proxy"]).variables()
+    assert variables["https_proxy"] == proxy and {proxy, "hunter2"} <= set(secrets)
+
+
+def test_the_failure_of_a_connector_names_what_it_was_not_given(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PGPASSWORD", "hunter2")
+    fails = hostile_source(tmp_path, "fail('no password', failure_type='config_error'); exit(1)")
+    with pytest.raises(ConfigError, match=r"no password.*\n.*PGPASSWORD.*`environment`") as failure:
+        fails.check()
+    assert "hunter2" not in str(failure.value)
+    [(level, text)] = fails.notices()
+    assert level == "DEBUG" and "PGPASSWORD" in text and "hunter2" not in text
+    for name in [*SECRETS, "PGPASSWORD"]:
+        monkeypatch.delenv(name)
+    with pytest.raises(ConfigError) as failure:
+        fails.check()
+    assert failure.value.guidance is None and fails.notices() == []
 
 
 @pytest.mark.parametrize(("kind", "value"), [*FOREIGN, *OWN])
@@ -130,6 +211,24 @@ def test_a_variable_that_is_not_set_is_named_when_it_is_needed(tmp_path: Path) -
     )
     with pytest.raises(ConfigError, match=r"source\.environment\.HOST refers to .* NOT_SET"):
         connector.check()
+
+
+@pytest.mark.parametrize("name", ["ELT_HASH_SALT", "DAGSTER_HOME"])
+def test_variables_of_this_project_and_of_dagster_are_refused_unless_allowed(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    allowed = rf"{name}.*\n.*ELT_ALLOW_REFERENCES={name}"
+    reference = {"env": name}
+    config = {"connection": {"salt": reference}}
+    for declared in ({"SALT": reference}, [name]):
+        with pytest.raises(ConfigError, match=allowed):
+            environment_of("command", ["x"], declared).variables()
+    with pytest.raises(ConfigError, match=rf"config\.connection\.salt.*{allowed}"):
+        hostile_source(tmp_path, SHOW, config).check()
+    monkeypatch.setenv("ELT_ALLOW_REFERENCES", f"ELT_X, {name}")
+    assert hostile_source(tmp_path, SHOW, config).config == {"connection": {"salt": SECRETS[name]}}
+    variables, _ = environment_of("command", ["x"], [name]).variables()
+    assert variables[name] == SECRETS[name]
 
 
 CLIENT = """
@@ -189,6 +288,10 @@ def test_a_container_gets_no_other_variables(
         ("my_private_keys", True),
         ("AWS_ACCESS_KEY_ID", True),
         ("GOOGLE_APPLICATION_CREDENTIALS", True),
+        ("PGPASSWORD", True),
+        ("MYSQL_PWD", True),
+        ("GITHUB_PAT", True),
+        ("PATH_INFO", False),
         ("TOKENIZER", False),
         ("KEYBOARD", False),
         ("API_KEYRING", False),
