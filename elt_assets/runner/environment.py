@@ -27,6 +27,8 @@ _BASE = re.compile(
 _PYTHON = re.compile("PYTHONPATH|VIRTUAL_ENV")
 _CLIENT = re.compile("(DOCKER|CONTAINERD?|CONTAINERS|BUILDKIT|NERDCTL|PODMAN|XDG)_.*")
 """What a client of containers may need; its containers get none of it."""
+_INSTALLER = re.compile("PIP_.*|XDG_.*|NETRC|CURL_CA_BUNDLE|(?i:(http|https|ftp|all|no)_proxy)")
+"""What pip may need: its options, its own files, and the way to an index, a proxy's password too."""
 _NOTHING = re.compile(r"(?!)")
 
 
@@ -103,6 +105,10 @@ class Environment:
 
     def _is_unsafe(self, name: str, value: str) -> bool:
         return may_give_access(name, value) and not self.needs.fullmatch(name)
+
+
+INSTALLER = Environment(closed=True, needs=_INSTALLER)
+"""The variables that pip is given."""
 
 
 def environment_of(

@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import io
 import subprocess
+import tarfile
 import zipfile
 from pathlib import Path
 
 import pytest
 
 from elt_assets.errors import ConfigError, TransientError
-from elt_assets.runner.package import install
+from elt_assets.runner.package import Installation, install
 
 
-def wheel(folder: Path, name: str, programs: tuple[str, ...]) -> None:
-    """A package whose every program prints its own name."""
+def wheel(folder: Path, name: str, programs: tuple[str, ...], pth: str = "") -> None:
+    """A package whose every program prints its own name; `pth` runs whenever its Python starts."""
     module, info = name.replace("-", "_"), f"{name.replace('-', '_')}-1.0.dist-info"
     scripts = "\n".join(f"{program} = {module}:main" for program in programs)
     files = {
@@ -24,6 +26,8 @@ def wheel(folder: Path, name: str, programs: tuple[str, ...]) -> None:
         f"{info}/WHEEL": "Wheel-Version: 1.0\nGenerator: x\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
         f"{info}/entry_points.txt": f"[console_scripts]\n{scripts}\n",
     }
+    if pth:
+        files[f"{module}.pth"] = f"import os, pathlib; {pth}\n"
     lines = []
     with zipfile.ZipFile(folder / f"{module}-1.0-py3-none-any.whl", "w") as archive:
         for path, text in files.items():
@@ -31,6 +35,36 @@ def wheel(folder: Path, name: str, programs: tuple[str, ...]) -> None:
             digest = base64.urlsafe_b64encode(hashlib.sha256(text.encode()).digest()).rstrip(b"=")
             lines.append(f"{path},sha256={digest.decode()},{len(text)}")
         archive.writestr(f"{info}/RECORD", "\n".join([*lines, f"{info}/RECORD,,", ""]))
+
+
+BACKEND = """
+import os, pathlib, time
+pathlib.Path({marker!r}).write_text(repr(dict(os.environ)))
+print("the index is", os.environ.get("PIP_EXTRA_INDEX_URL"), os.environ.get("PGPASSWORD"))
+{then}
+def get_requires_for_build_wheel(config_settings=None): return []
+def build_wheel(folder, config_settings=None, metadata_directory=None):
+    import shutil
+    return pathlib.Path(shutil.copy({wheel!r}, folder)).name
+"""
+
+
+def source_distribution(folder: Path, name: str, marker: Path, then: str = "") -> None:
+    """A package that is built by code of its own, which writes down its environment; `then`: what else."""
+    outside = folder.parent / "built"
+    outside.mkdir(exist_ok=True)
+    wheel(outside, name, ("source-x",))
+    [built] = outside.iterdir()
+    files = {
+        "PKG-INFO": f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n",
+        "pyproject.toml": '[build-system]\nrequires = []\nbuild-backend = "backend"\nbackend-path = ["."]\n',
+        "backend.py": BACKEND.format(marker=str(marker), wheel=str(built), then=then),
+    }
+    with tarfile.open(folder / f"{name.replace('-', '_')}-1.0.tar.gz", "w:gz") as archive:
+        for path, text in files.items():
+            info = tarfile.TarInfo(f"{name.replace('-', '_')}-1.0/{path}")
+            info.size = len(text)
+            archive.addfile(info, io.BytesIO(text.encode()))
 
 
 @pytest.fixture
@@ -93,3 +127,76 @@ def test_an_index_that_cannot_be_reached_is_no_fault_of_the_user(
     monkeypatch.setenv("PIP_RETRIES", "1")
     with pytest.raises(TransientError, match=r"installing source-x==1\.0 failed"):
         install("source-x==1.0", tmp_path / "home")
+
+
+def test_installing_runs_no_code_of_the_package(
+    index: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Neither at the start of its Python, to look for programs, nor by a build of what has no wheel."""
+    monkeypatch.setenv("ELT_HASH_SALT", "hunter2")
+    ran = tmp_path / "ran"
+    wheel(index, "source-x", ("source-x",), pth=f"pathlib.Path({str(ran)!r}).touch()")
+    program = install("source-x==1.0", tmp_path / "home")
+    assert not ran.exists()
+    assert subprocess.check_output([program], text=True) == "source-x\n"
+    assert ran.exists()
+
+    source_distribution(index, "source-y", tmp_path / "built-y")
+    with pytest.raises(
+        ConfigError, match=r"no wheel of source-y.*\n.*source_distributions: \[source-y\]"
+    ):
+        install("source-y==1.0", tmp_path / "home")
+    assert not (tmp_path / "built-y").exists()
+
+
+@pytest.mark.parametrize("allowed", [True, ["source-x"]])
+def test_a_build_that_is_allowed_is_given_nothing_but_what_pip_needs(
+    allowed: bool | list[str], index: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ELT_HASH_SALT", "hunter2")
+    monkeypatch.setenv("SHOP_REGION", "hunter2")
+    built = tmp_path / "built-x"
+    source_distribution(index, "source-x", built)
+    how = Installation(source_distributions=allowed)
+    program = install("source-x==1.0", tmp_path / "home", how)
+    assert subprocess.check_output([program], text=True) == "source-x\n"
+    assert "hunter2" not in built.read_text() and "PIP_FIND_LINKS" in built.read_text()
+
+
+def test_what_a_failing_build_prints_is_shown_without_secrets(
+    index: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PIP_EXTRA_INDEX_URL", "http://me:hunter2@127.0.0.1:1/simple")
+    monkeypatch.setenv("PGPASSWORD", "hunter3")
+    source_distribution(
+        index, "source-x", tmp_path / "built-x", "import sys; sys.exit('it is ' + 'hunter3')"
+    )
+    with pytest.raises(TransientError) as failure:
+        install("source-x==1.0", tmp_path / "home", Installation(source_distributions=True))
+    assert "the index is" in str(failure.value) and "it is ****" in str(failure.value)
+    assert "hunter" not in str(failure.value)
+
+
+def test_an_installation_that_takes_too_long_is_ended(index: Path, tmp_path: Path) -> None:
+    source_distribution(index, "source-x", tmp_path / "built-x", "time.sleep(600)")
+    how = Installation(source_distributions=True, seconds=1)
+    with pytest.raises(TransientError, match=r"took longer than 1 seconds\n.*install: \{seconds"):
+        install("source-x==1.0", tmp_path / "home", how)
+
+
+def test_a_lock_file_says_what_is_installed(index: Path, tmp_path: Path) -> None:
+    wheel(index, "source-x", ("source-x",))
+    [file] = index.iterdir()
+    lock, home = tmp_path / "requirements.lock", tmp_path / "home"
+    how = Installation(lock_file=lock)
+    digest = hashlib.sha256(file.read_bytes()).hexdigest()
+    lock.write_text(f"source-x==1.0 --hash=sha256:{digest}\n")
+    assert subprocess.check_output([install("source-x==1.0", home, how)], text=True)
+    with pytest.raises(ConfigError, match=r"installs 1\.0 of source-x, and 2\.0 is wanted"):
+        install("source-x==2.0", home, how)
+    lock.write_text(f"source-x==1.0 --hash=sha256:{'0' * 64}\n")
+    with pytest.raises(ConfigError, match="do not match the lock file"):
+        install("source-x==1.0", home, how)
+    lock.unlink()
+    with pytest.raises(ConfigError, match=r"requirements\.lock cannot be read"):
+        install("source-x==1.0", home, how)
