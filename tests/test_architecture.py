@@ -44,7 +44,7 @@ ROOMS: dict[str, set[str]] = {
     # top-level modules
     "elt_assets.home": {"errors"},
     "elt_assets.scratch": set(),
-    "elt_assets.connection": {"sync", "protocol", "errors"},
+    "elt_assets.connection": {"sync", "runner", "protocol", "errors"},
     "elt_assets.destination": {
         *("lake", "sync", "protocol", "errors"),
         *("home", "scratch", "batches"),

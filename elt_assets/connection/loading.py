@@ -12,7 +12,7 @@ import msgspec
 import yaml
 from pydantic import ValidationError
 
-from elt_assets.connection.models import Connection
+from elt_assets.connection.models import FOLDER, Connection
 from elt_assets.errors import ConfigError
 from elt_assets.protocol.catalog import Catalog
 
@@ -61,7 +61,7 @@ def parse_connection(attributes: Any, path: Path) -> Connection:
             guidance="it should hold `name`, `source`, `streams`",
         )
     try:
-        return Connection.model_validate(attributes)
+        return Connection.model_validate(attributes, context={FOLDER: path.parent})
     except ValidationError as error:
         lines = [
             f"  - {_place(e['loc'], attributes)}{e['msg'].removeprefix('Value error, ')}"

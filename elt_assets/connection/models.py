@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
 import datetime as dt
 import re
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import BeforeValidator, Field, model_validator
+from pydantic import BeforeValidator, Field, ValidationInfo, field_validator, model_validator
 
 from elt_assets.connection.automation import (
     Automation,
@@ -19,11 +21,17 @@ from elt_assets.connection.automation import (
 )
 from elt_assets.connection.checks import Checks
 from elt_assets.connection.partitions import Partitions, Window
-from elt_assets.connection.written import DottedPaths, FieldPath, Written
+from elt_assets.connection.written import DottedPaths, FieldPath, Written, known_keys
+from elt_assets.errors import ConfigError
 from elt_assets.protocol.catalog import StreamId
+from elt_assets.runner.docker import ContainerOptions
+from elt_assets.runner.package import Installation
+from elt_assets.runner.sources import resolve
 
 SOURCE_KINDS = ("connector", "command", "package", "image", "manifest", "tap")
 DESTINATION_KINDS = ("command", "package", "image")
+FOLDER = "folder"
+"""In the context of validation: where the YAML lies."""
 _NAME = r"^[A-Za-z0-9_]+$"
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
@@ -57,6 +65,24 @@ class _Connector(Written):
 
     config: dict[str, Any] = Field(default_factory=dict)
     environment: Variables | None = None
+    install: Annotated[Installation, BeforeValidator(known_keys(Installation))] | None = None
+    container: Annotated[ContainerOptions, BeforeValidator(known_keys(ContainerOptions))] | None = (
+        None
+    )
+
+    @field_validator("install")
+    @classmethod
+    def _beside_the_yaml(
+        cls, written: Installation | None, info: ValidationInfo
+    ) -> Installation | None:
+        """A relative path of a lock file starts at the folder of the YAML."""
+        folder = (info.context or {}).get(FOLDER)
+        if written is None or written.lock_file is None or folder is None:
+            return written
+        path = Path(folder) / written.lock_file
+        if not path.is_file():
+            raise ValueError(f"lock_file: there is no file {path}")
+        return dataclasses.replace(written, lock_file=path)
 
     @model_validator(mode="after")
     def _one_kind(self) -> _Connector:
@@ -66,6 +92,22 @@ class _Connector(Written):
                 f"{self.label()}: exactly one of {', '.join(self.kinds)} is wanted, "
                 f"{' and '.join(given) or 'none'} is given"
             )
+        return self
+
+    @model_validator(mode="after")
+    def _can_be_run(self) -> _Connector:
+        kind = self.kind
+        value = getattr(self, kind)
+        try:
+            resolve(kind, value, Path())
+        except ConfigError as error:
+            raise ValueError(f"{kind}: {error.message}; {error.guidance}") from None
+        if self.install is not None and (kind not in ("package", "tap") or isinstance(value, list)):
+            raise ValueError(
+                "`install` goes with a package from PyPI: `package`, or `tap: name==version`"
+            )
+        if self.container is not None and kind != "image":
+            raise ValueError("`container` goes with `image`")
         return self
 
     @property

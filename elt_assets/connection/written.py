@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 import difflib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Annotated, Any
 
 from pydantic import (
@@ -35,6 +36,19 @@ DottedPath = Annotated[
     WithJsonSchema({"anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}}]}),
 ]
 DottedPaths = Annotated[list[DottedPath], Field(min_length=1)]
+
+
+def known_keys(kind: type) -> Callable[[Any], Any]:
+    """A validator that refuses a key which a dataclass lacks, with the nearest one that it has."""
+    known = {each.name for each in dataclasses.fields(kind)}
+
+    def refuse(value: Any) -> Any:
+        unknown = [key for key in value if key not in known] if isinstance(value, Mapping) else []
+        if unknown:
+            raise ValueError("; ".join(_suggest(str(key), known) for key in unknown))
+        return value
+
+    return refuse
 
 
 class Written(BaseModel):

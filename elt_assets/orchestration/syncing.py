@@ -284,6 +284,8 @@ def connect(
         heartbeat=connection.heartbeat.total_seconds(),
         store=home.config_store() / f"{connection.name}.json",
         environment=source.environment,
+        installation=source.install,
+        container=source.container,
     )
 
 
@@ -302,4 +304,6 @@ def connect_destination(connection: Connection, workdir: Path) -> Connector | No
         heartbeat=None,
         store=home.config_store() / f"{connection.name}.destination.json",
         environment=written.environment,
+        installation=written.install,
+        container=written.container,
     )

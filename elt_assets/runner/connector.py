@@ -27,7 +27,7 @@ from elt_assets.protocol.messages import (
     State,
     Unread,
 )
-from elt_assets.runner.docker import container
+from elt_assets.runner.docker import Image
 from elt_assets.runner.environment import Environment
 from elt_assets.runner.failures import ending, failure
 from elt_assets.runner.files import private_files, state_file
@@ -65,7 +65,7 @@ class Connector:
         workdir: Path,
         name: str,
         heartbeat: float | None = None,
-        image: str | None = None,
+        image: Image | None = None,
         store: Path | None = None,
         environment: Environment | None = None,
     ):
@@ -99,8 +99,14 @@ class Connector:
 
     def notices(self) -> list[tuple[str, str]]:
         """What a user should know of how this connector is run: a level, as in the protocol, and a text."""
+        found = []
         withheld = self._environment.hint()
-        return [] if withheld is None else [("DEBUG", f"{self.name}: {withheld}")]
+        if withheld is not None:
+            found.append(("DEBUG", f"{self.name}: {withheld}"))
+        if self._image is not None and self._image.moves:
+            text = f"the image {self.name} has no fixed tag, so it may be another one at each run"
+            found.append(("WARN", f"{text}; write a version or a digest in the connection's YAML"))
+        return found
 
     def check(self) -> ConnectionStatus:
         """spec: `check(Config) -> AirbyteConnectionStatus`."""
@@ -263,7 +269,7 @@ class Connector:
         removal: Sequence[str] = ()
         if self._image is not None:
             folder = Path(arguments[1]).parent if arguments else None
-            run = container(self._image, folder, self._environment.names)
+            run = self._image.container(folder, self._environment.names)
             command, removal = run.command, run.removal
         variables, secrets = self._environment.variables()
         self.mask.add(secrets)

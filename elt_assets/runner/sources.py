@@ -12,8 +12,9 @@ from typing import Any
 
 from elt_assets.errors import ConfigError
 from elt_assets.runner.connector import Connector
+from elt_assets.runner.docker import ContainerOptions, Image
 from elt_assets.runner.environment import Declared, environment_of
-from elt_assets.runner.package import install, package_name
+from elt_assets.runner.package import Installation, install, package_name
 from elt_assets.runner.singer import SingerTap
 
 _BUILT_IN = "connectors"
@@ -43,6 +44,8 @@ def open_connector(
     heartbeat: float | None = None,
     store: Path | None = None,
     environment: Declared | None = None,
+    installation: Installation | None = None,
+    container: ContainerOptions | None = None,
 ) -> Connector:
     """The connector that a connection's `source` names; nothing is started or installed yet.
 
@@ -53,20 +56,34 @@ def open_connector(
         heartbeat: seconds for which it may say nothing; None for ever.
         store: the file that keeps what the connector changes in its config; None: nothing outlives it.
         environment: what `source.environment` declares, if it does.
+        installation: how a package is installed.
+        container: how an image is run.
 
     Raises:
-        ConfigError: there is no such built-in connector, or the kind is not supported.
+        ConfigError: as `resolve`.
     """
-    command, name = resolve(kind, value, packages)
+    command, name = resolve(kind, value, packages, installation)
     variables = environment_of(kind, value, environment)
     if kind == "tap":
         return SingerTap(command, config, workdir, name, heartbeat, None, store, variables)
-    image = value if kind == "image" and isinstance(value, str) else None
+    image = Image(name, container or ContainerOptions()) if kind == "image" else None
     return Connector(command, config, workdir, name, heartbeat, image, store, variables)
 
 
-def resolve(kind: str, value: str | Sequence[str], packages: Path) -> tuple[Command, str]:
-    """How to find a connector's command when it is needed, and what to call it in messages."""
+def resolve(
+    kind: str,
+    value: str | Sequence[str],
+    packages: Path,
+    installation: Installation | None = None,
+) -> tuple[Command, str]:
+    """How to find a connector's command when it is needed, and what to call it in messages.
+
+    Starts, installs and imports nothing.
+
+    Raises:
+        ConfigError: there is no such built-in connector, a package has no exact version, the reference of an
+            image is not valid, or the kind is not supported.
+    """
     if kind == "connector" and isinstance(value, str):
         known = built_in()
         if value not in known:
@@ -77,8 +94,9 @@ def resolve(kind: str, value: str | Sequence[str], packages: Path) -> tuple[Comm
         return lambda: [sys.executable, "-m", f"{_BUILT_IN}.{value}"], value
     if kind in ("package", "tap") and isinstance(value, str):
         package_name(value)  # refused here, when definitions load, rather than at the first run
-        return lambda: [str(install(value, packages))], value
+        return lambda: [str(install(value, packages, installation))], value
     if kind == "image" and isinstance(value, str):
+        Image(value)
         return lambda: [value], value
     if kind in ("command", "tap") and not isinstance(value, str):
         return lambda: value, Path(value[0]).name

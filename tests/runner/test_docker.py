@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import json
 import os
+import re
+import shutil
+import subprocess
 import sys
 import time
 from pathlib import Path
@@ -15,6 +18,7 @@ import pytest
 from elt_assets.errors import ConfigError, TransientError
 from elt_assets.protocol.catalog import ConfiguredCatalog, ConfiguredStream
 from elt_assets.runner.connector import Connector
+from elt_assets.runner.docker import ContainerOptions, Image
 from elt_assets.runner.sources import open_connector
 
 CLIENT = """
@@ -92,6 +96,102 @@ def test_a_container_does_not_outlive_a_run_that_was_killed(
     run.kill()
     run.wait()
     _wait(lambda: calls(tmp_path)[-1][0] == "rm")
+
+
+DIGEST = f"sha256:{'0a' * 32}"
+DEFAULTS = [
+    "--cap-drop=ALL",
+    "--memory=4g",
+    "--pids-limit=1024",
+    "--security-opt=no-new-privileges",
+]
+
+
+def test_a_container_has_no_capabilities_and_limits(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened(tmp_path, monkeypatch).check()
+    for call in calls(tmp_path):
+        assert [word for word in call if "=" in word and word != "HOME=/tmp"] == DEFAULTS
+
+
+def test_every_option_of_a_container_can_be_set(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    options = ContainerOptions(
+        network="none",
+        volumes=["/data:/data:ro"],
+        memory=None,
+        cpus=1.5,
+        pids=None,
+        pull="always",
+        platform="linux/amd64",
+        capabilities=["NET_RAW"],
+        new_privileges=True,
+    )
+    opened(tmp_path, monkeypatch, container=options).check()
+    for call in calls(tmp_path):
+        assert [word for word in call if "=" in word and word != "HOME=/tmp"] == [
+            "--cap-drop=ALL",
+            "--cap-add=NET_RAW",
+            "--network=none",
+            "--cpus=1.5",
+            "--pull=always",
+            "--platform=linux/amd64",
+        ]
+        assert "/data:/data:ro" in call[call.index("--volume") :]
+        assert call.index("/data:/data:ro") < call.index("test/source:1")
+
+
+@pytest.mark.skipif(shutil.which("docker") is None, reason="no client of docker is installed")
+def test_dockers_client_knows_the_options(monkeypatch: pytest.MonkeyPatch) -> None:
+    options = ContainerOptions("none", ["/a:/a"], "1g", 1, 9, "never", "linux/amd64", ["CHOWN"])
+    run = Image("x:1", options).container(Path("/tmp"), ["A"]).command
+    used = {word.partition("=")[0] for word in run if word.startswith("--")}
+    shown = subprocess.check_output(["docker", "run", "--help"], text=True)
+    assert used <= set(re.findall(r"--[a-z-]+", shown))
+
+
+@pytest.mark.parametrize(
+    "reference",
+    [
+        "--volume=/:/host",
+        "-it",
+        "",
+        "x y",
+        "x:1\n",
+        "x/Upper:1",
+        "x:",
+        "x:-1",
+        "x//y",
+        "x@sha256:abc",
+        f"@{DIGEST}",
+        "docker://x",
+    ],
+)
+def test_what_is_no_reference_of_an_image_is_refused(reference: str, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"no reference of an image\n.*name:tag"):
+        open_connector("image", reference, {}, tmp_path, tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("reference", "moves"),
+    [
+        ("airbyte/source-faker:6.2.0", False),
+        ("localhost:5000/x:1", False),
+        ("[::1]:5000/x:1", False),
+        (f"ghcr.io/a/b_c/d__e--f@{DIGEST}", False),
+        (f"x:latest@{DIGEST}", False),
+        ("x", True),
+        ("registry.example.com:5000/a/x", True),
+        ("a/x:latest", True),
+    ],
+)
+def test_a_tag_that_moves_is_warned_of(reference: str, moves: bool, tmp_path: Path) -> None:
+    notices = open_connector("image", reference, {}, tmp_path, tmp_path).notices()
+    warnings = [text for level, text in notices if level == "WARN"]
+    assert len(warnings) == moves
+    assert all(reference in text and "digest" in text for text in warnings)
 
 
 def test_no_client_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,96 @@
+"""How a connector is run, as people write it: what it is, how it is installed, how its container is."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from elt_assets.runner.docker import ContainerOptions
+from elt_assets.runner.package import Installation
+from tests.project import REPOSITORY
+from tests.test_connection import load, refusal, written
+
+PACKAGE = "source-x==1.0"
+
+
+@pytest.mark.parametrize(
+    ("connector", "said"),
+    [
+        ({"package": "source-x"}, "package: 'source-x' names no exact version; write `name==version`"),
+        ({"package": "source-x>=1"}, "name==version"),
+        ({"image": "--volume=/:/host"}, "image: '--volume=/:/host' is no reference of an image"),
+        ({"package": PACKAGE, "container": {}}, "`container` goes with `image`"),
+        ({"command": ["x"], "install": {}}, "`install` goes with a package"),
+        ({"image": "x:1", "container": {"netwrk": "none"}}, "did you mean 'network'?"),
+        ({"image": "x:1", "container": {"memory": "much"}}, "memory: 'much' is no size"),
+        ({"image": "x:1", "container": {"volumes": ["/a"]}}, "volumes: '/a' is not of the form"),
+        ({"image": "x:1", "container": {"pull": "often"}}, "container.pull: "),
+        ({"package": PACKAGE, "install": {"sdist": 1}}, "install: unknown key 'sdist'"),
+        ({"package": PACKAGE, "install": {"seconds": 0}}, "greater than 0"),
+        ({"package": PACKAGE, "install": {"source_distributions": ["-r"]}}, "'-r' is no name"),
+        ({"package": PACKAGE, "install": {"lock_file": "no.lock"}}, "there is no file"),
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("place", ["source", "destination"])
+def test_what_cannot_be_run_is_refused_at_load(
+    place: str, connector: dict[str, Any], said: str, tmp_path: Path
+) -> None:
+    refused = refusal(tmp_path, written(**{place: connector}))
+    assert f"{place}" in refused and said in refused
+
+
+@pytest.mark.parametrize(
+    ("source", "said"),
+    [
+        (
+            {"connector": "fakr"},
+            "connector: there is no built-in connector 'fakr'; built in: faker",
+        ),
+        ({"manifest": "manifest.yaml"}, "`source.manifest` is not supported"),
+        ({"tap": "tap-x"}, "names no exact version"),
+        ({"tap": ["tap-x"], "install": {}}, "`install` goes with a package"),
+    ],
+)
+def test_kinds_that_sources_alone_have(source: dict[str, Any], said: str, tmp_path: Path) -> None:
+    assert said in refusal(tmp_path, written(source=source))
+
+
+def test_all_that_is_wrong_is_said_at_once(tmp_path: Path) -> None:
+    refused = refusal(
+        tmp_path,
+        written({"sync_mod": "x"}, source={"connector": "fakr"}, destination={"package": "x"}),
+    )
+    assert "fakr" in refused and "no exact version" in refused and "sync_mode" in refused
+
+
+@pytest.mark.parametrize("key", ["install", "container"])
+def test_each_option_is_documented_and_its_example_loads(key: str, tmp_path: Path) -> None:
+    document = (REPOSITORY / "docs" / "connections.md").read_text()
+    section = next(part for part in document.split("\n## ") if f"| key of `{key}` |" in part)
+    kind = {"install": Installation, "container": ContainerOptions}[key]
+    named = re.findall(r"^\| `(\w+)` \|", section, flags=re.MULTILINE)
+    assert named == [each.name for each in dataclasses.fields(kind)]
+    (example,) = re.findall(r"^```yaml\n(.*?)^```", section, flags=re.MULTILINE | re.DOTALL)
+    (tmp_path / "requirements.lock").touch()
+    assert getattr(load(tmp_path, written(**yaml.safe_load(example))).source, key) is not None
+
+
+def test_how_a_package_is_installed(tmp_path: Path) -> None:
+    (tmp_path / "requirements.lock").touch()
+    install = {"lock_file": "requirements.lock", "source_distributions": ["x"], "seconds": 60}
+    for kind in ("package", "tap"):
+        source = load(tmp_path, written(source={kind: PACKAGE, "install": install})).source
+        assert source.install == Installation(["x"], tmp_path / "requirements.lock", 60)
+
+
+def test_how_a_container_is_run(tmp_path: Path) -> None:
+    container = {"network": "none", "volumes": ["/a:/a"], "memory": None, "new_privileges": True}
+    source = load(tmp_path, written(source={"image": "x:1", "container": container})).source
+    assert source.container == ContainerOptions(
+        network="none", volumes=["/a:/a"], memory=None, new_privileges=True
+    )
