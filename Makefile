@@ -40,7 +40,7 @@ help:  ## this list
 env: $(STAMP)  ## create .venv, or bring it up to date
 
 demo: $(STAMP)  ## materialise every demo asset, and show what is there then
-	@$(JAVA) && mkdir -p "$(DAGSTER_HOME)" && export DAGSTER_HOME="$(DAGSTER_HOME)" $(QUIET) && \
+	@$(JAVA) && mkdir -p -m 700 "$(DAGSTER_HOME)" && export DAGSTER_HOME="$(DAGSTER_HOME)" $(QUIET) && \
 	$(BIN)/dagster asset materialize -m elt_assets.definitions --select '$(DEMO_SELECTION)' && \
 	$(DEMO_SUMMARY) && \
 	echo "Run it again: only what is new will move. 'make ui' shows it all at http://localhost:3000"
@@ -49,7 +49,7 @@ test: $(STAMP)  ## the tests; the long ones too with ARGS='-m ""', in one proces
 	@$(JAVA) && $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile $(ARGS)
 
 ui: $(STAMP)  ## Dagster's UI with its daemon
-	@$(JAVA) && mkdir -p "$(DAGSTER_HOME)" && export DAGSTER_HOME="$(DAGSTER_HOME)" $(QUIET) && \
+	@$(JAVA) && mkdir -p -m 700 "$(DAGSTER_HOME)" && export DAGSTER_HOME="$(DAGSTER_HOME)" $(QUIET) && \
 	exec $(BIN)/dagster dev -w workspace.yaml $(ARGS)
 
 check: $(STAMP)  ## lint, format, types

@@ -8,19 +8,21 @@ import os
 import secrets
 from pathlib import Path
 
+from elt_assets.directories import make_private
 from elt_assets.errors import ConfigError
 
 SALT_FILE = "hash_salt"
 
 
 def home() -> Path:
-    """`$DAGSTER_HOME`, or where it would be for this project: `dagster_home` beside the package,
-    if it is there, else in the working directory."""
+    """`$DAGSTER_HOME`; default `dagster_home` beside the package, as in this project, or `~/.elt_assets`
+    where the package is installed without its project. Never the working directory: from elsewhere,
+    the same command would find no tables."""
     given = os.environ.get("DAGSTER_HOME")
     if given:
         return Path(given).expanduser()
     beside = Path(__file__).parent.parent / "dagster_home"
-    return beside if beside.is_dir() else Path.cwd() / "dagster_home"
+    return beside if beside.is_dir() else Path("~/.elt_assets").expanduser()
 
 
 def lake() -> str:
@@ -85,7 +87,7 @@ def fingerprint(salt: bytes) -> str:
 
 def _make_salt(path: Path) -> None:
     """Written whole before it has its name: of several processes one gives theirs, and all read it."""
-    path.parent.mkdir(parents=True, exist_ok=True)
+    make_private(path.parent)
     draft = path.with_name(f"{path.name}.{secrets.token_hex(8)}")
     try:
         with os.fdopen(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:

@@ -16,6 +16,8 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+from elt_assets.directories import make_private
+
 LOCK = ".elt-scratch"
 _NAME = re.compile(r"[a-z]+-.+-[0-9a-f]{16}")
 
@@ -26,7 +28,7 @@ def scratch(parent: Path, kind: str) -> Iterator[Path]:
 
     Directories that killed processes of this machine left there are removed first.
     """
-    parent.mkdir(parents=True, exist_ok=True)
+    make_private(parent)
     prefix = f"{kind}-{_host()}-"
     for folder in parent.glob(f"{prefix}*"):
         _remove_if_abandoned(folder)

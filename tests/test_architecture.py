@@ -29,9 +29,10 @@ MAX_FUNCTION_LINES = 60
 ROOMS: dict[str, set[str]] = {
     # the wire
     "elt_assets.errors": set(),
+    "elt_assets.directories": set(),
     "elt_assets.protocol": {"errors"},
     # the two ends of the pipe, strangers to each other
-    "elt_assets.runner": {"protocol", "errors", "scratch", "batches"},
+    "elt_assets.runner": {"protocol", "errors", "scratch", "batches", "directories"},
     "elt_assets.batches": {"protocol", "errors"},
     "elt_assets.sync": {"protocol", "errors"},
     # the tables
@@ -39,15 +40,15 @@ ROOMS: dict[str, set[str]] = {
     # the assets
     "elt_assets.orchestration": {
         *("lake", "sync", "runner", "protocol", "errors"),
-        *("connection", "home", "scratch"),
+        *("connection", "home", "scratch", "directories"),
     },
     # top-level modules
-    "elt_assets.home": {"errors"},
-    "elt_assets.scratch": set(),
+    "elt_assets.home": {"errors", "directories"},
+    "elt_assets.scratch": {"directories"},
     "elt_assets.connection": {"sync", "runner", "protocol", "errors"},
     "elt_assets.destination": {
         *("lake", "sync", "protocol", "errors"),
-        *("home", "scratch", "batches"),
+        *("home", "scratch", "batches", "directories"),
     },
     "elt_assets.definitions": {"orchestration", "home"},
     "elt_assets.cli": {

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import shutil
 import stat
 import subprocess
 import sys
@@ -10,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from elt_assets import home
+from elt_assets.directories import make_private, make_private_lake
 from elt_assets.errors import ConfigError
 
 
@@ -84,3 +87,35 @@ def test_a_fingerprint_tells_salts_apart_and_gives_none_away() -> None:
     one, other = home.fingerprint(b"one"), home.fingerprint(b"other")
     assert one == home.fingerprint(b"one") != other
     assert len(one) == 16
+
+
+def test_without_a_project_nothing_lands_in_the_working_directory(tmp_path: Path) -> None:
+    """As installed from a wheel."""
+    shutil.copytree(Path(home.__file__).parent, tmp_path / "site" / "elt_assets")
+    (tmp_path / "work").mkdir()
+    variables = {k: v for k, v in os.environ.items() if not k.startswith(("DAGSTER_", "ELT_"))}
+    script = "from elt_assets import home; print(home.__file__, home.staging(), home.lake())"
+    done = subprocess.check_output(
+        [sys.executable, "-c", script],
+        cwd=tmp_path / "work",
+        env={**variables, "HOME": str(tmp_path / "me"), "PYTHONPATH": str(tmp_path / "site")},
+        text=True,
+    )
+    installed, *places = done.split()
+    assert installed == f"{tmp_path}/site/elt_assets/home.py"
+    assert places == [f"{tmp_path}/me/.elt_assets/staging", f"{tmp_path}/me/.elt_assets/lake"]
+
+
+def test_directories_are_made_for_their_owner_alone(tmp_path: Path) -> None:
+    shared = tmp_path / "shared"
+    shared.mkdir()
+    shared.chmod(0o755)
+    make_private(shared / "a" / "b")
+    make_private_lake(f"file://{shared}/lake")
+    make_private_lake("s3://bucket/lake")
+    for folder, mode in {"": 0o755, "a": 0o700, "a/b": 0o700, "lake": 0o700}.items():
+        assert stat.S_IMODE((shared / folder).stat().st_mode) == mode
+    assert sorted(path.name for path in shared.iterdir()) == ["a", "lake"]
+    (shared / "file").touch()
+    with pytest.raises(OSError, match="irector"):
+        make_private(shared / "file")

@@ -9,6 +9,7 @@ from typing import Protocol
 
 from elt_assets.destination.generations import numbered, repeats, requested
 from elt_assets.destination.settings import Settings
+from elt_assets.directories import make_private_lake
 from elt_assets.errors import ConfigError
 from elt_assets.lake.claims import check_claims, refuse_foreign
 from elt_assets.lake.landing import Landing, begins, check_columns
@@ -133,6 +134,7 @@ class Opener:
         self._log = log
         self._blame = blame
         self._run_id = str(uuid.uuid4())
+        make_private_lake(settings.lake)
 
     def check(self, streams: Sequence[ConfiguredStream]) -> None:
         """Refuse what cannot be written, before anything is.

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import dagster as dg
 
 from elt_assets import home
+from elt_assets.directories import make_private
 from elt_assets.orchestration.metadata import SyncFigures
 from elt_assets.orchestration.states import blob
 from elt_assets.orchestration.streams import StreamAsset
@@ -31,7 +32,7 @@ class StreamStatus:
 
 def open_instance() -> dg.DagsterInstance:
     """The instance of the home directory, which need not be in the environment for a look at it."""
-    home.home().mkdir(parents=True, exist_ok=True)
+    make_private(home.home())
     return dg.DagsterInstance.from_config(str(home.home()))
 
 

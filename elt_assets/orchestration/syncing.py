@@ -13,6 +13,7 @@ import dagster as dg
 
 from elt_assets import home
 from elt_assets.connection import Connection
+from elt_assets.directories import make_private_lake
 from elt_assets.errors import ConfigError
 from elt_assets.lake.head import Head
 from elt_assets.lake.landing import (
@@ -234,6 +235,7 @@ def _settled(
     context: dg.AssetExecutionContext,
 ) -> StreamTables:
     """The tables, what a run that died left in them undone; what they and the events say is compared."""
+    make_private_lake(lake.uri)
     tables = asset.tables(lake.uri, partition)
     asset.refuse_foreign(tables.main)
     standing = reconcile(context.instance, asset.key, tables.main, partition)

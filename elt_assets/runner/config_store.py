@@ -21,6 +21,7 @@ from typing import Any
 
 import msgspec
 
+from elt_assets.directories import make_private
 from elt_assets.errors import ConfigError, SystemFailure
 from elt_assets.runner.locking import exclusive
 
@@ -92,7 +93,7 @@ class ConfigStore:
             yield
             return
         try:
-            self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            make_private(self._path.parent)
             self._path.parent.chmod(0o700)
             with exclusive(self._path.with_suffix(".lock")):
                 yield

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from importlib.metadata import Distribution, distributions
 from pathlib import Path
 
+from elt_assets.directories import make_private
 from elt_assets.errors import ConfigError, TransientError
 from elt_assets.runner.credentials import secrets_in
 from elt_assets.runner.environment import INSTALLER
@@ -101,7 +102,7 @@ def install(requirement: str, home: Path, how: Installation | None = None) -> Pa
     how = how or Installation()
     name, version = _pinned(requirement)
     label = f"{requirement}-py{sys.version_info.major}.{sys.version_info.minor}{how.key()}"
-    home.mkdir(parents=True, exist_ok=True)
+    make_private(home)
     environment = home / label
     done = environment / ".installed"
     if not done.exists():

@@ -18,6 +18,7 @@ from typing import IO
 from elt_assets.errors import ConfigError, TransientError
 from elt_assets.protocol.lines import MAX_LINE, blocks, split
 from elt_assets.runner.feeding import Feeder
+from elt_assets.runner.inspection import deny_inspection
 
 CHUNK = 1 << 20
 STDERR_LINES = 50
@@ -62,6 +63,7 @@ class Process:
         self._removal = removal
         self._environment = dict(environment) if environment is not None else None
         self._cancelled = threading.Event()
+        deny_inspection()
         try:
             self._child = subprocess.Popen(
                 command,

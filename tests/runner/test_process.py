@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import subprocess
 import sys
 import time
 from collections.abc import Iterator
@@ -15,6 +16,7 @@ from elt_assets.errors import ConfigError, SystemFailure
 from elt_assets.runner import process as runner
 from elt_assets.runner.process import STDERR_LINES, STDERR_WIDTH, Process
 from tests.hostile_source import alive, gone
+from tests.project import REPOSITORY
 
 
 def python(script: str) -> Process:
@@ -154,3 +156,24 @@ def test_output_ends_with_its_process_whoever_else_holds_the_pipe(start: str) ->
 
 def test_slow_output_is_waited_for() -> None:
     assert output(shell("echo a; sleep 1.2; echo b")) == [b"a", b"b"]
+
+
+PARENT = """
+import ctypes, os
+from elt_assets.runner.process import Process
+if os.getuid() == 0:
+    os.setuid(65534)  # root may read everything
+ctypes.CDLL(None).prctl(4, 1, 0, 0, 0)  # as any program is when it starts
+with Process(["sh", "-c", "tr '\\\\0' '\\\\n' < /proc/$PPID/environ"]) as process:
+    print(*process.lines())
+"""
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="prctl is of Linux")
+@pytest.mark.parametrize("allowed", [False, True])
+def test_a_program_cannot_read_the_environment_of_who_started_it(allowed: bool) -> None:
+    variables = {**os.environ, "PGPASSWORD": "hunter2"}
+    if allowed:
+        variables["ELT_ALLOW_INSPECTION"] = "1"
+    found = subprocess.check_output([sys.executable, "-c", PARENT], env=variables, cwd=REPOSITORY)
+    assert (b"hunter2" in found) is allowed
