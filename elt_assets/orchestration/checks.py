@@ -22,15 +22,24 @@ from elt_assets.lake.spark import SparkProvider
 from elt_assets.lake.tables import StreamTables
 from elt_assets.lake.types import PARTITION
 from elt_assets.lake.uniqueness import repeated_keys
-from elt_assets.orchestration.metadata import COUNTED, STATUS, SyncFigures, few, plain
+from elt_assets.orchestration.metadata import (
+    COUNTED,
+    IGNORED,
+    STATUS,
+    UNMENTIONED,
+    SyncFigures,
+    few,
+    plain,
+)
 from elt_assets.orchestration.states import blob
 from elt_assets.orchestration.streams import StreamAsset, op_name
 from elt_assets.protocol.catalog import APPEND, INCREMENTAL
 from elt_assets.protocol.messages import COMPLETE
+from elt_assets.sync.events import QUIET
 
 DESCRIPTIONS = {
     "counts": "records read are those the source says it sent, and all were committed or rejected",
-    "completed": "the source said that the stream is complete",
+    "completed": "the source mentioned the stream, and said that it is complete if it reports statuses",
     "primary_key": "no two rows have the same primary key",
     "changed": "few records had a value that did not fit and was nulled",
     "rejected": "few records went to the dead letter",
@@ -101,7 +110,7 @@ def results(evidence: Evidence, names: Iterable[str]) -> Iterator[dg.AssetCheckR
     for name in names:
         check: Check = getattr(written, name)
         passed, text, told = _LOOK[name](evidence, check)
-        warns = check.severity == "warn"
+        warns = check.severity == "warn" or told.get("unmentioned") == QUIET
         yield dg.AssetCheckResult(
             check_name=name,
             asset_key=evidence.asset.key,
@@ -128,7 +137,15 @@ def _counts(evidence: Evidence, _: Check) -> Outcome:
 
 def _completed(evidence: Evidence, _: Check) -> Outcome:
     statuses = {str(plain(sync.get(STATUS)) or "none") for sync in evidence.syncs}
-    told = {"status": ", ".join(sorted(statuses)) or "none"}
+    told: dict[str, Any] = {"status": ", ".join(sorted(statuses)) or "none"}
+    reasons = {plain(sync[UNMENTIONED]) for sync in evidence.syncs if UNMENTIONED in sync}
+    if reasons:
+        ignored = sum(int(plain(sync.get(IGNORED)) or 0) for sync in evidence.syncs)
+        told |= {
+            "unmentioned": max(reasons, key=lambda reason: reason != QUIET),
+            "ignored": ignored,
+        }
+        return False, f"{told['unmentioned']}: does it still have the stream?", told
     if statuses <= {"none"}:
         return True, "the source tells no status; it ended well", told
     return statuses <= {COMPLETE, "none"}, f"the source's last status: {told['status']}", told

@@ -118,8 +118,8 @@ class Ingestion:
         if isinstance(event, Logged):
             self._run.log.log(_LEVELS.get(event.level, logging.INFO), event.message)
         elif isinstance(event, Estimated):
-            read = self._reads[event.stream]
-            self._run.log.info(f"{self._prefix(read)}the source estimates {event.rows} rows")
+            prefix = "" if event.stream is None else self._prefix(self._reads[event.stream])
+            self._run.log.info(f"{prefix}{event.text}")
         elif isinstance(event, Acknowledged):
             self._acknowledge(self._reads[event.stream], event)
 

@@ -29,6 +29,10 @@ COUNTED = "elt/source_records"
 """How many records the source says that it sent; left out where it does not say."""
 STATUS = "elt/stream_status"
 """The last status that the source told of the stream; left out where it told none."""
+IGNORED = "elt/records_ignored"
+"""How many records came of streams that are not configured; left out where none did."""
+UNMENTIONED = "elt/unmentioned"
+"""What the source sent in place of any message about the stream; left out where it sent one."""
 MOST, LONGEST = 20, 300
 """Sentences in an event, and characters of each."""
 MAX_SCHEMA = 20 * 1024
@@ -131,7 +135,13 @@ def few(sentences: Sequence[str]) -> list[str]:
 
 def source_metadata(progress: StreamProgress) -> dict[str, Any]:
     """What the source says of the stream itself; nothing where it says nothing."""
-    told = {COUNTED: progress.counted, STATUS: progress.status, "elt/estimate": progress.estimate}
+    told = {
+        COUNTED: progress.counted,
+        STATUS: progress.status,
+        "elt/estimate": progress.estimate,
+        IGNORED: progress.ignored or None,
+        UNMENTIONED: progress.unmentioned,
+    }
     return {name: value for name, value in told.items() if value is not None}
 
 

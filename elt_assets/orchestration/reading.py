@@ -143,6 +143,7 @@ class SourceRead:
                 threshold,
                 filters,
                 together=self.together,
+                alone=self._alone,
                 # In the Airbyte Protocol a catalog in mid-read is of no meaning.
                 open_sink=open_sink if self.connection.source.kind == "tap" else None,
             )
@@ -150,6 +151,11 @@ class SourceRead:
                 read.session = session
             messages = self.connector.read(catalog, self.states, withhold=self._withholds)
             yield from session.run(messages)
+
+    @property
+    def _alone(self) -> bool:
+        """Whether no other stream of the source is ever read, so that a GLOBAL state is this stream's own."""
+        return len(self.connection.streams) == 1
 
     @property
     def _withholds(self) -> bool:
@@ -163,7 +169,7 @@ class SourceRead:
         sinks: Mapping[StreamId, Sink],
         filters: Mapping[StreamId, RecordFilter],
     ) -> Iterator[SessionEvent]:
-        relay = Relay(catalog, sinks, filters, together=self.together)
+        relay = Relay(catalog, sinks, filters, together=self.together, alone=self._alone)
         for read in self.streams:
             read.session = relay
         states, withhold = self.states, self._withholds

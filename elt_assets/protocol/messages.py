@@ -111,16 +111,37 @@ class ConnectionStatus(Wire):
 
 
 class ErrorTrace(Wire):
-    message: str
+    """spec: AirbyteErrorTraceMessage. Some connectors leave its `message` out."""
+
+    message: str = ""
     internal_message: str | None = None
     stack_trace: str | None = None
     failure_type: str | None = None
     stream_descriptor: StreamDescriptor | None = None
 
+    @property
+    def text(self) -> str:
+        """What went wrong, in one sentence if the connector says it in one."""
+        return self.message or self.internal_message or "an error that the connector does not name"
+
+
+def decisive(before: ErrorTrace | None, after: ErrorTrace | None) -> ErrorTrace | None:
+    """Return the error that says why a read failed, of two that came one after the other.
+
+    The first one does, but an error that names its stream goes before one that names none: airbyte-cdk
+    ends every failed read with a combined error without a stream, whose `failure_type` says nothing.
+    """
+    if before is None or after is None:
+        return before or after
+    names_stream = before.stream_descriptor is None and after.stream_descriptor is not None
+    return after if names_stream else before
+
 
 class EstimateTrace(Wire):
-    name: str
+    """spec: AirbyteEstimateTraceMessage. One of type SYNC is of no stream, and may name none."""
+
     type: str
+    name: str | None = None
     namespace: str | None = None
     row_estimate: Number | None = None
     byte_estimate: Number | None = None
@@ -149,6 +170,11 @@ class Trace(Wire):
     estimate: EstimateTrace | None = None
     stream_status: StreamStatusTrace | None = None
     analytics: AnalyticsTrace | None = None
+
+    @property
+    def reported_error(self) -> ErrorTrace | None:
+        """The error of an ERROR trace, even where it was sent without its body."""
+        return self.error or (ErrorTrace() if self.type == "ERROR" else None)
 
 
 class ConnectorConfig(Wire):
@@ -205,6 +231,11 @@ class Message(Wire):
     destination_catalog: DestinationCatalog | None = None
     news: News | None = None
     generation: StreamGeneration | None = None
+
+    @property
+    def reported_error(self) -> ErrorTrace | None:
+        """The error that a TRACE reports, if it is one."""
+        return self.trace.reported_error if self.trace is not None else None
 
 
 class Unread(Message):

@@ -26,6 +26,7 @@ from elt_assets.protocol.messages import (
     Specification,
     State,
     Unread,
+    decisive,
 )
 from elt_assets.runner.docker import Image
 from elt_assets.runner.environment import Environment
@@ -139,7 +140,7 @@ class Connector:
 
         Raises:
             EltError: the connector did not end with exit code 0; of the class that the
-                `failure_type` of its last ERROR trace says.
+                `failure_type` of its decisive ERROR trace says.
         """
         said = _lossless if whole else _fast
         files = self._wanted(catalog, states)
@@ -210,7 +211,7 @@ class Connector:
         error: ErrorTrace | None = None
         for message in self._messages(verb, files):
             if isinstance(message, Message):
-                error = (message.trace and message.trace.error) or error
+                error = decisive(error, message.reported_error)
                 if found is None and wanted(message) is not None:
                     found = message
         if found is None:
@@ -226,7 +227,7 @@ class Connector:
         said: Said | None = None,
         **fed: Any,
     ) -> Iterator[RawRecord | Message]:
-        last_error: ErrorTrace | None = None
+        error: ErrorTrace | None = None
         with (
             private_files(self._workdir, files) as arguments,
             self._started(verb, arguments, **fed) as process,
@@ -238,7 +239,7 @@ class Connector:
                         continue
                     assert isinstance(heard, Message)
                     message = heard
-                    last_error = (message.trace and message.trace.error) or last_error
+                    error = decisive(error, message.reported_error)
                     if message.control is not None and "config" in files:
                         message = self._obey(message.control, files["config"])
                     if withhold and isinstance(message, Unread) and message.log is not None:
@@ -247,11 +248,11 @@ class Connector:
             except SystemFailure as unreadable:
                 # Of a connector that died in the middle of a line, its death is the news.
                 if process.exhausted:
-                    self._raise_for_end(verb, process, last_error)
+                    self._raise_for_end(verb, process, error)
                 if withhold:
                     unreadable.detail = None  # the line's beginning
                 raise self.mask.failure(unreadable) from None
-            self._raise_for_end(verb, process, last_error)
+            self._raise_for_end(verb, process, error)
 
     def _obey(self, control: Control, config: dict[str, Any]) -> Message:
         """Before anything else that it says is heard: it may have given up what it had for this."""

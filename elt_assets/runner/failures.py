@@ -1,4 +1,4 @@
-"""How a connector's end is told: by its last ERROR trace, its exit code, and the tail of its stderr.
+"""The error that a connector's end raises: its decisive ERROR trace, exit code, and the tail of its stderr.
 
 spec: AirbyteErrorTraceMessage.
 """
@@ -12,13 +12,13 @@ from elt_assets.protocol.messages import ErrorTrace
 
 
 def failure(ending: str, error: ErrorTrace | None, stderr: str = "") -> EltError:
-    """What a connector's last ERROR trace says, and how it ended."""
+    """Return the error for a connector's decisive ERROR trace and the way it ended."""
     tail = f"its stderr ended with:\n{stderr}" if stderr else None
     if error is None:
         return SystemFailure(ending, detail=tail)
     parts = [error.internal_message, error.stack_trace, tail]
     return error_class(error.failure_type)(
-        f"{error.message} ({ending})", detail="\n".join(filter(None, parts)) or None
+        f"{error.text} ({ending})", detail="\n".join(filter(None, parts)) or None
     )
 
 

@@ -110,12 +110,28 @@ class Logged:
 
 @dataclass(frozen=True)
 class Estimated:
-    stream: StreamId
+    """How much the source expects to send: of a stream, or, where that is None, of all streams."""
+
+    stream: StreamId | None
     rows: int | None
     bytes: int | None
 
+    @property
+    def text(self) -> str:
+        given = {"rows": self.rows, "bytes": self.bytes}
+        amounts = [f"{amount:,} {unit}" for unit, amount in given.items() if amount is not None]
+        whole = " in all streams" if self.stream is None else ""
+        return f"the source estimates {', '.join(amounts)}{whole}"
+
 
 SessionEvent = Acknowledged | SharedAcknowledged | Logged | Estimated
+
+
+QUIET = "the source sent no message about it"
+NOT_AMONG_STATUSES = "the source reported the status of other streams, but sent no message about it"
+NOT_AMONG_RECORDS = (
+    "the source sent records of streams that are not configured, but no message about it"
+)
 
 
 @dataclass
@@ -123,7 +139,9 @@ class StreamProgress:
     """One stream's figures, growing while the session runs.
 
     `counted`: how many records the source says that it sent, None if it never said; `estimate`: how many
-    it thinks there are.
+    it thinks there are. Of a read that has ended: `ignored`, how many records it sent of streams that are
+    not configured; `unmentioned`, QUIET, NOT_AMONG_STATUSES or NOT_AMONG_RECORDS for a stream that no
+    record, state or status was about.
     """
 
     records_read: int = 0
@@ -131,3 +149,5 @@ class StreamProgress:
     status: str | None = None
     counted: int | None = None
     estimate: int | None = None
+    ignored: int = 0
+    unmentioned: str | None = None

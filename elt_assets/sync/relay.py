@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from queue import SimpleQueue
@@ -21,6 +21,7 @@ from elt_assets.errors import EltError, SystemFailure
 from elt_assets.protocol.catalog import ConfiguredCatalog, StreamDescriptor, StreamId
 from elt_assets.protocol.codec import encode
 from elt_assets.protocol.messages import (
+    COMPLETE,
     INCOMPLETE,
     NULL,
     ErrorTrace,
@@ -41,8 +42,9 @@ from elt_assets.sync.events import (
     StreamProgress,
 )
 from elt_assets.sync.filters import RecordFilter, canonical
-from elt_assets.sync.state import check_shared, stream_of
-from elt_assets.sync.streams import StreamRun, fail, failure, miscounted
+from elt_assets.sync.read_status import ReadStatus
+from elt_assets.sync.state import check_contents, stream_of
+from elt_assets.sync.streams import StreamRun, miscounted
 from elt_assets.sync.told import told
 
 EVERY = 1.0
@@ -64,7 +66,10 @@ class _Sent:
 
 @dataclass
 class _Relayed:
-    """One stream's part: how many of its records are acknowledged and rejected, and the last state."""
+    """One stream's part: how many of its records are acknowledged and rejected, and the last state.
+
+    `ending`: COMPLETE or INCOMPLETE, once the destination was sent that.
+    """
 
     run: StreamRun
     acknowledged: int = 0
@@ -72,6 +77,7 @@ class _Relayed:
     committed: tuple[int, int] = (0, 0)
     state: State | None = None
     waits: bool = False
+    ending: str | None = None
     since: float = field(default_factory=time.monotonic)
 
 
@@ -82,6 +88,7 @@ class Relay:
         sinks: keep the states of the streams; they get no records.
         filters: of the streams some of whose fields must not be sent on.
         together: whether the streams may share a state.
+        alone: whether no other stream of the source is synced, so that a GLOBAL state is its own.
     """
 
     def __init__(
@@ -91,18 +98,22 @@ class Relay:
         filters: Mapping[StreamId, RecordFilter] = MappingProxyType({}),
         *,
         together: bool = False,
+        alone: bool = False,
     ):
         self._together = together
+        self._alone = alone
         self._filters = filters
-        self._streams: dict[tuple[str, str | None], _Relayed] = {
+        self._streams = {
             stream.id: _Relayed(StreamRun(stream, sinks[stream.id], Path()))
             for stream in catalog.streams
         }
-        self._runs = {key: each.run for key, each in self._streams.items()}
+        self._status = ReadStatus()
+        for relayed in self._streams.values():
+            self._status.routes.add(relayed.run)
+        self._runs = self._status.routes
         self._sent: dict[StreamId | None, deque[_Sent]] = {}
         self._shared_to = 0
         self._news: SimpleQueue[SessionEvent] = SimpleQueue()
-        self._ignored: dict[StreamId, int] = {}
 
     def progress(self, stream: StreamId) -> StreamProgress:
         return self._runs[stream].progress
@@ -137,62 +148,80 @@ class Relay:
             yield self._news.get_nowait()
 
     def _lines(self, messages: Iterable[RawRecord | Message]) -> Iterator[bytes]:
-        """What of the source's messages goes to the destination. Of streams that failed it is told so: the
-        end of its input alone would look like success."""
+        """The source's messages that go to the destination, then the final status of each stream.
+
+        Some destinations fail without that status, and to others the end of their input alone would look
+        like success.
+        """
         try:
             for message in messages:
                 assert isinstance(message, Message)
                 if self._goes(message):
                     yield encode(message)
         except EltError:
-            yield from (_incomplete(run) for run in self._runs.values() if not run.completed)
+            yield from self._endings([run for run in self._status.runs if not run.completed])
             raise
-        yield from (_incomplete(run) for run in self._runs.values() if run.failed)
+        yield from self._endings(self._status.broken())
+
+    def _endings(self, broken: Sequence[StreamRun]) -> Iterator[bytes]:
+        """The final statuses that the destination has not been sent yet."""
+        for relayed in self._streams.values():
+            ending = INCOMPLETE if relayed.run in broken else COMPLETE
+            if relayed.ending not in (ending, INCOMPLETE):
+                yield _status(relayed.run, ending)
 
     def _goes(self, message: Message) -> bool:
         if message.record is not None:
             return self._record(message.record)
         if message.state is not None:
             return self._state(message.state)
-        return self._tell(message)
+        return self._note(message)
 
     def _record(self, record: Record) -> bool:
         stream = StreamId(record.stream, record.namespace)
         run = self._runs.get(stream)
         if run is None:
-            if stream not in self._ignored:
-                text = f"ignoring the records of stream {str(stream)!r}: not configured"
-                self._news.put(Logged("WARN", text))
-            self._ignored[stream] = self._ignored.get(stream, 0) + 1
+            self._queue(self._status.ignore(stream))
             return False
-        if stream in self._filters:
-            _filtered(record, self._filters[stream])
+        record.namespace = run.configured.id.namespace
+        if run.configured.id in self._filters:
+            _filtered(record, self._filters[run.configured.id])
         run.heard = True
         run.progress.records_read += 1
         run.progress.bytes_read += len(record.data)
         return True
 
-    def _tell(self, message: Message) -> bool:
-        """Keep what a message tells; whether it is for the destination too: a stream's status."""
-        for event in told(message, self._runs):
+    def _note(self, message: Message) -> bool:
+        """Keep what a message says; whether it is for the destination too: a stream's status."""
+        self._queue(self._status.note(message))
+        status = message.trace and message.trace.stream_status
+        run = self._runs.get(status.stream_descriptor.id) if status else None
+        if not status or run is None:
+            return False
+        relayed = self._streams[run.configured.id]
+        if relayed.ending is not None or (run.failed and status.status == COMPLETE):
+            return False
+        if status.status in (COMPLETE, INCOMPLETE):
+            relayed.ending = status.status
+        status.stream_descriptor.namespace = run.configured.id.namespace
+        return True
+
+    def _queue(self, events: Iterable[SessionEvent]) -> None:
+        for event in events:
             self._news.put(event)
-        trace = message.trace
-        if trace is not None and trace.error is not None:
-            fail(self._runs.values(), trace.error)
-        status = trace and trace.stream_status
-        return bool(status and status.stream_descriptor.id in self._runs)
 
     def _state(self, state: State) -> bool:
         """Remember what comes before a state; whether it goes to the destination."""
-        ids = [run.configured.id for run in self._runs.values()]
+        check_contents(state)
         is_shared = self._together and state.stream is None
-        if is_shared:
-            check_shared(state)
-        stream = None if is_shared else stream_of(state, ids)
+        stream = None if is_shared else stream_of(state, self._runs, alone=self._alone)
         if stream is None and not is_shared:
             self._news.put(Logged("WARN", "ignoring a state of a stream that is not configured"))
             return False
-        concerned = list(self._runs.values()) if stream is None else [self._runs[stream]]
+        concerned = self._status.runs if stream is None else [self._runs[stream]]
+        if stream is not None and state.stream is not None:
+            stream = concerned[0].configured.id
+            state.stream.stream_descriptor.namespace = stream.namespace
         if any(run.failed for run in concerned):
             self._news.put(Logged("WARN", "ignoring a state: its stream has failed"))
             return False
@@ -200,7 +229,7 @@ class Relay:
         if error is not None:
             for run in concerned:
                 run.error = error
-            raise failure(concerned, 0)
+            raise self._status.failure(concerned)
         counts = {run.configured.id: run.progress.records_read for run in concerned}
         waiting = self._sent.setdefault(stream, deque())
         waiting.append(_Sent(state, counts))
@@ -222,18 +251,38 @@ class Relay:
         return miscounted(state, run.sent - before)
 
     def _echoed(self, echo: State) -> Iterator[SessionEvent]:
-        """A state came back: all that came before it is committed there."""
-        stream = None if echo.stream is None else echo.stream.stream_descriptor.id
-        if stream not in self._sent and not self._together and len(self._streams) == 1:
-            stream = next(iter(self._runs.values())).configured.id
-        waiting = self._sent.get(stream)
-        if not waiting or _identity(waiting[0].state) != _identity(echo):
+        """A state came back: all that came before it, earlier states included, is committed there."""
+        stream = self._stream_of_echo(echo)
+        waiting = self._sent.get(stream, deque())
+        identity = _identity(echo)
+        place = next(
+            (n for n, sent in enumerate(waiting) if _identity(sent.state) == identity), None
+        )
+        if place is None:
             raise SystemFailure(
                 "the destination sent a state that it was not given, or not in this order",
                 guidance="this is a defect of the destination; the next run goes on from the last state that "
                 "it acknowledged",
             )
-        sent, stats = waiting.popleft(), echo.destinationStats or StateStats()
+        for _ in range(place):
+            waiting.popleft()
+        sent = waiting.popleft()
+        self._acknowledge(sent, echo.destinationStats or StateStats())
+        for each in sent.counts:
+            if time.monotonic() - self._streams[each].since >= EVERY:
+                yield self._committed(self._streams[each], final=False)
+
+    def _stream_of_echo(self, echo: State) -> StreamId | None:
+        """The stream whose states the one that came back is among; None: those that are shared."""
+        if echo.stream is not None:
+            stream = echo.stream.stream_descriptor.id
+            return self._runs[stream].configured.id if stream in self._runs else stream
+        if not self._together and len(self._streams) == 1:
+            return next(iter(self._streams))
+        return None
+
+    def _acknowledge(self, sent: _Sent, stats: StateStats) -> None:
+        """Count what came before a state, since the last one that came back, as committed or rejected."""
         rejected = int(stats.rejectedRecordCount or 0)
         before = sum(self._streams[each].acknowledged for each in sent.counts)
         _check_counts(stats, sum(sent.counts.values()) - before)
@@ -244,9 +293,6 @@ class Relay:
             rejected -= own
             relayed.rejected += own
             relayed.acknowledged, relayed.state, relayed.waits = count, sent.state, True
-        for each in sent.counts:
-            if time.monotonic() - self._streams[each].since >= EVERY:
-                yield self._committed(self._streams[each], final=False)
 
     def _committed(self, relayed: _Relayed, *, final: bool) -> Acknowledged:
         """Keep the last state that was acknowledged."""
@@ -264,7 +310,7 @@ class Relay:
         """What was acknowledged stays so. Where the source told which streams failed, the others are
         complete if nothing of theirs is left to acknowledge; but who knows whether a destination that
         may have failed too has swapped an overwrite in."""
-        told_which = any(run.failed for run in self._runs.values())
+        told_which = self._status.failed
         for relayed in self._streams.values():
             run = relayed.run
             whole = told_which and run.completed and not run.configured.overwrites
@@ -275,15 +321,15 @@ class Relay:
 
     def _finish(self) -> Iterator[SessionEvent]:
         """The destination ended well: all that it was sent is committed."""
-        lost = [stream for stream, waiting in self._sent.items() if waiting]
+        lost = [stream for stream, waiting in self._sent.items() if self._lacks(waiting)]
         if lost:
             yield from self._end_early()
             names = ", ".join("all streams" if each is None else repr(str(each)) for each in lost)
             raise SystemFailure(
                 f"the destination ended without acknowledging the states of {names}"
             )
-        runs = list(self._runs.values())
-        broken = [run for run in runs if run.incomplete]
+        broken = self._status.broken()
+        yield from self._status.conclude()
         for relayed in self._streams.values():
             if relayed.run in broken:
                 if relayed.waits:
@@ -291,17 +337,22 @@ class Relay:
                 continue
             relayed.acknowledged = relayed.run.sent
             yield self._committed(relayed, final=True)
-        for stream, count in self._ignored.items():
-            yield Logged("WARN", f"ignored {count} records of stream {str(stream)!r}")
-        if broken:
-            raise failure(broken, 0)
+        self._status.check(broken)
+
+    def _lacks(self, waiting: Sequence[_Sent]) -> bool:
+        """Whether states did not come back that say anything else than the last one that did."""
+        return any(
+            relayed.state is None or _identity(relayed.state) != _identity(sent.state)
+            for sent in waiting
+            for relayed in map(self._streams.__getitem__, sent.counts)
+        )
 
 
-def _incomplete(run: StreamRun) -> bytes:
+def _status(run: StreamRun, ending: str) -> bytes:
     stream = run.configured.id
     status = StreamStatusTrace(
         stream_descriptor=StreamDescriptor(name=stream.name, namespace=stream.namespace),
-        status=INCOMPLETE,
+        status=ending,
     )
     at = int(time.time() * 1000)
     trace = Trace(type="STREAM_STATUS", emitted_at=at, stream_status=status)

@@ -19,7 +19,6 @@ from elt_assets.protocol.catalog import AirbyteStream, ConfiguredCatalog, Config
 from elt_assets.protocol.messages import (
     ErrorTrace,
     Message,
-    Noise,
     RawRecord,
     State,
     StreamGeneration,
@@ -27,10 +26,10 @@ from elt_assets.protocol.messages import (
 from elt_assets.sync.committer import Committer, OpenSink
 from elt_assets.sync.events import Logged, SessionEvent, Sink, StreamProgress
 from elt_assets.sync.filters import RecordFilter
+from elt_assets.sync.read_status import ReadStatus
 from elt_assets.sync.shared import SharedState
-from elt_assets.sync.state import check_shared, stream_of
-from elt_assets.sync.streams import StreamRun, fail, failure
-from elt_assets.sync.told import told
+from elt_assets.sync.state import check_contents, stream_of
+from elt_assets.sync.streams import StreamRun
 
 OVERRUN = 1.25
 """How far past its threshold a segment may grow while no state arrives."""
@@ -55,6 +54,7 @@ class Session:
         threshold: when to seal a segment.
         filters: of the streams some of whose fields must not be stored.
         together: whether the streams may share a state.
+        alone: whether no other stream of the source is synced, so that a GLOBAL state is its own.
         open_sink: makes the sink of a stream whose schema or generation is another from now on (Singer);
             it is called from the sinks' thread. None: those are fixed.
         configure: how a stream is synced that the catalog does not have, when its schema comes. None: not.
@@ -69,6 +69,7 @@ class Session:
         filters: Mapping[StreamId, RecordFilter] = MappingProxyType({}),
         *,
         together: bool = False,
+        alone: bool = False,
         open_sink: OpenSink | None = None,
         configure: Callable[[AirbyteStream], ConfiguredStream] | None = None,
     ):
@@ -76,15 +77,15 @@ class Session:
         self._staging = staging
         self._filters = filters
         self._together = together
+        self._alone = alone
         self._open_sink = open_sink
         self._configure = configure
-        self._streams: dict[tuple[str, str | None], StreamRun] = {}
+        self._status = ReadStatus()
+        self._streams = self._status.routes
         for stream in catalog.streams:
             self._add(stream, sinks[stream.id])
         self._committer = Committer(len(catalog.streams))
         self._shared = SharedState(self._committer)
-        self._noise = 0
-        self._ignored: dict[tuple[str, str | None], int] = {}
 
     def progress(self, stream: StreamId) -> StreamProgress:
         return self._streams[stream].progress
@@ -123,26 +124,26 @@ class Session:
 
     @property
     def _runs(self) -> list[StreamRun]:
-        return list(self._streams.values())
+        return self._status.runs
 
     def _add(self, stream: ConfiguredStream, sink: Sink | None) -> StreamRun:
         folder = self._staging / f"{len(self._streams):04d}"
         folder.mkdir(parents=True, exist_ok=True)
         most = (int(self._threshold.rows * OVERRUN), int(self._threshold.bytes * OVERRUN))
         run = StreamRun(stream, sink, folder, self._filters.get(stream.id), most)
-        self._streams[stream.id] = run
+        self._streams.add(run)
         return run
 
     def _read(self, messages: Iterable[RawRecord | Message]) -> Iterator[SessionEvent]:
-        streams = self._streams
+        known = self._streams.direct
         for message in messages:
             if type(message) is not RawRecord:
                 assert isinstance(message, Message)
                 yield from self._handle(message)
                 continue
-            run = streams.get((message.stream, message.namespace))
+            run = known.get((message.stream, message.namespace)) or self._find(message)
             if run is None:
-                yield from self._ignore(message)
+                yield from self._status.ignore(StreamId(message.stream, message.namespace))
                 continue
             writer = run.writer or run.open()
             if writer.append(message):
@@ -150,35 +151,26 @@ class Session:
                 self._rotate(run)
                 yield from self._committer.done()
 
-    def _ignore(self, record: RawRecord) -> Iterator[SessionEvent]:
-        key = (record.stream, record.namespace)
-        if key not in self._ignored:
-            name = StreamId(*key)
-            yield Logged("WARN", f"ignoring the records of stream {str(name)!r}: not configured")
-        self._ignored[key] = self._ignored.get(key, 0) + 1
+    def _find(self, record: RawRecord) -> StreamRun | None:
+        return self._streams.get(StreamId(record.stream, record.namespace))
 
     def _handle(self, message: Message) -> Iterator[SessionEvent]:
         if message.state is not None:
             yield from self._state(message.state)
-        elif message.trace is not None and message.trace.error is not None:
-            fail(self._runs, message.trace.error)
         elif message.catalog is not None:
             for stream in message.catalog.streams:
                 yield from self._describe(stream)
         elif message.generation is not None:
             self._generation(message.generation)
-        elif message.log is not None:
-            self._noise += isinstance(message, Noise)
-        yield from told(message, self._streams)
+        yield from self._status.note(message)
         yield from self._committer.done()
 
     def _state(self, state: State) -> Iterator[SessionEvent]:
-        streams = [run.configured.id for run in self._runs]
+        check_contents(state)
         if self._together and state.stream is None:
-            check_shared(state)
             yield from self._shared_state(state)
             return
-        stream = stream_of(state, streams)
+        stream = stream_of(state, self._streams, alone=self._alone)
         if stream is None:
             yield Logged("WARN", "ignoring a state of a stream that is not configured")
             return
@@ -218,7 +210,7 @@ class Session:
     def _miscounted(self, error: ErrorTrace) -> Iterator[SessionEvent]:
         yield Logged("ERROR", error.message)
         if all(run.failed for run in self._runs):  # what else comes is of no use
-            raise failure(self._runs, self._noise)
+            raise self._status.failure(self._runs)
 
     def _is_due(self, run: StreamRun) -> bool:
         limits = self._threshold
@@ -273,7 +265,7 @@ class Session:
     def _end_early(self) -> Iterator[SessionEvent]:
         """The source has failed. Where it told of which streams, those it had completed are complete."""
         runs = self._runs
-        whole = [run for run in runs if run.completed] if any(run.failed for run in runs) else []
+        whole = [run for run in runs if run.completed] if self._status.failed else []
         if whole:
             self._complete(whole)
         yield from self._salvage([run for run in runs if run not in whole])
@@ -307,16 +299,11 @@ class Session:
 
     def _finish(self) -> Iterator[SessionEvent]:
         runs = self._runs
-        broken = [run for run in runs if run.incomplete or (self._noise and not run.heard)]
-        for run in runs:
-            if run not in broken and not run.heard:
-                yield Logged("WARN", f"the source said nothing of {str(run.configured.id)!r}")
+        broken = self._status.broken()
+        yield from self._status.conclude()
         self._complete([run for run in runs if run not in broken])
         yield from self._salvage(broken)
-        for key, count in self._ignored.items():
-            yield Logged("WARN", f"ignored {count} records of stream {str(StreamId(*key))!r}")
-        if broken:
-            raise failure(broken, self._noise)
+        self._status.check(broken)
 
 
 def _close(messages: Iterable[RawRecord | Message]) -> None:

@@ -23,10 +23,15 @@ def kind_of(state: State) -> str:
     return GLOBAL if state.global_ is not None or state.type == GLOBAL else LEGACY
 
 
-def stream_of(state: State, streams: Collection[StreamId]) -> StreamId | None:
+def stream_of(
+    state: State, streams: Collection[StreamId], *, alone: bool = False
+) -> StreamId | None:
     """The stream whose checkpoint this is; None if it is not among `streams`.
 
     A LEGACY state is the whole source's: it is one stream's only where one stream is read.
+
+    Args:
+        alone: whether no other stream of the source is synced, so that a GLOBAL state is this stream's too.
 
     Raises:
         ConfigError: the state is shared by several streams, but they are read one by one.
@@ -34,7 +39,7 @@ def stream_of(state: State, streams: Collection[StreamId]) -> StreamId | None:
     if state.stream is not None:
         stream = state.stream.stream_descriptor.id
         return stream if stream in streams else None
-    if kind_of(state) == GLOBAL or len(streams) != 1:
+    if (kind_of(state) == GLOBAL and not alone) or len(streams) != 1:
         raise ConfigError(
             "this source keeps one state for all of its streams "
             f"({kind_of(state)}), but its streams are read one by one",
@@ -43,12 +48,13 @@ def stream_of(state: State, streams: Collection[StreamId]) -> StreamId | None:
     return next(iter(streams))
 
 
-def check_shared(state: State) -> None:
+def check_contents(state: State) -> None:
     """
     Raises:
         SystemFailure: the state says that it is GLOBAL or of a stream, and holds nothing of the kind.
     """
-    if state.type in (STREAM, GLOBAL) and state.global_ is None:
+    contents = {STREAM: state.stream, GLOBAL: state.global_}
+    if state.type in contents and contents[state.type] is None:
         raise SystemFailure(
             f"the connector sent a state of type {state.type} without its contents",
             guidance="this is a defect of the connector; the sync stops so that no data is lost",

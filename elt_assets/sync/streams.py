@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from elt_assets.errors import EltError, SystemFailure, error_class
+from elt_assets.errors import SystemFailure
 from elt_assets.protocol.catalog import ConfiguredStream
 from elt_assets.protocol.messages import COMPLETE, INCOMPLETE, ErrorTrace, State, StateStats
 from elt_assets.sync.events import Held, Sink, Span, StreamProgress
@@ -148,14 +147,6 @@ class StreamRun:
         return segment
 
 
-def fail(runs: Iterable[StreamRun], error: ErrorTrace) -> None:
-    """spec: AirbyteErrorTraceMessage: an error that names no stream is every stream's."""
-    named = error.stream_descriptor
-    for run in runs:
-        if named is None or named.id == run.configured.id:
-            run.error = error
-
-
 def told_count(state: State) -> int | None:
     stats: StateStats | None = state.sourceStats
     return None if stats is None or stats.recordCount is None else int(stats.recordCount)
@@ -170,25 +161,4 @@ def miscounted(state: State, came: int) -> ErrorTrace | None:
         message=f"the source says that it sent {told} records before its state, but {came} came; "
         "that state is not acknowledged",
         failure_type=SystemFailure.failure_type,
-    )
-
-
-def failure(broken: list[StreamRun], noise: int) -> EltError:
-    """Of streams that were not completed. `noise`: lines that were no messages."""
-    names = ", ".join(repr(str(run.configured.id)) for run in broken)
-    error = next((run.error for run in broken if run.error is not None), None)
-    if error is None and not broken[0].heard:
-        return SystemFailure(
-            f"the connector said nothing of stream {names}, but printed {noise} lines that are no "
-            "messages of the Airbyte Protocol (see the log)",
-            guidance="is it a connector? `command:` must speak the protocol on its stdout",
-        )
-    if error is None:
-        return SystemFailure(
-            f"the connector ended without completing stream {names} "
-            f"(its last status: {broken[0].progress.status})",
-            guidance="what it committed up to its last state is kept; the next run goes on from there",
-        )
-    return error_class(error.failure_type)(
-        f"stream {names}: {error.message}", detail=error.stack_trace or error.internal_message
     )

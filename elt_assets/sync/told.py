@@ -23,8 +23,11 @@ from elt_assets.sync.events import Estimated, Logged, SessionEvent
 from elt_assets.sync.streams import StreamRun
 
 RATE_LIMITED = "RATE_LIMITED"
+SYNC = "SYNC"
+MAX_TYPE = 100
+"""Characters shown of a trace's type."""
 
-Runs = Mapping[tuple[str, str | None], StreamRun]
+Runs = Mapping[StreamId, StreamRun]
 
 
 def told(message: Message, runs: Runs) -> Iterator[SessionEvent]:
@@ -38,12 +41,15 @@ def told(message: Message, runs: Runs) -> Iterator[SessionEvent]:
 def _trace(trace: Trace, runs: Runs) -> Iterator[SessionEvent]:
     if trace.stream_status is not None:
         yield from _status(trace.stream_status, runs)
-    elif trace.error is not None:
-        yield Logged("ERROR", _error_text(trace.error))
+    elif trace.reported_error is not None:
+        yield Logged("ERROR", _error_text(trace.reported_error))
     elif trace.estimate is not None:
         yield from _estimate(trace.estimate, runs)
     elif trace.analytics is not None:
         yield Logged("DEBUG", _analytics_text(trace.analytics))
+    else:
+        kind = trace.type[:MAX_TYPE]
+        yield Logged("WARN", f"ignored a trace of type {kind!r}: unknown, or without contents")
 
 
 def _status(told: StreamStatusTrace, runs: Runs) -> Iterator[SessionEvent]:
@@ -73,16 +79,23 @@ def _quota_reset(told: Raw | None) -> str:
 
 
 def _estimate(estimate: EstimateTrace, runs: Runs) -> Iterator[SessionEvent]:
-    """spec: AirbyteEstimateTraceMessage, of a stream; one of the whole sync is that of no stream."""
-    stream = StreamId(estimate.name, estimate.namespace)
-    run = runs.get(stream)
-    if run is None or estimate.type == "SYNC":
-        return
+    """Keep an estimate of one stream (STREAM), or of all that the sync reads (SYNC).
+
+    spec: AirbyteEstimateTraceMessage.
+    """
+    found = [runs.get(StreamId(estimate.name or "", estimate.namespace))]
+    if estimate.type == SYNC:
+        found = [*runs.values()]
+    [run] = found if len(found) == 1 else [None]
     rows, size = estimate.row_estimate, estimate.byte_estimate
-    if rows is not None:
+    if (run is None and estimate.type != SYNC) or (rows is None and size is None):
+        return
+    if run is not None and rows is not None:
         run.progress.estimate = int(rows)
     yield Estimated(
-        stream, None if rows is None else int(rows), None if size is None else int(size)
+        None if run is None else run.configured.id,
+        None if rows is None else int(rows),
+        None if size is None else int(size),
     )
 
 
@@ -91,7 +104,7 @@ def _analytics_text(told: AnalyticsTrace) -> str:
 
 
 def _error_text(error: ErrorTrace) -> str:
-    parts = [error.message, error.internal_message, error.stack_trace]
+    parts = dict.fromkeys([error.text, error.internal_message, error.stack_trace])
     return "\n".join(part for part in parts if part)
 
 

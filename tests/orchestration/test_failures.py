@@ -7,11 +7,18 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+import dagster as dg
 import psutil
 import pytest
 
 from elt_assets.lake.spark import SparkProvider
-from tests.orchestration.running import failure_of, logged, materialize
+from tests.orchestration.running import (
+    evaluations,
+    failure_of,
+    logged,
+    materialize,
+    materialized,
+)
 from tests.project import Project
 from tests.scripted import record, script, state, status
 
@@ -151,12 +158,24 @@ def test_silence_about_a_stream_is_not_emptiness(own: Project) -> None:
     script(own, [], **OVERWRITE)
     result = materialize(own)
     assert result.success
-    assert "said nothing of 'things'" in logged(own, result)
+    assert "stream 'things': the source sent no message about it" in logged(own, result)
+    completed = evaluations(result)["completed"]
+    assert (completed.passed, completed.severity) == (False, dg.AssetCheckSeverity.WARN)
     assert [row["id"] for row in own.rows("scripted", "things")] == [1]
 
     script(own, [status("STARTED"), status("COMPLETE")], **OVERWRITE)
     assert materialize(own).success
     assert own.rows("scripted", "things") == []
+
+
+def test_a_stream_that_the_source_renamed_fails_its_check(own: Project) -> None:
+    renamed = {"type": "RECORD", "record": {"stream": "stuff", "data": {"id": 2}, "emitted_at": 1}}
+    script(own, [renamed, renamed])
+    result = materialize(own)
+    assert result.success
+    completed = evaluations(result)["completed"]
+    assert (completed.passed, completed.severity) == (False, dg.AssetCheckSeverity.ERROR)
+    assert materialized(own, "scripted", "things")[None]["elt/records_ignored"] == 2
 
 
 def test_a_program_that_prints_nothing_but_garbage(own: Project) -> None:

@@ -245,14 +245,25 @@ def test_an_error_trace_says_who_must_act(
     failure_type: str | None, kind: type[EltError], tmp_path: Path
 ) -> None:
     script = f"""
-fail("first")
 fail("no such user", internal_message="SQL 28000", stack_trace="at x", failure_type={failure_type!r})
+fail("some streams did not sync", failure_type="config_error")
 exit(2)
 """
     failure = failure_of(hostile_source(tmp_path, script))
     assert type(failure) is kind
     assert failure.message == "no such user (`read` of connector hostile ended with exit code 2)"
     assert failure.detail == "SQL 28000\nat x"
+
+
+def test_an_error_that_names_its_stream_goes_before_one_that_names_none(tmp_path: Path) -> None:
+    script = """
+fail("the sync failed", failure_type="config_error")
+fail("503", failure_type="transient_error", stream_descriptor={"name": "users"})
+fail("some streams did not sync", failure_type="config_error")
+exit(1)
+"""
+    failure = failure_of(hostile_source(tmp_path, script))
+    assert isinstance(failure, TransientError) and failure.message.startswith("503 (`read`")
 
 
 @pytest.mark.parametrize("verb", ["spec", "check", "discover"])

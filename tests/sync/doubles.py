@@ -143,6 +143,13 @@ def catalog(
     )
 
 
+def namespaced(*names: tuple[str, str | None]) -> ConfiguredCatalog:
+    configured = catalog([name for name, _ in names])
+    for stream, (_, namespace) in zip(configured.streams, names, strict=True):
+        stream.stream.namespace = namespace
+    return configured
+
+
 Messages = Iterable[Sent]
 EAGER = Threshold(rows=1)
 

@@ -18,7 +18,16 @@ from elt_assets.sync.events import Acknowledged, Checkpoint, Committed, Logged, 
 from elt_assets.sync.fields import FieldSelection
 from elt_assets.sync.filters import RecordFilter
 from elt_assets.sync.relay import Relay
-from tests.sync.doubles import catalog, cursor, error, message, shared, state, status
+from tests.sync.doubles import (
+    catalog,
+    cursor,
+    error,
+    message,
+    namespaced,
+    shared,
+    state,
+    status,
+)
 
 Change = Callable[[Message], Iterable[Message]]
 
@@ -107,10 +116,76 @@ def test_records_states_and_statuses_go_on_to_the_letter() -> None:
     assert sync.sinks["a"].commits[-1].final
 
 
+class Coalescing(Destination):
+    """Sends back only the last state of each stream, as Airbyte's Java destinations may."""
+
+    def __call__(self, lines: Iterable[bytes]) -> Iterator[Message]:
+        last: dict[str, Message] = {}
+        for echo in super().__call__(lines):
+            assert echo.state is not None and echo.state.stream is not None
+            last[echo.state.stream.stream_descriptor.name] = echo
+        for each in last.values():
+            yield from self._answer(each)
+
+
+def test_a_later_state_acknowledges_the_earlier_ones_of_its_stream() -> None:
+    sent = [record(0), state(1), record(0, "b"), state(9, "b"), record(1), state(2), state(2)]
+    sync = Sync(["a", "b"]).run(sent, Coalescing())
+    assert sync.failure is None
+    assert (sync.sinks["a"].state, sync.sinks["b"].state) == (2, 9)
+    assert (sync.committed("a"), sync.committed("b")) == ((2, 0), (1, 0))
+
+
+def test_counts_of_a_later_state_are_of_all_that_came_since_the_one_before() -> None:
+    sent = [record(0), state(1), record(1), state(2)]
+    sync = Sync().run(sent, Coalescing(counting(1.0, 1.0)))
+    assert (sync.failure, sync.committed()) == (None, (1, 1))
+    assert "it was sent 2" in str(Sync().run(sent, Coalescing(counting(1.0))).failure)
+
+
+def endings(destination: Destination) -> list[tuple[str, str]]:
+    """The final statuses that a destination got, by stream."""
+    traces = [line["trace"] for line in destination.lines if line["type"] == "TRACE"]
+    told = [each["stream_status"] for each in traces]
+    found = [(each["stream_descriptor"]["name"], each["status"]) for each in told]
+    return [each for each in found if each[1] != STARTED]
+
+
+def test_each_stream_gets_one_final_status() -> None:
+    sent = [status(COMPLETE, "b"), record(0), state(1), status(COMPLETE, "b")]
+    Sync(["a", "b"]).run(sent, destination := Destination())
+    assert endings(destination) == [("b", COMPLETE), ("a", COMPLETE)]
+
+
+def test_a_failed_stream_is_never_told_to_be_complete() -> None:
+    sent = [record(0), error("gone", "a"), status(COMPLETE), status(COMPLETE, "b")]
+    Sync(["a", "b"]).run(sent, destination := Destination())
+    assert endings(destination) == [("b", COMPLETE), ("a", INCOMPLETE)]
+
+
+def test_a_destination_gets_the_catalogs_namespace() -> None:
+    sync = Sync()
+    sync.relay = Relay(namespaced(("a", "n")), {StreamId("a", "n"): sync.sinks["a"]})
+    destination = Destination()
+    sync.run([record(0), state(1), status(COMPLETE)], destination)
+    told, stored, ended = destination.lines
+    assert told["record"]["namespace"] == "n"
+    assert stored["state"]["stream"]["stream_descriptor"]["namespace"] == "n"
+    assert ended["trace"]["stream_status"]["stream_descriptor"]["namespace"] == "n"
+    assert (sync.failure, sync.committed(), sync.sinks["a"].state) == (None, (1, 0), 1)
+
+
+def test_a_source_of_plain_text_alone_has_failed() -> None:
+    sync = Sync().run([decode(b"hello")])
+    assert "no messages of the Airbyte Protocol" in str(sync.failure)
+    assert sync.sinks["a"].commits == []
+
+
 def test_other_streams_records_and_states_stay_here() -> None:
     destination = Destination()
     sync = Sync().run([record(0, "b"), state(1, "b"), record(0)], destination)
-    assert [line["type"] for line in destination.lines] == ["RECORD"]
+    assert [line["type"] for line in destination.lines] == ["RECORD", "TRACE"]
+    assert endings(destination) == [("a", COMPLETE)]
     assert sync.failure is None
 
 

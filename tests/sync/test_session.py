@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from msgspec import Raw
 
-from elt_assets.errors import TransientError
+from elt_assets.errors import SystemFailure, TransientError
 from elt_assets.protocol.catalog import (
     APPEND,
     FULL_REFRESH,
@@ -20,10 +20,13 @@ from elt_assets.protocol.catalog import (
     OVERWRITE,
     StreamId,
 )
-from elt_assets.protocol.messages import COMPLETE, RawRecord
+from elt_assets.protocol.messages import COMPLETE, RUNNING, RawRecord
 from elt_assets.sync import held as module
 from elt_assets.sync.committer import MAX_WAITING
 from elt_assets.sync.events import (
+    NOT_AMONG_RECORDS,
+    NOT_AMONG_STATUSES,
+    QUIET,
     Acknowledged,
     Checkpoint,
     Committed,
@@ -44,8 +47,10 @@ from tests.sync.doubles import (
     cursor,
     failing,
     message,
+    namespaced,
     numbered,
     record,
+    shared,
     state,
     status,
 )
@@ -65,6 +70,94 @@ def test_a_namespace_tells_streams_of_one_name_apart(sync: Sync, sink: MemorySin
     elsewhere = RawRecord("a", Raw(b'{"n":5}'), namespace="other")
     sync.run([elsewhere, record(0)])
     assert sink.numbers == [0]
+
+
+def test_records_and_states_without_the_catalogs_namespace_are_their_streams(
+    tmp_path: Path, sink: MemorySink
+) -> None:
+    session = Session(namespaced(("a", "n")), {StreamId("a", "n"): sink}, tmp_path, EAGER)
+    events = list(session.run([record(0), status(RUNNING), record(1), state(1), status(COMPLETE)]))
+    assert (sink.numbers, sink.state) == ([0, 1], 1)
+    assert session.progress(StreamId("a", "n")).status == COMPLETE
+    assert not any(isinstance(event, Logged) for event in events)
+
+
+def test_a_record_that_may_be_of_either_stream_ends_the_sync(tmp_path: Path) -> None:
+    configured = namespaced(("a", "m"), ("a", "n"))
+    sinks = {stream.id: MemorySink() for stream in configured.streams}
+    session = Session(configured, sinks, tmp_path, EAGER)
+    with pytest.raises(SystemFailure, match=r"'a' without a namespace.* 'm\.a', 'n\.a'"):
+        list(session.run([record(0), state(1)]))
+    assert all(sink.commits == [] for sink in sinks.values())
+
+
+def test_invented_stream_names_are_counted_in_bounded_memory(sync: Sync, sink: MemorySink) -> None:
+    def invented() -> Iterator[Sent]:
+        tracemalloc.start()
+        for number in range(20_000):
+            yield RawRecord(f"{number} {'x' * 500}", Raw(b"{}"))
+        yield RawRecord("y" * 1_000_000, Raw(b"{}"))
+        yield record(0)
+
+    sync.run(invented())
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < 2_000_000 + 2_000_000  # the one name of a megabyte is there while it is read
+    assert sink.numbers == [0]
+    assert "ignored 19901 records of other streams" in sync.logs()
+
+
+def test_what_a_read_says_of_streams_that_it_never_mentions(tmp_path: Path) -> None:
+    def unmentioned(sent: Messages) -> str | None:
+        sinks = {StreamId(name): MemorySink() for name in ("a", "b")}
+        session = Session(catalog(["a", "b"]), sinks, tmp_path, EAGER)
+        list(session.run(sent))
+        assert session.progress(StreamId("a")).unmentioned is None
+        return session.progress(StreamId("b")).unmentioned
+
+    assert unmentioned([state(1)]) == QUIET
+    assert unmentioned([status(COMPLETE)]) == NOT_AMONG_STATUSES
+    assert unmentioned([state(1), record(0, "c")]) == NOT_AMONG_RECORDS
+
+
+def trace(kind: str, **body: object) -> Sent:
+    return message("TRACE", {"type": kind, "emitted_at": 1, **body})
+
+
+@pytest.mark.parametrize(
+    ("estimate", "text"),
+    [
+        ({"name": "a", "type": "STREAM", "byte_estimate": 10}, "the source estimates 10 bytes"),
+        ({"type": "SYNC", "row_estimate": 1200.0}, "the source estimates 1,200 rows"),
+        ({"name": "a", "type": "STREAM"}, None),
+    ],
+)
+def test_estimates_say_what_they_are_of(
+    sync: Sync, estimate: dict[str, object], text: str | None
+) -> None:
+    sync.run([trace("ESTIMATE", estimate=estimate)])
+    found = [event.text for event in sync.events if isinstance(event, Estimated)]
+    assert found == ([] if text is None else [text])
+
+
+def test_an_estimate_of_a_sync_of_several_streams_is_of_none_of_them(tmp_path: Path) -> None:
+    sinks = {"a": MemorySink(), "b": MemorySink()}
+    sync = Sync(tmp_path, sinks).run(
+        [trace("ESTIMATE", estimate={"type": "SYNC", "row_estimate": 5})]
+    )
+    [found] = [event for event in sync.events if isinstance(event, Estimated)]
+    assert found.text == "the source estimates 5 rows in all streams"
+
+
+def test_a_trace_of_an_unknown_type_is_logged(sync: Sync) -> None:
+    sync.run([trace("NEWER", newer={})])
+    assert "ignored a trace of type 'NEWER'" in sync.logs()
+
+
+def test_a_global_state_is_the_only_streams_own(tmp_path: Path, sink: MemorySink) -> None:
+    session = Session(catalog(), {StreamId("a"): sink}, tmp_path, EAGER, alone=True)
+    list(session.run([record(0), shared(5, ["a"])]))
+    assert (sink.numbers, sink.state) == ([0], 5)
 
 
 def test_logs_and_estimates_are_told(sync: Sync) -> None:

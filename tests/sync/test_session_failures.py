@@ -12,10 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from elt_assets.errors import ConfigError, SystemFailure, TransientError
-from elt_assets.protocol.catalog import (
-    FULL_REFRESH,
-    INCREMENTAL,
-)
+from elt_assets.protocol.catalog import APPEND, FULL_REFRESH, INCREMENTAL, OVERWRITE
+from elt_assets.protocol.codec import decode
 from elt_assets.protocol.messages import COMPLETE, INCOMPLETE, STARTED
 from elt_assets.sync.segments import Segment
 from elt_assets.sync.session import Threshold
@@ -107,6 +105,86 @@ def test_an_error_of_no_stream_is_every_streams(tmp_path: Path) -> None:
     sync = Sync(tmp_path, sinks, Threshold()).run([record(0), error("gone"), record(0, "b")])
     assert (sinks["a"].commits, sinks["b"].commits) == ([], [])
     assert "'a', 'b'" in str(sync.failure)
+
+
+COMBINED = error("During the sync, the following streams did not sync successfully: a")
+"""With what airbyte-cdk ends a failed read: no stream's, and always a `config_error`."""
+
+
+def test_a_streams_own_error_decides_and_not_the_combined_one_after_it(sync: Sync) -> None:
+    sync.run([record(0), error("503", "a", "transient_error"), COMBINED])
+    assert isinstance(sync.failure, TransientError)
+    assert "503" in str(sync.failure)
+
+
+def test_the_first_error_decides_where_none_names_a_stream(sync: Sync) -> None:
+    sync.run([error("503", None, "transient_error"), error("gave up")])
+    assert isinstance(sync.failure, TransientError)
+
+
+def failed_beside_a_complete_one() -> Iterator[Sent]:
+    yield from (status(STARTED, "a"), status(STARTED, "b"), record(1, "b"), status(COMPLETE, "b"))
+    yield from (error("503", "a", "transient_error"), status(INCOMPLETE, "a"), COMBINED)
+
+
+@pytest.mark.parametrize("exits_with", [0, 1])
+@pytest.mark.parametrize(("mode", "policy"), [(FULL_REFRESH, OVERWRITE), (INCREMENTAL, APPEND)])
+def test_a_complete_stream_is_published_whatever_error_of_no_stream_follows(
+    tmp_path: Path, exits_with: int, mode: str, policy: str
+) -> None:
+    sinks = {"a": MemorySink(), "b": MemorySink()}
+    sync = Sync(tmp_path, sinks, configured=catalog(["a", "b"], mode, policy), together=True).run(
+        failing(failed_beside_a_complete_one()) if exits_with else failed_beside_a_complete_one()
+    )
+    assert sinks["b"].numbers == [1] and sinks["b"].commits[-1].final
+    assert not any(commit.final for commit in sinks["a"].commits)
+    assert isinstance(sync.failure, TransientError)
+
+
+def test_an_error_after_all_streams_are_complete_still_fails_the_sync(
+    sync: Sync, sink: MemorySink
+) -> None:
+    sync.run([record(0), status(COMPLETE), error("could not log out")])
+    assert (sink.numbers, sink.commits[-1].final) == ([0], True)
+    assert isinstance(sync.failure, ConfigError) and "could not log out" in str(sync.failure)
+
+
+@pytest.mark.parametrize("body", [{}, {"error": {}}, {"error": {"internal_message": "boom"}}])
+def test_an_error_without_a_body_or_a_message_is_an_error_too(
+    sync: Sync, body: dict[str, object]
+) -> None:
+    sync.run([record(0), message("TRACE", {"type": "ERROR", "emitted_at": 1, **body})])
+    assert isinstance(sync.failure, SystemFailure)
+    assert "boom" in str(sync.failure) or "an error that the connector does not name" in str(
+        sync.failure
+    )
+
+
+NOISE = decode(b"SLF4J: a banner on stdout")
+SPOKEN = message("LOG", {"level": "INFO", "message": "no new rows"})
+
+
+def test_plain_text_beside_a_stream_without_news_is_no_failure(tmp_path: Path) -> None:
+    sinks = {"a": MemorySink(), "b": MemorySink()}
+    sync = Sync(tmp_path, sinks, together=True).run([NOISE, record(1), state(1)])
+    assert sync.failure is None
+    assert "stream 'b': the source sent no message about it" in sync.logs()
+
+
+def test_plain_text_beside_any_message_is_no_failure(sync: Sync) -> None:
+    assert sync.run([NOISE, SPOKEN]).failure is None
+
+
+def test_plain_text_alone_is_a_failure(sync: Sync) -> None:
+    sync.run([NOISE, decode(b'{"type":"FOO"}')])
+    assert isinstance(sync.failure, SystemFailure)
+    assert "1 lines that are no messages" in str(sync.failure)
+
+
+def test_a_state_of_a_stream_without_its_contents_is_refused(sync: Sync, sink: MemorySink) -> None:
+    sync.run([record(0), message("STATE", {"type": "STREAM", "data": {"n": 1}})])
+    assert isinstance(sync.failure, SystemFailure) and "without its contents" in str(sync.failure)
+    assert sink.commits == []
 
 
 def test_complete_does_not_heal_an_incomplete_stream(sync: Sync) -> None:
