@@ -11,7 +11,13 @@ import pytest
 import yaml
 from msgspec import Raw
 
-from elt_assets.connection import Connection, configure, load_catalog, load_connection
+from elt_assets.connection import (
+    Connection,
+    configure,
+    load_catalog,
+    load_connection,
+    unused_settings,
+)
 from elt_assets.errors import ConfigError
 from elt_assets.protocol.catalog import AirbyteStream, Catalog, ConfiguredStream
 from elt_assets.protocol.singer_catalog import selection
@@ -306,16 +312,6 @@ OWN_CURSOR = {"source_defined_cursor": True, "default_cursor_field": ["id"]}
             r"primary_key: .* no field 'meta\.x'; 'meta' has version",
         ),
         (
-            INCREMENTAL | {"cursor_field": ["id"]},
-            {"source_defined_cursor": True, "default_cursor_field": ["updated_at"]},
-            r"cursor_field: .* cannot be overridden; write \[updated_at\], or leave it out",
-        ),
-        (
-            INCREMENTAL | {"cursor_field": ["nonsense"]},
-            {"source_defined_cursor": True},
-            "cursor_field: .* cannot be overridden; leave it out",
-        ),
-        (
             DEDUP | {"primary_key": [["blob"]]},
             {"source_defined_primary_key": [["id"]]},
             r"primary_key: .* cannot be overridden; write \[\[id\]\], or leave it out",
@@ -359,6 +355,42 @@ def test_a_tap_may_be_asked_to_read_the_log_of_its_database(tmp_path: Path) -> N
     assert entry["replication_method"] == "LOG_BASED"
     with pytest.raises(ConfigError, match="`replication_method` is for `sync_mode: incremental`"):
         load(tmp_path, written(LOG_BASED))
+
+
+ELSEWHERE = {"source_defined_cursor": True, "default_cursor_field": ["updated_at"]}
+
+
+@pytest.mark.parametrize(
+    ("wanted", "source", "cursor", "key", "notes"),
+    [
+        (INCREMENTAL | {"cursor_field": ["id"]}, ELSEWHERE, ["updated_at"], None,
+         ["cursor_field is ignored: the source defines its own cursor"]),
+        (INCREMENTAL | {"cursor_field": ["nonsense"]}, {"source_defined_cursor": True}, None, None,
+         ["cursor_field is ignored: the source defines its own cursor"]),
+        ({"cursor_field": ["nonsense"]}, {}, None, None,
+         ["cursor_field is ignored: a full refresh with `append` needs no cursor"]),
+        ({"primary_key": [["nonsense"]]}, {}, None, None,
+         ["primary_key is ignored: `append` needs no key"]),
+        ({"primary_key": [["blob"]]}, {"source_defined_primary_key": [["id"]]}, None, [["id"]],
+         ["primary_key is ignored: `append` needs no key"]),
+        ({"primary_key": [["id"]]}, {}, None, [["id"]], []),
+        (DEDUP | {"primary_key": [["id"]], "cursor_field": ["id"]}, {}, ["id"], [["id"]], []),
+        (INCREMENTAL | {"cursor_field": ["id"]}, OWN_CURSOR, ["id"], None, []),
+    ],
+)  # fmt: skip
+def test_settings_that_a_sync_does_not_need_are_ignored_with_a_note(
+    wanted: Json,
+    source: Json,
+    cursor: list[str] | None,
+    key: list[list[str]] | None,
+    notes: list[str],
+    tmp_path: Path,
+) -> None:
+    stream = configured(tmp_path, wanted, **source)
+    assert (stream.cursor_field, stream.primary_key) == (cursor, key)
+    connection = load(tmp_path, written(wanted))
+    told = unused_settings(connection.streams[0], stream.stream)
+    assert told == [f"stream 'users': {note}" for note in notes]
 
 
 def test_a_repeated_stream_is_refused_and_its_like_in_a_namespace_is_not(tmp_path: Path) -> None:

@@ -3,7 +3,7 @@
 Loading one reads two files and nothing else: no process, no network, no secret.
 """
 
-from elt_assets.connection.configuring import configure, field_selection
+from elt_assets.connection.configuring import configure, field_selection, unused_settings
 from elt_assets.connection.loading import (
     CATALOG_FILE,
     COMPONENT,
@@ -27,4 +27,5 @@ __all__ = [
     "load_connection",
     "parse_connection",
     "save_catalog",
+    "unused_settings",
 ]

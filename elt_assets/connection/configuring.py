@@ -12,6 +12,7 @@ from elt_assets.connection.loading import CATALOG_FILE, DEFINITION_FILE
 from elt_assets.connection.models import Connection, Stream
 from elt_assets.errors import ConfigError
 from elt_assets.protocol.catalog import (
+    APPEND,
     INCREMENTAL,
     AirbyteStream,
     Catalog,
@@ -91,16 +92,49 @@ def _configured(wanted: Stream, stream: AirbyteStream) -> ConfiguredStream:
         stream=stream,
         sync_mode=wanted.sync_mode,
         destination_sync_mode=wanted.destination_sync_mode,
-        cursor_field=wanted.cursor_field,
-        primary_key=wanted.primary_key,
+        cursor_field=None if _unused_cursor(wanted, stream) else wanted.cursor_field,
+        primary_key=None if _unused_key(wanted, stream) else wanted.primary_key,
     )
     # Connectors read the configured fields, so what is in force is written into them.
-    own = stream.source_defined_cursor
-    if configured.sync_mode == INCREMENTAL and (own or not configured.cursor_field):
+    if configured.sync_mode == INCREMENTAL and not configured.cursor_field:
         configured.cursor_field = stream.default_cursor_field
     if not configured.primary_key:
         configured.primary_key = stream.source_defined_primary_key
     return configured
+
+
+def unused_settings(wanted: Stream, stream: AirbyteStream) -> list[str]:
+    """The settings of a stream that its sync ignores, a sentence each; for the log of every sync.
+
+    spec: ConfiguredAirbyteStream: `cursor_field` and `primary_key` are ignored where nothing needs them.
+    """
+    reasons = {
+        "cursor_field": _unused_cursor(wanted, stream),
+        "primary_key": _unused_key(wanted, stream),
+    }
+    name = str(stream.id)
+    return [f"stream {name!r}: {key} is ignored: {why}" for key, why in reasons.items() if why]
+
+
+def _unused_cursor(wanted: Stream, stream: AirbyteStream) -> str | None:
+    """Why the stream's `cursor_field` does not count; None where it does, or is not given."""
+    if wanted.cursor_field is None or wanted.cursor_field == stream.default_cursor_field:
+        return None
+    if stream.source_defined_cursor:
+        return "the source defines its own cursor"
+    if wanted.sync_mode != INCREMENTAL and not wanted.deduplicates:
+        return f"a full refresh with `{wanted.destination_sync_mode}` needs no cursor"
+    return None
+
+
+def _unused_key(wanted: Stream, stream: AirbyteStream) -> str | None:
+    """Why a `primary_key` that does not fit the stream does not matter; None where it does."""
+    if wanted.destination_sync_mode != APPEND or wanted.primary_key is None:
+        return None
+    fits = not _is_another_key(wanted, stream) and not any(
+        _unknown(path, stream) for path in wanted.primary_key
+    )
+    return None if fits else "`append` needs no key"
 
 
 def _missing(wanted: Stream, catalog: Catalog) -> str:
@@ -112,19 +146,17 @@ def _missing(wanted: Stream, catalog: Catalog) -> str:
 
 def _overridden(wanted: Stream, stream: AirbyteStream) -> list[str]:
     """What the source defines for itself, and the YAML says otherwise."""
-    found, own = [], stream.default_cursor_field
-    if stream.source_defined_cursor and wanted.cursor_field not in (None, own):
-        found.append(
-            "cursor_field: the source defines its own cursor, which cannot be overridden; "
-            + (f"write {_yaml(own)}, or leave it out" if own else "leave it out")
-        )
-    key = stream.source_defined_primary_key
-    if key and wanted.primary_key and sorted(wanted.primary_key) != sorted(key):
-        found.append(
-            "primary_key: the source defines its own key, which cannot be overridden; "
-            f"write {_yaml(key)}, or leave it out"
-        )
-    return found
+    if not _is_another_key(wanted, stream) or _unused_key(wanted, stream):
+        return []
+    own = _yaml(stream.source_defined_primary_key)
+    return [
+        f"primary_key: the source defines its own key, which cannot be overridden; write {own}, or leave it out"
+    ]
+
+
+def _is_another_key(wanted: Stream, stream: AirbyteStream) -> bool:
+    own, given = stream.source_defined_primary_key, wanted.primary_key
+    return bool(own and given and sorted(given) != sorted(own))
 
 
 def _yaml(value: Any) -> str:

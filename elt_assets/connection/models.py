@@ -195,6 +195,10 @@ class Stream(Written):
     def id(self) -> StreamId:
         return StreamId(self.name, self.namespace)
 
+    @property
+    def deduplicates(self) -> bool:
+        return self.destination_sync_mode in ("append_dedup", "overwrite_dedup")
+
 
 class Checkpoint(Written):
     """When a commit is due: at the first state after any of these is reached."""

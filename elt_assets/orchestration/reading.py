@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from elt_assets import home
-from elt_assets.connection import Connection
+from elt_assets.connection import Connection, unused_settings
 from elt_assets.lake.landing import Landing
 from elt_assets.lake.tables import StreamTables
 from elt_assets.orchestration.metadata import SyncFigures
@@ -124,8 +124,10 @@ class SourceRead:
             EltError: as `Session.run` and `Connector.read`.
         """
         selected = [(read, read.asset.fields) for read in self.streams]
-        for _, fields in selected:
+        for read, fields in selected:
             yield from (Logged("WARN", notice) for notice in notices(fields))
+            unused = unused_settings(read.asset.wanted, read.stream.stream)
+            yield from (Logged("INFO", notice) for notice in unused)
         for connector in filter(None, [self.connector, self.destination]):
             yield from (Logged(level, text) for level, text in connector.notices())
         catalog = ConfiguredCatalog(streams=[asked(read.stream, it) for read, it in selected])
