@@ -149,9 +149,8 @@ def _overridden(wanted: Stream, stream: AirbyteStream) -> list[str]:
     if not _is_another_key(wanted, stream) or _unused_key(wanted, stream):
         return []
     own = _yaml(stream.source_defined_primary_key)
-    return [
-        f"primary_key: the source defines its own key, which cannot be overridden; write {own}, or leave it out"
-    ]
+    text = "the source defines its own key, which cannot be overridden"
+    return [f"primary_key: {text}; write {own}, or leave it out"]
 
 
 def _is_another_key(wanted: Stream, stream: AirbyteStream) -> bool:

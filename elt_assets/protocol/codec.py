@@ -9,7 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 import msgspec
+from msgspec import Raw
 
+from elt_assets.errors import ConfigError
 from elt_assets.protocol.lines import Language, too_deep
 from elt_assets.protocol.messages import Message, RawRecord
 
@@ -29,6 +31,15 @@ _LANGUAGE = Language(
     kinds={kind: [body] for kind, body in _BODIES.items()},
     vital=("RECORD", "STATE", "CATALOG", "SPEC", "CONNECTION_STATUS", "CONTROL"),
 )
+
+
+class _FileRecord(msgspec.Struct):
+    stream: str
+    file_reference: dict[str, Raw]
+
+
+class _FileEnvelope(msgspec.Struct):
+    record: _FileRecord
 
 
 class _Envelope(msgspec.Struct, gc=False):
@@ -52,6 +63,7 @@ def decode(line: bytes, *, whole: bool = False) -> RawRecord | Message:
     Raises:
         SystemFailure: the line is a message that carries data, but cut off, not well formed, not
             UTF-8, with half a surrogate pair in it, or nested too deeply.
+        ConfigError: the line is a record that refers to a file.
     """
     try:
         if not line.isascii():
@@ -123,5 +135,22 @@ def _whole(line: bytes, kind: str) -> Message:
 
 def _unreadable(line: bytes, error: Exception, *, whole: bool) -> RawRecord | Message:
     """Almost JSON, a torn or misshapen message, or plain text."""
+    _refuse_file(line)
     mended = _LANGUAGE.mended(line, error, _decode_envelope)
     return decode(mended, whole=whole) if isinstance(mended, bytes) else mended
+
+
+def _refuse_file(line: bytes) -> None:
+    """
+    Raises:
+        ConfigError: the line is a record that refers to a file.
+    """
+    try:
+        record = msgspec.json.decode(line, type=_FileEnvelope).record
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return
+    raise ConfigError(
+        f"a record of stream {record.stream!r} refers to a file (`file_reference`), and files are not "
+        "transferred",
+        guidance="leave the stream out, or have the source send the files' contents as records",
+    )

@@ -29,7 +29,8 @@ class RawRecord(msgspec.Struct, gc=False):
     """A RECORD on the hot path: routed by name, its data never decoded.
 
     Not a `Wire`: collecting unknown properties would cost more than all else that happens to a
-    record here. `Message.from_json` gives the lossless `Record` where one is wanted.
+    record here. `Message.from_json` gives the lossless `Record` where one is wanted. A record with a
+    `file_reference` is no such record: it does not decode, so that its file is not lost unnoticed.
     """
 
     stream: str
@@ -37,6 +38,7 @@ class RawRecord(msgspec.Struct, gc=False):
     emitted_at: Number | None = None
     namespace: str | None = None
     meta: Raw = NULL
+    file_reference: None = None
 
 
 class Record(Wire):
@@ -47,7 +49,6 @@ class Record(Wire):
     emitted_at: Number | None = None
     namespace: str | None = None
     meta: Raw | None = None
-    file_reference: Raw | None = None
 
 
 class StateStats(Wire):
@@ -113,7 +114,7 @@ class ConnectionStatus(Wire):
 class ErrorTrace(Wire):
     """spec: AirbyteErrorTraceMessage. Some connectors leave its `message` out."""
 
-    message: str = ""
+    message: str | None = None
     internal_message: str | None = None
     stack_trace: str | None = None
     failure_type: str | None = None

@@ -73,7 +73,7 @@ class Masker:
             message.log.stack_trace = self.optional(message.log.stack_trace)
         error = message.trace and message.trace.error
         if error:
-            error.message = self(error.message)
+            error.message = self.optional(error.message)
             error.internal_message = self.optional(error.internal_message)
             error.stack_trace = self.optional(error.stack_trace)
         if message.connectionStatus is not None:

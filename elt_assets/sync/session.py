@@ -208,7 +208,7 @@ class Session:
             self._shared.commit(runs, final=False)
 
     def _miscounted(self, error: ErrorTrace) -> Iterator[SessionEvent]:
-        yield Logged("ERROR", error.message)
+        yield Logged("ERROR", error.text)
         if all(run.failed for run in self._runs):  # what else comes is of no use
             raise self._status.failure(self._runs)
 

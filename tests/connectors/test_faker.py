@@ -53,7 +53,8 @@ class Reader:
 
 def catalog(mode: str) -> Json:
     streams = ({"name": name, "json_schema": {}} for name in NAMES)
-    return {"streams": [{"stream": s, "sync_mode": mode} for s in streams]}
+    modes = {"sync_mode": mode, "destination_sync_mode": "append"}
+    return {"streams": [{"stream": stream, **modes} for stream in streams]}
 
 
 def records(messages: list[Json], stream: str) -> list[Json]:

@@ -59,9 +59,8 @@ class Scripted(Source):
 def probe(
     folder: Path, source: Source, names: Sequence[str], states: Json, **config: Any
 ) -> tuple[int, list[Json]]:
-    streams = [{"stream": {"name": name, "json_schema": {}}} for name in names]
-    for each in streams:
-        each["sync_mode"] = "incremental"  # type: ignore[assignment]
+    modes = {"sync_mode": "incremental", "destination_sync_mode": "append"}
+    streams = [{"stream": {"name": name, "json_schema": {}}, **modes} for name in names]
     told = [
         {"type": "STREAM", "stream": {"stream_descriptor": {"name": name}, "stream_state": blob}}
         for name, blob in states.items()

@@ -74,6 +74,14 @@ class Scripted(Source):
         return self.offered
 
 
+WHOLE = {"sync_mode": "full_refresh", "destination_sync_mode": "append"}
+
+
+def configured(**settings: Any) -> Json:
+    """A catalog of a stream that no source has, with these settings alone."""
+    return {"streams": [{"stream": {"name": "no such stream", "json_schema": {}}, **settings}]}
+
+
 class Shell:
     """Runs a command of a source; files are given by their content."""
 
@@ -91,7 +99,8 @@ class Shell:
         return code, [json.loads(line) for line in stdout.getvalue().splitlines()]
 
     def read(self, source: Source, *names: str, mode: str = "full_refresh", **files: Any) -> Any:
-        streams = [{"stream": {"name": n, "json_schema": {}}, "sync_mode": mode} for n in names]
+        modes = {"sync_mode": mode, "destination_sync_mode": "append"}
+        streams = [{"stream": {"name": n, "json_schema": {}}, **modes} for n in names]
         files = {"config": {"host": "h"}, "catalog": {"streams": streams}, **files}
         return self(source, "read", **files)
 
@@ -130,7 +139,9 @@ def test_statuses_surround_the_records(shell: Shell) -> None:
 
 def test_every_line_is_a_message(shell: Shell) -> None:
     stream = Script('q"ö\n', {"x": "a\nb"}, Checkpoint({}), ValueError("\ud800"), namespace="ñ")
-    catalog = {"streams": [{"stream": {"name": 'q"ö\n', "namespace": "ñ", "json_schema": {}}}]}
+    offered = {"name": 'q"ö\n', "namespace": "ñ", "json_schema": {}}
+    modes = {"sync_mode": "full_refresh", "destination_sync_mode": "append"}
+    catalog = {"streams": [{"stream": offered, **modes}]}
     _, messages = shell.read(Scripted(stream), catalog=catalog)
     assert story(messages)[2:5] == ["RECORD", "STATE", "ERROR"]
     assert messages[2]["record"]["namespace"] == "ñ"
@@ -258,6 +269,11 @@ def test_check_tells_how_it_went(shell: Shell) -> None:
         {"config": "[]"},
         {"catalog": "{}"},
         {"catalog": '{"streams": [{}]}'},
+        {"catalog": configured()},
+        {"catalog": configured(sync_mode="full_refresh")},
+        {"catalog": configured(sync_mode="INVALID", destination_sync_mode="append")},
+        {"catalog": configured(sync_mode="full_refresh", destination_sync_mode="INVALID")},
+        {"catalog": configured(**WHOLE, include_files=True)},
         {"state": '{"a": 7}'},
         {"state": '[{"data": {"a": 7}}]'},
         {"state": '[{"type": "STREAM", "stream": {}}]'},

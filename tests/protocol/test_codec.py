@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from msgspec import Raw
 from msgspec import structs as msgspec_structs
 
-from elt_assets.errors import SystemFailure
-from elt_assets.protocol.codec import decode, encode
+from elt_assets.errors import ConfigError, SystemFailure
+from elt_assets.protocol.codec import decode, decode_blocks, encode
 from elt_assets.protocol.lines import MAX_LOG_CHARACTERS
 from elt_assets.protocol.messages import Log, Message, RawRecord, State
 from elt_assets.protocol.wire import Wire
@@ -183,8 +183,17 @@ def test_records_name_their_stream_and_namespace(stream: str, namespace: str | N
 
 
 def test_emitted_at_may_be_a_float_and_unknown_properties_do_no_harm() -> None:
-    found = raw(record(b"{}", emitted_at=1700000000000.5, file_reference={"x": 1}))
+    found = raw(record(b"{}", emitted_at=1700000000000.5, new={"x": 1}, file_reference=None))
     assert found.emitted_at == 1700000000000.5
+
+
+@pytest.mark.parametrize("whole", [False, True])
+def test_a_record_that_refers_to_a_file_is_refused(whole: bool) -> None:
+    line = record(b"{}", file_reference={"staging_file_url": "/tmp/x", "file_size_bytes": 1})
+    with pytest.raises(ConfigError, match="record of stream 'users' refers to a file"):
+        decode(line, whole=whole)
+    with pytest.raises(ConfigError):
+        list(decode_blocks([record(b"{}") + b"\n" + line]))
 
 
 def test_the_source_counts_with_doubles() -> None:

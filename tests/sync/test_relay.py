@@ -80,7 +80,7 @@ class Destination:
 
 def record(number: int, stream: str = "a", **more: Any) -> Message:
     data = {"n": number, **more}
-    told = {"stream": stream, "data": data, "emitted_at": 1, "file_reference": {"x": 1}}
+    told = {"stream": stream, "data": data, "emitted_at": 1, "new": {"x": 1}}
     return Message.from_json(json.dumps({"type": "RECORD", "record": told}))
 
 
