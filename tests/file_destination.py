@@ -1,7 +1,7 @@
 """A destination that appends records to a file: `python -m tests.file_destination VERB …`.
 
 Its config: `file` (and `<file>.catalogs`, the catalog of each write); `dies_after`: records after which
-it is killed, if it gets as far; `forgets`: sends no state back.
+it is killed, if it gets as far; `forgets`: sends no state back; `hangs`: never ends once its input has.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import json
 import os
 import signal
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,7 @@ SPEC = {
             "password": {"type": "string", "airbyte_secret": True},
         },
     },
-    "supported_destination_sync_modes": ["append"],
+    "supported_destination_sync_modes": ["append", "overwrite", "append_dedup"],
 }
 
 
@@ -48,6 +49,8 @@ def _write(config: dict[str, Any], catalog: dict[str, Any]) -> None:
                 stats = {"recordCount": float(since)}
                 _say("STATE", state={**message["state"], "destinationStats": stats})
                 since = 0
+    if config.get("hangs"):
+        time.sleep(600)
     _say("LOG", log={"level": "INFO", "message": f"wrote with {config.get('password')}"})
 
 

@@ -302,8 +302,7 @@ def connect_destination(connection: Connection, workdir: Path) -> Connector | No
         written.config,
         workdir,
         home.packages(),
-        # It may take its time over what it was sent; the source's own silence is watched.
-        heartbeat=None,
+        heartbeat=connection.heartbeat.total_seconds(),
         store=home.config_store() / f"{connection.name}.destination.json",
         environment=written.environment,
         installation=written.install,
