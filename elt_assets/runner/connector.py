@@ -28,6 +28,8 @@ from elt_assets.protocol.messages import (
     Unread,
     decisive,
 )
+from elt_assets.protocol.sync_modes import catalog_for_destination
+from elt_assets.protocol.versions import check_version
 from elt_assets.runner.docker import Image
 from elt_assets.runner.environment import Environment
 from elt_assets.runner.failures import ending, failure
@@ -83,9 +85,14 @@ class Connector:
 
     @cached_property
     def specification(self) -> Specification:
-        """spec: `spec() -> ConnectorSpecification`."""
+        """spec: `spec() -> ConnectorSpecification`.
+
+        Raises:
+            ConfigError: the connector speaks a version of the protocol that is not supported.
+        """
         message = self._one("spec", {}, lambda message: message.spec)
         assert message.spec is not None
+        check_version(message.spec, self.name)
         return message.spec
 
     @property
@@ -162,10 +169,12 @@ class Connector:
                 this thread, when the destination has ended before them.
 
         Raises:
+            ConfigError: the destination lacks the mode of a stream; nothing is pulled from `lines`.
             EltError: as `read`; or it ended, if well, before it had all the lines.
             Exception: what `lines` raised.
         """
-        files = {"config": self.config, "catalog": catalog.to_json()}
+        taken = catalog_for_destination(catalog, self.specification, self.name)
+        files = {"config": self.config, "catalog": taken.to_json()}
         for message in self._messages("write", files, lines=lines, stop=stop):
             if isinstance(message, Message):
                 yield message

@@ -82,6 +82,23 @@ def test_a_destination_that_sends_no_state_back_has_failed(own: Project) -> None
     assert materialized(own, "scripted", "things") == {}
 
 
+def test_a_destination_that_hangs_after_its_input_is_ended(own: Project) -> None:
+    script(own, [record(id=1), state(1)])
+    own.amend(
+        "scripted", destination=to_file(own, hangs=True), heartbeat="3s", retry={"attempts": 0}
+    )
+    assert "said nothing for 3 seconds" in failure_of(materialize(own, KEY))
+    assert materialized(own, "scripted", "things") == {}
+
+
+def test_a_mode_that_the_destination_lacks_is_refused_before_reading(own: Project) -> None:
+    script(own, [record(id=1), state(1)], sync_mode="full_refresh", destination_sync_mode="overwrite_dedup",
+           primary_key=[["id"]])  # fmt: skip
+    own.amend("scripted", destination=to_file(own))
+    assert "takes: append, overwrite, append_dedup" in failure_of(materialize(own, KEY))
+    assert not (own.root / "scripted-source" / "arguments.json").exists()
+
+
 def test_streams_that_share_a_state_go_there_together(own: Project) -> None:
     log = connection(own, destination_sync_mode="append")
     own.amend("shop", destination=to_file(own))

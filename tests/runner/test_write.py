@@ -204,6 +204,82 @@ def test_one_that_waits_for_its_input_is_not_silent_and_one_that_does_not_read_i
         write(opened("sys.stdin.read(); time.sleep(60)"), [RECORD])
 
 
+DESTINATION = """
+import json, sys
+if sys.argv[1] == "spec":
+    print(json.dumps({"type": "SPEC", "spec": {"connectionSpecification": {}, **%r}}))
+else:
+    catalog = json.load(open(sys.argv[sys.argv.index("--catalog") + 1]))
+    modes = [stream["destination_sync_mode"] for stream in catalog["streams"]]
+    print(json.dumps({"type": "LOG", "log": {"level": "INFO", "message": ",".join(modes)}}))
+"""
+
+
+def modes_sent(folder: Path, mode: str, **specification: Any) -> str:
+    """The modes in the catalog that a destination of some specification is called with."""
+    program = folder / "destination.py"
+    program.write_text(DESTINATION % specification)
+    destination = Connector(lambda: [sys.executable, str(program)], {}, folder / "work", "d")
+    stream = ConfiguredStream(
+        stream=AirbyteStream(name="users", json_schema={}),
+        destination_sync_mode=mode,
+        generation_id=2,
+        minimum_generation_id=2,
+    )
+    [log] = destination.write(ConfiguredCatalog(streams=[stream]), [])
+    assert log.log is not None
+    return log.log.message
+
+
+@pytest.mark.parametrize(
+    ("wanted", "modes", "version", "sent"),
+    [
+        ("append", ["append", "overwrite"], None, "append"),
+        ("update", None, None, "update"),
+        ("overwrite_dedup", ["overwrite_dedup"], None, "overwrite_dedup"),
+        ("overwrite_dedup", ["append_dedup"], "0.18.0", "append_dedup"),
+        ("overwrite_dedup", None, "0.9.0", "append_dedup"),
+    ],
+)
+def test_a_destination_gets_a_mode_that_it_takes(
+    tmp_path: Path, wanted: str, modes: list[str] | None, version: str | None, sent: str
+) -> None:
+    told = {"supported_destination_sync_modes": modes, "protocol_version": version}
+    assert modes_sent(tmp_path, wanted, **told) == sent
+
+
+@pytest.mark.parametrize(
+    ("wanted", "modes", "version"),
+    [
+        ("append_dedup", ["append", "overwrite"], None),
+        ("overwrite_dedup", ["append", "append_dedup"], "0.8.0"),
+        ("overwrite_dedup", ["append", "overwrite"], "0.18.0"),
+        ("overwrite_dedup", None, None),
+    ],
+)
+def test_a_mode_that_a_destination_lacks_is_refused_before_anything_is_read(
+    tmp_path: Path, wanted: str, modes: list[str] | None, version: str | None
+) -> None:
+    told = {"supported_destination_sync_modes": modes, "protocol_version": version}
+    with pytest.raises(ConfigError) as failure:
+        modes_sent(tmp_path, wanted, **told)
+    assert f"does not take the destination_sync_mode of 'users' ({wanted})" in failure.value.message
+    assert all(mode in failure.value.message for mode in modes or [])
+
+
+@pytest.mark.parametrize("version", ["2.0.0", "17"])
+def test_a_version_of_the_protocol_that_is_not_known_is_refused(
+    tmp_path: Path, version: str
+) -> None:
+    with pytest.raises(ConfigError, match=f"speaks version {version} of the Airbyte Protocol"):
+        modes_sent(tmp_path, "append", protocol_version=version)
+
+
+@pytest.mark.parametrize("version", ["0.2.0", "v1.0", "latest", ""])
+def test_other_versions_are_taken(tmp_path: Path, version: str) -> None:
+    assert modes_sent(tmp_path, "append", protocol_version=version) == "append"
+
+
 def test_secrets_of_a_destination_are_masked(tmp_path: Path) -> None:
     specification = {"properties": {"password": {"type": "string", "airbyte_secret": True}}}
     script = "say('LOG', log={'level': 'INFO', 'message': open(files['--config']).read()})\nexit(1)"
