@@ -1,0 +1,400 @@
+"""The lake without Spark: rows as Python's own, files written by pyarrow, for checks of many thousand steps.
+
+What the lake commits, in which order, and what it undoes is its own code; only what Spark does to rows is
+done here instead, in a few lines each. `REPLACED` is the one place that says which functions those are.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import datetime as dt
+import json
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyspark.sql import types as t
+
+from elt_assets.lake import (
+    dead_letter,
+    evolution,
+    history,
+    kernel,
+    maintenance,
+    policies,
+    publishing,
+    replaying,
+    split,
+    types,
+)
+from elt_assets.lake.evolution import Plan
+from elt_assets.lake.files import HIDDEN, VISIBLE, Change, DataFile, Files
+from elt_assets.lake.opening import delta_schema
+from elt_assets.lake.policies import ARRIVAL, DELETED_AT, Merged, Ordering, Target
+from elt_assets.lake.split import Batch, Key
+from elt_assets.lake.table import Table
+from elt_assets.lake.writer import TableWriter
+from elt_assets.sync import segments
+
+Row = dict[str, Any]
+LONG_AGO = dt.datetime(2026, 1, 1, tzinfo=dt.timezone.utc)
+CLOSED, EPOCH = "_elt_closed_at", "_elt_epoch"
+
+
+@dataclass(frozen=True)
+class Frame:
+    """Rows and their columns, in place of Spark's DataFrame."""
+
+    rows: Sequence[Row]
+    schema: t.StructType
+
+    def where(self, condition: Callable[[Row], bool]) -> Frame:
+        return Frame([row for row in self.rows if condition(row)], self.schema)
+
+
+@dataclass(frozen=True)
+class Equal:
+    """Whether a column is a value, null being one, or is not."""
+
+    column: str
+    value: object
+    wanted: bool = True
+
+    def __call__(self, row: Row) -> bool:
+        return (row[self.column] == self.value) is self.wanted
+
+    def __invert__(self) -> Equal:
+        return Equal(self.column, self.value, not self.wanted)
+
+
+@dataclass(frozen=True)
+class Named:
+    """A column, in place of Spark's."""
+
+    parts: Sequence[str]
+
+    def eqNullSafe(self, value: object) -> Equal:
+        return Equal(self.parts[0], value)
+
+
+class Functions:
+    """In place of Spark's, those that are needed."""
+
+    @staticmethod
+    def lit(value: object) -> object:
+        return value
+
+
+class NoSpark:
+    """A provider of no session: nothing here asks for one."""
+
+    def get(self) -> Any:
+        return None
+
+
+class PlainWriter(TableWriter):
+    """A `TableWriter` that parses the segments' lines itself."""
+
+    def write_lines(self, paths: Sequence[str], count: int) -> None:
+        main, dead, pending = self._tables.main, self._tables.dead_letter, self._pending
+        key = [part[0] for part in self._by.key if part != [types.PARTITION]]
+        accepted: list[Row] = []
+        rejected: list[str] = []
+        for line in _lines(paths):
+            found = json.loads(line)
+            is_whole = segments.SEQUENCE in found and all(found.get(k) is not None for k in key)
+            if is_whole:
+                accepted.append(found)
+            else:
+                rejected.append(line)
+        rows = [self._typed(found) for found in accepted]
+        pending.files += write_files(main, Frame(rows, self._schema))
+        pending.records += len(accepted)
+        rejections = Frame(
+            [self._rejection(line) for line in rejected], dead_letter.schema(self._landing)
+        )
+        pending.dead += write_files(dead, rejections)
+        pending.rejected += len(rejected)
+
+    def _typed(self, found: Row) -> Row:
+        own: Row = {
+            types.RAW_ID: f"{self._stamp.raw_id_prefix}{found[segments.SEQUENCE]:012x}",
+            types.EXTRACTED_AT: LONG_AGO,
+            types.GENERATION_ID: self._stamp.generation_id,
+            types.PARTITION: self._landing.partition,
+        }
+        return {
+            field.name: own[field.name]
+            if field.name in own
+            else cast(found.get(field.name), field.dataType)
+            for field in self._schema.fields
+        }
+
+    def _rejection(self, line: str) -> Row:
+        return {
+            "record": line,
+            "reason": "rejected",
+            "stream": "users",
+            "rejected_at": LONG_AGO,
+            "run_id": self._landing.run_id,
+            types.PARTITION: self._landing.partition,
+        }
+
+
+def cast(value: Any, kind: t.DataType) -> Any:
+    """A value as a column of that type has it."""
+    if value is None:
+        return None
+    if isinstance(kind, t.StringType):
+        return value if isinstance(value, str) else json.dumps(value)
+    return float(value) if isinstance(kind, t.DoubleType) else value
+
+
+def _lines(paths: Sequence[str]) -> Iterator[str]:
+    for text in paths:
+        path = Path(text.removeprefix("file://"))
+        for file in sorted(path.iterdir()) if path.is_dir() else [path]:
+            yield from filter(None, file.read_text().split("\n"))
+
+
+# Files
+
+
+def write_files(table: Table, frame: Frame, kind: str = VISIBLE) -> list[DataFile]:
+    """In place of `Table.write_files`."""
+    folder = Files.new_folder(kind)
+    if not frame.rows:
+        return []
+    there = Path(table.storage.root, folder)
+    there.mkdir(parents=True)
+    names = [field.name for field in frame.schema.fields]
+    rows = [{name: row.get(name) for name in names} for row in frame.rows]
+    schema = pa.schema(delta_schema(frame.schema).to_arrow())
+    pq.write_table(pa.Table.from_pylist(rows, schema), there / f"{uuid4().hex}.parquet")
+    return table.storage.in_folder(folder)
+
+
+def read_files(
+    table: Table, _: object, files: Iterable[DataFile], schema: t.StructType | None = None
+) -> Frame:
+    """In place of `Table.read_files`."""
+    wanted = schema or table.schema
+    rows = [row for file in files for row in rows_of(table.storage.root, file)]
+    fields = [(field.name, field.dataType) for field in wanted.fields]
+    return Frame(
+        [{name: cast(row.get(name), kind) for name, kind in fields} for row in rows], wanted
+    )
+
+
+_CACHE: dict[str, list[Row]] = {}
+"""Files never change."""
+
+
+def rows_of(root: str, file: DataFile) -> list[Row]:
+    """A file's rows; raises FileNotFoundError where it is gone."""
+    path = Path(root, file.path)
+    if not path.exists():
+        raise FileNotFoundError(path)
+    if file.path not in _CACHE:
+        if len(_CACHE) > 20_000:
+            _CACHE.clear()
+        _CACHE[file.path] = pq.ParquetFile(path).read().to_pylist()
+    return _CACHE[file.path]
+
+
+def staged(_: object, table: Table, files: Sequence[DataFile]) -> tuple[str, int]:
+    """In place of `dead_letter.staged`."""
+    folder = Files.new_folder(HIDDEN)
+    there = Path(table.storage.root, folder)
+    there.mkdir(parents=True)
+    lines = []
+    for number, row in enumerate(read_files(table, None, files).rows):
+        found = json.loads(row["record"])
+        if segments.SEQUENCE in found:
+            found[segments.SEQUENCE] = number
+        lines.append(json.dumps(found))
+    (there / "part.txt").write_text("\n".join(lines))
+    return folder, len(lines)
+
+
+def in_tasks(_: object, job: kernel.Job) -> dict[str, list[str]]:
+    """In place of `split.in_tasks`: the same kernel, in this process."""
+    told: dict[str, list[str]] = {kernel.TAKEN: [], kernel.KEPT: [], kernel.PULLED: []}
+    numbers = pa.RecordBatch.from_pydict({"id": list(range(len(job.groups)))})
+    for batch in kernel.run(job)(iter([numbers])):
+        for row in batch.to_pylist():
+            told[row["role"]].append(row["name"])
+    return told
+
+
+# Merges
+
+
+def united(_: object, batch: Batch, pulled: Batch, by: Ordering, schema: t.StructType) -> Frame:
+    """In place of `policies.united`."""
+    new = [{**row, ARRIVAL: 1} for row in read_files(batch.table, None, batch.files, schema).rows]
+    old = [{**row, ARRIVAL: 0} for row in read_files(pulled.table, None, pulled.files, schema).rows]
+    return Frame([*old, *new], schema)
+
+
+def latest(frame: Frame, by: Ordering) -> Frame:
+    """In place of `policies.latest`; a row without a whole key is like no other."""
+    kept = []
+    for key, rows in _by_key(frame.rows, by.key).items():
+        kept += rows if None in key else [max(rows, key=lambda row: _recency(row, by))]
+    return Frame(kept, frame.schema)
+
+
+def written(
+    table: Table, frame: Frame, is_end: object, visible: Sequence[str]
+) -> tuple[list[DataFile], list[DataFile]]:
+    """In place of `policies.written`."""
+    schema = t.StructType([field for field in frame.schema.fields if field.name in visible])
+    ends = [] if is_end is None else [row for row in frame.rows if row[DELETED_AT] is not None]
+    alive = frame.rows if is_end is None else [r for r in frame.rows if r[DELETED_AT] is None]
+    return write_files(table, Frame(alive, schema)), write_files(
+        table, Frame(ends, frame.schema), HIDDEN
+    )
+
+
+def is_delete(schema: t.StructType) -> object:
+    """In place of `policies.is_delete`."""
+    return True if DELETED_AT in schema.names else None
+
+
+def _by_key(rows: Iterable[Row], key: Key) -> dict[tuple[Any, ...], list[Row]]:
+    found: dict[tuple[Any, ...], list[Row]] = {}
+    for row in rows:
+        found.setdefault(tuple(row[part[0]] for part in key), []).append(row)
+    return found
+
+
+def _recency(row: Row, by: Ordering) -> tuple[Any, ...]:
+    cursor = row[by.cursor[0]] if by.cursor else None
+    return cursor is not None, cursor or 0, row.get(ARRIVAL) or 0, row[types.RAW_ID]
+
+
+# Histories
+
+
+def merge_history(
+    _: object,
+    table: Table,
+    target: Target,
+    batch: Batch,
+    by: Ordering,
+    schema: t.StructType,
+    **__: object,
+) -> Merged:
+    """In place of `history.merge`: every file is written anew."""
+    if not batch.files:
+        return Merged(Change(), target.tombstones)
+    rows = _versions(table, target, schema)
+    rows += [{**row, ARRIVAL: 1} for row in read_files(batch.table, None, batch.files, schema).rows]
+    return _rewritten(table, target, rows, by, schema)
+
+
+def refresh_history(
+    _: object,
+    table: Table,
+    target: Target,
+    events: Batch,
+    whole: Batch,
+    by: Ordering,
+    schema: t.StructType,
+    epoch: int,
+) -> Merged:
+    """In place of `history.refresh`: what is current is made what `whole` says."""
+    rows = _versions(table, target, schema)
+    known = {row[types.RAW_ID] for row in rows}
+    seen = read_files(events.table, None, events.files, schema).rows
+    rows += [{**row, ARRIVAL: 1} for row in seen if row[types.RAW_ID] not in known]
+    there = read_files(whole.table, None, whole.files, schema).rows
+    due = [{**row, EPOCH: epoch} for row in there]
+    names = {row[types.RAW_ID] for row in there}
+    gone = [row for row in rows if row.get("_is_current") and row[types.RAW_ID] not in names]
+    due += [{**row, EPOCH: epoch, CLOSED: LONG_AGO} for row in gone]
+    rows = [row for row in rows if row[types.RAW_ID] not in names]
+    return _rewritten(table, target, [*rows, *due], by, schema)
+
+
+def _wide(schema: t.StructType) -> t.StructType:
+    return t.StructType([*history.history_schema(schema).fields, *history.HIDDEN_FIELDS])
+
+
+def _versions(table: Table, target: Target, schema: t.StructType) -> list[Row]:
+    files = [*target.files, *target.tombstones]
+    return [{**row, ARRIVAL: 0} for row in read_files(table, None, files, _wide(schema)).rows]
+
+
+def _rewritten(
+    table: Table, target: Target, rows: Sequence[Row], by: Ordering, schema: t.StructType
+) -> Merged:
+    visible: list[Row] = []
+    ends: list[Row] = []
+    for key, chain in _by_key(rows, by.key).items():
+        since = max(row.get(EPOCH) or 0 for row in chain)
+        placed = [{**row, EPOCH: since if row.get(EPOCH) is None else row[EPOCH]} for row in chain]
+        placed.sort(key=lambda row: (row[EPOCH], row.get(CLOSED) is None, _recency(row, by)))
+        for row, after in zip(placed, [*placed[1:], None], strict=True):
+            is_end = row.get(CLOSED) is not None or row.get(DELETED_AT) is not None
+            is_current = not is_end and (after is None or None in key)
+            (ends if is_end else visible).append({**row, "_is_current": is_current})
+    files = write_files(table, Frame(visible, _wide(schema)))
+    hidden = write_files(table, Frame(ends, _wide(schema)), HIDDEN)
+    return Merged(Change(files, target.files), hidden)
+
+
+# Wider types
+
+
+def rewrite(frame: Frame, plan: Plan) -> Frame:
+    """In place of `evolution.rewrite`."""
+    new = {field.name: field for field in plan.schema.fields}
+    fields = [*new.values(), *(field for field in frame.schema.fields if field.name not in new)]
+    rows = [
+        {field.name: cast(row.get(field.name), field.dataType) for field in fields}
+        for row in frame.rows
+    ]
+    return Frame(rows, t.StructType(fields))
+
+
+def lossless(_: Plan) -> None:
+    """In place of `evolution.lossless`: what is written here, a wider type always holds."""
+
+
+REPLACED: tuple[tuple[Any, str, Any], ...] = (
+    (Table, "write_files", write_files),
+    (Table, "read_files", read_files),
+    (dead_letter, "staged", staged),
+    (evolution, "lossless", lossless),
+    (evolution, "rewrite", rewrite),
+    (history, "merge", merge_history),
+    (history, "refresh", refresh_history),
+    (maintenance, "in_tasks", in_tasks),
+    (policies, "is_delete", is_delete),
+    (policies, "latest", latest),
+    (policies, "united", united),
+    (policies, "written", written),
+    (publishing, "f", Functions),
+    (publishing, "path", Named),
+    (replaying, "TableWriter", PlainWriter),
+    (split, "in_tasks", in_tasks),
+)
+
+
+@contextlib.contextmanager
+def without_spark() -> Iterator[None]:
+    """Within, `PlainWriter` and the rest of the lake work without a Spark session."""
+    before = [(owner, name, owner.__dict__[name]) for owner, name, _ in REPLACED]
+    for owner, name, replacement in REPLACED:
+        setattr(owner, name, replacement)
+    try:
+        yield
+    finally:
+        for owner, name, original in before:
+            setattr(owner, name, original)
