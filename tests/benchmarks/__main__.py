@@ -15,7 +15,7 @@ from concurrent.futures import ProcessPoolExecutor
 from functools import partial
 from pathlib import Path
 
-from tests.benchmarks import conform, ingest, merge, peers, report, routing
+from tests.benchmarks import conform, ingest, log, merge, peers, report, routing
 from tests.benchmarks.measure import CommandFailed
 from tests.benchmarks.report import Report
 
@@ -28,6 +28,7 @@ SIZES = {
     "lines": 1_000_000,
     "routed": 5_000_000,
     "gigabytes": 10,
+    "commits": 1_000,
 }
 QUICK = {
     "records": 200_000,
@@ -36,12 +37,13 @@ QUICK = {
     "lines": 200_000,
     "routed": 500_000,
     "gigabytes": 1,
+    "commits": 100,
 }
 
 
 def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="make bench", description=__doc__)
-    names = ("ingest", "merge", "conform", "routing")
+    names = ("ingest", "merge", "conform", "routing", "log")
     parser.add_argument("--only", choices=names, nargs="+", default=names, metavar="PART")
     parser.add_argument("--quick", action="store_true", help="small sizes: whether it runs at all")
     parser.add_argument("--records", type=int, help="that ingest moves")
@@ -50,6 +52,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--lines", type=int, help="that conform types")
     parser.add_argument("--routed", type=int, help="records that routing moves")
     parser.add_argument("--gigabytes", type=float, help="of large records that it moves")
+    parser.add_argument("--commits", type=int, help="to a table, whose log is measured")
     parser.add_argument(
         "--work", type=Path, help="keeps messages and logs there (default: a temporary folder)"
     )
@@ -70,6 +73,7 @@ def parts(args: argparse.Namespace, work: Path) -> Mapping[str, Part]:
         "merge": partial(merge.run, work, args.rows, args.batch, peer=not args.skip_peers),
         "conform": partial(conform.run, work, args.lines),
         "routing": partial(routing.run, work, args.routed, args.gigabytes),
+        "log": partial(log.run, work, args.commits),
     }
 
 

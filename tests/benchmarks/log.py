@@ -1,0 +1,198 @@
+"""What a table's log grows by with each checkpoint, and how long a table takes to open beside many commits.
+
+The writer and the commits are the lake's own; rows are written without Spark: only the log matters here.
+"""
+
+from __future__ import annotations
+
+import json
+import statistics
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import cast
+
+from elt_assets.lake.landing import Landing, generations
+from elt_assets.lake.spark import SparkProvider
+from elt_assets.lake.table import Table
+from elt_assets.lake.tables import StreamTables
+from elt_assets.protocol.catalog import APPEND, OVERWRITE
+from elt_assets.protocol.messages import State
+from elt_assets.sync.events import Checkpoint
+from tests.benchmarks.report import MISSING, Bar, Report
+from tests.lake.plain import NoSpark, PlainWriter, without_spark
+from tests.lake.staging import APP, INTEGER, STRING, checkpoint, stage, stream
+
+COLUMNS = {"id": INTEGER, "name": STRING}
+STEPS = 4
+"""Into so many equal parts the commits of a series are divided, each a row of the report."""
+SAMPLES = 3
+"""How often an opening is timed; the median counts."""
+TABLES = 20
+GLOBAL_BYTES = 1_000_000
+GLOBAL_CHECKPOINTS = 5
+GROWTH = 2.0
+"""How much more the last part of a series may cost than the first."""
+
+
+@dataclass(frozen=True)
+class Point:
+    """After so many commits: bytes of the log for each since the point before; seconds to open the table for
+    a writer that is new to it, and for the one whose commit is the oldest."""
+
+    series: str
+    commits: int
+    bytes_each: float
+    new_seconds: float | None = None
+    old_seconds: float | None = None
+
+
+class Lake:
+    """One table of the benchmark's own.
+
+    Args:
+        policy: of all its syncs.
+    """
+
+    def __init__(self, folder: Path, policy: str = APPEND):
+        self._folder, self._policy = folder, policy
+        self.uri = str(folder / "table")
+
+    def writer(self, partition: str | None = None) -> PlainWriter:
+        tables = StreamTables(self.uri, _app_id(partition))
+        tables.settle("run")
+        wanted = stream(COLUMNS, self._policy, cursor=["id"])
+        wanted.stream.is_resumable = True
+        written = generations(wanted, tables.head)
+        wanted.generation_id = written.generation_id
+        wanted.minimum_generation_id = written.minimum_generation_id
+        land = Landing(wanted, "run", partition=partition)
+        return PlainWriter(cast(SparkProvider, NoSpark()), tables, land)
+
+    def write(self, writer: PlainWriter, number: int) -> None:
+        segment = stage(self._folder / "staging", [{"id": number, "name": f"user {number}"}])
+        writer.write(segment)
+        segment.path.unlink()
+
+    def log_bytes(self) -> int:
+        """All that was ever written of it: JSON and the log's own checkpoints."""
+        return sum(path.stat().st_size for path in Path(self.uri, "_delta_log").iterdir())
+
+    def opening(self, partition: str | None) -> float:
+        """Seconds that a run takes to open the table, and to see whose it is."""
+
+        def once() -> float:
+            start = time.perf_counter()
+            table = Table(self.uri, _app_id(partition))
+            assert table.exists and table.is_foreign is not None
+            return time.perf_counter() - start
+
+        return statistics.median(once() for _ in range(SAMPLES))
+
+
+def _app_id(partition: str | None) -> str:
+    return APP if partition is None else f"{APP}|{partition}"
+
+
+def run(work: Path, commits: int) -> Report:
+    points: list[Point] = []
+    with without_spark():
+        points += _checkpoints(work / "append", commits, APPEND, "checkpoints of a sync")
+        points += _checkpoints(work / "refresh", commits, OVERWRITE, "checkpoints of a refresh")
+        points += _partitions(work / "partitions", commits)
+        points.append(_shared(work / "shared"))
+    return Report(
+        title=f"The log: {commits:,} commits",
+        headings=["", "commits", "bytes a commit", "open, new (ms)", "open, oldest (ms)"],
+        rows=[_row(point) for point in points],
+        note=f"bytes: since the row before; the last row: of all {TABLES} tables together, "
+        f"for one state of {GLOBAL_BYTES:,} bytes that they share",
+        bars=list(_bars(points)),
+        figures=[asdict(point) for point in points],
+    )
+
+
+def _parts(commits: int) -> Iterator[range]:
+    size = max(commits // STEPS, 1)
+    for first in range(0, size * STEPS, size):
+        yield range(first, first + size)
+
+
+def _checkpoints(folder: Path, commits: int, policy: str, series: str) -> Iterator[Point]:
+    """One sync that commits many times."""
+    lake = Lake(folder, policy)
+    writer, before = lake.writer(), 0
+    for part in _parts(commits):
+        for number in part:
+            lake.write(writer, number)
+            writer.commit(checkpoint(number))
+        before, grown = lake.log_bytes(), lake.log_bytes() - before
+        yield Point(series, part.stop, grown / len(part), None, lake.opening(None))
+
+
+def _partitions(folder: Path, commits: int) -> Iterator[Point]:
+    """A backfill: a partition each commit."""
+    lake, before = Lake(folder), 0
+    for part in _parts(commits):
+        for number in part:
+            writer = lake.writer(f"p{number}")
+            lake.write(writer, number)
+            writer.commit(checkpoint(number, final=True))
+        before, grown = lake.log_bytes(), lake.log_bytes() - before
+        seconds = lake.opening("new"), lake.opening("p0")
+        yield Point("partitions of a backfill", part.stop, grown / len(part), *seconds)
+
+
+def _shared(folder: Path) -> Point:
+    """States that streams share: rows first, in every table, and then the state, in every table."""
+    lakes = [Lake(folder / str(number)) for number in range(TABLES)]
+    writers = [lake.writer() for lake in lakes]
+    for number in range(GLOBAL_CHECKPOINTS):
+        _share(lakes, writers, number)
+    total = sum(lake.log_bytes() for lake in lakes)
+    each = total / GLOBAL_CHECKPOINTS
+    return Point("a state that streams share", GLOBAL_CHECKPOINTS, each)
+
+
+def _share(lakes: Sequence[Lake], writers: Sequence[PlainWriter], number: int) -> None:
+    for lake, writer in zip(lakes, writers, strict=True):
+        lake.write(writer, number)
+        writer.commit(Checkpoint((), final=False))
+    body = {"shared_state": {"at": number, "text": "x" * GLOBAL_BYTES}, "stream_states": []}
+    state = State.from_json(json.dumps({"type": "GLOBAL", "global": body}))
+    for writer in writers:
+        writer.commit(Checkpoint((state,), final=False))
+
+
+def _row(point: Point) -> list[str]:
+    def shown(seconds: float | None) -> str:
+        return MISSING if seconds is None else f"{seconds * 1000:.1f}"
+
+    numbers = [f"{point.commits:,}", f"{point.bytes_each:,.0f}"]
+    return [point.series, *numbers, shown(point.new_seconds), shown(point.old_seconds)]
+
+
+def _bars(points: Sequence[Point]) -> Iterator[Bar]:
+    series: dict[str, list[Point]] = {}
+    for point in points:
+        series.setdefault(point.series, []).append(point)
+    for name, found in series.items():
+        if len(found) > 1:
+            first, last = found[0], found[-1]
+            growth = last.bytes_each / first.bytes_each
+            yield Bar(f"{name}: bytes a commit, last quarter to first", growth, GROWTH)
+    backfill = series["partitions of a backfill"]
+    for what in ("new_seconds", "old_seconds"):
+        growth = getattr(backfill[-1], what) / getattr(backfill[0], what)
+        yield Bar(f"opening a partition ({what.split('_')[0]}), last to first", growth, GROWTH)
+    yield Bar(
+        "a shared state: bytes a checkpoint to bytes of the state",
+        series["a state that streams share"][0].bytes_each / GLOBAL_BYTES,
+        GROWTH,
+    )
+
+
+if __name__ == "__main__":
+    run(Path(sys.argv[1]), int(sys.argv[2])).show()
