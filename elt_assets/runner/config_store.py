@@ -2,7 +2,8 @@
 
 spec: AirbyteControlConnectorConfigMessage: "the orchestrator process should update its persistence layer".
 
-Kept is what differs from the config as written, leaf by leaf, and beside each leaf a keyed hash of what was
+Kept is what differs from the config as written, leaf by leaf, a reference to a variable that was not changed
+thus staying a reference, and beside each leaf a keyed hash of what was
 written there: once somebody writes something else, or the variable that it comes from changes, the newer
 value is theirs, and it wins.
 """
@@ -23,19 +24,20 @@ import msgspec
 
 from elt_assets.directories import make_private
 from elt_assets.errors import ConfigError, SystemFailure
+from elt_assets.protocol.config_places import Place
 from elt_assets.runner.locking import exclusive
 
-Place = tuple[str, ...]
-"""Names of properties, from the outermost on."""
-_ABSENT = object()
+ABSENT = object()
+"""In place of a value: there is none."""
 
 
 class Change(msgspec.Struct, frozen=True):
-    """`was`: the keyed hash of what was written at the place."""
+    """`was`: the keyed hash of what was written at the place; `removed`: nothing is there any more."""
 
     place: Place
     value: Any
     was: str
+    removed: bool = False
 
 
 class _Stored(msgspec.Struct):
@@ -43,7 +45,7 @@ class _Stored(msgspec.Struct):
     changes: list[Change] = []
 
     def hash(self, value: Any) -> str:
-        text = "" if value is _ABSENT else _canonical(value)
+        text = "" if value is ABSENT else _canonical(value)
         return hmac.digest(bytes.fromhex(self.key), text.encode(), "sha256").hex()
 
     def in_force(self, written: Mapping[str, Any]) -> list[Change]:
@@ -74,6 +76,9 @@ class ConfigStore:
         """Add changes, in the place of older ones; durable when this returns. Safe beside others that
         add theirs.
 
+        Args:
+            changed: as `differences` gives them.
+
         Raises:
             ConfigError: the file cannot be read.
             SystemFailure: it cannot be written.
@@ -83,7 +88,7 @@ class ConfigStore:
             kept = stored.in_force(written)
             kept = [one for one in kept if not any(_within(one.place, new) for new in changed)]
             for place, value in changed.items():
-                kept.append(Change(place, value, stored.hash(_at(written, place))))
+                kept.append(change(place, value, stored.hash(_at(written, place))))
             stored.changes = kept
             self._save(stored)
 
@@ -136,37 +141,45 @@ class ConfigStore:
             draft.unlink(missing_ok=True)
 
 
+def change(place: Place, value: Any, was: str) -> Change:
+    """A change to a value, or, where that is `ABSENT`, the removal of the place."""
+    removed = value is ABSENT
+    return Change(place, None if removed else value, was, removed)
+
+
 def changed_config(config: Mapping[str, Any], changes: list[Change]) -> dict[str, Any]:
     """The config with changes made; one whose surroundings are gone is left out."""
     found: dict[str, Any] = copy.deepcopy(dict(config))
-    for change in changes:
-        *outer, last = change.place
+    for each in changes:
+        *outer, last = each.place
         inner = _at(found, tuple(outer))
-        if isinstance(inner, dict):
-            inner[last] = copy.deepcopy(change.value)
+        if isinstance(inner, dict) and each.removed:
+            inner.pop(last, None)
+        elif isinstance(inner, dict) or _at(inner, (last,)) is not ABSENT:
+            inner[last] = copy.deepcopy(each.value)
     return found
 
 
 def merged(config: Mapping[str, Any], update: Mapping[str, Any]) -> dict[str, Any]:
-    """Properties of `update` in place of those of the same name; an object into an object."""
-    found = dict(config)
-    for name, value in update.items():
-        inner = found.get(name)
-        both = isinstance(inner, Mapping) and isinstance(value, Mapping)
-        found[name] = merged(inner, value) if both else value  # type: ignore[arg-type]
-    return found
+    """A config with the properties of `update` in place of those of the same name, whole.
+
+    spec: AirbyteControlConnectorConfigMessage: "the config items … to update"; what it does not name stays.
+    """
+    return {**config, **update}
 
 
-def differences(
-    old: Mapping[str, Any], new: Mapping[str, Any], at: Place = ()
-) -> Iterator[tuple[Place, Any]]:
-    """What `new` has that `old` has not, or has otherwise: the outermost place where they part."""
-    for name, value in new.items():
-        before = old.get(name, _ABSENT)
-        if isinstance(before, Mapping) and isinstance(value, Mapping):
-            yield from differences(before, value, (*at, name))
-        elif before is _ABSENT or _canonical(before) != _canonical(value):
-            yield (*at, name), value
+def differences(old: Any, new: Any, at: Place = ()) -> Iterator[tuple[Place, Any]]:
+    """What `new` has that `old` has not, or has otherwise: the outermost places where they part, with their
+    value in `new`, or `ABSENT`. Items of lists of one length are compared one by one."""
+    if isinstance(old, Mapping) and isinstance(new, Mapping):
+        for name, value in new.items():
+            yield from differences(old.get(name, ABSENT), value, (*at, name))
+        yield from (((*at, name), ABSENT) for name in old if name not in new)
+    elif isinstance(old, list) and isinstance(new, list) and len(old) == len(new):
+        for position, (before, after) in enumerate(zip(old, new, strict=True)):
+            yield from differences(before, after, (*at, position))
+    elif old is ABSENT or _canonical(old) != _canonical(new):
+        yield at, new
 
 
 def strings(value: Any) -> Iterator[str]:
@@ -182,10 +195,13 @@ def strings(value: Any) -> Iterator[str]:
 
 
 def _at(config: Any, place: Place) -> Any:
-    for name in place:
-        if not isinstance(config, Mapping) or name not in config:
-            return _ABSENT
-        config = config[name]
+    for step in place:
+        is_there = isinstance(config, Mapping) and step in config
+        if not is_there and not (
+            isinstance(config, list) and isinstance(step, int) and step < len(config)
+        ):
+            return ABSENT
+        config = config[step]
     return config
 
 

@@ -18,7 +18,15 @@ from hypothesis import strategies as st
 from elt_assets.errors import ConfigError, SystemFailure
 from elt_assets.protocol.catalog import AirbyteStream, ConfiguredCatalog, ConfiguredStream
 from elt_assets.protocol.messages import Message, RawRecord
-from elt_assets.runner.config_store import Change, ConfigStore, changed_config, differences, merged
+from elt_assets.runner.config_store import (
+    ConfigStore,
+    changed_config,
+    differences,
+    merged,
+)
+from elt_assets.runner.config_store import (
+    change as stored_change,
+)
 from elt_assets.runner.connector import Connector
 from tests.hostile_source import gone, hostile_source
 
@@ -29,7 +37,7 @@ SPECIFICATION = {
         "token": {"type": "string", "airbyte_secret": True},
         "start_date": {"type": "string"},
         "pin": {"type": "integer", "airbyte_secret": True},
-        "auth": {"type": "object", "properties": {"refresh": {"type": "string"}}},
+        "auth": {"type": "object", "properties": {"refresh": {}}},
     },
 }
 CATALOG = ConfiguredCatalog(
@@ -69,9 +77,81 @@ def seen(messages: list[RawRecord | Message]) -> list[Any]:
 
 
 def test_a_change_is_merged_and_given_to_the_next_process(tmp_path: Path) -> None:
-    read(source(tmp_path, change(token="second", auth={"refresh": "re-1"})))
+    auth = {"refresh": "re-1", "kind": "oauth"}
+    read(source(tmp_path, change(token="second", auth=auth)))
     [config] = seen(read(source(tmp_path, SHOW)))
-    assert config == {**CONFIG, "token": "second", "auth": {"refresh": "re-1", "kind": "oauth"}}
+    assert config == {**CONFIG, "token": "second", "auth": auth}
+
+
+def test_a_property_is_replaced_whole_and_others_stay(tmp_path: Path) -> None:
+    read(source(tmp_path, change(auth={"token": "t"})))
+    assert source(tmp_path, "").config == {**CONFIG, "auth": {"token": "t"}}
+    read(source(tmp_path, change(auth={})))
+    assert source(tmp_path, "").config == {**CONFIG, "auth": {}}
+
+
+FORMS = {
+    "type": "object",
+    "properties": {
+        "credentials": {
+            "oneOf": [
+                {"properties": {name: {"type": "string"}}, "required": [name], "additionalProperties": False}
+                for name in ("key", "token")
+            ]
+        }
+    },
+}  # fmt: skip
+
+
+def test_a_connector_may_turn_to_another_form_of_its_credentials(tmp_path: Path) -> None:
+    def connector(script: str) -> Connector:
+        config = {"credentials": {"key": "k"}}
+        return hostile_source(tmp_path, script, config, FORMS, store=tmp_path / "shop.json")
+
+    read(connector(change(credentials={"token": "t"})))
+    assert connector("").config == {"credentials": {"token": "t"}}
+    with pytest.raises(SystemFailure, match="changed its config to one that breaks"):
+        read(connector(change(credentials={"key": "k", "token": "t"})))
+    assert connector("").config == {"credentials": {"token": "t"}}
+
+
+def test_what_did_not_change_stays_a_reference(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = {
+        "token": {"env": "SHOP_TOKEN"},
+        "auth": {"refresh": "re-0", "secret": {"env": "SHOP_SECRET"}},
+        "accounts": [{"key": {"env": "SHOP_SECRET"}, "at": 1}],
+    }
+    monkeypatch.setenv("SHOP_TOKEN", "tok-1")
+    monkeypatch.setenv("SHOP_SECRET", "sec-1")
+    sent = {"refresh": "re-1", "secret": "sec-1"}
+    accounts = [{"key": "sec-1", "at": 2}]
+    read(source(tmp_path, change(token="tok-1", auth=sent, accounts=accounts), config))
+    stored = (tmp_path / "home" / "config" / "shop.json").read_text()
+    assert "re-1" in stored and "sec-1" not in stored and "tok-1" not in stored
+    monkeypatch.setenv("SHOP_SECRET", "sec-2")
+    assert source(tmp_path, "", config).config == {
+        "token": "tok-1",
+        "auth": {"refresh": "re-1", "secret": "sec-2"},
+        "accounts": [{"key": "sec-2", "at": 2}],
+    }
+
+
+def test_a_connector_cannot_refer_to_a_variable(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SHOP_SECRET", "sec-1")
+    read(
+        source(
+            tmp_path,
+            change(auth={"refresh": {"env": "SHOP_SECRET"}}),
+            {"token": "first"},
+            store=tmp_path / "s",
+        )
+    )
+    config = source(tmp_path, "", {"token": "first"}, store=tmp_path / "s").config
+    assert config["auth"]["refresh"] == {"env": "SHOP_SECRET"}
 
 
 @pytest.mark.parametrize("verb", ["check", "discover"])
@@ -88,9 +168,9 @@ if verb == "discover": say("CATALOG", catalog={"streams": []})
 
 def test_what_is_changed_again_and_again_adds_up(tmp_path: Path) -> None:
     read(source(tmp_path, change(token="b", auth={"refresh": "re-1"}) + change(token="c")))
-    read(source(tmp_path, change(auth={"new": {"deep": 1}})))
-    read(source(tmp_path, change(auth={"new": {"deep": 2}}, pin=5)))
-    auth = {"refresh": "re-1", "kind": "oauth", "new": {"deep": 2}}
+    read(source(tmp_path, change(auth={"refresh": "re-1", "new": {"deep": 1}})))
+    read(source(tmp_path, change(auth={"refresh": "re-1", "new": {"deep": 2}}, pin=5)))
+    auth = {"refresh": "re-1", "new": {"deep": 2}}
     assert source(tmp_path, "").config == {**CONFIG, "token": "c", "auth": auth, "pin": 5}
 
 
@@ -129,9 +209,9 @@ def test_a_change_that_breaks_the_specification_ends_the_sync(tmp_path: Path) ->
 
 
 def test_what_the_user_writes_anew_wins_and_only_that(tmp_path: Path) -> None:
-    read(source(tmp_path, change(token="second", auth={"refresh": "re-1"})))
-    edited = {**CONFIG, "token": "mine"}
     auth = {"refresh": "re-1", "kind": "oauth"}
+    read(source(tmp_path, change(token="second", auth=auth)))
+    edited = {**CONFIG, "token": "mine"}
     assert source(tmp_path, "", edited).config == {**edited, "auth": auth}
     read(source(tmp_path, change(token="third"), edited))
     assert source(tmp_path, "", edited).config["token"] == "third"
@@ -260,7 +340,7 @@ configs = st.dictionaries(st.sampled_from("abc"), values)
 @given(configs, configs)
 def test_a_config_and_the_differences_make_the_changed_one(old: Any, update: Any) -> None:
     new = merged(old, update)
-    changes = [Change(place, value, "") for place, value in differences(old, new)]
+    changes = [stored_change(place, value, "") for place, value in differences(old, new)]
     rebuilt = changed_config(old, changes)
     assert json.dumps(rebuilt, sort_keys=True) == json.dumps(new, sort_keys=True)
     assert not list(differences(new, new))

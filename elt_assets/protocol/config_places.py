@@ -1,0 +1,96 @@
+"""Which parts of a `connectionSpecification` speak of each place of a config.
+
+The schema comes from a connector, so the work is bounded: each part of the schema is looked at once for each
+place of the config, however references and branches multiply.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any
+
+Place = tuple[str | int, ...]
+"""Where in a config: names of properties, and numbers of items."""
+
+Matches = Callable[[str, str], bool]
+"""Whether a pattern of the schema matches the name of a property."""
+
+_SECRET = {"airbyte_secret": True}
+_BRANCHES = ("oneOf", "anyOf", "allOf")
+_CONDITIONS = ("if", "then", "else")
+
+
+def places(
+    config: Any, schema: Any, matches: Matches
+) -> Iterator[tuple[Place, Any, list[Mapping[str, Any]]]]:
+    """Every place of a config from the outermost on, its value, and the subschemas that may apply to it.
+
+    What stands under a secret is secret.
+    """
+    waiting: list[tuple[Place, Any, list[Mapping[str, Any]]]]
+    waiting = [((), config, _applicable([schema], schema))]
+    while waiting:
+        place, value, schemas = waiting.pop()
+        yield place, value, schemas
+        for step, inner in reversed(_parts(value)):
+            found = [part for each in schemas for part in _inner(each, step, matches)]
+            waiting.append(((*place, step), inner, _applicable(found, schema)))
+
+
+def local(root: Any, reference: str) -> Any:
+    """The part of the same schema that a reference (`#/definitions/x`) names; None for any other."""
+    if not reference.startswith("#"):
+        return None
+    found = root
+    for step in reference[1:].split("/")[1:]:
+        name = step.replace("~1", "/").replace("~0", "~")
+        if isinstance(found, Mapping):
+            found = found.get(name)
+        elif isinstance(found, list) and name.isdecimal() and int(name) < len(found):
+            found = found[int(name)]
+        else:
+            return None
+    return found
+
+
+def _parts(value: Any) -> list[tuple[str | int, Any]]:
+    if isinstance(value, Mapping):
+        return list(value.items())
+    return list(enumerate(value)) if isinstance(value, list) else []
+
+
+def _applicable(schemas: Iterable[Any], root: Any) -> list[Mapping[str, Any]]:
+    """These schemas, and all that they apply to the same value: by reference, branch or condition."""
+    found: dict[int, Mapping[str, Any]] = {}
+    waiting = list(schemas)
+    while waiting:
+        schema = waiting.pop()
+        if not isinstance(schema, Mapping) or id(schema) in found:
+            continue
+        found[id(schema)] = schema
+        reference = schema.get("$ref")
+        if isinstance(reference, str):
+            waiting.append(local(root, reference))
+        for branch in _BRANCHES:
+            options = schema.get(branch)
+            waiting += options if isinstance(options, list) else ()
+        waiting += (schema.get(condition) for condition in _CONDITIONS)
+    return list(found.values())
+
+
+def _inner(schema: Mapping[str, Any], step: str | int, matches: Matches) -> Iterator[Any]:
+    """What a schema says of a property or an item."""
+    if schema.get("airbyte_secret"):
+        yield _SECRET
+    if isinstance(step, int):
+        items = schema.get("items")
+        yield from items[step : step + 1] if isinstance(items, list) else [items]
+        return
+    known = schema.get("properties")
+    if isinstance(known, Mapping) and step in known:
+        yield known[step]
+    else:
+        yield schema.get("additionalProperties")
+    patterns = schema.get("patternProperties")
+    if isinstance(patterns, Mapping):
+        yield from (part for form, part in patterns.items() if matches(form, step))
