@@ -24,10 +24,9 @@ WORKERS ?= 2
 # Extra arguments for pytest or the benchmark: make test ARGS='-k state -x'
 ARGS ?=
 
-# Third parties' chatter, which says nothing about this project.
-# The warnings are Dagster's about itself: a class in beta, a command superseded.
-QUIET := DAGSTER_DISABLE_TELEMETRY=yes GRPC_VERBOSITY=ERROR \
-  PYTHONWARNINGS='ignore:Class `,ignore:Function `'
+# Third parties' chatter, which says nothing about this project: the warning is Dagster's, of its own
+# command, which it gives before it has loaded anything of ours.
+QUIET := DAGSTER_DISABLE_TELEMETRY=yes GRPC_VERBOSITY=ERROR PYTHONWARNINGS='ignore:Function `'
 
 # Spark runs on the Java that this finds (or installs); a recipe that needs it starts with $(JAVA).
 JAVA = JAVA_HOME="$$(scripts/ensure-java.sh)" && export JAVA_HOME
@@ -64,7 +63,7 @@ format: $(STAMP)  ## what `make check` would have formatted
 bench: $(STAMP)  ## ingest, merge, conform, routing (beside their peers), log: make bench ARGS='--only merge'
 	@$(JAVA) && $(BIN)/python -m tests.benchmarks $(if $(RECORDS),--records $(RECORDS)) $(ARGS)
 
-archive: $(STAMP)  ## Spark's classes in one file: from then on it starts in two thirds of the time
+archive: $(STAMP)  ## Spark's classes in one file, in some minutes: it starts in two thirds of the time
 	@$(JAVA) && $(QUIET) scripts/archive-spark.sh $(BIN)
 
 clean:  ## remove the environment and every cache (data in dagster_home stays)

@@ -4,20 +4,26 @@ from __future__ import annotations
 
 import importlib
 import sys
-from collections.abc import Iterable
+import warnings
 from pathlib import Path
 from types import ModuleType
 
 import dagster as dg
-from dagster.components.core.component_tree import ComponentTree
+from dagster.components.core.component_tree import ComponentTree, ComponentTreeException
 
 from elt_assets import home
+from elt_assets.errors import ConfigError
 from elt_assets.orchestration.alerts import failure_sensors
-from elt_assets.orchestration.assets import check_shared_tables
+from elt_assets.orchestration.assets import check_shared_tables, specs_of
 from elt_assets.orchestration.component import ConnectionComponent
 from elt_assets.orchestration.io_manager import resources
 from elt_assets.orchestration.resources import IO_MANAGER_KEY
 from elt_assets.orchestration.upkeep import maintenance_job, maintenance_schedule, replay_job
+
+# Dagster's own modules call what is in preview or beta, and warn of themselves when they load components
+# and resolve selections. What it says of calls from other modules, ours and the user's, stays.
+for _category in (dg.BetaWarning, dg.PreviewWarning):
+    warnings.filterwarnings("ignore", category=_category, module=r"dagster\.")
 
 
 def _module(folder: Path) -> ModuleType:
@@ -31,18 +37,34 @@ def _module(folder: Path) -> ModuleType:
     return module
 
 
-def _specs(asset: object) -> Iterable[dg.AssetSpec]:
-    if isinstance(asset, dg.AssetSpec):
-        return [asset]
-    return asset.specs if isinstance(asset, dg.AssetsDefinition) else []
+def _loaded(tree: ComponentTree) -> dg.Definitions:
+    """Load the components of a tree.
+
+    Raises:
+        ConfigError: a connection cannot be loaded. It stands alone, without the errors that Dagster wraps
+            it in, so that what is wrong is in the last lines that a user sees.
+    """
+    try:
+        return tree.build_defs()
+    except ComponentTreeException as error:
+        cause = error.__cause__
+        while cause is not None and not isinstance(cause, ConfigError):
+            cause = cause.__cause__
+        if cause is None:
+            raise
+        raise cause.with_traceback(None) from None
 
 
 def build() -> dg.Definitions:
-    """Every connection under the folder of connections, with the resources they need."""
+    """Every connection under the folder of connections, with the resources they need.
+
+    Raises:
+        ConfigError: a connection cannot be loaded, or two of them write to one table.
+    """
     folder = home.connections().resolve()
     tree = ComponentTree.from_module(_module(folder), folder.parent)
-    connections = tree.build_defs()
-    specs = [spec for asset in connections.assets or [] for spec in _specs(asset)]
+    connections = _loaded(tree)
+    specs = specs_of(connections)
     check_shared_tables(specs)
     maintenance = maintenance_job(specs)
     components = tree.get_all_components(ConnectionComponent)

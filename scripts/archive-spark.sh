@@ -1,6 +1,6 @@
 #!/bin/sh
 # Makes the file from which Spark's JVM takes its classes ready-made (see elt_assets/lake/class_archive.py):
-# about a minute and 180 MB; again after a change of Java or PySpark.
+# about four minutes on two cores, and 180 MB; again after a change of Java or PySpark.
 # Usage: scripts/archive-spark.sh BIN (the environment's directory of commands).
 set -eu
 

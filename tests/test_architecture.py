@@ -50,7 +50,7 @@ ROOMS: dict[str, set[str]] = {
         *("lake", "sync", "protocol", "errors"),
         *("home", "scratch", "batches", "directories"),
     },
-    "elt_assets.definitions": {"orchestration", "home"},
+    "elt_assets.definitions": {"orchestration", "home", "errors"},
     "elt_assets.cli": {
         *("connection", "runner", "protocol", "errors", "lake", "orchestration", "home", "sync"),
     },
@@ -219,6 +219,8 @@ def _modules() -> dict[str, Module]:
     for package in PACKAGES:
         for path in sorted((ROOT / package).rglob("*.py")):
             parts = path.relative_to(ROOT).with_suffix("").parts
+            if parts[:2] == ("elt_assets", "defs") and parts[2:] != ("__init__",):
+                continue  # what users put beside their connections is theirs
             name = ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
             found[name] = Module(name, path)
     return found

@@ -53,6 +53,8 @@ REQUIRED: Mapping[str, str] = {
 }
 
 WORKER_PYTHON = "spark.pyspark.python"
+DRIVER_OPTIONS = "spark.driver.defaultJavaOptions"
+_LOG_SETTINGS = Path(__file__).with_name("log4j2.properties")
 
 _RESOURCE = "SparkResource(spark_config=…)"
 _ENTRY = re.compile(r"(spark\.[^ \t\f=:\\]+)(?:[ \t\f]*[=:]|[ \t\f]+(?=[^ \t\f]))(.*)", re.DOTALL)
@@ -149,20 +151,24 @@ def _defaults(own: Mapping[str, Any]) -> dict[str, str]:
     if "spark.remote" in own:
         return dict(REMOTE_DEFAULTS)
     if not str(own.get("spark.master", DEFAULTS["spark.master"])).startswith("local"):
-        return dict(DEFAULTS)
-    options = class_archive.java_options()
+        # A cluster's warnings say why a job waits.
+        return {**DEFAULTS, DRIVER_OPTIONS: _logging("warn")}
     return {
         **DEFAULTS,
-        **({"spark.driver.defaultJavaOptions": options} if options else {}),
+        DRIVER_OPTIONS: f"{_logging('error')} {class_archive.java_options()}".strip(),
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.driver.host": "127.0.0.1",
-        "spark.log.level": "ERROR",  # a cluster's warnings tell why a job waits
         # Enough for every core; adaptive execution joins small ones. Spark's 200 cost a merge of
         # 100,000 rows a quarter of its time.
         "spark.sql.shuffle.partitions": str(max(16, os.cpu_count() or 1)),
         # Spark's own default is whatever `python3` is on the PATH.
         WORKER_PYTHON: os.environ.get("PYSPARK_PYTHON") or sys.executable,
     }
+
+
+def _logging(level: str) -> str:
+    """Return the options with which the driver's JVM logs from its first line on by our settings."""
+    return f'"-Dlog4j2.configurationFile={_LOG_SETTINGS.as_uri()}" -Delt.log.level={level}'
 
 
 def start(wanted: Mapping[str, Any]) -> SparkSession:
@@ -204,6 +210,11 @@ class SparkProvider:
                 self._future = Future()
                 name = "spark-start"
                 threading.Thread(target=self._run, args=(self._future,), name=name).start()
+
+    @property
+    def ready(self) -> bool:
+        """Whether the start is over, well or not."""
+        return self._future is not None and self._future.done()
 
     def get(self) -> SparkSession:
         """The session, once it is there; raises what made its start fail."""

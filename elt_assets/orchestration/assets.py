@@ -54,6 +54,31 @@ def check_shared_tables(specs: Iterable[dg.AssetSpec]) -> None:
     )
 
 
+def specs_of(definitions: dg.Definitions) -> list[dg.AssetSpec]:
+    """The specs of all assets, executable or not."""
+    found: list[dg.AssetSpec] = []
+    for asset in definitions.assets or []:
+        if isinstance(asset, dg.AssetSpec):
+            found.append(asset)
+        elif isinstance(asset, dg.AssetsDefinition):
+            found += asset.specs
+    return found
+
+
+def check_together(definitions: Sequence[dg.Definitions]) -> None:
+    """Check what connections that can each be loaded have in common.
+
+    Raises:
+        ConfigError: two of them write to one table, or Dagster does not take them together.
+    """
+    merged = dg.Definitions.merge(*definitions)
+    check_shared_tables(specs_of(merged))
+    try:
+        dg.Definitions.validate_loadable(merged)
+    except dg.DagsterError as error:
+        raise ConfigError(f"the connections cannot be loaded together: {error}") from error
+
+
 def stream_assets(
     connection: Connection,
     streams: Sequence[ConfiguredStream],

@@ -117,12 +117,15 @@ class ConnectionComponent(dg.Component, Connection):
         return stream_assets(self, configure(self, load_catalog(folder)), _Translator(self))
 
     def build_defs(self, context: dg.ComponentLoadContext) -> dg.Definitions:
+        """As `definitions`."""
+        return self.definitions(Path(context.path))
+
+    def definitions(self, folder: Path) -> dg.Definitions:
         """The connection's assets, its jobs, schedules and sensors, and the resources they need.
 
         Raises:
             ConfigError: names the file, and everything in it that must change.
         """
-        folder = Path(context.path)
         try:
             self._built = assets = self.stream_assets(folder)
             source = Source(self, folder, assets)

@@ -7,16 +7,20 @@ from collections.abc import Iterator
 
 import dagster as dg
 
-from elt_assets.errors import EltError, TransientError
+from elt_assets.errors import EltError, SystemFailure, TransientError
 
 
 @contextlib.contextmanager
 def told() -> Iterator[None]:
-    """Turn an error of this project into a `dagster.Failure`."""
+    """Turn an error of this project into a `dagster.Failure`.
+
+    Where our code ran into it is shown of a system failure alone: the others are for people who look for the
+    message at the end of the output, not for maintainers.
+    """
     try:
         yield
     except EltError as error:
-        raise _failure(error) from error
+        raise _failure(error) from (error if isinstance(error, SystemFailure) else None)
 
 
 def _failure(error: EltError) -> dg.Failure:

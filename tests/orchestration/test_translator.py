@@ -9,7 +9,6 @@ from typing import Any
 
 import dagster as dg
 import pytest
-from dagster.components.core.component_tree import ComponentTreeException
 
 import elt_assets
 from elt_assets.connection import Connection, load_catalog, load_connection
@@ -107,9 +106,8 @@ def test_a_translation_in_the_yaml(own: Project) -> None:
 def test_a_translation_that_is_none(own: Project) -> None:
     windowed(own)
     own.amend("weather", translation={"grupe": "x"})
-    with pytest.raises(ComponentTreeException) as caught:
+    with pytest.raises(ConfigError, match="translation: grupe: Extra inputs are not permitted"):
         build()
-    assert "translation: grupe: Extra inputs are not permitted" in str(caught.value.__cause__)
 
 
 def test_a_subclass_may_say_how_its_assets_look(own: Project) -> None:
@@ -163,6 +161,5 @@ def test_how_fresh_a_stream_must_be(
 def test_a_freshness_that_cannot_be_is_refused_with_the_file(own: Project, written: Any) -> None:
     windowed(own)
     own.amend("weather", freshness=written)
-    with pytest.raises(ComponentTreeException) as caught:
+    with pytest.raises(ConfigError, match=r"defs\.yaml"):
         build()
-    assert "defs.yaml" in str(caught.value.__cause__)

@@ -1,0 +1,55 @@
+"""What a run prints: little where all is well, and an error where it is looked for, at the end."""
+
+from __future__ import annotations
+
+import re
+
+from tests.project import Project
+from tests.scripted import script
+
+REPORT = re.compile(r" (reading|writing|committing|starting Spark|installing \S+): ")
+"""A report within a phase: how many there are depends on the speed of the machine."""
+
+
+def lines(project: Project, select: str, *, code: int = 0) -> list[str]:
+    """What the README's command prints, on stdout and stderr."""
+    done = project.materialize(select, without=("PYTHONWARNINGS",))
+    assert done.returncode == code, done.stdout + done.stderr
+    return [line for line in (done.stdout + done.stderr).splitlines() if not REPORT.search(line)]
+
+
+def test_a_run_that_succeeds_prints_at_most_ten_lines_a_stream(project: Project) -> None:
+    streams = [
+        {"name": "users", "sync_mode": "incremental", "destination_sync_mode": "append_dedup"},
+        {"name": "products", "destination_sync_mode": "overwrite"},
+    ]
+    source = {"connector": "faker", "config": {"count": 30}}
+    project.connection("small", source=source, streams=streams)
+    project.discover("small")
+    printed = lines(project, "group:small")
+    text = "\n".join(printed)
+    assert len(printed) <= 20, text
+    assert not re.search(r"BetaWarning|PreviewWarning| DEBUG |log4j| WARN ", text), text
+    assert " - small__users - done in " in text and "30 records read, 30 committed" in text
+
+
+def test_a_run_that_fails_ends_with_the_error(project: Project) -> None:
+    error = {"message": "the token has expired", "failure_type": "config_error"}
+    trace = {"type": "TRACE", "trace": {"type": "ERROR", "emitted_at": 1.5, "error": error}}
+    script(project, [trace, "!exit 1"])
+    printed = lines(project, "group:scripted", code=1)
+    assert "the token has expired" in "\n".join(printed[-30:])
+    assert "The above exception" not in "\n".join(printed)
+
+
+def test_a_connection_that_cannot_be_loaded_is_named_in_the_last_lines(project: Project) -> None:
+    script(project, [])
+    project.connection("fresh", source={"connector": "faker"}, streams=[{"name": "users"}])
+    folder = project.root / "defs" / "fresh"
+    printed = lines(project, "group:scripted", code=1)
+    assert printed[-3:] == [
+        f"elt_assets.errors.ConfigError: {folder / 'defs.yaml'}: connection 'fresh' cannot be loaded",
+        f"{folder / 'catalog.json'} does not exist",
+        "write it with `elt discover fresh`",
+    ]
+    assert "The above exception" not in "\n".join(printed)
