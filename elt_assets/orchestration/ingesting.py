@@ -23,7 +23,7 @@ from elt_assets.orchestration.metadata import (
     source_metadata,
     table_metadata,
 )
-from elt_assets.orchestration.progress import reporting
+from elt_assets.orchestration.progress import Progress, reporting
 from elt_assets.orchestration.reading import SourceRead, StreamRead
 from elt_assets.protocol.catalog import ConfiguredStream, StreamId
 from elt_assets.sync.events import Acknowledged, Estimated, Logged, SessionEvent, Sink
@@ -71,13 +71,16 @@ class Ingestion:
         """
         if self._source.destination is None:
             self._spark.warm_up()
+        progress = Progress(self._source, self._spark)
+
+        def open_sink(stream: ConfiguredStream) -> Sink:
+            return progress.watch(self._open(stream))
+
         try:
-            for read in self._source.streams:
-                self._open(read.stream)
-            sinks: dict[StreamId, Sink] = {**self._writers}
+            sinks = {read.id: open_sink(read.stream) for read in self._source.streams}
             with (
-                reporting(self._source.streams, self._run.log.info),
-                contextlib.closing(self._source.events(sinks, self._open)) as events,
+                reporting(progress.look, self._log_progress),
+                contextlib.closing(self._source.events(sinks, open_sink)) as events,
             ):
                 for event in events:
                     self._tell(event)
@@ -107,6 +110,18 @@ class Ingestion:
         self._writers[stream.id] = writer
         return writer
 
+    def _log_progress(self, text: str) -> None:
+        partition = self._source.streams[0].partition
+        self._run.log.info(text if partition is None else f"partition {partition}: {text}")
+
+    def _log_end(self, read: StreamRead) -> None:
+        figures = read.figures
+        text = (
+            f"{self._prefix(read)}done in {figures.seconds:,.0f} s: {figures.read:,} records read"
+        )
+        counts = {"committed": figures.committed, "rejected": figures.rejected}
+        self._log_progress(", ".join([text, *(f"{n:,} {what}" for what, n in counts.items() if n)]))
+
     def _prefix(self, read: StreamRead) -> str:
         return f"{read.id}: " if len(self._reads) > 1 else ""
 
@@ -129,6 +144,7 @@ class Ingestion:
         policy = {"elt/policy": read.stream.destination_sync_mode}
         if event.final:
             read.metadata = {**self._final_metadata(read), **policy}
+            self._log_end(read)
             return
         head = Head(commit.sequence, commit.generation, commit.state)
         metadata = {**head_metadata(head, commit.version), **read.figures.metadata(), **policy}

@@ -1,31 +1,165 @@
-"""How far a long sync is, in the log every few seconds."""
+"""What a long sync is doing, in the log: a line when a phase begins, then how far it is."""
 
 from __future__ import annotations
 
 import contextlib
+import enum
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
 
-from elt_assets.orchestration.reading import StreamRead
+from elt_assets.lake.spark import SparkProvider
+from elt_assets.orchestration.reading import SourceRead
+from elt_assets.orchestration.syncing import package_to_install
+from elt_assets.sync.events import Checkpoint, Committed, Sink
+from elt_assets.sync.segments import Segment
 
-EVERY = 5.0
-"""Seconds."""
+QUIET = 3.0
+"""Seconds for which a sync says nothing: a short one has no phases worth a line."""
+FIRST, LONGEST = 5.0, 60.0
+"""Seconds from the beginning of a phase to its first report; each pause is twice the one before, up to the
+longest."""
+_LOOK = 0.5
+"""Seconds between two looks at the phase."""
+
+Log = Callable[[str], object]
+
+
+class Phase(enum.Enum):
+    """What a sync waits for."""
+
+    INSTALLING = "installing"
+    READING = "reading"
+    SENDING = "waiting for the destination to confirm its records"
+    STARTING_SPARK = "starting Spark"
+    WRITING = "writing"
+    COMMITTING = "committing"
+
+
+@dataclass(frozen=True)
+class Standing:
+    """How far a sync is. Counts are of records; `size`: bytes read; `estimate`: how many records the source
+    expects, if it says so; `package`: the one that is being installed."""
+
+    phase: Phase
+    read: int = 0
+    size: int = 0
+    written: int = 0
+    committed: int = 0
+    estimate: int | None = None
+    package: str | None = None
+
+    def beginning(self) -> str:
+        """The line that a phase begins with."""
+        if self.phase is Phase.INSTALLING:
+            return f"installing {self.package}, once for all runs"
+        return str(self.phase.value)
+
+    def report(self, seconds: float) -> str:
+        """How far the phase is, after so many seconds of it."""
+        if self.phase is Phase.READING:
+            return self._reading(seconds)
+        if self.phase is Phase.WRITING:
+            return f"writing: {self.written:,} of {self.read:,} records"
+        what = self.package if self.phase is Phase.INSTALLING else None
+        return f"{self.phase.value}{f' {what}' if what else ''}: {_duration(seconds)} so far"
+
+    def _reading(self, seconds: float) -> str:
+        rate = self.read / seconds if seconds else 0.0
+        text = (
+            f"reading: {self.read:,} records ({self.size / 1e6:,.1f} MB, {rate:,.0f}/s), "
+            f"{self.committed:,} committed"
+        )
+        if not self.estimate or not rate or self.read >= self.estimate:
+            return text
+        share = f"{self.read / self.estimate:.0%} of about {self.estimate:,}"
+        return (
+            f"{text}; {share}, about {_duration((self.estimate - self.read) / rate)} left to read"
+        )
+
+
+class Progress:
+    """Looks at one read of a source and at the sinks of its streams, from any thread."""
+
+    def __init__(self, source: SourceRead, spark: SparkProvider):
+        self._source = source
+        self._spark = spark
+        self._written = 0
+        self._committing = False
+
+    def watch(self, sink: Sink) -> Sink:
+        """Return the sink with its work counted."""
+        return _Watched(sink, self)
+
+    def written(self, records: int) -> None:
+        self._written += records
+
+    @contextlib.contextmanager
+    def committing(self) -> Iterator[None]:
+        self._committing = True
+        try:
+            yield
+        finally:
+            self._committing = False
+
+    def look(self) -> Standing:
+        """Return how far the sync is, roughly."""
+        reads = self._source.streams
+        so_far = [read.read_so_far() for read in reads]
+        estimates = [read.progress.estimate for read in reads]
+        known = [estimate for estimate in estimates if estimate is not None]
+        standing = Standing(
+            Phase.READING,
+            read=sum(records for records, _ in so_far),
+            size=sum(size for _, size in so_far),
+            written=self._written,
+            committed=sum(read.figures.committed for read in reads),
+            estimate=sum(known) if len(known) == len(estimates) else None,
+        )
+        return self._in_phase(standing)
+
+    def _in_phase(self, standing: Standing) -> Standing:
+        if not self._source.ended:
+            package = None if standing.read else package_to_install(self._source.connection)
+            phase = Phase.INSTALLING if package else Phase.READING
+            return replace(standing, phase=phase, package=package)
+        if self._source.destination is not None:
+            return replace(standing, phase=Phase.SENDING)
+        if not self._spark.ready:
+            return replace(standing, phase=Phase.STARTING_SPARK)
+        return replace(standing, phase=Phase.COMMITTING if self._committing else Phase.WRITING)
+
+
+@dataclass(frozen=True)
+class _Watched:
+    """A sink whose work is counted."""
+
+    sink: Sink
+    progress: Progress
+
+    def write(self, segment: Segment) -> None:
+        self.sink.write(segment)
+        self.progress.written(segment.records)
+
+    def commit(self, checkpoint: Checkpoint) -> Committed:
+        with self.progress.committing():
+            return self.sink.commit(checkpoint)
 
 
 @contextlib.contextmanager
 def reporting(
-    reads: Sequence[StreamRead], log: Callable[[str], object], every: float = EVERY
+    look: Callable[[], Standing], log: Log, *, quiet: float = QUIET, first: float = FIRST
 ) -> Iterator[None]:
-    """Say how far streams are read while that lasts; what takes less than `every` seconds says nothing."""
-    over, started = threading.Event(), time.monotonic()
+    """Log the phases of a sync while it lasts, and how far each of them is."""
+    over = threading.Event()
 
     def report() -> None:
-        while not over.wait(every):
-            seconds = time.monotonic() - started
-            for read in reads:
-                text = told(read, seconds)
-                log(text if len(reads) == 1 else f"{read.id}: {text}")
+        reporter = Reporter(log, first)
+        wait = quiet
+        while not over.wait(wait):
+            reporter.report(look(), time.monotonic())
+            wait = min(_LOOK, first)
 
     thread = threading.Thread(target=report, name="progress", daemon=True)
     thread.start()
@@ -36,21 +170,29 @@ def reporting(
         thread.join()
 
 
-def told(read: StreamRead, seconds: float) -> str:
-    """Rows, rate, and, where the source estimates how many there are, percentage and time left."""
-    records, size = read.read_so_far()
-    rate = records / seconds if seconds else 0.0
-    text = (
-        f"{records:,} records read ({size / 1e6:,.1f} MB, {rate:,.0f}/s), "
-        f"{read.figures.committed:,} committed"
-    )
-    if read.partition is not None:
-        text = f"partition {read.partition}: {text}"
-    estimate = read.progress.estimate
-    if not estimate or records > estimate:
-        return text
-    left = f", about {_duration((estimate - records) / rate)} left" if rate else ""
-    return f"{text}; {records / estimate:.0%} of about {estimate:,}{left}"
+class Reporter:
+    """Says what is worth a line at the time."""
+
+    def __init__(self, log: Log, first: float):
+        self._log = log
+        self._first = first
+        self._phase: Phase | None = None
+        self._said: set[Phase] = set()
+        self._began = self._due = self._pause = 0.0
+
+    def report(self, standing: Standing, now: float) -> None:
+        if standing.phase is not self._phase:
+            self._phase, self._began = standing.phase, now
+        if standing.phase not in self._said:  # writing and committing alternate: one line each
+            self._said.add(standing.phase)
+            self._log(standing.beginning())
+            self._pause = self._first
+        elif now >= self._due:
+            self._log(standing.report(now - self._began))
+            self._pause = min(self._pause * 2, LONGEST)
+        else:
+            return
+        self._due = now + self._pause
 
 
 def _duration(seconds: float) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import inspect
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, partial
@@ -16,7 +17,8 @@ from elt_assets.lake.tables import StreamTables
 from elt_assets.orchestration.metadata import SyncFigures
 from elt_assets.orchestration.streams import StreamAsset
 from elt_assets.protocol.catalog import ConfiguredCatalog, ConfiguredStream, StreamId
-from elt_assets.protocol.messages import State
+from elt_assets.protocol.messages import Message, RawRecord, State
+from elt_assets.protocol.specification import unknown_fields
 from elt_assets.runner.connector import Connector
 from elt_assets.scratch import scratch
 from elt_assets.sync.committer import OpenSink
@@ -104,7 +106,7 @@ class SourceRead:
     iterated.
 
     `states`: what the source is given. `together`: whether the streams may share a state. `destination`:
-    that the records go to, where that is not the lake.
+    that the records go to, where that is not the lake. `messages`: what the source sends, once it is read.
     """
 
     connection: Connection
@@ -114,6 +116,13 @@ class SourceRead:
     states: Sequence[State]
     together: bool = False
     destination: Connector | None = None
+    messages: Generator[RawRecord | Message, None, None] | None = None
+
+    @property
+    def ended(self) -> bool:
+        """Whether the source has sent everything; from any thread."""
+        messages = self.messages
+        return messages is not None and inspect.getgeneratorstate(messages) == inspect.GEN_CLOSED
 
     def events(
         self, sinks: Mapping[StreamId, Sink], open_sink: OpenSink
@@ -124,12 +133,7 @@ class SourceRead:
             EltError: as `Session.run` and `Connector.read`.
         """
         selected = [(read, read.asset.fields) for read in self.streams]
-        for read, fields in selected:
-            yield from (Logged("WARN", notice) for notice in notices(fields))
-            unused = unused_settings(read.asset.wanted, read.stream.stream)
-            yield from (Logged("INFO", notice) for notice in unused)
-        for connector in filter(None, [self.connector, self.destination]):
-            yield from (Logged(level, text) for level, text in connector.notices())
+        yield from self._notices()
         catalog = ConfiguredCatalog(streams=[asked(read.stream, it) for read, it in selected])
         filters = {read.id: RecordFilter(it, read.salt) for read, it in selected if it}
         if self.destination is not None:
@@ -151,8 +155,20 @@ class SourceRead:
             )
             for read in self.streams:
                 read.session = session
-            messages = self.connector.read(catalog, self.states, withhold=self._withholds)
-            yield from session.run(messages)
+            self.messages = self.connector.read(catalog, self.states, withhold=self._withholds)
+            yield from session.run(self.messages)
+
+    def _notices(self) -> Iterator[SessionEvent]:
+        """Yield what the user should know of the settings before anything is read."""
+        for read in self.streams:
+            yield from (Logged("WARN", notice) for notice in notices(read.asset.fields))
+            unused = unused_settings(read.asset.wanted, read.stream.stream)
+            yield from (Logged("INFO", notice) for notice in unused)
+        for connector in filter(None, [self.connector, self.destination]):
+            yield from (Logged(level, text) for level, text in connector.notices())
+        schema = self.connector.specification.connectionSpecification
+        unknown = unknown_fields(self.connection.source.config, schema)
+        yield from (Logged("WARN", warning) for warning in unknown)
 
     @property
     def _alone(self) -> bool:
@@ -178,6 +194,7 @@ class SourceRead:
         with contextlib.closing(
             self.connector.read(catalog, states, withhold=withhold, whole=True)
         ) as messages:
+            self.messages = messages
             streams = [landed(read.stream, read.asset.fields) for read in self.streams]
             taken = ConfiguredCatalog(streams=streams)
             send = partial(destination.write, taken, stop=self.connector.cancel)

@@ -35,7 +35,7 @@ from elt_assets.orchestration.streams import StreamAsset
 from elt_assets.protocol.catalog import APPEND_DEDUP
 from elt_assets.protocol.messages import State
 from elt_assets.runner.connector import Connector
-from elt_assets.runner.sources import open_connector
+from elt_assets.runner.sources import open_connector, to_install
 
 
 class Refresh(enum.Enum):
@@ -289,6 +289,16 @@ def connect(
         installation=source.install,
         container=source.container,
     )
+
+
+def package_to_install(connection: Connection) -> str | None:
+    """The package that has to be installed before the connection's connectors can run; None: none, or no
+    more."""
+    for end in filter(None, (connection.source, connection.destination)):
+        found = to_install(end.kind, getattr(end, end.kind), home.packages(), end.install)
+        if found is not None:
+            return found
+    return None
 
 
 def connect_destination(connection: Connection, workdir: Path) -> Connector | None:

@@ -6,6 +6,7 @@ pipe ask: whoever runs a connector, and the connector itself.
 
 from __future__ import annotations
 
+import difflib
 import json
 import re
 from collections.abc import Iterator, Mapping
@@ -140,3 +141,41 @@ def _scalars(value: Any, at: Place) -> Iterator[tuple[Place, Any]]:
         yield at, value
     for step, item in inner:
         yield from _scalars(item, (*at, step))
+
+
+def unknown_fields(config: Mapping[str, Any], schema: Mapping[str, Any]) -> list[str]:
+    """Return a sentence for each field of a config that a specification does not describe, and does not
+    explicitly allow: most likely a slip of the pen. None quotes a value.
+
+    Fields whose names begin with two underscores are not looked at: they are for the connector's platform.
+    """
+    known = _described(schema, schema, ())
+    if not known:
+        return []
+    found = []
+    for name in config:
+        if name not in known and not name.startswith("__"):
+            near = difflib.get_close_matches(name, known, n=1)
+            meant = f"did you mean {near[0]!r}?" if near else f"it has {', '.join(sorted(known))}"
+            found.append(f"config.{name}: the connector's specification has no such field; {meant}")
+    return found
+
+
+def _described(schema: Any, root: Any, followed: tuple[str, ...]) -> set[str] | None:
+    """Return the names of the fields that a schema describes; None where it says which others may be."""
+    if not isinstance(schema, Mapping):
+        return set()
+    if "additionalProperties" in schema or "patternProperties" in schema:
+        return None
+    branches = list(_alternatives(schema))
+    reference = schema.get("$ref")
+    if isinstance(reference, str) and reference not in followed:
+        branches.append(_resolved(root, reference))
+        followed = (*followed, reference)
+    found = set(schema.get("properties") or ())
+    for branch in branches:
+        names = _described(branch, root, followed)
+        if names is None:
+            return None
+        found |= names
+    return found

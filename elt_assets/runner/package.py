@@ -30,6 +30,7 @@ _PINNED = re.compile(r"(?P<name>[A-Za-z0-9][A-Za-z0-9._-]*)==(?P<version>[A-Za-z
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 _MISSING = re.compile(r"No matching distribution found for (?P<name>[A-Za-z0-9][A-Za-z0-9._-]*)")
 _HASHES = re.compile("do not match the hashes|in --require-hashes mode", re.IGNORECASE)
+_DONE = ".installed"
 _SHOWN = 2_000
 """Characters of pip's output that an error shows: its last ones."""
 
@@ -101,12 +102,11 @@ def install(requirement: str, home: Path, how: Installation | None = None) -> Pa
     """
     how = how or Installation()
     name, version = _pinned(requirement)
-    label = f"{requirement}-py{sys.version_info.major}.{sys.version_info.minor}{how.key()}"
     make_private(home)
-    environment = home / label
-    done = environment / ".installed"
+    environment = _environment(requirement, home, how)
+    done = environment / _DONE
     if not done.exists():
-        with exclusive(home / f".{label}.lock"):
+        with exclusive(home / f".{environment.name}.lock"):
             if not done.exists():
                 shutil.rmtree(environment, ignore_errors=True)
                 venv.create(environment, with_pip=True)
@@ -117,6 +117,15 @@ def install(requirement: str, home: Path, how: Installation | None = None) -> Pa
                 partial.write_text(program)
                 partial.replace(done)
     return environment / "bin" / done.read_text()
+
+
+def is_installed(requirement: str, home: Path, how: Installation | None = None) -> bool:
+    """Whether `install` has nothing to do."""
+    return (_environment(requirement, home, how or Installation()) / _DONE).exists()
+
+
+def _environment(requirement: str, home: Path, how: Installation) -> Path:
+    return home / f"{requirement}-py{sys.version_info.major}.{sys.version_info.minor}{how.key()}"
 
 
 def _pinned(requirement: str) -> tuple[str, str]:

@@ -14,7 +14,7 @@ from elt_assets.errors import ConfigError
 from elt_assets.runner.connector import Connector
 from elt_assets.runner.docker import ContainerOptions, Image
 from elt_assets.runner.environment import Declared, environment_of
-from elt_assets.runner.package import Installation, install, package_name
+from elt_assets.runner.package import Installation, install, is_installed, package_name
 from elt_assets.runner.singer import SingerTap
 
 _BUILT_IN = "connectors"
@@ -104,6 +104,18 @@ def resolve(
         f"`source.{kind}` is not supported by this version",
         guidance="use `connector:`, `command:`, `package:`, `image:` or `tap:`",
     )
+
+
+def to_install(
+    kind: str,
+    value: str | Sequence[str],
+    packages: Path,
+    installation: Installation | None = None,
+) -> str | None:
+    """The package that starting a connector would install first; None if it would install nothing."""
+    if kind not in ("package", "tap") or not isinstance(value, str):
+        return None
+    return None if is_installed(value, packages, installation) else value
 
 
 def built_in() -> list[str]:

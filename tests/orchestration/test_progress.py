@@ -1,0 +1,83 @@
+"""What the log says of a long sync, and when."""
+
+from __future__ import annotations
+
+import itertools
+import threading
+
+from elt_assets.orchestration.progress import LONGEST, Phase, Reporter, Standing, reporting
+
+READING = Standing(Phase.READING, read=1000, size=2_000_000, committed=400, estimate=2000)
+
+
+def test_a_phase_has_one_line_and_then_reports_at_growing_intervals() -> None:
+    said: list[str] = []
+    reporter = Reporter(said.append, first=5)
+    standings = [
+        *[Standing(Phase.INSTALLING, package="source-x==1.0")] * 20,
+        *[READING] * 200,
+        *[Standing(Phase.STARTING_SPARK, read=2000)] * 10,
+        *[Standing(Phase.WRITING, read=2000, written=1500), Standing(Phase.COMMITTING)] * 10,
+    ]
+    for second, standing in enumerate(standings):
+        reporter.report(standing, float(second))
+    assert [text.partition(":")[0] for text in said] == [
+        *("installing source-x==1.0, once for all runs", *["installing source-x==1.0"] * 2),
+        *("reading", *["reading"] * 6),
+        *("starting Spark", "starting Spark"),
+        *("writing", "committing", "writing", "writing"),
+    ]
+    assert said[1:3] == [
+        "installing source-x==1.0: 5 s so far",
+        "installing source-x==1.0: 15 s so far",
+    ]
+    assert said[-1] == "writing: 1,500 of 2,000 records"
+
+
+def test_pauses_between_reports_are_bounded() -> None:
+    said: list[float] = []
+    now = 0.0
+    reporter = Reporter(lambda _: said.append(now), first=5)
+    for second in range(1000):
+        now = float(second)
+        reporter.report(READING, now)
+    pauses = [later - earlier for earlier, later in itertools.pairwise(said)]
+    assert pauses[:5] == [5, 10, 20, 40, LONGEST] and set(pauses[5:]) == {LONGEST}
+
+
+def test_the_time_left_is_of_reading_and_only_where_it_is_known() -> None:
+    assert READING.report(10) == (
+        "reading: 1,000 records (2.0 MB, 100/s), 400 committed; 50% of about 2,000, about 10 s left to read"
+    )
+    for standing in (
+        Standing(Phase.READING, read=1000, committed=400),
+        Standing(Phase.READING, read=1000, committed=400, estimate=1000),
+        Standing(Phase.READING, read=1001, committed=400, estimate=1000),
+        Standing(Phase.READING, estimate=1000),
+    ):
+        text = standing.report(10)
+        assert "left" not in text and "%" not in text
+    for phase in set(Phase) - {Phase.READING}:
+        text = Standing(phase, read=1000, estimate=1000, package="p").report(3700)
+        assert "left" not in text and "%" not in text
+
+
+def test_what_is_over_at_once_says_nothing() -> None:
+    said: list[str] = []
+    with reporting(lambda: READING, said.append, quiet=60):
+        pass
+    assert said == []
+
+
+def test_it_reports_while_the_work_lasts() -> None:
+    said: list[str] = []
+    enough = threading.Event()
+
+    def log(text: str) -> None:
+        said.append(text)
+        if len(said) == 2:
+            enough.set()
+
+    with reporting(lambda: READING, log, quiet=0, first=0.01):
+        assert enough.wait(60)
+    assert said[0] == "reading" and said[1].startswith("reading: 1,000 records")
