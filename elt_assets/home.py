@@ -14,25 +14,42 @@ from elt_assets.errors import ConfigError
 SALT_FILE = "hash_salt"
 
 
+def project() -> Path | None:
+    """Return the folder of the project whose package this is; None if the package is installed elsewhere,
+    from a wheel, say."""
+    folder = Path(__file__).parent.parent
+    return folder if (folder / "pyproject.toml").is_file() else None
+
+
 def home() -> Path:
-    """`$DAGSTER_HOME`; default `dagster_home` beside the package, as in this project, or `~/.elt_assets`
-    where the package is installed without its project. Never the working directory: from elsewhere,
-    the same command would find no tables."""
+    """Return `$DAGSTER_HOME`; default `dagster_home` in the project, or, without a project, a folder of the
+    user's own: `$XDG_DATA_HOME/elt-assets`, default `~/.local/share/elt-assets`."""
     given = os.environ.get("DAGSTER_HOME")
     if given:
-        return Path(given).expanduser()
-    beside = Path(__file__).parent.parent / "dagster_home"
-    return beside if beside.is_dir() else Path("~/.elt_assets").expanduser()
+        return Path(given).expanduser().absolute()
+    folder = project()
+    if folder is not None:
+        return folder / "dagster_home"
+    data = os.environ.get("XDG_DATA_HOME") or "~/.local/share"
+    return Path(data).expanduser().absolute() / "elt-assets"
+
+
+def location(written: str) -> str:
+    """Return where a lake is, which is written as a URI or as a path: `~` is expanded, and a relative path
+    is taken from the home, so that every process finds the same place. Without a slash at its end."""
+    if "://" in written:
+        return written.rstrip("/")
+    return str(home() / Path(written).expanduser())
 
 
 def lake() -> str:
-    """`$ELT_LAKE`, a path or URI; default `lake` under the home. Without a slash at its end."""
-    return (os.environ.get("ELT_LAKE") or str(home() / "lake")).rstrip("/")
+    """Return `$ELT_LAKE`, see `location`; default `lake` under the home."""
+    return location(os.environ.get("ELT_LAKE") or "lake")
 
 
 def staging() -> Path:
-    """`$ELT_STAGING`; default `staging` under the home."""
-    return Path(os.environ.get("ELT_STAGING") or home() / "staging").expanduser()
+    """Return `$ELT_STAGING`, a path, see `location`; default `staging` under the home."""
+    return Path(location(os.environ.get("ELT_STAGING") or "staging"))
 
 
 def packages() -> Path:
@@ -46,9 +63,10 @@ def config_store() -> Path:
 
 
 def connections() -> Path:
-    """`$ELT_DEFS`; default the package's own `defs`: a folder for each connection."""
+    """Return `$ELT_DEFS`, relative to the working directory; default the package's own `defs`: a folder for
+    each connection."""
     given = os.environ.get("ELT_DEFS")
-    return Path(given).expanduser() if given else Path(__file__).parent / "defs"
+    return Path(given).expanduser().absolute() if given else Path(__file__).parent / "defs"
 
 
 def hash_salt() -> bytes:

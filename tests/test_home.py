@@ -1,4 +1,4 @@
-"""The salt of hashed fields: where it comes from, and that it stays."""
+"""Where things are; and the salt of hashed fields: where it comes from, and that it stays."""
 
 from __future__ import annotations
 
@@ -21,6 +21,57 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("DAGSTER_HOME", str(tmp_path / "home"))
     monkeypatch.delenv("ELT_HASH_SALT", raising=False)
     return tmp_path / "home"
+
+
+def test_the_lake_is_one_place_wherever_it_is_asked_for(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path / "user"))
+    for written, found in {
+        "~/lake": tmp_path / "user" / "lake",
+        "data/lake/": folder / "data" / "lake",
+        "/data/lake": "/data/lake",
+        "s3://bucket/lake/": "s3://bucket/lake",
+        "": folder / "lake",
+    }.items():
+        monkeypatch.setenv("ELT_LAKE", written)
+        for working in (tmp_path, Path("/")):
+            monkeypatch.chdir(working)
+            assert home.lake() == str(found)
+    monkeypatch.setenv("ELT_STAGING", "fast/staging")
+    assert home.staging() == folder / "fast" / "staging"
+
+
+def test_nothing_lands_in_the_working_directory_of_an_installed_package(tmp_path: Path) -> None:
+    """Without a project around it, and without DAGSTER_HOME."""
+    site = tmp_path / "site-packages"
+    shutil.copytree(Path(home.__file__).parent, site / "elt_assets")
+    user, working = tmp_path / "user", tmp_path / "working"
+    working.mkdir()
+    environment = {"PYTHONPATH": str(site), "HOME": str(user), "PATH": os.environ["PATH"]}
+
+    def run(*words: str, **more: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [sys.executable, *words],
+            cwd=working,
+            env={**environment, **more},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+
+    script = "from elt_assets import home; print(home.home(), home.lake(), home.staging())"
+    places = [user / ".local" / "share" / "elt-assets" / name for name in ("", "lake", "staging")]
+    assert run("-c", script).stdout.split() == [str(place) for place in places]
+    assert run("-c", script, XDG_DATA_HOME="/data").stdout.split()[0] == "/data/elt-assets"
+
+    new = ["-m", "elt_assets.cli", "new", "mine", "--source", "faker"]
+    refused = run(*new)
+    assert refused.returncode == 2 and "set ELT_DEFS" in refused.stderr
+    assert "set ELT_DEFS" in run("-m", "elt_assets.cli", "discover", "shop").stderr
+    assert not (site / "elt_assets" / "defs" / "mine").exists()
+    assert run(*new, ELT_DEFS="connections").returncode == 0
+    assert [path.name for path in working.iterdir()] == ["connections"]
 
 
 def test_a_salt_is_made_once_and_for_its_owner_alone(folder: Path) -> None:

@@ -10,6 +10,7 @@ import contextlib
 import datetime as dt
 import json
 import math
+import re
 import time
 import uuid
 from collections.abc import Iterable, Sequence
@@ -25,6 +26,7 @@ from elt_assets.lake.types import PARTITION
 
 VISIBLE = "data"
 HIDDEN = "_elt"
+_GLOB = re.compile(r"[\\{}\[\]*?]")
 INDEXED = 32
 """How many columns, from the first, a commit tells the bounds of: Delta's own convention. Besides, of the
 partition, wherever it stands: it says which files hold what."""
@@ -89,6 +91,10 @@ class Files:
     def for_spark(self, path: str) -> str:
         """A path under the root as Spark is told it, whatever its default file system is."""
         return f"{for_spark(self.uri)}/{path}"
+
+    def for_spark_reader(self, path: str) -> str:
+        """Return a path under the root as Spark's readers take it."""
+        return for_spark_reader(f"{self.uri}/{path}")
 
     @staticmethod
     def new_folder(kind: str = VISIBLE) -> str:
@@ -164,6 +170,12 @@ def absolute(uri: str) -> str:
 def for_spark(uri: str) -> str:
     """A path as a URI of Spark's, which are not percent-encoded."""
     return uri if "://" in uri else f"file://{absolute(uri)}"
+
+
+def for_spark_reader(uri: str) -> str:
+    """Return a path as Spark's readers take it: a pattern that matches this path alone. Writers take their
+    paths as they are."""
+    return _GLOB.sub(r"\\\g<0>", for_spark(uri))
 
 
 def _now() -> int:

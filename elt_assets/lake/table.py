@@ -127,7 +127,10 @@ class Table:
         self, spark: SparkSession, files: Iterable[DataFile], schema: t.StructType | None = None
     ) -> DataFrame:
         """The rows of some files in the table's columns; a column that a file lacks is null."""
-        schema, paths = schema or self.schema, [self.storage.for_spark(file.path) for file in files]
+        schema, paths = (
+            schema or self.schema,
+            [self.storage.for_spark_reader(file.path) for file in files],
+        )
         if not paths:
             return spark.createDataFrame([], schema)
         return spark.read.schema(schema).parquet(*paths)

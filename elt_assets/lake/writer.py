@@ -14,7 +14,7 @@ from elt_assets.errors import ConcurrentSync, ConfigError, SystemFailure
 from elt_assets.lake import dead_letter, landing, rewriting, types
 from elt_assets.lake.commits import Superseded
 from elt_assets.lake.conform import conform, rejected
-from elt_assets.lake.files import DataFile, for_spark
+from elt_assets.lake.files import DataFile, for_spark_reader
 from elt_assets.lake.landing import Landing
 from elt_assets.lake.publishing import Checkpointed, Publication, Publisher
 from elt_assets.lake.spark import SparkProvider
@@ -93,7 +93,7 @@ class TableWriter:
                 f"the staged segment {segment.path} has {size} bytes, not the {segment.size} written",
                 guidance="nothing was committed of it; see that nothing else writes to the staging folder",
             )
-        self.write_lines([for_spark(str(segment.path))], segment.records)
+        self.write_lines([for_spark_reader(str(segment.path))], segment.records)
 
     def write_lines(self, paths: Sequence[str], count: int) -> None:
         """As `write`, of so many lines in some files or folders."""

@@ -57,11 +57,11 @@ class LakeResource(dg.ConfigurableResource[Any]):
 
     @property
     def uri(self) -> str:
-        return (self.root or home.lake()).rstrip("/")
+        return home.location(self.root) if self.root else home.lake()
 
     @property
     def staging_path(self) -> Path:
-        return Path(self.staging) if self.staging else home.staging()
+        return Path(home.location(self.staging)) if self.staging else home.staging()
 
     def table_uri(self, path: list[str]) -> str:
         return "/".join([self.uri, *path])
