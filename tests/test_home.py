@@ -140,23 +140,6 @@ def test_a_fingerprint_tells_salts_apart_and_gives_none_away() -> None:
     assert len(one) == 16
 
 
-def test_without_a_project_nothing_lands_in_the_working_directory(tmp_path: Path) -> None:
-    """As installed from a wheel."""
-    shutil.copytree(Path(home.__file__).parent, tmp_path / "site" / "elt_assets")
-    (tmp_path / "work").mkdir()
-    variables = {k: v for k, v in os.environ.items() if not k.startswith(("DAGSTER_", "ELT_"))}
-    script = "from elt_assets import home; print(home.__file__, home.staging(), home.lake())"
-    done = subprocess.check_output(
-        [sys.executable, "-c", script],
-        cwd=tmp_path / "work",
-        env={**variables, "HOME": str(tmp_path / "me"), "PYTHONPATH": str(tmp_path / "site")},
-        text=True,
-    )
-    installed, *places = done.split()
-    assert installed == f"{tmp_path}/site/elt_assets/home.py"
-    assert places == [f"{tmp_path}/me/.elt_assets/staging", f"{tmp_path}/me/.elt_assets/lake"]
-
-
 def test_directories_are_made_for_their_owner_alone(tmp_path: Path) -> None:
     shared = tmp_path / "shared"
     shared.mkdir()

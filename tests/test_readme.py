@@ -30,10 +30,13 @@ def test_the_first_connection_works_as_written(project: Project) -> None:
     folder = project.root / "defs" / yaml.safe_load(document)["attributes"]["name"]
     folder.mkdir(parents=True)
     (folder / "defs.yaml").write_text(document)
+    (downstream,) = _blocks("python")
+    (project.root / "defs" / "ages.py").write_text(downstream)
     environment = project.environment
     environment["PATH"] = f"{BIN}:{environment['PATH']}"
     commands = [c for c in _commands() if not c.startswith(("make", "export"))]
-    assert len(commands) == 5
+    assert len(commands) == 6
+    shown = []
     for command in commands:
         done = subprocess.run(
             ["sh", "-c", command],
@@ -44,7 +47,9 @@ def test_the_first_connection_works_as_written(project: Project) -> None:
             check=False,
         )
         assert done.returncode == 0, f"{command}\n{done.stdout}\n{done.stderr}"
-    assert done.stdout.strip() == "2000"
+        shown.append(done.stdout)
+    assert shown[-2].strip() == "2000"
+    assert sum(row["count"] for row in project.rows("ages")) == 2000
 
 
 def test_java_is_found_as_the_readme_says() -> None:
@@ -53,13 +58,6 @@ def test_java_is_found_as_the_readme_says() -> None:
         ["sh", "-c", found], cwd=REPOSITORY, capture_output=True, text=True, check=False
     )
     assert (Path(done.stdout.strip()) / "bin" / "java").exists()
-
-
-def test_the_downstream_example_is_an_asset() -> None:
-    (source,) = _blocks("python")
-    names: dict[str, object] = {}
-    exec(source, names)
-    assert "ages" in names
 
 
 @pytest.mark.parametrize("target", sorted(set(re.findall(r"`make (\w+)", README))))

@@ -14,26 +14,30 @@ from typing import Any
 import yaml
 
 from elt_assets import home
-from elt_assets.cli.finding import parsed
+from elt_assets.cli.finding import parsed, refuse_installed
+from elt_assets.cli.looking import announce_installation
 from elt_assets.cli.output import FAILED, OK, Document, Output
 from elt_assets.connection import (
     CATALOG_FILE,
     DEFINITION_FILE,
     parse_connection,
+    plain_name,
     save_catalog,
 )
 from elt_assets.connection.scaffold import document, stream_attributes
 from elt_assets.errors import ConfigError, EltError
 from elt_assets.lake.landing import check_columns
 from elt_assets.orchestration.assets import build_connection_assets
-from elt_assets.protocol.catalog import Catalog
-from elt_assets.protocol.specification import secret_places
+from elt_assets.protocol.catalog import Catalog, stream_names
+from elt_assets.protocol.specification import secret_places, unknown_fields
 from elt_assets.runner.connector import Connector
 from elt_assets.runner.credentials import RESERVED
+from elt_assets.runner.package_index import newest_version
 from elt_assets.runner.secrets import resolve_environment
-from elt_assets.runner.sources import KINDS, built_in, open_connector
+from elt_assets.runner.sources import KINDS, built_in, open_connector, to_install
 
-_NAME = re.compile(r"[A-Za-z0-9_]+")
+_PACKAGE = re.compile(r"[A-Za-z0-9._-]*(?:^|-)(?:source|tap)-[A-Za-z0-9._-]+")
+"""What packages of connectors are called: as `airbyte-source-x`, or `meltanolabs-tap-x`."""
 _TAP = re.compile(r"(?:^|-)tap-")
 """What Singer taps are called: `tap-x`, and their packages `tap-x`, or `somebody-tap-x`."""
 
@@ -42,16 +46,23 @@ def new(arguments: argparse.Namespace, out: Output) -> int:
     """`elt new`."""
     name: str = arguments.name
     folder = _new_folder(name)
-    kind, value = _source(arguments.source)
+    kind, value = _source(arguments.source, out)
     config = {} if arguments.config is None else parsed(arguments.config, "--config")
     if not isinstance(config, dict):
         raise ConfigError("--config must be a JSON object", guidance="as '{\"count\": 10}'")
+    announce_installation(to_install(kind, value, home.packages()), out)
     connector = open_connector(kind, value, config, home.staging(), home.packages())
+    out.note(f"starting {connector.name}")
     _refuse_config(connector, config)
     schema = connector.specification.connectionSpecification
+    for warning in unknown_fields(config, schema):
+        out.warn(warning)
     kept, variables = _without_secrets(config, schema, name)
     catalog = connector.discover()
-    ways = {str(stream.id): stream_attributes(stream, check_columns) for stream in catalog.streams}
+    names = stream_names([stream.id for stream in catalog.streams])
+    ways = {
+        names[stream.id]: stream_attributes(stream, check_columns) for stream in catalog.streams
+    }
     streams = {stream: way for stream, way in ways.items() if way is not None}
     left_out = sorted(set(ways) - set(streams))
     if not streams:
@@ -125,11 +136,12 @@ def _settings(one: Document) -> str:
 
 def _new_folder(name: str) -> Path:
     """Where a new connection is to be."""
-    if not _NAME.fullmatch(name):
-        raise ConfigError(
-            f"{name!r} cannot name a connection", guidance="use letters, digits and underscores"
-        )
+    try:
+        plain_name(name)
+    except ValueError as error:
+        raise ConfigError(f"{name!r} cannot name a connection", guidance=str(error)) from None
     folder = home.connections() / name
+    refuse_installed(folder)
     if folder.exists():
         raise ConfigError(
             f"{folder} is there already", guidance="choose another name, or remove it"
@@ -137,11 +149,12 @@ def _new_folder(name: str) -> Path:
     return folder
 
 
-def _source(written: str) -> tuple[str, str | list[str]]:
-    """The kind of source that is meant, and which.
+def _source(written: str, out: Output) -> tuple[str, str | list[str]]:
+    """The kind of source that is meant, and which; a package without a version is its newest one.
 
     Raises:
         ConfigError: none that there is.
+        TransientError: as `newest_version`.
     """
     if written in built_in():
         return "connector", written
@@ -153,10 +166,14 @@ def _source(written: str) -> tuple[str, str | list[str]]:
         return "tap" if _TAP.search(written) else "package", words[0]
     if words and shutil.which(words[0]):
         return "tap" if _TAP.match(Path(words[0]).name) else "command", words
+    if len(words) == 1 and _PACKAGE.fullmatch(written):
+        pinned = f"{written}=={newest_version(written)}"
+        out.note(f"the newest version is {pinned}")
+        return _source(pinned, out)
     raise ConfigError(
         f"--source: there is no connector and no program {words[0] if words else written!r}",
         guidance=f"built in: {', '.join(built_in())}; a package is written NAME==VERSION, "
-        'a command "PROGRAM ARGUMENT …"',
+        'or as its name alone (airbyte-source-x, tap-x); a command "PROGRAM ARGUMENT …"',
     )
 
 

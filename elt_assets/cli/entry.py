@@ -12,16 +12,19 @@ from elt_assets.cli.looking import check, discover, replay, status
 from elt_assets.cli.output import FAILED, INTERRUPTED, REFUSED, Output, complain
 from elt_assets.cli.previewing import preview
 from elt_assets.cli.states import history, reset, set_, show
+from elt_assets.cli.validating import validate
 from elt_assets.connection import CATALOG_FILE
 from elt_assets.errors import ConfigError, EltError, SystemFailure
 
+_STREAM = "as in the catalog; with a namespace: NAMESPACE.STREAM"
 Command = Callable[[argparse.Namespace, Output], int]
 
 _ENDINGS = """\
 exit codes:
   0    done
-  1    it failed: the source, the lake, or this project; `check` found the source out of reach, or
-       `discover --dry-run --exit-code` found changes
+  1    it failed: the source, the lake, or this project; `check` found the source out of reach,
+       `validate` or `status` a connection that cannot be loaded, or `discover --dry-run --exit-code`
+       changes
   2    you must change something: the arguments, a file, a variable
   130  interrupted
 """
@@ -76,8 +79,11 @@ def _parser() -> argparse.ArgumentParser:
 
 def _looking(commands: Any) -> None:
     """What looks at a connection's source and tables."""
-    one = _add(commands, "check", check, "try whether the source can be reached with this config")
-    _connection(one)
+    text = "find out whether Dagster can load the connections; nothing is started"
+    _connection(_add(commands, "validate", validate, text), optional=True)
+
+    text = "check a connection, and try whether its source can be reached with this config"
+    _connection(_add(commands, "check", check, text))
 
     one = _add(
         commands, "discover", discover, f"ask the source for its streams; write {CATALOG_FILE}"
@@ -91,15 +97,15 @@ def _looking(commands: Any) -> None:
     text = "show a stream's first records; no run, no table and no state is touched"
     one = _add(commands, "preview", preview, text)
     _connection(one)
-    one.add_argument("stream", help="as in the catalog; with a namespace: NAMESPACE.STREAM")
+    one.add_argument("stream", help=_STREAM)
     one.add_argument("-n", type=_count, default=20, help="how many; default 20", metavar="RECORDS")
 
     text = "show what each stream last moved, its table and its state"
-    _connection(_add(commands, "status", status, text))
+    _connection(_add(commands, "status", status, text), optional=True)
 
     one = _add(commands, "replay", replay, "try the records in the streams' dead letters again")
     _connection(one)
-    one.add_argument("stream", nargs="*", help="which streams; default all")
+    one.add_argument("stream", nargs="*", help=f"{_STREAM}; default all")
 
 
 def _in_hand(commands: Any) -> None:
@@ -133,7 +139,8 @@ def _creating(commands: Any) -> None:
     one.add_argument(
         "--source",
         required=True,
-        help='a built-in connector, a package as NAME==VERSION, or a command as "PROGRAM ARGUMENT …"',
+        help="a built-in connector, a package as NAME==VERSION or NAME (the newest version), or a command "
+        'as "PROGRAM ARGUMENT …"',
     )
     one.add_argument("--config", help="of the source: JSON, or @FILE", metavar="JSON")
 
@@ -150,8 +157,12 @@ def _add(commands: Any, name: str, run: Command, text: str) -> argparse.Argument
     return command
 
 
-def _connection(command: argparse.ArgumentParser) -> None:
-    command.add_argument("connection", help="its folder under the connections, or a path to it")
+def _connection(command: argparse.ArgumentParser, *, optional: bool = False) -> None:
+    text = "its folder under the connections, or a path to it"
+    if optional:
+        command.add_argument("connection", nargs="?", help=f"{text}; default all")
+    else:
+        command.add_argument("connection", help=text)
 
 
 def _asset(command: argparse.ArgumentParser) -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import difflib
 import json
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
@@ -12,11 +14,53 @@ from elt_assets.errors import ConfigError
 from elt_assets.orchestration.component import ConnectionComponent
 from elt_assets.orchestration.states import find
 from elt_assets.orchestration.streams import StreamAsset
+from elt_assets.protocol.catalog import StreamId, stream_names
 
 
 def folder_of(name: str) -> Path:
     """The folder of a connection, there or not."""
     return Path(name) if "/" in name else home.connections() / name
+
+
+def connection_folders() -> list[Path]:
+    """Return the folders of all connections, by name."""
+    return sorted(path.parent for path in home.connections().glob(f"*/{DEFINITION_FILE}"))
+
+
+def refuse_installed(folder: Path) -> None:
+    """Refuse to write a connection into an installed package.
+
+    Raises:
+        ConfigError: names the variable that says where connections are.
+    """
+    package = Path(home.__file__).parent
+    if home.project() is None and package in folder.absolute().parents:
+        raise ConfigError(
+            f"{folder} is inside the installed package elt_assets, where no connection of yours belongs",
+            guidance="set ELT_DEFS to the folder of your project's connections: "
+            'export ELT_DEFS="$PWD/connections"',
+        )
+
+
+def find_stream(connection: str, streams: Collection[StreamId], name: str) -> StreamId:
+    """Return the stream that a name on the command line means.
+
+    Raises:
+        ConfigError: there is none, or there are several.
+    """
+    found = [each for each in streams if name == each.quoted]
+    found = found or [each for each in streams if name == str(each)]
+    if len(found) == 1:
+        return found[0]
+    if found:
+        raise ConfigError(
+            f"{connection} has {len(found)} streams {name!r}",
+            guidance=f"write {' or '.join(repr(each.quoted) for each in found)}",
+        )
+    known = sorted(stream_names(streams).values())
+    near = difflib.get_close_matches(name, known, n=1)
+    meant = f"did you mean {near[0]!r}?" if near else f"its streams: {', '.join(known)}"
+    raise ConfigError(f"{connection} has no stream {name!r}", guidance=meant)
 
 
 def assets_of(folder: Path) -> list[StreamAsset]:
@@ -36,7 +80,7 @@ def find_asset(key: str) -> StreamAsset:
             cannot be loaded.
     """
     first = key.partition("/")[0]
-    folders = sorted(path.parent for path in home.connections().glob(f"*/{DEFINITION_FILE}"))
+    folders = connection_folders()
     known: list[StreamAsset] = []
     broken: dict[str, ConfigError] = {}
     # The one that the key begins with is most likely its own: then no other need be loaded.
@@ -46,7 +90,8 @@ def find_asset(key: str) -> StreamAsset:
         except ConfigError as error:
             broken[folder.name] = error
             continue
-        if any(one.key.to_user_string() == key for one in assets):
+        keys = [one.key for one in assets]
+        if any(key in (k.to_user_string(), k.to_escaped_user_string()) for k in keys):
             return find(assets, key)
         known += assets
     if first in broken:

@@ -9,7 +9,13 @@ from dataclasses import asdict
 from pathlib import Path
 
 from elt_assets import home
-from elt_assets.cli.finding import assets_of, folder_of
+from elt_assets.cli.finding import (
+    assets_of,
+    connection_folders,
+    find_stream,
+    folder_of,
+    refuse_installed,
+)
 from elt_assets.cli.output import FAILED, OK, Document, Output
 from elt_assets.connection import (
     CATALOG_FILE,
@@ -21,20 +27,33 @@ from elt_assets.connection import (
 from elt_assets.connection.drift import Change, changes
 from elt_assets.errors import ConfigError
 from elt_assets.orchestration.assets import build_connection_assets
+from elt_assets.orchestration.component import ConnectionComponent
 from elt_assets.orchestration.resources import LakeResource, SparkResource
 from elt_assets.orchestration.status import StreamStatus, open_instance, stream_statuses
-from elt_assets.orchestration.syncing import connect, connect_destination
+from elt_assets.orchestration.syncing import connect, connect_destination, package_to_install
 from elt_assets.orchestration.upkeep import replay_stream
-from elt_assets.protocol.catalog import Catalog
+from elt_assets.protocol.catalog import Catalog, stream_names
+from elt_assets.protocol.specification import unknown_fields
 
 
 def check(arguments: argparse.Namespace, out: Output) -> int:
     """`elt check`."""
-    connection = load_connection(folder_of(arguments.connection))
+    folder = folder_of(arguments.connection)
+    connection = load_connection(folder)
+    if (folder / CATALOG_FILE).exists():
+        ConnectionComponent.of(connection).definitions(folder)
+    else:
+        out.note(f"the streams are not checked: `elt discover {folder.name}` has not been run yet")
+    announce_installation(package_to_install(connection), out)
     connector = connect(connection, home.staging())
+    out.note(f"starting {connector.name}")
+    schema = connector.specification.connectionSpecification
+    for warning in unknown_fields(connection.source.config, schema):
+        out.warn(warning)
     answer = connector.check()
     destination = connect_destination(connection, home.staging())
     if answer.succeeded and destination is not None:
+        out.note(f"starting the destination {destination.name}")
         connector, answer = destination, destination.check()
     message = connector.mask(answer.message or "")
     word = "succeeded" if answer.succeeded else "failed"
@@ -51,16 +70,28 @@ def check(arguments: argparse.Namespace, out: Output) -> int:
     return OK if answer.succeeded else FAILED
 
 
+def announce_installation(package: str | None, out: Output) -> None:
+    """Say that a command takes its time at first, if it does."""
+    if package is not None:
+        out.note(f"installing {package}: once, it may take some minutes")
+
+
 def discover(arguments: argparse.Namespace, out: Output) -> int:
     """`elt discover`."""
     dry: bool = arguments.dry_run
     if arguments.exit_code and not dry:
         raise ConfigError("--exit-code tells what --dry-run found", guidance="give both")
     folder = folder_of(arguments.connection)
+    if not dry:
+        refuse_installed(folder)
     connection = load_connection(folder)
-    catalog = connect(connection, home.staging()).discover()
+    announce_installation(package_to_install(connection), out)
+    connector = connect(connection, home.staging())
+    out.note(f"starting {connector.name}")
+    catalog = connector.discover()
     former = _former(folder, out)
     found = changes(former or Catalog(streams=[]), catalog)
+    names = stream_names({one.id for one in (*catalog.streams, *(former or catalog).streams)})
     out.table(*streams_table(catalog, connection))
     if former is None:
         out.line(f"there was no {CATALOG_FILE} before")
@@ -69,7 +100,7 @@ def discover(arguments: argparse.Namespace, out: Output) -> int:
     else:
         out.table(
             ["stream", "what changed", "field", "before", "after"],
-            [(str(c.stream), c.kind, c.field, c.before, c.after) for c in found],
+            [(names[c.stream], c.kind, c.field, c.before, c.after) for c in found],
         )
     problem = _misfit(connection, catalog)
     if problem is not None:
@@ -82,7 +113,7 @@ def discover(arguments: argparse.Namespace, out: Output) -> int:
             "catalog": str(path),
             "written": not dry,
             "streams": _streams(catalog, connection),
-            "changes": [_change(each) for each in found],
+            "changes": [_change(each, names[each.stream]) for each in found],
         }
     )
     return FAILED if arguments.exit_code and found else OK
@@ -90,34 +121,49 @@ def discover(arguments: argparse.Namespace, out: Output) -> int:
 
 def status(arguments: argparse.Namespace, out: Output) -> int:
     """`elt status`."""
-    assets = assets_of(folder_of(arguments.connection))
+    if arguments.connection is not None:
+        out.document(_shown_status(folder_of(arguments.connection), arguments.connection, out))
+        return OK
+    answers: list[Document] = []
+    broken: list[ConfigError] = []
+    for folder in connection_folders():
+        out.line(f"{folder.name}:")
+        try:
+            answers.append(_shown_status(folder, folder.name, out))
+        except ConfigError as error:
+            out.warn(str(error))
+            broken.append(error)
+    out.document({"connections": answers})
+    return FAILED if broken else OK
+
+
+def _shown_status(folder: Path, name: str, out: Output) -> Document:
+    """Show where the streams of a connection stand, and return it for machines."""
+    assets = assets_of(folder)
     with open_instance() as instance:
         found = stream_statuses(assets, home.lake(), instance)
-    names = ["stream", "policy", "read", "committed", "rejected", "rows in table"]
+    elsewhere = any(one.connection.destination is not None for one in assets)
+    rows = "rows delivered" if elsewhere else "rows in table"
+    names = ["stream", "policy", "read", "committed", "rejected", rows]
     out.table([*names, "acknowledged state", "path"], [_standing(one) for one in found])
-    out.document({"connection": arguments.connection, "streams": [_status(one) for one in found]})
-    return OK
+    return {"connection": name, "streams": [_status(one) for one in found]}
 
 
 def replay(arguments: argparse.Namespace, out: Output) -> int:
     """`elt replay`."""
-    assets = {str(one.stream.id): one for one in assets_of(folder_of(arguments.connection))}
-    unknown = sorted(set(arguments.stream) - set(assets))
-    if unknown:
-        raise ConfigError(
-            f"{arguments.connection} has no stream {', '.join(map(repr, unknown))}",
-            guidance=f"its streams: {', '.join(sorted(assets))}",
-        )
+    assets = {one.stream.id: one for one in assets_of(folder_of(arguments.connection))}
+    names = stream_names(assets)
+    wanted = [find_stream(arguments.connection, assets, name) for name in arguments.stream]
     answers: list[Document] = []
     with open_instance() as instance:
-        for name in arguments.stream or assets:
-            done = replay_stream(assets[name], LakeResource(), SparkResource(), instance)
+        for stream in wanted or assets:
+            done = replay_stream(assets[stream], LakeResource(), SparkResource(), instance)
             moved = (0, 0) if done is None else (done.records, done.rejected)
             told = "its dead letter is empty"
             if done is not None:
                 told = "{} records replayed, {} rejected again".format(*moved)
-            out.line(f"{name}: {told}")
-            answers.append({"stream": name, "replayed": moved[0], "rejected": moved[1]})
+            out.line(f"{names[stream]}: {told}")
+            answers.append({"stream": names[stream], "replayed": moved[0], "rejected": moved[1]})
     out.document({"connection": arguments.connection, "streams": answers})
     return OK
 
@@ -143,9 +189,10 @@ def streams_table(
 
 def _streams(catalog: Catalog, connection: Connection) -> list[Document]:
     wanted = {stream.id for stream in connection.streams}
+    names = stream_names([stream.id for stream in catalog.streams])
     return [
         {
-            "stream": str(stream.id),
+            "stream": names[stream.id],
             "sync_modes": stream.sync_modes,
             "primary_key": stream.source_defined_primary_key or [],
             "cursor_field": stream.default_cursor_field or [],
@@ -175,8 +222,8 @@ def _misfit(connection: Connection, catalog: Catalog) -> ConfigError | None:
     return None
 
 
-def _change(change: Change) -> Document:
-    return {**asdict(change), "stream": str(change.stream), "told": change.told}
+def _change(change: Change, stream: str) -> Document:
+    return {**asdict(change), "stream": stream, "told": change.told}
 
 
 def _standing(one: StreamStatus) -> Sequence[object]:

@@ -70,6 +70,11 @@ class Output:
         if not self._machine:
             _console(stderr=True).print(f"warning: {text}", soft_wrap=True)
 
+    def note(self, text: str) -> None:
+        """What a command is about to do, for people, on stderr."""
+        if not self._machine:
+            _console(stderr=True).print(text, soft_wrap=True)
+
     def document(self, answer: Document) -> None:
         """The whole answer, for machines, with the warnings so far. ASCII, so that every pipe takes it."""
         if self._machine:

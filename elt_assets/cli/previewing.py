@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import difflib
 import itertools
 import json
 import time
@@ -12,7 +11,7 @@ from collections.abc import Generator, Mapping, Sequence
 from typing import Any
 
 from elt_assets import home
-from elt_assets.cli.finding import folder_of
+from elt_assets.cli.finding import find_stream, folder_of
 from elt_assets.cli.output import OK, Output, cut, masked
 from elt_assets.connection import (
     Connection,
@@ -22,9 +21,14 @@ from elt_assets.connection import (
     load_catalog,
     load_connection,
 )
-from elt_assets.errors import ConfigError, EltError, SystemFailure
+from elt_assets.errors import EltError, SystemFailure
 from elt_assets.orchestration.syncing import connect
-from elt_assets.protocol.catalog import Catalog, ConfiguredCatalog, ConfiguredStream
+from elt_assets.protocol.catalog import (
+    Catalog,
+    ConfiguredCatalog,
+    ConfiguredStream,
+    stream_names,
+)
 from elt_assets.protocol.messages import Message, Noise, RawRecord
 from elt_assets.runner.connector import Connector
 from elt_assets.sync.fields import FieldSelection, asked, notices
@@ -41,7 +45,8 @@ def preview(arguments: argparse.Namespace, out: Output) -> int:
     """`elt preview`."""
     folder = folder_of(arguments.connection)
     connection = load_connection(folder)
-    only, stream = _chosen(connection, load_catalog(folder), arguments.stream)
+    catalog = load_catalog(folder)
+    only, stream = _chosen(connection, catalog, arguments.stream)
     fields = field_selection(only, stream)
     for notice in notices(fields):
         out.warn(notice)
@@ -59,7 +64,8 @@ def preview(arguments: argparse.Namespace, out: Output) -> int:
         failure = error  # what the source said before it broke is worth seeing too
     shown = [masked(record, connector.mask) for record in records]
     _tell(shown, list(stream.stream.json_schema.get("properties") or {}), out)
-    out.document({"connection": connection.name, "stream": str(stream.id), "records": shown})
+    name = stream_names([one.id for one in catalog.streams])[stream.id]
+    out.document({"connection": connection.name, "stream": name, "records": shown})
     if failure is not None:
         raise failure
     return OK
@@ -74,12 +80,8 @@ def _chosen(
     Raises:
         ConfigError: the catalog has no such stream, or the connection cannot have it so.
     """
-    known = {str(stream.id): stream for stream in catalog.streams}
-    if name not in known:
-        near = difflib.get_close_matches(name, known, n=1)
-        meant = f"did you mean {near[0]!r}?" if near else f"it has {', '.join(sorted(known))}"
-        raise ConfigError(f"{connection.name} has no stream {name!r}", guidance=meant)
-    wanted_id = known[name].id
+    known = {stream.id: stream for stream in catalog.streams}
+    wanted_id = find_stream(connection.name, known, name)
     plain = Stream(name=wanted_id.name, namespace=wanted_id.namespace)
     wanted = next((one for one in connection.streams if one.id == wanted_id), plain)
     only = connection.model_copy(update={"streams": [wanted]})

@@ -13,7 +13,7 @@ from elt_assets.connection.loading import (
     parse_connection,
     save_catalog,
 )
-from elt_assets.connection.models import Connection, Stream
+from elt_assets.connection.models import Connection, Stream, plain_name
 
 __all__ = [
     "CATALOG_FILE",
@@ -26,6 +26,7 @@ __all__ = [
     "load_catalog",
     "load_connection",
     "parse_connection",
+    "plain_name",
     "save_catalog",
     "unused_settings",
 ]

@@ -9,7 +9,15 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import BeforeValidator, Field, ValidationInfo, field_validator, model_validator
+from pydantic import (
+    AfterValidator,
+    BeforeValidator,
+    Field,
+    ValidationInfo,
+    WithJsonSchema,
+    field_validator,
+    model_validator,
+)
 
 from elt_assets.connection.automation import (
     Automation,
@@ -32,8 +40,30 @@ SOURCE_KINDS = ("connector", "command", "package", "image", "manifest", "tap")
 DESTINATION_KINDS = ("command", "package", "image")
 FOLDER = "folder"
 """In the context of validation: where the YAML lies."""
-_NAME = r"^[A-Za-z0-9_]+$"
+_NAME = re.compile(r"[A-Za-z0-9_]+")
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+
+
+def plain_name(written: str) -> str:
+    """Return a name as it is, if it can name a folder, a table's namespace and a group alike.
+
+    Raises:
+        ValueError: says what to write instead.
+    """
+    if _NAME.fullmatch(written):
+        return written
+    better = re.sub(r"[^A-Za-z0-9_]+", "_", written).strip("_")
+    hint = f"; write {better!r}" if better else ""
+    raise ValueError(
+        f"{written!r} may hold only letters (A to Z, a to z), digits and underscores{hint}"
+    )
+
+
+PlainName = Annotated[
+    str,
+    AfterValidator(plain_name),
+    WithJsonSchema({"type": "string", "pattern": f"^{_NAME.pattern}$"}),
+]
 
 
 def _variables(written: Any) -> Any:
@@ -211,8 +241,8 @@ class Checkpoint(Written):
 class Connection(Written):
     """The attributes of a `ConnectionComponent`."""
 
-    name: str = Field(pattern=_NAME)
-    namespace: str | None = Field(default=None, pattern=_NAME)
+    name: PlainName
+    namespace: PlainName | None = None
     source: Source
     destination: Destination | None = None
     streams: list[Stream] = Field(min_length=1)
@@ -222,7 +252,7 @@ class Connection(Written):
     freshness: Freshness | None = None
     drift: Drift | None = None
     new_data: NewData | None = None
-    group: str | None = Field(default=None, pattern=_NAME)
+    group: PlainName | None = None
     owners: list[str] = Field(default_factory=list)
     tags: dict[str, str] = Field(default_factory=dict)
     translation: dict[str, Any] | str | None = None

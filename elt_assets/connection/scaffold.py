@@ -44,9 +44,14 @@ def stream_attributes(stream: AirbyteStream, fits: Fits) -> Written | None:
     Returns:
         None: the stream's own key or cursor is not in its schema, so that it cannot be had as it stands.
     """
-    whole = {**_named(stream), "sync_mode": FULL_REFRESH, "destination_sync_mode": OVERWRITE}
-    ways = [way for way in (_incremental(stream), whole) if way is not None]
-    return next((way for way in ways if _goes(way, stream, fits)), None)
+    ways = [_incremental(stream), replaced(stream.name, stream.namespace)]
+    return next((way for way in ways if way is not None and _goes(way, stream, fits)), None)
+
+
+def replaced(name: str, namespace: str | None = None) -> Written:
+    """A stream that is read whole each time, and replaces its table: right for any stream."""
+    named = _named(name, namespace)
+    return {**named, "sync_mode": FULL_REFRESH, "destination_sync_mode": OVERWRITE}
 
 
 def _incremental(stream: AirbyteStream) -> Written | None:
@@ -55,7 +60,7 @@ def _incremental(stream: AirbyteStream) -> Written | None:
         return None
     keyed = bool(stream.source_defined_primary_key)
     written = {
-        **_named(stream),
+        **_named(stream.name, stream.namespace),
         "sync_mode": INCREMENTAL,
         "destination_sync_mode": APPEND_DEDUP if keyed else APPEND,
     }
@@ -65,11 +70,8 @@ def _incremental(stream: AirbyteStream) -> Written | None:
     return written
 
 
-def _named(stream: AirbyteStream) -> Written:
-    return {
-        "name": stream.name,
-        **({} if stream.namespace is None else {"namespace": stream.namespace}),
-    }
+def _named(name: str, namespace: str | None) -> Written:
+    return {"name": name, **({} if namespace is None else {"namespace": namespace})}
 
 
 def _goes(written: Written, stream: AirbyteStream, fits: Fits) -> bool:

@@ -8,7 +8,7 @@ from typing import Any
 import dagster as dg
 from pydantic import BaseModel, Field
 
-from elt_assets.connection.scaffold import attributes
+from elt_assets.connection.scaffold import attributes, replaced
 
 
 class ConnectionParameters(BaseModel):
@@ -37,5 +37,6 @@ class ConnectionScaffolder(dg.Scaffolder[ConnectionParameters]):
             source = {"package": given.package, "config": {}}
         elif given.command is not None:
             source = {"command": shlex.split(given.command), "config": {}}
-        name, streams = request.target_path.name, [{"name": "users"}]
-        dg.scaffold_component(request, attributes(name, source, streams))
+        dg.scaffold_component(
+            request, attributes(request.target_path.name, source, [replaced("users")])
+        )

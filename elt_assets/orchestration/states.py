@@ -217,16 +217,23 @@ def _some(names: Sequence[str]) -> str:
 
 
 def find(assets: Sequence[StreamAsset], key: str) -> StreamAsset:
-    """The stream of an asset key, as "shop/users".
+    """The stream of an asset key, as "shop/users". A slash inside a part may be written with a backslash
+    before it, and must be where two keys are otherwise written the same.
 
     Raises:
-        ConfigError: there is none; names those that are.
+        ConfigError: there is none, or there are several; names those that are.
     """
-    found = next((one for one in assets if one.key.to_user_string() == key), None)
-    if found is None:
+    found = [one for one in assets if one.key.to_escaped_user_string() == key]
+    found = found or [one for one in assets if one.key.to_user_string() == key]
+    if len(found) > 1:
+        raise ConfigError(
+            f"there are {len(found)} streams with the asset key {key!r}",
+            guidance=f"write {' or '.join(one.key.to_escaped_user_string() for one in found)}",
+        )
+    if not found:
         known = ", ".join(sorted(one.key.to_user_string() for one in assets))
         raise ConfigError(
             f"there is no stream with the asset key {key!r}",
             guidance=f"known: {known}" if known else "there is none at all",
         )
-    return found
+    return found[0]

@@ -12,6 +12,7 @@ from elt_assets.directories import make_private
 from elt_assets.orchestration.metadata import SyncFigures
 from elt_assets.orchestration.states import blob
 from elt_assets.orchestration.streams import StreamAsset
+from elt_assets.protocol.catalog import stream_names
 
 _PAGE = 1000
 
@@ -39,16 +40,19 @@ def open_instance() -> dg.DagsterInstance:
 def stream_statuses(
     assets: Sequence[StreamAsset], lake_uri: str, instance: dg.DagsterInstance
 ) -> list[StreamStatus]:
-    """The status of each stream, in the order given."""
-    return [_status(asset, lake_uri, instance) for asset in assets]
+    """The status of each stream of a connection, in the order given."""
+    names = stream_names([asset.stream.id for asset in assets])
+    return [_status(asset, names[asset.stream.id], lake_uri, instance) for asset in assets]
 
 
-def _status(asset: StreamAsset, lake_uri: str, instance: dg.DagsterInstance) -> StreamStatus:
+def _status(
+    asset: StreamAsset, name: str, lake_uri: str, instance: dg.DagsterInstance
+) -> StreamStatus:
     table, delivers = asset.tables(lake_uri).main, asset.connection.destination
     event = instance.get_latest_materialization_event(asset.key)
     materialization = event.asset_materialization if event else None
     return StreamStatus(
-        stream=str(asset.stream.id),
+        stream=name,
         policy=f"{asset.stream.sync_mode} → {asset.stream.destination_sync_mode}",
         figures=SyncFigures.of(materialization.metadata) if materialization else None,
         rows=table.records if delivers is None else _delivered(instance, asset.key),

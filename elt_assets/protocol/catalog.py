@@ -5,6 +5,8 @@ spec: Airbyte Protocol, Catalog; additions of 0.9 (generations), 0.10 (is_resuma
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Collection
 from typing import Any
 
 from elt_assets.errors import ConfigError
@@ -50,6 +52,25 @@ class StreamId(tuple[str, "str | None"]):
 
     def __str__(self) -> str:
         return f"{self.namespace}.{self.name}" if self.namespace is not None else self.name
+
+    @property
+    def quoted(self) -> str:
+        """The name as no other stream has it: a part with a dot or a quote is in double quotes, doubled
+        inside them."""
+        return ".".join(_quoted(part) for part in (self.namespace, self.name) if part is not None)
+
+
+def _quoted(part: str) -> str:
+    if part and not set(part) & {".", '"'}:
+        return part
+    return '"{}"'.format(part.replace('"', '""'))
+
+
+def stream_names(streams: Collection[StreamId]) -> dict[StreamId, str]:
+    """Return a name for each of a connection's streams, as people read and write it: NAME or NAMESPACE.NAME,
+    and, where two would have the same, the form that tells them apart."""
+    count = Counter(map(str, streams))
+    return {each: str(each) if count[str(each)] == 1 else each.quoted for each in streams}
 
 
 class AirbyteStream(Wire):

@@ -24,7 +24,7 @@ def test_each_command_works_as_written(project: Project) -> None:
     environment = project.environment
     environment["PATH"] = f"{BIN}:{environment['PATH']}"
     commands = [line for block in blocks("sh") for line in block.splitlines()]
-    assert len(commands) == 15
+    assert len(commands) == 17
     for command in commands:
         if command.startswith("export "):
             name, _, value = command.removeprefix("export ").partition("=")
@@ -47,7 +47,7 @@ def test_each_command_is_documented(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         main(["--help"])
     commands = re.findall(r"^    ([a-z]+)(?: |$)", capsys.readouterr().out, flags=re.MULTILINE)
-    assert len(commands) == 8
+    assert len(commands) == 9
     assert set(commands) == set(re.findall(r"^\| `elt ([a-z]+)", DOCUMENT, flags=re.MULTILINE))
 
 

@@ -50,6 +50,68 @@ def test_a_check_that_fails_is_no_success(own: Project, elt: Elt) -> None:
     assert answer["message"] == "the token **** has expired"
 
 
+def test_check_finds_what_loading_finds(own: Project, elt: Elt) -> None:
+    script(own, [])
+    own.amend("scripted", streams=[{"name": "thing"}])
+    assert "did you mean 'things'?" in elt.refused("check", "scripted")["message"]
+    script(own, [], schema={}, destination_sync_mode="append_dedup", primary_key=[["id"]])
+    assert "primary_key: 'id' is no column" in elt.refused("check", "scripted")["message"]
+    (own.root / "defs" / "scripted" / "catalog.json").unlink()
+    assert elt.json("check", "scripted")["succeeded"] is True  # comes before the first discovery
+
+
+def test_check_says_what_it_does(own: Project, capsys: pytest.CaptureFixture[str]) -> None:
+    script(own, [])
+    (own.root / "defs" / "scripted" / "catalog.json").unlink()
+    assert main(["check", "scripted"]) == 0
+    told = capsys.readouterr().err
+    assert told.splitlines() == [
+        "the streams are not checked: `elt discover scripted` has not been run yet",
+        "starting python",
+    ]
+    own.connection("far", source={"package": "source-none==1.0"}, streams=[{"name": "x"}])
+    assert main(["check", "far"]) != 0
+    assert "installing source-none==1.0: once" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("allows", "warned"), [({}, True), ({"additionalProperties": True}, False)]
+)
+def test_a_config_field_that_the_source_does_not_know(
+    own: Project, elt: Elt, allows: dict[str, Any], warned: bool
+) -> None:
+    known = {"host": {"type": "string"}, "port": {"type": "integer"}}
+    specification = {"type": "object", "properties": known, **allows}
+    script(own, [], specification=specification, config={"host": "db", "prot": 5432})
+    warnings = elt.json("check", "scripted")["warnings"]
+    expected = "config.prot: the connector's specification has no such field; did you mean 'port'?"
+    assert warnings == ([expected] if warned else [])
+
+
+def test_streams_whose_names_look_the_same(own: Project, elt: Elt) -> None:
+    """`c` of the namespace `a.b`, and `b.c` of the namespace `a`."""
+    script(own, [])
+    path = own.root / "scripted-source" / "catalog.json"
+    (plain,) = json.loads(path.read_text())["streams"]
+    named = [("c", "a.b"), ("b.c", "a"), ("d.e", None)]
+    offered = [{**plain, "name": name, "namespace": space} for name, space in named]
+    path.write_text(json.dumps({"streams": offered}))
+    wanted = [{k: v for k, v in one.items() if k in ("name", "namespace") and v} for one in offered]
+    own.amend("scripted", streams=wanted)
+    found = elt.json("discover", "scripted")
+    names = ['"a.b".c', 'a."b.c"', "d.e"]
+    assert [one["stream"] for one in found["streams"]] == names
+    assert {one["stream"] for one in found["changes"]} == {"things", *names}
+    assert [one["stream"] for one in elt.json("status", "scripted")["streams"]] == names
+    for name in names:
+        assert elt.json("preview", "scripted", name)["stream"] == name
+        assert elt.json("replay", "scripted", name)["streams"][0]["stream"] == name
+    assert elt.json("preview", "scripted", '"d.e"')["stream"] == "d.e"
+    error = elt.refused("preview", "scripted", "a.b.c")
+    assert "2 streams 'a.b.c'" in error["message"]
+    assert all(name in error["guidance"] for name in names[:2])
+
+
 def test_discover_tells_what_has_changed(own: Project, elt: Elt) -> None:
     script(own, [])
     assert "nothing has changed" in elt("discover", "scripted")
@@ -117,6 +179,21 @@ def test_status_of_streams_that_were_never_synced(own: Project, elt: Elt) -> Non
     assert (stream["stream"], stream["rows"], stream["state"], stream["figures"]) == (
         *("things", 0, None, None),
     )
+
+
+def test_status_of_all_connections(own: Project, elt: Elt) -> None:
+    script(own, [])
+    script(own, [], name="other")
+    shown = elt("status")
+    assert "scripted:" in shown and "other:" in shown
+    answers = elt.json("status")["connections"]
+    assert [(one["connection"], len(one["streams"])) for one in answers] == [
+        ("other", 1),
+        ("scripted", 1),
+    ]
+    script(own, [], name="broken", history=True)
+    answer = elt.json("status", code=1)
+    assert len(answer["connections"]) == 2 and "versions need a key" in answer["warnings"][0]
 
 
 @pytest.mark.parametrize(

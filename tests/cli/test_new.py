@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shlex
 import sys
 from pathlib import Path
@@ -13,6 +14,7 @@ import yaml
 
 from elt_assets.connection import load_connection
 from elt_assets.definitions import build
+from elt_assets.runner.package_index import newest_version
 from tests.cli.running import Elt
 from tests.project import Project
 
@@ -176,6 +178,34 @@ def test_config_that_cannot_be(own: Project, elt: Elt, config: str, said: str) -
 def test_names_that_cannot_be(own: Project, elt: Elt, name: str, given: str, said: str) -> None:
     assert said in elt.refused("new", name, "--source", given)["message"]
     assert list((own.root / "defs").iterdir()) == []
+
+
+def test_a_package_without_a_version_is_the_newest(
+    own: Project, monkeypatch: pytest.MonkeyPatch, elt: Elt
+) -> None:
+    folder = own.root / "index"
+    folder.mkdir()
+    for version in ("0.9", "1.10", "1.9"):
+        (folder / f"source_wares-{version}-py3-none-any.whl").touch()
+    monkeypatch.setenv("PIP_CONFIG_FILE", os.devnull)
+    monkeypatch.setenv("PIP_NO_INDEX", "1")
+    monkeypatch.setenv("PIP_FIND_LINKS", str(folder))
+    assert newest_version("source-wares") == "1.10"
+    error = elt.refused("new", "x", "--source", "source-nothing")
+    assert "no package source-nothing" in error["message"]
+
+
+def test_a_package_index_out_of_reach(
+    own: Project, monkeypatch: pytest.MonkeyPatch, elt: Elt
+) -> None:
+    monkeypatch.setenv("PIP_CONFIG_FILE", os.devnull)
+    monkeypatch.setenv("PIP_INDEX_URL", "http://127.0.0.1:9/simple")
+    monkeypatch.setenv("PIP_RETRIES", "0")
+    for name in ("PIP_EXTRA_INDEX_URL", "PIP_FIND_LINKS", "PIP_NO_INDEX"):
+        monkeypatch.delenv(name, raising=False)
+    error = elt.refused("new", "x", "--source", "source-wares", code=1)
+    assert error["failure_type"] == "transient_error"
+    assert "source-wares==VERSION" in error["guidance"]
 
 
 def test_what_is_there_is_left_alone(own: Project, elt: Elt) -> None:

@@ -166,3 +166,10 @@ def test_a_stream_whose_name_holds_a_slash(own: Project, elt: Elt) -> None:
     path.write_text(path.read_text().replace('"things"', '"a/b"'))
     own.amend("scripted", streams=[{"name": "a/b"}])
     assert elt.json("state", "show", "scripted/a/b")["asset"] == "scripted/a/b"
+    assert elt.json("state", "show", r"scripted/a\/b")["asset"] == "scripted/a/b"
+    catalog = json.loads(path.read_text())
+    catalog["streams"].append({**catalog["streams"][0], "name": "b", "namespace": "a"})
+    path.write_text(json.dumps(catalog))
+    own.amend("scripted", streams=[{"name": "a/b"}, {"name": "b", "namespace": "a"}])
+    tables = [elt.json("state", "show", f"scripted/{key}")["table"] for key in ("a/b", r"a\/b")]
+    assert tables[0].endswith("/scripted/a/b") and tables[1] != tables[0]

@@ -88,7 +88,7 @@ def test_a_connection_is_scaffolded_filled_in_and_launched(other: Path) -> None:
     run(other, "dg", "scaffold", "defs", component, "people", "--connector", "faker")
     folder = other / "other" / "defs" / "people"
     written = (folder / "defs.yaml").read_text()
-    assert "connector: faker" in written
+    assert "connector: faker" in written and "destination_sync_mode: overwrite" in written
     (folder / "defs.yaml").write_text(
         written.replace("config: {}", "config: {count: 40}")
         + "  translation:\n"

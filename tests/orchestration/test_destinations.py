@@ -6,10 +6,14 @@ import json
 import sys
 from typing import Any
 
+import dagster as dg
 import pytest
 
+from elt_assets.connection import load_connection
 from elt_assets.errors import ConfigError
 from elt_assets.orchestration.assets import build_connection_assets
+from elt_assets.orchestration.component import ConnectionComponent
+from elt_assets.orchestration.status import stream_statuses
 from tests.cli.running import Elt
 from tests.orchestration.running import (
     evaluations,
@@ -59,6 +63,12 @@ def test_a_state_is_acknowledged_when_it_comes_back(
     assert "wrote with ****" in text and "hunter2" not in text
 
     assert materialize(own, KEY).success  # from the state that was kept
+    with dg.DagsterInstance.from_config(str(own.home)) as instance:
+        assets = ConnectionComponent.of(load_connection(own.root / "defs" / "scripted"))
+        (stands,) = stream_statuses(
+            assets.stream_assets(own.root / "defs" / "scripted"), str(own.home / "lake"), instance
+        )
+    assert (stands.rows, stands.figures and stands.figures.committed) == (4, 2)
     arguments = json.loads((own.root / "scripted-source" / "arguments.json").read_text())
     assert "--state" in arguments
     capsys.readouterr()

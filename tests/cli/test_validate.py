@@ -1,0 +1,58 @@
+"""`elt validate`: what keeps Dagster from loading connections, each of them."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from elt_assets.cli import main
+from tests.cli.running import Elt
+from tests.project import Project
+from tests.scripted import script
+
+
+def test_every_connection_is_loaded_and_every_error_shown(own: Project, elt: Elt) -> None:
+    script(own, [], config={"password": {"env": "NOT_SET_ANYWHERE"}})
+    script(own, [], name="keyless", history=True)
+    own.connection("fresh", source={"connector": "faker"}, streams=[{"name": "users"}])
+    own.connection("typo", sauce={"connector": "faker"}, streams=[{"name": "users"}])
+    answer = elt.json("validate", code=1)
+    errors = {one["connection"]: one["error"] for one in answer["connections"]}
+    assert list(errors) == ["fresh", "keyless", "scripted", "typo"]
+    assert errors["scripted"] is None
+    assert "catalog.json does not exist" in errors["fresh"]["message"]
+    assert errors["fresh"]["guidance"] == "write it with `elt discover fresh`"
+    assert "history: versions need a key" in errors["keyless"]["message"]
+    assert "did you mean 'source'?" in errors["typo"]["message"]
+
+
+def test_one_connection_alone(own: Project, elt: Elt) -> None:
+    script(own, [])
+    own.connection("typo", sauce={"connector": "faker"}, streams=[{"name": "users"}])
+    assert elt("validate", "scripted") == "valid scripted\n"
+    assert elt.json("validate", "typo", code=1)["connections"][0]["error"]
+
+
+def test_connections_that_do_not_go_together(own: Project, elt: Elt) -> None:
+    for name in ("one", "two"):
+        script(own, [], name=name)
+        own.amend(name, namespace="same")
+    answer = elt.json("validate", code=1)
+    assert [one["error"] for one in answer["connections"]] == [None, None]
+    assert "write to the table same/things" in answer["error"]["message"]
+    own.amend("one", namespace="one", name="both")
+    own.amend("two", namespace="two", name="both")
+    assert "cannot be loaded together" in elt.json("validate", code=1)["error"]["message"]
+
+
+def test_no_connections_are_no_error(own: Project, elt: Elt) -> None:
+    assert "there are no connections in" in elt("validate")
+
+
+def test_people_see_the_errors_too(own: Project, capsys: pytest.CaptureFixture[str]) -> None:
+    script(own, [], history=True)
+    assert main(["validate"]) == 1
+    assert "invalid scripted: " in capsys.readouterr().out
+    assert main(["validate", "--json"]) == 1
+    assert json.loads(capsys.readouterr().out)["error"] is None
