@@ -21,7 +21,7 @@ from pyspark.sql import types as t
 
 from elt_assets.lake import repair, types, values
 from elt_assets.lake.changes import Place, changes, suspicions, within_bounds
-from elt_assets.lake.kinds import JSONS, Column, described, scalars
+from elt_assets.lake.kinds import JSONS, Column, Struct, described, scalars
 from elt_assets.sync import segments
 
 Key = Sequence[Sequence[str]]
@@ -91,7 +91,7 @@ def rejected(
     stamp: Stamp,
     key: Key = (),
 ) -> DataFrame:
-    """The lines that `conform` leaves out: `record` string, `reason` string."""
+    """The lines that `conform` leaves out: `line` string, `reason` string."""
     lines = spark.read.text(list(paths), lineSep="\n").select(f.col("value").alias(_LINE))
     row = f.from_json(_LINE, _read_schema(columns), _OPTIONS)
     parsed = lines.select(row.alias("row"), _LINE).select("row.*", _LINE)
@@ -99,12 +99,35 @@ def rejected(
     # The JSON reader refuses what is not UTF-8; `from_json` does not.
     readable = f.is_valid_utf8(_LINE) & f.col(segments.SEQUENCE).isNotNull()
     refusal = f.col(_REFUSAL) if _is_strict(columns) else f.lit(None)
+    misfits = [_misfit_key(columns, part) for part in key]
     reason = f.when(~readable, "not a readable JSON object").otherwise(
-        f.coalesce(refusal, f.lit("a field of the primary key is null"))
+        f.coalesce(refusal, *misfits, f.lit("a field of the primary key is null"))
     )
-    record = f.make_valid_utf8(_LINE).alias("record")
+    line = f.make_valid_utf8(_LINE).alias("line")
     left_out = ~(readable & _accepted(columns, key))
-    return rows.where(left_out).select(record, reason.alias("reason"))
+    return rows.where(left_out).select(line, reason.alias("reason"))
+
+
+def _misfit_key(columns: Sequence[Column], part: Sequence[str]) -> Expression:
+    """The reason to reject a record whose key field holds a value that does not fit; null for others."""
+    found, fields = [], columns
+    for name in part:
+        column = next(each for each in fields if each.name == name)
+        found.append(column)
+        fields = column.kind.fields if isinstance(column.kind, Struct) else ()
+    sources = [column.source for column in found]
+    # What is nulled may be the field, or an object that it is in.
+    nulled = [".".join(sources[: depth + 1]) for depth in range(len(sources))]
+    is_misfit = f.exists(
+        f.col(types.META).getField("changes"),
+        lambda change: (
+            change.getField("field").isin(nulled)
+            & change.getField("reason").startswith("DESTINATION_")
+        ),
+    )
+    kind = described(found[-1].kind)
+    reason = f"field {nulled[-1]!r} of the primary key does not fit its type, {kind}"
+    return f.when(path(part).isNull() & is_misfit, reason)
 
 
 def path(parts: Sequence[str]) -> Expression:

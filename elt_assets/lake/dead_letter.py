@@ -9,40 +9,51 @@ from __future__ import annotations
 from array import array
 from collections.abc import Iterable, Sequence
 
-import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
+from pyspark.sql import Column as Expression
 from pyspark.sql import DataFrame, SparkSession, Window, WindowSpec
 from pyspark.sql import functions as f
 from pyspark.sql import types as t
 
 from elt_assets.errors import SystemFailure
 from elt_assets.lake import types
-from elt_assets.lake.conform import path
 from elt_assets.lake.files import HIDDEN, DataFile, Files
+from elt_assets.lake.kernel import read_keys
 from elt_assets.lake.landing import Landing
 from elt_assets.lake.table import Table
 from elt_assets.sync import segments
 
 MIXED = "mixed"
 """In place of the fingerprint of a selection of fields: records were rejected under several."""
-_PLACE = rf'"(?:{segments.SEQUENCE}|{segments.PLACE})":(?P<place>\d+)}}$'
-_PLACE_WIDTH = 40
+_TAIL = (
+    rf',?"{segments.EXTRACTED_AT}":(?<at>\d+),"{segments.SEQUENCE}":(?<place>\d+)}}\z'
+    rf'|,"{segments.PLACE}":(?<odd>\d+)}}\z'
+)
+"""How a staged line ends: what is this project's own."""
+_TAIL_WIDTH = 80
 """Characters from a line's end within which that stands."""
-_READ_AT_ONCE = 64
-"""Records; each may be megabytes."""
+_ODD_HEAD = f'{{"{segments.NOT_AN_OBJECT}":'
+_META = f'"{segments.META}":'
 _FIELDS = [
     t.StructField("record", t.StringType()),
     t.StructField("reason", t.StringType()),
     t.StructField("stream", t.StringType()),
     t.StructField("rejected_at", t.TimestampType()),
     t.StructField("run_id", t.StringType()),
+    t.StructField("extracted_at", t.TimestampType()),
+    t.StructField("meta", t.StringType()),
+    t.StructField("place", t.LongType()),
 ]
 
 
 def schema(landing: Landing) -> t.StructType:
-    """`record`: the record's data as JSON text, with this project's properties at its end; `reason`;
-    `stream`; `rejected_at`; `run_id`; and the partition, where the stream has partitions."""
+    """The columns of a stream's dead letter.
+
+    `record`: the record's data as JSON text, as received; `extracted_at`: when the source emitted it (null
+    for what is no object); `meta`: what the source says of it, as JSON; `place`: where it stood among its
+    sync's records. In rows of an earlier release these three are null, and parts of the record's text. The
+    partition, where the stream has partitions.
+    """
     partition = [types.PARTITION_FIELD] if landing.partition is not None else []
     return t.StructType([*_FIELDS, *partition])
 
@@ -51,18 +62,22 @@ def write(table: Table, lines: DataFrame, landing: Landing, expected: int) -> li
     """Rejected lines as files of the dead letter, not published.
 
     Args:
-        lines: `record` string, `reason` string, as `conform.rejected` gives them.
+        lines: `line` string, `reason` string, as `conform.rejected` gives them.
         expected: how many there must be.
 
     Raises:
         SystemFailure: there are more or fewer.
     """
+    record, extracted_at, meta, place = _received(f.col("line"))
     columns = [
-        f.col("record"),
+        record.alias("record"),
         f.col("reason"),
         f.lit(str(landing.stream.id)).alias("stream"),
         f.current_timestamp().alias("rejected_at"),
         f.lit(landing.run_id).alias("run_id"),
+        extracted_at.alias("extracted_at"),
+        meta.alias("meta"),
+        place.alias("place"),
     ]
     if landing.partition is not None:
         columns.append(f.lit(landing.partition).alias(types.PARTITION))
@@ -78,24 +93,59 @@ def write(table: Table, lines: DataFrame, landing: Landing, expected: int) -> li
     return files
 
 
+def _received(line: Expression) -> tuple[Expression, Expression, Expression, Expression]:
+    """A staged line as the record's data, its time of extraction, its meta and its place."""
+    end = f.substring(line, -_TAIL_WIDTH, _TAIL_WIDTH)
+    tail, at, place, odd = (f.regexp_extract(end, _TAIL, group) for group in range(4))
+    front = _without(line, tail)
+    meta = f.when(front.contains(_META), f.substring_index(front, _META, -1))
+    data = f.coalesce(f.rtrim(_without(front, f.concat(f.lit(_META), meta)), f.lit(",")), front)
+    is_odd = line.startswith(_ODD_HEAD) & (odd != "")
+    return (
+        f.when(is_odd, f.substring(front, len(_ODD_HEAD) + 1, f.length(front)))
+        .when(at != "", f.concat(data, f.lit("}")))
+        .otherwise(line),
+        f.timestamp_millis(f.nullif(at, f.lit("")).cast("long")),
+        f.when(~is_odd, meta),
+        f.when(is_odd, odd).otherwise(f.nullif(place, f.lit(""))).cast("long"),
+    )
+
+
+def _without(text: Expression, end: Expression) -> Expression:
+    """A text up to the end that it is known to have."""
+    return f.substring(text, f.lit(1), f.length(text) - f.length(end))
+
+
 def places(table: Table, files: Iterable[DataFile]) -> array[int]:
     """Where in their stream the records of some files of a dead letter stood (see `segments.SEQUENCE`),
-    ascending; not in memory is more than a few records at once."""
+    ascending."""
     found = array("q")
     for file in files:
-        with table.storage.open(file) as source:
-            for batch in pq.ParquetFile(source).iter_batches(_READ_AT_ONCE, columns=["record"]):
-                ends = pc.utf8_slice_codeunits(batch.column(0), -_PLACE_WIDTH)
-                told = pc.extract_regex(ends, _PLACE).field("place")
-                found.extend(told.cast(pa.int64()).drop_null().to_pylist())
+        (values,) = read_keys(
+            table.storage.system, f"{table.storage.root}/{file.path}", [["place"]]
+        )
+        found.extend(values.drop_null().to_pylist())
     return array("q", sorted(found))
 
 
 def files_of(table: Table, partition: str | None) -> list[DataFile]:
     """The files of a dead letter, or those that hold what one partition rejected."""
+    if partition is None:
+        return table.files
     bounds = table.bounds([types.PARTITION])
     exact = (partition, partition)
-    return [file for file in table.files if partition is None or bounds.get(file.path) == exact]
+    return [
+        file
+        for file in table.files
+        if (bounds[file.path] == exact if file.path in bounds else _is_of(table, file, partition))
+    ]
+
+
+def _is_of(table: Table, file: DataFile, partition: str) -> bool:
+    """Whether a file whose bounds are not known, for the names are too long, is of one partition."""
+    path = f"{table.storage.root}/{file.path}"
+    (values,) = read_keys(table.storage.system, path, [[types.PARTITION]])
+    return bool(pc.unique(values).to_pylist() == [partition])
 
 
 def staged(spark: SparkSession, table: Table, files: Sequence[DataFile]) -> tuple[str, int]:
@@ -104,19 +154,36 @@ def staged(spark: SparkSession, table: Table, files: Sequence[DataFile]) -> tupl
     Returns:
         the folder's path under the table's root, and the number of records.
     """
-    rows = table.read_files(spark, files)
+    rows = table.read_files(spark, files, t.StructType(_FIELDS))
     number = (f.row_number().over(_order()) - 1).cast("string")
-    line = path(["record"])
-    body = f.expr("substring(record, 1, length(record) - 1)")
-    tail = f.concat(f.lit(f',"{segments.SEQUENCE}":'), number, f.lit("}"))
-    numbered = f.when(line.contains(f'"{segments.SEQUENCE}":'), f.concat(body, tail)).otherwise(
-        line
-    )
+    line = f.when(f.col("place").isNull(), _line_of_old(number)).otherwise(_line(number))
     folder = Files.new_folder(HIDDEN)
-    rows.select(numbered.alias("value")).write.text(table.storage.for_spark(folder))
+    rows.select(line.alias("value")).write.text(table.storage.for_spark(folder))
     return folder, sum(file.records for file in files)
 
 
+def _line(number: Expression) -> Expression:
+    """A row as it was staged: see `segments`."""
+    record, meta = f.col("record"), f.col("meta")
+    data = _without(record, f.lit("}"))
+    comma = f.when(f.trim(data) != "{", ",").otherwise("")
+    at = f.unix_millis("extracted_at").cast("string")
+    own = f.concat(f.lit(f'"{segments.EXTRACTED_AT}":'), at, f.lit(f',"{segments.SEQUENCE}":'))
+    said = f.coalesce(f.concat(f.lit(_META), meta, f.lit(",")), f.lit(""))
+    odd = f.concat(f.lit(_ODD_HEAD), record, f.lit(f',"{segments.PLACE}":'), number, f.lit("}"))
+    whole = f.concat(data, comma, said, own, number, f.lit("}"))
+    return f.when(at.isNull(), odd).otherwise(whole)
+
+
+def _line_of_old(number: Expression) -> Expression:
+    """A row of an earlier release, whose record is the line that was staged."""
+    record = f.col("record")
+    body = _without(record, f.lit("}"))
+    tail = f.concat(f.lit(f',"{segments.SEQUENCE}":'), number, f.lit("}"))
+    has_place = record.contains(f'"{segments.SEQUENCE}":')
+    return f.when(has_place, f.concat(body, tail)).otherwise(record)
+
+
 def _order() -> WindowSpec:
-    """Any that lasts: the one in which they were rejected."""
-    return Window.orderBy("rejected_at", "record")
+    """The order in which records were rejected."""
+    return Window.orderBy("rejected_at", "place", "record")

@@ -76,7 +76,10 @@ def vacuum(table: Table, retention: dt.timedelta = RETENTION) -> int:
 def _groups(table: Table) -> Iterable[list[DataFile]]:
     bounds = table.bounds([types.PARTITION])
     partitions: dict[object, list[DataFile]] = {}
+    is_partitioned = types.PARTITION in table.schema.names
     for file in filter(is_small, table.files):
+        if is_partitioned and file.path not in bounds:
+            continue  # which partition it is of is not known: the name is too long
         partitions.setdefault(bounds.get(file.path), []).append(file)
     for files in partitions.values():
         yield from (group for group in packed(files) if len(group) > 1)

@@ -54,10 +54,10 @@ class Conformer:
     def rejects(
         self, properties: Any, data: Sequence[Any], key: Key = (), strict: Sequence[str] = ()
     ) -> list[tuple[str, str]]:
-        """(record, reason) of the others."""
+        """(line, reason) of the others."""
         path = str(stage(self.folder, data).path)
         frame = rejected(self.spark, [path], _columns(properties, strict), STAMP, key)
-        return [(row["record"], row["reason"]) for row in frame.collect()]
+        return [(row["line"], row["reason"]) for row in frame.collect()]
 
 
 def _columns(properties: Any, strict: Sequence[str]) -> list[Column]:

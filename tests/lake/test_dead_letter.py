@@ -7,7 +7,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
+from deltalake import write_deltalake
 from msgspec import Raw
 
 from elt_assets.lake.landing import Landing
@@ -16,11 +18,11 @@ from elt_assets.lake.spark import SparkProvider
 from elt_assets.protocol.catalog import APPEND, APPEND_DEDUP, ConfiguredStream
 from elt_assets.protocol.messages import RawRecord
 from elt_assets.sync.events import Committed
-from elt_assets.sync.segments import EXTRACTED_AT, Segment, SegmentWriter
+from elt_assets.sync.segments import Segment, SegmentWriter
 from tests.lake.crashing import EVENTS, event, read, sync
 from tests.lake.harness import Lake
 from tests.lake.readers import assert_all_readers_agree
-from tests.lake.staging import EMITTED_AT, STRING, checkpoint, stream
+from tests.lake.staging import EMITTED_AT, INTEGER, STRING, checkpoint, stage, stream, struct
 
 
 @pytest.fixture
@@ -60,16 +62,69 @@ def test_rejected_records_are_counted_and_kept_as_they_came(lake: Lake) -> None:
     done = lake.sync(keyed("id"), *RAW, event(1, 1))
     assert (done.records, done.rejected) == (1, 4)
     assert lake.dead_letter.records == 4
-    found = [text for (text,) in read(lake, "_dead_letter", "record")]
-    for raw in RAW[:3]:
-        text = raw.decode().removesuffix("}").rstrip()
-        assert sum(text in one for one in found) == 1
-    objects = [json.loads(one) for one in found if EXTRACTED_AT in one]
-    assert [one[EXTRACTED_AT] for one in objects] == [EMITTED_AT] * 2
-    assert read(lake, "_dead_letter", "reason", "stream", "run_id") == [
-        *[("a field of the primary key is null", "users", "run-1")] * 2,
-        *[("not a readable JSON object", "users", "run-1")] * 2,
+    null, odd = "a field of the primary key is null", "not a readable JSON object"
+    at = EMITTED_AT
+    assert read(lake, "_dead_letter", "place", "record", "reason", "unix_millis(extracted_at)") == [
+        (0, RAW[0].decode(), null, at),
+        (1, RAW[1].decode(), odd, None),
+        (2, RAW[2].decode(), odd, None),
+        (3, RAW[3].decode(), null, at),
     ]
+    assert read(lake, "_dead_letter", "stream", "run_id", "meta") == [("users", "run-1", None)] * 4
+
+
+def test_the_reason_tells_a_null_key_from_one_that_does_not_fit(lake: Lake) -> None:
+    nested = stream({"id": INTEGER, "part": struct(of=INTEGER)}, APPEND_DEDUP, key=["id"])
+    nested.primary_key = [["id"], ["part", "of"]]
+    own = {"field": "id", "change": "NULLED", "reason": "SOURCE_RETRIEVAL_ERROR"}
+    sent = [{"id": "x"}, {"id": 1, "part": 5}, {"id": 1, "part": {"of": "y"}}, {"id": 1}]
+    writer = lake.writer(nested)
+    for each in sent:
+        writer.write(stage(lake.folder / "staging", [each]))
+    writer.write(stage(lake.folder / "staging", [{"part": {"of": 1}}], meta={"changes": [own]}))
+    writer.commit(checkpoint(final=True))
+    null = "a field of the primary key is null"
+    misfit = "field {!r} of the primary key does not fit its type, bigint"
+    assert read(lake, "_dead_letter", "record", "reason") == sorted(
+        zip(
+            [json.dumps(each) for each in [*sent, {"part": {"of": 1}}]],
+            [misfit.format("id"), *[misfit.format("part.of")] * 2, null, null],
+            strict=True,
+        )
+    )
+
+
+def test_what_a_source_says_of_a_record_outlives_its_rejection(lake: Lake) -> None:
+    own = {"field": "x", "change": "NULLED", "reason": "SOURCE_RETRIEVAL_ERROR"}
+    data = [event(None, 7, "full"), b"{ }"]
+    writer = lake.writer(keyed("id"))
+    writer.write(stage(lake.folder / "staging", data, meta={"changes": [own]}))
+    writer.commit(checkpoint(final=True))
+    meta = json.dumps({"changes": [own]})
+    wanted = [("{ }", meta), (json.dumps(data[0]), meta)]
+    assert read(lake, "_dead_letter", "record", "meta") == wanted
+    done = replayed(lake, stream(EVENTS, APPEND))
+    assert done is not None and (done.records, done.rejected) == (2, 0)
+    found = read(
+        lake, "", "at", "to_json(_airbyte_meta.changes)", "unix_millis(_airbyte_extracted_at)"
+    )
+    assert [(at, json.loads(told), when) for at, told, when in found] == [
+        (7, [own], EMITTED_AT),
+        (None, [own], EMITTED_AT),
+    ]
+
+
+def test_what_an_earlier_release_rejected_is_replayed_too(lake: Lake) -> None:
+    """Its dead letters had fewer columns, and parts of the staged line in the record."""
+    lake.sync(keyed("id"), event(None, 1))
+    old = '{"id": null, "at": 2, "said": "old","_elt:extracted_at":1700000000000,"_elt:sequence":7}'
+    odd = '{"_airbyte_not_an_object":[5],"_elt:place":8}'
+    rows = pa.table({"record": [old, odd], "reason": ["r"] * 2, "stream": ["users"] * 2})
+    write_deltalake(lake.dead_letter.uri, rows, mode="append", schema_mode="merge")
+    done = replayed(lake, keyed("at"))
+    assert done is not None and (done.records, done.rejected) == (2, 1)
+    assert read(lake, "", "at", "said") == [(1, "None at 1"), (2, "old")]
+    assert read(lake, "_dead_letter", "record") == [("[5]",)]
 
 
 def test_a_replay_moves_what_fits_now_and_keeps_the_rest(lake: Lake) -> None:

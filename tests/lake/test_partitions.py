@@ -158,3 +158,17 @@ def test_a_replay_moves_records_of_its_partition_alone(lake: Lake) -> None:
     assert done is not None and done.records == 1
     assert held(lake) == [(FIRST, FIRST)]
     assert [part for part, _ in rejects(lake)] == [SECOND]
+
+
+def test_rejected_records_of_a_partition_with_a_long_name_are_replayed(lake: Lake) -> None:
+    """A text of more than 256 characters is no bound in the log: the file itself is asked."""
+    parts = ["p" * 300, "p" * 3000, FIRST]
+    for part in parts * 2:  # twice, so that there is something to put together
+        load(lake, part, event(1, 1), b"[5]", policy=APPEND)
+    maintain(lake.spark, lake.tables())
+    for part in parts:
+        land = Landing(configured(lake, part, APPEND), "run-2", partition=part)
+        found = replay(lake.provider, tables(lake, part), land)
+        assert found is not None and (found.records, found.rejected) == (0, 2)
+    again = rows(lake.spark, lake.dead_letter, "_elt_partition", "run_id")
+    assert again == sorted((part, "run-2") for part in parts * 2)
