@@ -1,0 +1,62 @@
+"""The states of streams whose rows are in another destination; and what a retry of a request finds."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from elt_assets.lake.head import Head
+from elt_assets.lake.landing import Landing, RefreshMode, continues, generations
+from elt_assets.lake.state_table import StateWriter
+from elt_assets.lake.tables import StreamTables
+from elt_assets.protocol.catalog import APPEND, INCREMENTAL, ConfiguredStream
+from tests.lake.harness import USERS
+from tests.lake.staging import APP, checkpoint, stream
+
+
+def configured() -> ConfiguredStream:
+    found = stream(USERS, APPEND)
+    found.sync_mode, found.cursor_field, found.sync_id = INCREMENTAL, ["id"], 1
+    return found
+
+
+def opened(
+    folder: Path, refresh: RefreshMode, intent: str | None
+) -> tuple[StreamTables, StateWriter]:
+    """A sync as a run begins it: a retry of the same intent goes on."""
+    tables, wanted = StreamTables(str(folder / "users"), APP), configured()
+    mode: RefreshMode = "none" if continues(wanted, tables.head, intent) else refresh
+    written = generations(wanted, tables.head, mode)
+    wanted.generation_id = written.generation_id
+    wanted.minimum_generation_id = written.minimum_generation_id
+    return tables, StateWriter(tables, Landing(wanted, "run", intent=intent))
+
+
+def test_a_generation_is_committed_before_anything_of_it_is_sent(tmp_path: Path) -> None:
+    for number, intent in enumerate(("first", "second"), 1):
+        tables, _ = opened(tmp_path, "truncate", intent)
+        assert tables.head.refresh is not None
+        assert tables.head.refresh.generation == number
+
+
+@pytest.mark.parametrize("refresh", ["retain", "truncate"])
+def test_a_retry_keeps_the_generation(tmp_path: Path, refresh: RefreshMode) -> None:
+    written = []
+    for attempt in (1, 2):
+        _, writer = opened(tmp_path, refresh, "request")
+        written.append(writer.commit(checkpoint(attempt)).generation)
+    _, writer = opened(tmp_path, refresh, "another request")
+    tables, writer = opened(tmp_path, refresh, "another request")
+    done = writer.commit(checkpoint(3, final=True))
+    assert len(set(written)) == 1
+    assert (done.generation, tables.head.intent) == (2, "another request")
+
+
+def test_an_ordinary_sync_keeps_what_was_requested_last(tmp_path: Path) -> None:
+    for attempt, intent in enumerate(("request", None), 1):
+        tables, writer = opened(tmp_path, "retain" if intent else "none", intent)
+        writer.commit(checkpoint(attempt))
+    assert tables.head.intent == "request"
+    assert continues(configured(), tables.head, "request")
+    assert not continues(configured(), Head(0, 0, None), "request")
