@@ -224,7 +224,7 @@ def test_settings_of_the_sdk_mean_what_they_say(elt: Target) -> None:
         ({"flattening_enabled": True}, "flattening_enabled: true is not supported"),
         ({"hard_delete": False}, "hard_delete: false is not supported"),
         ({"stream_maps": {}}, "stream_maps: not supported"),
-        ({"batch_size_rows": 0}, "config.batch_size_rows: is less than 1"),
+        ({"batch_size_rows": 0}, "config.batch_size_rows: breaks `minimum`: 1"),
     ],
 )
 def test_settings_of_the_sdk_that_have_no_meaning_here_are_refused(

@@ -1,0 +1,45 @@
+"""What docs/conformance.md names is there."""
+
+from __future__ import annotations
+
+import re
+from functools import cache
+
+import pytest
+
+from tests.project import REPOSITORY
+
+DOCUMENT = (REPOSITORY / "docs" / "conformance.md").read_text()
+NAMED = sorted(set(re.findall(r"`((?:elt_assets|connectors|tests)/[^`]+)`", DOCUMENT)))
+HEADER = "| statement | done | where | test |"
+
+
+@cache
+def _functions(path: str) -> frozenset[str]:
+    text = (REPOSITORY / path).read_text()
+    return frozenset(re.findall(r"^def (\w+)\(", text, flags=re.MULTILINE))
+
+
+def _rows() -> list[list[str]]:
+    lines = [line for line in DOCUMENT.splitlines() if line.startswith("| ") and line != HEADER]
+    return [re.split(r" \| ", line.strip("| ")) for line in lines]
+
+
+@pytest.mark.parametrize("name", NAMED)
+def test_each_file_and_each_test_exists(name: str) -> None:
+    path, _, function = name.partition("::")
+    assert (REPOSITORY / path).is_file()
+    assert not function or function in _functions(path)
+
+
+def test_each_statement_says_how_far_it_is_done_and_where() -> None:
+    rows = _rows()
+    assert len(rows) > 200
+    for statement, done, where, tests in rows:
+        assert re.match(r"yes|partial: \S|no: \S", done), statement
+        assert re.fullmatch(r"(`(elt_assets|connectors)/\S+`(, )?)+", where), statement
+        assert tests == "none" or re.fullmatch(r"(`tests/\S+::test_\w+`(, )?)+", tests), statement
+
+
+def test_the_readme_leads_there() -> None:
+    assert "(docs/conformance.md)" in (REPOSITORY / "README.md").read_text()
