@@ -11,7 +11,8 @@ from typing import Any
 from elt_assets.errors import ConfigError
 
 APPEND_ONLY = "append_only"
-_NAMESPACE = "^[A-Za-z0-9_]+$"
+NAMESPACE = "^[A-Za-z0-9_]+$"
+"""Pattern of the first level under the lake."""
 
 SETTINGS: dict[str, Any] = {
     "load_method": {
@@ -36,7 +37,7 @@ SETTINGS: dict[str, Any] = {
         "title": "Schema",
         "description": "The same as `namespace`.",
         "type": "string",
-        "pattern": _NAMESPACE,
+        "pattern": NAMESPACE,
     },
     "add_record_metadata": {"title": "Metadata columns", "type": "boolean"},
     "validate_records": {"title": "Validation", "type": "boolean"},

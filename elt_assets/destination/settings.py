@@ -35,7 +35,7 @@ SPECIFICATION: dict[str, Any] = {
             "title": "Namespace",
             "description": "The first level under the lake.",
             "type": "string",
-            "pattern": "^[A-Za-z0-9_]+$",
+            "pattern": meltano.NAMESPACE,
             "default": NAMESPACE,
             "order": 1,
         },

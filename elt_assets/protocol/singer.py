@@ -205,7 +205,7 @@ class Translator:
         if found is None or (
             self._is_legacy and not found
         ):  # of no stream is there anything to say
-            self._is_legacy, self._bookmarks = True, {}
+            self._is_legacy, self._bookmarks, self._others = True, {}, {}
             return [Message(type="STATE", state=State(type="LEGACY", data=value.copy()))]
         self._is_legacy = False
         wanted = found.keys() if self._streams is None else self._streams

@@ -63,8 +63,12 @@ def _stream(entry: Entry) -> AirbyteStream:
         source_defined_cursor=True if is_logged else None,
         default_cursor_field=None if cursor is None else [cursor],
         source_defined_primary_key=key_paths(key or entry.get("key_properties")),
-        extra={ENTRY: Raw(json.dumps(entry, ensure_ascii=False).encode())},
+        extra={ENTRY: _raw(entry)},
     )
+
+
+def _raw(entry: Entry) -> Raw:
+    return Raw(json.dumps(entry, ensure_ascii=False).encode())
 
 
 def _metadata(entry: Entry) -> dict[Breadcrumb, dict[str, Any]]:
@@ -127,7 +131,9 @@ def shared_names(streams: Sequence[ConfiguredStream]) -> dict[str, list[str]]:
     """Return what several entries call their stream → the `tap_stream_id` of each of them."""
     found: dict[str, list[str]] = {}
     for stream in streams:
-        found.setdefault(str(_entry(stream.stream).get("stream")), []).append(stream.stream.name)
+        called = _entry(stream.stream).get("stream")
+        if isinstance(called, str):
+            found.setdefault(called, []).append(stream.stream.name)
     own = {stream.stream.name for stream in streams}
     return {name: ids for name, ids in found.items() if len(ids) > 1 and name not in own}
 
@@ -149,7 +155,11 @@ def log_based(stream: AirbyteStream) -> AirbyteStream:
         )
     of_stream["replication-method"] = LOG_BASED
     entry["metadata"] = _written(told)
-    return _stream(entry)
+    found = copy.copy(stream)
+    found.supported_sync_modes = [FULL_REFRESH, INCREMENTAL]
+    found.source_defined_cursor, found.default_cursor_field = True, None
+    found.extra = {**stream.extra, ENTRY: _raw(entry)}
+    return found
 
 
 def _entry(stream: AirbyteStream) -> Entry:

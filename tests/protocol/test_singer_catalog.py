@@ -209,6 +209,11 @@ def test_log_based_may_be_chosen() -> None:
         ["full_refresh", "incremental"],
         True,
     )
+    amended = found({"replication-key": "at"})
+    amended.json_schema = {"properties": {"id": {"type": "string"}}}  # by hand, in catalog.json
+    assert log_based(amended).json_schema == amended.json_schema
+    assert log_based(amended).default_cursor_field is None
+
     one = chosen(stream, sync_mode="incremental")
     assert metadata(one)["replication-method"] == one["replication_method"] == "LOG_BASED"
     assert "replication-key" not in metadata(one)
