@@ -355,6 +355,33 @@ def test_the_states_of_a_tap_make_the_value_that_it_sent(
         assert found is not None and bookmarks(found) == marks
 
 
+NUMBERED = st.integers(1, 3).map(lambda n: {"n": n})
+MARKS = st.dictionaries(st.sampled_from(["a", "b", "parent", "other"]), st.just({}) | NUMBERED)
+
+
+@given(st.lists(MARKS.map(lambda marks: {"bookmarks": marks}), min_size=1))
+def test_bookmarks_of_streams_that_are_not_read_travel_with_the_others(values: list[Any]) -> None:
+    kept: dict[str, State] = {}
+    for each in states(said(*map(state, values), streams={"a", "b"})):
+        copied = State.from_json(each.to_json())
+        assert copied.stream is not None
+        kept[copied.stream.stream_descriptor.name] = copied
+    found = bookmarks(state_value(list(kept.values())) or b'{"bookmarks":{}}') or {}
+    given_back = {name: json.loads(mark) for name, mark in found.items()}
+    wanted = values[-1]["bookmarks"]
+    assert {name: mark for name, mark in given_back.items() if mark} == {
+        name: mark for name, mark in wanted.items() if mark
+    }
+
+
+def test_a_bookmark_that_two_streams_have_kept_differently_is_left_out() -> None:
+    """A run ended between the commits of the two: which of the bookmarks is the older nobody knows."""
+    first = states(said(state({"bookmarks": {"a": {}, "b": {}, "parent": {"n": 1}}}), streams="ab"))
+    later = states(said(state({"bookmarks": {"a": {}, "b": {}, "parent": {"n": 2}}}), streams="ab"))
+    value = state_value([State.from_json(each.to_json()) for each in (first[0], later[1])])
+    assert bookmarks(value or b"") == {"a": b"{}", "b": b"{}"}
+
+
 # --- batches --------------------------------------------------------------------------------------
 
 GZIPPED = {"format": "jsonl", "compression": "gzip"}
