@@ -26,6 +26,7 @@ PACKAGE = "source-x==1.0"
         ({"image": "--volume=/:/host"}, "image: '--volume=/:/host' is no reference of an image"),
         ({"package": PACKAGE, "container": {}}, "`container` goes with `image`"),
         ({"command": ["x"], "install": {}}, "`install` goes with a package"),
+        ({"image": "x:1", "user": "me"}, "`user` goes with a program"),
         ({"image": "x:1", "container": {"netwrk": "none"}}, "did you mean 'network'?"),
         ({"image": "x:1", "container": {"memory": "much"}}, "memory: 'much' is no size"),
         ({"image": "x:1", "container": {"volumes": ["/a"]}}, "volumes: '/a' is not of the form"),

@@ -99,6 +99,7 @@ class _Connector(Written):
     container: Annotated[ContainerOptions, BeforeValidator(known_keys(ContainerOptions))] | None = (
         None
     )
+    user: str | None = None
 
     @field_validator("install")
     @classmethod
@@ -138,6 +139,8 @@ class _Connector(Written):
             )
         if self.container is not None and kind != "image":
             raise ValueError("`container` goes with `image`")
+        if self.user is not None and kind == "image":
+            raise ValueError("`user` goes with a program; a container runs as this process's user")
         return self
 
     @property

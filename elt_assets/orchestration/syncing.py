@@ -288,6 +288,7 @@ def connect(
         environment=source.environment,
         installation=source.install,
         container=source.container,
+        user=source.user,
     )
 
 
@@ -317,4 +318,5 @@ def connect_destination(connection: Connection, workdir: Path) -> Connector | No
         environment=written.environment,
         installation=written.install,
         container=written.container,
+        user=written.user,
     )

@@ -30,6 +30,7 @@ from elt_assets.protocol.messages import (
 )
 from elt_assets.protocol.sync_modes import catalog_for_destination
 from elt_assets.protocol.versions import check_version
+from elt_assets.runner.account import Account, open_workdir
 from elt_assets.runner.docker import Image
 from elt_assets.runner.environment import Environment
 from elt_assets.runner.failures import ending, failure
@@ -59,6 +60,7 @@ class Connector:
         image: that it is run from, in place of a command.
         store: the file that keeps what it changes in its config; without one, this object does.
         environment: of its process; default that of a `command` of which none is declared.
+        user: of this machine, that it runs as; default this process's.
     """
 
     def __init__(
@@ -71,12 +73,14 @@ class Connector:
         image: Image | None = None,
         store: Path | None = None,
         environment: Environment | None = None,
+        user: str | None = None,
     ):
         self._heartbeat = heartbeat
         self._image = image
         self._environment = environment or Environment()
         self._command = command
-        self._workdir = workdir
+        self._user = user
+        self._workdir = workdir if user is None else open_workdir()
         self._deadline: float | None = None
         self._running: set[Process] = set()
         self.name = name
@@ -277,14 +281,19 @@ class Connector:
         times: dict[str, Any] = {"deadline": self._deadline, "silence": self._heartbeat}
         command: Sequence[str] = self._command()
         removal: Sequence[str] = ()
+        folder = Path(arguments[1]).parent if arguments else None
+        account = None if self._user is None else Account.named(self._user)
+        if account is not None and folder is not None:
+            account.take(folder)
         if self._image is not None:
-            folder = Path(arguments[1]).parent if arguments else None
             run = self._image.container(folder, self._environment.names)
             command, removal = run.command, run.removal
         variables, secrets = self._environment.variables()
         self.mask.add(secrets)
+        if account is not None and "HOME" not in self._environment.names:
+            variables["HOME"] = account.home
         words = [*command, *self._words(verb, arguments)]
-        how = {"environment": variables, "removal": removal, **times, **fed}
+        how = {"environment": variables, "removal": removal, "account": account, **times, **fed}
         with Process(words, **how) as process:
             self._running.add(process)
             try:

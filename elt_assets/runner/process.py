@@ -17,6 +17,7 @@ from typing import IO
 
 from elt_assets.errors import ConfigError, TransientError
 from elt_assets.protocol.lines import MAX_LINE, blocks, split
+from elt_assets.runner.account import Account
 from elt_assets.runner.feeding import Feeder
 from elt_assets.runner.inspection import deny_inspection
 
@@ -42,6 +43,7 @@ class Process:
     have ended, by `time.monotonic`; `silence`: seconds for which it may say nothing while it is listened to.
     `removal`: a command that ends what the group's end does not: a container. `lines`: what its stdin is fed,
     which is empty otherwise; while it waits for more of them, it is not silent. `stop`: as of `Feeder`.
+    `account`: the user that it runs as; default this process's.
 
     Raises:
         ConfigError: the program is missing or cannot be executed.
@@ -57,6 +59,7 @@ class Process:
         removal: Sequence[str] = (),
         lines: Iterable[bytes] | None = None,
         stop: Callable[[], None] | None = None,
+        account: Account | None = None,
     ):
         self._deadline = deadline
         self._silence = silence
@@ -72,6 +75,7 @@ class Process:
                 stderr=subprocess.PIPE,
                 start_new_session=True,
                 env=self._environment,
+                **(account.how if account is not None else {}),
             )
         except FileNotFoundError:
             raise ConfigError(

@@ -46,6 +46,7 @@ def open_connector(
     environment: Declared | None = None,
     installation: Installation | None = None,
     container: ContainerOptions | None = None,
+    user: str | None = None,
 ) -> Connector:
     """The connector that a connection's `source` names; nothing is started or installed yet.
 
@@ -58,6 +59,7 @@ def open_connector(
         environment: what `source.environment` declares, if it does.
         installation: how a package is installed.
         container: how an image is run.
+        user: of this machine, that it runs as; default this process's.
 
     Raises:
         ConfigError: as `resolve`.
@@ -65,9 +67,9 @@ def open_connector(
     command, name = resolve(kind, value, packages, installation)
     variables = environment_of(kind, value, environment)
     if kind == "tap":
-        return SingerTap(command, config, workdir, name, heartbeat, None, store, variables)
+        return SingerTap(command, config, workdir, name, heartbeat, None, store, variables, user)
     image = Image(name, container or ContainerOptions()) if kind == "image" else None
-    return Connector(command, config, workdir, name, heartbeat, image, store, variables)
+    return Connector(command, config, workdir, name, heartbeat, image, store, variables, user)
 
 
 def resolve(

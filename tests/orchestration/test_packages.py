@@ -75,7 +75,9 @@ def test_a_low_code_source_goes_on_from_its_cursor(project: Project, policy: str
     with serving(Orders(60)) as api:
         config = {"__injected_declarative_manifest": api.manifest()}
         stream = {"name": "orders", "sync_mode": "incremental", "destination_sync_mode": policy}
-        project.connection("api", source={"package": MANIFEST, "config": config}, streams=[stream])
+        # One of its dependencies has no wheel.
+        source = {"package": MANIFEST, "install": {"source_distributions": ["genson"]}}
+        project.connection("api", source={**source, "config": config}, streams=[stream])
         discovered(project, "api")
         assert materialize(project, "group:api").success
         assert sorted(row["id"] for row in project.rows("api", "orders")) == list(range(60))
