@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import stat
 from pathlib import Path
 from typing import Any
 
@@ -59,6 +60,7 @@ def test_a_state_comes_out_once_its_records_are_in_the_table(
     assert answer.counts == [(1, 0), (0, 0), (2, 0)]
     assert all(found >= wanted for found, wanted in zip(watched.rows, [1, 1, 3], strict=True))
     assert destination.ids() == [1, 2, 3]
+    assert stat.S_IMODE(destination.lake.stat().st_mode) == 0o700
 
 
 ODD = rb"""{"type":"STATE","more":[1, 2.0],"state":{"id":12345678901234567890,"type":"STREAM","stream":

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import stat
 import time
 from pathlib import Path
 from typing import Any
@@ -47,6 +48,12 @@ def test_history_follows_the_table(own: Project, spark: SparkSession) -> None:
     past = read_table(spark, "scripted/things_history").orderBy("id", "_valid_from").collect()
     told = [(row.id, row.name, row._is_current) for row in past]
     assert told == [(1, "c", True), (2, "b", True)]  # one version for each value of the cursor: id
+
+
+def test_what_a_sync_makes_is_for_its_owner_alone(own: Project) -> None:
+    sync(own, record(id=1), state(1))
+    modes = {path.name: stat.S_IMODE(path.stat().st_mode) for path in own.home.iterdir()}
+    assert (modes["lake"], modes["staging"]) == (0o700, 0o700)
 
 
 def test_a_history_that_has_no_key_is_refused(own: Project) -> None:

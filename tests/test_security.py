@@ -1,0 +1,45 @@
+"""docs/security.md: its examples work as they stand there."""
+
+from __future__ import annotations
+
+import os
+import re
+import stat
+import subprocess
+from pathlib import Path
+
+import pytest
+import yaml
+
+from tests.project import REPOSITORY
+from tests.test_connection import load, written
+
+DOCUMENT = (REPOSITORY / "docs" / "security.md").read_text()
+
+
+def blocks(language: str) -> list[str]:
+    return re.findall(rf"^```{language}\n(.*?)^```", DOCUMENT, flags=re.MULTILINE | re.DOTALL)
+
+
+@pytest.mark.parametrize("example", blocks("yaml"))
+def test_each_source_loads(example: str, tmp_path: Path) -> None:
+    load(tmp_path, written(**yaml.safe_load(example)))
+
+
+def test_a_lake_is_shared_as_written(tmp_path: Path) -> None:
+    (commands,) = blocks("sh")
+    lake = tmp_path / "made" / "lake"
+    subprocess.run(["sh", "-ec", commands], env={**os.environ, "ELT_LAKE": str(lake)}, check=True)
+    assert stat.S_IMODE(lake.stat().st_mode) == 0o750
+
+
+def test_each_variable_is_read() -> None:
+    section = DOCUMENT.split("## Variables")[1]
+    named = re.findall(r"^\| `(\w+)` \|", section, flags=re.MULTILINE)
+    sources = [path.read_text() for path in (REPOSITORY / "elt_assets").rglob("*.py")]
+    assert len(named) == 3
+    assert all(any(f'"{name}"' in source for source in sources) for name in named)
+
+
+def test_the_readme_names_it() -> None:
+    assert "(docs/security.md)" in (REPOSITORY / "README.md").read_text()
