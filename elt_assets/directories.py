@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import errno
+import os
 from pathlib import Path
+from urllib.parse import unquote, urlsplit
+
+from elt_assets.errors import ConfigError
 
 
 def make_private(folder: Path) -> None:
@@ -17,11 +22,22 @@ def make_private(folder: Path) -> None:
     for each in reversed(missing):
         each.mkdir(mode=0o700, exist_ok=True)
     if not folder.is_dir():
-        raise NotADirectoryError(20, "Not a directory", str(folder))
+        raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), str(folder))
 
 
 def make_private_lake(uri: str) -> None:
-    """The same for a lake's root, where that is a directory and not an object store."""
-    path = uri.removeprefix("file://")
-    if "://" not in path:
-        make_private(Path(path).expanduser())
+    """Make the root of a lake in the same way, where it is a directory and not an object store.
+
+    Raises:
+        ConfigError: it cannot be made.
+    """
+    parts = urlsplit(uri)
+    if parts.scheme not in ("", "file"):
+        return
+    try:
+        make_private(Path(unquote(parts.path) if parts.scheme else uri))
+    except OSError as error:
+        raise ConfigError(
+            f"the lake's directory {uri} cannot be made: {error.strerror}",
+            guidance="make it possible to write there, or set ELT_LAKE to another place",
+        ) from error

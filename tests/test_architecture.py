@@ -29,7 +29,7 @@ MAX_FUNCTION_LINES = 60
 ROOMS: dict[str, set[str]] = {
     # the wire
     "elt_assets.errors": set(),
-    "elt_assets.directories": set(),
+    "elt_assets.directories": {"errors"},
     "elt_assets.protocol": {"errors"},
     # the two ends of the pipe, strangers to each other
     "elt_assets.runner": {"protocol", "errors", "scratch", "batches", "directories"},

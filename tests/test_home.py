@@ -145,11 +145,20 @@ def test_directories_are_made_for_their_owner_alone(tmp_path: Path) -> None:
     shared.mkdir()
     shared.chmod(0o755)
     make_private(shared / "a" / "b")
-    make_private_lake(f"file://{shared}/lake")
+    make_private_lake(f"{shared}/lake")
+    make_private_lake(f"file://{shared}/a/to%20share")
     make_private_lake("s3://bucket/lake")
-    for folder, mode in {"": 0o755, "a": 0o700, "a/b": 0o700, "lake": 0o700}.items():
+    for folder, mode in {
+        "": 0o755,
+        "a": 0o700,
+        "a/b": 0o700,
+        "lake": 0o700,
+        "a/to share": 0o700,
+    }.items():
         assert stat.S_IMODE((shared / folder).stat().st_mode) == mode
     assert sorted(path.name for path in shared.iterdir()) == ["a", "lake"]
     (shared / "file").touch()
-    with pytest.raises(OSError, match="irector"):
+    with pytest.raises(NotADirectoryError):
         make_private(shared / "file")
+    with pytest.raises(ConfigError, match=r"lake's directory .*/file/lake cannot.*\n.*ELT_LAKE"):
+        make_private_lake(f"{shared}/file/lake")

@@ -29,7 +29,7 @@ _ACCESS_NAME = re.compile(
 """The value leads to a secret: a file, an agent, an address that is one; or it often is one."""
 _SECRET_VALUE = re.compile(
     # scheme://user:password@host, the password up to the authority's last @, or with a slash in it
-    r"[a-z][a-z0-9+.-]*://[^\s/?#@:]*:(?P<password>[^\s/?#]+|[^\s@]+)@"
+    r"[a-z][a-z0-9+.-]{0,30}://[^\s/?#@:]*:(?P<password>[^\s/?#]+|[^\s@]+)@"
     r"|https?://(?P<user>[^\s/?#@:]+)@"
     r"|(?:^|[?&;,\s])(?:password|passwd|pwd|secret|token|sig|(?:account|access|api|shared_?access)_?key)"
     r"\s*=\s*(?P<parameter>[^\s&;,]+)"

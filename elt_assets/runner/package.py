@@ -15,7 +15,7 @@ import time
 import venv
 from collections.abc import Sequence
 from dataclasses import dataclass
-from importlib.metadata import Distribution, distributions
+from importlib.metadata import distributions
 from pathlib import Path
 
 from elt_assets.directories import make_private
@@ -188,19 +188,16 @@ def _programs(environment: Path, name: str, version: str, how: Installation) -> 
     Raises:
         ConfigError: the lock file has it in another version, or not at all.
     """
-    found = _distribution(environment, name)
-    if found is None or (how.lock_file is not None and found.version != version):
+    places = [str(place) for place in environment.glob("lib/python*/site-packages")]
+    found = next(iter(distributions(name=name, path=places)), None)
+    if how.lock_file is not None and (found is None or found.version != version):
         raise ConfigError(
             f"{how.lock_file} installs {found.version if found else 'no version'} of {name}, "
             f"and {version} is wanted",
             guidance="write the same version in the connection's YAML and in the lock file",
         )
-    return [one.name for one in found.entry_points if one.group == "console_scripts"]
-
-
-def _distribution(environment: Path, name: str) -> Distribution | None:
-    places = [str(place) for place in environment.glob("lib/python*/site-packages")]
-    return next(iter(distributions(name=name, path=places)), None)
+    scripts = found.entry_points.select(group="console_scripts") if found else ()
+    return [script.name for script in scripts]
 
 
 def _program(name: str, programs: list[str]) -> str:
