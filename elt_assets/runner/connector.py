@@ -278,7 +278,7 @@ class Connector:
 
     @contextlib.contextmanager
     def _started(self, verb: str, arguments: Sequence[str], **fed: Any) -> Iterator[Process]:
-        times: dict[str, Any] = {"deadline": self._deadline, "silence": self._heartbeat}
+        how: dict[str, Any] = {"deadline": self._deadline, "silence": self._heartbeat, **fed}
         command: Sequence[str] = self._command()
         removal: Sequence[str] = ()
         folder = Path(arguments[1]).parent if arguments else None
@@ -288,12 +288,8 @@ class Connector:
         if self._image is not None:
             run = self._image.container(folder, self._environment.names)
             command, removal = run.command, run.removal
-        variables, secrets = self._environment.variables()
-        self.mask.add(secrets)
-        if account is not None and "HOME" not in self._environment.names:
-            variables["HOME"] = account.home
         words = [*command, *self._words(verb, arguments)]
-        how = {"environment": variables, "removal": removal, "account": account, **times, **fed}
+        how |= {"environment": self._variables(account), "removal": removal, "account": account}
         with Process(words, **how) as process:
             self._running.add(process)
             try:
@@ -304,6 +300,14 @@ class Connector:
                 raise
             finally:
                 self._running.discard(process)
+
+    def _variables(self, account: Account | None) -> dict[str, str]:
+        """The environment of the process; what of it is secret is masked from now on."""
+        variables, secrets = self._environment.variables()
+        self.mask.add(secrets)
+        if account is not None and "HOME" not in self._environment.names:
+            variables["HOME"] = account.home
+        return variables
 
     def _raise_for_end(self, verb: str, process: Process, error: ErrorTrace | None) -> None:
         code, feeder = process.wait(), process.feeder
