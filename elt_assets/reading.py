@@ -32,7 +32,8 @@ def read_table(
     """
     levels = key.split("/") if isinstance(key, str) else list(key)
     uri = "/".join([home.lake(), *table_path(levels)])
-    return snapshot(spark, uri, app_id(levels), version=version, partition=partition)
+    partitions = None if partition is None else [partition]
+    return snapshot(spark, uri, app_id(levels), version=version, partitions=partitions)
 
 
 def table_path(key: Sequence[str]) -> list[str]:

@@ -6,11 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from pyspark.sql import SparkSession
-from pyspark.sql import functions as f
 from pyspark.sql import types as t
 
-from elt_assets.lake import dead_letter, history, landing, policies, types
-from elt_assets.lake.conform import path
+from elt_assets.lake import dead_letter, history, landing, partition_files, policies
 from elt_assets.lake.files import Change, DataFile
 from elt_assets.lake.head import Head, Refresh
 from elt_assets.lake.landing import Landing
@@ -133,26 +131,9 @@ class Publisher:
             return Change()
         if self._landing.partition is None:
             return Change(files, self._tables.main.files)
-        others = self._without_partition(spark, self._landing.partition)
+        partition = self._landing.partition
+        others = partition_files.removal(spark, self._tables.main, partition, self._schema)
         return Change([*files, *others.add], others.remove)
-
-    def _without_partition(self, spark: SparkSession, partition: str) -> Change:
-        """What takes a partition out of the table. Its files hold nothing else, unless another engine
-        has put them together with others."""
-        main, own, mixed = self._tables.main, [], []
-        bounds = main.bounds([types.PARTITION])
-        for file in main.files:
-            least, most = bounds.get(file.path, ("", chr(0x10FFFF)))
-            if least == most == partition:
-                own.append(file)
-            elif str(least) <= partition <= str(most):
-                mixed.append(file)
-        if not mixed:
-            return Change((), own)
-        column = path([types.PARTITION])
-        others = main.read_files(spark, mixed, self._schema)
-        kept = main.write_files(others.where(~column.eqNullSafe(f.lit(partition))))
-        return Change(kept, [*own, *mixed])
 
     def _head(self, merged: Merged, files: Sequence[DataFile], news: Checkpointed) -> Head:
         land, head = self._landing, self._tables.head

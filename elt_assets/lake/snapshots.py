@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 from deltalake import DeltaTable
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as f
 
 from elt_assets.errors import ConfigError
-from elt_assets.lake import types
-from elt_assets.lake.conform import path
+from elt_assets.lake import partition_files, types
 from elt_assets.lake.table import Table
 from elt_assets.lake.tables import NOT_KEPT, SUFFIXES
 
@@ -19,9 +19,9 @@ def snapshot(
     app_id: str,
     *,
     version: int | None = None,
-    partition: str | None = None,
+    partitions: Collection[str] | None = None,
 ) -> DataFrame:
-    """The rows of a table, or of one partition of it, at its newest version or an older one.
+    """The rows of a table, or of some partitions of it, at its newest version or an older one.
 
     A history or dead letter is read as its stream's table has it: a commit of it that the stream's never
     followed (a run was killed in between) is not shown.
@@ -32,18 +32,11 @@ def snapshot(
     table = Table(uri, app_id, _followed(uri, app_id) if version is None else version)
     if not table.exists:
         raise ConfigError(f"there is no table {uri} yet", guidance="materialise it first")
-    if partition is None:
+    if partitions is None:
         return table.dataframe(spark)
     if types.PARTITION not in table.schema.names:
         raise ConfigError(f"the table {uri} has no partitions", guidance="leave `partition` out")
-    bounds = table.bounds([types.PARTITION])
-    files = [
-        file
-        for file in table.files
-        if file.path not in bounds or bounds[file.path][0] <= partition <= bounds[file.path][1]  # type: ignore[operator]
-    ]
-    rows = table.read_files(spark, files)
-    return rows.where(path([types.PARTITION]).eqNullSafe(f.lit(partition)))
+    return partition_files.read(spark, table, partitions)
 
 
 def is_table(uri: str) -> bool:

@@ -12,6 +12,7 @@ from typing import Any, Protocol
 import dagster as dg
 
 from elt_assets.errors import ConfigError
+from elt_assets.lake import partition_files
 from elt_assets.lake.head import Head
 from elt_assets.lake.landing import Landing, begins, begun_otherwise
 from elt_assets.lake.spark import SparkProvider
@@ -155,7 +156,7 @@ class Ingestion:
     def _final_metadata(self, read: StreamRead) -> dict[str, Any]:
         table, shown = read.tables.main, {}
         if self._source.destination is None:
-            shown = dict(table_metadata(table, read.asset.table_name, read.asset.landed()))
+            shown = dict(self._table_metadata(read))
         return {
             **head_metadata(read.tables.head, table.version),
             **read.figures.metadata(),
@@ -163,6 +164,12 @@ class Ingestion:
             **source_metadata(read.progress),
             **schema_metadata(self._writers[read.id].schema_changes),
         }
+
+    def _table_metadata(self, read: StreamRead) -> Mapping[str, Any]:
+        table, part = read.tables.main, read.partition
+        rows = None if part is None else partition_files.count(self._spark, table, part)
+        name = read.asset.table_name
+        return table_metadata(table, name, read.asset.landed(), partition_rows=rows)
 
 
 def _refuse_other_making(read: StreamRead, land: Landing) -> None:

@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import dagster as dg
 
 from elt_assets.errors import ConfigError, EltError, TransientError
-from elt_assets.lake.files import Change, DataFile
-from elt_assets.lake.head import Head
+from elt_assets.lake import dataframes
 from elt_assets.lake.snapshots import snapshot
 from elt_assets.lake.spark import DataFrame
-from elt_assets.lake.table import Table, discarding
 from elt_assets.lake.tables import app_id
 from elt_assets.orchestration.ingesting import Ingestion, Running
-from elt_assets.orchestration.metadata import DESTINATION, TABLE_PATH, plain, table_metadata
+from elt_assets.orchestration.metadata import (
+    DESTINATION,
+    ROW_COUNT,
+    TABLE_PATH,
+    plain,
+    table_metadata,
+)
 from elt_assets.orchestration.reading import SourceRead, StreamSync
 from elt_assets.orchestration.resources import (
     IO_MANAGER_KEY,
@@ -33,8 +37,8 @@ TOLD = 10
 class SparkIOManager(dg.ConfigurableIOManager):
     """Commits a stream's checkpoints as they are sealed; loads any stream as a Spark DataFrame.
 
-    An asset downstream that returns a DataFrame gets a table of its own, replaced at each
-    materialisation, at the asset key's levels under the lake's root.
+    An asset downstream that returns a DataFrame gets a table of its own, at the asset key's levels under
+    the lake's root. Each materialisation replaces the table, or the partitions that the run is for.
     """
 
     spark: SparkResource
@@ -57,13 +61,16 @@ class SparkIOManager(dg.ConfigurableIOManager):
             )
 
     def load_input(self, context: dg.InputContext) -> DataFrame:
-        """The rows of the upstream asset's table, at one snapshot."""
+        """Return the rows of the upstream asset's table at one snapshot: of the partitions that the
+        partition mapping gives, or all of them."""
         upstream = context.upstream_output
         assert upstream is not None
         with told():
             _refuse_elsewhere(upstream)
             uri = self.lake.table_uri(_path_of(upstream))
-            return snapshot(self.spark.provider.get(), uri, app_id(upstream.asset_key.path))
+            partitions = _partitions_of(context)
+            writer = app_id(upstream.asset_key.path)
+            return snapshot(self.spark.provider.get(), uri, writer, partitions=partitions)
 
     def _sync(self, context: dg.OutputContext, sync: StreamSync) -> None:
         """Read what is wanted; a partition that fails does not keep the others from being read, unless it
@@ -116,26 +123,31 @@ class SparkIOManager(dg.ConfigurableIOManager):
         Ingestion(self.spark.provider, run, run_id, source).run()
 
     def _store(self, context: dg.OutputContext, rows: DataFrame) -> None:
-        """Replace a downstream asset's table by a DataFrame."""
-        if context.has_asset_partitions:
-            raise ConfigError(
-                f"{context.asset_key.to_user_string()} has partitions, and this IO manager replaces "
-                "whole tables",
-                guidance="leave out its partitions, or use another IO manager for it",
-            )
-        path = _path_of(context)
-        table = Table(self.lake.table_uri(path), app_id(context.asset_key.path))
-        if table.is_foreign:
-            raise ConfigError(
-                f"the table {table.uri} was not written by {context.asset_key.to_user_string()}",
-                guidance="give the asset another key: its key names its table",
-            )
-        table.prepare(rows.schema)
-        former, files = table.files, table.write_files(rows)
-        head = Head(table.head.sequence + 1, table.head.generation + 1, None, context.run_id)
-        with discarding(table, files):
-            table.commit(Change(files, former), head, _records(files), rows.schema)
-        context.add_output_metadata(dict(table_metadata(table, ".".join(path))))
+        """Replace the table of an asset downstream, or the partitions of it that the run is for."""
+        path, key = _path_of(context), context.asset_key.path
+        target = dataframes.Target(self.lake.table_uri(path), key, context.run_id)
+        if not context.has_asset_partitions:
+            metadata = table_metadata(dataframes.replace_table(target, rows).table, ".".join(path))
+        else:
+            partitions = [str(key) for key in context.asset_partition_keys]
+            done = dataframes.replace_partitions(target, rows, partitions)
+            metadata = table_metadata(done.table, ".".join(path), partition_rows=done.rows)
+            if len(partitions) > 1:  # their events get the same metadata
+                metadata = {name: metadata[name] for name in metadata if name != ROW_COUNT}
+        context.add_output_metadata(dict(metadata))
+
+
+def _partitions_of(context: dg.InputContext) -> list[str] | None:
+    """Return the partitions of the upstream asset that the partition mapping gives; None for all rows."""
+    if not context.has_asset_partitions:
+        return None
+    keys = [str(key) for key in context.asset_partition_keys]
+    every = context.asset_partitions_def.get_partition_keys(
+        dynamic_partitions_store=context.instance
+    )
+    # A run without partitions that is given every key reads the table as it is, with no long list of keys.
+    is_whole = not context.has_partition_key and set(keys) >= set(every)
+    return None if is_whole else keys
 
 
 def _refuse_elsewhere(upstream: dg.OutputContext) -> None:
@@ -146,10 +158,6 @@ def _refuse_elsewhere(upstream: dg.OutputContext) -> None:
             f"them to another destination, {plain(destination)}",
             guidance="read them from there",
         )
-
-
-def _records(files: Iterable[DataFile]) -> int:
-    return sum(file.records for file in files)
 
 
 def _path_of(context: dg.OutputContext) -> list[str]:

@@ -18,6 +18,7 @@ from elt_assets.sync.events import Committed, StreamProgress
 
 SEQUENCE = "elt/sequence"
 STATE = "elt/state"
+RECORDS_READ = "elt/records_read"
 TABLE_PATH = "elt/table_path"
 """On the definition: the table's levels under the lake's root."""
 HISTORY = "elt/history"
@@ -33,6 +34,9 @@ IGNORED = "elt/records_ignored"
 """How many records came of streams that are not configured; left out where none did."""
 UNMENTIONED = "elt/unmentioned"
 """What the source sent in place of any message about the stream; left out where it sent one."""
+ROW_COUNT = "dagster/row_count"
+TABLE_ROWS = "elt/table_rows"
+"""On the event of a partition: the rows of the whole table. `dagster/row_count` is the partition's own."""
 MOST, LONGEST = 20, 300
 """Sentences in an event, and characters of each."""
 MAX_SCHEMA = 20 * 1024
@@ -56,7 +60,7 @@ class SyncFigures:
     def of(cls, metadata: Mapping[str, Any]) -> SyncFigures:
         """The figures that an event tells, or will."""
         names = {
-            "read": "elt/records_read",
+            "read": RECORDS_READ,
             "committed": "elt/records_committed",
             "rejected": "elt/records_rejected",
             "changed": "elt/records_changed",
@@ -77,7 +81,7 @@ class SyncFigures:
 
     def metadata(self) -> dict[str, Any]:
         return {
-            "elt/records_read": self.read,
+            RECORDS_READ: self.read,
             "elt/records_committed": self.committed,
             "elt/records_rejected": self.rejected,
             "elt/records_changed": self.changed,
@@ -146,11 +150,21 @@ def source_metadata(progress: StreamProgress) -> dict[str, Any]:
 
 
 def table_metadata(
-    table: Table, name: str, stream: ConfiguredStream | None = None
+    table: Table,
+    name: str,
+    stream: ConfiguredStream | None = None,
+    *,
+    partition_rows: int | None = None,
 ) -> Mapping[str, Any]:
-    """What Dagster itself knows to show of a table."""
+    """What Dagster itself knows to show of a table.
+
+    Args:
+        partition_rows: the rows of the partition that the event is of, where it is of one.
+    """
+    whole = {} if partition_rows is None else {TABLE_ROWS: table.records}
     return {
-        "dagster/row_count": table.records,
+        ROW_COUNT: table.records if partition_rows is None else partition_rows,
+        **whole,
         "dagster/column_schema": column_schema(table.schema, stream, most=MAX_SCHEMA),
         "dagster/table_name": name,
         "dagster/uri": table.uri,
@@ -158,6 +172,9 @@ def table_metadata(
     }
 
 
-def companion_metadata(table: Table, name: str) -> dict[str, Any]:
-    """What an event of a history or dead letter says."""
-    return {**table_metadata(table, name), "elt/table_version": table.version}
+def companion_metadata(
+    table: Table, name: str, *, partition_rows: int | None = None
+) -> dict[str, Any]:
+    """Return what the event of a history or dead letter says; while it is empty there may be no table."""
+    found = dict(table_metadata(table, name, partition_rows=partition_rows))
+    return {**found, "elt/table_version": table.version} if table.exists else found

@@ -167,4 +167,4 @@ def test_an_older_version_and_what_is_not_there(lake: Lake) -> None:
     with pytest.raises(ConfigError, match=r"there is no table .*nothing yet"):
         snapshot(lake.spark, f"{lake.folder}/nothing", APP)
     with pytest.raises(ConfigError, match="has no partitions"):
-        snapshot(lake.spark, lake.uri, APP, partition="2026-01-01")
+        snapshot(lake.spark, lake.uri, APP, partitions=["2026-01-01"])

@@ -84,9 +84,9 @@ def test_a_partition_is_taken_out_of_files_that_others_mixed(lake: Lake) -> None
 def test_a_partition_is_read_alone(lake: Lake) -> None:
     load(lake, FIRST, event(1, 1))
     load(lake, SECOND, event(2, 1))
-    found = snapshot(lake.spark, lake.uri, APP, partition=SECOND)
+    found = snapshot(lake.spark, lake.uri, APP, partitions=[SECOND])
     assert [row.said for row in found.collect()] == ["2 at 1"]
-    assert snapshot(lake.spark, lake.uri, APP, partition="2026-01-03").count() == 0
+    assert snapshot(lake.spark, lake.uri, APP, partitions=["2026-01-03"]).count() == 0
 
 
 def test_a_wider_type_of_one_is_a_wider_type_of_all(lake: Lake) -> None:
