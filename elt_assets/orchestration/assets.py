@@ -14,11 +14,9 @@ from elt_assets.connection import Connection, configure, load_catalog, load_conn
 from elt_assets.connection.automation import Retry
 from elt_assets.errors import ConfigError, EltError
 from elt_assets.lake.claims import check_claims
-from elt_assets.lake.history import SUFFIX as HISTORY_SUFFIX
 from elt_assets.lake.landing import check_columns
-from elt_assets.lake.tables import DEAD_LETTER_SUFFIX
-from elt_assets.orchestration import checks, partitions
-from elt_assets.orchestration.metadata import HISTORY, TABLE_PATH, companion_metadata
+from elt_assets.orchestration import checks, companions, partitions
+from elt_assets.orchestration.metadata import HISTORY, TABLE_PATH
 from elt_assets.orchestration.reading import Landed, StreamSync
 from elt_assets.orchestration.resources import IO_MANAGER_KEY, LAKE_KEY, SPARK_KEY
 from elt_assets.orchestration.streams import StreamAsset, op_name
@@ -31,11 +29,7 @@ from elt_assets.orchestration.syncing import (
     refuse,
 )
 from elt_assets.orchestration.told import told
-from elt_assets.orchestration.translator import (
-    ConnectionTranslator,
-    companion_key,
-    companion_specs,
-)
+from elt_assets.orchestration.translator import ConnectionTranslator, companion_specs
 from elt_assets.protocol.catalog import Catalog, ConfiguredStream
 
 SyncEvent = dg.MaterializeResult[StreamSync] | dg.AssetCheckResult
@@ -108,8 +102,8 @@ def build_connection_assets(
     catalog: Catalog | None = None,
     translator: ConnectionTranslator | None = None,
 ) -> list[dg.AssetsDefinition | dg.AssetSpec]:
-    """A connection's assets: one for each configured stream, and, written or read by others, the source
-    system and each stream's history and dead letter.
+    """A connection's assets: one for each configured stream, with its history and dead letter, which its
+    materialisation writes; and the source system, which nothing here writes.
 
     They need the resources that `elt_assets.resources()` gives.
 
@@ -148,26 +142,43 @@ def build_assets(
     for asset in assets:
         check_columns(asset.landed())
     connect(connection, home.staging())
-    companions = [spec for asset in assets for spec in companion_specs(asset)]
-    together = connection.read_together
-    streams = [_build_together(connection, assets)] if together else list(map(_build, assets))
-    return [translator.get_source_spec(connection), *streams, *companions]
+    source = translator.get_source_spec(connection)
+    if connection.read_together:
+        return [source, _build_together(connection, assets, source.key)]
+    return [source, *(_build(asset, source.key) for asset in assets)]
 
 
-def _out(asset: StreamAsset) -> dict[str, dg.AssetOut]:
-    """Of an op. Not `specs`: it would name the output after the key, which may be no name of Dagster's."""
-    spec = asset.spec.replace_attributes(deps=[])
-    out = dg.AssetOut.from_spec(spec, io_manager_key=IO_MANAGER_KEY, is_required=False)
-    return {asset.op_name: out}
+def _outs(asset: StreamAsset) -> dict[str, dg.AssetOut]:
+    """Return the outputs of a stream's op: the stream and its companions, any of which a selection may name.
+
+    Not `specs`: it would name an output after its key, which may be no name of Dagster's.
+    """
+    return {
+        op_name(spec.key): dg.AssetOut.from_spec(
+            spec.replace_attributes(deps=[]), io_manager_key=IO_MANAGER_KEY, is_required=False
+        )
+        for spec in (asset.spec, *companion_specs(asset))
+    }
 
 
-def _build_together(connection: Connection, assets: Sequence[StreamAsset]) -> dg.AssetsDefinition:
+def _deps(assets: Iterable[StreamAsset]) -> dict[str, set[dg.AssetKey]]:
+    """Return what each output depends on: a stream on what its spec names, a companion on its stream."""
+    found = {asset.op_name: {dep.asset_key for dep in asset.spec.deps} for asset in assets}
+    for asset in assets:
+        found |= {op_name(spec.key): {asset.key} for spec in companion_specs(asset)}
+    return found
+
+
+def _build_together(
+    connection: Connection, assets: Sequence[StreamAsset], source: dg.AssetKey
+) -> dg.AssetsDefinition:
     """One asset definition of all streams, any of which can be selected: one process reads those."""
     name = op_name(dg.AssetKey([connection.name]))
 
     @dg.multi_asset(
         name=name,
-        outs={name: out for asset in assets for name, out in _out(asset).items()},
+        outs={name: out for asset in assets for name, out in _outs(asset).items()},
+        internal_asset_deps=_deps(assets),
         deps={dep.asset_key: dep for asset in assets for dep in asset.spec.deps}.values(),
         check_specs=[spec for asset in assets for spec in checks.check_specs(asset)],
         can_subset=True,
@@ -178,13 +189,13 @@ def _build_together(connection: Connection, assets: Sequence[StreamAsset]) -> dg
     )
     def sync(context: dg.AssetExecutionContext) -> Iterator[SyncEvent]:
         wanted = [asset for asset in assets if asset.key in context.selected_asset_keys]
+        companions.log_unread([asset for asset in assets if asset not in wanted], context)
         landed, error = _read_together(wanted, context) if wanted else ({}, None)
         for done in landed.values():
             # Its rows are there by now, since the IO manager wrote them as they came.
             metadata = dict(done.done[0].metadata)
             yield dg.MaterializeResult(asset_key=done.asset.key, metadata=metadata)
-            for event in _companion_events(done):
-                context.log_event(event)
+            yield from companions.results(done, source, context)
         with told():
             for asset in assets:
                 if asset in wanted and asset.key not in landed:
@@ -224,12 +235,13 @@ def _checked(asset: StreamAsset, context: dg.AssetExecutionContext) -> list[str]
     return [key.name for key in context.selected_asset_check_keys if key.asset_key == asset.key]
 
 
-def _build(asset: StreamAsset) -> dg.AssetsDefinition:
+def _build(asset: StreamAsset, source: dg.AssetKey) -> dg.AssetsDefinition:
     written = asset.wanted.partitions
 
     @dg.multi_asset(
         name=asset.op_name,
-        outs=_out(asset),
+        outs=_outs(asset),
+        internal_asset_deps=_deps([asset]),
         deps=asset.spec.deps,
         check_specs=checks.check_specs(asset),
         can_subset=True,
@@ -245,13 +257,13 @@ def _build(asset: StreamAsset) -> dg.AssetsDefinition:
     def sync(context: dg.AssetExecutionContext) -> Iterator[SyncEvent]:
         wanted = _checked(asset, context)
         if asset.key not in context.selected_asset_keys:
+            companions.log_unread([asset], context)
             with told():
                 yield from checks.results(_evidence(asset, context), wanted)
             return
         read = _sync(asset, context, SyncConfig(**context.op_execution_context.op_config))
         yield dg.MaterializeResult(asset_key=asset.key, value=read)
-        for event in _companion_events(read):
-            context.log_event(event)
+        yield from companions.results(read, source, context)
         with told():
             yield from checks.results(_evidence(asset, context, read), wanted)
 
@@ -272,7 +284,7 @@ def _sync(asset: StreamAsset, context: dg.AssetExecutionContext, config: SyncCon
     def tell(partition: str | None, metadata: Any) -> None:
         context.add_asset_metadata(dict(metadata), asset.key, partition)
 
-    keys = list(context.partition_keys) if asset.partitions is not None else [None]
+    keys = _partition_keys(asset, context)
     if config.state is not None and len(keys) > 1:
         with told():
             raise ConfigError(
@@ -286,6 +298,22 @@ def _sync(asset: StreamAsset, context: dg.AssetExecutionContext, config: SyncCon
         prepare=lambda partition: prepare(asset, lake, config, partition, context),
         tell=tell,
     )
+
+
+def _partition_keys(
+    asset: StreamAsset, context: dg.AssetExecutionContext
+) -> Sequence[str] | Sequence[None]:
+    """Return the partitions that the run is for; None alone for a stream without partitions."""
+    if asset.partitions is None:
+        return [None]
+    if not (context.has_partition_key or context.has_partition_key_range):
+        with told():
+            raise ConfigError(
+                f"{asset.key.to_user_string()} has partitions, and this run names none",
+                guidance="give `--partition KEY` or `--partition-range FIRST...LAST` on the command line, or "
+                "choose partitions in the UI",
+            )
+    return list(context.partition_keys)
 
 
 def _evidence(
@@ -303,17 +331,3 @@ def _evidence(
     last = event.asset_materialization if event else None
     syncs = [last.metadata] if last is not None else []
     return checks.Evidence(asset, syncs, tables, tables.main.files, resources.elt_spark.provider)
-
-
-def _companion_events(sync: Landed) -> Iterator[dg.AssetMaterialization]:
-    """Of the history and the dead letter, where the sync wrote to them."""
-    if sync.tables is None:
-        return
-    asset, tables = sync.asset, sync.tables
-    companions = {DEAD_LETTER_SUFFIX: tables.dead_letter, HISTORY_SUFFIX: tables.history}
-    rejected = sum(done.rejected for done in sync.done)
-    for suffix, table in companions.items():
-        if table is None or not table.exists or (suffix == DEAD_LETTER_SUFFIX and not rejected):
-            continue
-        metadata = companion_metadata(table, asset.table_name + suffix)
-        yield dg.AssetMaterialization(companion_key(asset.key, suffix), metadata=metadata)

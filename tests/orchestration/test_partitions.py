@@ -313,3 +313,19 @@ def test_a_key_is_bound_as_the_config_has_it(kind: str, key: str, value: Any) ->
     if kind != "string":
         with pytest.raises(ConfigError, match="cannot be bound"):
             bound({}, written, dg.StaticPartitionsDefinition([key]), "?")
+
+
+def test_a_run_that_names_no_partition_is_told_how(own: Project) -> None:
+    file = windowed(own, partitions=DAILY)
+    assert "`--partition KEY`" in failure_of(materialize(own, KEY))
+    assert not calls(file)
+
+
+def test_a_partition_tells_its_own_rows(own: Project) -> None:
+    windowed(own, partitions=DAILY)
+    assert materialize(own, KEY, partition="2026-01-01", through="2026-01-02").success
+    told = materialized(own, "weather", "readings")
+    assert [one["dagster/row_count"] for one in told.values()] == [48, 48]
+    assert told["2026-01-02"]["elt/table_rows"] == 96
+    empty = materialized(own, "weather", "readings_dead_letter")
+    assert {day: one["dagster/row_count"] for day, one in empty.items()} == dict.fromkeys(told, 0)

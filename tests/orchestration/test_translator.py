@@ -15,9 +15,9 @@ from elt_assets.connection import Connection, load_catalog, load_connection
 from elt_assets.definitions import build
 from elt_assets.errors import ConfigError
 from elt_assets.protocol.catalog import ConfiguredStream
-from tests.orchestration.running import materialize, materialized
+from tests.orchestration.running import materialize, materialized, observations
 from tests.project import REPOSITORY, Project
-from tests.windowed_source import windowed
+from tests.windowed_source import calls, windowed
 
 READINGS = dg.AssetKey(["weather", "readings"])
 KEYED: Any = {"destination_sync_mode": "append_dedup", "sync_mode": "incremental"}
@@ -61,7 +61,9 @@ def test_source_history_and_dead_letter_stand_beside_it(own: Project) -> None:
     )
     assert graph.get(READINGS).parent_keys == {source}
     assert graph.get(READINGS).child_keys == {history, dead}
-    assert graph.executable_asset_keys == {READINGS}
+    # A selection such as `weather/*` can be materialised: it holds nothing but what can run.
+    found = dg.AssetSelection.from_coercible(['key:"weather/*"']).resolve(graph)
+    assert found == graph.executable_asset_keys == {READINGS, history, dead}
     assert "calls" not in graph.get(source).metadata["elt/source"]
 
 
@@ -72,7 +74,24 @@ def test_a_history_is_materialized_with_its_stream(own: Project) -> None:
     told = materialized(own, "weather", "readings_history")[None]
     assert told["dagster/row_count"] == 48
     assert "_is_current" in [column.name for column in told["dagster/column_schema"].columns]
-    assert not materialized(own, "weather", "readings_dead_letter")
+    # The dead letter is empty, and has no table yet.
+    assert materialized(own, "weather", "readings_dead_letter")[None]["dagster/row_count"] == 0
+    (read,) = observations(own, "weather")
+    assert (read["elt/stream"], read["elt/records_read"]) == ("weather/readings", 48)
+
+
+@pytest.mark.usefixtures("spark")
+def test_companions_are_selected_with_their_stream_and_alone(own: Project) -> None:
+    file = windowed(own, **KEYED, config={"to": "2026-01-02"})
+    dead = "readings_dead_letter"
+    assert materialize(own, f'key:"weather/{dead}"').success
+    assert not calls(file)
+    assert not materialized(own, "weather", dead)
+    result = materialize(own, 'key:"weather/*"', op="weather__readings", refresh="none")
+    assert result.success
+    assert materialized(own, "weather", dead)[None]["dagster/row_count"] == 0
+    keys = {event.asset_key for event in result.get_asset_materialization_events()}
+    assert keys == {READINGS, dg.AssetKey(["weather", dead])}
 
 
 def test_a_factory_and_a_translator(own: Project) -> None:
@@ -81,10 +100,10 @@ def test_a_factory_and_a_translator(own: Project) -> None:
     again = elt_assets.build_connection_assets(
         load_connection(folder), catalog=load_catalog(folder), translator=Translator()
     )
-    assert len(again) == len(assets) == 3
+    assert len(again) == len(assets) == 2
     graph = dg.Definitions(assets=assets, resources=elt_assets.resources()).resolve_asset_graph()
-    assert graph.executable_asset_keys == {dg.AssetKey(["raw", "weather", "readings"])}
-    assert dg.AssetKey(["raw", "weather", "readings_dead_letter"]) in graph.get_all_asset_keys()
+    names = ("readings", "readings_dead_letter")
+    assert graph.executable_asset_keys == {dg.AssetKey(["raw", "weather", name]) for name in names}
     with pytest.raises(ConfigError, match="give its folder, or a `catalog`"):
         elt_assets.build_connection_assets(load_connection(folder))
 
@@ -127,7 +146,7 @@ def test_the_docs_example(own: Project, monkeypatch: pytest.MonkeyPatch) -> None
     (own.root / "connections").symlink_to(own.root / "defs")
     monkeypatch.chdir(own.root)
     text = (REPOSITORY / "docs" / "dagster.md").read_text()
-    (code,) = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
+    *_, code = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
     names: dict[str, Any] = {}
     exec(code, names)
     graph = names["defs"].resolve_asset_graph()
