@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from pyspark.sql import SparkSession
 
 from elt_assets import home
 from elt_assets.lake.spark import SparkProvider, settings, start
+from elt_assets.lake.write_check import check_writable
 
 SPARK_KEY, LAKE_KEY, IO_MANAGER_KEY = "elt_spark", "elt_lake", "elt_io_manager"
 """What the assets of connections ask Dagster for."""
@@ -63,5 +65,21 @@ class LakeResource(dg.ConfigurableResource[Any]):
     def staging_path(self) -> Path:
         return Path(home.location(self.staging)) if self.staging else home.staging()
 
+    def check_writable(self) -> None:
+        """Refuse a place that cannot be written to, before a source is read.
+
+        Raises:
+            ConfigError: names the setting and the path.
+        """
+        root, staging = self.root, self.staging
+        check_writable(self.uri, "the lake", "`root` of elt_lake" if root else _setting("ELT_LAKE"))
+        setting = "`staging` of elt_lake" if staging else _setting("ELT_STAGING")
+        check_writable(str(self.staging_path), "the staging folder", setting)
+
     def table_uri(self, path: list[str]) -> str:
         return "/".join([self.uri, *path])
+
+
+def _setting(variable: str) -> str:
+    """Return the variable that a default place comes from."""
+    return variable if os.environ.get(variable) else f"DAGSTER_HOME (or {variable})"

@@ -130,8 +130,10 @@ def prepare(
     """The read of a stream, or of one of its partitions, from where its table stands.
 
     Raises:
-        ConfigError: a refresh is under way that a window does not go with.
+        ConfigError: a refresh is under way that a window does not go with; lake or staging cannot be
+            written to.
     """
+    lake.check_writable()
     read = _stream_read(asset, lake, config, partition, context)
     if config.state is not None and not read.continues:
         read.state = json.dumps(as_message(config.state, asset.stream))
@@ -152,8 +154,10 @@ def prepare_together(
     """One read of several streams of a connection, from a state that holds for all of them.
 
     Raises:
-        ConfigError: a refresh is under way that a given state does not go with.
+        ConfigError: a refresh is under way that a given state does not go with; lake or staging cannot be
+            written to.
     """
+    lake.check_writable()
     connection = assets[0].connection
     reads = [_stream_read(asset, lake, config, None, context) for asset in assets]
     sync_id = max(read.stream.sync_id or 0 for read in reads)
