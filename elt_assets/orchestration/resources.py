@@ -10,6 +10,7 @@ from typing import Any
 import dagster as dg
 from dagster_pyspark import LazyPySparkResource
 from dagster_spark.utils import flatten_dict
+from pydantic import Field
 from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
@@ -30,7 +31,11 @@ class SparkResource(LazyPySparkResource):
     and ends with it, so that all assets of a run share one JVM.
     """
 
-    spark_config: dict[str, Any] = {}  # noqa: RUF012 - pydantic copies it
+    spark_config: dict[str, Any] = Field(
+        default={},
+        description="Spark's settings, nested or with dots, as {spark: {sql: {shuffle: {partitions: 8}}}}. "
+        "They win over those of the settings file (docs/spark.md).",
+    )
 
     @cached_property
     def provider(self) -> SparkProvider:
@@ -54,8 +59,14 @@ class SparkResource(LazyPySparkResource):
 class LakeResource(dg.ConfigurableResource[Any]):
     """Where tables and staged segments are. `root` and `staging` default to the environment's."""
 
-    root: str | None = None
-    staging: str | None = None
+    root: str | None = Field(
+        default=None,
+        description="The tables' root, a path or URI; default $ELT_LAKE, or $DAGSTER_HOME/lake.",
+    )
+    staging: str | None = Field(
+        default=None,
+        description="The folder of records on their way; default $ELT_STAGING, or $DAGSTER_HOME/staging.",
+    )
 
     @property
     def uri(self) -> str:

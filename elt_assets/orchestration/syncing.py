@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import dagster as dg
+from pydantic import Field
 
 from elt_assets import home
 from elt_assets.connection import Connection
@@ -51,23 +52,32 @@ class Refresh(enum.Enum):
 
 
 class WindowConfig(dg.Config):
-    """A while of the source's past, as ISO 8601 writes it; `end` is the first moment that is not wanted."""
+    """A period of the source's past, in ISO 8601."""
 
-    start: str
-    end: str
+    start: str = Field(
+        description='The first moment to read, as "2026-01-01" or "2026-01-01T06:00:00Z".'
+    )
+    end: str = Field(description="The first moment not to read any more.")
 
 
 class SyncConfig(dg.Config):
-    """How this run syncs the stream, where it is not as ever.
+    """How this run syncs the stream, where it differs from an ordinary sync; at most one of these."""
 
-    `refresh`: read all of the source again. `state`: give the source this state instead of the one it would
-    get: a STATE message, or what it says of the stream. `window`: read only this while anew, and leave
-    the cursor where it is.
-    """
-
-    refresh: Refresh = Refresh.none
-    state: dict[str, Any] | None = None
-    window: WindowConfig | None = None
+    refresh: Refresh = Field(
+        default=Refresh.none,
+        description="Read the whole source again: `truncate` replaces the table's rows at the end, `retain` "
+        "keeps them and adds to them or merges into them.",
+    )
+    state: dict[str, Any] | None = Field(
+        default=None,
+        description="Start from this state instead of the table's own: a STATE message, or what it says of "
+        'this stream, as {updated_at: "2026-01-01"}. For incremental streams; of one partition at a time.',
+    )
+    window: WindowConfig | None = Field(
+        default=None,
+        description="Read this period again and leave the cursor where it is, as "
+        '{start: "2026-01-01", end: "2026-01-08"}. For append_dedup streams whose YAML has a `window`.',
+    )
 
 
 CONFIG_SCHEMA = SyncConfig.to_fields_dict()

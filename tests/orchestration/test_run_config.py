@@ -9,6 +9,7 @@ import pytest
 
 from elt_assets import home
 from elt_assets.connection import load_connection
+from elt_assets.definitions import build
 from elt_assets.errors import ConfigError
 from elt_assets.orchestration import states
 from elt_assets.orchestration.component import ConnectionComponent
@@ -17,7 +18,7 @@ from tests.orchestration.running import failure_of, logged, materialize, materia
 from tests.project import Project
 from tests.windowed_source import calls, reconfigure, windowed
 
-KEY = 'key:"weather/readings"'
+KEY, READINGS = 'key:"weather/readings"', dg.AssetKey(["weather", "readings"])
 LIVE: Any = {"sync_mode": "incremental", "destination_sync_mode": "append_dedup"}
 WINDOW = {"bind": {"start": "from", "end": "to", "format": "%Y-%m-%dT%H:%M:%SZ"}}
 FIRST, SECOND = {"at": "2026-01-01T23:00:00+00:00"}, {"at": "2026-01-02T23:00:00+00:00"}
@@ -188,3 +189,16 @@ def test_a_refresh_is_finished_before_anything_else(own: Project) -> None:
     reconfigure(own, "weather", fails_at="")
     assert materialize(own, KEY).success
     assert len(rows(own)) == 96
+
+
+def test_the_launchpad_describes_each_option(own: Project) -> None:
+    windowed(own, **LIVE)
+    job = build().get_repository_def().get_implicit_job_def_for_assets([READINGS])
+    assert job is not None
+    fields = job.run_config_schema.config_type.fields  # type: ignore[attr-defined]
+    options = fields["ops"].config_type.fields["weather__readings"].config_type.fields["config"]
+    described = {name: one.description for name, one in options.config_type.fields.items()}
+    assert set(described) == {"refresh", "state", "window"}
+    spark = fields["resources"].config_type.fields["elt_spark"].config_type.fields["config"]
+    settings = spark.config_type.fields["spark_config"]
+    assert all([*described.values(), settings.description])
