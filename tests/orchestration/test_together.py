@@ -88,6 +88,19 @@ def test_one_streams_failure_moves_nobodys_state_and_leaves_the_others_rows(own:
     assert [position(own, stream) for stream in ("users", "orders")] == [3, 3]
 
 
+def test_append_repeats_rows_whose_state_was_not_committed(own: Project) -> None:
+    log = connection(own, config={"fail": "orders", "every": 1}, destination_sync_mode="append")
+    append(log, ("users", 1), ("orders", 10), ("users", 2))
+    assert not materialize(own, BOTH).success
+    assert ids(own, "users") == [1, 2]
+
+    reconfigure(own, fail=None)
+    assert materialize(own, BOTH).success
+    assert ids(own, "orders") == [10]
+    assert set(ids(own, "users")) == {1, 2}
+    assert ids(own, "users").count(2) == 2
+
+
 def test_a_stream_that_was_read_alone_does_not_take_the_others_forward(own: Project) -> None:
     log = connection(own)
     append(log, ("users", 1), ("orders", 10))
