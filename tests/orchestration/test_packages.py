@@ -75,8 +75,9 @@ def test_a_low_code_source_goes_on_from_its_cursor(project: Project, policy: str
     with serving(Orders(60)) as api:
         config = {"__injected_declarative_manifest": api.manifest()}
         stream = {"name": "orders", "sync_mode": "incremental", "destination_sync_mode": policy}
-        # One of its dependencies has no wheel.
-        source = {"package": MANIFEST, "install": {"source_distributions": ["genson"]}}
+        # Of these dependencies, the versions that it needs have no wheels.
+        install = {"source_distributions": ["genson", "pendulum"]}
+        source = {"package": MANIFEST, "install": install}
         project.connection("api", source={**source, "config": config}, streams=[stream])
         discovered(project, "api")
         assert materialize(project, "group:api").success
