@@ -73,6 +73,8 @@ def publish(delta: DeltaTable, storage: Files, commit: Commit) -> Published:
         Superseded: files that the change removes are gone; nothing was published.
         SystemFailure: the commit failed.
     """
+    change = replace(commit.change, add=storage.with_statistics(commit.change.add))
+    commit = replace(commit, change=change)
     head = replace(commit.head, commit=commit.head.commit or uuid.uuid4().hex)
     metadata, attached = attachments.detach(storage, head.metadata(), head.attachments)
     head = replace(head, attachments=attached)

@@ -66,7 +66,8 @@ def replace_table(target: Target, rows: DataFrame) -> Stored:
         ConfigError: the table is another asset's.
     """
     rows, table = _nullable(rows), target.opened()
-    table.prepare(rows.schema)
+    if not table.exists:
+        table.prepare(rows.schema)
     files = table.write_files(rows)
     _commit(target, table, Change(files, table.files), files, rows.schema)
     return Stored(table, _records(files))

@@ -14,6 +14,7 @@ import re
 import time
 import uuid
 from collections.abc import Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -30,6 +31,8 @@ _GLOB = re.compile(r"[\\{}\[\]*?]")
 INDEXED = 32
 """How many columns, from the first, a commit tells the bounds of: Delta's own convention. Besides, of the
 partition, wherever it stands: it says which files hold what."""
+_READERS = 8
+"""Footers read at a time: each may be a request to an object store."""
 LONGEST_BOUND = 256
 """Characters. A longer text is no bound: one that was cut would have to be rounded up."""
 
@@ -135,13 +138,21 @@ class Files:
 
     def describe(self, paths: Iterable[str]) -> list[DataFile]:
         """What the footers of files say; files without rows are left out."""
-        found = []
-        for path in paths:
-            with self._open(path) as source:
-                size, footer = source.size(), pq.read_metadata(source)
-            if footer.num_rows:
-                found.append(DataFile(path, size, footer.num_rows, _stats(footer)))
-        return found
+        with ThreadPoolExecutor(_READERS) as pool:
+            found = list(pool.map(self._described, paths))
+        return [file for file in found if file.records]
+
+    def with_statistics(self, files: Sequence[DataFile]) -> list[DataFile]:
+        """Return files with their statistics, which are read from the footers where they are missing."""
+        known = {file.path: file for file in files if file.stats}
+        read = self.describe(file.path for file in files if not file.stats)
+        known |= {file.path: file for file in read}
+        return [known[file.path] for file in files]
+
+    def _described(self, path: str) -> DataFile:
+        with self._open(path) as source:
+            size, footer = source.size(), pq.read_metadata(source)
+        return DataFile(path, size, footer.num_rows, _stats(footer) if footer.num_rows else "")
 
     def discard(self, files: Iterable[DataFile]) -> None:
         """Remove files that no commit names, with their folders once empty."""

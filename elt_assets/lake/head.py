@@ -2,8 +2,8 @@
 
 Each commit carries it as custom metadata: `elt.state`, `elt.sequence`, `elt.generation`, `elt.run_id`
 and, of this project's own, `elt.app`, `elt.commit`, `elt.sync_id`, `elt.tombstones`, `elt.refresh`,
-`elt.companions`, `elt.salt`, `elt.intent`, `elt.requested_generation`, `elt.restored_at`. A large value
-stands in a file (see `attachments`).
+`elt.companions`, `elt.salt`, `elt.intent`, `elt.requested_generation`, `elt.columns_at`,
+`elt.restored_at`. A large value stands in a file (see `attachments`).
 """
 
 from __future__ import annotations
@@ -71,8 +71,9 @@ class Head:
     values were hashed with. `intent`: names the run that last began a refresh or a given state (see
     `Landing.intent`). `restored`: whether the table was taken back to this commit, and nothing was
     committed since. `requested_generation`: the `generation_id` that a platform gave to the newest
-    generation, complete or not; None where that is the generation's own number. `attachments`: files that
-    hold large values of it.
+    generation, complete or not; None where that is the generation's own number. `columns_at`: the version of
+    the table in whose columns the `hidden` files are written. `attachments`: files that hold large values of
+    it.
     """
 
     sequence: int
@@ -89,6 +90,7 @@ class Head:
     intent: str | None = None
     restored: bool = False
     requested_generation: int | None = None
+    columns_at: int | None = None
     attachments: Mapping[str, Attachment] = field(default_factory=dict, compare=False, repr=False)
 
     @property
@@ -124,6 +126,8 @@ class Head:
             told["elt.salt"] = self.salt
         if self.intent is not None:
             told["elt.intent"] = self.intent
+        if self.columns_at is not None and self.hidden:
+            told["elt.columns_at"] = str(self.columns_at)
         if self.requested_generation is not None:
             told["elt.requested_generation"] = str(self.requested_generation)
         return told
@@ -246,6 +250,7 @@ def head_of(storage: Files, entry: Entry) -> Head:
     attached = attachments.read(storage, entry)
     told = {**entry, **{key: one.value for key, one in attached.items()}}
     refresh, requested = told.get("elt.refresh"), told.get("elt.requested_generation")
+    columns_at = told.get("elt.columns_at")
     return Head(
         sequence=int(told["elt.sequence"]),
         generation=int(told["elt.generation"]),
@@ -260,6 +265,7 @@ def head_of(storage: Files, entry: Entry) -> Head:
         salt=told.get("elt.salt"),
         intent=told.get("elt.intent"),
         requested_generation=None if requested is None else int(requested),
+        columns_at=None if columns_at is None else int(columns_at),
         attachments=attached,
     )
 

@@ -144,6 +144,7 @@ class Publisher:
             commit=None,
             same_as=None,
             sync_id=land.order,
+            columns_at=self._tables.main.version,
             salt=land.salt or head.salt,
             intent=land.intent or head.intent,
             requested_generation=land.requested_generation,
@@ -231,4 +232,10 @@ class Publisher:
 
     def _companion_head(self, table: Table) -> Head:
         """Its sequence is set when it is committed."""
-        return Head(table.head.sequence, self._landing.generation, None, self._landing.run_id)
+        return Head(
+            table.head.sequence,
+            self._landing.generation,
+            None,
+            self._landing.run_id,
+            columns_at=table.version,
+        )

@@ -13,7 +13,9 @@ from elt_assets.lake import evolution
 from elt_assets.lake.evolution import Plan
 from elt_assets.lake.files import HIDDEN, Change, DataFile
 from elt_assets.lake.history import HIDDEN_FIELDS, IS_CURRENT, history_schema
-from elt_assets.lake.landing import Landing, full_schema, planned, replaces_schema
+from elt_assets.lake.kinds import column_of
+from elt_assets.lake.landing import Landing, full_schema, planned, replaces_schema, stream_part
+from elt_assets.lake.opening import retyped
 from elt_assets.lake.table import Table
 from elt_assets.lake.tables import StreamTables
 
@@ -21,8 +23,9 @@ from elt_assets.lake.tables import StreamTables
 def widen(spark: SparkSession, tables: StreamTables, land: Landing) -> None:
     """Give the stream's tables the wider types that its schema asks for: one commit each.
 
-    The state stays, and rows do; a refresh that was begun is begun anew. A table that the sync replaces
-    is left alone; its history is not.
+    The state stays, and rows do; an unfinished refresh begins again. A table that the sync replaces is left
+    alone; its history is not. Hidden files follow when they are used: those of other partitions belong to
+    other writers, each of which brings its own up to date.
 
     Raises:
         ConfigError: a value would change, or a type is not accepted.
@@ -32,6 +35,38 @@ def widen(spark: SparkSession, tables: StreamTables, land: Landing) -> None:
         if plan.rewrites:
             schema = full_schema(plan, land)
             _rewrite(spark, table, plan, schema if table is tables.main else history_schema(schema))
+    for table in filter(None, (tables.history, tables.main)):
+        if table.exists:
+            _update_hidden(spark, table, replaced=replaces_schema(land, table))
+
+
+def _update_hidden(spark: SparkSession, table: Table, *, replaced: bool) -> None:
+    """Rewrite hidden files that were written before the table got wider types; the next commit names them.
+
+    Args:
+        replaced: whether an unfinished refresh has columns of its own.
+    """
+    head = table.head
+    if head.columns_at is None or not head.hidden:
+        return
+    before, own = table.schema_at(head.columns_at), stream_part(table.schema)
+    if not retyped(table.schema, before):
+        return
+    wanted = [column_of(field) for field in own.fields]
+    plan = evolution.plan(stream_part(before), wanted, "evolve", table.uri)
+    hidden = {"tombstones": head.tombstones}
+    if head.refresh is not None and not replaced:
+        hidden |= {"files": head.refresh.files, "buried": head.refresh.tombstones}
+    made = {
+        name: tuple(_rewritten(spark, table, plan, files, before, HIDDEN))
+        for name, files in hidden.items()
+    }
+    refresh = head.refresh
+    if refresh is not None and not replaced:
+        refresh = replace(refresh, files=made["files"], tombstones=made["buried"])
+    table.head = replace(
+        head, tombstones=made["tombstones"], refresh=refresh, columns_at=table.version
+    )
 
 
 def check(tables: StreamTables, land: Landing) -> None:
@@ -52,26 +87,31 @@ def _plans(tables: StreamTables, land: Landing) -> Iterator[tuple[Table, Plan]]:
 
 def _rewrite(spark: SparkSession, table: Table, plan: Plan, schema: t.StructType) -> None:
     _refuse_losses(spark, table, plan)
-    files = _rewritten(spark, table, plan, table.files)
+    files = _rewritten(spark, table, plan, table.files, table.schema)
     head = table.head
     after = replace(
         head,
         sequence=head.sequence + 1,
         commit=None,
         same_as=head.stands_for or "",
-        tombstones=tuple(_rewritten(spark, table, plan, head.tombstones, HIDDEN)),
+        columns_at=table.version if head.columns_at is None else head.columns_at,
         refresh=None if head.refresh is None or head.refresh.truncates else head.refresh,
     )
     table.commit(Change(files, table.files), after, 0, schema)
 
 
 def _rewritten(
-    spark: SparkSession, table: Table, plan: Plan, files: Sequence[DataFile], *kind: str
+    spark: SparkSession,
+    table: Table,
+    plan: Plan,
+    files: Sequence[DataFile],
+    schema: t.StructType,
+    *kind: str,
 ) -> list[DataFile]:
     if not files:
         return []
-    is_history = IS_CURRENT in table.schema.names
-    wide = t.StructType([*table.schema.fields, *HIDDEN_FIELDS]) if is_history else table.schema
+    is_history = IS_CURRENT in schema.names
+    wide = t.StructType([*schema.fields, *HIDDEN_FIELDS]) if is_history else schema
     return table.write_files(evolution.rewrite(table.read_files(spark, files, wide), plan), *kind)
 
 

@@ -191,7 +191,7 @@ def _by_task(
         fold=fold,
         key=key,
         batch=[batch.table.storage.locate(file) for file in batch.files],
-        kept=Files.new_folder(kind),
+        kept=table.new_folder(kind),
         pulled=Files.new_folder(HIDDEN),
         rows_per_file=TARGET_ROWS,
     )

@@ -14,7 +14,7 @@ from pyspark.sql import types as t
 from elt_assets.errors import ConcurrentSync
 from elt_assets.lake import commits, log, opening, undoing
 from elt_assets.lake.commits import Basis
-from elt_assets.lake.files import VISIBLE, Change, DataFile, Files
+from elt_assets.lake.files import HIDDEN, VISIBLE, Change, DataFile, Files
 from elt_assets.lake.head import (
     Head,
     companions_of,
@@ -38,6 +38,9 @@ class Table:
         app_id: names the writer in transaction ids: one stream, or one partition of it.
         version: an older snapshot, to be read only.
 
+    `hides_files`: files written from now on are named by commits before readers see them, as those of an
+    unfinished refresh: they lie where other engines' vacuum does not look.
+
     Raises:
         ConfigError: what is there is no table, or one that this project cannot read or write.
     """
@@ -46,6 +49,7 @@ class Table:
         self.uri = uri
         self.app_id = app_id
         self.storage = Files(uri)
+        self.hides_files = False
         self._open(version)
 
     def _open(self, version: int | None = None) -> None:
@@ -95,6 +99,11 @@ class Table:
         """The columns; none while there is no table."""
         return t.StructType() if self._delta is None else opening.spark_schema(self._delta)
 
+    def schema_at(self, version: int) -> t.StructType:
+        """The columns of an earlier version."""
+        delta = opening.opened(self.uri, version)
+        return t.StructType() if delta is None else opening.spark_schema(delta)
+
     @property
     def files(self) -> list[DataFile]:
         """The files of the snapshot."""
@@ -137,13 +146,17 @@ class Table:
 
     def write_files(self, rows: DataFrame, kind: str = VISIBLE) -> list[DataFile]:
         """Write rows as new files under the root; nobody sees them before they are committed."""
-        folder = Files.new_folder(kind)
+        folder = self.new_folder(kind)
         try:
             rows.write.mode("append").parquet(self.storage.for_spark(folder))
             return self.storage.in_folder(folder)
         except BaseException:
             self.storage.discard_folder(folder)
             raise
+
+    def new_folder(self, kind: str = VISIBLE) -> str:
+        """Return a folder for the files of one write, relative to the root."""
+        return Files.new_folder(HIDDEN if self.hides_files else kind)
 
     def discard_files(self, files: Iterable[DataFile]) -> None:
         """Remove files that were written and will not be committed."""

@@ -73,6 +73,7 @@ class TableWriter:
         self._stamp = land.stamp()
         self._locates = locate
         self._publisher = Publisher(tables, land, self._by, self._schema, replaces=self._replaces)
+        self._hide_unfinished()
         self._pending = _Pending()
 
     @property
@@ -118,6 +119,7 @@ class TableWriter:
         pending, state = self._pending, self._state(checkpoint)
         if self._is_news(pending, state, checkpoint):
             self._publish(pending, state, final=checkpoint.final)
+            self._hide_unfinished()
         self._pending = _Pending()
         return self._committed(pending)
 
@@ -160,6 +162,11 @@ class TableWriter:
                 self._tables.settle(self._landing.run_id)
         kept = {file.path for file in made.files}
         self._tables.main.discard_files(file for file in batch if file.path not in kept)
+
+    def _hide_unfinished(self) -> None:
+        """A refresh that can be resumed is committed before readers see it."""
+        resumable = self._landing.stream.resumable
+        self._tables.main.hides_files = resumable and self._publisher.is_building
 
     def _made(self, news: Checkpointed) -> Publication:
         spark = self._provider.get()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import time
 from collections.abc import Sequence
@@ -42,10 +43,14 @@ def put(
     pq.write_table(
         pa.Table.from_pylist(list(rows), pa.schema(delta_schema(schema).to_arrow())), target
     )
-    if days:
-        then = time.time() - days * DAY
-        os.utime(target, (then, then))
+    make_old(target, days)
     return table.storage.describe([path])
+
+
+def make_old(path: Path, days: int) -> None:
+    """Let a file be so many days old."""
+    then = time.time() - days * DAY
+    os.utime(path, (then, then))
 
 
 def commit(
@@ -60,3 +65,13 @@ def values(uri: str, column: str = "id") -> list[Any]:
     """A column of the rows that readers see, in order."""
     files = [pq.read_table(Path(uri, path)) for path in DeltaTable(uri).file_uris()]
     return sorted(value for file in files for value in file.column(column).to_pylist())
+
+
+def removed_days_ago(uri: str, days: int) -> None:
+    """Let the log say that its last commit removed files so many days ago."""
+    last = max(Path(uri, "_delta_log").glob("*.json"))
+    actions = [json.loads(line) for line in last.read_text().splitlines() if line]
+    for action in actions:
+        if "remove" in action:
+            action["remove"]["deletionTimestamp"] -= days * DAY * 1000
+    last.write_text("\n".join(map(json.dumps, actions)) + "\n")

@@ -13,10 +13,11 @@ from elt_assets.lake.maintenance import compact, maintain
 from elt_assets.lake.snapshots import snapshot
 from elt_assets.lake.spark import SparkProvider
 from elt_assets.lake.tables import StreamTables
-from tests.lake.crashing import event, expected, killed_before, position, sync, view
+from elt_assets.protocol.catalog import APPEND_DEDUP
+from tests.lake.crashing import configured, event, expected, killed_before, position, sync, view
 from tests.lake.harness import Lake
 from tests.lake.readers import assert_all_readers_agree
-from tests.lake.staging import APP
+from tests.lake.staging import APP, rows
 
 BATCHES = [
     [event(1, 10), event(2, 10), event(None, 1)],
@@ -168,3 +169,23 @@ def test_an_older_version_and_what_is_not_there(lake: Lake) -> None:
         snapshot(lake.spark, f"{lake.folder}/nothing", APP)
     with pytest.raises(ConfigError, match="has no partitions"):
         snapshot(lake.spark, lake.uri, APP, partitions=["2026-01-01"])
+
+
+# Other engines
+
+
+@pytest.mark.parametrize(("optimized", "current"), [(False, 7), (True, 10)])
+def test_another_engines_optimize_of_a_history_forgets_which_refresh_a_version_follows(
+    lake: Lake, *, optimized: bool, current: int
+) -> None:
+    """A refresh brought an older cursor. Without the hidden column `_elt_epoch` the later one is current."""
+    lake.sync(configured(lake, APPEND_DEDUP), event(1, 10), event(2, 1))
+    lake.sync(configured(lake, APPEND_DEDUP, "truncate"), event(1, 5), event(2, 1))
+    if optimized:
+        DeltaTable(f"{lake.uri}_history").optimize.compact()
+    lake.sync(configured(lake, APPEND_DEDUP), event(1, 7))
+    history = lake.tables().history
+    assert history is not None
+    told = rows(lake.spark, history, "id", "at", "_is_current")
+    assert [at for number, at, is_current in told if is_current and number == 1] == [current]
+    assert rows(lake.spark, lake.table, "id", "at") == [(1, 7), (2, 1)]

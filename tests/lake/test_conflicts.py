@@ -3,18 +3,30 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import cast
 
 import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable
+from pyspark.sql import SparkSession
 from pyspark.sql import types as t
 
 from elt_assets.errors import ConcurrentSync
 from elt_assets.lake.files import Change, DataFile
 from elt_assets.lake.head import Head
+from elt_assets.lake.maintenance import maintain
 from elt_assets.lake.table import Table
 from elt_assets.lake.tables import CompanionChange, StreamTables
-from tests.lake.arrow import LONG, STRING, columns, commit, put, values
+from tests.lake.arrow import (
+    LONG,
+    STRING,
+    columns,
+    commit,
+    make_old,
+    put,
+    removed_days_ago,
+    values,
+)
 
 IDS = columns(id=LONG)
 PARTED = columns(id=LONG, _elt_partition=STRING)
@@ -192,3 +204,17 @@ def test_a_companion_is_ahead_while_any_partition_of_it_is(uri: str) -> None:
     assert not whole.is_ahead("dead_letter")
     reject(open_partition(uri, "p1"), PARTED, rows("p1", 10), dies=True)
     assert StreamTables(uri, "elt:orders").is_ahead("dead_letter")
+
+
+def test_maintenance_leaves_what_takes_a_companion_back(uri: str) -> None:
+    """A run that replaced a file of the companion was killed ten days ago, before its table's commit."""
+    tables = open_partition(uri, "p1")
+    (old,) = reject(tables, PARTED, rows("p1", 1))
+    dead = tables.dead_letter
+    commit(dead, put(dead, PARTED, rows("p1", 1, 2), days=10), [old])
+    removed_days_ago(dead.uri, 10)
+    make_old(Path(dead.storage.root, old.path), 30)
+    whole = StreamTables(uri, "elt:orders")
+    maintain(cast(SparkSession, None), whole)  # with nothing to compact it asks for no session
+    assert StreamTables(uri, "elt:orders|p1").settle("run")
+    assert values(dead.uri) == [1]

@@ -15,12 +15,12 @@ from elt_assets.lake.replaying import replay
 from elt_assets.lake.snapshots import snapshot
 from elt_assets.lake.spark import SparkProvider
 from elt_assets.lake.tables import StreamTables
-from elt_assets.protocol.catalog import APPEND, OVERWRITE, ConfiguredStream
+from elt_assets.protocol.catalog import APPEND, APPEND_DEDUP, OVERWRITE, ConfiguredStream
 from elt_assets.sync.events import Committed
 from tests.lake.crashing import EVENTS, event, killed_before, position, read
 from tests.lake.harness import Lake
 from tests.lake.readers import assert_all_readers_agree
-from tests.lake.staging import APP, NUMBER, checkpoint, rows, stream
+from tests.lake.staging import APP, NUMBER, STRING, checkpoint, rows, stream
 
 FIRST, SECOND = "2026-01-01", "2026-01-02"
 
@@ -172,3 +172,22 @@ def test_rejected_records_of_a_partition_with_a_long_name_are_replayed(lake: Lak
         assert found is not None and (found.records, found.rejected) == (0, 2)
     again = rows(lake.spark, lake.dead_letter, "_elt_partition", "run_id")
     assert again == sorted((part, "run-2") for part in parts * 2)
+
+
+def test_deleted_keys_stay_deleted_after_another_partition_widened_a_type(lake: Lake) -> None:
+    """A record that is older than the delete comes after a run with a newer catalog."""
+    deleting = {**EVENTS, "_ab_cdc_deleted_at": STRING}
+    wider = {**deleting, "at": NUMBER}
+
+    def sync(part: str, properties: dict[str, Any], *data: Any, final: bool = False) -> None:
+        wanted = stream(properties, APPEND_DEDUP, key=["id"], cursor=["at"])
+        wanted.generation_id, wanted.minimum_generation_id = 1, 0
+        writer = lake.writer(wanted, partition=part)
+        writer.write(lake.stage(*data))
+        writer.commit(checkpoint(1, final=final))
+        writer.close()
+
+    sync(FIRST, deleting, event(1, 5), {**event(2, 7), "_ab_cdc_deleted_at": "2026-01-01"})
+    sync(SECOND, wider, {**event(3, 1), "at": 1.5})
+    sync(FIRST, deleting, event(2, 6), event(4, 1))
+    assert held(lake) == [(FIRST, "1 at 5"), (FIRST, "4 at 1"), (SECOND, "3 at 1")]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ from deltalake import DeltaTable
 
 from elt_assets.errors import ConfigError
 from elt_assets.lake.landing import Generations, Landing, generations, starting_state
+from elt_assets.lake.maintenance import maintain
 from elt_assets.lake.spark import SparkProvider
 from elt_assets.protocol.catalog import APPEND, APPEND_DEDUP, OVERWRITE, ConfiguredStream
 from tests.lake.crashing import EVENTS, configured, event, expected, position, read, sync, view
@@ -207,3 +209,29 @@ def test_other_types_come_with_the_rows_in_one_commit(lake: Lake, policy: str) -
     assert lake.table.version == before + 1
     old = DeltaTable(lake.uri, version=before).to_pyarrow_table()
     assert sorted(old["said"].to_pylist()) == ["1 at 10", "2 at 10"]
+
+
+# Where its files lie
+
+
+def test_a_vacuum_of_another_engine_leaves_a_refresh_that_is_not_finished(lake: Lake) -> None:
+    lake.sync(configured(lake, OVERWRITE), *OLD[0])
+    interrupted(lake, resumable(lake), NEW[:2])
+    DeltaTable(lake.uri).vacuum(
+        retention_hours=0, dry_run=False, enforce_retention_duration=False, full=True
+    )
+    writer = lake.writer(resumable(lake))
+    writer.write(lake.stage(*NEW[2]))
+    writer.commit(checkpoint(3, final=True))
+    assert by_another_reader(lake) == sorted((each["id"], each["at"]) for b in NEW for each in b)
+    maintain(lake.spark, lake.tables(), dt.timedelta(0))
+    assert len(by_another_reader(lake)) == sum(map(len, NEW))
+
+
+def test_the_files_of_a_refresh_that_was_resumed_have_statistics(lake: Lake) -> None:
+    interrupted(lake, resumable(lake), NEW[:2])
+    writer = lake.writer(resumable(lake))
+    writer.write(lake.stage(*NEW[2]))
+    writer.commit(checkpoint(3, final=True))
+    table = lake.table
+    assert table.bounds(["id"]).keys() == {file.path for file in table.files}

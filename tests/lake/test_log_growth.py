@@ -1,0 +1,150 @@
+"""What a table's log grows by, and what opening the table reads of it, beside many commits and partitions."""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from deltalake import DeltaTable
+
+from elt_assets.errors import SystemFailure
+from elt_assets.lake.attachments import LIMITS
+from elt_assets.lake.files import DataFile
+from elt_assets.lake.head import Head, Refresh
+from elt_assets.lake.maintenance import vacuum
+from elt_assets.lake.table import Table
+from tests.lake.arrow import LONG, STRING, columns, commit, make_old, put, removed_days_ago, values
+
+IDS = columns(id=LONG)
+PARTED = columns(id=LONG, _elt_partition=STRING)
+LARGE = json.dumps({"type": "GLOBAL", "global": {"shared_state": "x" * (1 << 20)}})
+
+
+@pytest.fixture
+def uri(tmp_path: Path) -> str:
+    return str(tmp_path / "orders")
+
+
+def entry_sizes(uri: str) -> list[int]:
+    """Bytes of each commit in the log, the oldest first."""
+    return [path.stat().st_size for path in sorted(Path(uri, "_delta_log").glob("*.json"))]
+
+
+def attached(uri: str) -> list[Path]:
+    return sorted(Path(uri, "_elt", "metadata").glob("*"))
+
+
+def building(number: int) -> Refresh:
+    files = tuple(DataFile(f"_elt/{n:032x}/{n:036x}.parquet", 1, 1) for n in range(number))
+    return Refresh(2, True, f'{{"c":{number}}}', files, (), (), "append:1")
+
+
+def test_a_large_state_stands_beside_the_log_and_is_written_once(uri: str) -> None:
+    table = Table(uri, "elt:orders")
+    table.prepare(IDS)
+    commit(table, state=LARGE)
+    for number in range(
+        3
+    ):  # rows of a shared state: each commit has the state that was there before
+        commit(table, put(table, IDS, [{"id": number}]))
+    assert max(entry_sizes(uri)) < LIMITS["elt.state"]
+    assert len(attached(uri)) == 1
+    assert Table(uri, "elt:orders").head.state == LARGE
+    commit(table, state='{"small": 1}')
+    assert Table(uri, "elt:orders").head.state == '{"small": 1}'
+    assert DeltaTable(uri).history(1)[0]["elt.state"] == '{"small": 1}'
+
+
+def test_a_refresh_of_many_checkpoints_adds_as_much_to_the_log_with_each(uri: str) -> None:
+    table = Table(uri, "elt:orders")
+    table.prepare(IDS)
+    for number in range(1, 200):
+        commit(table, refresh=building(number))
+    first, last = entry_sizes(uri)[60], entry_sizes(uri)[-1]
+    assert last < 1.5 * first
+    again = Table(uri, "elt:orders").head
+    assert again.refresh == building(199)
+
+
+def test_a_state_whose_file_is_missing_is_an_error_that_names_it(uri: str) -> None:
+    table = Table(uri, "elt:orders")
+    table.prepare(IDS)
+    commit(table, state=LARGE)
+    (only,) = attached(uri)
+    only.unlink()
+    with pytest.raises(SystemFailure, match=only.name):
+        Table(uri, "elt:orders")
+
+
+def test_vacuum_keeps_the_states_that_versions_within_the_retention_have(uri: str) -> None:
+    table = Table(uri, "elt:orders")
+    table.prepare(IDS)
+    for number in range(3):
+        commit(table, state=LARGE + " " * number)
+    for path in attached(uri):
+        make_old(path, days=30)
+    vacuum(Table(uri, "elt:orders"))
+    assert len(attached(uri)) == 3  # each was in force within the last days
+    assert Table(uri, "elt:orders").head.state == LARGE + "  "
+
+
+def opened(uri: str, app_id: str, monkeypatch: pytest.MonkeyPatch) -> tuple[Head, int]:
+    """A writer's head, and how many commits of the log were read for it."""
+    read: list[int] = []
+    history = DeltaTable.history
+
+    def counted(self: DeltaTable, limit: int | None = None) -> list[dict[str, Any]]:
+        found = history(self, limit)
+        read.append(len(found))
+        return found
+
+    with monkeypatch.context() as patched:
+        patched.setattr(DeltaTable, "history", counted)
+        table = Table(uri, app_id)
+        _ = table.is_foreign, table.newest_writer
+    return table.head, sum(read)
+
+
+def test_opening_a_partition_reads_few_commits_however_many_there_are(
+    uri: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = Table(uri, "elt:orders|p0")
+    first.prepare(PARTED)
+    commit(first, state='{"c":0}')
+    for number in range(1, 60):
+        commit(Table(uri, f"elt:orders|p{number}"), state=f'{{"c":{number}}}')
+    old, read_for_old = opened(uri, "elt:orders|p0", monkeypatch)
+    new, read_for_new = opened(uri, "elt:orders|new", monkeypatch)
+    assert (old.state, new.state) == ('{"c":0}', None)
+    assert read_for_old <= 20 and read_for_new <= 20
+
+
+def test_after_a_restore_each_partition_has_the_state_of_the_version_restored(uri: str) -> None:
+    Table(uri, "elt:orders|p0").prepare(PARTED)
+    for number in range(4):
+        for part in ("p0", "p1"):
+            commit(Table(uri, f"elt:orders|{part}"), state=f'{{"c":{number}}}')
+    DeltaTable(uri).restore(4)  # p0 at 1, p1 at 1
+    commit(Table(uri, "elt:orders|p0"), state='{"c":9}')
+    states = [Table(uri, f"elt:orders|{part}").head for part in ("p0", "p1")]
+    assert [head.state for head in states] == ['{"c":9}', '{"c":1}']
+    assert [head.restored for head in states] == [False, True]
+    assert [head.sequence for head in states] == [5, 4]
+
+
+def test_vacuum_keeps_what_was_removed_within_a_retention_longer_than_a_week(uri: str) -> None:
+    """A checkpoint of the log forgets removed files after a week."""
+    table = Table(uri, "elt:orders")
+    table.prepare(IDS)
+    old = put(table, IDS, [{"id": 1}], days=40)
+    commit(table, old)
+    new = put(table, IDS, [{"id": 1}, {"id": 2}], days=10)
+    commit(table, new, old)
+    removed_days_ago(uri, 10)
+    DeltaTable(uri).create_checkpoint()
+    assert vacuum(Table(uri, "elt:orders"), dt.timedelta(days=30)) == 0
+    assert vacuum(Table(uri, "elt:orders"), dt.timedelta(days=7)) == 1
+    assert values(uri) == [1, 2]
