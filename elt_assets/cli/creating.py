@@ -7,7 +7,7 @@ import copy
 import re
 import shlex
 import shutil
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -29,12 +29,14 @@ from elt_assets.errors import ConfigError, EltError
 from elt_assets.lake.landing import check_columns
 from elt_assets.orchestration.assets import build_connection_assets
 from elt_assets.protocol.catalog import Catalog, stream_names
-from elt_assets.protocol.specification import secret_places, unknown_fields
+from elt_assets.protocol.config_places import Place
+from elt_assets.protocol.specification import unknown_fields
 from elt_assets.runner.connector import Connector
 from elt_assets.runner.credentials import RESERVED
 from elt_assets.runner.package_index import newest_version
 from elt_assets.runner.secrets import resolve_environment
 from elt_assets.runner.sources import KINDS, built_in, open_connector, to_install
+from elt_assets.runner.validation import validate
 
 _PACKAGE = re.compile(r"[A-Za-z0-9._-]*(?:^|-)(?:source|tap)-[A-Za-z0-9._-]+")
 """What packages of connectors are called: as `airbyte-source-x`, or `meltanolabs-tap-x`."""
@@ -51,13 +53,14 @@ def new(arguments: argparse.Namespace, out: Output) -> int:
     if not isinstance(config, dict):
         raise ConfigError("--config must be a JSON object", guidance="as '{\"count\": 10}'")
     announce_installation(to_install(kind, value, home.packages()), out)
-    connector = open_connector(kind, value, config, home.staging(), home.packages())
+    connector = open_connector(kind, value, config, home.staging(), home.packages(), hear=out.hear)
     out.note(f"starting {connector.name}")
     _refuse_config(connector, config)
     schema = connector.specification.connectionSpecification
     for warning in unknown_fields(config, schema):
         out.warn(warning)
-    kept, variables = _without_secrets(config, schema, name)
+    secrets = validate(config, schema, connector.name).secrets
+    kept, variables = _without_secrets(config, secrets, name)
     catalog = connector.discover()
     names = stream_names([stream.id for stream in catalog.streams])
     ways = {
@@ -211,13 +214,13 @@ def _about(schema: Any) -> str:
 
 
 def _without_secrets(
-    config: Mapping[str, Any], schema: Mapping[str, Any], name: str
+    config: Mapping[str, Any], secrets: Iterable[tuple[Place, Any]], name: str
 ) -> tuple[dict[str, Any], dict[str, str]]:
     """The config with a variable in place of each secret that was given itself; the variables, each with
     its field."""
     kept = copy.deepcopy(dict(config))
     variables: dict[str, str] = {}
-    for place, value in secret_places(config, schema):
+    for place, value in secrets:
         if value is None or isinstance(value, bool) or value == "":
             continue
         above: Any = kept

@@ -28,13 +28,13 @@ def places(
     What stands under a secret is secret.
     """
     waiting: list[tuple[Place, Any, list[Mapping[str, Any]]]]
-    waiting = [((), config, _applicable([schema], schema))]
+    waiting = [((), config, applicable([schema], schema))]
     while waiting:
         place, value, schemas = waiting.pop()
         yield place, value, schemas
         for step, inner in reversed(_parts(value)):
             found = [part for each in schemas for part in _inner(each, step, matches)]
-            waiting.append(((*place, step), inner, _applicable(found, schema)))
+            waiting.append(((*place, step), inner, applicable(found, schema)))
 
 
 def local(root: Any, reference: str) -> Any:
@@ -59,7 +59,7 @@ def _parts(value: Any) -> list[tuple[str | int, Any]]:
     return list(enumerate(value)) if isinstance(value, list) else []
 
 
-def _applicable(schemas: Iterable[Any], root: Any) -> list[Mapping[str, Any]]:
+def applicable(schemas: Iterable[Any], root: Any) -> list[Mapping[str, Any]]:
     """These schemas, and all that they apply to the same value: by reference, branch or condition."""
     found: dict[int, Mapping[str, Any]] = {}
     waiting = list(schemas)

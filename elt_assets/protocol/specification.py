@@ -7,37 +7,80 @@ pipe ask: whoever runs a connector, and the connector itself.
 from __future__ import annotations
 
 import difflib
+import itertools
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import jsonschema
 from jsonschema.exceptions import best_match
-from referencing.exceptions import Unresolvable
+from jsonschema.validators import extend
+from referencing import Registry
 
-Place = tuple[str | int, ...]
-"""Where in a config: names of properties, and numbers of items."""
+from elt_assets.protocol.checkable import Checkable, checkable, dialect
+from elt_assets.protocol.config_places import Matches, Place, applicable, places
 
-_BRANCHES = ("oneOf", "anyOf", "allOf")
-_CONDITIONS = ("if", "then", "else")
+Search = Callable[[str, str], object]
+"""Looks for a pattern in a text, as `re.search`; a TimeoutError says that it took too long."""
+
+_MOST = 100
+"""Violations that are listed."""
+_WIDTH = 300
+"""Characters of what a rule of the schema asks for."""
 _PHRASES = {"type": "is not of type", "enum": "is not one of", "pattern": "does not match"}
 
 
+@dataclass(frozen=True)
+class Inspection:
+    """What is wrong with a config, and what of its schema could not be checked; a line each, none of which
+    quotes any part of the config."""
+
+    violations: list[str]
+    unchecked: list[str]
+
+
 def violations(config: Any, schema: Mapping[str, Any]) -> list[str]:
-    """Every violation, a line each. None quotes any part of the config, which may be secret.
+    """Every violation of a schema of our own, a line each. None quotes any part of the config."""
+    return inspect(config, schema).violations
+
+
+def inspect(config: Any, schema: Any, search: Search = re.search) -> Inspection:
+    """Hold a config against as much of a schema as can be checked; nothing outside the schema is read.
+
+    It may take for ever: the schema is not bounded in what it asks for.
 
     Raises:
-        ValueError: the schema is no JSON schema.
+        RecursionError: the schema or the config is nested too deeply.
     """
-    kind = jsonschema.validators.validator_for(schema, jsonschema.Draft7Validator)
-    try:
-        kind.check_schema(dict(schema))
-        found = sorted(kind(schema).iter_errors(config), key=lambda e: list(map(str, e.path)))
-    except (jsonschema.SchemaError, Unresolvable, re.error) as error:
-        reason = error.message if isinstance(error, jsonschema.SchemaError) else str(error)
-        raise ValueError(reason) from None
-    return [_violation(error) for error in found]
+    kind = dialect(schema)
+    part = checkable(schema, kind)
+    rules = {"pattern": _pattern_rule(part, search)}
+    bounded = extend(kind, rules)  # type: ignore[no-untyped-call]
+    errors = bounded(part.schema, registry=Registry()).iter_errors(config)
+    first = sorted(itertools.islice(errors, _MOST), key=lambda e: list(map(str, e.path)))
+    lines = dict.fromkeys(_violation(error) for error in first)
+    return Inspection(list(lines), part.unchecked)
+
+
+def _pattern_rule(part: Checkable, search: Search) -> Any:
+    """The keyword `pattern`; where a pattern takes too long, the field is left unchecked."""
+
+    def check(
+        _: Any, pattern: str, value: Any, schema: Mapping[str, Any]
+    ) -> Iterator[jsonschema.ValidationError]:
+        if not isinstance(value, str):
+            return
+        try:
+            fits = search(pattern, value)
+        except TimeoutError:
+            part.leave_out(part.fields.get(id(schema), "config"), "`pattern`", "it takes too long")
+            return
+        if not fits:
+            yield jsonschema.ValidationError("does not match")
+
+    return check
 
 
 def _violation(error: jsonschema.ValidationError) -> str:
@@ -61,7 +104,9 @@ def _complaint(error: jsonschema.ValidationError) -> str:
         options: list[Any] = list(expected)  # type: ignore[arg-type]
         fits = "fits none of" if error.context else "fits more than one of"
         return f"{fits}: {', '.join(map(_title, options))}"
-    return f"{_PHRASES.get(str(rule), f'breaks `{rule}`:')} {json.dumps(expected)}"
+    wanted = json.dumps(expected)
+    shown = wanted if len(wanted) <= _WIDTH else f"{wanted[:_WIDTH]}…"
+    return f"{_PHRASES.get(str(rule), f'breaks `{rule}`:')} {shown}"
 
 
 def _title(option: Any) -> str:
@@ -71,76 +116,52 @@ def _title(option: Any) -> str:
 
 def secret_values(config: Any, schema: Any) -> Iterator[str]:
     """Every scalar of a config, valid or not, that stands under an `airbyte_secret` property."""
-    for _, value in secret_places(config, schema):
+    return as_texts(value for _, value in secret_places(config, schema))
+
+
+def as_texts(values: Iterable[Any]) -> Iterator[str]:
+    """Secrets as they may show up in a text; null, true, false and the empty text give nothing away."""
+    for value in values:
         if value is not None and not isinstance(value, bool) and value != "":
             yield str(value)
 
 
-def secret_places(config: Any, schema: Any) -> Iterator[tuple[Place, Any]]:
-    """As `secret_values`, the values as they are, each with its path; null and false too."""
-    yield from _secrets(config, schema, schema, ())
-
-
-def _secrets(
-    config: Any, schema: Any, root: Any, followed: tuple[str, ...], at: Place = ()
+def secret_places(
+    config: Any, schema: Any, search: Search = re.search
 ) -> Iterator[tuple[Place, Any]]:
-    if not isinstance(schema, Mapping):
-        return
-    if schema.get("airbyte_secret"):
-        yield from _scalars(config, at)
-        return
-    reference = schema.get("$ref")
-    if isinstance(reference, str) and reference not in followed:
-        yield from _secrets(config, _resolved(root, reference), root, (*followed, reference), at)
-    for option in _alternatives(schema):
-        yield from _secrets(config, option, root, followed, at)
-    for step, value, inner in _parts(config, schema):
-        yield from _secrets(value, inner, root, (), (*at, step))
+    """As `secret_values`, the values as they are, each with its path; null and false too."""
+    for place, value, schemas in places(config, schema, _matching(search)):
+        if not isinstance(value, (Mapping, list)) and any(map(_is_secret, schemas)):
+            yield place, value
 
 
-def _alternatives(schema: Mapping[str, Any]) -> Iterator[Any]:
-    for branch in _BRANCHES:
-        options = schema.get(branch)
-        yield from options if isinstance(options, list) else ()
-    yield from (schema.get(condition) for condition in _CONDITIONS)
+def _is_secret(schema: Mapping[str, Any]) -> bool:
+    return bool(schema.get("airbyte_secret"))
 
 
-def _parts(config: Any, schema: Mapping[str, Any]) -> Iterator[tuple[str | int, Any, Any]]:
-    """A config's properties or items: name or number, value, and what the schema says of it."""
-    if isinstance(config, Mapping):
-        known = schema.get("properties") or {}
-        patterns = schema.get("patternProperties") or {}
-        for key, value in config.items():
-            yield key, value, known.get(key, schema.get("additionalProperties"))
-            yield from ((key, value, of) for form, of in patterns.items() if re.search(form, key))
-    elif isinstance(config, list):
-        items = schema.get("items")
-        for position, value in enumerate(config):
-            own = items[position : position + 1] if isinstance(items, list) else [items]
-            yield from ((position, value, inner) for inner in own)
+def _matching(search: Search) -> Matches:
+    """A pattern that cannot be evaluated counts as matching: rather mask too much than too little."""
+
+    def matches(pattern: str, name: str) -> bool:
+        try:
+            return bool(search(pattern, name))
+        except (re.error, RecursionError, OverflowError, TimeoutError):
+            return True
+
+    return matches
 
 
-def _resolved(root: Any, reference: str) -> Any:
-    """A part of the same schema, `#/definitions/x`; None for any other reference."""
-    if not reference.startswith("#"):
-        return None
-    found = root
-    for step in reference[1:].split("/")[1:]:
-        name = step.replace("~1", "/").replace("~0", "~")
-        found = found.get(name) if isinstance(found, Mapping) else None
-    return found
+def types_at(config: Any, schema: Any) -> Iterator[tuple[Place, Any, set[str]]]:
+    """Every place of a config, its value, and the JSON types that its specification allows there; no type
+    where it does not say."""
+    for place, value, schemas in places(config, schema, lambda *_: True):
+        yield place, value, {name for each in schemas for name in _types(each)}
 
 
-def _scalars(value: Any, at: Place) -> Iterator[tuple[Place, Any]]:
-    inner: Any = ()
-    if isinstance(value, Mapping):
-        inner = value.items()
-    elif isinstance(value, list):
-        inner = enumerate(value)
-    else:
-        yield at, value
-    for step, item in inner:
-        yield from _scalars(item, (*at, step))
+def _types(schema: Mapping[str, Any]) -> Iterator[str]:
+    written = schema.get("type")
+    named = written if isinstance(written, list) else [written]
+    yield from (name for name in named if isinstance(name, str))
 
 
 def unknown_fields(config: Mapping[str, Any], schema: Mapping[str, Any]) -> list[str]:
@@ -149,7 +170,7 @@ def unknown_fields(config: Mapping[str, Any], schema: Mapping[str, Any]) -> list
 
     Fields whose names begin with two underscores are not looked at: they are for the connector's platform.
     """
-    known = _described(schema, schema, ())
+    known = _described(schema)
     if not known:
         return []
     found = []
@@ -161,21 +182,12 @@ def unknown_fields(config: Mapping[str, Any], schema: Mapping[str, Any]) -> list
     return found
 
 
-def _described(schema: Any, root: Any, followed: tuple[str, ...]) -> set[str] | None:
-    """Return the names of the fields that a schema describes; None where it says which others may be."""
-    if not isinstance(schema, Mapping):
-        return set()
-    if "additionalProperties" in schema or "patternProperties" in schema:
-        return None
-    branches = list(_alternatives(schema))
-    reference = schema.get("$ref")
-    if isinstance(reference, str) and reference not in followed:
-        branches.append(_resolved(root, reference))
-        followed = (*followed, reference)
-    found = set(schema.get("properties") or ())
-    for branch in branches:
-        names = _described(branch, root, followed)
-        if names is None:
-            return None
-        found |= names
+def _described(schema: Mapping[str, Any]) -> set[str]:
+    """Return the names of the fields that a schema describes; none where it says which others may be."""
+    found: set[str] = set()
+    for each in applicable([schema], schema):
+        if "additionalProperties" in each or "patternProperties" in each:
+            return set()
+        properties = each.get("properties")
+        found.update(properties if isinstance(properties, Mapping) else ())
     return found

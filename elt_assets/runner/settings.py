@@ -5,13 +5,13 @@ spec: Actor Specification; AirbyteControlConnectorConfigMessage.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 from elt_assets.errors import ConfigError, SystemFailure
 from elt_assets.protocol.messages import ConnectorConfig, Control, Log, Message
-from elt_assets.protocol.specification import secret_values, violations
+from elt_assets.protocol.specification import as_texts
 from elt_assets.runner.config_store import (
     ConfigStore,
     changed_config,
@@ -20,6 +20,7 @@ from elt_assets.runner.config_store import (
     strings,
 )
 from elt_assets.runner.secrets import Masker, resolve_environment
+from elt_assets.runner.validation import Validation, validate
 
 CONNECTOR_CONFIG = "CONNECTOR_CONFIG"
 
@@ -31,13 +32,24 @@ class Settings:
         written: by the user, `{env: NAME}` included.
         name: of the connector, for messages.
         store: the file of what the connector changed; None keeps that in memory.
+        warn: takes what of the specification could not be checked, once each.
     """
 
-    def __init__(self, written: Mapping[str, Any], name: str, mask: Masker, store: Path | None):
+    def __init__(
+        self,
+        written: Mapping[str, Any],
+        name: str,
+        mask: Masker,
+        store: Path | None,
+        warn: Callable[[str], None],
+    ):
         self._written = written
         self._name = name
         self._mask = mask
+        self._path = store
         self._store = ConfigStore(store)
+        self._warn = warn
+        self._unchecked: set[str] = set()
 
     def in_force(self, schema: Mapping[str, Any]) -> dict[str, Any]:
         """The config to start with now, valid by a `connectionSpecification`.
@@ -45,12 +57,17 @@ class Settings:
         Raises:
             ConfigError: every violation, without any value of a secret; or a variable is not set.
         """
-        written, secrets = resolve_environment(dict(self._written))
+        written, secrets = resolve_environment(dict(self._written), schema=schema)
         changes = self._store.changes(written)
         config = changed_config(written, changes)
-        changed = strings([change.value for change in changes])
-        self._mask.add([*secrets, *changed, *secret_values(config, schema)])
-        validate_config(config, schema, self._name)
+        self._mask.add([*secrets, *strings([change.value for change in changes])])
+        found = self._validated(config, schema)
+        if found.violations:
+            changed = f"; or remove {self._path}: the connector changed its config" * bool(changes)
+            raise ConfigError(
+                f"the config of connector {self._name} breaks its specification:\n{_listed(found)}",
+                guidance=f"correct `source.config` in the connection's YAML{changed}",
+            )
         return config
 
     def obey(self, control: Control, config: dict[str, Any], schema: Mapping[str, Any]) -> Message:
@@ -64,7 +81,7 @@ class Settings:
             SystemFailure: the config would break its specification, or cannot be kept.
         """
         if control.type != CONNECTOR_CONFIG:
-            text = f"ignored a control message of the unknown type {control.type[:100]!r}"
+            text = f"ignored a control message of the unknown type {control.type!r}"
             return Message(type="LOG", log=Log(level="WARN", message=text))
         if control.connectorConfig is None:
             raise SystemFailure(f"connector {self._name} sent a change of its config without one")
@@ -81,39 +98,30 @@ class Settings:
     ) -> None:
         updated = merged(config, update)
         changed = dict(differences(config, updated))
-        self._mask.add([*strings(list(changed.values())), *secret_values(updated, schema)])
-        broken = _violations(updated, schema, self._name)
-        if broken:
+        self._mask.add(strings(list(changed.values())))
+        found = self._validated(updated, schema)
+        if found.violations:
             raise SystemFailure(
-                f"connector {self._name} changed its config to one that breaks its specification:\n{broken}",
+                f"connector {self._name} changed its config to one that breaks its specification:\n"
+                f"{_listed(found)}",
                 guidance="this is a defect of the connector; the config is kept as it was",
             )
         if changed:
-            written, _ = resolve_environment(dict(self._written))
+            written, _ = resolve_environment(dict(self._written), schema=schema)
             self._store.keep(written, changed)
+            config.clear()
             config.update(updated)
 
-
-def validate_config(config: Mapping[str, Any], schema: Mapping[str, Any], name: str) -> None:
-    """Check a config against a `connectionSpecification`.
-
-    Raises:
-        ConfigError: lists every violation, and shows no value of the config.
-        SystemFailure: the specification is no JSON schema.
-    """
-    broken = _violations(config, schema, name)
-    if broken:
-        raise ConfigError(
-            f"the config of connector {name} breaks its specification:\n{broken}",
-            guidance="correct `source.config` in the connection's YAML",
-        )
+    def _validated(self, config: Mapping[str, Any], schema: Mapping[str, Any]) -> Validation:
+        """A config held against the specification; its secrets are masked from here on."""
+        found = validate(config, schema, self._name)
+        self._mask.add(as_texts(value for _, value in found.secrets))
+        for line in found.unchecked:
+            if line not in self._unchecked:
+                self._unchecked.add(line)
+                self._warn(f"the specification of connector {self._name}: {line}")
+        return found
 
 
-def _violations(config: Mapping[str, Any], schema: Mapping[str, Any], name: str) -> str:
-    """A line each."""
-    try:
-        return "\n".join(f"  - {line}" for line in violations(config, schema))
-    except ValueError as error:
-        raise SystemFailure(
-            f"the specification of connector {name} is no JSON schema: {error}"
-        ) from None
+def _listed(found: Validation) -> str:
+    return "\n".join(f"  - {line}" for line in found.violations)

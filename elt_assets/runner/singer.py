@@ -38,8 +38,8 @@ from elt_assets.protocol.messages import (
 )
 from elt_assets.protocol.singer import ReadFile, Translator, state_value
 from elt_assets.protocol.singer_catalog import read_catalog, selection, shared_names, stream_names
-from elt_assets.protocol.specification import violations
 from elt_assets.runner.connector import Connector
+from elt_assets.runner.connector_log import ConnectorLog
 from elt_assets.runner.files import private_files
 from elt_assets.runner.process import Process
 from elt_assets.runner.settings import CONNECTOR_CONFIG
@@ -188,8 +188,11 @@ class SingerTap(Connector):
         ):
             try:
                 text = b"\n".join(_bounded(running.lines()))
+                running.wait()
             except SystemFailure as failed:
                 raise self.mask.failure(failed) from None
+            for message in ConnectorLog(self.mask, self.name).stderr(*running.new_stderr()):
+                self._heard(message)
             self._raise_for_end(verb, running, None)
         return text
 
@@ -295,14 +298,15 @@ def _document(text: bytes) -> bytes:
 def _specification(settings: Mapping[str, Any]) -> dict[str, Any]:
     """A `connectionSpecification` of a tap's settings, its secrets marked as Airbyte marks them."""
     marked = _marked(settings)
-    if not _is_schema(marked):
-        secret = _secret_properties(marked.get("properties"))
-        marked = {"properties": {name: {"airbyte_secret": True} for name in secret}}
+    definitions, parts = marked.get("definitions"), marked.get("allOf")
     return {
         "type": "object",
         **marked,
-        "definitions": {**marked.get("definitions", {}), "elt_any": _NAMED_SECRETS},
-        "allOf": [*marked.get("allOf", []), {"$ref": _ANY}],
+        "definitions": {
+            **(definitions if isinstance(definitions, dict) else {}),
+            "elt_any": _NAMED_SECRETS,
+        },
+        "allOf": [*(parts if isinstance(parts, list) else []), {"$ref": _ANY}],
     }
 
 
@@ -319,17 +323,3 @@ def _marked(schema: Any) -> Any:
     if found.get("secret") is True or found.get("writeOnly") is True:
         found["airbyte_secret"] = True
     return found
-
-
-def _is_schema(schema: Any) -> bool:
-    try:
-        violations({}, schema)
-    except ValueError:
-        return False
-    return True
-
-
-def _secret_properties(properties: Any) -> Iterator[str]:
-    for name, schema in properties.items() if isinstance(properties, Mapping) else ():
-        if isinstance(schema, Mapping) and schema.get("airbyte_secret"):
-            yield name

@@ -107,3 +107,63 @@ def test_a_missing_variable_is_named_with_its_place(monkeypatch: pytest.MonkeyPa
 )  # fmt: skip
 def test_the_specification_says_what_is_secret(schema: Any, config: Any, found: list[str]) -> None:
     assert list(secret_values(config, schema)) == found
+
+
+TYPES = {
+    "properties": {
+        "port": {"type": "integer"},
+        "ratio": {"type": ["number", "null"]},
+        "tls": {"oneOf": [{"type": "boolean"}, {"description": "no type"}]},
+        "hosts": {"$ref": "#/definitions/hosts"},
+        "text": {"type": ["string", "integer"]},
+        "keys": {"items": {"type": "object"}},
+    },
+    "definitions": {"hosts": {"type": "array"}},
+}
+
+
+@pytest.mark.parametrize(
+    ("field", "text", "value"),
+    [
+        ("port", "5432", 5432),
+        ("ratio", "0.5", 0.5),
+        ("ratio", "2", 2),
+        ("ratio", "null", None),
+        ("tls", "True", True),
+        ("hosts", '["a", "b"]', ["a", "b"]),
+        ("text", "007", "007"),
+        ("unknown", "5", "5"),
+    ],
+)
+def test_a_variable_is_of_the_type_that_the_specification_wants(
+    field: str, text: str, value: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("VALUE", text)
+    config, secrets = resolve_environment({field: {"env": "VALUE"}}, schema=TYPES)
+    assert config == {field: value} and type(config[field]) is type(value)
+    assert (text in secrets) == (value is not True and value is not None)
+
+
+@pytest.mark.parametrize(
+    ("config", "text", "told"),
+    [
+        ({"port": {"env": "VALUE"}}, "s3cr3t", "config.port must be of type integer"),
+        ({"port": {"env": "VALUE"}}, "5.5", "config.port must be of type integer"),
+        ({"port": {"env": "VALUE"}}, "true", "config.port must be of type integer"),
+        ({"ratio": {"env": "VALUE"}}, "NaN", "config.ratio must be of type null or number"),
+        ({"keys": [{}, {"env": "VALUE"}]}, "[]", r"config.keys[1] must be of type object"),
+    ],
+)
+def test_a_variable_of_another_type_is_named_without_its_value(
+    config: Any, text: str, told: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("VALUE", text)
+    with pytest.raises(ConfigError) as failure:
+        resolve_environment(config, schema=TYPES)
+    assert told in failure.value.message and "VALUE" in failure.value.message
+    assert "s3cr3t" not in str(failure.value) and failure.value.guidance
+
+
+def test_what_is_literal_is_no_reference() -> None:
+    written = {"a": {"literal": {"env": "NOT_SET"}}, "b": {"literal": {"literal": 1}}}
+    assert resolve_environment(written) == ({"a": {"env": "NOT_SET"}, "b": {"literal": 1}}, [])
