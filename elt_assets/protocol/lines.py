@@ -14,12 +14,12 @@ MAX_LINE = 256 << 20
 """Bytes. A longer line is no record that a table could hold."""
 MAX_LOG_CHARACTERS = 2_000
 
-# A string, to its end or the line's; or what JSON does not have, but some writers write.
-_STRAY = re.compile(
-    rb'(?P<string>"[^"\\]*(?:\\.?[^"\\]*)*"?)|(?P<constant>-?Infinity|NaN)|\A(?P<mark>(?:\xef\xbb\xbf)+)',
-    re.DOTALL,
-)
-_CONTROL = re.compile(rb"[\x00-\x1f]")
+# JSON has no bare control characters in strings; outside of strings it has these two, beside the line's end.
+_SPACES = (b"\t", b"\r")
+_OTHER_CONTROLS = [bytes([n]) for n in range(0x20) if bytes([n]) not in _SPACES]
+# What ends a string or seems to, bare white space, and what JSON does not have, but some writers write.
+_TOKEN = re.compile(rb'\\[\\"]|"|[\t\r]+|-?Infinity|NaN')
+_MARK = b"\xef\xbb\xbf"
 _STREAM = re.compile(rb'"stream"\s*:\s*"((?:[^"\\]|\\.)*)"')
 
 
@@ -84,7 +84,9 @@ class Language:
         if kind in self._kinds:
             return _as_log(line, "WARN", f"ignored a malformed {kind} message ({error})")
         if kind is not None:
-            return _as_log(line, "WARN", f"ignored a message of the unknown type {kind[:100]!r}")
+            return _as_log(
+                line, "WARN", f"ignored a message of the unknown type {kind[:MAX_LOG_CHARACTERS]!r}"
+            )
         return Noise(type="LOG", log=Log(level="INFO", message=_head(line)))
 
     def _kind(self, line: bytes) -> str | None:
@@ -111,14 +113,26 @@ class Language:
 def repair(line: bytes) -> bytes:
     """A line with what JSON does not have, but some writers write, as JSON: non-finite numbers (`NaN`,
     `Infinity`) as strings of that name, bare control characters in strings as escapes; a byte order
-    mark is dropped."""
-    return _STRAY.sub(_repair, line)
+    mark is dropped. Time and memory are proportional to the line's length."""
+    while line.startswith(_MARK):
+        line = line[len(_MARK) :]
+    found, end, is_string = bytearray(), 0, False
+    for token in _TOKEN.finditer(line):
+        text = token[0]
+        if text == b'"':
+            is_string = not is_string
+        elif text.isspace() if is_string else text[0] in b"-IN":
+            found += line[end : token.start()]
+            found += _escaped(text, _SPACES) if is_string else b'"%b"' % text
+            end = token.end()
+    return _escaped(bytes(found + line[end:]) if end else line, _OTHER_CONTROLS)
 
 
-def _repair(stray: re.Match[bytes]) -> bytes:
-    if stray["string"]:
-        return _CONTROL.sub(lambda found: b"\\u%04x" % ord(found[0]), stray["string"])
-    return b'"%b"' % stray["constant"] if stray["constant"] else b""
+def _escaped(text: bytes, controls: Iterable[bytes]) -> bytes:
+    for control in controls:
+        if control in text:
+            text = text.replace(control, b"\\u%04x" % ord(control))
+    return text
 
 
 def too_deep(line: bytes) -> SystemFailure:
@@ -143,10 +157,10 @@ def blocks(chunks: Iterable[bytes], limit: int, sender: str = "the connector") -
     for chunk in chunks:
         head, newline, _ = chunk.partition(b"\n")
         if held + len(head) > limit:
-            beginning = b"".join([*parts, head])[:1000]
+            beginning = b"".join([*parts, head])[: 4 * MAX_LOG_CHARACTERS]
             raise SystemFailure(
                 f"{sender} sent a line longer than {limit >> 20} MiB{_stream(beginning)}",
-                detail=beginning[:200].decode("utf-8", "replace"),
+                detail=_head(beginning),
             )
         if not chunk:
             yield chunk

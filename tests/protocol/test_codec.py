@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+import tracemalloc
 import types
 import typing
 from typing import Any
@@ -14,9 +15,15 @@ from hypothesis import strategies as st
 from msgspec import Raw
 from msgspec import structs as msgspec_structs
 
+<<<<<<< HEAD
 from elt_assets.errors import ConfigError, SystemFailure
 from elt_assets.protocol.codec import decode, decode_blocks, encode
 from elt_assets.protocol.lines import MAX_LOG_CHARACTERS
+=======
+from elt_assets.errors import SystemFailure
+from elt_assets.protocol.codec import decode, encode
+from elt_assets.protocol.lines import MAX_LOG_CHARACTERS, repair
+>>>>>>> 465c671 (Repair a line in time and memory proportional to its length)
 from elt_assets.protocol.messages import Log, Message, RawRecord, State
 from elt_assets.protocol.wire import Wire
 
@@ -369,3 +376,40 @@ def test_any_bytes_give_a_message_or_a_failure(line: bytes) -> None:
         decode(line)
     except SystemFailure as failure:
         assert len(str(failure)) < MAX_LOG_CHARACTERS + 1000  # noqa: PT017
+
+
+def test_what_is_repaired_costs_in_proportion_to_the_lines_length() -> None:
+    """Of strings full of control characters: processor time and memory."""
+
+    def cost(size: int, body: bytes) -> tuple[float, int]:
+        line = b'{"type":"LOG","log":{"level":"INFO","message":"%b"}}' % (
+            body * (size // len(body))
+        )
+        tracemalloc.start()
+        start = time.process_time()
+        repaired = repair(line)
+        spent, (_, peak) = time.process_time() - start, tracemalloc.get_traced_memory()
+        tracemalloc.stop()
+        json.loads(repaired)
+        return spent, peak
+
+    for body in (b"\x01", b"\t", b"\x01\t", b'\\"\t'):
+        cost(1 << 16, body)
+        (half, _), (whole, peak) = cost(1 << 21, body), cost(1 << 22, body)
+        assert whole < 4 * half + 0.2
+        assert peak < 20 * (1 << 22)
+
+
+@pytest.mark.parametrize(
+    ("line", "repaired"),
+    [
+        (b'{"a":"\t\r\x01"}', b'{"a":"\\u0009\\u000d\\u0001"}'),
+        (b'{"a":\t"\\\\",\r"b":"\t"}', b'{"a":\t"\\\\",\r"b":"\\u0009"}'),
+        (b'{"a":"\\"\t","b":NaN,"c":"NaN"}', b'{"a":"\\"\\u0009","b":"NaN","c":"NaN"}'),
+        (b'{"a":-Infinity,"b":[Infinity]}', b'{"a":"-Infinity","b":["Infinity"]}'),
+        (b'\xef\xbb\xbf\xef\xbb\xbf{"a":1}', b'{"a":1}'),
+        (b'{"a":"no end\t', b'{"a":"no end\\u0009'),
+    ],
+)
+def test_a_repair_changes_nothing_else(line: bytes, repaired: bytes) -> None:
+    assert repair(line) == repaired
