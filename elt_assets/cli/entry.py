@@ -42,7 +42,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         arguments = _parser().parse_args(words)
         machine = arguments.json
         run: Command = arguments.run
-        return run(arguments, Output(machine=machine))
+        return run(arguments, Output(machine=machine, verbose=arguments.verbose))
     except EltError as error:
         complain(error, machine=machine)
         return REFUSED if isinstance(error, ConfigError) else FAILED
@@ -69,6 +69,9 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument(
         "--json", action="store_true", help="answer with one JSON document, for machines"
+    )
+    parser.add_argument(
+        "--verbose", action="store_true", help="show the details of connectors' logs, on stderr"
     )
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
     _looking(commands)

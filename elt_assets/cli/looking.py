@@ -45,17 +45,17 @@ def check(arguments: argparse.Namespace, out: Output) -> int:
     else:
         out.note(f"the streams are not checked: `elt discover {folder.name}` has not been run yet")
     announce_installation(package_to_install(connection), out)
-    connector = connect(connection, home.staging())
+    connector = connect(connection, home.staging(), hear=out.hear)
     out.note(f"starting {connector.name}")
     schema = connector.specification.connectionSpecification
     for warning in unknown_fields(connection.source.config, schema):
         out.warn(warning)
     answer = connector.check()
-    destination = connect_destination(connection, home.staging())
+    destination = connect_destination(connection, home.staging(), hear=out.hear)
     if answer.succeeded and destination is not None:
         out.note(f"starting the destination {destination.name}")
         connector, answer = destination, destination.check()
-    message = connector.mask(answer.message or "")
+    message = answer.message or ""
     word = "succeeded" if answer.succeeded else "failed"
     told = f"{connection.name}: {connector.name}{f': {message}' if message else ''}"
     out.verdict(word, told, good=answer.succeeded)
@@ -86,7 +86,7 @@ def discover(arguments: argparse.Namespace, out: Output) -> int:
         refuse_installed(folder)
     connection = load_connection(folder)
     announce_installation(package_to_install(connection), out)
-    connector = connect(connection, home.staging())
+    connector = connect(connection, home.staging(), hear=out.hear)
     out.note(f"starting {connector.name}")
     catalog = connector.discover()
     former = _former(folder, out)

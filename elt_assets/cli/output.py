@@ -11,9 +11,13 @@ from rich.console import Console
 from rich.table import Table as Grid
 
 from elt_assets.errors import EltError
+from elt_assets.protocol.log_text import printable
 
 OK, FAILED, REFUSED, INTERRUPTED = 0, 1, 2, 130
 """Exit codes; docs/cli.md says what each means."""
+
+_WARNINGS = ("WARN", "ERROR", "FATAL")
+_DETAILS = ("DEBUG", "TRACE")
 
 _WIDE = 180
 """Columns, where the output is no terminal and so has no width of its own."""
@@ -28,10 +32,12 @@ class Output:
 
     Args:
         machine: whether it is JSON that is wanted.
+        verbose: whether people want the details of connectors' logs, too.
     """
 
-    def __init__(self, *, machine: bool):
+    def __init__(self, *, machine: bool, verbose: bool = False):
         self._machine = machine
+        self._verbose = verbose
         self._console = _console()
         self._warnings: list[str] = []
 
@@ -43,7 +49,14 @@ class Output:
     def line(self, text: str) -> None:
         """Something for people."""
         if not self._machine:
-            self._console.print(text, soft_wrap=True)
+            self._console.print(printable(text), soft_wrap=True)
+
+    def hear(self, level: str, text: str) -> None:
+        """A line of a connector's log: warnings and errors as `warn`; others for people alone, on stderr."""
+        if level in _WARNINGS:
+            self.warn(text)
+        elif not self._machine and (self._verbose or level not in _DETAILS):
+            _console(stderr=True).print(printable(f"{level.lower()}: {text}"), soft_wrap=True)
 
     def verdict(self, word: str, text: str, *, good: bool) -> None:
         """A line for people that begins with a word of how it went."""
@@ -59,7 +72,7 @@ class Output:
         for position, name in enumerate(columns):
             values = [line[position] for line in lines]
             numeric = bool(values) and all(isinstance(value, int) for value in values)
-            grid.add_column(name, justify="right" if numeric else "left", overflow="fold")
+            grid.add_column(shown(name), justify="right" if numeric else "left", overflow="fold")
         for line in lines:
             grid.add_row(*(shown(value) for value in line))
         self._console.print(grid)
@@ -68,7 +81,7 @@ class Output:
         """For people a line on stderr, for machines part of the answer."""
         self._warnings.append(text)
         if not self._machine:
-            _console(stderr=True).print(f"warning: {text}", soft_wrap=True)
+            _console(stderr=True).print(f"warning: {printable(text)}", soft_wrap=True)
 
     def note(self, text: str) -> None:
         """What a command is about to do, for people, on stderr."""
@@ -95,7 +108,7 @@ def complain(error: EltError, *, machine: bool) -> None:
         return
     console = _console(stderr=True)
     console.print(f"{error.failure_type}: ", end="", style="bold red")
-    console.print(str(error), soft_wrap=True)
+    console.print(printable(str(error)), soft_wrap=True)
 
 
 def shown(value: object) -> str:
@@ -103,7 +116,7 @@ def shown(value: object) -> str:
     if value is None:
         return ""
     text = value if isinstance(value, str) else str(value)
-    return "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)
+    return printable(text, keep="")
 
 
 def cut(text: str | None, width: int) -> str | None:

@@ -42,6 +42,8 @@ FOLDER = "folder"
 """In the context of validation: where the YAML lies."""
 _NAME = re.compile(r"[A-Za-z0-9_]+")
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_TEMPLATE = re.compile(r"\{\{-?\s*env\b")
+"""Dagster's `{{ env.NAME }}`, or `{{ env('NAME') }}`."""
 
 
 def plain_name(written: str) -> str:
@@ -85,7 +87,32 @@ def _variables(written: Any) -> Any:
     return written
 
 
-Variables = Annotated[dict[str, Any] | list[str], BeforeValidator(_variables)]
+def _no_templates(written: Any) -> Any:
+    """A config without Dagster's templates of environment variables, which nothing would fill in."""
+    if (place := _template(written)) is not None:
+        raise ValueError(
+            f"{place[1:] or 'it'}: templates as `{{{{ env.NAME }}}}` are not filled in here; write "
+            "`{env: NAME}`, or `{literal: …}` around a text that is meant as it stands"
+        )
+    return written
+
+
+def _template(value: Any) -> str | None:
+    """The place of the first text that holds a template of an environment variable."""
+    if isinstance(value, str):
+        return "" if _TEMPLATE.search(value) else None
+    inner: Any = ()
+    if isinstance(value, Mapping) and set(value) != {"literal"}:
+        inner = value.items()
+    elif isinstance(value, list):
+        inner = enumerate(value)
+    found = ((name, _template(each)) for name, each in inner)
+    return next((f".{name}{place}" for name, place in found if place is not None), None)
+
+
+Variables = Annotated[
+    dict[str, Any] | list[str], BeforeValidator(_variables), BeforeValidator(_no_templates)
+]
 
 
 class _Connector(Written):
@@ -93,7 +120,7 @@ class _Connector(Written):
 
     kinds: ClassVar[Sequence[str]]
 
-    config: dict[str, Any] = Field(default_factory=dict)
+    config: Annotated[dict[str, Any], BeforeValidator(_no_templates)] = Field(default_factory=dict)
     environment: Variables | None = None
     install: Annotated[Installation, BeforeValidator(known_keys(Installation))] | None = None
     container: Annotated[ContainerOptions, BeforeValidator(known_keys(ContainerOptions))] | None = (
@@ -233,6 +260,18 @@ class Stream(Written):
         return self.destination_sync_mode in ("append_dedup", "overwrite_dedup")
 
 
+class Deadlines(Written):
+    """How long each of a connector's short commands may take before it is ended."""
+
+    spec: Duration = dt.timedelta(minutes=15)
+    check: Duration = dt.timedelta(minutes=15)
+    discover: Duration = dt.timedelta(hours=1)
+
+    def seconds(self) -> dict[str, float]:
+        """By the name of the command."""
+        return {name: value.total_seconds() for name, value in self}
+
+
 class Checkpoint(Written):
     """When a commit is due: at the first state after any of these is reached."""
 
@@ -261,6 +300,7 @@ class Connection(Written):
     translation: dict[str, Any] | str | None = None
     retry: Retry = Retry()
     heartbeat: Duration = dt.timedelta(hours=1)
+    deadlines: Deadlines = Deadlines()
     read_together: bool = False
     checkpoint: Checkpoint = Checkpoint()
 

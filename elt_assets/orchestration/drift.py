@@ -14,6 +14,7 @@ from elt_assets.connection import CATALOG_FILE, Connection, load_catalog, save_c
 from elt_assets.connection.drift import Change, changes
 from elt_assets.errors import ConfigError
 from elt_assets.orchestration.assets import build_connection_assets
+from elt_assets.orchestration.connector_log import hearing
 from elt_assets.orchestration.metadata import few
 from elt_assets.orchestration.streams import StreamAsset
 from elt_assets.orchestration.syncing import connect
@@ -44,7 +45,8 @@ def tell_drift(source: Source, context: dg.OpExecutionContext, *, update: bool) 
         ConfigError: the new catalog was not written, since the connection does not go with it.
     """
     known = load_catalog(source.folder)
-    present = connect(source.connection, home.staging()).discover()
+    hear = hearing(context.log)
+    present = connect(source.connection, home.staging(), hear=hear).discover()
     found = changes(known, present)
     for asset in source.assets:
         told = [change.told for change in found if change.stream == asset.stream.id]

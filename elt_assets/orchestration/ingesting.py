@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import logging
 import time
 from collections.abc import Mapping
 from dataclasses import replace
@@ -18,6 +17,7 @@ from elt_assets.lake.landing import Landing, begins, begun_otherwise
 from elt_assets.lake.spark import SparkProvider
 from elt_assets.lake.state_table import StateWriter
 from elt_assets.lake.writer import TableWriter
+from elt_assets.orchestration.connector_log import hearing
 from elt_assets.orchestration.metadata import (
     head_metadata,
     schema_metadata,
@@ -28,15 +28,6 @@ from elt_assets.orchestration.progress import Progress, reporting
 from elt_assets.orchestration.reading import SourceRead, StreamRead
 from elt_assets.protocol.catalog import ConfiguredStream, StreamId
 from elt_assets.sync.events import Acknowledged, Estimated, Logged, SessionEvent, Sink
-
-_LEVELS = {
-    "FATAL": logging.CRITICAL,
-    "ERROR": logging.ERROR,
-    "WARN": logging.WARNING,
-    "INFO": logging.INFO,
-    "DEBUG": logging.DEBUG,
-    "TRACE": logging.DEBUG,
-}
 
 
 class Running(Protocol):
@@ -132,7 +123,7 @@ class Ingestion:
             figures.read, figures.bytes = read.progress.records_read, read.progress.bytes_read
             figures.seconds = time.monotonic() - self._started
         if isinstance(event, Logged):
-            self._run.log.log(_LEVELS.get(event.level, logging.INFO), event.message)
+            hearing(self._run.log)(event.level, event.message)
         elif isinstance(event, Estimated):
             prefix = "" if event.stream is None else self._prefix(self._reads[event.stream])
             self._run.log.info(f"{prefix}{event.text}")

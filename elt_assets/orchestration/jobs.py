@@ -8,6 +8,7 @@ import dagster as dg
 
 from elt_assets import home
 from elt_assets.errors import ConfigError
+from elt_assets.orchestration.connector_log import hearing
 from elt_assets.orchestration.drift import Source, tell_drift
 from elt_assets.orchestration.syncing import connect
 from elt_assets.orchestration.told import told
@@ -33,9 +34,9 @@ def check_job(source: Source) -> dg.JobDefinition:
     @dg.op(name=f"{connection.name}_check_source")
     def check(context: dg.OpExecutionContext) -> None:
         with told():
-            connector = connect(connection, home.staging())
+            connector = connect(connection, home.staging(), hear=hearing(context.log))
             status = connector.check()
-            message = connector.mask(status.message or "")
+            message = status.message or ""
             if not status.succeeded:
                 raise ConfigError(f"the check of connection {connection.name} failed: {message}")
             context.log.info(f"the check succeeded {message}".strip())

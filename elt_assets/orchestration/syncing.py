@@ -27,6 +27,7 @@ from elt_assets.lake.landing import (
 )
 from elt_assets.lake.tables import StreamTables
 from elt_assets.orchestration import partitions, together
+from elt_assets.orchestration.connector_log import hearing
 from elt_assets.orchestration.ledger import reconcile
 from elt_assets.orchestration.metadata import head_metadata
 from elt_assets.orchestration.reading import SourceRead, StreamRead
@@ -36,6 +37,7 @@ from elt_assets.orchestration.streams import StreamAsset
 from elt_assets.protocol.catalog import APPEND_DEDUP
 from elt_assets.protocol.messages import State
 from elt_assets.runner.connector import Connector
+from elt_assets.runner.connector_log import Hear, ignore
 from elt_assets.runner.sources import open_connector, to_install
 
 
@@ -149,8 +151,9 @@ def prepare(
         read.state = json.dumps(as_message(config.state, asset.stream))
     states = [State.from_json(read.state)] if read.state is not None else []
     settings = _settings(asset, config, partition)
-    connector = connect(asset.connection, lake.staging_path, settings)
-    destination = connect_destination(asset.connection, lake.staging_path)
+    hear = hearing(context.log)
+    connector = connect(asset.connection, lake.staging_path, settings, hear=hear)
+    destination = connect_destination(asset.connection, lake.staging_path, hear=hear)
     staging, connection = lake.staging_path, asset.connection
     return SourceRead(connection, connector, staging, [read], states, destination=destination)
 
@@ -177,7 +180,8 @@ def prepare_together(
         states = together.starting_states(reads, context.log.warning)
     else:
         states = [together.as_shared(config.state)]
-    connector = connect(connection, lake.staging_path)
+    hear = hearing(context.log)
+    connector = connect(connection, lake.staging_path, hear=hear)
     return SourceRead(
         connection,
         connector,
@@ -185,7 +189,7 @@ def prepare_together(
         reads,
         states,
         together=True,
-        destination=connect_destination(connection, lake.staging_path),
+        destination=connect_destination(connection, lake.staging_path, hear=hear),
     )
 
 
@@ -283,12 +287,17 @@ def _settings(asset: StreamAsset, config: SyncConfig, partition: str | None) -> 
 
 
 def connect(
-    connection: Connection, workdir: Path, config: Mapping[str, Any] | None = None
+    connection: Connection,
+    workdir: Path,
+    config: Mapping[str, Any] | None = None,
+    *,
+    hear: Hear = ignore,
 ) -> Connector:
     """The connection's connector; nothing runs yet.
 
     Args:
         config: in place of the connection's.
+        hear: takes what the connector says in other verbs than `read`.
     """
     source = connection.source
     return open_connector(
@@ -303,6 +312,8 @@ def connect(
         installation=source.install,
         container=source.container,
         user=source.user,
+        hear=hear,
+        deadlines=connection.deadlines.seconds(),
     )
 
 
@@ -316,7 +327,9 @@ def package_to_install(connection: Connection) -> str | None:
     return None
 
 
-def connect_destination(connection: Connection, workdir: Path) -> Connector | None:
+def connect_destination(
+    connection: Connection, workdir: Path, *, hear: Hear = ignore
+) -> Connector | None:
     """The connector that the connection's records go to, if that is not the lake; nothing runs yet."""
     written = connection.destination
     if written is None:
@@ -333,4 +346,6 @@ def connect_destination(connection: Connection, workdir: Path) -> Connector | No
         installation=written.install,
         container=written.container,
         user=written.user,
+        hear=hear,
+        deadlines=connection.deadlines.seconds(),
     )

@@ -6,7 +6,6 @@ spec: Airbyte Specification (the command line of connectors); Airbyte Protocol, 
 from __future__ import annotations
 
 import contextlib
-import copy
 import time
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property, partial
@@ -14,8 +13,9 @@ from pathlib import Path
 from typing import Any
 
 from elt_assets.errors import EltError, SystemFailure
-from elt_assets.protocol.catalog import OVERWRITE, OVERWRITE_DEDUP, Catalog, ConfiguredCatalog
+from elt_assets.protocol.catalog import Catalog, ConfiguredCatalog
 from elt_assets.protocol.codec import decode, decode_blocks
+from elt_assets.protocol.log_text import log_line
 from elt_assets.protocol.messages import (
     ConnectionStatus,
     Control,
@@ -31,11 +31,12 @@ from elt_assets.protocol.messages import (
 from elt_assets.protocol.sync_modes import catalog_for_destination
 from elt_assets.protocol.versions import check_version
 from elt_assets.runner.account import Account, open_workdir
+from elt_assets.runner.connector_log import ConnectorLog, Hear, ignore
 from elt_assets.runner.docker import Image
 from elt_assets.runner.environment import Environment
-from elt_assets.runner.failures import ending, failure
-from elt_assets.runner.files import private_files, state_file
-from elt_assets.runner.process import Process
+from elt_assets.runner.failures import DEADLINES, ending, failure, too_slow
+from elt_assets.runner.files import for_source, private_files, state_file
+from elt_assets.runner.process import DeadlineError, Process
 from elt_assets.runner.secrets import Masker
 from elt_assets.runner.settings import Settings
 
@@ -61,6 +62,9 @@ class Connector:
         store: the file that keeps what it changes in its config; without one, this object does.
         environment: of its process; default that of a `command` of which none is declared.
         user: of this machine, that it runs as; default this process's.
+        hear: takes what it says in other verbs than `read` and `write`, whose messages hold it, and what of
+            its specification cannot be checked.
+        deadlines: seconds that a verb may take, in place of `DEADLINES`.
     """
 
     def __init__(
@@ -74,7 +78,11 @@ class Connector:
         store: Path | None = None,
         environment: Environment | None = None,
         user: str | None = None,
+        hear: Hear = ignore,
+        deadlines: Mapping[str, float] = DEADLINES,
     ):
+        self._hear = hear
+        self._deadlines = deadlines
         self._heartbeat = heartbeat
         self._image = image
         self._environment = environment or Environment()
@@ -85,7 +93,7 @@ class Connector:
         self._running: set[Process] = set()
         self.name = name
         self.mask = Masker()
-        self._settings = Settings(config, name, self.mask, store)
+        self._settings = Settings(config, name, self.mask, store, partial(hear, "WARN"))
 
     @cached_property
     def specification(self) -> Specification:
@@ -121,9 +129,19 @@ class Connector:
         return found
 
     def check(self) -> ConnectionStatus:
-        """spec: `check(Config) -> AirbyteConnectionStatus`."""
+        """spec: `check(Config) -> AirbyteConnectionStatus`.
+
+        An answer that it failed stands however the process ends.
+        """
         files = {"config": self.config}
-        message = self._one("check", files, lambda message: message.connectionStatus)
+        message = self._one(
+            "check",
+            files,
+            lambda message: message.connectionStatus,
+            stands=lambda message: (
+                message.connectionStatus is not None and not message.connectionStatus.succeeded
+            ),
+        )
         assert message.connectionStatus is not None
         return message.connectionStatus
 
@@ -212,24 +230,42 @@ class Connector:
 
     def _wanted(self, catalog: ConfiguredCatalog, states: Sequence[State]) -> dict[str, Any]:
         """The files that say what is to be read, and from where."""
-        files: dict[str, Any] = {"config": self.config, "catalog": _for_source(catalog).to_json()}
+        files: dict[str, Any] = {"config": self.config, "catalog": for_source(catalog).to_json()}
         state = state_file(states)
         return files if state is None else {**files, "state": state}
 
     def _one(
-        self, verb: str, files: Mapping[str, Any], wanted: Callable[[Message], object]
+        self,
+        verb: str,
+        files: Mapping[str, Any],
+        wanted: Callable[[Message], object],
+        stands: Callable[[Message], bool] = lambda _: False,
     ) -> Message:
-        """The first message that holds what a verb returns; the rest of its output is drained."""
+        """The first message that holds what a verb returns; the rest of its output is drained.
+
+        Args:
+            stands: whether an answer stands even if the process then ends badly.
+        """
         found: Message | None = None
         error: ErrorTrace | None = None
-        for message in self._messages(verb, files):
-            if isinstance(message, Message):
-                error = decisive(error, message.reported_error)
-                if found is None and wanted(message) is not None:
-                    found = message
+        try:
+            for message in self._messages(verb, files):
+                if isinstance(message, Message):
+                    self._heard(message)
+                    error = decisive(error, message.reported_error)
+                    if found is None and wanted(message) is not None:
+                        found = message
+        except EltError:
+            if found is None or not stands(found):
+                raise
         if found is None:
             raise failure(f"`{verb}` of connector {self.name} answered nothing", error)
         return found
+
+    def _heard(self, message: Message) -> None:
+        line = log_line(message)
+        if line is not None:
+            self._hear(*line)
 
     def _messages(
         self,
@@ -241,6 +277,7 @@ class Connector:
         **fed: Any,
     ) -> Iterator[RawRecord | Message]:
         error: ErrorTrace | None = None
+        log = ConnectorLog(self.mask, self.name)
         with (
             private_files(self._workdir, files) as arguments,
             self._started(verb, arguments, **fed) as process,
@@ -257,7 +294,11 @@ class Connector:
                         message = self._obey(message.control, files["config"])
                     if withhold and isinstance(message, Unread) and message.log is not None:
                         message.log.message = _WITHHELD
-                    yield self.mask.message(message)
+                    yield from log.shown(message)
+                    yield from log.stderr(*process.new_stderr())
+                process.wait()
+                yield from log.stderr(*process.new_stderr())
+                yield from log.end()
             except SystemFailure as unreadable:
                 # Of a connector that died in the middle of a line, its death is the news.
                 if process.exhausted:
@@ -278,7 +319,11 @@ class Connector:
 
     @contextlib.contextmanager
     def _started(self, verb: str, arguments: Sequence[str], **fed: Any) -> Iterator[Process]:
-        how: dict[str, Any] = {"deadline": self._deadline, "silence": self._heartbeat, **fed}
+        limit = self._deadlines.get(verb)
+        deadline = self._deadline
+        if deadline is None and limit is not None:
+            deadline = time.monotonic() + limit
+        how: dict[str, Any] = {"deadline": deadline, "silence": self._heartbeat, **fed}
         command: Sequence[str] = self._command()
         removal: Sequence[str] = ()
         folder = Path(arguments[1]).parent if arguments else None
@@ -294,6 +339,10 @@ class Connector:
             self._running.add(process)
             try:
                 yield process
+            except DeadlineError:
+                if self._deadline is not None or limit is None:
+                    raise
+                raise too_slow(verb, self.name, limit) from None
             except EltError as error:
                 if process.failed and error.guidance is None:
                     error.guidance = self._environment.hint()
@@ -317,20 +366,10 @@ class Connector:
                 raise feeder.error
         name = f"`{verb}` of connector {self.name}"
         if code != 0:
-            stderr = "\n".join(map(self.mask, self.mask(process.stderr_tail).splitlines()))
+            stderr = ConnectorLog(self.mask, self.name).lines(process.stderr_tail)
             raise failure(f"{name} {ending(code)}", error, stderr)
         if feeder is not None and not feeder.complete:
             raise failure(f"{name} {ending(code)}, before it had read all that it was sent", error)
-
-
-def _for_source(catalog: ConfiguredCatalog) -> ConfiguredCatalog:
-    """A catalog that sources of any age can read: most refuse modes that came late, and none of them cares
-    how its records are kept."""
-    streams = [copy.copy(stream) for stream in catalog.streams]
-    for stream in streams:
-        if stream.destination_sync_mode == OVERWRITE_DEDUP:
-            stream.destination_sync_mode = OVERWRITE
-    return ConfiguredCatalog(streams=streams, extra=catalog.extra)
 
 
 def _fast(process: Process) -> Iterator[RawRecord | Message]:

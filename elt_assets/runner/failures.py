@@ -6,9 +6,14 @@ spec: AirbyteErrorTraceMessage.
 from __future__ import annotations
 
 import signal
+from collections.abc import Mapping
+from types import MappingProxyType
 
-from elt_assets.errors import EltError, SystemFailure, error_class
+from elt_assets.errors import EltError, SystemFailure, TransientError, error_class
 from elt_assets.protocol.messages import ErrorTrace
+
+DEADLINES: Mapping[str, float] = MappingProxyType({"spec": 900, "check": 900, "discover": 3600})
+"""Seconds that a verb may take; those that are not named may take for ever."""
 
 
 def failure(ending: str, error: ErrorTrace | None, stderr: str = "") -> EltError:
@@ -19,6 +24,14 @@ def failure(ending: str, error: ErrorTrace | None, stderr: str = "") -> EltError
     parts = [error.internal_message, error.stack_trace, tail]
     return error_class(error.failure_type)(
         f"{error.text} ({ending})", detail="\n".join(filter(None, parts)) or None
+    )
+
+
+def too_slow(verb: str, name: str, seconds: float) -> TransientError:
+    """The failure of a verb that did not end before its deadline."""
+    return TransientError(
+        f"`{verb}` of connector {name} took longer than {seconds:g} seconds, and was ended",
+        guidance=f"if it needs longer, set a longer `deadlines.{verb}` in the connection's YAML",
     )
 
 

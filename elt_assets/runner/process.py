@@ -23,8 +23,10 @@ from elt_assets.runner.inspection import deny_inspection
 
 CHUNK = 1 << 20
 STDERR_LINES = 50
-STDERR_WIDTH = 2_000
-"""Characters that are kept of each."""
+STDERR_WIDTH = 16_000
+"""Characters that are kept of each; whoever shows them masks them first, and then cuts them further."""
+_STDERR_NEW = 200
+"""Lines of stderr that are kept for `new_stderr`."""
 _IDLE_MS = 500
 """How often to look, while nothing comes, whether the child still lives."""
 _REMOVAL = 30
@@ -33,6 +35,10 @@ _GRACE = 3.0
 """Seconds between SIGTERM and SIGKILL."""
 _LAST_WORDS = 0.4
 """Seconds in which to read what a dead child left on stderr, if somebody else holds that open."""
+
+
+class DeadlineError(TransientError):
+    """A process has not ended in the time that it was given."""
 
 
 class Process:
@@ -91,6 +97,9 @@ class Process:
         """Whether stdout was read to its end."""
         self._watchdog = _watch(self._child.pid, removal, self._environment)
         self._tail: deque[str] = deque(maxlen=STDERR_LINES)
+        self._new: deque[str] = deque(maxlen=_STDERR_NEW)
+        self._written = 0
+        self._taken = 0
         self._drain = threading.Thread(target=self._drain_stderr, name="stderr", daemon=True)
         self._drain.start()
         self.feeder: Feeder | None = None
@@ -121,6 +130,16 @@ class Process:
     @property
     def stderr_tail(self) -> str:
         return "\n".join(self._tail)
+
+    def new_stderr(self) -> tuple[list[str], int]:
+        """The newest lines of stderr since the last call, and how many before them were not kept."""
+        written, lines = self._written, []
+        with contextlib.suppress(IndexError):
+            while True:
+                lines.append(self._new.popleft())
+        lost = max(0, written - self._taken - len(lines))
+        self._taken += lost + len(lines)
+        return lines, lost
 
     def lines(self) -> Iterator[bytes]:
         r"""The lines of stdout without their newline, split at byte `\n` alone, empty ones left out.
@@ -183,7 +202,7 @@ class Process:
         """The exit code, once stdout has ended; negative: the signal that ended it.
 
         Raises:
-            TransientError: the deadline has passed.
+            DeadlineError: the deadline has passed.
         """
         try:
             code = self._child.wait(self._left())
@@ -237,6 +256,8 @@ class Process:
             for line in iter(lambda: pipe.readline(CHUNK), b""):
                 text = line.decode("utf-8", "replace").rstrip()
                 self._tail.append(text[:STDERR_WIDTH])
+                self._new.append(text[:STDERR_WIDTH])
+                self._written += 1
 
 
 def _widen(pipe: IO[bytes] | None) -> None:
@@ -268,5 +289,5 @@ def _silent(seconds: float) -> TransientError:
     )
 
 
-def _late() -> TransientError:
-    return TransientError("the connector took longer than it may")
+def _late() -> DeadlineError:
+    return DeadlineError("the connector took longer than it may")

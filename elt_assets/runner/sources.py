@@ -12,8 +12,10 @@ from typing import Any
 
 from elt_assets.errors import ConfigError
 from elt_assets.runner.connector import Connector
+from elt_assets.runner.connector_log import Hear, ignore
 from elt_assets.runner.docker import ContainerOptions, Image
 from elt_assets.runner.environment import Declared, environment_of
+from elt_assets.runner.failures import DEADLINES
 from elt_assets.runner.package import Installation, install, is_installed, package_name
 from elt_assets.runner.singer import SingerTap
 
@@ -47,6 +49,8 @@ def open_connector(
     installation: Installation | None = None,
     container: ContainerOptions | None = None,
     user: str | None = None,
+    hear: Hear = ignore,
+    deadlines: Mapping[str, float] = DEADLINES,
 ) -> Connector:
     """The connector that a connection's `source` names; nothing is started or installed yet.
 
@@ -60,16 +64,28 @@ def open_connector(
         installation: how a package is installed.
         container: how an image is run.
         user: of this machine, that it runs as; default this process's.
+        hear, deadlines: as of `Connector`.
 
     Raises:
         ConfigError: as `resolve`.
     """
     command, name = resolve(kind, value, packages, installation)
     variables = environment_of(kind, value, environment)
-    if kind == "tap":
-        return SingerTap(command, config, workdir, name, heartbeat, None, store, variables, user)
     image = Image(name, container or ContainerOptions()) if kind == "image" else None
-    return Connector(command, config, workdir, name, heartbeat, image, store, variables, user)
+    cls = SingerTap if kind == "tap" else Connector
+    return cls(
+        command,
+        config,
+        workdir,
+        name,
+        heartbeat,
+        image,
+        store,
+        variables,
+        user=user,
+        hear=hear,
+        deadlines=deadlines,
+    )
 
 
 def resolve(

@@ -9,12 +9,10 @@ from collections.abc import Iterator, Mapping
 from msgspec import Raw
 
 from elt_assets.protocol.catalog import StreamId
+from elt_assets.protocol.log_text import log_line
 from elt_assets.protocol.messages import (
     INCOMPLETE,
-    AnalyticsTrace,
-    ErrorTrace,
     EstimateTrace,
-    Log,
     Message,
     StreamStatusTrace,
     Trace,
@@ -32,8 +30,9 @@ Runs = Mapping[StreamId, StreamRun]
 
 def told(message: Message, runs: Runs) -> Iterator[SessionEvent]:
     """The events of a LOG or a TRACE; what a stream's figures are to say of it is set."""
-    if message.log is not None:
-        yield Logged(message.log.level, _log_text(message.log))
+    line = log_line(message)
+    if line is not None:
+        yield Logged(*line)
     elif message.trace is not None:
         yield from _trace(message.trace, runs)
 
@@ -41,12 +40,8 @@ def told(message: Message, runs: Runs) -> Iterator[SessionEvent]:
 def _trace(trace: Trace, runs: Runs) -> Iterator[SessionEvent]:
     if trace.stream_status is not None:
         yield from _status(trace.stream_status, runs)
-    elif trace.reported_error is not None:
-        yield Logged("ERROR", _error_text(trace.reported_error))
     elif trace.estimate is not None:
         yield from _estimate(trace.estimate, runs)
-    elif trace.analytics is not None:
-        yield Logged("DEBUG", _analytics_text(trace.analytics))
     else:
         kind = trace.type[:MAX_TYPE]
         yield Logged("WARN", f"ignored a trace of type {kind!r}: unknown, or without contents")
@@ -97,16 +92,3 @@ def _estimate(estimate: EstimateTrace, runs: Runs) -> Iterator[SessionEvent]:
         None if rows is None else int(rows),
         None if size is None else int(size),
     )
-
-
-def _analytics_text(told: AnalyticsTrace) -> str:
-    return f"analytics of the connector: {told.type}" + (f" = {told.value}" if told.value else "")
-
-
-def _error_text(error: ErrorTrace) -> str:
-    parts = dict.fromkeys([error.text, error.internal_message, error.stack_trace])
-    return "\n".join(part for part in parts if part)
-
-
-def _log_text(log: Log) -> str:
-    return f"{log.message}\n{log.stack_trace}" if log.stack_trace else log.message

@@ -15,15 +15,9 @@ from hypothesis import strategies as st
 from msgspec import Raw
 from msgspec import structs as msgspec_structs
 
-<<<<<<< HEAD
 from elt_assets.errors import ConfigError, SystemFailure
 from elt_assets.protocol.codec import decode, decode_blocks, encode
-from elt_assets.protocol.lines import MAX_LOG_CHARACTERS
-=======
-from elt_assets.errors import SystemFailure
-from elt_assets.protocol.codec import decode, encode
 from elt_assets.protocol.lines import MAX_LOG_CHARACTERS, repair
->>>>>>> 465c671 (Repair a line in time and memory proportional to its length)
 from elt_assets.protocol.messages import Log, Message, RawRecord, State
 from elt_assets.protocol.wire import Wire
 

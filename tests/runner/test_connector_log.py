@@ -1,0 +1,197 @@
+"""What a connector says, as people read it: at its level, without secrets, and never too much of it."""
+
+from __future__ import annotations
+
+import base64
+import json
+import time
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import pytest
+
+from elt_assets.errors import ConfigError, SystemFailure, TransientError
+from elt_assets.protocol.catalog import AirbyteStream, ConfiguredCatalog, ConfiguredStream
+from elt_assets.protocol.messages import Log, Message, RawRecord
+from elt_assets.runner.connector import Connector
+from elt_assets.runner.connector_log import MOST, MOST_ERRORS, TEXT, ConnectorLog
+from elt_assets.runner.secrets import Masker
+from tests.hostile_source import hostile_source
+
+SECRET = "hunter2/\u00df+correct horse"
+SPECIFICATION = {"properties": {"password": {"type": "string", "airbyte_secret": True}}}
+CATALOG = ConfiguredCatalog(
+    streams=[ConfiguredStream(stream=AirbyteStream(name="users", json_schema={}))]
+)
+ANSWERS = """
+if verb == "check": say("CONNECTION_STATUS", connectionStatus={"status": "SUCCEEDED"})
+if verb == "discover": say("CATALOG", catalog={"streams": []})
+"""
+Heard = list[tuple[str, str]]
+
+
+def listening(folder: Path, script: str, **how: Any) -> tuple[Connector, Heard]:
+    heard: Heard = []
+    connector = hostile_source(
+        *(folder, script, {"password": SECRET}, SPECIFICATION),
+        hear=lambda level, text: heard.append((level, text)),
+        **how,
+    )
+    return connector, heard
+
+
+def logs(messages: list[RawRecord | Message]) -> list[Log]:
+    return [one.log for one in messages if isinstance(one, Message) and one.log is not None]
+
+
+@pytest.mark.parametrize("verb", ["check", "discover"])
+def test_the_log_of_a_short_command_is_heard(verb: str, tmp_path: Path) -> None:
+    script = """
+say("LOG", log={"level": "WARN", "message": "the API is old"})
+print("a plain line")
+print("on stderr", file=sys.stderr, flush=True)
+say("TRACE", trace={"type": "ANALYTICS", "emitted_at": 1, "analytics": {"type": "t", "value": "v"}})
+"""
+    connector, heard = listening(tmp_path, script + ANSWERS)
+    getattr(connector, verb)()
+    assert sorted(heard) == [
+        ("DEBUG", "analytics of the connector: t = v"),
+        ("DEBUG", "on stderr"),
+        ("INFO", "a plain line"),
+        ("WARN", "the API is old"),
+    ]
+
+
+def test_the_stderr_of_a_healthy_read_is_part_of_its_log(tmp_path: Path) -> None:
+    script = "print('on stderr', file=sys.stderr, flush=True); record({'n': 1})"
+    found = logs(list(listening(tmp_path, script)[0].read(CATALOG)))
+    assert [(log.level, log.message) for log in found] == [("DEBUG", "on stderr")]
+
+
+@pytest.mark.parametrize("code", [0, 1])
+def test_a_check_that_says_why_it_failed_is_an_answer(code: int, tmp_path: Path) -> None:
+    answer = {"status": "FAILED", "message": "the password is wrong"}
+    script = f"say('CONNECTION_STATUS', connectionStatus={answer!r}); exit({code})"
+    assert listening(tmp_path, script)[0].check().message == "the password is wrong"
+
+
+def test_a_check_that_succeeds_and_dies_is_a_failure(tmp_path: Path) -> None:
+    with pytest.raises(SystemFailure, match="ended with exit code 3"):
+        listening(tmp_path, ANSWERS + "exit(3)")[0].check()
+
+
+def test_an_error_trace_tells_why_a_discovery_failed(tmp_path: Path) -> None:
+    script = ANSWERS + "fail('no access', failure_type='config_error'); exit(1)"
+    with pytest.raises(ConfigError, match="no access"):
+        listening(tmp_path, script)[0].discover()
+
+
+NOISE = """
+for n in range(20_000):
+    say("LOG", log={"level": "INFO", "message": f"chatter {n}"})
+    say("LOG", log={"level": "WARN", "message": f"warning {n}"})
+    say("TRACE", trace={"type": "ANALYTICS", "emitted_at": 1, "analytics": {"type": "t"}})
+    print("plain", n)
+    print("stderr", n, file=sys.stderr)
+"""
+
+
+def test_too_many_lines_are_dropped_and_counted(tmp_path: Path) -> None:
+    start = time.monotonic()
+    found = logs(list(listening(tmp_path, NOISE)[0].read(CATALOG)))
+    minutes = (time.monotonic() - start) // 60 + 1
+    summaries = [log.message for log in found if "were dropped" in log.message]
+    assert len(found) - len(summaries) <= 2 * MOST * minutes
+    dropped = sum(int(text.split()[0].replace(",", "")) for text in summaries)
+    assert dropped + len(found) - len(summaries) == 5 * 20_000
+    assert any("warnings and errors" in text for text in summaries)
+    assert any("warning 0" in log.message for log in found)
+
+
+def test_a_text_is_masked_before_it_is_cut(tmp_path: Path) -> None:
+    """However much of it is hidden before the place where it is cut."""
+    script = """
+secret = json.load(open(files["--config"]))["password"]
+for text in (secret * 50 + "x" * (16_000 - 51 * len(secret)) + secret, "x" * 1990 + secret, secret * 2000):
+    say("LOG", log={"level": "INFO", "message": text, "stack_trace": text})
+    say("TRACE", trace={"type": "ANALYTICS", "emitted_at": 1, "analytics": {"type": "t", "value": text}})
+    fail(text, internal_message=text, stack_trace=text)
+    print(text)
+    print(text, file=sys.stderr, flush=True)
+exit(1)
+"""
+    connector, _ = listening(tmp_path, script)
+    shown: list[str] = []
+    messages = connector.read(CATALOG)
+    with pytest.raises(SystemFailure) as failure:
+        shown.extend(message.to_json().decode() for message in messages)  # type: ignore[union-attr]
+    told = "\n".join([*shown, str(failure.value)])
+    assert "hunt" not in told and "****" in told
+    assert max(map(len, shown)) < 60_000
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        base64.b64encode(SECRET.encode()).decode(),
+        base64.b64encode(SECRET.encode()).decode().rstrip("="),
+        base64.urlsafe_b64encode(SECRET.encode()).decode(),
+        base64.b64encode(f"me:{SECRET}".encode()).decode(),
+        base64.b64encode(f"user:{SECRET}, and more".encode()).decode(),
+        base64.urlsafe_b64encode(f"u:{SECRET}!".encode()).decode(),
+        quote(SECRET),
+        json.dumps(json.dumps(SECRET)),
+    ],
+)
+def test_a_secret_is_masked_in_every_code(code: str) -> None:
+    shown = Masker([SECRET])(f"Authorization: {code} sent")
+    assert "****" in shown
+    left = (
+        shown.removeprefix("Authorization: ").removesuffix(" sent").replace("****", "").strip('"\\')
+    )
+    # of a longer text that was encoded, what is not the secret's stays, and a byte or so of it
+    assert len(left) <= len(code) - len(SECRET) or left == ""
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("postgres://bob:s3cr3t@db/x", "postgres://bob:****@db/x"),
+        ("at https://bob:a@b@host:80/?q=1 it", "at https://bob:****@host:80/?q=1 it"),
+        (r"{\"url\": \"amqp:\/\/bob:s3cr3t@mq\/\"}", r"{\"url\": \"amqp:\/\/bob:****@mq\/\"}"),
+        ("http://localhost:8080/me@example.com", "http://localhost:8080/me@example.com"),
+        ("ssh://git@host/x", "ssh://git@host/x"),
+    ],
+)
+def test_a_password_in_a_url_is_masked_though_nobody_named_it(text: str, shown: str) -> None:
+    assert Masker()(text) == shown
+
+
+def test_escape_sequences_are_shown_and_not_obeyed(tmp_path: Path) -> None:
+    text = "\x1b[2J\x1b]0;title\x07 done\u202e\n  indented"
+    script = f"say('LOG', log={{'level': 'INFO', 'message': {text!r}}})"
+    [log] = logs(list(listening(tmp_path, script)[0].read(CATALOG)))
+    assert log.message == "\\x1b[2J\\x1b]0;title\\x07 done\\u202e\n  indented"
+
+
+def test_a_flood_of_errors_ends_the_sync(tmp_path: Path) -> None:
+    script = f"for n in range({MOST_ERRORS + 1}): fail(str(n))\ntime.sleep(600)"
+    with pytest.raises(SystemFailure, match="more than 1,000 ERROR traces"):
+        list(listening(tmp_path, script)[0].read(CATALOG))
+
+
+def test_the_text_of_a_message_is_of_limited_length() -> None:
+    log = ConnectorLog(Masker(), "x")
+    assert log.text("y" * 1_000_000) == "y" * TEXT + "… (cut)"
+
+
+@pytest.mark.parametrize("verb", ["check", "discover"])
+def test_a_command_that_does_not_end_is_ended(verb: str, tmp_path: Path) -> None:
+    script = "print(os.getpid(), flush=True); time.sleep(600)"
+    connector, _ = listening(tmp_path, script, deadlines={verb: 0.5})
+    with pytest.raises(
+        TransientError, match=f"`{verb}` of connector hostile took longer than 0.5"
+    ) as failure:
+        getattr(connector, verb)()
+    assert failure.value.guidance and f"deadlines.{verb}" in failure.value.guidance
