@@ -407,3 +407,38 @@ def test_all_streams_are_judged_at_once(tmp_path: Path) -> None:
         configure(load(tmp_path, written(streams=streams)), catalog())
     for part in ("cursor_field: ", "primary_key: ", "stream 'orders' is not in the catalog"):
         assert part in error.value.message
+
+
+@pytest.mark.parametrize("text", ["{{ env.TOKEN }}", "x-{{env('TOKEN')}}", "{{- env['TOKEN'] }}"])
+def test_dagsters_templates_are_refused_where_nothing_fills_them_in(
+    text: str, tmp_path: Path
+) -> None:
+    for config in ({"auth": {"token": text}}, {"auth": [text]}):
+        source: Json = {"command": ["source-x"], "config": config}
+        told = refusal(tmp_path, written(source=source))
+        assert "source.config: auth." in told and "{env: NAME}" in told
+    source = {"command": ["source-x"], "environment": {"TOKEN": text}}
+    assert "source.environment: TOKEN: templates" in refusal(tmp_path, written(source=source))
+    source = {"command": ["source-x", text]}
+    assert "source: command.1: templates" in refusal(tmp_path, written(source=source))
+    destination = {"command": ["d"], "config": {"token": text}}
+    assert "destination.config: token: templates" in refusal(
+        tmp_path, written(destination=destination)
+    )
+
+
+def test_other_templates_and_literals_are_the_connectors(tmp_path: Path) -> None:
+    config = {"path": "{{ config['x'] }}", "note": {"literal": "{{ env.X }}"}}
+    source = {"command": ["source-x"], "config": config}
+    assert load(tmp_path, written(source=source)).source.config == config
+
+
+def test_deadlines_of_a_connectors_commands(tmp_path: Path) -> None:
+    assert load(tmp_path, written()).deadlines.seconds() == {
+        "spec": 900.0,
+        "check": 900.0,
+        "discover": 3600.0,
+    }
+    deadlines = load(tmp_path, written(deadlines={"discover": "6h"})).deadlines.seconds()
+    assert (deadlines["check"], deadlines["discover"]) == (900.0, 21_600.0)
+    assert "deadlines" in refusal(tmp_path, written(deadlines={"read": "6h"}))

@@ -150,6 +150,7 @@ class _Connector(Written):
                 f"{self.label()}: exactly one of {', '.join(self.kinds)} is wanted, "
                 f"{' and '.join(given) or 'none'} is given"
             )
+        _no_templates({self.kind: getattr(self, self.kind)})
         return self
 
     @model_validator(mode="after")

@@ -126,7 +126,7 @@ class Ingestion:
             hearing(self._run.log)(event.level, event.message)
         elif isinstance(event, Estimated):
             prefix = "" if event.stream is None else self._prefix(self._reads[event.stream])
-            self._run.log.info(f"{prefix}{event.text}")
+            hearing(self._run.log)("INFO", f"{prefix}{event.text}")
         elif isinstance(event, Acknowledged):
             self._acknowledge(self._reads[event.stream], event)
 

@@ -18,6 +18,8 @@ from jsonschema.protocols import Validator
 
 from elt_assets.protocol.config_places import local
 
+_MOST = 100
+"""Parts that cannot be checked of which each is named."""
 _REFERENCES = ("$ref", "$recursiveRef", "$dynamicRef")
 _IDENTIFIERS = ("$id", "id")
 # Keywords whose schemas apply to the value itself, and those whose schemas apply to a part of it.
@@ -50,7 +52,7 @@ class Checkable:
 
     def leave_out(self, place: str, what: str, why: str) -> None:
         sentence = f"{place}: {what} is not checked: {why}"
-        if sentence not in self.unchecked:
+        if len(self.unchecked) < _MOST and sentence not in self.unchecked:
             self.unchecked.append(sentence)
 
 

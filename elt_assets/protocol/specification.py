@@ -27,6 +27,8 @@ Search = Callable[[str, str], object]
 
 _MOST = 100
 """Violations that are listed."""
+_LINE = 1_000
+"""Characters of a line about one of them."""
 _WIDTH = 300
 """Characters of what a rule of the schema asks for."""
 _PHRASES = {"type": "is not of type", "enum": "is not one of", "pattern": "does not match"}
@@ -60,7 +62,7 @@ def inspect(config: Any, schema: Any, search: Search = re.search) -> Inspection:
     bounded = extend(kind, rules)  # type: ignore[no-untyped-call]
     errors = bounded(part.schema, registry=Registry()).iter_errors(config)
     first = sorted(itertools.islice(errors, _MOST), key=lambda e: list(map(str, e.path)))
-    lines = dict.fromkeys(_violation(error) for error in first)
+    lines = dict.fromkeys(_violation(error)[:_LINE] for error in first)
     return Inspection(list(lines), part.unchecked)
 
 

@@ -8,13 +8,12 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
-from functools import cached_property, partial
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from elt_assets.errors import EltError, SystemFailure
 from elt_assets.protocol.catalog import Catalog, ConfiguredCatalog
-from elt_assets.protocol.codec import decode, decode_blocks
 from elt_assets.protocol.log_text import log_line
 from elt_assets.protocol.messages import (
     ConnectionStatus,
@@ -32,6 +31,7 @@ from elt_assets.protocol.sync_modes import catalog_for_destination
 from elt_assets.protocol.versions import check_version
 from elt_assets.runner.account import Account, open_workdir
 from elt_assets.runner.connector_log import ConnectorLog, Hear, ignore
+from elt_assets.runner.decoding import Said, fast, lossless
 from elt_assets.runner.docker import Image
 from elt_assets.runner.environment import Environment
 from elt_assets.runner.failures import DEADLINES, ending, failure, too_slow
@@ -44,8 +44,6 @@ _WITHHELD = (
     "a line that could not be read as a message; it is not shown, since it may be part of a record "
     "some of whose fields must not be stored"
 )
-Said = Callable[[Process], Iterator[RawRecord | Message]]
-"""What a process says, in messages."""
 
 
 class Connector:
@@ -93,7 +91,7 @@ class Connector:
         self._running: set[Process] = set()
         self.name = name
         self.mask = Masker()
-        self._settings = Settings(config, name, self.mask, store, partial(hear, "WARN"))
+        self._settings = Settings(config, name, self.mask, store, self._warn)
 
     @cached_property
     def specification(self) -> Specification:
@@ -171,7 +169,7 @@ class Connector:
             EltError: the connector did not end with exit code 0; of the class that the
                 `failure_type` of its decisive ERROR trace says.
         """
-        said = _lossless if whole else _fast
+        said = lossless if whole else fast
         files = self._wanted(catalog, states)
         yield from self._messages("read", files, withhold=withhold, said=said)
 
@@ -262,6 +260,9 @@ class Connector:
             raise failure(f"`{verb}` of connector {self.name} answered nothing", error)
         return found
 
+    def _warn(self, text: str) -> None:
+        self._hear("WARN", ConnectorLog(self.mask, self.name).text(text))
+
     def _heard(self, message: Message) -> None:
         line = log_line(message)
         if line is not None:
@@ -283,12 +284,15 @@ class Connector:
             self._started(verb, arguments, **fed) as process,
         ):
             try:
-                for heard in (said or _fast)(process):
+                for heard in (said or fast)(process):
                     if type(heard) is RawRecord:
                         yield heard
                         continue
                     assert isinstance(heard, Message)
                     message = heard
+                    if message.record is not None:
+                        yield message
+                        continue
                     error = decisive(error, message.reported_error)
                     if message.control is not None and "config" in files:
                         message = self._obey(message.control, files["config"])
@@ -305,7 +309,7 @@ class Connector:
                     self._raise_for_end(verb, process, error)
                 if withhold:
                     unreadable.detail = None  # the line's beginning
-                raise self.mask.failure(unreadable) from None
+                raise log.failure(unreadable) from None
             self._raise_for_end(verb, process, error)
 
     def _obey(self, control: Control, config: dict[str, Any]) -> Message:
@@ -370,11 +374,3 @@ class Connector:
             raise failure(f"{name} {ending(code)}", error, stderr)
         if feeder is not None and not feeder.complete:
             raise failure(f"{name} {ending(code)}, before it had read all that it was sent", error)
-
-
-def _fast(process: Process) -> Iterator[RawRecord | Message]:
-    return decode_blocks(process.blocks())
-
-
-def _lossless(process: Process) -> Iterator[RawRecord | Message]:
-    return map(partial(decode, whole=True), process.lines())

@@ -56,6 +56,14 @@ class ConnectorLog:
         """A text of many lines, each cut by itself."""
         return self._mask("\n".join(map(self.text, text.splitlines())))
 
+    def failure(self, failure: SystemFailure) -> SystemFailure:
+        """A failure that quotes what the connector sent, as it may be shown."""
+        return SystemFailure(
+            self.text(failure.message),
+            guidance=failure.guidance,
+            detail=self._optional(failure.detail),
+        )
+
     def shown(self, message: Message) -> Iterator[Message]:
         """The message as it may be shown, after a summary of those that were dropped before it; nothing, if
         it is one too many.

@@ -33,7 +33,7 @@ _REMOVAL = 30
 """Seconds that a removal may take."""
 _GRACE = 3.0
 """Seconds between SIGTERM and SIGKILL."""
-_LAST_WORDS = 0.4
+_LAST_WORDS = 2.0
 """Seconds in which to read what a dead child left on stderr, if somebody else holds that open."""
 
 
@@ -73,6 +73,7 @@ class Process:
         self._environment = dict(environment) if environment is not None else None
         self._cancelled = threading.Event()
         deny_inspection()
+        self._ended: float | None = None
         try:
             self._child = subprocess.Popen(
                 command,
@@ -208,7 +209,8 @@ class Process:
             code = self._child.wait(self._left())
         except subprocess.TimeoutExpired:
             raise _late() from None
-        self._drain.join(timeout=_LAST_WORDS)
+        self._ended = self._ended or time.monotonic()
+        self._drain.join(timeout=max(0.0, self._ended + _LAST_WORDS - time.monotonic()))
         return code
 
     def end(self) -> None:

@@ -15,7 +15,7 @@ from functools import partial
 from typing import Any
 from urllib.parse import quote, quote_plus
 
-from elt_assets.errors import ConfigError, SystemFailure
+from elt_assets.errors import ConfigError
 from elt_assets.protocol.config_places import Place
 from elt_assets.protocol.specification import types_at
 from elt_assets.runner.config_store import strings
@@ -71,15 +71,6 @@ class Masker:
             yield from (found.span(1) for found in (pattern.finditer(text) if pattern else ()))
         if self._secrets and len(text) >= CUT:
             yield len(text) - max(map(partial(_begun, text), self._secrets)), len(text)
-
-    def optional(self, text: str | None) -> str | None:
-        return None if text is None else self(text)
-
-    def failure(self, failure: SystemFailure) -> SystemFailure:
-        """The same, free of secrets."""
-        return SystemFailure(
-            self(failure.message), guidance=failure.guidance, detail=self.optional(failure.detail)
-        )
 
 
 def _spellings(secret: str) -> set[str]:

@@ -182,6 +182,7 @@ class SingerTap(Connector):
 
     def _output(self, verb: str, files: Mapping[str, Any]) -> bytes:
         """All that it prints."""
+        log = ConnectorLog(self.mask, self.name)
         with (
             private_files(self._workdir, files) as arguments,
             self._started(verb, arguments) as running,
@@ -190,8 +191,8 @@ class SingerTap(Connector):
                 text = b"\n".join(_bounded(running.lines()))
                 running.wait()
             except SystemFailure as failed:
-                raise self.mask.failure(failed) from None
-            for message in ConnectorLog(self.mask, self.name).stderr(*running.new_stderr()):
+                raise log.failure(failed) from None
+            for message in (*log.stderr(*running.new_stderr()), *log.end()):
                 self._heard(message)
             self._raise_for_end(verb, running, None)
         return text

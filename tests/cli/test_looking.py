@@ -10,6 +10,7 @@ import pytest
 
 from elt_assets.cli import main
 from tests.cli.running import Elt
+from tests.hostile_source import program
 from tests.project import Project
 from tests.scripted import record, script
 
@@ -110,6 +111,68 @@ def test_streams_whose_names_look_the_same(own: Project, elt: Elt) -> None:
     error = elt.refused("preview", "scripted", "a.b.c")
     assert "2 streams 'a.b.c'" in error["message"]
     assert all(name in error["guidance"] for name in names[:2])
+
+
+HOSTILE = """
+say("LOG", log={"level": "WARN", "message": "old \\x1b[2J"})
+say("LOG", log={"level": "INFO", "message": "news \\x1b[2J"})
+say("LOG", log={"level": "DEBUG", "message": "details"})
+status = {"status": "FAILED", "message": "no \\x1b]0;title\\x07 access [bold]"}
+if verb == "check": say("CONNECTION_STATUS", connectionStatus=status); exit(1)
+if verb == "discover" and "MUTE" in os.environ: fail("no \\x1b[31m way", stack_trace="at\\x1b[0m x"); exit(1)
+fields = {"f\\x1b[1m\\r": {"type": "string"}}
+modes = {"supported_sync_modes": ["full_refresh"]}
+streams = [{"name": "s\\x1b[5m", "json_schema": {"properties": fields}, **modes}]
+data = {"f\\x1b[1m\\r": "v\\x9b2J"}
+if verb == "discover": say("CATALOG", catalog={"streams": streams})
+if verb == "read": say("RECORD", record={"stream": streams[0]["name"], "data": data, "emitted_at": 1})
+"""
+
+
+def test_nothing_that_a_connector_says_moves_the_terminal(
+    own: Project, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source = {"command": [program(own.root, HOSTILE)]}
+    own.connection("hostile", source=source, streams=[{"name": "s\x1b[5m"}])
+    shown: list[str] = []
+    for code, *words in (
+        (1, "check", "hostile"),
+        (0, "discover", "hostile"),
+        (0, "preview", "hostile", "s\x1b[5m"),
+        (0, "status", "hostile"),
+        (2, "preview", "hostile", "s\x1b[6m"),
+    ):
+        assert main([str(word) for word in words]) == code
+        shown += capsys.readouterr()
+    monkeypatch.setenv("MUTE", "1")
+    assert main(["discover", "hostile"]) == 1
+    shown += capsys.readouterr()
+    text = "".join(shown)
+    assert not {"\x1b", "\x07", "\r", "\x9b"} & set(text)
+    for part in ("access [bold]", "s\\x1b[5m", "v\\x9b2J", "no \\x1b[31m way", "at\\x1b[0m x"):
+        assert part in text
+
+
+def test_a_connectors_log_is_shown_by_its_level(
+    own: Project, elt: Elt, capsys: pytest.CaptureFixture[str]
+) -> None:
+    source = {"command": [program(own.root, HOSTILE)]}
+    own.connection("hostile", source=source, streams=[{"name": "x"}])
+    assert "warning: old" in elt("check", "hostile", code=1)
+    assert elt.json("check", "hostile", code=1)["warnings"] == ["old \\x1b[2J"]
+    assert main(["discover", "hostile"]) == 0
+    said = capsys.readouterr().err
+    assert "info: news" in said and "details" not in said
+    assert main(["--verbose", "discover", "hostile"]) == 0
+    assert "debug: details" in capsys.readouterr().err
+
+
+def test_a_check_that_does_not_end_is_ended(own: Project, elt: Elt) -> None:
+    source = {"command": [program(own.root, "time.sleep(600)")]}
+    own.connection("slow", source=source, streams=[{"name": "x"}], deadlines={"check": "1s"})
+    error = elt.refused("check", "slow", code=1)
+    assert error["failure_type"] == "transient_error" and "1 seconds" in error["message"]
+    assert "`deadlines.check`" in error["guidance"]
 
 
 def test_discover_tells_what_has_changed(own: Project, elt: Elt) -> None:

@@ -59,7 +59,7 @@ def test_a_state_is_acknowledged_when_it_comes_back(
     assert "dagster/row_count" not in told
     assert {"counts", "completed", "cursor"} <= set(evaluations(result))
     assert "columns" not in evaluations(result)
-    text = logged(own, result)
+    text = logged(own, result) + capsys.readouterr().err
     assert "wrote with ****" in text and "hunter2" not in text
 
     assert materialize(own, KEY).success  # from the state that was kept

@@ -81,11 +81,12 @@ def test_a_failed_overwrite_leaves_the_former_table(own: Project) -> None:
     assert [row["id"] for row in own.rows("scripted", "things")] == [8]
 
 
-def test_garbage_becomes_log_lines(own: Project) -> None:
+def test_garbage_becomes_log_lines(own: Project, capsys: pytest.CaptureFixture[str]) -> None:
+    """Plain text in the compute log, what looks like a message as an event."""
     script(own, ["hello there", '{"type":"GOSSIP"}', '{"unfinished', *FIRST, status("COMPLETE")])
     result = materialize(own)
     assert result.success
-    assert "hello there" in logged(own, result)
+    assert "INFO hello there\n" in capsys.readouterr().err
     assert "GOSSIP" in logged(own, result)
 
 
@@ -109,7 +110,30 @@ def test_a_config_that_breaks_the_specification_never_reaches_read(own: Project)
     assert not (own.root / "scripted-source" / "arguments.json").exists()
 
 
-def test_secrets_do_not_reach_the_log(own: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_runs_events_are_the_warnings_of_its_connector(
+    own: Project, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """All else is in the compute log, however much it is."""
+    levels = ("TRACE", "DEBUG", "INFO", "WARN", "ERROR", "NEWER")
+    lines = [
+        {"type": "LOG", "log": {"level": each, "message": f"said at {each}"}} for each in levels
+    ]
+    estimate = {"name": "things", "type": "STREAM", "row_estimate": 1}
+    trace = {"type": "ESTIMATE", "emitted_at": 1, "estimate": estimate}
+    script(own, [*lines, *[{"type": "TRACE", "trace": trace}] * 5_000, *FIRST, status("COMPLETE")])
+    result = materialize(own)
+    assert result.success
+    events, rest = logged(own, result), capsys.readouterr().err
+    assert [each for each in levels if f"said at {each}" in events] == ["WARN", "ERROR"]
+    assert [each for each in levels if f"{each} said at {each}\n" in rest] == [
+        *("TRACE", "DEBUG", "INFO", "NEWER")
+    ]
+    assert "the source estimates" not in events and "were dropped: too many" in rest
+
+
+def test_secrets_do_not_reach_the_log(
+    own: Project, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     monkeypatch.setenv("THE_KEY", "s3cr3t-value")
     leak = {"type": "LOG", "log": {"level": "INFO", "message": "key is s3cr3t-value"}}
     trace = {"type": "ERROR", "emitted_at": 1, "error": {"message": "bad key s3cr3t-value"}}
@@ -117,7 +141,7 @@ def test_secrets_do_not_reach_the_log(own: Project, monkeypatch: pytest.MonkeyPa
         own, [leak, {"type": "TRACE", "trace": trace}, "!exit 1"], config={"k": {"env": "THE_KEY"}}
     )
     result = materialize(own)
-    text = failure_of(result) + logged(own, result)
+    text = failure_of(result) + logged(own, result) + capsys.readouterr().err
     assert "key is ****" in text
     assert "s3cr3t" not in text
 

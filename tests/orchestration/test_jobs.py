@@ -11,6 +11,7 @@ import pytest
 
 from elt_assets.definitions import build
 from elt_assets.orchestration.alerts import FailureAlert
+from tests.hostile_source import program
 from tests.orchestration import hooks
 from tests.orchestration.running import failure_of, logged, materialize, observations
 from tests.orchestration.ticking import instance_of, run_job
@@ -48,6 +49,21 @@ def test_a_check_says_how_the_source_is(own: Project) -> None:
 def test_a_check_that_fails_fails_its_run(own: Project) -> None:
     script(own, [], specification={"type": "object", "required": ["host"]})
     assert "host" in failure_of(run_job(own, "scripted_check"))
+
+
+def test_what_a_check_says_is_in_its_run(own: Project, capsys: pytest.CaptureFixture[str]) -> None:
+    answers = """
+for level in ("WARN", "INFO"): say("LOG", log={"level": level, "message": f"said at {level}"})
+say("CONNECTION_STATUS", connectionStatus={"status": "FAILED", "message": "the password is wrong"})
+exit(1)
+"""
+    source = {"command": [program(own.root, answers)]}
+    folder = own.connection("scripted", source=source, streams=[{"name": "things"}])
+    (folder / "catalog.json").write_text('{"streams": [{"name": "things", "json_schema": {}}]}')
+    result = run_job(own, "scripted_check")
+    assert "the check of connection scripted failed: the password is wrong" in failure_of(result)
+    assert "said at WARN" in logged(own, result) and "said at INFO" not in logged(own, result)
+    assert "INFO said at INFO\n" in capsys.readouterr().err
 
 
 def test_nothing_has_changed(own: Project) -> None:
