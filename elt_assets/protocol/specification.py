@@ -31,6 +31,7 @@ _LINE = 1_000
 """Characters of a line about one of them."""
 _WIDTH = 300
 """Characters of what a rule of the schema asks for."""
+_JSON_TYPES = {"string", "integer", "number", "boolean", "object", "array", "null"}
 _PHRASES = {"type": "is not of type", "enum": "is not one of", "pattern": "does not match"}
 
 
@@ -163,7 +164,7 @@ def types_at(config: Any, schema: Any) -> Iterator[tuple[Place, Any, set[str]]]:
 def _types(schema: Mapping[str, Any]) -> Iterator[str]:
     written = schema.get("type")
     named = written if isinstance(written, list) else [written]
-    yield from (name for name in named if isinstance(name, str))
+    yield from (name for name in named if isinstance(name, str) and name in _JSON_TYPES)
 
 
 def unknown_fields(config: Mapping[str, Any], schema: Mapping[str, Any]) -> list[str]:

@@ -36,6 +36,8 @@ MOST_ERRORS = 1_000
 """ERROR traces that one process may send."""
 _MINUTE = 60.0
 _SEVERE = ("WARN", "ERROR", "FATAL")
+_LEVELS = (*_SEVERE, "INFO", "DEBUG", "TRACE")
+_OTHER_NAMES = {"WARNING": "WARN", "CRITICAL": "FATAL"}
 
 
 class ConnectorLog:
@@ -117,6 +119,7 @@ class ConnectorLog:
 
     def _clean(self, message: Message) -> None:
         if message.log is not None:
+            message.log.level = _level(message.log.level)
             message.log.message = self.text(message.log.message)
             message.log.stack_trace = self._optional(message.log.stack_trace, TRACE)
         if message.trace is not None:
@@ -162,6 +165,12 @@ class _Limit:
             return False
         self._left -= 1
         return True
+
+
+def _level(name: str) -> str:
+    """A level of the protocol; one that it does not have counts as INFO."""
+    level = _OTHER_NAMES.get(name.upper(), name.upper())
+    return level if level in _LEVELS else "INFO"
 
 
 def _for_log(message: Message) -> tuple[str, str] | None:

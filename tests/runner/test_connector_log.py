@@ -175,6 +175,16 @@ def test_escape_sequences_are_shown_and_not_obeyed(tmp_path: Path) -> None:
     assert log.message == "\\x1b[2J\\x1b]0;title\\x07 done\\u202e\n  indented"
 
 
+@pytest.mark.parametrize(
+    ("level", "shown"),
+    [("WARNING", "WARN"), ("critical", "FATAL"), ("\x1b[2J", "INFO"), ("x" * 9_999, "INFO")],
+)
+def test_a_level_is_one_of_the_protocols(level: str, shown: str) -> None:
+    message = Message(type="LOG", log=Log(level=level, message="x"))
+    [found] = ConnectorLog(Masker(), "x").shown(message)
+    assert found.log and found.log.level == shown
+
+
 def test_a_flood_of_errors_ends_the_sync(tmp_path: Path) -> None:
     script = f"for n in range({MOST_ERRORS + 1}): fail(str(n))\ntime.sleep(600)"
     with pytest.raises(SystemFailure, match="more than 1,000 ERROR traces"):

@@ -116,6 +116,7 @@ TYPES = {
         "tls": {"oneOf": [{"type": "boolean"}, {"description": "no type"}]},
         "hosts": {"$ref": "#/definitions/hosts"},
         "text": {"type": ["string", "integer"]},
+        "odd": {"type": "text"},
         "keys": {"items": {"type": "object"}},
     },
     "definitions": {"hosts": {"type": "array"}},
@@ -133,6 +134,7 @@ TYPES = {
         ("hosts", '["a", "b"]', ["a", "b"]),
         ("text", "007", "007"),
         ("unknown", "5", "5"),
+        ("odd", "5", "5"),
     ],
 )
 def test_a_variable_is_of_the_type_that_the_specification_wants(
