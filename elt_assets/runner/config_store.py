@@ -2,10 +2,10 @@
 
 spec: AirbyteControlConnectorConfigMessage: "the orchestrator process should update its persistence layer".
 
-Kept is what differs from the config as written, leaf by leaf, a reference to a variable that was not changed
-thus staying a reference, and beside each leaf a keyed hash of what was
-written there: once somebody writes something else, or the variable that it comes from changes, the newer
-value is theirs, and it wins.
+The file holds what differs from the config as written, leaf by leaf; a reference to a variable whose value
+the connector did not change stays a reference. Beside each leaf stands a keyed hash of what was written
+there: once somebody writes something else, or the variable that it comes from changes, the newer value is
+theirs, and it wins.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ spec: Actor Specification; AirbyteControlConnectorConfigMessage.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +13,7 @@ from elt_assets.errors import ConfigError, SystemFailure
 from elt_assets.protocol.messages import ConnectorConfig, Control, Log, Message
 from elt_assets.protocol.specification import as_texts
 from elt_assets.runner.config_store import (
+    Change,
     ConfigStore,
     changed_config,
     differences,
@@ -63,10 +64,9 @@ class Settings:
         self._mask.add([*secrets, *strings([change.value for change in changes])])
         found = self._validated(config, schema)
         if found.violations:
-            changed = f"; or remove {self._path}: the connector changed its config" * bool(changes)
             raise ConfigError(
                 f"the config of connector {self._name} breaks its specification:\n{_listed(found)}",
-                guidance=f"correct `source.config` in the connection's YAML{changed}",
+                guidance=f"correct `source.config` in the connection's YAML{self._or_forget(changes)}",
             )
         return config
 
@@ -111,6 +111,11 @@ class Settings:
             self._store.keep(written, changed)
             config.clear()
             config.update(updated)
+
+    def _or_forget(self, changes: Sequence[Change]) -> str:
+        if not changes or self._path is None:
+            return ""
+        return f"; or remove {self._path}, which holds what the connector changed in its config"
 
     def _validated(self, config: Mapping[str, Any], schema: Mapping[str, Any]) -> Validation:
         """A config held against the specification; its secrets are masked from here on."""
