@@ -11,8 +11,8 @@ import yaml
 
 from elt_assets.connection import configure, field_selection, load_connection
 from elt_assets.errors import ConfigError
-from elt_assets.protocol.catalog import AirbyteStream, Catalog
-from elt_assets.sync.fields import FieldSelection
+from elt_assets.protocol.catalog import DELETED_AT, AirbyteStream, Catalog
+from elt_assets.sync.fields import FieldSelection, notices
 
 Json = dict[str, Any]
 TEXT = {"type": "string"}
@@ -29,7 +29,9 @@ SCHEMA = {
 }
 
 
-def selection(folder: Path, fields: Any, /, **stream: Any) -> FieldSelection | None:
+def selection(
+    folder: Path, fields: Any, /, schema: Json = SCHEMA, **stream: Any
+) -> FieldSelection | None:
     """What a stream with these fields comes to."""
     streams = [{"name": "users", "fields": fields, **stream}]
     attributes = {"name": "shop", "source": {"connector": "faker"}, "streams": streams}
@@ -37,7 +39,7 @@ def selection(folder: Path, fields: Any, /, **stream: Any) -> FieldSelection | N
     (folder / "defs.yaml").write_text(yaml.safe_dump(document))
     source = AirbyteStream(
         name="users",
-        json_schema=SCHEMA,
+        json_schema=schema,
         supported_sync_modes=["full_refresh", "incremental"],
         default_cursor_field=["updated_at"],
     )
@@ -72,6 +74,17 @@ def test_paths_are_dotted_or_lists(tmp_path: Path) -> None:
         key=(("id",), ("address", "id")),
         cursor=("updated_at",),
     )
+
+
+def test_a_delete_marker_is_kept_where_deletes_are_applied(tmp_path: Path) -> None:
+    described = {"properties": {**SCHEMA["properties"], DELETED_AT: TEXT}}
+    keyed = {"destination_sync_mode": "append_dedup", "primary_key": [["id"]]}
+    for written in ({"include": ["ssn"]}, {"exclude": [DELETED_AT]}):
+        kept = selection(tmp_path, written, schema=described, **keyed)
+        assert kept is not None and kept.covers((DELETED_AT,))
+        free = selection(tmp_path, written, schema=described)
+        assert free is not None and not free.covers((DELETED_AT,))
+    assert kept is not None and "it is the stream's delete marker" in notices(kept)[0]
 
 
 def test_a_cursor_that_nothing_goes_by_is_a_field_like_any_other(tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ from elt_assets.connection.models import Connection, Stream
 from elt_assets.errors import ConfigError
 from elt_assets.protocol.catalog import (
     APPEND,
+    DELETE_MARKERS,
     INCREMENTAL,
     AirbyteStream,
     Catalog,
@@ -238,6 +239,7 @@ def _selection(wanted: Stream, configured: ConfiguredStream) -> FieldSelection |
         hashed=_paths(written.hash or []),
         key=_paths(configured.key),
         cursor=_cursor(configured),
+        markers=_markers(configured),
     )
 
 
@@ -253,6 +255,12 @@ def _cursor(configured: ConfiguredStream) -> Path:
         return tuple(configured.cursor)
     except ConfigError:  # that it has none is told elsewhere
         return ()
+
+
+def _markers(configured: ConfiguredStream) -> tuple[Path, ...]:
+    """The fields that mark a delete, where deletes are applied."""
+    known = properties(configured.stream.json_schema) if configured.deduplicates else {}
+    return tuple((name,) for name in DELETE_MARKERS if name in known)
 
 
 def _misplaced(wanted: Stream, configured: ConfiguredStream) -> list[str]:

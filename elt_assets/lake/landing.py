@@ -18,10 +18,10 @@ from elt_assets.lake.conform import Stamp
 from elt_assets.lake.evolution import Plan
 from elt_assets.lake.head import Head, Refresh
 from elt_assets.lake.history import VALIDITY
-from elt_assets.lake.kinds import JSON_TEXT, SOURCE
+from elt_assets.lake.kinds import JSON_TEXT, SOURCE, Column, Scalar
 from elt_assets.lake.policies import Ordering
 from elt_assets.lake.table import Table
-from elt_assets.protocol.catalog import ConfiguredStream
+from elt_assets.protocol.catalog import DELETE_MARKERS, ConfiguredStream
 
 OnSchemaChange = Literal["evolve", "freeze", "fail"]
 RefreshMode = Literal["none", "retain", "truncate"]
@@ -226,6 +226,23 @@ def planned(landing: Landing, table: Table, *, replaces: bool) -> Plan:
     if not table.exists or (replaces and landing.on_schema_change == "evolve"):
         return evolution.replacing(own, declared)
     return evolution.plan(own, declared, landing.on_schema_change, f"the table {table.uri}")
+
+
+def unstored_markers(landing: Landing, plan: Plan, head: Head) -> list[Column]:
+    """The delete markers that a merge needs although the table has no column for them, under `freeze`.
+
+    Tombstones keep them in files of their own. Where there are tombstones, markers are read even if the
+    catalog no longer has them: a tombstone without its marker would be a row again.
+    """
+    stored = {column.source for column in plan.columns}
+    if not landing.is_keyed or not stored.isdisjoint(DELETE_MARKERS):
+        return []
+    declared = types.columns(landing.stream.stream.json_schema)
+    found = [column for column in declared if column.source in DELETE_MARKERS]
+    has_tombstones = bool(head.tombstones or (head.refresh and head.refresh.tombstones))
+    if found or not has_tombstones:
+        return found
+    return [Column(name, name, Scalar.TEXT) for name in DELETE_MARKERS]
 
 
 def differences(stream: ConfiguredStream, table: Table) -> list[str]:

@@ -25,11 +25,8 @@ from elt_assets.lake.conform import path
 from elt_assets.lake.files import HIDDEN, Change, DataFile
 from elt_assets.lake.split import Batch, Key, split_all
 from elt_assets.lake.table import Table
+from elt_assets.protocol.catalog import DELETE_MARKERS
 
-DELETED_AT = "_ab_cdc_deleted_at"
-"""spec: Airbyte's CDC sources set it in a record that tells of a delete."""
-DELETE_MARKERS = (DELETED_AT, "_sdc_deleted_at")
-"""Columns that are set in a record that tells of a delete: Airbyte's, and the one of Singer's taps."""
 ARRIVAL = "_elt_arrival"
 ROWS_PER_TASK = 500_000
 _RANK = "_elt_rank"

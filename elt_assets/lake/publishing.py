@@ -54,6 +54,7 @@ class Publisher:
     Args:
         schema: the table's whole schema from here on; it `replaces` the table's where the sync does so
             with all rows.
+        unstored: delete markers that rows are merged with, and that are no columns of the table.
     """
 
     def __init__(
@@ -64,11 +65,13 @@ class Publisher:
         schema: t.StructType,
         *,
         replaces: bool,
+        unstored: Sequence[t.StructField] = (),
     ):
         self._tables = tables
         self._landing = land
         self._by = by
         self._schema = schema
+        self._merged_by = t.StructType([*schema.fields, *unstored])
         self._replaces = replaces
         self._written_as = landing.written_as(land.stream, land.salt)
 
@@ -120,7 +123,7 @@ class Publisher:
         if not self._landing.stream.deduplicates:
             return Merged(Change(batch), target.tombstones)
         new = Batch(self._tables.main, batch)
-        return policies.merge(spark, self._tables.main, target, new, self._by, self._schema)
+        return policies.merge(spark, self._tables.main, target, new, self._by, self._merged_by)
 
     def _change(
         self, spark: SparkSession, merged: Merged, files: Sequence[DataFile], *, final: bool
@@ -201,7 +204,7 @@ class Publisher:
             return None
         present = Target(table.files, table.head.tombstones)
         batch = Batch(self._tables.main, news.batch)
-        return history.merge(spark, table, present, batch, self._by, self._schema)
+        return history.merge(spark, table, present, batch, self._by, self._merged_by)
 
     def _refreshed(
         self, spark: SparkSession, target: Target, files: Sequence[DataFile], news: Checkpointed
@@ -213,7 +216,9 @@ class Publisher:
         present = Target(table.files, table.head.tombstones)
         events = Batch(main, [*target.files, *target.tombstones, *news.batch])
         whole, epoch = Batch(main, files), table.head.generation + 1
-        return history.refresh(spark, table, present, events, whole, self._by, self._schema, epoch)
+        return history.refresh(
+            spark, table, present, events, whole, self._by, self._merged_by, epoch
+        )
 
     def _history(self, past: Merged | None, news: Checkpointed) -> list[CompanionChange]:
         table = self._tables.history

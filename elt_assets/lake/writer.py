@@ -72,7 +72,16 @@ class TableWriter:
         self._by = landing.ordering(land, self._plan, late=late)
         self._stamp = land.stamp()
         self._locates = locate
-        self._publisher = Publisher(tables, land, self._by, self._schema, replaces=self._replaces)
+        unstored = landing.unstored_markers(land, self._plan, tables.head)
+        self._columns = [*self._plan.columns, *unstored]
+        self._publisher = Publisher(
+            tables,
+            land,
+            self._by,
+            self._schema,
+            replaces=self._replaces,
+            unstored=[column.field for column in unstored],
+        )
         self._hide_unfinished()
         self._pending = _Pending()
 
@@ -100,7 +109,7 @@ class TableWriter:
         """As `write`, of so many lines in some files or folders."""
         spark, pending = self._provider.get(), self._pending
         key = [part for part in self._by.key if part != [types.PARTITION]]
-        conforming = (spark, paths, self._plan.columns, self._stamp, key)
+        conforming = (spark, paths, self._columns, self._stamp, key)
         files, changed = self._write_observed(conform(*conforming, self._landing.partition))
         accepted = sum(file.records for file in files)
         pending.files += files

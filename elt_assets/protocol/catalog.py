@@ -20,6 +20,10 @@ OVERWRITE = "overwrite"
 APPEND_DEDUP = "append_dedup"
 OVERWRITE_DEDUP = "overwrite_dedup"
 
+DELETED_AT = "_ab_cdc_deleted_at"
+DELETE_MARKERS = (DELETED_AT, "_sdc_deleted_at")
+"""Fields that are set in a record that tells of a delete: of Airbyte's CDC sources, and of Singer's taps."""
+
 FieldPath = list[str]
 
 

@@ -52,6 +52,7 @@ class FieldSelection:
         exclude: not kept; empty where `include` is given.
         hashed: kept as a hash alone.
         key, cursor: in force for the stream, and kept whatever the others say.
+        markers: of deletes, kept like the key: without them a delete would be taken for a row of nulls.
     """
 
     include: tuple[Path, ...] | None = None
@@ -59,6 +60,7 @@ class FieldSelection:
     hashed: tuple[Path, ...] = ()
     key: tuple[Path, ...] = ()
     cursor: Path = ()
+    markers: tuple[Path, ...] = field(default=(), repr=False)
     tree: Node = field(init=False, compare=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -66,7 +68,8 @@ class FieldSelection:
 
     @property
     def kept(self) -> tuple[Path, ...]:
-        return (*self.key, self.cursor) if self.cursor else self.key
+        cursor = (self.cursor,) if self.cursor else ()
+        return (*self.key, *cursor, *self.markers)
 
     def covers(self, path: Path) -> bool:
         """Whether the value at a path is kept, as far as no deeper path says otherwise."""
@@ -108,6 +111,7 @@ def notices(fields: FieldSelection | None) -> list[str]:
         return []
     needed = [("primary key", path) for path in fields.key]
     needed += [("cursor", fields.cursor)] if fields.cursor else []
+    needed += [("delete marker", path) for path in fields.markers]
     found = []
     for excluded in fields.exclude:
         for role, path in needed:

@@ -34,10 +34,11 @@ from elt_assets.lake import (
 from elt_assets.lake.evolution import Plan
 from elt_assets.lake.files import HIDDEN, VISIBLE, Change, DataFile, Files
 from elt_assets.lake.opening import delta_schema
-from elt_assets.lake.policies import ARRIVAL, DELETED_AT, Merged, Ordering, Target
+from elt_assets.lake.policies import ARRIVAL, Merged, Ordering, Target
 from elt_assets.lake.split import Batch, Key
 from elt_assets.lake.table import Table
 from elt_assets.lake.writer import TableWriter
+from elt_assets.protocol.catalog import DELETED_AT
 from elt_assets.sync import segments
 
 Row = dict[str, Any]

@@ -8,6 +8,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from elt_assets.errors import ConfigError
+from elt_assets.protocol.catalog import DELETED_AT
 from tests.lake.harness import Lake
 from tests.lake.staging import (
     BOOLEAN,
@@ -91,6 +92,29 @@ def test_frozen_columns_reject_and_evolve_takes_them(lake: Lake, spark: SparkSes
     assert "id" in rows(spark, lake.dead_letter, "reason")[0][0]
     lake.sync(text, {"id": "x"})
     assert ("x",) in rows(spark, lake.table, "id") and ("1",) in rows(spark, lake.table, "id")
+
+
+@pytest.mark.parametrize("with_history", [False, True])
+def test_a_delete_is_one_where_frozen_columns_lack_its_marker(
+    lake: Lake, spark: SparkSession, with_history: bool
+) -> None:
+    lake.history = with_history
+    fields = {"id": INTEGER, "n": INTEGER, "at": INTEGER}
+    keyed: dict[str, Any] = {"policy": "append_dedup", "key": ["id"], "cursor": ["at"]}
+    plain, marked = stream(fields, **keyed), stream({**fields, DELETED_AT: STRING}, **keyed)
+
+    lake.sync(plain, {"id": 1, "n": 1, "at": 1}, {"id": 2, "n": 2, "at": 1}, value=1)
+    delete = {"id": 2, "n": None, "at": 3, DELETED_AT: "2026-01-01"}
+    lake.sync(marked, delete, {"id": 3, "n": 3, "at": 3}, value=2, on_schema_change="freeze")
+    assert rows(spark, lake.table, "id", "n") == [(1, 1), (3, 3)]
+    assert DELETED_AT not in lake.table.schema.names
+
+    late = {"id": 2, "n": 2, "at": 2}  # older than the delete, whoever still has the marker
+    lake.sync(marked, late, value=3, on_schema_change="freeze")
+    lake.sync(plain, late, value=4, on_schema_change="freeze")
+    assert rows(spark, lake.table, "id", "n") == [(1, 1), (3, 3)]
+    lake.sync(marked, late, {"id": 1, "at": 4, DELETED_AT: "2026-01-02"}, value=5)
+    assert rows(spark, lake.table, "id", "n") == [(3, 3)]
 
 
 def test_nested_fields_are_null_in_what_was_there(lake: Lake, spark: SparkSession) -> None:

@@ -16,6 +16,7 @@ from elt_assets import read_table
 from elt_assets.cli import main
 from elt_assets.definitions import build
 from elt_assets.errors import ConfigError
+from elt_assets.protocol.catalog import DELETED_AT
 from tests.orchestration.running import failure_of, logged, materialize, observations
 from tests.project import Project
 from tests.scripted import record, script, state
@@ -31,6 +32,17 @@ def sync(project: Project, *lines: Any, **stream: Any) -> dg.ExecuteInProcessRes
     result = materialize(project)
     assert result.success, failure_of(result)
     return result
+
+
+def test_a_delete_is_one_though_its_marker_is_not_among_the_fields(
+    own: Project, spark: SparkSession
+) -> None:
+    fields = {**KEYED, "schema": {**TYPES, DELETED_AT: {"type": "string"}}}
+    fields["fields"] = {"include": ["name"]}
+    sync(own, record(id=1, name="a"), record(id=2, name="b"), state(2), **fields)
+    delete = record(id=2, name=None, **{DELETED_AT: "2026-01-01"})
+    sync(own, delete, record(id=3, name="c"), state(3), **fields)
+    assert [row["id"] for row in things(spark)] == [1, 3]
 
 
 def things(spark: SparkSession, key: str = "scripted/things", **which: Any) -> list[Any]:
