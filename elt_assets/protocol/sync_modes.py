@@ -57,15 +57,11 @@ def _as_taken(
     stream: ConfiguredStream, modes: list[str], specification: Specification
 ) -> ConfiguredStream:
     """The stream with `append_dedup` of a new generation for an `overwrite_dedup` that is not known."""
-    if stream.destination_sync_mode != OVERWRITE_DEDUP or OVERWRITE_DEDUP in modes:
-        return stream
-    if not _takes(modes, APPEND_DEDUP):
-        return stream
+    is_known = stream.destination_sync_mode != OVERWRITE_DEDUP or OVERWRITE_DEDUP in modes
     version = protocol_version(specification)
-    replaces = stream.generation_id is not None and (
-        stream.generation_id == stream.minimum_generation_id
-    )
-    if version is None or version < GENERATIONS or not replaces:
+    if is_known or version is None or version < GENERATIONS or not _takes(modes, APPEND_DEDUP):
+        return stream
+    if stream.generation_id is None or stream.generation_id != stream.minimum_generation_id:
         return stream
     taken = copy.copy(stream)
     taken.destination_sync_mode = APPEND_DEDUP

@@ -8,7 +8,6 @@ are committed.
 from __future__ import annotations
 
 import time
-from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -41,27 +40,18 @@ from elt_assets.sync.events import (
     Sink,
     StreamProgress,
 )
-from elt_assets.sync.filters import RecordFilter, canonical
+from elt_assets.sync.filters import RecordFilter
 from elt_assets.sync.read_status import ReadStatus
+from elt_assets.sync.sent_states import SentState, SentStates, check_counts
 from elt_assets.sync.state import check_contents, stream_of
 from elt_assets.sync.streams import StreamRun, miscounted
 from elt_assets.sync.told import told
 
 EVERY = 1.0
 """Seconds between commits of acknowledged states, at least."""
-MAX_SENT = 1_000_000
-"""States that a destination may keep us waiting for."""
 
 Send = Callable[[Iterable[bytes]], Iterable[Message]]
 """Gives lines to a destination, from a thread of its own; what it answers."""
-
-
-@dataclass
-class _Sent:
-    """A state that went to the destination. `counts`: records of each stream that came before it."""
-
-    state: State
-    counts: Mapping[StreamId, int]
 
 
 @dataclass
@@ -111,7 +101,7 @@ class Relay:
         for relayed in self._streams.values():
             self._status.routes.add(relayed.run)
         self._runs = self._status.routes
-        self._sent: dict[StreamId | None, deque[_Sent]] = {}
+        self._sent = SentStates()
         self._shared_to = 0
         self._news: SimpleQueue[SessionEvent] = SimpleQueue()
 
@@ -231,13 +221,7 @@ class Relay:
                 run.error = error
             raise self._status.failure(concerned)
         counts = {run.configured.id: run.progress.records_read for run in concerned}
-        waiting = self._sent.setdefault(stream, deque())
-        waiting.append(_Sent(state, counts))
-        if len(waiting) > MAX_SENT:
-            raise SystemFailure(
-                f"the destination has not acknowledged any of {MAX_SENT:,} states",
-                guidance="it must send states back as it commits the records before them",
-            )
+        self._sent.add(stream, SentState(state, counts))
         return True
 
     def _miscounted(self, state: State, stream: StreamId | None) -> ErrorTrace | None:
@@ -252,21 +236,7 @@ class Relay:
 
     def _echoed(self, echo: State) -> Iterator[SessionEvent]:
         """A state came back: all that came before it, earlier states included, is committed there."""
-        stream = self._stream_of_echo(echo)
-        waiting = self._sent.get(stream, deque())
-        identity = _identity(echo)
-        place = next(
-            (n for n, sent in enumerate(waiting) if _identity(sent.state) == identity), None
-        )
-        if place is None:
-            raise SystemFailure(
-                "the destination sent a state that it was not given, or not in this order",
-                guidance="this is a defect of the destination; the next run goes on from the last state that "
-                "it acknowledged",
-            )
-        for _ in range(place):
-            waiting.popleft()
-        sent = waiting.popleft()
+        sent = self._sent.take(self._stream_of_echo(echo), echo)
         self._acknowledge(sent, echo.destinationStats or StateStats())
         for each in sent.counts:
             if time.monotonic() - self._streams[each].since >= EVERY:
@@ -281,11 +251,11 @@ class Relay:
             return next(iter(self._streams))
         return None
 
-    def _acknowledge(self, sent: _Sent, stats: StateStats) -> None:
+    def _acknowledge(self, sent: SentState, stats: StateStats) -> None:
         """Count what came before a state, since the last one that came back, as committed or rejected."""
         rejected = int(stats.rejectedRecordCount or 0)
         before = sum(self._streams[each].acknowledged for each in sent.counts)
-        _check_counts(stats, sum(sent.counts.values()) - before)
+        check_counts(stats, sum(sent.counts.values()) - before)
         for each, count in sent.counts.items():
             relayed = self._streams[each]
             # Which stream's they are it does not say.
@@ -321,7 +291,7 @@ class Relay:
 
     def _finish(self) -> Iterator[SessionEvent]:
         """The destination ended well: all that it was sent is committed."""
-        lost = [stream for stream, waiting in self._sent.items() if self._lacks(waiting)]
+        lost = self._sent.unacknowledged()
         if lost:
             yield from self._end_early()
             names = ", ".join("all streams" if each is None else repr(str(each)) for each in lost)
@@ -338,14 +308,6 @@ class Relay:
             relayed.acknowledged = relayed.run.sent
             yield self._committed(relayed, final=True)
         self._status.check(broken)
-
-    def _lacks(self, waiting: Sequence[_Sent]) -> bool:
-        """Whether states did not come back that say anything else than the last one that did."""
-        return any(
-            relayed.state is None or _identity(relayed.state) != _identity(sent.state)
-            for sent in waiting
-            for relayed in map(self._streams.__getitem__, sent.counts)
-        )
 
 
 def _status(run: StreamRun, ending: str) -> bytes:
@@ -364,28 +326,3 @@ def _filtered(record: Record, record_filter: RecordFilter) -> None:
     raw = RawRecord(record.stream, record.data, meta=record.meta or NULL)
     raw = record_filter(raw)
     record.data, record.meta = Raw(bytes(raw.data)), None if raw.meta is NULL else raw.meta
-
-
-def _identity(state: State) -> str:
-    """What a state says, however a destination spells it."""
-    if state.stream is not None:
-        blob = state.stream.stream_state
-    else:
-        blob = Raw(state.global_.to_json()) if state.global_ is not None else state.data
-    return canonical(Raw(blob or b"null"))
-
-
-def _check_counts(stats: StateStats, sent: int) -> None:
-    """spec: AirbyteStateStats: source = committed + rejected.
-
-    Raises:
-        SystemFailure: the destination says otherwise.
-    """
-    if stats.recordCount is None:
-        return
-    kept = int(stats.recordCount) + int(stats.rejectedRecordCount or 0)
-    if kept != sent:
-        raise SystemFailure(
-            f"the destination says that it committed or rejected {kept} records before its state, but it was "
-            f"sent {sent}; that state is not acknowledged",
-        )
