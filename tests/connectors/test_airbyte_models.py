@@ -35,8 +35,9 @@ def test_every_answer_of_a_source_is_read(tmp_path: Path) -> None:
     statuses = (check.connectionStatus.status, refused.connectionStatus.status)
     assert [each.value for each in statuses] == ["SUCCEEDED", "FAILED"]
 
+    modes = {"sync_mode": "incremental", "destination_sync_mode": "append"}
     streams = [
-        {"stream": json.loads(each.model_dump_json(exclude_none=True)), "sync_mode": "incremental"}
+        {"stream": json.loads(each.model_dump_json(exclude_none=True)), **modes}
         for each in message.catalog.streams
     ]
     wanted = {"config": config, "catalog": {"streams": streams}}
@@ -49,7 +50,8 @@ def test_every_answer_of_a_source_is_read(tmp_path: Path) -> None:
 
 def test_logs_and_errors_of_a_source_are_read(tmp_path: Path) -> None:
     stream = Script("users", {"x": 1}, Checkpoint({"n": 1}), TransientError("it is down"))
-    wanted = {"stream": {"name": "users", "json_schema": {}}, "sync_mode": "full_refresh"}
+    modes = {"sync_mode": "full_refresh", "destination_sync_mode": "append"}
+    wanted = {"stream": {"name": "users", "json_schema": {}}, **modes}
     files = {"config": {"host": "h"}, "catalog": {"streams": [wanted]}}
     output = printed(Scripted(stream), tmp_path, "read", **files)
     assert set(kinds(output)) == {"STREAM_STATUS", "RECORD", "STATE", "ERROR"}
