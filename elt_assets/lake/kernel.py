@@ -18,8 +18,12 @@ import pyarrow.parquet as pq
 KEPT, PULLED, TAKEN = "kept", "pulled", "taken"
 RESULT = "task int, role string, name string"
 """What a task tells: of each file it took apart (TAKEN), and each it wrote, the path under the root."""
-_ROWS = 1 << 17
-"""Rows in memory at a time."""
+_ROWS = 1 << 15
+"""Rows decoded at a time, at most."""
+_BYTES = 32 << 20
+"""Bytes decoded at a time, about."""
+_GROUP_BYTES = 64 << 20
+"""Bytes in memory that become a row group of a file that is written."""
 
 
 @dataclass(frozen=True)
@@ -29,7 +33,7 @@ class Job:
     `groups`: for each task its files, whose rows may end in one file together; of those in `fold`
     also the files without a key of the batch, of which there may be none at all. `key`: column paths;
     `batch`: URIs of the files that hold the keys. All other paths are under `root`, a URI. `kept` and
-    `pulled` are the folders to write to.
+    `pulled` are the folders to write to, `rows_per_file` and `bytes_per_file` at how much a file ends.
     """
 
     root: str
@@ -40,6 +44,7 @@ class Job:
     kept: str
     pulled: str
     rows_per_file: int
+    bytes_per_file: int
 
 
 def run(job: Job) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
@@ -68,8 +73,8 @@ def _take_apart(job: Job, task: int) -> Iterator[tuple[str, str]]:
         pa.chunked_array([c for key in keys for c in key[at].chunks]) for at in range(len(job.key))
     ]
     outputs = {
-        KEPT: _Output(system, root, job.kept, job.rows_per_file),
-        PULLED: _Output(system, root, job.pulled, job.rows_per_file),
+        KEPT: _Output(system, root, job.kept, job),
+        PULLED: _Output(system, root, job.pulled, job),
     }
     for name in job.groups[task]:
         present = read_keys(system, f"{root}/{name}", job.key)
@@ -85,47 +90,74 @@ def _take_apart(job: Job, task: int) -> Iterator[tuple[str, str]]:
 def _copy(system: Any, path: str, hits: Any, outputs: dict[str, _Output]) -> None:
     at = 0
     with system.open_input_file(path) as source:
-        for batch in pq.ParquetFile(source).iter_batches(_ROWS):
+        for batch in _batches(pq.ParquetFile(source)):
             mask = hits.slice(at, len(batch))
             at += len(batch)
             outputs[PULLED].write(batch.filter(mask))
             outputs[KEPT].write(batch.filter(pc.invert(mask)))
 
 
-class _Output:
-    """Files of at most so many rows; a new one, too, where the columns change."""
+def _batches(file: pq.ParquetFile) -> Iterator[pa.RecordBatch]:
+    """A file's rows, in batches that memory holds however large a row is."""
+    for number in range(file.num_row_groups):
+        group = file.metadata.row_group(number)
+        width = max(group.total_byte_size // max(group.num_rows, 1), 1)
+        rows = max(1, min(_ROWS, _BYTES // width))
+        yield from file.iter_batches(rows, row_groups=[number])
 
-    def __init__(self, system: Any, root: str, folder: str, rows_per_file: int):
+
+class _Output:
+    """Files that end at so many rows or bytes; a new one, too, where the columns change."""
+
+    def __init__(self, system: Any, root: str, folder: str, limits: Job):
         self.names: list[str] = []
         self._system, self._root, self._folder = system, root, folder
-        self._limit, self._rows = rows_per_file, 0
+        self._limits, self._rows = limits, 0
+        self._waiting: list[pa.RecordBatch] = []
+        self._waiting_bytes = 0
+        self._sink: Any = None
         self._writer: Any = None
 
     def write(self, batch: pa.RecordBatch) -> None:
         if not len(batch):
             return
-        schema = batch.schema.remove_metadata()
-        if self._writer is not None and (
-            self._rows >= self._limit or self._writer.schema != schema
-        ):
+        batch = batch.replace_schema_metadata(None)
+        if self._writer is not None and (self._is_full or self._writer.schema != batch.schema):
             self.close()
         if self._writer is None:
-            self._open(schema)
-        self._writer.write_batch(batch.replace_schema_metadata(None))
+            self._open(batch.schema)
+        self._waiting.append(batch)
+        self._waiting_bytes += batch.nbytes
         self._rows += len(batch)
+        if self._waiting_bytes >= _GROUP_BYTES:
+            self._write_group()
 
     def close(self) -> None:
         if self._writer is not None:
+            self._write_group()
             self._writer.close()
-        self._writer, self._rows = None, 0
+            self._sink.close()
+        self._sink, self._writer, self._rows = None, None, 0
+
+    @property
+    def _is_full(self) -> bool:
+        limits = self._limits
+        return bool(
+            self._rows >= limits.rows_per_file or self._sink.tell() >= limits.bytes_per_file
+        )
+
+    def _write_group(self) -> None:
+        if self._waiting:
+            self._writer.write_table(pa.Table.from_batches(self._waiting))
+        self._waiting, self._waiting_bytes = [], 0
 
     def _open(self, schema: pa.Schema) -> None:
         name = f"{self._folder}/{uuid.uuid4().hex}.parquet"
         self._system.create_dir(f"{self._root}/{self._folder}", recursive=True)
+        self._sink = self._system.open_output_stream(f"{self._root}/{name}")
         self._writer = pq.ParquetWriter(
-            f"{self._root}/{name}",
+            self._sink,
             schema,
-            filesystem=self._system,
             compression="zstd",
             compression_level=1,
             # What has many values is better off without a dictionary: let it be seen early.

@@ -17,7 +17,7 @@ from pyspark.sql import SparkSession
 from elt_assets.lake import kernel, types
 from elt_assets.lake.commits import Superseded
 from elt_assets.lake.files import HIDDEN, Change, DataFile, Files
-from elt_assets.lake.split import TARGET_ROWS, in_tasks, is_small, packed
+from elt_assets.lake.split import MOST_BYTES, TARGET_ROWS, in_tasks, is_small, packed
 from elt_assets.lake.table import Table
 from elt_assets.lake.tables import StreamTables
 
@@ -95,6 +95,7 @@ def _together(spark: SparkSession, table: Table, group: list[DataFile]) -> list[
         kept=Files.new_folder(),
         pulled=Files.new_folder(HIDDEN),
         rows_per_file=TARGET_ROWS,
+        bytes_per_file=MOST_BYTES,
     )
     return table.storage.describe(in_tasks(spark, job)[kernel.KEPT])
 

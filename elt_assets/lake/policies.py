@@ -23,12 +23,14 @@ from pyspark.sql import types as t
 from elt_assets.lake import types
 from elt_assets.lake.conform import path
 from elt_assets.lake.files import HIDDEN, Change, DataFile
-from elt_assets.lake.split import Batch, Key, split_all
+from elt_assets.lake.split import TARGET_BYTES, Batch, Key, split_all
 from elt_assets.lake.table import Table
 from elt_assets.protocol.catalog import DELETE_MARKERS
 
 ARRIVAL = "_elt_arrival"
 ROWS_PER_TASK = 500_000
+BYTES_PER_TASK = TARGET_BYTES
+"""Of files, which are compressed."""
 _RANK = "_elt_rank"
 
 
@@ -101,7 +103,8 @@ def united(
     if pulled.files:
         present = pulled.rows(spark, schema).withColumn(ARRIVAL, _arrival(by, 0))
         rows = rows.unionByName(present)
-    tasks = ceil((batch.records + pulled.records) / ROWS_PER_TASK)
+    records, size = batch.records + pulled.records, batch.size + pulled.size
+    tasks = max(ceil(records / ROWS_PER_TASK), ceil(size / BYTES_PER_TASK))
     if tasks <= 1:
         return rows.repartition(1)
     return rows.repartitionByRange(tasks, *map(path, by.key))

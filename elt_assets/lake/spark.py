@@ -23,15 +23,20 @@ __all__ = ["DataFrame", "SparkProvider", "SparkSession", "read_settings", "setti
 
 # `_SUCCESS` and `.crc` files beside data files are noise in a Delta table.
 _NO_MARKER = "mapreduce.fileoutputcommitter.marksuccessfuljobs"
+# Rows that a task decodes at once. Spark's own 4096 are 400 MB, and twice that for a moment, where a row
+# has 100 KB.
+_ROWS_AT_ONCE = "spark.sql.parquet.columnarReaderBatchSize"
 
 REMOTE_DEFAULTS: Mapping[str, str] = {
     "spark.sql.parquet.compression.codec": "zstd",
+    _ROWS_AT_ONCE: "1024",
     _NO_MARKER: "false",
 }
 """For a session of another's; what the user sets wins, as over `DEFAULTS`."""
 
 DEFAULTS: Mapping[str, str] = {
     "spark.sql.parquet.compression.codec": "zstd",
+    _ROWS_AT_ONCE: "1024",
     "spark.master": "local[*]",
     "spark.app.name": "elt-assets",
     "spark.ui.enabled": "false",

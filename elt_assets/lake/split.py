@@ -32,14 +32,18 @@ Key = Sequence[Sequence[str]]
 TARGET_ROWS = 1_000_000
 """Rows of a file at most: what a merge rewrites for one key."""
 TARGET_BYTES = 64 << 20
+MOST_BYTES = 2 * TARGET_BYTES
+"""Bytes of a file at most: more than the target, so that what compresses worse now is one file still."""
 SMALL = 8
 """A file is small below this part of the target."""
 MANY = 8
 """Small files that a merge puts together by the way."""
 WHOLE = 200_000
-"""Rows of a table that are not worth taking apart."""
+"""Rows of a table that are not worth taking apart, if they are no more than `TARGET_BYTES`."""
 MAX_KEYS = 4_000_000
 """Rows of a batch whose keys are handed to each task; beyond that, joins."""
+MAX_BATCH_BYTES = 1 << 30
+"""Bytes of such a batch's files."""
 
 _FILE = "_elt_file"
 
@@ -54,6 +58,11 @@ class Batch:
     @property
     def records(self) -> int:
         return sum(file.records for file in self.files)
+
+    @property
+    def size(self) -> int:
+        """Bytes of its files."""
+        return sum(file.size for file in self.files)
 
     def rows(self, spark: SparkSession, schema: t.StructType) -> DataFrame:
         return self.table.read_files(spark, self.files, schema)
@@ -80,12 +89,17 @@ def split_all(
     schema: t.StructType,
 ) -> tuple[Split, Split]:
     """Take apart visible and hidden files, both by the same keys: the batch's, or all where they are few."""
-    if sum(file.records for file in (*visible, *hidden)) <= WHOLE:
+    if _is_small([*visible, *hidden]):
         return Split(visible, (), visible), Split(hidden, (), hidden)
     return (
         split(spark, table, visible, batch, key, schema),
         split(spark, table, hidden, batch, key, schema, HIDDEN),
     )
+
+
+def _is_small(files: Sequence[DataFile]) -> bool:
+    rows, size = sum(file.records for file in files), sum(file.size for file in files)
+    return rows <= WHOLE and size <= TARGET_BYTES
 
 
 def split(
@@ -106,7 +120,8 @@ def split(
     if not files or not batch.files:
         return Split()
     candidates = _candidates(table, files, batch.files, key)
-    if batch.records > MAX_KEYS or any(is_nested(schema, part) for part in key):
+    too_many = batch.records > MAX_KEYS or batch.size > MAX_BATCH_BYTES
+    if too_many or any(is_nested(schema, part) for part in key):
         return _by_join(spark, table, candidates, batch, key, schema, kind)
     groups, fold = _groups(files, candidates)
     return _by_task(spark, table, groups, fold, batch, key, kind)
@@ -194,6 +209,7 @@ def _by_task(
         kept=table.new_folder(kind),
         pulled=Files.new_folder(HIDDEN),
         rows_per_file=TARGET_ROWS,
+        bytes_per_file=MOST_BYTES,
     )
     if not groups:
         return Split()

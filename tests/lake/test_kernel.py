@@ -1,0 +1,74 @@
+"""Files taken apart by key within bounded memory, and whatever their columns are."""
+
+from __future__ import annotations
+
+import pickle
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from elt_assets.lake.kernel import KEPT, PULLED, TAKEN, Job, _take_apart
+
+ROW_BYTES = 100_000
+ROWS = 4_000
+"""400 MB in memory, if all of it were held at once."""
+MOST_BYTES = 700 << 20
+"""Of a process that takes them apart, pyarrow and the interpreter included."""
+_MEASURE = """
+import pickle, resource, sys
+from elt_assets.lake.kernel import _take_apart
+list(_take_apart(pickle.load(sys.stdin.buffer), 0))
+print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024)
+"""
+
+
+def job(root: Path, files: list[str], batch: list[str], **limits: int) -> Job:
+    limits = {"rows_per_file": 1_000_000, "bytes_per_file": 1 << 30, **limits}
+    names = [str(root / name) for name in batch]
+    return Job(str(root), [files], frozenset([0]), [["id"]], names, "kept", "pulled", **limits)
+
+
+def large_rows(path: Path) -> None:
+    """Different rows, of which a file on disk is small."""
+    body = "x" * ROW_BYTES
+    schema = pa.schema({"id": pa.int64(), "body": pa.string()})
+    with pq.ParquetWriter(path, schema, compression="zstd", use_dictionary=False) as writer:
+        for at in range(0, ROWS, 500):
+            ids = list(range(at, at + 500))
+            writer.write_table(pa.table({"id": ids, "body": [f"{n}{body}" for n in ids]}))
+
+
+def parts(root: Path, job: Job) -> Iterator[tuple[str, pq.FileMetaData]]:
+    for role, name in _take_apart(job, 0):
+        if role != TAKEN:
+            yield role, pq.read_metadata(root / name)
+
+
+def test_rows_of_100_kilobytes_are_taken_apart_in_bounded_memory(tmp_path: Path) -> None:
+    large_rows(tmp_path / "big.parquet")
+    pq.write_table(pa.table({"id": list(range(0, ROWS, 2))}), tmp_path / "batch.parquet")
+    done = subprocess.run(
+        [sys.executable, "-c", _MEASURE],
+        input=pickle.dumps(job(tmp_path, ["big.parquet"], ["batch.parquet"])),
+        capture_output=True,
+        check=True,
+    )
+    assert int(done.stdout) < MOST_BYTES
+    made = [pq.read_metadata(path) for path in tmp_path.glob("*/*.parquet")]
+    assert sorted(each.num_rows for each in made) == [ROWS // 2] * 2
+
+
+def test_a_file_ends_at_so_many_bytes(tmp_path: Path) -> None:
+    rows = pa.table({"id": list(range(60)), "body": [f"{n:09}" * 100_000 for n in range(60)]})
+    pq.write_table(rows, tmp_path / "one.parquet", row_group_size=10)
+    pq.write_table(pa.table({"id": [1]}), tmp_path / "batch.parquet")
+    found = list(
+        parts(tmp_path, job(tmp_path, ["one.parquet"], ["batch.parquet"], bytes_per_file=1))
+    )
+    assert [meta.num_rows for role, meta in found if role == PULLED] == [1]
+    kept = [meta.num_rows for role, meta in found if role == KEPT]
+    assert len(kept) > 1 and sum(kept) == 59
