@@ -74,7 +74,7 @@ def merge(
     pulled = Batch(table, [*seen.pulled, *ends.pulled])
     try:
         rows = policies.united(spark, batch, pulled, by, wide)
-        rows = _chained(rows, by, schema)
+        rows = _chained(rows.where(_has_key(by)), by, schema)
         is_end = _is_end(schema, may_close=closing or bool(ends.pulled))
         names = [*history_schema(schema).names, _EPOCH]
         visible, hidden = policies.written(table, rows, is_end, names)
@@ -113,6 +113,11 @@ def refresh(
     needed = {*final, *second.tombstones, *target.files, *target.tombstones}
     table.discard_files({*first.change.add, *first.tombstones} - needed)
     return Merged(difference(target.files, final), second.tombstones)
+
+
+def _has_key(by: Ordering) -> Expression:
+    """Whether a row has a whole key; without one it is no version of anything."""
+    return reduce(lambda a, b: a & b, (path(part).isNotNull() for part in by.key))
 
 
 def difference(before: Sequence[DataFile], after: Sequence[DataFile]) -> Change:

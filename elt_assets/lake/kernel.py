@@ -68,10 +68,8 @@ def run(job: Job) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatc
 
 def _take_apart(job: Job, task: int) -> Iterator[tuple[str, str]]:
     system, root = pafs.FileSystem.from_uri(job.root)
-    keys = [read_keys(system, pafs.FileSystem.from_uri(uri)[1], job.key) for uri in job.batch]
-    wanted = [
-        pa.chunked_array([c for key in keys for c in key[at].chunks]) for at in range(len(job.key))
-    ]
+    batch = [pafs.FileSystem.from_uri(uri)[1] for uri in job.batch]
+    wanted = read_all_keys(system, batch, job.key)
     outputs = {
         KEPT: _Output(system, root, job.kept, job),
         PULLED: _Output(system, root, job.pulled, job),
@@ -166,6 +164,17 @@ class _Output:
         self.names.append(name)
 
 
+def read_all_keys(
+    system: Any, paths: Sequence[str], key: Sequence[Sequence[str]]
+) -> list[pa.ChunkedArray]:
+    """The key columns of some files, one file after the other, in types that hold the values of all."""
+    if not paths or not key:
+        return [pa.chunked_array([pa.nulls(0)]) for _ in key]
+    names = [str(number) for number in range(len(key))]
+    found = [pa.table(read_keys(system, path, key), names=names) for path in paths]
+    return list(pa.concat_tables(found, promote_options="permissive").columns)
+
+
 def read_keys(system: Any, path: str, key: Sequence[Sequence[str]]) -> list[pa.ChunkedArray]:
     """A file's key columns. One that the file lacks is null: it was added to the table later."""
     with system.open_input_file(path) as source:
@@ -192,7 +201,9 @@ def _none(system: Any, path: str) -> Any:
 
 
 def _hits(present: Sequence[pa.ChunkedArray], wanted: Sequence[pa.ChunkedArray]) -> Any:
-    """For each row of a file, whether its key is among those wanted."""
+    """For each row of a file, whether its key is among those wanted. One with a null is not."""
+    if any(pa.types.is_null(values.type) for values in wanted):
+        return pa.repeat(False, len(present[0]))
     ours, theirs = _codes(present[0], wanted[0])
     for column, values in zip(present[1:], wanted[1:], strict=True):
         more, more_theirs = _codes(column, values)

@@ -77,7 +77,8 @@ def merge(
 ) -> Merged:
     """The latest row of each key among the target's and the batch's.
 
-    Only files that hold a key of the batch are written anew.
+    Only files that hold a key of the batch are written anew. Rows without a whole key are no row's
+    duplicate: they stay.
     """
     if not batch.files:
         return Merged(Change(), target.tombstones)

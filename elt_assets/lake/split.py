@@ -88,8 +88,11 @@ def split_all(
     key: Key,
     schema: t.StructType,
 ) -> tuple[Split, Split]:
-    """Take apart visible and hidden files, both by the same keys: the batch's, or all where they are few."""
-    if _is_small([*visible, *hidden]):
+    """Take apart visible and hidden files, both by the same keys: the batch's, or all where they are few.
+
+    A row with a null in its key, as a table may hold from before it had that key, stays where it is.
+    """
+    if _is_small([*visible, *hidden]) and _has_whole_keys(table, [*visible, *hidden], key):
         return Split(visible, (), visible), Split(hidden, (), hidden)
     return (
         split(spark, table, visible, batch, key, schema),
@@ -100,6 +103,24 @@ def split_all(
 def _is_small(files: Sequence[DataFile]) -> bool:
     rows, size = sum(file.records for file in files), sum(file.size for file in files)
     return rows <= WHOLE and size <= TARGET_BYTES
+
+
+def _has_whole_keys(table: Table, files: Sequence[DataFile], key: Key) -> bool:
+    """Whether the statistics of files, in the log or in their footers, say that no key has a null."""
+    for part in key:
+        known = table.without_nulls(part)
+        others = [file.path for file in files if file.path not in known]
+        if any(_nulls(file, part) != 0 for file in table.storage.describe(others)):
+            return False
+    return True
+
+
+def _nulls(file: DataFile, column: Sequence[str]) -> Any:
+    """How many nulls a column has in a file just looked at; None where that is not known."""
+    found = json.loads(file.stats or "{}").get("nullCount")
+    for name in column:
+        found = found.get(name) if isinstance(found, dict) else None
+    return found
 
 
 def split(

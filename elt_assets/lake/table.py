@@ -128,6 +128,18 @@ class Table:
         rows = zip(paths, least, most, strict=True)
         return {path: (a, z) for path, a, z in rows if _exact(a) and _exact(z)}
 
+    def without_nulls(self, column: Sequence[str]) -> set[str]:
+        """Paths of the files in which a column has no null, as far as their statistics tell."""
+        if self._delta is None:
+            return set()
+        actions = self._delta.get_add_actions(flatten=True)
+        name = f"null_count.{'.'.join(column)}"
+        if name not in actions.schema.names:
+            return set()
+        nulls = actions.column(name).to_pylist()
+        paths = actions.column("path").to_pylist()
+        return {path for path, count in zip(paths, nulls, strict=True) if count == 0}
+
     def dataframe(self, spark: SparkSession) -> DataFrame:
         """The rows of the snapshot."""
         return self.read_files(spark, self.files)

@@ -72,3 +72,14 @@ def test_a_file_ends_at_so_many_bytes(tmp_path: Path) -> None:
     assert [meta.num_rows for role, meta in found if role == PULLED] == [1]
     kept = [meta.num_rows for role, meta in found if role == KEPT]
     assert len(kept) > 1 and sum(kept) == 59
+
+
+def test_files_may_lack_the_key_on_either_side(tmp_path: Path) -> None:
+    pq.write_table(pa.table({"other": [1, 2]}), tmp_path / "without.parquet")
+    pq.write_table(pa.table({"id": [7, None, 8]}), tmp_path / "with.parquet")
+    both = ["without.parquet", "with.parquet"]
+    found = list(parts(tmp_path, job(tmp_path, both, both)))
+    assert [(role, meta.num_rows) for role, meta in found if role == PULLED] == [(PULLED, 2)]
+    assert sum(meta.num_rows for role, meta in found if role == KEPT) == 3
+    found = list(parts(tmp_path, job(tmp_path, both, ["without.parquet"])))
+    assert {role for role, _ in found} == {KEPT}

@@ -1,0 +1,98 @@
+"""Rows without a whole key, from before the table had that key: they stay, whatever is merged beside them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from elt_assets.lake import split
+from elt_assets.lake.uniqueness import repeated_keys
+from elt_assets.protocol.catalog import APPEND, APPEND_DEDUP, ConfiguredStream
+from tests.lake.harness import Lake
+from tests.lake.staging import INTEGER, STRING, rows, stream
+
+FIELDS: dict[str, Any] = {"id": INTEGER, "at": INTEGER, "said": STRING}
+WIDER = {**FIELDS, "region": STRING, "_ab_cdc_deleted_at": STRING}
+Record = dict[str, Any]
+
+
+@pytest.fixture(params=["whole", "tasks", "joins"])
+def engine(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Each of the ways in which a merge takes files apart."""
+    if request.param != "whole":
+        monkeypatch.setattr(split, "WHOLE", 0)
+    if request.param == "joins":
+        monkeypatch.setattr(split, "MAX_KEYS", 0)
+    return str(request.param)
+
+
+def keyed(*key: str, fields: Record = FIELDS) -> ConfiguredStream:
+    return stream(fields, APPEND_DEDUP, key=key, cursor=["at"])
+
+
+def record(number: int | None, at: int, **more: Any) -> Record:
+    return {"id": number, "at": at, "said": f"{number} at {at}", **more}
+
+
+def model(present: list[Record], new: list[Record], key: list[str]) -> list[str]:
+    """What a merge leaves: rows without a whole key as they are; of each key the latest."""
+    kept, latest = [], {}
+    for each in [*present, *new]:
+        values = tuple(each.get(name) for name in key)
+        if None in values:
+            kept.append(each["said"])
+        elif values not in latest or each["at"] >= latest[values]["at"]:
+            latest[values] = each
+    alive = [e["said"] for e in latest.values() if e.get("_ab_cdc_deleted_at") is None]
+    return sorted([*kept, *alive])
+
+
+def said(lake: Lake) -> list[str]:
+    return [text for (text,) in rows(lake.spark, lake.table, "said")]
+
+
+def test_rows_with_null_keys_stay_once_a_key_is_added(lake: Lake, engine: str) -> None:
+    old = [record(None, 1), record(None, 2), record(None, 2), record(1, 1), record(2, 1)]
+    lake.sync(stream(FIELDS, APPEND), *old[:3])
+    lake.sync(stream(FIELDS, APPEND), *old[3:])
+    lake.history = True
+    new = [record(1, 5), record(3, 1)]
+    lake.sync(keyed("id"), *new)
+    assert said(lake) == model(old, new, ["id"])
+    assert repeated_keys(lake.provider, lake.table, lake.table.files, [["id"]]) == 0
+    history = lake.tables().history
+    assert history is not None
+    versions = rows(lake.spark, history, "said", "_is_current")
+    assert versions == [
+        ("1 at 1", False),
+        ("1 at 5", True),
+        ("2 at 1", True),
+        ("3 at 1", True),
+    ]
+
+
+def test_rows_stay_that_lack_a_new_field_of_the_key(lake: Lake, engine: str) -> None:
+    """Deletes that the table remembers do not come back as rows."""
+    lake.history = True
+    old = [record(1, 1), record(2, 1), record(3, 1)]
+    gone = record(3, 2, _ab_cdc_deleted_at="now")
+    lake.sync(keyed("id", fields=WIDER), *old, gone)
+    before = rows(lake.spark, lake.tables().history, "said", "_is_current", "_valid_to")  # type: ignore[arg-type]
+    new = [record(1, 0, region="eu"), record(1, 3, region="eu"), record(4, 1, region="eu")]
+    lake.sync(keyed("id", "region", fields=WIDER), *new)
+    assert said(lake) == model(old[:2], new, ["id", "region"])
+    after = rows(lake.spark, lake.tables().history, "said", "_is_current", "_valid_to")  # type: ignore[arg-type]
+    assert [each for each in before if each not in after] == []
+    assert repeated_keys(lake.provider, lake.table, lake.table.files, [["id"], ["region"]]) == 0
+
+
+def test_keys_are_counted_in_files_that_lack_a_column_of_theirs(lake: Lake) -> None:
+    lake.sync(stream(FIELDS, APPEND), record(1, 1), record(1, 2))
+    lake.sync(stream(WIDER, APPEND), *(record(1, 3, region="eu") for _ in range(2)))
+    files, table = lake.table.files, lake.table
+    both = [["id"], ["region"]]
+    assert repeated_keys(lake.provider, table, files, both) == 1
+    assert repeated_keys(lake.provider, table, [f for f in files if f.path], [["id"]]) == 1
+    for file in files:
+        assert repeated_keys(lake.provider, table, [file], both) in (0, 1)
