@@ -22,6 +22,7 @@ from pyspark.sql import types as t
 from elt_assets.lake import repair, types, values
 from elt_assets.lake.changes import Place, changes, suspicions, within_bounds
 from elt_assets.lake.kinds import JSONS, Column, Struct, described, scalars
+from elt_assets.lake.spark import STRICT_READ
 from elt_assets.sync import segments
 
 Key = Sequence[Sequence[str]]
@@ -42,6 +43,7 @@ _OPTIONS = {
     # Else the *strings* "NaN" and "Infinity" would pass as numbers, unreported.
     "allowNonNumericNumbers": "false",
 }
+_READ = {"lineSep": "\n", **STRICT_READ}
 _OWN = (
     t.StructField(segments.EXTRACTED_AT, t.LongType()),
     t.StructField(segments.SEQUENCE, t.LongType()),
@@ -79,7 +81,7 @@ def conform(
     Args:
         partition: what the rows' `_elt_partition` says; without one they have no such column.
     """
-    reader = spark.read.schema(_read_schema(columns)).options(**_OPTIONS, lineSep="\n")
+    reader = spark.read.schema(_read_schema(columns)).options(**_OPTIONS, **_READ)
     rows = _typed(reader.json(list(paths)), columns, stamp, partition)
     return rows.where(_accepted(columns, key)).drop(segments.SEQUENCE, _REFUSAL)
 
@@ -92,7 +94,8 @@ def rejected(
     key: Key = (),
 ) -> DataFrame:
     """The lines that `conform` leaves out: `line` string, `reason` string."""
-    lines = spark.read.text(list(paths), lineSep="\n").select(f.col("value").alias(_LINE))
+    text = spark.read.options(**_READ).text(list(paths))
+    lines = text.select(f.col("value").alias(_LINE))
     row = f.from_json(_LINE, _read_schema(columns), _OPTIONS)
     parsed = lines.select(row.alias("row"), _LINE).select("row.*", _LINE)
     rows = _typed(parsed, columns, stamp, None, _LINE)

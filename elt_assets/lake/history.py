@@ -22,6 +22,7 @@ from elt_assets.lake import policies, types
 from elt_assets.lake.conform import path
 from elt_assets.lake.files import HIDDEN, Change, DataFile
 from elt_assets.lake.policies import ARRIVAL, Merged, Ordering, Target
+from elt_assets.lake.reconciling import RowCounter, write_all
 from elt_assets.lake.split import Batch, key_columns, key_names, split_all
 from elt_assets.lake.table import Table
 
@@ -69,15 +70,17 @@ def merge(
     """
     if not batch.files:
         return Merged(Change(), target.tombstones)
+    read = RowCounter()
     wide = t.StructType([*history_schema(schema), *HIDDEN_FIELDS])
     seen, ends = split_all(spark, table, target.files, target.tombstones, batch, by.key, wide)
     pulled = Batch(table, [*seen.pulled, *ends.pulled])
     try:
-        rows = policies.united(spark, batch, pulled, by, wide)
+        rows = read.over(policies.united(spark, batch, pulled, by, wide))
         rows = _chained(rows.where(_has_key(by)), by, schema)
         is_end = _is_end(schema, may_close=closing or bool(ends.pulled))
         names = [*history_schema(schema).names, _EPOCH]
         visible, hidden = policies.written(table, rows, is_end, names)
+        policies.require_read(table, batch, pulled, read, [*visible, *hidden])
     finally:
         table.discard_files([*seen.work, *ends.work])
     kept_ends = Target(target.tombstones).after(Change(ends.kept, ends.taken))
@@ -151,7 +154,7 @@ def _corrections(
     known = [*names, _SAME]
     differing = rows.withColumn(_SAME, _said(schema)).join(said, known, "left_anti")
     due = ends.drop(*names).unionByName(differing.drop(*known))
-    return table.write_files(due.withColumn(_EPOCH, f.lit(epoch).cast("long")), HIDDEN)
+    return write_all(table, due.withColumn(_EPOCH, f.lit(epoch).cast("long")), HIDDEN)
 
 
 def _is_end(schema: t.StructType, *, may_close: bool) -> Expression | None:

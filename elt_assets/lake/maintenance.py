@@ -17,6 +17,7 @@ from pyspark.sql import SparkSession
 from elt_assets.lake import kernel, types
 from elt_assets.lake.commits import Superseded
 from elt_assets.lake.files import HIDDEN, Change, DataFile, Files
+from elt_assets.lake.reconciling import require_all, row_count
 from elt_assets.lake.split import MOST_BYTES, TARGET_ROWS, in_tasks, is_small, packed
 from elt_assets.lake.table import Table
 from elt_assets.lake.tables import StreamTables
@@ -97,7 +98,9 @@ def _together(spark: SparkSession, table: Table, group: list[DataFile]) -> list[
         rows_per_file=TARGET_ROWS,
         bytes_per_file=MOST_BYTES,
     )
-    return table.storage.describe(in_tasks(spark, job)[kernel.KEPT])
+    made = table.storage.describe(in_tasks(spark, job)[kernel.KEPT])
+    require_all(table, row_count(table, group), row_count(table, made), "rows put together", made)
+    return made
 
 
 def _hidden(storage: Files, retention: dt.timedelta) -> list[str]:

@@ -12,6 +12,7 @@ from pyspark.sql import types as t
 
 from elt_assets.lake.conform import path
 from elt_assets.lake.files import Change, DataFile
+from elt_assets.lake.reconciling import RowCounter, require_all, row_count, write_all
 from elt_assets.lake.spark import SparkProvider
 from elt_assets.lake.table import Table
 from elt_assets.lake.types import PARTITION
@@ -62,10 +63,16 @@ def removal(spark: SparkSession, table: Table, partition: str, schema: t.StructT
 
     Args:
         schema: of the new files.
+
+    Raises:
+        SystemFailure: rows were lost on the way.
     """
     found = files_of(table, [partition])
     if not found.mixed:
         return Change((), found.own)
-    others = table.read_files(spark, found.mixed, schema)
-    kept = table.write_files(others.where(~path([PARTITION]).eqNullSafe(f.lit(partition))))
+    read = RowCounter()
+    rows = read.over(table.read_files(spark, found.mixed, schema))
+    kept = write_all(table, rows.where(~path([PARTITION]).eqNullSafe(f.lit(partition))))
+    expected = row_count(table, found.mixed)
+    require_all(table, expected, read.rows, "rows read of files with other partitions", kept)
     return Change(kept, [*found.own, *found.mixed])

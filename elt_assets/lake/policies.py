@@ -23,6 +23,7 @@ from pyspark.sql import types as t
 from elt_assets.lake import types
 from elt_assets.lake.conform import path
 from elt_assets.lake.files import HIDDEN, Change, DataFile
+from elt_assets.lake.reconciling import RowCounter, require_all, write_all
 from elt_assets.lake.split import TARGET_BYTES, Batch, Key, split_all
 from elt_assets.lake.table import Table
 from elt_assets.protocol.catalog import DELETE_MARKERS
@@ -79,18 +80,35 @@ def merge(
 
     Only files that hold a key of the batch are written anew. Rows without a whole key are no row's
     duplicate: they stay.
+
+    Raises:
+        SystemFailure: rows were lost on the way; nothing is to be committed.
     """
     if not batch.files:
         return Merged(Change(), target.tombstones)
     seen, dead = split_all(spark, table, target.files, target.tombstones, batch, by.key, schema)
     pulled = Batch(table, [*seen.pulled, *dead.pulled])
     try:
-        rows = latest(united(spark, batch, pulled, by, schema), by)
+        read = RowCounter()
+        rows = latest(read.over(united(spark, batch, pulled, by, schema)), by)
         alive, buried = written(table, rows, is_delete(schema), schema.names)
+        require_read(table, batch, pulled, read, [*alive, *buried])
     finally:
         table.discard_files([*seen.work, *dead.work])
     still_buried = Target(target.tombstones).after(Change(dead.kept, dead.taken))
     return Merged(Change([*seen.kept, *alive], seen.taken), [*still_buried, *buried])
+
+
+def require_read(
+    table: Table, batch: Batch, pulled: Batch, read: RowCounter, made: Sequence[DataFile]
+) -> None:
+    """See that a merge read all rows that it had to, or remove what it `made`.
+
+    Raises:
+        SystemFailure: it did not.
+    """
+    expected = batch.records + pulled.records
+    require_all(table, expected, read.rows, "rows read by a merge", made)
 
 
 def united(
@@ -134,11 +152,11 @@ def written(
     """Rows as files: those that readers see, of the columns `visible`, and those that end a key."""
     names = [path([name]) for name in visible]
     if is_end is None:
-        return table.write_files(rows.select(*names)), []
+        return write_all(table, rows.select(*names)), []
     rows = rows.persist()
     try:
-        alive = table.write_files(rows.where(~is_end).select(*names))
-        return alive, table.write_files(rows.where(is_end), HIDDEN)
+        alive = write_all(table, rows.where(~is_end).select(*names))
+        return alive, write_all(table, rows.where(is_end), HIDDEN)
     finally:
         rows.unpersist()
 

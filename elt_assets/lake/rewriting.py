@@ -16,6 +16,7 @@ from elt_assets.lake.history import HIDDEN_FIELDS, IS_CURRENT, history_schema
 from elt_assets.lake.kinds import column_of
 from elt_assets.lake.landing import Landing, full_schema, planned, replaces_schema, stream_part
 from elt_assets.lake.opening import retyped
+from elt_assets.lake.reconciling import require_all, row_count
 from elt_assets.lake.table import Table
 from elt_assets.lake.tables import StreamTables
 
@@ -29,6 +30,7 @@ def widen(spark: SparkSession, tables: StreamTables, land: Landing) -> None:
 
     Raises:
         ConfigError: a value would change, or a type is not accepted.
+        SystemFailure: rows were lost on the way; nothing was committed.
         Superseded: files were replaced meanwhile.
     """
     for table, plan in _plans(tables, land):
@@ -112,7 +114,10 @@ def _rewritten(
         return []
     is_history = IS_CURRENT in schema.names
     wide = t.StructType([*schema.fields, *HIDDEN_FIELDS]) if is_history else schema
-    return table.write_files(evolution.rewrite(table.read_files(spark, files, wide), plan), *kind)
+    rows = evolution.rewrite(table.read_files(spark, files, wide), plan)
+    made = table.write_files(rows, *kind)
+    require_all(table, row_count(table, files), row_count(table, made), "rows in wider types", made)
+    return made
 
 
 def _refuse_losses(spark: SparkSession, table: Table, plan: Plan) -> None:

@@ -55,7 +55,13 @@ REQUIRED: Mapping[str, str] = {
     "spark.sql.json.enablePartialResults": "true",
     "spark.sql.variant.allowDuplicateKeys": "true",
     "spark.sql.ansi.enabled": "false",
+    # A file that is gone or damaged is an error; without it, its rows.
+    "spark.sql.files.ignoreMissingFiles": "false",
+    "spark.sql.files.ignoreCorruptFiles": "false",
 }
+
+STRICT_READ: Mapping[str, str] = {"ignoreMissingFiles": "false", "ignoreCorruptFiles": "false"}
+"""Options of every read of the lake's: what others set on a session that they share does not count."""
 
 WORKER_PYTHON = "spark.pyspark.python"
 DRIVER_OPTIONS = "spark.driver.defaultJavaOptions"
@@ -147,7 +153,7 @@ def _check_required(values: Mapping[str, Any], where: str) -> None:
         value = str(values.get(key, required))
         if value.casefold() != required.casefold():
             raise ConfigError(
-                f"{where} sets {key} to {value!r}, but the lake's tables rest on {required!r}",
+                f"{where} sets {key} to {value!r}; the lake needs {required!r}",
                 guidance=f"remove {key} from {where}",
             )
 

@@ -22,6 +22,7 @@ from pyspark.sql import types as t
 from elt_assets.lake import kernel
 from elt_assets.lake.conform import path
 from elt_assets.lake.files import HIDDEN, VISIBLE, DataFile, Files
+from elt_assets.lake.reconciling import require_all, row_count
 from elt_assets.lake.table import Table
 
 cloudpickle.register_pickle_by_value(kernel)  # type: ignore[no-untyped-call]
@@ -57,7 +58,7 @@ class Batch:
 
     @property
     def records(self) -> int:
-        return sum(file.records for file in self.files)
+        return row_count(self.table, self.files)
 
     @property
     def size(self) -> int:
@@ -235,14 +236,22 @@ def _by_task(
     if not groups:
         return Split()
     told = in_tasks(spark, job)
-    taken = set(told[kernel.TAKEN])
-    pulled = table.storage.describe(told[kernel.PULLED])
-    return Split(
-        [file for group in groups for file in group if file.path in taken],
-        table.storage.describe(told[kernel.KEPT]),
-        pulled,
-        work=pulled,
-    )
+    names = set(told[kernel.TAKEN])
+    taken = [file for group in groups for file in group if file.path in names]
+    kept, pulled = (table.storage.describe(told[role]) for role in (kernel.KEPT, kernel.PULLED))
+    return _whole(table, Split(taken, kept, pulled, work=pulled))
+
+
+def _whole(table: Table, found: Split) -> Split:
+    """The same split, once its counts add up.
+
+    Raises:
+        SystemFailure: they do not.
+    """
+    made = [*found.kept, *found.pulled]
+    taken = row_count(table, found.taken)
+    require_all(table, taken, row_count(table, made), "rows of the files taken apart", made)
+    return found
 
 
 def in_tasks(spark: SparkSession, job: kernel.Job) -> dict[str, list[str]]:
@@ -279,7 +288,7 @@ def _by_join(
         return Split()
     kept = table.write_files(joined(taken, "left_anti").drop(_FILE), kind)
     pulled = table.write_files(joined(taken, "left_semi").drop(_FILE), HIDDEN)
-    return Split(taken, kept, pulled, work=pulled)
+    return _whole(table, Split(taken, kept, pulled, work=pulled))
 
 
 def key_columns(key: Key) -> list[Expression]:

@@ -25,6 +25,7 @@ from elt_assets.lake.head import (
     read_head,
     stands_for,
 )
+from elt_assets.lake.spark import STRICT_READ
 
 Bounds = tuple[object, object]
 """The least and the greatest value of a column in a file."""
@@ -154,7 +155,7 @@ class Table:
         )
         if not paths:
             return spark.createDataFrame([], schema)
-        return spark.read.schema(schema).parquet(*paths)
+        return spark.read.schema(schema).options(**STRICT_READ).parquet(*paths)
 
     def write_files(self, rows: DataFrame, kind: str = VISIBLE) -> list[DataFile]:
         """Write rows as new files under the root; nobody sees them before they are committed."""

@@ -110,6 +110,9 @@ def test_what_the_tables_rest_on_cannot_be_set_otherwise(tmp_path: Path) -> None
         ConfigError, match=r"SparkResource\(.*sets spark.sql.ansi.enabled to 'True'"
     ):
         settings({"spark.sql.ansi.enabled": True})
+    for lenient in ("ignoreMissingFiles", "ignoreCorruptFiles"):
+        with pytest.raises(ConfigError, match=lenient):
+            settings({f"spark.sql.files.{lenient}": "true"})
     same = {"spark.sql.ansi.enabled": False, "spark.sql.session.timeZone": "utc"}
     assert settings(same).items() >= REQUIRED.items()
 
