@@ -109,9 +109,14 @@ def test_eager_asks_when_the_source_is_told_to_have_changed(own: Project) -> Non
     at = dt.datetime(2026, 1, 5, tzinfo=UTC)
     before = evaluate(own, at)
     with instance_of(own) as instance:
+        # Each sync leaves an observation on the source, which must not ask for the next one.
+        instance.report_runless_asset_event(dg.AssetObservation(SHOP))
+    observed = evaluate(own, at, before)
+    with instance_of(own) as instance:
         instance.report_runless_asset_event(dg.AssetMaterialization(SHOP))
-    after = evaluate(own, at, before)
-    assert (before.total_requested, after.get_num_requested(USERS)) == (0, 1)
+    after = evaluate(own, at, observed)
+    requested = [each.total_requested for each in (before, observed)]
+    assert (requested, after.get_num_requested(USERS)) == ([0, 0], 1)
 
 
 def test_eager_asks_for_a_window_once_it_is_over(own: Project) -> None:
