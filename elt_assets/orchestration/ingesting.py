@@ -24,7 +24,7 @@ from elt_assets.orchestration.metadata import (
     source_metadata,
     table_metadata,
 )
-from elt_assets.orchestration.progress import Progress, reporting
+from elt_assets.orchestration.progress import Watch, reporting
 from elt_assets.orchestration.reading import SourceRead, StreamRead
 from elt_assets.protocol.catalog import ConfiguredStream, StreamId
 from elt_assets.sync.events import Acknowledged, Estimated, Logged, SessionEvent, Sink
@@ -63,15 +63,15 @@ class Ingestion:
         """
         if self._source.destination is None:
             self._spark.warm_up()
-        progress = Progress(self._source, self._spark)
+        watch = Watch(self._source, self._spark)
 
         def open_sink(stream: ConfiguredStream) -> Sink:
-            return progress.watch(self._open(stream))
+            return watch.sink(self._open(stream))
 
         try:
             sinks = {read.id: open_sink(read.stream) for read in self._source.streams}
             with (
-                reporting(progress.look, self._log_progress),
+                reporting(watch.look, self._log_progress),
                 contextlib.closing(self._source.events(sinks, open_sink)) as events,
             ):
                 for event in events:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import dagster as dg
 from dagster import AssetRecordsFilter, DagsterInstance
 
+from elt_assets import home
 from elt_assets.lake.head import Head
 from elt_assets.lake.table import Table
 from elt_assets.orchestration.metadata import SEQUENCE
@@ -39,9 +40,12 @@ def reconcile(
     used in every case."""
     head, known = table.head, last_sequence(instance, key, partition)
     if not os.environ.get("DAGSTER_HOME"):
-        warning = "DAGSTER_HOME is not set, so this run's events will be lost"
+        warning = (
+            "DAGSTER_HOME is not set, so this run's events will be lost; "
+            f"what is kept of it is in {home.home()}, the table in {table.uri}"
+        )
         if head.sequence:
-            warning += f"; the cursor comes from the table {table.uri} (sequence {head.sequence})"
+            warning += f"; the cursor comes from the table (sequence {head.sequence})"
         return Standing(head, (warning,))
     if head.restored:
         return Standing(head, (_restored(table),))

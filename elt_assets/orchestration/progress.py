@@ -38,7 +38,7 @@ class Phase(enum.Enum):
 
 
 @dataclass(frozen=True)
-class Standing:
+class Progress:
     """How far a sync is. Counts are of records; `size`: bytes read; `estimate`: how many records the source
     expects, if it says so; `package`: the one that is being installed."""
 
@@ -73,13 +73,13 @@ class Standing:
         )
         if not self.estimate or not rate or self.read >= self.estimate:
             return text
-        share = f"{self.read / self.estimate:.0%} of about {self.estimate:,}"
+        share = f"{100 * self.read // self.estimate}% of about {self.estimate:,}"
         return (
             f"{text}; {share}, about {_duration((self.estimate - self.read) / rate)} left to read"
         )
 
 
-class Progress:
+class Watch:
     """Looks at one read of a source and at the sinks of its streams, from any thread."""
 
     def __init__(self, source: SourceRead, spark: SparkProvider):
@@ -88,7 +88,7 @@ class Progress:
         self._written = 0
         self._committing = False
 
-    def watch(self, sink: Sink) -> Sink:
+    def sink(self, sink: Sink) -> Sink:
         """Return the sink with its work counted."""
         return _Watched(sink, self)
 
@@ -103,13 +103,13 @@ class Progress:
         finally:
             self._committing = False
 
-    def look(self) -> Standing:
+    def look(self) -> Progress:
         """Return how far the sync is, roughly."""
         reads = self._source.streams
         so_far = [read.read_so_far() for read in reads]
         estimates = [read.progress.estimate for read in reads]
         known = [estimate for estimate in estimates if estimate is not None]
-        standing = Standing(
+        progress = Progress(
             Phase.READING,
             read=sum(records for records, _ in so_far),
             size=sum(size for _, size in so_far),
@@ -117,18 +117,18 @@ class Progress:
             committed=sum(read.figures.committed for read in reads),
             estimate=sum(known) if len(known) == len(estimates) else None,
         )
-        return self._in_phase(standing)
+        return self._in_phase(progress)
 
-    def _in_phase(self, standing: Standing) -> Standing:
+    def _in_phase(self, progress: Progress) -> Progress:
         if not self._source.ended:
-            package = None if standing.read else package_to_install(self._source.connection)
+            package = None if progress.read else package_to_install(self._source.connection)
             phase = Phase.INSTALLING if package else Phase.READING
-            return replace(standing, phase=phase, package=package)
+            return replace(progress, phase=phase, package=package)
         if self._source.destination is not None:
-            return replace(standing, phase=Phase.SENDING)
+            return replace(progress, phase=Phase.SENDING)
         if not self._spark.ready:
-            return replace(standing, phase=Phase.STARTING_SPARK)
-        return replace(standing, phase=Phase.COMMITTING if self._committing else Phase.WRITING)
+            return replace(progress, phase=Phase.STARTING_SPARK)
+        return replace(progress, phase=Phase.COMMITTING if self._committing else Phase.WRITING)
 
 
 @dataclass(frozen=True)
@@ -136,26 +136,26 @@ class _Watched:
     """A sink whose work is counted."""
 
     sink: Sink
-    progress: Progress
+    watch: Watch
 
     def write(self, segment: Segment) -> None:
         self.sink.write(segment)
-        self.progress.written(segment.records)
+        self.watch.written(segment.records)
 
     def commit(self, checkpoint: Checkpoint) -> Committed:
-        with self.progress.committing():
+        with self.watch.committing():
             return self.sink.commit(checkpoint)
 
 
 @contextlib.contextmanager
 def reporting(
-    look: Callable[[], Standing], log: Log, *, quiet: float = QUIET, first: float = FIRST
+    look: Callable[[], Progress], log: Log, *, quiet: float = QUIET, first: float = FIRST
 ) -> Iterator[None]:
     """Log the phases of a sync while it lasts, and how far each of them is."""
     over = threading.Event()
 
     def report() -> None:
-        reporter = Reporter(log, first)
+        reporter = Reporter(log, first, time.monotonic())
         wait = quiet
         while not over.wait(wait):
             reporter.report(look(), time.monotonic())
@@ -173,22 +173,24 @@ def reporting(
 class Reporter:
     """Says what is worth a line at the time."""
 
-    def __init__(self, log: Log, first: float):
+    def __init__(self, log: Log, first: float, started: float):
         self._log = log
         self._first = first
         self._phase: Phase | None = None
         self._said: set[Phase] = set()
-        self._began = self._due = self._pause = 0.0
+        self._began = started
+        self._due = self._pause = 0.0
 
-    def report(self, standing: Standing, now: float) -> None:
-        if standing.phase is not self._phase:
-            self._phase, self._began = standing.phase, now
-        if standing.phase not in self._said:  # writing and committing alternate: one line each
-            self._said.add(standing.phase)
-            self._log(standing.beginning())
+    def report(self, progress: Progress, now: float) -> None:
+        if progress.phase is not self._phase:
+            self._began = self._began if self._phase is None else now
+            self._phase = progress.phase
+        if progress.phase not in self._said:  # writing and committing alternate: one line each
+            self._said.add(progress.phase)
+            self._log(progress.beginning())
             self._pause = self._first
         elif now >= self._due:
-            self._log(standing.report(now - self._began))
+            self._log(progress.report(now - self._began))
             self._pause = min(self._pause * 2, LONGEST)
         else:
             return

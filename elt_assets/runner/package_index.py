@@ -44,11 +44,11 @@ def newest_version(name: str) -> str:
     found = _FOUND.search(done.stdout)
     if done.returncode == 0 and found is not None:
         return found["version"]
-    unreachable = "connection" in done.stderr.casefold() or "retry" in done.stderr.casefold()
+    unreachable = "connection broken" in done.stderr
     if "No matching distribution" in done.stderr and not unreachable:
         raise ConfigError(
-            f"the package index has no package {name} for this Python",
-            guidance="correct the name",
+            f"pip found no package {name} for this Python",
+            guidance=f"correct the name, or see whether pip reaches its index, {remedy}",
         )
     raise TransientError(
         f"the package index cannot be asked for the newest version of {name}",

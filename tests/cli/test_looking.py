@@ -71,6 +71,7 @@ def test_check_says_what_it_does(own: Project, capsys: pytest.CaptureFixture[str
         "starting python",
     ]
     own.connection("far", source={"package": "source-none==1.0"}, streams=[{"name": "x"}])
+    (own.home / "packages").write_text("no folder, so that nothing is installed")
     assert main(["check", "far"]) != 0
     assert "installing source-none==1.0: once" in capsys.readouterr().err
 

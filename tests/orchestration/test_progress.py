@@ -4,23 +4,24 @@ from __future__ import annotations
 
 import itertools
 import threading
+from dataclasses import replace
 
-from elt_assets.orchestration.progress import LONGEST, Phase, Reporter, Standing, reporting
+from elt_assets.orchestration.progress import LONGEST, Phase, Progress, Reporter, reporting
 
-READING = Standing(Phase.READING, read=1000, size=2_000_000, committed=400, estimate=2000)
+READING = Progress(Phase.READING, read=1000, size=2_000_000, committed=400, estimate=2000)
 
 
 def test_a_phase_has_one_line_and_then_reports_at_growing_intervals() -> None:
     said: list[str] = []
-    reporter = Reporter(said.append, first=5)
-    standings = [
-        *[Standing(Phase.INSTALLING, package="source-x==1.0")] * 20,
+    reporter = Reporter(said.append, first=5, started=0)
+    looks = [
+        *[Progress(Phase.INSTALLING, package="source-x==1.0")] * 20,
         *[READING] * 200,
-        *[Standing(Phase.STARTING_SPARK, read=2000)] * 10,
-        *[Standing(Phase.WRITING, read=2000, written=1500), Standing(Phase.COMMITTING)] * 10,
+        *[Progress(Phase.STARTING_SPARK, read=2000)] * 10,
+        *[Progress(Phase.WRITING, read=2000, written=1500), Progress(Phase.COMMITTING)] * 10,
     ]
-    for second, standing in enumerate(standings):
-        reporter.report(standing, float(second))
+    for second, progress in enumerate(looks):
+        reporter.report(progress, float(second))
     assert [text.partition(":")[0] for text in said] == [
         *("installing source-x==1.0, once for all runs", *["installing source-x==1.0"] * 2),
         *("reading", *["reading"] * 6),
@@ -37,7 +38,7 @@ def test_a_phase_has_one_line_and_then_reports_at_growing_intervals() -> None:
 def test_pauses_between_reports_are_bounded() -> None:
     said: list[float] = []
     now = 0.0
-    reporter = Reporter(lambda _: said.append(now), first=5)
+    reporter = Reporter(lambda _: said.append(now), first=5, started=0)
     for second in range(1000):
         now = float(second)
         reporter.report(READING, now)
@@ -49,17 +50,29 @@ def test_the_time_left_is_of_reading_and_only_where_it_is_known() -> None:
     assert READING.report(10) == (
         "reading: 1,000 records (2.0 MB, 100/s), 400 committed; 50% of about 2,000, about 10 s left to read"
     )
-    for standing in (
-        Standing(Phase.READING, read=1000, committed=400),
-        Standing(Phase.READING, read=1000, committed=400, estimate=1000),
-        Standing(Phase.READING, read=1001, committed=400, estimate=1000),
-        Standing(Phase.READING, estimate=1000),
+    for progress in (
+        Progress(Phase.READING, read=1000, committed=400),
+        Progress(Phase.READING, read=1000, committed=400, estimate=1000),
+        Progress(Phase.READING, read=1001, committed=400, estimate=1000),
+        Progress(Phase.READING, estimate=1000),
     ):
-        text = standing.report(10)
+        text = progress.report(10)
         assert "left" not in text and "%" not in text
     for phase in set(Phase) - {Phase.READING}:
-        text = Standing(phase, read=1000, estimate=1000, package="p").report(3700)
+        text = Progress(phase, read=1000, estimate=1000, package="p").report(3700)
         assert "left" not in text and "%" not in text
+
+
+def test_a_rate_is_measured_from_the_start() -> None:
+    said: list[str] = []
+    reporter = Reporter(said.append, first=5, started=0)
+    for second in (3.0, 10.0):  # it says nothing for the first three seconds
+        reporter.report(READING, second)
+    assert "100/s" in said[1]
+
+
+def test_almost_all_is_not_all() -> None:
+    assert "; 99% of about 2,000," in replace(READING, read=1999).report(10)
 
 
 def test_what_is_over_at_once_says_nothing() -> None:
