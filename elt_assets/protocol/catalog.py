@@ -74,7 +74,8 @@ def stream_names(streams: Collection[StreamId]) -> dict[StreamId, str]:
     """Return a name for each of a connection's streams, as people read and write it: NAME or NAMESPACE.NAME,
     and, where two would have the same, the form that tells them apart."""
     count = Counter(map(str, streams))
-    return {each: str(each) if count[str(each)] == 1 else each.quoted for each in streams}
+    clear = {name for name in count if count[name] == 1 and '"' not in name}
+    return {each: str(each) if str(each) in clear else each.quoted for each in streams}
 
 
 class AirbyteStream(Wire):

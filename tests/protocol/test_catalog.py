@@ -16,6 +16,7 @@ from elt_assets.protocol.catalog import (
     ConfiguredStream,
     StreamDescriptor,
     StreamId,
+    stream_names,
 )
 
 PATHS: st.SearchStrategy[list[str] | None] = (
@@ -98,6 +99,21 @@ def test_streams_are_told_apart_by_name_and_namespace() -> None:
 def test_an_id_reads_as_people_write_it() -> None:
     ids = [StreamId("a"), StreamId("a", "b"), StreamId(""), StreamId("a", "")]
     assert [str(stream) for stream in ids] == ["a", "b.a", "", ".a"]
+
+
+PARTS = st.text('ab."', max_size=4)
+STREAMS = st.sets(st.builds(StreamId, PARTS, st.none() | PARTS), min_size=1, max_size=6)
+
+
+@given(STREAMS)
+def test_no_two_streams_have_one_name(streams: set[StreamId]) -> None:
+    names = stream_names(streams)
+    assert set(names) == streams and len(set(names.values())) == len(streams)
+
+
+def test_a_name_is_quoted_only_where_it_must_be() -> None:
+    streams = [StreamId("d.e"), StreamId("c", "a.b"), StreamId("b.c", "a"), StreamId('x"y')]
+    assert list(stream_names(streams).values()) == ["d.e", '"a.b".c', 'a."b.c"', '"x""y"']
 
 
 def test_generations_and_unknown_properties_travel_with_the_catalog() -> None:

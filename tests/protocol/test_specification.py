@@ -1,4 +1,4 @@
-"""What is secret in a config, wherever its specification says so."""
+"""What a specification says of a config: what is secret, what is wrong, what it does not know."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from elt_assets.protocol.specification import secret_values, violations
+from elt_assets.protocol.specification import secret_values, unknown_fields, violations
 
 SECRET = {"type": "string", "airbyte_secret": True}
 
@@ -45,3 +45,30 @@ def test_violations_quote_no_value() -> None:
     assert len(found) == 2
     assert not any("hunter2" in line or "eighty" in line for line in found)
     assert any("config.port: is not of type" in line for line in found)
+
+
+PORT: dict[str, Any] = {"properties": {"port": {"type": "integer"}}}
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        {},
+        {**PORT, "additionalProperties": True},
+        {**PORT, "additionalProperties": False},  # that is a violation, and told as one
+        {**PORT, "patternProperties": {"^p": {}}},
+        {**PORT, "oneOf": [{"properties": {"prot": {}}}, {}]},
+        {**PORT, "oneOf": [{"additionalProperties": {}}]},
+        {"definitions": {"d": {"properties": {"prot": {}}}}, "$ref": "#/definitions/d"},
+        {"definitions": {"d": {"$ref": "#/definitions/d"}}, "$ref": "#/definitions/d"},
+    ],
+)
+def test_a_field_that_may_be_there_is_not_told_of(schema: dict[str, Any]) -> None:
+    assert unknown_fields({"prot": "hunter2"}, schema) == []
+
+
+def test_a_field_that_is_not_described() -> None:
+    (told,) = unknown_fields({"prot": "hunter2", "port": 1, "__platform": {}}, PORT)
+    assert "config.prot" in told and "did you mean 'port'?" in told and "hunter2" not in told
+    (told,) = unknown_fields({"x": 1}, PORT)
+    assert "it has port" in told
