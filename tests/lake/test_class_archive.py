@@ -12,6 +12,7 @@ from elt_assets.lake.spark import settings
 from tests.project import BIN, REPOSITORY
 
 OPTIONS = "spark.driver.defaultJavaOptions"
+ARCHIVE = "SharedArchiveFile"
 
 
 @pytest.fixture
@@ -25,20 +26,20 @@ def draft(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def test_no_session_uses_a_draft(draft: Path) -> None:
     assert draft.exists()
-    assert OPTIONS not in settings({})
+    assert ARCHIVE not in settings({})[OPTIONS]
 
 
 def test_an_embedded_session_uses_what_is_kept(draft: Path) -> None:
     kept = class_archive.keep(draft)
     assert f'"-XX:SharedArchiveFile={kept}"' in settings({})[OPTIONS]
     assert settings({OPTIONS: "-Xint"})[OPTIONS] == "-Xint"
-    assert OPTIONS not in settings({"spark.master": "spark://host:7077"})
+    assert ARCHIVE not in settings({"spark.master": "spark://host:7077"})[OPTIONS]
     assert OPTIONS not in settings({"spark.remote": "sc://host"})
 
 
 def test_one_that_was_cut_short_is_left_aside(draft: Path) -> None:
     class_archive.keep(draft).write_bytes(b"class")
-    assert OPTIONS not in settings({})
+    assert ARCHIVE not in settings({})[OPTIONS]
 
 
 def test_another_java_does_not_use_it(
@@ -46,7 +47,7 @@ def test_another_java_does_not_use_it(
 ) -> None:
     class_archive.keep(draft)
     monkeypatch.setenv("JAVA_HOME", str(tmp_path / "other"))
-    assert OPTIONS not in settings({})
+    assert ARCHIVE not in settings({})[OPTIONS]
 
 
 def test_a_new_one_takes_the_place_of_the_former(draft: Path) -> None:

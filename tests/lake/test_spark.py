@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import re
+import shlex
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote, urlsplit
 
 import pytest
 from hypothesis import HealthCheck, given
@@ -121,6 +123,14 @@ def test_what_the_tables_rest_on_cannot_be_set_otherwise(tmp_path: Path) -> None
 def test_an_embedded_session_listens_on_loopback_alone(master: str) -> None:
     found = settings({"spark.master": master})
     assert found["spark.driver.host"] == found["spark.driver.bindAddress"] == "127.0.0.1"
+
+
+def test_the_driver_logs_errors_alone_and_on_a_cluster_warnings_too() -> None:
+    for master, level in {"local[2]": "error", "spark://host:7077": "warn"}.items():
+        options = shlex.split(settings({"spark.master": master})["spark.driver.defaultJavaOptions"])
+        assert f"-Delt.log.level={level}" in options
+        (file,) = (each for each in options if each.startswith("-Dlog4j2.configurationFile=file:"))
+        assert Path(unquote(urlsplit(file.partition("=")[2]).path)).is_file()
 
 
 def test_a_cluster_must_reach_the_driver(tmp_path: Path) -> None:
