@@ -60,10 +60,11 @@ class Progress:
         """How far the phase is, after so many seconds of it."""
         if self.phase is Phase.READING:
             return self._reading(seconds)
+        so_far = f"{_duration(seconds)} so far"
         if self.phase is Phase.WRITING:
-            return f"writing: {self.written:,} of {self.read:,} records"
+            return f"writing: {self.written:,} of {self.read:,} records, {so_far}"
         what = self.package if self.phase is Phase.INSTALLING else None
-        return f"{self.phase.value}{f' {what}' if what else ''}: {_duration(seconds)} so far"
+        return f"{self.phase.value}{f' {what}' if what else ''}: {so_far}"
 
     def _reading(self, seconds: float) -> str:
         rate = self.read / seconds if seconds else 0.0
