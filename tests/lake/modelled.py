@@ -148,9 +148,9 @@ def theme(worlds: Sequence[World], *rules: str) -> Theme:
 
 UNPARTED = (APPENDS, RELOADS, DEDUPS, VERSIONS, OVERWRITES, OVERWRITES_DEDUP, OVERWRITES_VERSIONS)
 THEMES = {
-    "syncs": theme([*UNPARTED, *IN_PARTS], "kill", "beside"),
+    "syncs": theme([*UNPARTED, *IN_PARTS, *IN_PARTS], "kill", "beside"),
     "maintenance": theme([*UNPARTED, *IN_PARTS], "kill", "beside", "maintain"),
-    "partitions": theme(IN_PARTS, "kill", "beside"),
+    "companions": theme([VERSIONS, *IN_PARTS, OVERWRITES_VERSIONS], "kill", "maintain"),
     "restores": theme([*UNPARTED, *IN_PARTS], "kill", "beside", "restore"),
     "refreshes": theme([*UNPARTED, *IN_PARTS], "kill", "refresh"),
     "schemas": theme([DEDUPS, VERSIONS, OVERWRITES_DEDUP, *IN_PARTS], "kill", "catalog"),
@@ -169,6 +169,7 @@ KINDS = ["plain"] * 4 + ["deleted", "bad", "bad"]
 EVENTS = st.lists(
     st.tuples(st.integers(0, 3), st.integers(0, 4), st.sampled_from(KINDS)), max_size=4
 )
+PAUSES = st.sampled_from(["nothing", "other", "maintain", "days"])
 SLOTS, PARTS, CATALOG = st.integers(0, 1), st.integers(0, 1), st.integers(0, 3)
 MODES = st.sampled_from(["none", "none", "truncate", "retain"])
 KILLABLE = {
@@ -345,6 +346,25 @@ class Machine(RuleBasedStateMachine):
         self.sync(1, parts[1], catalogs[1], events[1], finals[1], None)
         if 0 in self.slots:
             self._commit(0, self.slots[0], final=finals[0])
+
+    @precondition(lambda self: self.has("kill"))
+    @rule(
+        part=PARTS, events=EVENTS, final=st.booleans(), number=st.integers(1, 3), meanwhile=PAUSES
+    )
+    def die_between(self, part: int, events: Any, final: bool, number: int, meanwhile: str) -> None:
+        """A run dies once one of its tables is committed, the others perhaps not; it is tried again."""
+        STEPS["die between"] += 1
+        self.begin(0, part, 0, "none", False, None)
+        if 0 in self.slots:
+            self._write(self.slots[0], [*events, (1, 1, "plain"), (2, 2, "bad")])
+        if 0 in self.slots:
+            kill = ("Table.commit", number, True)
+            self._commit(0, self.slots[0], final=final, kill=kill)
+        if meanwhile == "other":
+            self.sync(1, 1 - part, 0, [(1, 1, "plain"), (2, 2, "bad")], True, None)
+        elif meanwhile != "nothing" and self.has("maintain"):
+            self.maintain(meanwhile == "days", None)
+        self.sync(0, part, 0, events, True, None)
 
     def _commit(
         self,
@@ -538,7 +558,8 @@ class Machine(RuleBasedStateMachine):
     @precondition(lambda self: self.has("add_key") and not self.stream.deduplicates)
     @rule()
     def add_key(self) -> None:
-        """The stream gets a key, and its policy another."""
+        """The stream gets a key, and its policy another, when there are rows without one."""
+        self.sync(0, 0, 0, [(0, 1, "plain"), (0, 2, "plain"), (1, 3, "plain")], True, None)
         STEPS["add_key"] += 1
         self.slots.clear()
         self.stream = replace(self.stream, policy=APPEND_DEDUP, key="id")

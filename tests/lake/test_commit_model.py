@@ -59,10 +59,10 @@ def test_what_is_acknowledged_stays(name: str) -> None:
         run_state_machine_as_test(machine(THEMES[name]), settings=bounded(10, 15, repeats=True))
 
 
-@pytest.mark.parametrize("name", ["keys", "syncs"])
+@pytest.mark.parametrize("name", ["keys", "companions"])
 def test_what_is_acknowledged_stays_with_spark(name: str, spark_provider: SparkProvider) -> None:
     theme = with_spark(THEMES[name], spark_provider)
-    run_state_machine_as_test(machine(theme), settings=bounded(3, 8, repeats=True))
+    run_state_machine_as_test(machine(theme), settings=bounded(3, 4, repeats=True))
 
 
 @pytest.mark.long
@@ -90,6 +90,6 @@ def test_what_is_acknowledged_stays_for_long(
 def one_round(theme: Theme, number: int, provider: SparkProvider | None) -> None:
     """Some examples that a seed makes."""
     found = theme if provider is None else with_spark(theme, provider)
-    how = bounded(20, 30, repeats=False) if provider is None else bounded(3, 10, repeats=False)
+    how = bounded(20, 30, repeats=False) if provider is None else bounded(3, 8, repeats=False)
     with without_spark() if provider is None else contextlib.nullcontext():
         run_state_machine_as_test(seed(number)(machine(found)), settings=how)

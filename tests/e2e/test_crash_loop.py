@@ -1,0 +1,86 @@
+"""kill −9 again and again, whenever a seed says: in the end every record is there once, and so is its state.
+
+In the long form (`-m long`) one seed after another for `ELT_CRASH_MINUTES` (30), from `ELT_CRASH_SEED` on.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import random
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+
+from elt_assets.protocol.catalog import INCREMENTAL
+from tests.counting_source import MODES, counting, expected
+from tests.project import Project
+
+MINUTES = float(os.environ.get("ELT_CRASH_MINUTES", "30"))
+SEED = int(os.environ.get("ELT_CRASH_SEED", "0"))
+SELECT = "group:loop"
+LAST, EVERY, DELAY = 300, 25, 0.2
+COMMITS = 8
+"""At most so many commits are waited for before a run is killed."""
+LATEST = 1.0
+"""Seconds after that: so that a run dies anywhere between two commits."""
+
+
+def commits(project: Project) -> int:
+    return len(list(project.home.glob("lake/loop/*/_delta_log/*.json")))
+
+
+def run_until_killed(project: Project, chance: random.Random) -> bool:
+    """Whether it was killed before its end."""
+    wanted = commits(project) + chance.randint(0, COMMITS)
+    run = project.start(SELECT)
+    try:
+        while run.poll() is None and commits(project) < wanted:
+            time.sleep(0.05)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            run.wait(chance.uniform(0, LATEST))
+    finally:
+        is_killed = run.poll() is None
+        if is_killed:
+            project.kill(run)
+    return is_killed
+
+
+def crash(project: Project, seed: int, kills: int) -> int:
+    """Kill a run so often, and then let one end; returns how many were killed."""
+    chance = random.Random(seed)
+    counting(project, "loop", last=LAST, every=EVERY, delay=DELAY)
+    killed = sum(run_until_killed(project, chance) for _ in range(kills))
+    counting(project, "loop", last=LAST, every=EVERY, delay=0)
+    project.sync(SELECT)
+    for policy, mode in MODES.items():
+        found = sorted(row["n"] for row in project.rows("loop", policy))
+        assert found == expected(policy, LAST), f"seed {seed}: {policy}"
+        told, kept = project.metadata("loop", policy), project.committed_state("loop", policy)
+        assert told["elt/state"] == kept, f"seed {seed}: {policy}"
+        if mode == INCREMENTAL:
+            assert kept["stream"]["stream_state"] == {"n": LAST}, f"seed {seed}: {policy}"
+    versions = project.rows("loop", "append_dedup_history")
+    current = sorted(row["n"] for row in versions if row["_is_current"])
+    assert current == expected("append_dedup", LAST), f"seed {seed}"
+    assert sorted(row["n"] for row in versions) == list(range(1, LAST + 1)), f"seed {seed}"
+    return killed
+
+
+def test_killed_again_and_again(project: Project) -> None:
+    assert crash(project, seed=1, kills=2) > 0
+
+
+@pytest.mark.long
+def test_killed_for_long(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    end = time.monotonic() + MINUTES * 60
+    seeds, killed = 0, 0
+    try:
+        while time.monotonic() < end:
+            killed += crash(Project(tmp_path / str(seeds)), SEED + seeds, kills=4)
+            seeds += 1
+    finally:
+        with capsys.disabled():
+            print(f"\n{seeds} seeds from {SEED} on, {killed} runs killed")
