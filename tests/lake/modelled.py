@@ -237,6 +237,8 @@ class Machine(RuleBasedStateMachine):
         self.parts: dict[str | None, Part] = {part: Part() for part in self.world.parts}
         self.epochs: dict[str | None, int] = dict.fromkeys(self.parts, 0)
         self.intents: dict[str | None, tuple[str, int]] = {}
+        if self.has("add_key"):
+            self._add_key()
 
     def has(self, feature: str) -> bool:
         return feature in self.theme.rules
@@ -254,10 +256,13 @@ class Machine(RuleBasedStateMachine):
         how = replace(self.stream, catalog=catalog if self.has("catalog") else 0)
         mode, intent = self._refresh(name, mode, retries=retries)
         run = Run(how, self.parts[name], mode, intent)
-        with self._killed(kill) as is_killed:
-            opened = begin(self.world, self.uri, name, run, f"run-{intent or next(self.count)}")
-        if is_killed():
+        found: list[Opened] = []
+        with self._killed(kill), self._refused_keys(name):
+            run_id = f"run-{intent or next(self.count)}"
+            found.append(begin(self.world, self.uri, name, run, run_id))
+        if not found:
             return
+        opened = found[0]
         self._adopt_dropped(name, run, opened)
         assert token_of(opened.start) == run.start, (
             f"the run of {mode} ({intent}) starts from {token_of(opened.start)}, not from {run.start}"
@@ -439,11 +444,22 @@ class Machine(RuleBasedStateMachine):
         """A refusal must have a reason."""
         sequence = Table(self.uri, app_id(live.part)).head.sequence
         moved = self._is_overtaken(live) or sequence != live.opened.sequence
-        may = moved or self.has("catalog") or (self.has("add_key") and self._has_null_keys(live))
+        may = (
+            moved or self.has("catalog") or (self.has("add_key") and self._has_null_keys(live.part))
+        )
         assert may, f"a run was refused, and nobody was before it: {error!r}"
 
-    def _has_null_keys(self, live: Live) -> bool:
-        return any(event.id is None for event in self.parts[live.part].rows)
+    @contextlib.contextmanager
+    def _refused_keys(self, part: str | None) -> Iterator[None]:
+        """A table that has rows without a key may refuse one."""
+        try:
+            yield
+        except ConfigError:
+            if not (self.has("add_key") and self._has_null_keys(part)):
+                raise
+
+    def _has_null_keys(self, part: str | None) -> bool:
+        return any(event.id is None for event in self.parts[part].rows)
 
     @contextlib.contextmanager
     def _refusals(self, live: Live) -> Iterator[None]:
@@ -529,6 +545,20 @@ class Machine(RuleBasedStateMachine):
                 self.epochs[part] += 1
             self.parts[part] = found
 
+    @precondition(lambda self: self.has("restore"))
+    @rule(part=PARTS, other=PARTS, events=EVENTS, choice=st.integers(0, 9), final=st.booleans())
+    def restore_beside(self, part: int, other: int, events: Any, choice: int, final: bool) -> None:
+        """A restore while a run is under way, which then commits."""
+        STEPS["restore beside"] += 1
+        self.sync(1, other, 0, [*events, (1, 1, "plain")], True, None)
+        self.readers_see_what_was_acknowledged()
+        self.begin(0, part, 0, "none", False, None)
+        if 0 in self.slots:
+            self._write(self.slots[0], [*events, (2, 1, "plain")])
+        self._restore(choice)
+        if 0 in self.slots:
+            self._commit(0, self.slots[0], final=final)
+
     @precondition(lambda self: self.has("replay") and not self.world.history)
     @rule(part=PARTS, kill=KILLS)
     def replay(self, part: int, kill: Any) -> None:
@@ -555,14 +585,11 @@ class Machine(RuleBasedStateMachine):
             self.parts[name] = replace(before, rows=rows, buried=buried, dead=left)
         self.epochs[name] += 1
 
-    @precondition(lambda self: self.has("add_key") and not self.stream.deduplicates)
-    @rule()
-    def add_key(self) -> None:
+    def _add_key(self) -> None:
         """The stream gets a key, and its policy another, when there are rows without one."""
         self.sync(0, 0, 0, [(0, 1, "plain"), (0, 2, "plain"), (1, 3, "plain")], True, None)
-        STEPS["add_key"] += 1
-        self.slots.clear()
         self.stream = replace(self.stream, policy=APPEND_DEDUP, key="id")
+        self.sync(0, 0, 0, [(1, 1, "plain")], True, None)
 
     # What must hold
 
