@@ -21,8 +21,8 @@ from tests.project import Project
 MINUTES = float(os.environ.get("ELT_CRASH_MINUTES", "30"))
 SEED = int(os.environ.get("ELT_CRASH_SEED", "0"))
 SELECT = "group:loop"
-LAST, EVERY, DELAY = 300, 25, 0.2
-COMMITS = 8
+LAST, EVERY, DELAY = 160, 20, 0.2
+COMMITS = 6
 """At most so many commits are waited for before a run is killed."""
 LATEST = 1.0
 """Seconds after that: so that a run dies anywhere between two commits."""
