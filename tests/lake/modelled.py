@@ -531,19 +531,28 @@ class Machine(RuleBasedStateMachine):
         self._restore(choice)
 
     def _restore(self, choice: int) -> None:
-        """To one of the last ten versions that were seen between two steps."""
-        candidates = sorted(self.versions)[-10:]
+        """To one of the last ten versions that were seen between two steps and were others than now."""
+        candidates = [at for at, parts in sorted(self.versions.items()) if parts != self.parts]
         if not candidates:
             return
-        version = candidates[choice % len(candidates)]
-        present = DeltaTable(self.uri)
-        if version == present.version():
-            return
-        present.restore(version)
+        version = candidates[-10:][choice % min(len(candidates), 10)]
+        DeltaTable(self.uri).restore(version)
         for part, found in self.versions[version].items():
             if found != self.parts[part]:
                 self.epochs[part] += 1
             self.parts[part] = found
+
+    @precondition(lambda self: self.has("refresh"))
+    @rule(part=PARTS, mode=st.sampled_from(["truncate", "retain"]), events=EVENTS, kill=KILLS)
+    def refresh_again(self, part: int, mode: str, events: Any, kill: Any) -> None:
+        """A refresh ends early, and its run is tried again."""
+        STEPS["refresh again"] += 1
+        for retries in (False, True):
+            self.begin(0, part, 0, mode, retries, None)
+            if 0 in self.slots:
+                self._write(self.slots[0], [*events, (1, 1, "plain")])
+            if 0 in self.slots:
+                self._commit(0, self.slots[0], final=retries, kill=None if retries else kill)
 
     @precondition(lambda self: self.has("restore"))
     @rule(part=PARTS, other=PARTS, events=EVENTS, choice=st.integers(0, 9), final=st.booleans())
