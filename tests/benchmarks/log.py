@@ -8,12 +8,13 @@ from __future__ import annotations
 import json
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import cast
 
 from elt_assets.lake import claims
+from elt_assets.lake.files import HIDDEN
 from elt_assets.lake.landing import Landing, generations
 from elt_assets.lake.spark import SparkProvider
 from elt_assets.lake.table import Table
@@ -39,12 +40,13 @@ GROWTH = 2.0
 
 @dataclass(frozen=True)
 class Point:
-    """After so many commits: bytes of the log for each since the point before; seconds to open the table for
-    a writer that is new to it, and for the one whose commit is the oldest."""
+    """After so many commits: bytes of the log for each since the point before, and of files that it names;
+    seconds to open the table for a writer that is new to it, and for the one whose commit is the oldest."""
 
     series: str
     commits: int
     bytes_each: float
+    attached_each: float
     new_seconds: float | None = None
     old_seconds: float | None = None
 
@@ -79,7 +81,11 @@ class Lake:
     def log_bytes(self) -> int:
         """Of all commits. The log's own checkpoints, one in a hundred, list every file of the table: that is
         Delta's."""
-        return sum(path.stat().st_size for path in Path(self.uri, "_delta_log").glob("*.json"))
+        return _bytes(Path(self.uri, "_delta_log").glob("*.json"))
+
+    def attached_bytes(self) -> int:
+        """Of the files that hold large values of commits."""
+        return _bytes(Path(self.uri, HIDDEN, "metadata").glob("*"))
 
     def opening(self, partition: str | None) -> float:
         """Seconds that a run takes to open the table, and to see whose it is."""
@@ -91,6 +97,10 @@ class Lake:
             return time.perf_counter() - start
 
         return min(once() for _ in range(SAMPLES))
+
+
+def _bytes(files: Iterable[Path]) -> int:
+    return sum(path.stat().st_size for path in files)
 
 
 def _app_id(partition: str | None) -> str:
@@ -106,10 +116,10 @@ def run(work: Path, commits: int) -> Report:
         points.append(_shared(work / "shared"))
     return Report(
         title=f"The log: {commits:,} commits",
-        headings=["", "commits", "bytes a commit", "open, new (ms)", "open, oldest (ms)"],
+        headings=["", "commits", "bytes a commit", "beside it", "new (ms)", "oldest (ms)"],
         rows=[_row(point) for point in points],
-        note=f"bytes: since the row before; the last row: of all {TABLES} tables together, "
-        f"for one state of {GLOBAL_BYTES:,} bytes that they share",
+        note="bytes: since the row before, in the log and in files that it names; ms: to open the table; the "
+        f"last row: {TABLES} tables together, for each state of {GLOBAL_BYTES:,} bytes that they share",
         bars=list(_bars(points)),
         figures=[asdict(point) for point in points],
     )
@@ -121,29 +131,37 @@ def _parts(commits: int) -> Iterator[range]:
         yield range(first, first + size)
 
 
+def _grown(
+    lake: Lake, before: tuple[int, int], commits: int
+) -> tuple[tuple[int, int], tuple[float, float]]:
+    """The bytes of the log, and beside it, that there are now; and what each commit since has added."""
+    now = lake.log_bytes(), lake.attached_bytes()
+    return now, ((now[0] - before[0]) / commits, (now[1] - before[1]) / commits)
+
+
 def _checkpoints(folder: Path, commits: int, policy: str, series: str) -> Iterator[Point]:
     """One sync that commits many times."""
     lake = Lake(folder, policy)
-    writer, before = lake.writer(), 0
+    writer, before = lake.writer(), (0, 0)
     for part in _parts(commits):
         for number in part:
             lake.write(writer, number)
             writer.commit(checkpoint(number))
-        before, grown = lake.log_bytes(), lake.log_bytes() - before
-        yield Point(series, part.stop, grown / len(part), None, lake.opening(None))
+        before, each = _grown(lake, before, len(part))
+        yield Point(series, part.stop, *each, None, lake.opening(None))
 
 
 def _partitions(folder: Path, commits: int) -> Iterator[Point]:
     """A backfill: a partition each commit."""
-    lake, before = Lake(folder), 0
+    lake, before = Lake(folder), (0, 0)
     for part in _parts(commits):
         for number in part:
             writer = lake.writer(f"p{number}")
             lake.write(writer, number)
             writer.commit(checkpoint(number, final=True))
-        before, grown = lake.log_bytes(), lake.log_bytes() - before
+        before, each = _grown(lake, before, len(part))
         seconds = lake.opening("new"), lake.opening("p0")
-        yield Point("partitions of a backfill", part.stop, grown / len(part), *seconds)
+        yield Point("partitions of a backfill", part.stop, *each, *seconds)
 
 
 def _shared(folder: Path) -> Point:
@@ -152,9 +170,9 @@ def _shared(folder: Path) -> Point:
     writers = [lake.writer() for lake in lakes]
     for number in range(GLOBAL_CHECKPOINTS):
         _share(lakes, writers, number)
-    total = sum(lake.log_bytes() for lake in lakes)
-    each = total / GLOBAL_CHECKPOINTS
-    return Point("a state that streams share", GLOBAL_CHECKPOINTS, each)
+    log = sum(lake.log_bytes() for lake in lakes) / GLOBAL_CHECKPOINTS
+    attached = sum(lake.attached_bytes() for lake in lakes) / GLOBAL_CHECKPOINTS
+    return Point("a state that streams share", GLOBAL_CHECKPOINTS, log, attached)
 
 
 def _share(lakes: Sequence[Lake], writers: Sequence[PlainWriter], number: int) -> None:
@@ -171,7 +189,8 @@ def _row(point: Point) -> list[str]:
     def shown(seconds: float | None) -> str:
         return MISSING if seconds is None else f"{seconds * 1000:.1f}"
 
-    numbers = [f"{point.commits:,}", f"{point.bytes_each:,.0f}"]
+    sizes = (point.bytes_each, point.attached_each)
+    numbers = [f"{point.commits:,}", *(f"{size:,.0f}" for size in sizes)]
     return [point.series, *numbers, shown(point.new_seconds), shown(point.old_seconds)]
 
 
@@ -189,7 +208,7 @@ def _bars(points: Sequence[Point]) -> Iterator[Bar]:
         growth = getattr(backfill[-1], what) / getattr(backfill[0], what)
         yield Bar(f"opening a partition ({what.split('_')[0]}), last to first", growth, GROWTH)
     yield Bar(
-        "a shared state: bytes a checkpoint to bytes of the state",
+        "a shared state: bytes of the logs a checkpoint to bytes of the state",
         series["a state that streams share"][0].bytes_each / GLOBAL_BYTES,
         GROWTH,
     )

@@ -28,7 +28,13 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from elt_assets.errors import ConcurrentSync, ConfigError
-from elt_assets.lake.landing import Landing, RefreshMode, generations, starting_state
+from elt_assets.lake.landing import (
+    Landing,
+    RefreshMode,
+    continues,
+    generations,
+    starting_state,
+)
 from elt_assets.lake.maintenance import maintain
 from elt_assets.lake.opening import delta_schema
 from elt_assets.lake.replaying import replay
@@ -83,12 +89,15 @@ def begin(world: World, uri: str, part: str | None, run: Run, run_id: str) -> Op
     tables.settle(run_id)
     wanted = configured(run.stream)
     mode: RefreshMode = run.refresh  # type: ignore[assignment]
+    intent = None if run.intent is None else str(run.intent)
+    if continues(wanted, tables.head, intent):
+        mode = "none"
     written = generations(wanted, tables.head, mode)
     start = starting_state(wanted, tables.head, mode)
     wanted.generation_id = written.generation_id
     wanted.minimum_generation_id = written.minimum_generation_id
     wanted.sync_id = tables.head.sync_id + 1
-    land = Landing(wanted, run_id, world.history, partition=part)
+    land = Landing(wanted, run_id, world.history, partition=part, intent=intent)
     return Opened(world.writer(world.provider, tables, land), start, tables.head.sequence)
 
 
@@ -655,11 +664,11 @@ class Machine(RuleBasedStateMachine):
 
 
 def check_files(table: Table) -> None:
-    """What a table's head names is there; rows and deleted keys are in the types of the table."""
+    """What a table's head names is there; rows that readers see are in the types of the table."""
     wanted = pa.schema(delta_schema(table.schema).to_arrow())
     for file in (*table.files, *table.head.hidden):
         assert Path(table.uri, file.path).exists(), f"a file that is needed is gone: {file.path}"
-    for file in (*table.files, *table.head.tombstones):
+    for file in table.files:
         for column in pq.read_schema(Path(table.uri, file.path)):
             if column.name in wanted.names:
                 found, needed = column.type, wanted.field(column.name).type

@@ -20,13 +20,14 @@ import pyarrow.parquet as pq
 from pyspark.sql import types as t
 
 from elt_assets.lake import (
+    attachments,
     dead_letter,
     evolution,
     history,
     kernel,
     maintenance,
+    partition_files,
     policies,
-    publishing,
     replaying,
     split,
     types,
@@ -167,7 +168,7 @@ def _lines(paths: Sequence[str]) -> Iterator[str]:
 
 def write_files(table: Table, frame: Frame, kind: str = VISIBLE) -> list[DataFile]:
     """In place of `Table.write_files`."""
-    folder = Files.new_folder(kind)
+    folder = table.new_folder(kind)
     if not frame.rows:
         return []
     there = Path(table.storage.root, folder)
@@ -368,7 +369,10 @@ def lossless(_: Plan) -> None:
     """In place of `evolution.lossless`: what is written here, a wider type always holds."""
 
 
-REPLACED: tuple[tuple[Any, str, Any], ...] = (
+Replacement = tuple[Any, str, Any]
+SMALL_COMMITS: Replacement = (attachments, "LIMITS", dict.fromkeys(attachments.LIMITS, 64))
+"""With this the values of a commit's metadata nearly always get files of their own."""
+REPLACED: tuple[Replacement, ...] = (
     (Table, "write_files", write_files),
     (Table, "read_files", read_files),
     (dead_letter, "staged", staged),
@@ -381,18 +385,19 @@ REPLACED: tuple[tuple[Any, str, Any], ...] = (
     (policies, "latest", latest),
     (policies, "united", united),
     (policies, "written", written),
-    (publishing, "f", Functions),
-    (publishing, "path", Named),
+    (partition_files, "f", Functions),
+    (partition_files, "path", Named),
     (replaying, "TableWriter", PlainWriter),
     (split, "in_tasks", in_tasks),
 )
 
 
 @contextlib.contextmanager
-def without_spark() -> Iterator[None]:
+def without_spark(*more: Replacement) -> Iterator[None]:
     """Within, `PlainWriter` and the rest of the lake work without a Spark session."""
-    before = [(owner, name, owner.__dict__[name]) for owner, name, _ in REPLACED]
-    for owner, name, replacement in REPLACED:
+    wanted = (*REPLACED, *more)
+    before = [(owner, name, owner.__dict__[name]) for owner, name, _ in wanted]
+    for owner, name, replacement in wanted:
         setattr(owner, name, replacement)
     try:
         yield

@@ -20,7 +20,7 @@ from hypothesis.stateful import run_state_machine_as_test
 from elt_assets.lake.spark import SparkProvider
 from elt_assets.lake.writer import TableWriter
 from tests.lake.modelled import STEPS, THEMES, Machine, Theme
-from tests.lake.plain import without_spark
+from tests.lake.plain import SMALL_COMMITS, without_spark
 
 MINUTES = float(os.environ.get("ELT_MODEL_MINUTES", "30"))
 SEED = int(os.environ.get("ELT_MODEL_SEED", "0"))
@@ -56,7 +56,7 @@ def with_spark(theme: Theme, provider: SparkProvider) -> Theme:
 
 @pytest.mark.parametrize("name", [name for name in THEMES if name != "all"])
 def test_what_is_acknowledged_stays(name: str) -> None:
-    with without_spark():
+    with without_spark(SMALL_COMMITS):
         run_state_machine_as_test(machine(THEMES[name]), settings=bounded(12, 10, repeats=True))
 
 
@@ -92,5 +92,5 @@ def one_round(theme: Theme, number: int, provider: SparkProvider | None) -> None
     """Some examples that a seed makes."""
     found = theme if provider is None else with_spark(theme, provider)
     how = bounded(20, 30, repeats=False) if provider is None else bounded(3, 8, repeats=False)
-    with without_spark() if provider is None else contextlib.nullcontext():
+    with without_spark(SMALL_COMMITS) if provider is None else contextlib.nullcontext():
         run_state_machine_as_test(seed(number)(machine(found)), settings=how)
