@@ -8,7 +8,7 @@ running sync has written and not committed yet is younger.
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
 import pyarrow.fs as pafs
@@ -42,20 +42,24 @@ def maintain(
 
     A companion that is ahead of its table is left alone: what takes it back needs its files as they are.
     """
-    done = []
+    done, named = [], tables.main.rejected_by_refreshes()
     for kind, table in ((None, tables.main), *tables.companions.items()):
         if not table.exists or (kind is not None and tables.is_ahead(kind)):
             continue
         before = len(table.files)
-        compact(spark, table)
+        compact(spark, table, leave=named)
         done.append(Maintained(table.uri, before, len(table.files), vacuum(table, retention)))
     return done
 
 
-def compact(spark: SparkSession, table: Table) -> int:
-    """Put small files together, those of different partitions apart; returns how many are gone."""
+def compact(spark: SparkSession, table: Table, leave: Collection[str] = ()) -> int:
+    """Put small files together, those of different partitions apart; returns how many are gone.
+
+    Args:
+        leave: paths of files that another table names, and so stay as they are.
+    """
     gone = 0
-    for group in _groups(table):
+    for group in _groups(table, leave):
         files = _together(spark, table, group)
         try:
             table.reorganise(Change(files, group))
@@ -74,13 +78,14 @@ def vacuum(table: Table, retention: dt.timedelta = RETENTION) -> int:
     return len(found)
 
 
-def _groups(table: Table) -> Iterable[list[DataFile]]:
+def _groups(table: Table, leave: Collection[str]) -> Iterable[list[DataFile]]:
     bounds = table.bounds([types.PARTITION])
     partitions: dict[object, list[DataFile]] = {}
     is_partitioned = types.PARTITION in table.schema.names
     for file in filter(is_small, table.files):
-        if is_partitioned and file.path not in bounds:
-            continue  # which partition it is of is not known: the name is too long
+        is_unknown = is_partitioned and file.path not in bounds  # its partition's name is too long
+        if is_unknown or file.path in leave:
+            continue
         partitions.setdefault(bounds.get(file.path), []).append(file)
     for files in partitions.values():
         yield from (group for group in packed(files) if len(group) > 1)

@@ -190,11 +190,16 @@ class Publisher:
         return [CompanionChange(table, schema, change, head, news.rejected)]
 
     def _outlived(self, news: Checkpointed) -> list[DataFile]:
-        """What older generations rejected: a refresh rejects anew what still does not fit."""
+        """What older generations rejected: a refresh rejects again what still does not fit.
+
+        Where another engine has put rejections of this refresh into other files, nothing is removed.
+        """
         if not (self.is_building and news.final):
             return []
         former = dead_letter.files_of(self._tables.dead_letter, self._landing.partition)
         kept = {file.path for file in self._dead_before}
+        if not kept <= {file.path for file in former}:
+            return []
         return [file for file in former if file.path not in kept]
 
     def _followed(self, spark: SparkSession, news: Checkpointed) -> Merged | None:

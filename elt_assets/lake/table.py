@@ -18,6 +18,7 @@ from elt_assets.lake.files import HIDDEN, VISIBLE, Change, DataFile, Files
 from elt_assets.lake.head import (
     Head,
     companions_of,
+    head_of,
     hidden_since,
     in_force_by_writer,
     newest_writer,
@@ -89,6 +90,14 @@ class Table:
             return {}
         entries = in_force_by_writer(self._delta).items()
         return {app: companions_of(entry) for app, entry in entries}
+
+    def rejected_by_refreshes(self) -> set[str]:
+        """Return the paths of the dead letter's files that unfinished refreshes of any writer name."""
+        if self._delta is None:
+            return set()
+        entries = in_force_by_writer(self._delta).values()
+        refreshes = (head_of(self.storage, entry).refresh for entry in entries)
+        return {file.path for refresh in refreshes if refresh for file in refresh.dead}
 
     @property
     def version(self) -> int:

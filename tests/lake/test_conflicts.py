@@ -13,7 +13,7 @@ from pyspark.sql import types as t
 
 from elt_assets.errors import ConcurrentSync
 from elt_assets.lake.files import Change, DataFile
-from elt_assets.lake.head import Head
+from elt_assets.lake.head import Head, Refresh
 from elt_assets.lake.maintenance import maintain
 from elt_assets.lake.table import Table
 from elt_assets.lake.tables import CompanionChange, StreamTables
@@ -218,3 +218,15 @@ def test_maintenance_leaves_what_takes_a_companion_back(uri: str) -> None:
     maintain(cast(SparkSession, None), whole)  # with nothing to compact it asks for no session
     assert StreamTables(uri, "elt:orders|p1").settle("run")
     assert values(dead.uri) == [1]
+
+
+def test_rejections_that_an_unfinished_refresh_names_are_not_put_into_other_files(uri: str) -> None:
+    """Its last commit removes all rejections but those, by the names of their files."""
+    tables = open_partition(uri, "p1")
+    (first,) = reject(tables, PARTED, rows("p1", 1))
+    (second,) = reject(open_partition(uri, "p1"), PARTED, rows("p1", 2))
+    refresh = Refresh(2, True, None, (), (), (first, second), "overwrite:1")
+    commit(open_partition(uri, "p1").main, refresh=refresh)
+    maintain(cast(SparkSession, None), StreamTables(uri, "elt:orders"))  # it would need a session
+    found = StreamTables(uri, "elt:orders").dead_letter.files
+    assert {file.path for file in found} == {first.path, second.path}
