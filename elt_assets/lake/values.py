@@ -53,13 +53,15 @@ _CANONICAL = "$1-$2-$3T$4:$5:$6.$7$8"
 _ENDS_AT_MINUTES = r"^([\d-]{8,10}[Tt ]\d{2}:?\d{2})(?=\s*([Zz+-]|\z))"
 _END_OF_DAY = r"(?<=T)24(?=:00:00\.0*([Z+-]|\z))"
 _LEAP_SECOND = r"(?<=:59:)60"
-_TOO_FINE = r"[\d:]*59:?60(?![\d:])|[\d:]+[.,]\d{6}\d*[1-9]"
-"""The time of a timestamp: a leap second, or digits beyond the microsecond."""
+_TOO_FINE = r"59:60|[Tt ]\d{2}:?5960|[.,]\d{6}\d*[1-9]"
+"""Found in a timestamp with a leap second, or with digits beyond the microsecond."""
 _CUT = {
-    Scalar.TIMESTAMP: rf"^[\d-]{{8,10}}[Tt ]({_TOO_FINE})",
-    Scalar.TIMESTAMP_NTZ: rf"^[\d-]{{8,10}}[Tt ]({_TOO_FINE}|[\d:.,]+\s*[^\s\d:.,])",
+    Scalar.TIMESTAMP: _TOO_FINE,
+    Scalar.TIMESTAMP_NTZ: rf"^[\d-]++[Tt ][\d:.,]++\s*+\S|{_TOO_FINE}",
 }
-"""Times that say more than the column holds; where it has no zone, a zone is more, too."""
+"""Found in a time that says more than the column holds; where that has no zone, a zone is more, too."""
+_PLAIN = 22
+"""Characters of a timestamp up to which no digit is beyond the microsecond."""
 _HOUR = r"(?:[01]\d|2[0-3])"
 _CLOCK = (
     rf"(?:{_HOUR}:[0-5]\d(?::[0-5]\d(?:[.,]\d+)?)?"
@@ -251,7 +253,10 @@ def rounds(value: Expression, result: Expression, kind: Kind) -> Expression:
     if kind in JSONS:  # a number of more than 38 digits, or one that is as large
         return f.coalesce(result.contains("E") & result.rlike(_HUGE), f.lit(False))
     if kind in _CUT:
-        return f.coalesce(result.isNotNull() & value.rlike(_CUT[kind]), f.lit(False))
+        cut = result.isNotNull() & value.rlike(_CUT[kind])
+        if kind is Scalar.TIMESTAMP:  # quickly told of most, for a pattern costs more
+            cut = ((f.length(value) > _PLAIN) | value.contains("60")) & cut
+        return f.coalesce(cut, f.lit(False))
     if kind is Scalar.TIME_WITHOUT_TIMEZONE:
         return f.coalesce(value != result, f.lit(False))
     if kind is Scalar.BIG_NUMBER:
