@@ -318,8 +318,7 @@ def connect(
 
 
 def package_to_install(connection: Connection) -> str | None:
-    """The package that has to be installed before the connection's connectors can run; None: none, or no
-    more."""
+    """The package that must be installed before the connection's connectors can run; None if none must."""
     for end in filter(None, (connection.source, connection.destination)):
         found = to_install(end.kind, getattr(end, end.kind), home.packages(), end.install)
         if found is not None:

@@ -29,14 +29,16 @@ from elt_assets.protocol.messages import (
 )
 from elt_assets.protocol.sync_modes import catalog_for_destination
 from elt_assets.protocol.versions import check_version
-from elt_assets.runner.account import Account, open_workdir
+from elt_assets.runner.account import open_workdir
 from elt_assets.runner.connector_log import ConnectorLog, Hear, ignore
 from elt_assets.runner.decoding import Said, fast, lossless
 from elt_assets.runner.docker import Image
+from elt_assets.runner.ending import raise_for_end
 from elt_assets.runner.environment import Environment
-from elt_assets.runner.failures import DEADLINES, ending, failure, too_slow
+from elt_assets.runner.failures import DEADLINES, failure, too_slow
 from elt_assets.runner.files import for_source, private_files, state_file
 from elt_assets.runner.process import DeadlineError, Process
+from elt_assets.runner.program import Program
 from elt_assets.runner.secrets import Masker
 from elt_assets.runner.settings import Settings
 
@@ -82,10 +84,7 @@ class Connector:
         self._hear = hear
         self._deadlines = deadlines
         self._heartbeat = heartbeat
-        self._image = image
-        self._environment = environment or Environment()
-        self._command = command
-        self._user = user
+        self._program = Program(command, image, environment or Environment(), user)
         self._workdir = workdir if user is None else open_workdir()
         self._deadline: float | None = None
         self._running: set[Process] = set()
@@ -117,14 +116,7 @@ class Connector:
 
     def notices(self) -> list[tuple[str, str]]:
         """What a user should know of how this connector is run: a level, as in the protocol, and a text."""
-        found = []
-        withheld = self._environment.hint()
-        if withheld is not None:
-            found.append(("DEBUG", f"{self.name}: {withheld}"))
-        if self._image is not None and self._image.moves:
-            text = f"the image {self.name} has no fixed tag, so it may be another one at each run"
-            found.append(("WARN", f"{text}; write a version or a digest in the connection's YAML"))
-        return found
+        return self._program.notices(self.name)
 
     def check(self) -> ConnectionStatus:
         """spec: `check(Config) -> AirbyteConnectionStatus`.
@@ -257,7 +249,7 @@ class Connector:
             if found is None or not stands(found):
                 raise
         if found is None:
-            raise failure(f"`{verb}` of connector {self.name} answered nothing", error)
+            raise failure(f"{self._named(verb)} answered nothing", error)
         return found
 
     def _warn(self, text: str) -> None:
@@ -306,16 +298,19 @@ class Connector:
             except SystemFailure as unreadable:
                 # Of a connector that died in the middle of a line, its death is the news.
                 if process.exhausted:
-                    self._raise_for_end(verb, process, error)
+                    raise_for_end(self._named(verb), process, error, log)
                 if withhold:
                     unreadable.detail = None  # the line's beginning
                 raise log.failure(unreadable) from None
-            self._raise_for_end(verb, process, error)
+            raise_for_end(self._named(verb), process, error, log)
 
     def _obey(self, control: Control, config: dict[str, Any]) -> Message:
         """Before anything else that it says is heard: it may have given up what it had for this."""
         schema = self.specification.connectionSpecification
         return self._settings.obey(control, config, schema)
+
+    def _named(self, verb: str) -> str:
+        return f"`{verb}` of connector {self.name}"
 
     def _words(self, verb: str, arguments: Sequence[str]) -> Sequence[str]:
         """A verb as the command line has it; `arguments` are its files."""
@@ -327,19 +322,17 @@ class Connector:
         deadline = self._deadline
         if deadline is None and limit is not None:
             deadline = time.monotonic() + limit
-        how: dict[str, Any] = {"deadline": deadline, "silence": self._heartbeat, **fed}
-        command: Sequence[str] = self._command()
-        removal: Sequence[str] = ()
         folder = Path(arguments[1]).parent if arguments else None
-        account = None if self._user is None else Account.named(self._user)
-        if account is not None and folder is not None:
-            account.take(folder)
-        if self._image is not None:
-            run = self._image.container(folder, self._environment.names)
-            command, removal = run.command, run.removal
-        words = [*command, *self._words(verb, arguments)]
-        how |= {"environment": self._variables(account), "removal": removal, "account": account}
-        with Process(words, **how) as process:
+        start = self._program.launch(self._words(verb, arguments), folder, self.mask)
+        with Process(
+            start.words,
+            environment=start.environment,
+            removal=start.removal,
+            account=start.account,
+            deadline=deadline,
+            silence=self._heartbeat,
+            **fed,
+        ) as process:
             self._running.add(process)
             try:
                 yield process
@@ -349,28 +342,7 @@ class Connector:
                 raise too_slow(verb, self.name, limit) from None
             except EltError as error:
                 if process.failed and error.guidance is None:
-                    error.guidance = self._environment.hint()
+                    error.guidance = self._program.environment.hint()
                 raise
             finally:
                 self._running.discard(process)
-
-    def _variables(self, account: Account | None) -> dict[str, str]:
-        """The environment of the process; what of it is secret is masked from now on."""
-        variables, secrets = self._environment.variables()
-        self.mask.add(secrets)
-        if account is not None and "HOME" not in self._environment.names:
-            variables["HOME"] = account.home
-        return variables
-
-    def _raise_for_end(self, verb: str, process: Process, error: ErrorTrace | None) -> None:
-        code, feeder = process.wait(), process.feeder
-        if feeder is not None:
-            feeder.end()
-            if feeder.error is not None:
-                raise feeder.error
-        name = f"`{verb}` of connector {self.name}"
-        if code != 0:
-            stderr = ConnectorLog(self.mask, self.name).lines(process.stderr_tail)
-            raise failure(f"{name} {ending(code)}", error, stderr)
-        if feeder is not None and not feeder.complete:
-            raise failure(f"{name} {ending(code)}, before it had read all that it was sent", error)

@@ -40,6 +40,7 @@ from elt_assets.protocol.singer import ReadFile, Translator, state_value
 from elt_assets.protocol.singer_catalog import read_catalog, selection, shared_names, stream_names
 from elt_assets.runner.connector import Connector
 from elt_assets.runner.connector_log import ConnectorLog
+from elt_assets.runner.ending import raise_for_end
 from elt_assets.runner.files import private_files
 from elt_assets.runner.process import Process
 from elt_assets.runner.settings import CONNECTOR_CONFIG
@@ -194,7 +195,7 @@ class SingerTap(Connector):
                 raise log.failure(failed) from None
             for message in (*log.stderr(*running.new_stderr()), *log.end()):
                 self._heard(message)
-            self._raise_for_end(verb, running, None)
+            raise_for_end(self._named(verb), running, None, log)
         return text
 
 

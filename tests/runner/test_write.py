@@ -194,7 +194,7 @@ def test_one_that_waits_for_its_input_is_not_silent_and_one_that_does_not_read_i
             yield state(number)
 
     def opened(script: str) -> Connector:
-        command = hostile_source(tmp_path, script)._command()
+        command = hostile_source(tmp_path, script)._program.command()
         return Connector(lambda: command, {}, tmp_path / "work", "slow", heartbeat=1.5)
 
     assert numbers(write(opened(ECHO), slow())) == [0, 1, 2, 3]
@@ -298,7 +298,7 @@ sys.exit(subprocess.call([{program!r}, *sys.argv[sys.argv.index("test/destinatio
 def test_a_destination_in_an_image_is_fed_too(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    [program] = hostile_source(tmp_path, ECHO)._command()
+    [program] = hostile_source(tmp_path, ECHO)._program.command()
     client = tmp_path / "client.py"
     client.write_text(CLIENT.format(program=program))
     monkeypatch.setenv("ELT_DOCKER", f"{sys.executable} {client}")
