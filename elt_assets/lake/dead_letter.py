@@ -94,19 +94,22 @@ def write(table: Table, lines: DataFrame, landing: Landing, expected: int) -> li
 
 
 def _received(line: Expression) -> tuple[Expression, Expression, Expression, Expression]:
-    """A staged line as the record's data, its time of extraction, its meta and its place."""
+    """Split a staged line into the record's data, its time of extraction, its meta and its place."""
     end = f.substring(line, -_TAIL_WIDTH, _TAIL_WIDTH)
     tail, at, place, odd = (f.regexp_extract(end, _TAIL, group) for group in range(4))
     front = _without(line, tail)
-    meta = f.when(front.contains(_META), f.substring_index(front, _META, -1))
-    data = f.coalesce(f.rtrim(_without(front, f.concat(f.lit(_META), meta)), f.lit(",")), front)
+    said = f.substring_index(front, _META, -1)
+    data = f.rtrim(_without(front, f.concat(f.lit(_META), said)), f.lit(","))
+    # A field of the source's own may have that name; what is before it is no whole object then.
+    is_whole = f.try_parse_json(f.concat(data, f.lit("}"))).isNotNull()
+    has_meta = front.contains(_META) & is_whole
     is_odd = line.startswith(_ODD_HEAD) & (odd != "")
     return (
         f.when(is_odd, f.substring(front, len(_ODD_HEAD) + 1, f.length(front)))
-        .when(at != "", f.concat(data, f.lit("}")))
+        .when(at != "", f.concat(f.when(has_meta, data).otherwise(front), f.lit("}")))
         .otherwise(line),
         f.timestamp_millis(f.nullif(at, f.lit("")).cast("long")),
-        f.when(~is_odd, meta),
+        f.when(~is_odd & has_meta, said),
         f.when(is_odd, odd).otherwise(f.nullif(place, f.lit(""))).cast("long"),
     )
 
@@ -142,7 +145,7 @@ def files_of(table: Table, partition: str | None) -> list[DataFile]:
 
 
 def _is_of(table: Table, file: DataFile, partition: str) -> bool:
-    """Whether a file whose bounds are not known, for the names are too long, is of one partition."""
+    """Whether a file holds one partition alone; read from it where its bounds are not in the log."""
     path = f"{table.storage.root}/{file.path}"
     (values,) = read_keys(table.storage.system, path, [[types.PARTITION]])
     return bool(pc.unique(values).to_pylist() == [partition])
@@ -163,7 +166,7 @@ def staged(spark: SparkSession, table: Table, files: Sequence[DataFile]) -> tupl
 
 
 def _line(number: Expression) -> Expression:
-    """A row as it was staged: see `segments`."""
+    """A row as a line of a segment (see `segments`)."""
     record, meta = f.col("record"), f.col("meta")
     data = _without(record, f.lit("}"))
     comma = f.when(f.trim(data) != "{", ",").otherwise("")
@@ -176,7 +179,7 @@ def _line(number: Expression) -> Expression:
 
 
 def _line_of_old(number: Expression) -> Expression:
-    """A row of an earlier release, whose record is the line that was staged."""
+    """A row of an earlier release, whose record is a line of a segment, with its place replaced."""
     record = f.col("record")
     body = _without(record, f.lit("}"))
     tail = f.concat(f.lit(f',"{segments.SEQUENCE}":'), number, f.lit("}"))

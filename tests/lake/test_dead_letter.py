@@ -55,7 +55,12 @@ def extracted(lake: Lake, at: int, data: dict[str, Any]) -> Segment:
     return writer.close()
 
 
-RAW = [b'{ "id" : null,"said":"\\u00fc 1.50" , "more": {"x": 1e2} }', b"[1, 2]", b'"text"', b"{}"]
+RAW = [
+    b'{ "id" : null,"said":"\\u00fc 1.50" , "more": {"_elt:meta": 1e2} }',
+    b"[1, 2]",
+    b'"text"',
+    b"{}",
+]
 
 
 def test_rejected_records_are_counted_and_kept_as_they_came(lake: Lake) -> None:
