@@ -207,7 +207,7 @@ BESIDES = st.none() | st.tuples(
 @dataclass
 class Live:
     """A run that is under way: `pending` is written and not committed; `epoch`, what its table's was when
-    the run last knew it."""
+    the run last knew it; `is_restored`: the table was, since."""
 
     part: str | None
     run: Run
@@ -216,6 +216,7 @@ class Live:
     schemas: int
     pending: list[Event]
     token: str = ""
+    is_restored: bool = False
 
 
 class Machine(RuleBasedStateMachine):
@@ -452,7 +453,7 @@ class Machine(RuleBasedStateMachine):
     def _assert_refused(self, live: Live, error: BaseException) -> None:
         """A refusal must have a reason."""
         sequence = Table(self.uri, app_id(live.part)).head.sequence
-        moved = self._is_overtaken(live) or sequence != live.opened.sequence
+        moved = self._is_overtaken(live) or sequence != live.opened.sequence or live.is_restored
         may = (
             moved or self.has("catalog") or (self.has("add_key") and self._has_null_keys(live.part))
         )
@@ -546,6 +547,8 @@ class Machine(RuleBasedStateMachine):
             return
         version = candidates[-10:][choice % min(len(candidates), 10)]
         DeltaTable(self.uri).restore(version)
+        for live in self.slots.values():
+            live.is_restored = True
         for part, found in self.versions[version].items():
             if found != self.parts[part]:
                 self.epochs[part] += 1

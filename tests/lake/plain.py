@@ -28,6 +28,7 @@ from elt_assets.lake import (
     maintenance,
     partition_files,
     policies,
+    reconciling,
     replaying,
     split,
     types,
@@ -236,6 +237,17 @@ def in_tasks(_: object, job: kernel.Job) -> dict[str, list[str]]:
 # Merges
 
 
+class PlainCounter:
+    """In place of `RowCounter`."""
+
+    def __init__(self) -> None:
+        self.rows = 0
+
+    def over(self, frame: Frame) -> Frame:
+        self.rows = len(frame.rows)
+        return frame
+
+
 def united(_: object, batch: Batch, pulled: Batch, by: Ordering, schema: t.StructType) -> Frame:
     """In place of `policies.united`."""
     new = [{**row, ARRIVAL: 1} for row in read_files(batch.table, None, batch.files, schema).rows]
@@ -381,12 +393,15 @@ REPLACED: tuple[Replacement, ...] = (
     (history, "merge", merge_history),
     (history, "refresh", refresh_history),
     (maintenance, "in_tasks", in_tasks),
+    (policies, "RowCounter", PlainCounter),
     (policies, "is_delete", is_delete),
     (policies, "latest", latest),
     (policies, "united", united),
     (policies, "written", written),
+    (partition_files, "RowCounter", PlainCounter),
     (partition_files, "f", Functions),
     (partition_files, "path", Named),
+    (reconciling, "RowCounter", PlainCounter),
     (replaying, "TableWriter", PlainWriter),
     (split, "in_tasks", in_tasks),
 )
