@@ -247,5 +247,5 @@ class Publisher:
             self._landing.generation,
             None,
             self._landing.run_id,
-            columns_at=table.version,
+            columns_at=table.version if table.exists else None,
         )
