@@ -91,6 +91,6 @@ def test_what_is_acknowledged_stays_for_long(
 def one_round(theme: Theme, number: int, provider: SparkProvider | None) -> None:
     """Some examples that a seed makes."""
     found = theme if provider is None else with_spark(theme, provider)
-    how = bounded(20, 30, repeats=False) if provider is None else bounded(3, 8, repeats=False)
+    how = bounded(5, 20, repeats=False) if provider is None else bounded(3, 8, repeats=False)
     with without_spark(SMALL_COMMITS) if provider is None else contextlib.nullcontext():
         run_state_machine_as_test(seed(number)(machine(found)), settings=how)
