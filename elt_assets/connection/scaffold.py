@@ -76,7 +76,7 @@ def _named(name: str, namespace: str | None) -> Written:
 
 def _goes(written: Written, stream: AirbyteStream, fits: Fits) -> bool:
     """Whether the stream's own schema goes with it."""
-    given = attributes("any", {"connector": "any"}, [written])
+    given = attributes("any", {"command": ["any"]}, [written])
     try:
         for each in configure(Connection.model_validate(given), Catalog(streams=[stream])):
             fits(each)

@@ -134,7 +134,6 @@ class Opener:
         self._log = log
         self._blame = blame
         self._run_id = str(uuid.uuid4())
-        make_private_lake(settings.lake)
 
     def check(self, streams: Sequence[ConfiguredStream]) -> None:
         """Refuse what cannot be written, before anything is.
@@ -162,6 +161,7 @@ class Opener:
         Raises:
             ConfigError: the table is another's, or cannot take the stream as it is configured.
         """
+        make_private_lake(self._settings.lake)
         with self._blame.on(stream.id):
             writer: Writer = (
                 _Repetition(lambda adds: self._writer(stream, adds=adds))

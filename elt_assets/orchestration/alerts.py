@@ -11,6 +11,7 @@ import dagster as dg
 
 from elt_assets import home
 from elt_assets.errors import ConfigError, SystemFailure
+from elt_assets.lake.tables import SUFFIXES
 from elt_assets.orchestration.metadata import plain
 
 HOOK = "ELT_ALERT_HOOK"
@@ -94,7 +95,8 @@ def _alert(context: dg.RunFailureSensorContext) -> FailureAlert:
 
 
 def _assets(context: dg.RunFailureSensorContext, steps: Iterable[str | None]) -> tuple[str, ...]:
-    """What the failed steps were to make; of a run that failed outside of any, all that it was to."""
+    """Return the streams that the failed steps were to materialise; of a run that failed outside of any
+    step, all of the run's. Histories and dead letters go with their streams."""
     records = context.instance.get_records_for_run(
         context.dagster_run.run_id, of_type=dg.DagsterEventType.ASSET_MATERIALIZATION_PLANNED
     ).records
@@ -105,4 +107,5 @@ def _assets(context: dg.RunFailureSensorContext, steps: Iterable[str | None]) ->
         for event in events
         if event is not None and event.asset_key and (not failed or event.step_key in failed)
     }
-    return tuple(sorted(keys))
+    companions = {key + suffix for key in keys for suffix in SUFFIXES.values()}
+    return tuple(sorted(keys - companions))

@@ -8,8 +8,10 @@ import os
 import select
 import signal
 import subprocess
+import termios
 import threading
 import time
+from array import array
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from types import TracebackType
@@ -34,7 +36,9 @@ _REMOVAL = 30
 _GRACE = 3.0
 """Seconds between SIGTERM and SIGKILL."""
 _LAST_WORDS = 2.0
-"""Seconds in which to read what a dead child left on stderr, if somebody else holds that open."""
+"""Seconds at most in which to read what a dead child left on stderr, if somebody else holds that open."""
+_EMPTY, _PAUSE = 3, 0.05
+"""That pipe is read to its end once it was found empty so many times, with so many seconds in between."""
 
 
 class DeadlineError(TransientError):
@@ -210,7 +214,7 @@ class Process:
         except subprocess.TimeoutExpired:
             raise _late() from None
         self._ended = self._ended or time.monotonic()
-        self._drain.join(timeout=max(0.0, self._ended + _LAST_WORDS - time.monotonic()))
+        self._drain_rest(self._ended + _LAST_WORDS)
         return code
 
     def end(self) -> None:
@@ -249,6 +253,20 @@ class Process:
         except (ProcessLookupError, PermissionError):
             return False
         return True
+
+    def _drain_rest(self, deadline: float) -> None:
+        """Wait until all that a dead child wrote to stderr is read; a stray process may hold the pipe open."""
+        empty = 0
+        while self._drain.is_alive() and empty < _EMPTY and time.monotonic() < deadline:
+            self._drain.join(_PAUSE)
+            empty = 0 if self._unread_stderr() else empty + 1
+
+    def _unread_stderr(self) -> int:
+        """Bytes that wait in the pipe."""
+        waiting = array("i", [0])
+        with contextlib.suppress(OSError, ValueError):  # closed meanwhile
+            fcntl.ioctl(self._child.stderr or -1, termios.FIONREAD, waiting)
+        return waiting[0]
 
     def _drain_stderr(self) -> None:
         # Closed here: closing it elsewhere would wait for a read that a stray process can hold up.

@@ -154,7 +154,7 @@ def test_keys_of_a_translator(own: Project, elt: Elt) -> None:
 
 def test_a_broken_connection_is_in_nobody_elses_way(own: Project, elt: Elt) -> None:
     script(own, [])
-    script(own, [], name="broken", cursor_field=["nowhere"])
+    script(own, [], name="broken", destination_sync_mode="append_dedup", primary_key=[["nowhere"]])
     assert elt.json("state", "show", KEY)["sequence"] == 0
     assert "are not valid" in elt.refused("state", "show", "broken/things")["message"]
     assert "not loadable: broken" in elt.refused("state", "show", "other/things")["guidance"]

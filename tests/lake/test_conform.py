@@ -266,6 +266,7 @@ def test_a_key_may_not_be_null(conformer: Conformer) -> None:
     assert [row["id"] for row in conformer.rows(properties, data, key=key)] == [1]
     reasons = [reason for _, reason in conformer.rejects(properties, data, key)]
     assert Counter(reasons) == {
-        "a field of the primary key is null": 3,
+        "a field of the primary key is null": 2,
+        "field 'id' of the primary key does not fit its type, bigint": 1,
         "not a readable JSON object": 1,
     }

@@ -39,7 +39,9 @@ def test_one_asset_for_each_stream(own: Project) -> None:
     _shop(own)
     graph = build().resolve_asset_graph()
     users = graph.get(dg.AssetKey(["shop", "users"]))
-    assert graph.executable_asset_keys == {users.key, dg.AssetKey(["shop", "products"])}
+    streams = [["shop", "users"], ["shop", "products"]]
+    dead_letters = [[*above, f"{name}_dead_letter"] for *above, name in streams]
+    assert graph.executable_asset_keys == {dg.AssetKey(key) for key in streams + dead_letters}
     assert users.group_name == "shop"
     assert users.kinds == {"spark", "delta"}
     assert users.metadata["dagster/table_name"] == "shop.users"
@@ -67,7 +69,7 @@ def test_loading_starts_nothing_and_needs_no_secret(own: Project) -> None:
     _shop(own, schedule="0 6 * * *", automation="eager", drift={}, new_data={})
     config = {"count": 10, "api_key": {"env": "NOT_SET_ANYWHERE"}}
     own.amend("shop", source={"connector": "faker", "config": config})
-    command = [sys.executable, "-c", FORBIDDEN, "2"]
+    command = [sys.executable, "-c", FORBIDDEN, "4"]  # each stream has a dead letter
     done = subprocess.run(
         command, env=own.environment, cwd=REPOSITORY, capture_output=True, text=True, check=False
     )
@@ -80,8 +82,8 @@ def test_any_stream_name_makes_an_asset(own: Project) -> None:
     for file in ("defs.yaml", "catalog.json"):
         text = (folder / file).read_text()
         (folder / file).write_text(text.replace("things", "Größe 1.2-b"))
-    (key,) = build().resolve_asset_graph().executable_asset_keys
-    assert key.path == ["scripted", "Größe 1.2-b"]
+    found = {tuple(key.path) for key in build().resolve_asset_graph().executable_asset_keys}
+    assert found == {("scripted", f"Größe 1.2-b{suffix}") for suffix in ("", "_dead_letter")}
 
 
 @pytest.mark.parametrize(
@@ -98,7 +100,16 @@ def test_any_stream_name_makes_an_asset(own: Project) -> None:
             ["'users' is configured twice"],
         ),
         (
-            {"streams": [{"name": "users", "cursor_field": ["nope"], "primary_key": [["no"]]}]},
+            {
+                "streams": [
+                    {
+                        "name": "users",
+                        "sync_mode": "incremental",
+                        "destination_sync_mode": "append_dedup",
+                        "primary_key": [["no"]],
+                    }
+                ]
+            },
             ["'users'", "primary_key", "write [[id]]"],
         ),
         ({"schedule": "every day"}, ["'every day'", "0 6 * * *"]),
@@ -173,7 +184,7 @@ def test_an_error_in_the_yaml_shows_no_secret(own: Project) -> None:
 
 def test_a_schema_of_nonsense_is_json_text(own: Project) -> None:
     script(own, [], schema={"id": {"type": 5}, "b": {"oneOf": 5}, "c": {"type": [["x"]]}})
-    (key,) = build().resolve_asset_graph().executable_asset_keys
+    key = dg.AssetKey(["scripted", "things"])
     columns = build().resolve_asset_graph().get(key).metadata["dagster/column_schema"].columns
     assert {c.type for c in columns[:3]} == {"string"}
 

@@ -160,6 +160,12 @@ def test_a_connector_that_is_missing(own: Project) -> None:
 def test_a_global_state_names_the_setting(own: Project) -> None:
     shared = {"type": "GLOBAL", "global": {"stream_states": [], "shared_state": {"lsn": 1}}}
     script(own, [record(id=1), {"type": "STATE", "state": shared}])
+    path = own.root / "scripted-source" / "catalog.json"
+    (things,) = json.loads(path.read_text())["streams"]
+    for catalog in (path, own.root / "defs" / "scripted" / "catalog.json"):
+        catalog.write_text(json.dumps({"streams": [things, {**things, "name": "others"}]}))
+    wanted = {"sync_mode": "incremental", "destination_sync_mode": "append"}
+    own.amend("scripted", streams=[{"name": name, **wanted} for name in ("things", "others")])
     assert "read_together" in failure_of(materialize(own))
 
 

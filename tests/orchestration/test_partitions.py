@@ -258,23 +258,6 @@ def test_a_state_is_for_one_partition_with_a_cursor(own: Project) -> None:
     assert "starts from no state" in failure_of(result)
 
 
-def test_a_partitioned_asset_downstream_is_refused(own: Project) -> None:
-    windowed(own, config={"to": "2026-01-02"})
-    days = dg.DailyPartitionsDefinition("2026-01-01")
-
-    @dg.asset(
-        partitions_def=days,
-        ins={"readings": dg.AssetIn(["weather", "readings"])},
-        io_manager_key="io_manager",
-    )
-    def daily(readings: Any) -> Any:
-        return readings
-
-    assert materialize(own, KEY).success
-    result = materialize(own, 'key:"daily"', [daily], partition="2026-01-01")
-    assert "replaces whole tables" in failure_of(result)
-
-
 @pytest.mark.parametrize(
     ("style", "last"),
     [
