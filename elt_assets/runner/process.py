@@ -255,7 +255,7 @@ class Process:
         return True
 
     def _drain_rest(self, deadline: float) -> None:
-        """Wait until all that a dead child wrote to stderr is read; a stray process may hold the pipe open."""
+        """Wait until all that a dead child wrote to stderr is read; a stray may hold the pipe open."""
         empty = 0
         while self._drain.is_alive() and empty < _EMPTY and time.monotonic() < deadline:
             self._drain.join(_PAUSE)
