@@ -248,22 +248,22 @@ def head_of(storage: Files, entry: Entry) -> Head:
         SystemFailure: a file that holds a part of it is missing.
     """
     attached = attachments.read(storage, entry)
-    told = {**entry, **{key: one.value for key, one in attached.items()}}
-    refresh, requested = told.get("elt.refresh"), told.get("elt.requested_generation")
-    columns_at = told.get("elt.columns_at")
+    values = {**entry, **{key: one.value for key, one in attached.items()}}
+    refresh, requested = values.get("elt.refresh"), values.get("elt.requested_generation")
+    columns_at = values.get("elt.columns_at")
     return Head(
-        sequence=int(told["elt.sequence"]),
-        generation=int(told["elt.generation"]),
-        state=told.get("elt.state") or None,
-        run_id=told.get("elt.run_id") or None,
-        commit=told.get("elt.commit") or None,
-        same_as=told.get("elt.same_as"),
-        sync_id=int(told.get("elt.sync_id") or 0),
-        tombstones=from_json(told.get("elt.tombstones")),
+        sequence=int(values["elt.sequence"]),
+        generation=int(values["elt.generation"]),
+        state=values.get("elt.state") or None,
+        run_id=values.get("elt.run_id") or None,
+        commit=values.get("elt.commit") or None,
+        same_as=values.get("elt.same_as"),
+        sync_id=int(values.get("elt.sync_id") or 0),
+        tombstones=from_json(values.get("elt.tombstones")),
         refresh=None if refresh is None else Refresh.from_json(refresh),
-        companions=companions_of(told),
-        salt=told.get("elt.salt"),
-        intent=told.get("elt.intent"),
+        companions=companions_of(values),
+        salt=values.get("elt.salt"),
+        intent=values.get("elt.intent"),
         requested_generation=None if requested is None else int(requested),
         columns_at=None if columns_at is None else int(columns_at),
         attachments=attached,
