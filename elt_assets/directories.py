@@ -1,13 +1,18 @@
-"""Directories that this project makes: for their owner alone."""
+"""Directories that this project makes, for their owner alone, and whether they can be written to."""
 
 from __future__ import annotations
 
 import errno
 import os
+import tempfile
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 from elt_assets.errors import ConfigError
+
+_SIZE = 4096
+"""Bytes that are written to try a directory: a full volume may still take an empty file."""
+_LOCAL = "file://"
 
 
 def make_private(folder: Path) -> None:
@@ -40,4 +45,30 @@ def make_private_lake(uri: str) -> None:
         raise ConfigError(
             f"the lake's directory {uri} cannot be made: {error.strerror}",
             guidance="make it possible to write there, or set ELT_LAKE to another place",
+        ) from error
+
+
+def check_writable(uri: str, what: str, setting: str) -> None:
+    """Write to a folder of this machine, which is made if it is missing; nothing is left in it. A remote
+    store is not asked.
+
+    Args:
+        uri: a path or a URI.
+        what: the folder's purpose, for the message.
+        setting: what names the folder.
+
+    Raises:
+        ConfigError: the folder cannot be made or written to; names the setting and the path.
+    """
+    path = uri.removeprefix(_LOCAL)
+    if "://" in path:
+        return
+    try:
+        make_private(Path(path))
+        with tempfile.TemporaryFile(dir=path, buffering=0) as file:
+            file.write(bytes(_SIZE))
+    except OSError as error:
+        raise ConfigError(
+            f"{what} cannot be written to: {path}: {error.strerror}",
+            guidance=f"{setting} says where it is: name another place, or mend its permissions or volume",
         ) from error

@@ -15,8 +15,8 @@ from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
 from elt_assets import home
+from elt_assets.directories import check_writable
 from elt_assets.lake.spark import SparkProvider, settings, start
-from elt_assets.lake.write_check import check_writable
 
 SPARK_KEY, LAKE_KEY, IO_MANAGER_KEY = "elt_spark", "elt_lake", "elt_io_manager"
 """What the assets of connections ask Dagster for."""

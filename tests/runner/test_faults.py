@@ -44,7 +44,7 @@ child = subprocess.Popen(["sh", "-c", "trap '' TERM INT; echo up; while :; do sl
 child.stdout.readline()
 open(PIDS, "w").write(f"{os.getpid()} {child.pid}")
 """  # noqa: E501
-NO_LONGER = 5.0
+NO_LONGER = 60.0
 """Seconds after which nothing of a run that was ended may be left."""
 
 
