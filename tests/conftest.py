@@ -1,4 +1,4 @@
-"""One Spark session for the whole run."""
+"""One Spark session for the whole run; the name of a test that fails is printed as soon as it fails."""
 
 from __future__ import annotations
 
@@ -17,6 +17,25 @@ SPARK = {
     "spark.sql.shuffle.partitions": "2",
 }
 """Tiny data: scheduling is what takes the time."""
+
+
+class Failures:
+    """Prints the names of tests that fail, where a run of half an hour shows dots."""
+
+    def __init__(self, terminal: pytest.TerminalReporter):
+        self._terminal = terminal
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        if report.failed:
+            self._terminal.ensure_newline()
+            self._terminal.write_line(f"FAILED {report.nodeid} ({report.when})", red=True)
+
+
+def pytest_sessionstart(session: pytest.Session) -> None:
+    plugins = session.config.pluginmanager
+    terminal = plugins.get_plugin("terminalreporter")
+    if terminal is not None and not hasattr(session.config, "workerinput"):  # the main process alone
+        plugins.register(Failures(terminal))
 
 
 @pytest.fixture(scope="session")

@@ -15,7 +15,7 @@ from typing import Any
 from elt_assets.errors import SystemFailure
 from elt_assets.lake.files import HIDDEN, Files
 
-LIMITS = {"elt.state": 32 << 10, "elt.refresh": 4 << 10, "elt.tombstones": 4 << 10}
+LIMITS = {"elt.state": 256 << 10, "elt.refresh": 4 << 10, "elt.tombstones": 4 << 10}
 """Bytes of a value up to which it stands in the commit itself."""
 SUFFIX = "_file"
 """In place of the value of `elt.state`, the commit has the path of its file as `elt.state_file`."""
