@@ -34,7 +34,9 @@ class Failures:
 def pytest_sessionstart(session: pytest.Session) -> None:
     plugins = session.config.pluginmanager
     terminal = plugins.get_plugin("terminalreporter")
-    if terminal is not None and not hasattr(session.config, "workerinput"):  # the main process alone
+    if terminal is not None and not hasattr(
+        session.config, "workerinput"
+    ):  # the main process alone
         plugins.register(Failures(terminal))
 
 
