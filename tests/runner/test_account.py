@@ -25,7 +25,8 @@ if [ "$1" = spec ]; then
 fi
 echo $$ > "${0%/*}/pid"
 echo "$3" > "${0%/*}/config"
-found="$(id -u) $(cat "$3" | tr -d '"') $HOME $(cat SECRET 2>/dev/null) $(tr '\\0' ' ' < /proc/$PPID/environ)"
+read_environ() { tr '\\0' ' ' < /proc/$PPID/environ | tr -cd 'A-Za-z0-9_= '; }
+found="$(id -u) $(cat "$3" | tr -d '"') $HOME $(cat SECRET 2>/dev/null) $(read_environ)"
 echo '{"type": "CONNECTION_STATUS", "connectionStatus": {"status": "SUCCEEDED", "message": "'$found'"}}'
 [ "$1" = check ] || sleep 600
 """
