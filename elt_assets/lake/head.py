@@ -168,7 +168,7 @@ def _at_its_version(delta: DeltaTable, storage: Files, app_id: str) -> Entry | N
     if version is None or log.last_restore(delta) > version:
         return None
     entry = log.at(storage, int(version))
-    return entry if entry is not None and _is_of(entry, app_id) else None
+    return entry if entry is not None and is_of(entry, app_id) else None
 
 
 def version_app(app_id: str) -> str:
@@ -178,7 +178,7 @@ def version_app(app_id: str) -> str:
 
 def of_writer(delta: DeltaTable, app_id: str) -> Iterator[Entry]:
     """Yield the commits of one writer, the newest first, without those that a restore took back."""
-    return (entry for entry in in_force(delta) if _is_of(entry, app_id))
+    return (entry for entry in in_force(delta) if is_of(entry, app_id))
 
 
 def past(delta: DeltaTable, storage: Files, app_id: str) -> Iterator[tuple[dt.datetime, int, Head]]:
@@ -197,7 +197,8 @@ def newest_writer(delta: DeltaTable) -> str | None:
     return next((entry["elt.app"] for entry in log.newest(delta) if entry.get("elt.app")), None)
 
 
-def _is_of(entry: Entry, app_id: str) -> bool:
+def is_of(entry: Entry, app_id: str) -> bool:
+    """Whether a commit is one of a writer."""
     return "elt.sequence" in entry and entry.get("elt.app", app_id) == app_id
 
 

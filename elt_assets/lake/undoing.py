@@ -11,7 +11,7 @@ from elt_assets.errors import SystemFailure
 from elt_assets.lake import log
 from elt_assets.lake.commits import files_of
 from elt_assets.lake.files import Change, DataFile, Files
-from elt_assets.lake.head import COMPACTION, Head, head_of, in_force, of_writer, stands_for
+from elt_assets.lake.head import COMPACTION, Head, head_of, in_force, is_of, of_writer, stands_for
 from elt_assets.lake.log import Entry, FileChanges
 from elt_assets.lake.opening import spark_schema
 
@@ -78,7 +78,7 @@ def undone(delta: DeltaTable, storage: Files, app_id: str, name: str | None) -> 
     for entry in reversed(entries):
         version = int(entry["version"])
         changes = log.file_changes(storage, version)
-        if entry.get("elt.app", app_id) == app_id and "elt.sequence" in entry:
+        if is_of(entry, app_id):
             traced.own(changes)
             if changes.replaces_schema and schema_from is None:
                 schema_from = version - 1
@@ -105,8 +105,7 @@ def _after(
     """Return the commits in force after the one named, the newest first, and what that one said."""
     found: list[Entry] = []
     for entry in in_force(delta):
-        own = "elt.sequence" in entry and entry.get("elt.app", app_id) == app_id
-        if own and name is not None and stands_for(entry) == name:
+        if is_of(entry, app_id) and name is not None and stands_for(entry) == name:
             return found, head_of(storage, entry)
         found.append(entry)
     if name is not None:
