@@ -3,7 +3,12 @@
 Loading one reads two files and nothing else: no process, no network, no secret.
 """
 
-from elt_assets.connection.configuring import configure, field_selection, unused_settings
+from elt_assets.connection.configuring import (
+    as_landed,
+    configure,
+    field_selection,
+    unused_settings,
+)
 from elt_assets.connection.loading import (
     CATALOG_FILE,
     COMPONENT,
@@ -21,6 +26,7 @@ __all__ = [
     "DEFINITION_FILE",
     "Connection",
     "Stream",
+    "as_landed",
     "configure",
     "field_selection",
     "load_catalog",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import difflib
 from collections.abc import Sequence
 from typing import Any
@@ -21,7 +22,16 @@ from elt_assets.protocol.catalog import (
     StreamId,
 )
 from elt_assets.protocol.singer_catalog import log_based
-from elt_assets.sync.fields import FieldSelection, Path, dotted, lies_in, properties
+from elt_assets.sync.fields import (
+    UNDECLARED,
+    FieldSelection,
+    Path,
+    dotted,
+    landed,
+    lies_in,
+    properties,
+    with_undeclared,
+)
 
 
 def configure(connection: Connection, catalog: Catalog) -> list[ConfiguredStream]:
@@ -83,8 +93,13 @@ def _of_the_lake(connection: Connection) -> list[str]:
         f"stream {str(stream.id)!r}: {key}: this is done by the tables of the lake, and the connection has "
         "another `destination`; leave it out"
         for stream in connection.streams
-        for key in ("history", "partitions", "window")
-        if getattr(stream, key)
+        for key, is_set in {
+            "history": stream.history,
+            "partitions": stream.partitions,
+            "window": stream.window,
+            "on_undeclared": stream.on_undeclared == "keep",
+        }.items()
+        if is_set
     ]
 
 
@@ -229,6 +244,23 @@ def field_selection(connection: Connection, stream: ConfiguredStream) -> FieldSe
     return _selection(wanted, stream)
 
 
+def as_landed(
+    connection: Connection, configured: ConfiguredStream, stream: AirbyteStream | None = None
+) -> ConfiguredStream:
+    """One of a connection's streams as its table gets it.
+
+    Args:
+        stream: what its source says of it; default, what the catalog says.
+    """
+    found = configured
+    if stream is not None and stream is not configured.stream:
+        found = copy.copy(configured)
+        found.stream = stream
+    wanted = next(wanted for wanted in connection.streams if wanted.id == configured.id)
+    found = landed(found, _selection(wanted, configured))
+    return with_undeclared(found) if wanted.on_undeclared == "keep" else found
+
+
 def _selection(wanted: Stream, configured: ConfiguredStream) -> FieldSelection | None:
     written = wanted.fields
     if written is None:
@@ -264,13 +296,18 @@ def _markers(configured: ConfiguredStream) -> tuple[Path, ...]:
 
 
 def _misplaced(wanted: Stream, configured: ConfiguredStream) -> list[str]:
-    """What `fields` says that the stream does not go with."""
+    """What `fields` and `on_undeclared` say that the stream does not go with."""
+    stream, found = configured.stream, []
+    if wanted.on_undeclared == "keep" and UNDECLARED in properties(stream.json_schema):
+        found.append(
+            f"on_undeclared: `keep` stores undeclared fields in a column {UNDECLARED!r}, and the stream has "
+            "a field of that name; leave it out"
+        )
     fields = _selection(wanted, configured)
     if fields is None:
-        return []
-    stream = configured.stream
+        return found
     rows = {"include": fields.include or (), "exclude": fields.exclude, "hash": fields.hashed}
-    found = [
+    found += [
         _unknown_path(f"fields.{key}", path, stream)
         for key, paths in rows.items()
         for path in paths

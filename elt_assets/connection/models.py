@@ -231,6 +231,7 @@ class Stream(Written):
     primary_key: Annotated[list[FieldPath], Field(min_length=1)] | None = None
     history: bool = False
     on_schema_change: Literal["evolve", "freeze", "fail"] = "evolve"
+    on_undeclared: Literal["ignore", "keep"] = "ignore"
     fields: Fields | None = None
     partitions: Partitions | None = None
     window: Window | None = None

@@ -17,6 +17,7 @@ from elt_assets.destination.output import Output, counted
 from elt_assets.destination.reading import messages
 from elt_assets.destination.settings import Settings
 from elt_assets.destination.tally import Tally
+from elt_assets.lake import undeclared
 from elt_assets.lake.spark import SparkProvider
 from elt_assets.protocol.catalog import ConfiguredCatalog, StreamId
 from elt_assets.protocol.codec import decode
@@ -110,6 +111,13 @@ class Write:
                 told = f"stream {str(event.stream)!r}: {done.records} records committed"
                 rejected = f", {done.rejected} rejected" if done.rejected else ""
                 self._output.log("INFO", f"{told}{rejected} (commit {done.sequence})")
+            if done.undeclared:
+                found = undeclared.described(done.undeclared)
+                self._output.log(
+                    "INFO",
+                    f"stream {str(event.stream)!r}: fields that its schema does not declare, and "
+                    f"that are not stored: {found}",
+                )
             self._output.send(self._state(*told) for told in self._tally.acknowledged(event))
             if event.final:
                 self._unpublished.discard(event.stream)

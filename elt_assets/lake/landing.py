@@ -150,6 +150,7 @@ class Landing:
     it; None for a sync that goes on from the table's own state.
     `began`: orders the rows of this sync after those of earlier ones (see `begins`); default its sync id.
     `requested_generation`: as of `Head`.
+    `keeps_undeclared`: fields that the schema does not declare are stored in its field `UNDECLARED`.
     """
 
     stream: ConfiguredStream
@@ -163,6 +164,7 @@ class Landing:
     intent: str | None = None
     began: int | None = None
     requested_generation: int | None = None
+    keeps_undeclared: bool = False
 
     def __post_init__(self) -> None:
         if self.history and self.partition is not None:

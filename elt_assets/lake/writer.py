@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from pyspark.sql import Column as Expression
 from pyspark.sql import DataFrame, Observation
@@ -19,6 +22,7 @@ from elt_assets.lake.landing import Landing
 from elt_assets.lake.publishing import Checkpointed, Publication, Publisher
 from elt_assets.lake.spark import SparkProvider
 from elt_assets.lake.tables import StreamTables
+from elt_assets.lake.undeclared import UndeclaredFields, bounded
 from elt_assets.sync.events import Checkpoint, Committed
 from elt_assets.sync.segments import Segment
 
@@ -36,6 +40,7 @@ class _Pending:
     rejected: int = 0
     changed: int = 0
     places: array[int] = field(default_factory=lambda: array("q"))
+    undeclared: Counter[str] = field(default_factory=Counter)
 
 
 class TableWriter:
@@ -71,6 +76,7 @@ class TableWriter:
         self._schema = landing.full_schema(self._plan, land)
         self._by = landing.ordering(land, self._plan, late=late)
         self._stamp = land.stamp()
+        self._undeclared = UndeclaredFields(types.columns(land.stream.stream.json_schema))
         self._locates = locate
         unstored = landing.unstored_markers(land, self._plan, tables.head)
         self._columns = [*self._plan.columns, *unstored]
@@ -103,7 +109,8 @@ class TableWriter:
                 f"the staged segment {segment.path} has {size} bytes, not the {segment.size} written",
                 guidance="nothing was committed of it; see that nothing else writes to the staging folder",
             )
-        self.write_lines([for_spark_reader(str(segment.path))], segment.records)
+        with self._with_undeclared(segment.path) as lines:
+            self.write_lines([for_spark_reader(str(lines))], segment.records)
 
     def write_lines(self, paths: Sequence[str], count: int) -> None:
         """As `write`, of so many lines in some files or folders."""
@@ -143,6 +150,22 @@ class TableWriter:
         pending, self._pending = self._pending, _Pending()
         self._tables.main.discard_files(pending.files)
         self._tables.dead_letter.discard_files(pending.dead)
+
+    @contextmanager
+    def _with_undeclared(self, segment: Path) -> Iterator[Path]:
+        """Count the fields that the stream's schema does not declare; yield the file to parse, which holds
+        them if they are kept."""
+        undeclared = self._pending.undeclared
+        if not self._landing.keeps_undeclared:
+            undeclared.update(self._undeclared.count(segment))
+            yield segment
+            return
+        kept = segment.with_suffix(".kept")
+        try:
+            undeclared.update(self._undeclared.keep(segment, kept))
+            yield kept
+        finally:
+            kept.unlink(missing_ok=True)
 
     def _publish(
         self,
@@ -234,6 +257,7 @@ class TableWriter:
             changed=pending.changed,
             state=head.refresh.state if head.refresh is not None else head.state,
             places=pending.places,
+            undeclared=bounded(pending.undeclared),
         )
 
 

@@ -11,7 +11,7 @@ from typing import Any, Protocol
 import dagster as dg
 
 from elt_assets.errors import ConfigError
-from elt_assets.lake import partition_files
+from elt_assets.lake import partition_files, undeclared
 from elt_assets.lake.head import Head
 from elt_assets.lake.landing import Landing, begins, begun_otherwise
 from elt_assets.lake.spark import SparkProvider
@@ -27,6 +27,7 @@ from elt_assets.orchestration.metadata import (
 from elt_assets.orchestration.progress import Watch, reporting
 from elt_assets.orchestration.reading import SourceRead, StreamRead
 from elt_assets.protocol.catalog import ConfiguredStream, StreamId
+from elt_assets.sync import fields
 from elt_assets.sync.events import Acknowledged, Estimated, Logged, SessionEvent, Sink
 
 
@@ -113,6 +114,20 @@ class Ingestion:
         )
         counts = {"committed": figures.committed, "rejected": figures.rejected}
         self._log_progress(", ".join([text, *(f"{n:,} {what}" for what, n in counts.items() if n)]))
+        if figures.undeclared:
+            self._log_undeclared(read)
+
+    def _log_undeclared(self, read: StreamRead) -> None:
+        kept = read.asset.wanted.on_undeclared == "keep"
+        done = (
+            f"kept in the column {fields.UNDECLARED}"
+            if kept
+            else "not stored; declare them in catalog.json (`elt discover`), or set `on_undeclared: keep`"
+        )
+        found = undeclared.described(read.figures.undeclared)
+        self._run.log.info(
+            f"{self._prefix(read)}fields that the catalog does not declare: {found}; they are {done}"
+        )
 
     def _prefix(self, read: StreamRead) -> str:
         return f"{read.id}: " if len(self._reads) > 1 else ""

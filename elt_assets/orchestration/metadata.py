@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import dagster as dg
 
 from elt_assets.lake.head import Head
 from elt_assets.lake.table import Table
+from elt_assets.lake.undeclared import bounded
 from elt_assets.orchestration.columns import column_schema
 from elt_assets.protocol.catalog import ConfiguredStream
 from elt_assets.sync.events import Committed, StreamProgress
@@ -32,6 +34,8 @@ STATUS = "elt/stream_status"
 """The last status that the source told of the stream; left out where it told none."""
 IGNORED = "elt/records_ignored"
 """How many records came of streams that are not configured; left out where none did."""
+UNDECLARED = "elt/undeclared_fields"
+"""By field that the catalog does not declare, how many records had it; left out where none did."""
 UNMENTIONED = "elt/unmentioned"
 """What the source sent in place of any message about the stream; left out where it sent one."""
 ROW_COUNT = "dagster/row_count"
@@ -55,6 +59,7 @@ class SyncFigures:
     changed: int = 0
     bytes: int = 0
     seconds: float = 0.0
+    undeclared: Mapping[str, int] = field(default_factory=dict)
 
     @classmethod
     def of(cls, metadata: Mapping[str, Any]) -> SyncFigures:
@@ -66,6 +71,7 @@ class SyncFigures:
             "changed": "elt/records_changed",
             "bytes": "elt/bytes_read",
             "seconds": "elt/seconds",
+            "undeclared": UNDECLARED,
         }
         return cls(**{name: plain(metadata[key]) for name, key in names.items() if key in metadata})
 
@@ -78,6 +84,7 @@ class SyncFigures:
         self.committed += commit.records
         self.rejected += commit.rejected
         self.changed += commit.changed
+        self.undeclared = bounded(Counter(self.undeclared) + Counter(commit.undeclared))
 
     def metadata(self) -> dict[str, Any]:
         return {
@@ -88,6 +95,7 @@ class SyncFigures:
             "elt/bytes_read": self.bytes,
             "elt/seconds": round(self.seconds, 3),
             "elt/records_per_second": round(self.rate, 1),
+            **({UNDECLARED: dg.MetadataValue.json(self.undeclared)} if self.undeclared else {}),
         }
 
 

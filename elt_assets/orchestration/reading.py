@@ -79,6 +79,7 @@ class StreamRead:
             salt=None if self.salt is None else home.fingerprint(self.salt),
             selection=self.asset.selection,
             intent=self.intent,
+            keeps_undeclared=wanted.on_undeclared == "keep",
         )
 
     @property

@@ -12,7 +12,7 @@ from typing import Any
 import dagster as dg
 
 from elt_assets import home
-from elt_assets.connection import Connection, Stream, field_selection
+from elt_assets.connection import Connection, Stream, as_landed, field_selection
 from elt_assets.lake.claims import refuse_foreign
 from elt_assets.lake.names import table_path as path_of
 from elt_assets.lake.table import Table
@@ -26,7 +26,7 @@ from elt_assets.protocol.catalog import (
     AirbyteStream,
     ConfiguredStream,
 )
-from elt_assets.sync.fields import FieldSelection, landed
+from elt_assets.sync.fields import FieldSelection
 
 STATES = "_elt_states"
 """The first level of what keeps the states of streams whose rows are in another destination."""
@@ -148,11 +148,7 @@ class StreamAsset:
         otherwise. A partition with a window is read whole each time, and its
         rows replaced; so are those of a key, unless the stream is incremental: then the partition has a
         cursor of its own, and goes on from it."""
-        stream = self.stream
-        if described is not None and described is not stream.stream:
-            stream = copy.copy(stream)
-            stream.stream = described
-        found = landed(stream, self.fields)
+        found = as_landed(self.connection, self.stream, described)
         written = self.wanted.partitions
         if written is None:
             return found

@@ -11,7 +11,7 @@ from typing import Any
 
 import dagster as dg
 
-from elt_assets.connection import Connection, field_selection
+from elt_assets.connection import Connection, as_landed
 from elt_assets.connection.automation import Freshness, OnCron
 from elt_assets.connection.models import Destination, Source, Stream
 from elt_assets.errors import ConfigError
@@ -28,7 +28,6 @@ from elt_assets.orchestration.streams import (
     wanted,
 )
 from elt_assets.protocol.catalog import INCREMENTAL, ConfiguredStream
-from elt_assets.sync.fields import landed
 
 COMPANION_OF = "elt/companion_of"
 """On the definition: the stream whose history or dead letter it is."""
@@ -41,8 +40,8 @@ class ConnectionTranslator:
         """The spec of one stream's asset."""
         written = wanted(connection, stream)
         path = table_path(connection, stream)
-        as_landed = landed(stream, field_selection(connection, stream))
-        schema = declared_schema(as_landed, partitioned=written.partitions is not None)
+        landed = as_landed(connection, stream)
+        schema = declared_schema(landed, partitioned=written.partitions is not None)
         source, lands = self.get_source_spec(connection), connection.destination is None
         table = {"dagster/table_name": ".".join(path), "dagster/storage_kind": "delta"}
         return dg.AssetSpec(
@@ -62,7 +61,7 @@ class ConnectionTranslator:
                 "elt/connection": connection.name,
                 "elt/policy": stream.destination_sync_mode,
                 "elt/sync_mode": stream.sync_mode,
-                "dagster/column_schema": column_schema(schema, as_landed),
+                "dagster/column_schema": column_schema(schema, landed),
                 **(table if lands else {DESTINATION: _writer(connection)}),
             },
         )

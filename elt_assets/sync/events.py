@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from elt_assets.protocol.catalog import StreamId
@@ -56,7 +56,8 @@ class Checkpoint:
 class Committed:
     """What a sink measured of one commit. Counts are of this commit alone; `state` is the stream's
     from here on, as JSON; `places`: those of the rejected records in their stream, ascending, where the
-    sink was asked to tell them."""
+    sink was asked to tell them; `undeclared`: by field that the stream's schema does not declare, how many
+    records had it."""
 
     sequence: int
     generation: int
@@ -66,6 +67,7 @@ class Committed:
     changed: int
     state: str | None = None
     places: Sequence[int] = ()
+    undeclared: Mapping[str, int] = field(default_factory=dict)
 
 
 class Sink(Protocol):

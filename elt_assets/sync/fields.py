@@ -15,6 +15,8 @@ from typing import Any
 from elt_assets.protocol.catalog import ConfiguredStream
 
 Path = tuple[str, ...]
+UNDECLARED = "_extra"
+"""The column of a stream with `on_undeclared: keep`: a JSON object of what its schema does not declare."""
 _PARTS = ("items", "oneOf", "anyOf", "allOf")
 """Where a schema describes the same value further, or an array's elements."""
 
@@ -149,6 +151,19 @@ def asked(stream: ConfiguredStream, fields: FieldSelection | None) -> Configured
 def landed(stream: ConfiguredStream, fields: FieldSelection | None) -> ConfiguredStream:
     """The stream with its `landed_schema`."""
     return _with_schema(stream, landed_schema(stream.stream.json_schema, fields))
+
+
+def with_undeclared(stream: ConfiguredStream) -> ConfiguredStream:
+    """The stream with the field that holds what its schema does not declare."""
+    schema = stream.stream.json_schema
+    field = {
+        "type": ["null", "object"],
+        "additionalProperties": True,
+        "description": "fields of the record that the catalog does not declare",
+    }
+    return _with_schema(
+        stream, {**schema, "properties": {**(schema.get("properties") or {}), UNDECLARED: field}}
+    )
 
 
 def _with_schema(stream: ConfiguredStream, json_schema: dict[str, Any]) -> ConfiguredStream:

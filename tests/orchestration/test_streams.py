@@ -86,6 +86,54 @@ def test_a_new_column_is_added_and_told(own: Project, spark: SparkSession) -> No
     assert "age" in str(own.metadata("scripted", "things")["elt/schema_changes"])
 
 
+def test_fields_that_the_catalog_does_not_declare_are_counted_and_named(
+    own: Project, spark: SparkSession
+) -> None:
+    lines = [record(id=1, colour="red"), state(1), record(id=2, colour="blue", size=3), state(2)]
+    result = sync(own, *lines, record(id=3), state(3))
+    assert own.metadata("scripted", "things")["elt/undeclared_fields"] == {"colour": 2, "size": 1}
+    text = logged(own, result)
+    assert "colour (2 records), size (1 records)" in text
+    assert "on_undeclared: keep" in text
+    assert [row["id"] for row in things(spark)] == [1, 2, 3]
+    sync(own, record(id=4), state(4))
+    assert "elt/undeclared_fields" not in own.metadata("scripted", "things")
+
+
+def test_undeclared_fields_are_kept_where_the_stream_says_so(
+    own: Project, spark: SparkSession
+) -> None:
+    """Also those in a declared object, and those of a record that is replayed from the dead letter."""
+    types = {**TYPES, "address": {"type": "object", "properties": {"city": {"type": "string"}}}}
+    keeping: dict[str, Any] = {**KEYED, "on_undeclared": "keep", "schema": types}
+    sync(own, record(id=1, name="a"), state(1), **KEYED, schema=types)
+    address = {"city": "x", "planet": [1.50, None]}
+    lines = [record(id=2, address=address, colour="red"), record(id=None, size=3), state(2)]
+    result = sync(own, *lines, **keeping)
+    assert "kept in the column _extra" in logged(own, result)
+    rows = read_table(spark, "scripted/things").orderBy("id").collect()
+    assert [row["_extra"] for row in rows] == [
+        None,
+        '{"address":{"planet":[1.5,null]},"colour":"red"}',
+    ]
+    assert [row.address and row.address.city for row in rows] == [None, "x"]
+    [kept] = read_table(spark, "scripted/things_dead_letter").collect()
+    assert '"size":3' in kept.record.replace(" ", "")
+    script(own, [], **{**keeping, "destination_sync_mode": "append", "primary_key": None})
+    assert main(["replay", "scripted"]) == 0
+    rows = read_table(spark, "scripted/things").where("id IS NULL").collect()
+    assert [row["_extra"] for row in rows] == ['{"size":3}']
+    sync(own, record(id=4, colour="red"), state(4), **KEYED, schema=types)
+    rows = read_table(spark, "scripted/things").where("id = 4").collect()
+    assert [row["_extra"] for row in rows] == [None]
+
+
+def test_a_field_called_as_the_column_of_undeclared_ones_is_refused(own: Project) -> None:
+    script(own, [], schema={**TYPES, "_extra": {"type": "string"}}, on_undeclared="keep")
+    with pytest.raises(ConfigError, match=r"on_undeclared: .* has a field of that name"):
+        build()
+
+
 def test_an_incompatible_type_fails_before_anything_is_read(own: Project) -> None:
     sync(own, record(id=1, name="a"), state(1))
     changed = {"id": {"type": "integer"}, "name": {"type": "object", "properties": TYPES}}

@@ -1,0 +1,175 @@
+"""Fields of records that the stream's schema does not declare."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from elt_assets.lake import types
+from elt_assets.lake.undeclared import MOST_NAMES, OTHERS, UndeclaredFields, bounded, described
+from elt_assets.sync.segments import EXTRACTED_AT, META, SEQUENCE
+from tests.lake.staging import INTEGER, STRING, array, stage, struct
+
+ADDRESS = struct(city=STRING)
+PROPERTIES = {
+    "id": INTEGER,
+    "address": {**ADDRESS, "additionalProperties": True},
+    "lines": array(ADDRESS),
+    "anything": {"type": "object"},
+}
+
+
+def found_in(
+    folder: Path, properties: dict[str, Any], *records: Any, **meta: Any
+) -> dict[str, int]:
+    columns = types.columns({"properties": properties})
+    return dict(UndeclaredFields(columns).count(stage(folder, records, **meta).path))
+
+
+@pytest.mark.parametrize(
+    ("record", "names"),
+    [
+        ({"id": 1, "address": {"city": "x"}, "lines": [{"city": "y"}], "anything": {"a": 1}}, []),
+        ({}, []),
+        ({"id": 1, "colour": None}, ["colour"]),
+        ({"address": {"city": "x", "planet": "p"}}, ["address.planet"]),
+        (
+            {"lines": [{"a": 1}, {"city": "y"}, None, {"a": 2, "b": {"c": 3}}]},
+            ["lines.a", "lines.b"],
+        ),
+        ({"address": "a text", "lines": {"city": "one"}}, []),
+        ({"lines": {"planet": "of one object, where an array was declared"}}, ["lines.planet"]),
+        ({'a "quoted" name': 1, "": 2, "äöü\n": 3}, ["", 'a "quoted" name', "äöü\n"]),
+        (b'{ "id" : 1 , "colour" : "a" , "colour" : "b" }', ["colour"]),
+        (b'{"id":1,"colour":', []),
+        (b'["no", "object"]', []),
+        (b"{}", []),
+        (b'{"id":"\xff"}', []),
+        (b'{"colour":"\xff"}', ["colour"]),
+        (b'{"id":' + b"[" * 5000 + b"]" * 5000 + b"}", []),
+    ],
+)
+def test_what_a_record_has_beyond_its_schema_is_found(
+    tmp_path: Path, record: Any, names: list[str]
+) -> None:
+    assert found_in(tmp_path, PROPERTIES, record) == dict.fromkeys(names, 1)
+
+
+def test_declared_names_may_hold_any_character(tmp_path: Path) -> None:
+    names = {
+        'a "quoted" name': INTEGER,
+        "a\\b": INTEGER,
+        "a.b": INTEGER,
+        "ü\n": INTEGER,
+        "": INTEGER,
+    }
+    record = dict.fromkeys(names, 1)
+    assert found_in(tmp_path, names, record, {**record, "more": 2}) == {"more": 1}
+
+
+def test_the_source_s_own_changes_are_no_field(tmp_path: Path) -> None:
+    meta = {
+        "changes": [{"field": "id", "change": "NULLED", "reason": "SOURCE_SERIALIZATION_ERROR"}]
+    }
+    assert found_in(tmp_path, PROPERTIES, {"id": 1}, {}, meta=meta) == {}
+
+
+def test_a_schema_that_declares_nothing_makes_every_field_undeclared(tmp_path: Path) -> None:
+    assert found_in(tmp_path, {}, {"id": 1}, {"id": 2, "name": "b"}) == {"id": 2, "name": 1}
+
+
+def test_names_that_are_data_do_not_fill_memory(tmp_path: Path) -> None:
+    records = [{f"user-{number}": 1, f"name-{number}": 2} for number in range(1000)]
+    found = found_in(tmp_path, {"id": INTEGER}, *records, {"id": 1})
+    assert len(found) == MOST_NAMES + 1
+    assert found.pop(OTHERS) == 1000 - MOST_NAMES // 2
+    assert set(found.values()) == {1}
+
+
+def test_sums_of_counts_stay_bounded() -> None:
+    counts = {**{f"n{number}": number + 1 for number in range(MOST_NAMES + 20)}, OTHERS: 5}
+    kept = bounded(counts)
+    assert len(kept) == MOST_NAMES + 1
+    assert sum(kept.values()) == sum(counts.values())
+    assert kept["n119"] == 120
+    assert "n0" not in kept
+
+
+def test_a_line_of_the_log_shows_the_most_frequent_names() -> None:
+    assert described({"b": 1, "a": 1204}) == "a (1,204 records), b (1 records)"
+    assert described({f"n{number}": 1 for number in range(12)}).endswith(
+        "n7 (1 records) and 2 more"
+    )
+
+
+def test_what_is_kept_is_one_object_a_record_in_the_shape_that_it_had(tmp_path: Path) -> None:
+    records = [
+        {"id": 1},
+        {"id": 2, "colour": "red", "address": {"city": "x", "planet": {"name": "p"}}},
+        {"id": 3, "lines": [{"city": "y"}, {"a": 1.50}], "_extra": "its own"},
+    ]
+    segment, kept = stage(tmp_path, records), tmp_path / "kept"
+    found = UndeclaredFields(types.columns({"properties": PROPERTIES})).keep(segment.path, kept)
+    assert found == {"colour": 1, "address.planet": 1, "lines.a": 1, "_extra": 1}
+    extras = [json.loads(line).get("_extra") for line in kept.read_text().splitlines()]
+    assert extras == [
+        None,
+        {"colour": "red", "address": {"planet": {"name": "p"}}},
+        {"lines": [None, {"a": 1.5}], "_extra": "its own"},
+    ]
+    assert [json.loads(line)["id"] for line in kept.read_text().splitlines()] == [1, 2, 3]
+
+
+NAMES = st.sampled_from(["a", "b", "c", 'q"', "d.e"])
+SCHEMAS = st.recursive(
+    st.just(INTEGER),
+    lambda inner: (
+        inner.map(array) | st.dictionaries(NAMES, inner, min_size=1).map(lambda p: struct(**p))
+    ),
+    max_leaves=6,
+)
+VALUES = st.recursive(
+    st.none() | st.integers(0, 3),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(NAMES, inner, max_size=4),
+    max_leaves=8,
+)
+
+
+@given(st.dictionaries(NAMES, SCHEMAS), st.lists(st.dictionaries(NAMES, VALUES), max_size=5))
+def test_any_record_against_any_schema(
+    tmp_path_factory: pytest.TempPathFactory, properties: dict[str, Any], records: list[Any]
+) -> None:
+    folder = tmp_path_factory.mktemp("any")
+    expected: Counter[str] = Counter()
+    for record in records:
+        expected.update(set(_expected(record, struct(**properties), "")))
+    assert found_in(folder, properties, *records) == dict(expected)
+    segment = stage(folder, records)
+    UndeclaredFields(types.columns({"properties": properties})).keep(segment.path, folder / "kept")
+    lines = [json.loads(line) for line in (folder / "kept").read_text().splitlines()]
+    own = {EXTRACTED_AT, SEQUENCE, META, "_extra"}
+    assert [{k: v for k, v in line.items() if k not in own} for line in lines] == records
+
+
+def _expected(value: Any, schema: Any, prefix: str) -> list[str]:
+    """By plain recursion over values that Python holds."""
+    while schema.get("type") == "array":
+        schema = schema["items"]
+    if "properties" not in schema:
+        return []
+    if isinstance(value, list):
+        return [name for item in value for name in _expected(item, schema, prefix)]
+    if not isinstance(value, dict):
+        return []
+    found: list[str] = []
+    for name, inner in value.items():
+        path = f"{prefix}.{name}" if prefix else name
+        known = schema["properties"].get(name)
+        found += [path] if known is None else _expected(inner, known, path)
+    return found
