@@ -113,7 +113,9 @@ def test_reading_can_be_ended_from_another_thread(tmp_path: Path) -> None:
 
 
 RUN = """
-import pathlib, sys
+import pathlib, signal, sys
+signal.signal(signal.SIGTERM, signal.SIG_DFL)  # whoever runs the tests may ignore them
+signal.signal(signal.SIGINT, signal.default_int_handler)
 from tests.runner.test_faults import CATALOG, stubborn
 for message in stubborn(pathlib.Path(sys.argv[1])).read(CATALOG):
     print("reading", flush=True)
@@ -132,7 +134,10 @@ def test_a_run_that_is_ended_leaves_nobody(number: signal.Signals, tmp_path: Pat
         assert all(map(psutil.pid_exists, pids(tmp_path)))
         began = time.monotonic()
         run.send_signal(number)
-        run.wait(20)
+        try:
+            run.wait(20)
+        finally:
+            run.kill()
     assert nobody_left(tmp_path, began)
 
 
