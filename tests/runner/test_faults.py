@@ -202,11 +202,11 @@ class Slow(MemorySink):
 
     def __init__(self) -> None:
         super().__init__()
-        self.begun = threading.Event()
+        self.begun, self.go_on = threading.Event(), threading.Event()
 
     def commit(self, checkpoint: Checkpoint) -> Committed:
         self.begun.set()
-        time.sleep(3)
+        assert self.go_on.wait(60)
         return super().commit(checkpoint)
 
 
@@ -217,14 +217,20 @@ def test_a_run_that_is_ended_while_it_commits_commits_nothing_twice(tmp_path: Pa
     run = sync(tmp_path, sink)
 
     def interrupt() -> None:
-        assert sink.begun.wait(30)
-        time.sleep(1.5)  # by then all is read, and the source waited for
-        signal.raise_signal(signal.SIGINT)
+        assert sink.begun.wait(60)
+        time.sleep(1)  # by then most likely all is read, and the source waited for; it need not be
+        signal.pthread_kill(reader, signal.SIGINT)
+        time.sleep(1)
+        sink.go_on.set()
 
-    before = set(psutil.Process().children())
+    before, reader = set(psutil.Process().children()), threading.get_ident()
+    former = signal.signal(signal.SIGINT, signal.default_int_handler)
     threading.Thread(target=interrupt, daemon=True).start()
-    with pytest.raises(KeyboardInterrupt):
-        run.run(hostile_source(tmp_path, script).read(CATALOG))
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            run.run(hostile_source(tmp_path, script).read(CATALOG))
+    finally:
+        signal.signal(signal.SIGINT, former)
     assert sink.numbers == list(range(1, len(sink.commits) + 1))
     assert sink.state == {"n": len(sink.commits)}
     assert run.acknowledged("users") == []
