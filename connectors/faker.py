@@ -21,7 +21,7 @@ from typing import Any
 
 from connectors.sdk import Checkpoint, Estimate, Item, Record, Source, Stream, run
 from elt_assets.errors import ConfigError
-from elt_assets.protocol.catalog import FULL_REFRESH, INCREMENTAL, ConfiguredStream
+from elt_assets.protocol.airbyte.catalog import FULL_REFRESH, INCREMENTAL, ConfiguredStream
 
 DAY = timedelta(days=1)
 MICROSECOND = timedelta(microseconds=1)

@@ -9,12 +9,12 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from elt_assets.orchestration.assets import build_connection_assets
+    from elt_assets.orchestration.assets.build import build_connection_assets
+    from elt_assets.orchestration.assets.translator import ConnectionTranslator
     from elt_assets.orchestration.component import ConnectionComponent
     from elt_assets.orchestration.io_manager import SparkIOManager, resources
     from elt_assets.orchestration.resources import LakeResource, SparkResource
-    from elt_assets.orchestration.translator import ConnectionTranslator
-    from elt_assets.reading import read_table
+    from elt_assets.pipeline.table_reader import read_table
 
 __all__ = [
     "ConnectionComponent",
@@ -29,12 +29,12 @@ __all__ = [
 
 _HOMES = {
     "ConnectionComponent": "elt_assets.orchestration.component",
-    "ConnectionTranslator": "elt_assets.orchestration.translator",
+    "ConnectionTranslator": "elt_assets.orchestration.assets.translator",
     "LakeResource": "elt_assets.orchestration.resources",
     "SparkIOManager": "elt_assets.orchestration.io_manager",
     "SparkResource": "elt_assets.orchestration.resources",
-    "build_connection_assets": "elt_assets.orchestration.assets",
-    "read_table": "elt_assets.reading",
+    "build_connection_assets": "elt_assets.orchestration.assets.build",
+    "read_table": "elt_assets.pipeline.table_reader",
     "resources": "elt_assets.orchestration.io_manager",
 }
 

@@ -11,14 +11,15 @@ from types import ModuleType
 import dagster as dg
 from dagster.components.core.component_tree import ComponentTree, ComponentTreeException
 
-from elt_assets import home
+from elt_assets import paths
 from elt_assets.errors import ConfigError
-from elt_assets.orchestration.alerts import failure_sensors
-from elt_assets.orchestration.assets import check_shared_tables, specs_of
+from elt_assets.orchestration.assets.build import check_shared_tables, specs_of
+from elt_assets.orchestration.automation.alerts import failure_sensors
 from elt_assets.orchestration.component import ConnectionComponent
 from elt_assets.orchestration.io_manager import resources
+from elt_assets.orchestration.jobs.maintenance import maintenance_job, maintenance_schedule
+from elt_assets.orchestration.jobs.replay import replay_job
 from elt_assets.orchestration.resources import IO_MANAGER_KEY
-from elt_assets.orchestration.upkeep import maintenance_job, maintenance_schedule, replay_job
 
 # Dagster's own modules call what is in preview or beta, and warn of themselves when they load components
 # and resolve selections. What it says of calls from other modules, ours and the user's, stays.
@@ -61,7 +62,7 @@ def build() -> dg.Definitions:
     Raises:
         ConfigError: a connection cannot be loaded, or two of them write to one table.
     """
-    folder = home.connections().resolve()
+    folder = paths.connections().resolve()
     tree = ComponentTree.from_module(_module(folder), folder.parent)
     connections = _loaded(tree)
     specs = specs_of(connections)

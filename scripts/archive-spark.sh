@@ -1,11 +1,11 @@
 #!/bin/sh
-# Makes the file from which Spark's JVM takes its classes ready-made (see elt_assets/lake/class_archive.py):
+# Makes the file from which Spark's JVM takes its classes ready-made (see elt_assets/lake/spark/class_archive.py):
 # about four minutes on two cores, and 180 MB; again after a change of Java or PySpark.
 # Usage: scripts/archive-spark.sh BIN (the environment's directory of commands).
 set -eu
 
 bin=${1:?usage: scripts/archive-spark.sh BIN}
-module=elt_assets.lake.class_archive
+module=elt_assets.lake.spark.class_archive
 folder=$("$bin/python" -c "import $module as m; print(m.folder())")
 mkdir -p "$folder"
 work=$(mktemp -d "$folder/draft.XXXXXX")

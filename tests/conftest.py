@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from elt_assets.lake.spark import SparkProvider
+from elt_assets.lake.spark.session import SparkProvider
 from elt_assets.orchestration.resources import SparkResource
 from tests.project import Project
 

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from connectors.sdk import Checkpoint, Item, Source, Stream, run
-from elt_assets.protocol.catalog import (
+from elt_assets.protocol.airbyte.catalog import (
     APPEND,
     APPEND_DEDUP,
     FULL_REFRESH,

@@ -13,14 +13,14 @@ from msgspec import Raw
 
 from elt_assets.connection import (
     Connection,
-    configure,
     load_catalog,
     load_connection,
+    resolve_streams,
     unused_settings,
 )
 from elt_assets.errors import ConfigError
-from elt_assets.protocol.catalog import AirbyteStream, Catalog, ConfiguredStream
-from elt_assets.protocol.singer_catalog import selection
+from elt_assets.protocol.airbyte.catalog import AirbyteStream, Catalog, ConfiguredStream
+from elt_assets.protocol.singer.catalog import selection
 
 Json = dict[str, Any]
 MODES = ["full_refresh", "incremental"]
@@ -59,7 +59,7 @@ def catalog(**stream: Any) -> Catalog:
 
 
 def configured(folder: Path, stream: Json, **source: Any) -> ConfiguredStream:
-    [found] = configure(load(folder, written(stream)), catalog(**source))
+    [found] = resolve_streams(load(folder, written(stream)), catalog(**source))
     return found
 
 
@@ -396,15 +396,15 @@ def test_settings_that_a_sync_does_not_need_are_ignored_with_a_note(
 def test_a_repeated_stream_is_refused_and_its_like_in_a_namespace_is_not(tmp_path: Path) -> None:
     streams = [{"name": "users"}, {"name": "users", "namespace": "x"}]
     source = Catalog(streams=[*catalog().streams, *catalog(namespace="x").streams])
-    assert len(configure(load(tmp_path, written(streams=streams)), source)) == 2
+    assert len(resolve_streams(load(tmp_path, written(streams=streams)), source)) == 2
     with pytest.raises(ConfigError, match=r"stream 'x\.users' is configured twice; remove one"):
-        configure(load(tmp_path, written(streams=[*streams, streams[1]])), source)
+        resolve_streams(load(tmp_path, written(streams=[*streams, streams[1]])), source)
 
 
 def test_all_streams_are_judged_at_once(tmp_path: Path) -> None:
     streams = [{"name": "users"} | INCREMENTAL | DEDUP, {"name": "orders"}]
     with pytest.raises(ConfigError) as error:
-        configure(load(tmp_path, written(streams=streams)), catalog())
+        resolve_streams(load(tmp_path, written(streams=streams)), catalog())
     for part in ("cursor_field: ", "primary_key: ", "stream 'orders' is not in the catalog"):
         assert part in error.value.message
 

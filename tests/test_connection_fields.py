@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 import yaml
 
-from elt_assets.connection import configure, field_selection, load_connection
+from elt_assets.connection import field_selection, load_connection, resolve_streams
 from elt_assets.errors import ConfigError
-from elt_assets.protocol.catalog import DELETED_AT, AirbyteStream, Catalog
-from elt_assets.sync.fields import FieldSelection, notices
+from elt_assets.protocol.airbyte.catalog import DELETED_AT, AirbyteStream, Catalog
+from elt_assets.sync.selection.fields import FieldSelection, notices
 
 Json = dict[str, Any]
 TEXT = {"type": "string"}
@@ -44,7 +44,7 @@ def selection(
         default_cursor_field=["updated_at"],
     )
     connection = load_connection(folder)
-    [configured] = configure(connection, Catalog(streams=[source]))
+    [configured] = resolve_streams(connection, Catalog(streams=[source]))
     return field_selection(connection, configured)
 
 

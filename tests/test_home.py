@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from elt_assets import home
-from elt_assets.directories import make_private, make_private_lake
+from elt_assets import paths
 from elt_assets.errors import ConfigError
+from elt_assets.storage.directories import make_private, make_private_lake
 
 
 @pytest.fixture
@@ -37,15 +37,15 @@ def test_the_lake_is_one_place_wherever_it_is_asked_for(
         monkeypatch.setenv("ELT_LAKE", written)
         for working in (tmp_path, Path("/")):
             monkeypatch.chdir(working)
-            assert home.lake() == str(found)
+            assert paths.lake() == str(found)
     monkeypatch.setenv("ELT_STAGING", "fast/staging")
-    assert home.staging() == folder / "fast" / "staging"
+    assert paths.staging() == folder / "fast" / "staging"
 
 
 def test_nothing_lands_in_the_working_directory_of_an_installed_package(tmp_path: Path) -> None:
     """Without a project around it, and without DAGSTER_HOME."""
     site = tmp_path / "site-packages"
-    shutil.copytree(Path(home.__file__).parent, site / "elt_assets")
+    shutil.copytree(Path(paths.__file__).parent, site / "elt_assets")
     user, working = tmp_path / "user", tmp_path / "working"
     working.mkdir()
     environment = {"PYTHONPATH": str(site), "HOME": str(user), "PATH": os.environ["PATH"]}
@@ -75,30 +75,30 @@ def test_nothing_lands_in_the_working_directory_of_an_installed_package(tmp_path
 
 
 def test_a_salt_is_made_once_and_for_its_owner_alone(folder: Path) -> None:
-    salt = home.hash_salt()
+    salt = paths.hash_salt()
     [path] = folder.iterdir()
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     assert len(bytes.fromhex(salt.decode())) == 32
-    assert home.hash_salt() == salt == path.read_bytes().strip()
+    assert paths.hash_salt() == salt == path.read_bytes().strip()
 
 
 def test_the_variable_wins_and_takes_the_files_text(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    salt = home.hash_salt()
+    salt = paths.hash_salt()
     monkeypatch.setenv("ELT_HASH_SALT", "påpper")
-    assert home.hash_salt() == "påpper".encode()
-    monkeypatch.setenv("ELT_HASH_SALT", (folder / home.SALT_FILE).read_text().strip())
-    assert home.hash_salt() == salt
+    assert paths.hash_salt() == "påpper".encode()
+    monkeypatch.setenv("ELT_HASH_SALT", (folder / paths.SALT_FILE).read_text().strip())
+    assert paths.hash_salt() == salt
     monkeypatch.setenv("ELT_HASH_SALT", "")
-    assert home.hash_salt() == salt
+    assert paths.hash_salt() == salt
 
 
 def test_where_the_variable_is_set_no_file_is_made(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("ELT_HASH_SALT", "x")
-    home.hash_salt()
+    paths.hash_salt()
     assert not folder.exists()
 
 
@@ -118,25 +118,25 @@ def test_of_processes_that_ask_at_once_all_get_the_same(folder: Path) -> None:
             answers.add(process.stdout.read())
         assert process.wait() == 0
     assert len(answers) == 1
-    assert [path.name for path in folder.iterdir()] == [home.SALT_FILE]
+    assert [path.name for path in folder.iterdir()] == [paths.SALT_FILE]
 
 
 def test_an_empty_salt_is_refused(folder: Path) -> None:
     folder.mkdir()
-    (folder / home.SALT_FILE).write_text("\n")
+    (folder / paths.SALT_FILE).write_text("\n")
     with pytest.raises(ConfigError, match=r"hash_salt, is empty\n.*backup"):
-        home.hash_salt()
+        paths.hash_salt()
 
 
 def test_a_salt_that_cannot_be_made_is_told(folder: Path) -> None:
     folder.write_text("no directory")
     with pytest.raises(ConfigError, match=r"hash_salt, cannot be read or made.*\n.*ELT_HASH_SALT"):
-        home.hash_salt()
+        paths.hash_salt()
 
 
 def test_a_fingerprint_tells_salts_apart_and_gives_none_away() -> None:
-    one, other = home.fingerprint(b"one"), home.fingerprint(b"other")
-    assert one == home.fingerprint(b"one") != other
+    one, other = paths.fingerprint(b"one"), paths.fingerprint(b"other")
+    assert one == paths.fingerprint(b"one") != other
     assert len(one) == 16
 
 

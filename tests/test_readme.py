@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from elt_assets import home
+from elt_assets import paths
 from tests.project import BIN, REPOSITORY, Project
 
 README = (REPOSITORY / "README.md").read_text()
@@ -70,7 +70,7 @@ def test_each_make_target_is_there(target: str) -> None:
 
 def test_each_variable_is_read() -> None:
     assert set(re.findall(r"^\| `(\w+)` \|", README, flags=re.MULTILINE)) == set(
-        re.findall(r'environ\.get\("(\w+)"\)', Path(home.__file__).read_text())
+        re.findall(r'environ\.get\("(\w+)"\)', Path(paths.__file__).read_text())
     )
 
 

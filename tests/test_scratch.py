@@ -10,13 +10,13 @@ from pathlib import Path
 
 import pytest
 
-from elt_assets import scratch
-from elt_assets.scratch import LOCK, sweep
+from elt_assets.storage import scratch
+from elt_assets.storage.scratch import LOCK, sweep
 
 DAY = 86_400
 HOLDER = """
 import sys, time, pathlib
-from elt_assets.scratch import scratch
+from elt_assets.storage.scratch import scratch
 with scratch(pathlib.Path(sys.argv[1]), "sync") as folder:
     (folder / "segment").write_text("rows")
     print(folder, flush=True)

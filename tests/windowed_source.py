@@ -19,7 +19,7 @@ import yaml
 
 from connectors.sdk import Checkpoint, Estimate, Item, Source, Stream, run
 from elt_assets.errors import TransientError
-from elt_assets.protocol.catalog import FULL_REFRESH, INCREMENTAL, ConfiguredStream
+from elt_assets.protocol.airbyte.catalog import FULL_REFRESH, INCREMENTAL, ConfiguredStream
 from tests.project import Project
 
 STATIONS = ("north", "south")

@@ -18,17 +18,17 @@ from connectors.sdk.source import Source, validate
 from connectors.sdk.state import load_states
 from connectors.sdk.stream import Checkpoint, Estimate, Record, Stream
 from elt_assets.errors import ConfigError, EltError
-from elt_assets.protocol import messages as wire
-from elt_assets.protocol import saying
-from elt_assets.protocol.arguments import load_catalog, load_config
-from elt_assets.protocol.catalog import (
+from elt_assets.protocol.airbyte import message_factory
+from elt_assets.protocol.airbyte import messages as wire
+from elt_assets.protocol.airbyte.arguments import load_catalog, load_config
+from elt_assets.protocol.airbyte.catalog import (
     INCREMENTAL,
     Catalog,
     ConfiguredStream,
     StreamDescriptor,
 )
-from elt_assets.protocol.codec import encode
-from elt_assets.protocol.messages import Message
+from elt_assets.protocol.airbyte.codec import encode
+from elt_assets.protocol.airbyte.messages import Message
 from elt_assets.protocol.specification import secret_values
 
 FLUSH_BYTES = 1 << 16
@@ -88,10 +88,12 @@ class Output:
         self._buffer += encode(message)
 
     def log(self, level: str, text: str) -> None:
-        self.send(saying.log(level, self._masked(text)))
+        self.send(message_factory.log(level, self._masked(text)))
 
     def connection(self, *, succeeded: bool, text: str | None = None) -> None:
-        self.send(saying.connection_status(succeeded=succeeded, text=text and self._masked(text)))
+        self.send(
+            message_factory.connection_status(succeeded=succeeded, text=text and self._masked(text))
+        )
 
     def status(self, stream: StreamDescriptor, status: str) -> None:
         body = wire.StreamStatusTrace(stream_descriptor=stream, status=status)
@@ -114,7 +116,7 @@ class Output:
         self.flush()
 
     def error(self, error: Exception, stream: StreamDescriptor | None = None) -> None:
-        self.send(saying.error_trace(error, stream, self._masked))
+        self.send(message_factory.error_trace(error, stream, self._masked))
 
     def flush(self) -> None:
         """Raises: OutputClosedError."""
@@ -187,7 +189,7 @@ def _command(source: Source, arguments: argparse.Namespace, output: Output) -> i
 def _spec(source: Source, output: Output) -> None:
     body = wire.Specification(
         connectionSpecification=source.connection_specification,
-        protocol_version=saying.PROTOCOL_VERSION,
+        protocol_version=message_factory.PROTOCOL_VERSION,
     )
     output.send(Message(type="SPEC", spec=body))
 

@@ -11,9 +11,9 @@ import msgspec
 from msgspec import Raw
 
 from elt_assets.errors import ConfigError
-from elt_assets.protocol.arguments import content, decoded
-from elt_assets.protocol.catalog import StreamId
-from elt_assets.protocol.messages import State
+from elt_assets.protocol.airbyte.arguments import content, decoded
+from elt_assets.protocol.airbyte.catalog import StreamId
+from elt_assets.protocol.airbyte.messages import State
 
 States = dict[StreamId, "dict[str, Any] | None"]
 

@@ -7,7 +7,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from elt_assets.protocol.catalog import FULL_REFRESH, AirbyteStream, ConfiguredStream, StreamId
+from elt_assets.protocol.airbyte.catalog import (
+    FULL_REFRESH,
+    AirbyteStream,
+    ConfiguredStream,
+    StreamId,
+)
 
 Record = dict[str, Any]
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import yaml
 
-from elt_assets import home
+from elt_assets import paths
 from elt_assets.cli.finding import parsed, refuse_installed
 from elt_assets.cli.looking import announce_installation
 from elt_assets.cli.output import FAILED, OK, Document, Output
@@ -24,19 +24,19 @@ from elt_assets.connection import (
     plain_name,
     save_catalog,
 )
-from elt_assets.connection.scaffold import document, stream_attributes
+from elt_assets.connection.template import document, stream_attributes
 from elt_assets.errors import ConfigError, EltError
-from elt_assets.lake.landing import check_columns
-from elt_assets.orchestration.assets import build_connection_assets
-from elt_assets.protocol.catalog import Catalog, stream_names
+from elt_assets.lake.write.write_spec import check_columns
+from elt_assets.orchestration.assets.build import build_connection_assets
+from elt_assets.protocol.airbyte.catalog import Catalog, stream_names
 from elt_assets.protocol.config_places import Place
 from elt_assets.protocol.specification import unknown_fields
+from elt_assets.runner.config.credentials import RESERVED
+from elt_assets.runner.config.secrets import resolve_environment
+from elt_assets.runner.config.validation import validate
 from elt_assets.runner.connector import Connector
-from elt_assets.runner.credentials import RESERVED
-from elt_assets.runner.package_index import newest_version
-from elt_assets.runner.secrets import resolve_environment
-from elt_assets.runner.sources import KINDS, built_in, open_connector, to_install
-from elt_assets.runner.validation import validate
+from elt_assets.runner.kinds.package_index import newest_version
+from elt_assets.runner.kinds.sources import KINDS, built_in, open_connector, to_install
 
 _PACKAGE = re.compile(r"[A-Za-z0-9._-]*(?:^|-)(?:source|tap)-[A-Za-z0-9._-]+")
 """What packages of connectors are called: as `airbyte-source-x`, or `meltanolabs-tap-x`."""
@@ -52,8 +52,10 @@ def new(arguments: argparse.Namespace, out: Output) -> int:
     config = {} if arguments.config is None else parsed(arguments.config, "--config")
     if not isinstance(config, dict):
         raise ConfigError("--config must be a JSON object", guidance="as '{\"count\": 10}'")
-    announce_installation(to_install(kind, value, home.packages()), out)
-    connector = open_connector(kind, value, config, home.staging(), home.packages(), hear=out.hear)
+    announce_installation(to_install(kind, value, paths.packages()), out)
+    connector = open_connector(
+        kind, value, config, paths.staging(), paths.packages(), hear=out.hear
+    )
     out.note(f"starting {connector.name}")
     _refuse_config(connector, config)
     schema = connector.specification.connectionSpecification
@@ -112,7 +114,7 @@ def connectors(_: argparse.Namespace, out: Output) -> int:
 
 def _described(name: str) -> Document:
     """What a built-in connector says of itself."""
-    connector = open_connector("connector", name, {}, home.staging(), home.packages())
+    connector = open_connector("connector", name, {}, paths.staging(), paths.packages())
     answer: Document = {
         "connector": name,
         "description": None,
@@ -143,7 +145,7 @@ def _new_folder(name: str) -> Path:
         plain_name(name)
     except ValueError as error:
         raise ConfigError(f"{name!r} cannot name a connection", guidance=str(error)) from None
-    folder = home.connections() / name
+    folder = paths.connections() / name
     refuse_installed(folder)
     if folder.exists():
         raise ConfigError(

@@ -8,23 +8,23 @@ from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
-from elt_assets import home
+from elt_assets import paths
 from elt_assets.connection import DEFINITION_FILE, load_connection
 from elt_assets.errors import ConfigError
 from elt_assets.orchestration.component import ConnectionComponent
 from elt_assets.orchestration.states import find
 from elt_assets.orchestration.streams import StreamAsset
-from elt_assets.protocol.catalog import StreamId, stream_names
+from elt_assets.protocol.airbyte.catalog import StreamId, stream_names
 
 
 def folder_of(name: str) -> Path:
     """The folder of a connection, there or not."""
-    return Path(name) if "/" in name else home.connections() / name
+    return Path(name) if "/" in name else paths.connections() / name
 
 
 def connection_folders() -> list[Path]:
     """Return the folders of all connections, by name."""
-    return sorted(path.parent for path in home.connections().glob(f"*/{DEFINITION_FILE}"))
+    return sorted(path.parent for path in paths.connections().glob(f"*/{DEFINITION_FILE}"))
 
 
 def refuse_installed(folder: Path) -> None:
@@ -33,8 +33,8 @@ def refuse_installed(folder: Path) -> None:
     Raises:
         ConfigError: names the variable that says where connections are.
     """
-    package = Path(home.__file__).parent
-    if home.project() is None and package in folder.absolute().parents:
+    package = Path(paths.__file__).parent
+    if paths.project() is None and package in folder.absolute().parents:
         raise ConfigError(
             f"{folder} is inside the installed package elt_assets, where no connection of yours belongs",
             guidance="set ELT_DEFS to the folder of your project's connections: "

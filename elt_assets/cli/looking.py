@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 
-from elt_assets import home
+from elt_assets import paths
 from elt_assets.cli.finding import (
     assets_of,
     connection_folders,
@@ -24,15 +24,15 @@ from elt_assets.connection import (
     load_connection,
     save_catalog,
 )
-from elt_assets.connection.drift import Change, changes
+from elt_assets.connection.catalog_diff import Change, changes
 from elt_assets.errors import ConfigError
-from elt_assets.orchestration.assets import build_connection_assets
+from elt_assets.orchestration.assets.build import build_connection_assets
 from elt_assets.orchestration.component import ConnectionComponent
+from elt_assets.orchestration.jobs.replay import replay_stream
 from elt_assets.orchestration.resources import LakeResource, SparkResource
 from elt_assets.orchestration.status import StreamStatus, open_instance, stream_statuses
 from elt_assets.orchestration.syncing import connect, connect_destination, package_to_install
-from elt_assets.orchestration.upkeep import replay_stream
-from elt_assets.protocol.catalog import Catalog, stream_names
+from elt_assets.protocol.airbyte.catalog import Catalog, stream_names
 from elt_assets.protocol.specification import unknown_fields
 
 
@@ -45,13 +45,13 @@ def check(arguments: argparse.Namespace, out: Output) -> int:
     else:
         out.note(f"the streams are not checked: `elt discover {folder.name}` has not been run yet")
     announce_installation(package_to_install(connection), out)
-    connector = connect(connection, home.staging(), hear=out.hear)
+    connector = connect(connection, paths.staging(), hear=out.hear)
     out.note(f"starting {connector.name}")
     schema = connector.specification.connectionSpecification
     for warning in unknown_fields(connection.source.config, schema):
         out.warn(warning)
     answer = connector.check()
-    destination = connect_destination(connection, home.staging(), hear=out.hear)
+    destination = connect_destination(connection, paths.staging(), hear=out.hear)
     if answer.succeeded and destination is not None:
         out.note(f"starting the destination {destination.name}")
         connector, answer = destination, destination.check()
@@ -86,7 +86,7 @@ def discover(arguments: argparse.Namespace, out: Output) -> int:
         refuse_installed(folder)
     connection = load_connection(folder)
     announce_installation(package_to_install(connection), out)
-    connector = connect(connection, home.staging(), hear=out.hear)
+    connector = connect(connection, paths.staging(), hear=out.hear)
     out.note(f"starting {connector.name}")
     catalog = connector.discover()
     former = _former(folder, out)
@@ -141,7 +141,7 @@ def _shown_status(folder: Path, name: str, out: Output) -> Document:
     """Show where the streams of a connection stand, and return it for machines."""
     assets = assets_of(folder)
     with open_instance() as instance:
-        found = stream_statuses(assets, home.lake(), instance)
+        found = stream_statuses(assets, paths.lake(), instance)
     elsewhere = any(one.connection.destination is not None for one in assets)
     rows = "rows delivered" if elsewhere else "rows in table"
     names = ["stream", "policy", "read", "committed", "rejected", rows]

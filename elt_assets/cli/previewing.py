@@ -10,29 +10,29 @@ import time
 from collections.abc import Generator, Mapping, Sequence
 from typing import Any
 
-from elt_assets import home
+from elt_assets import paths
 from elt_assets.cli.finding import find_stream, folder_of
 from elt_assets.cli.output import OK, Output, cut, masked
 from elt_assets.connection import (
     Connection,
     Stream,
-    configure,
     field_selection,
     load_catalog,
     load_connection,
+    resolve_streams,
 )
 from elt_assets.errors import EltError, SystemFailure
 from elt_assets.orchestration.syncing import connect
-from elt_assets.protocol.catalog import (
+from elt_assets.protocol.airbyte.catalog import (
     Catalog,
     ConfiguredCatalog,
     ConfiguredStream,
     stream_names,
 )
-from elt_assets.protocol.messages import Message, Noise, RawRecord
+from elt_assets.protocol.airbyte.messages import Message, Noise, RawRecord
 from elt_assets.runner.connector import Connector
-from elt_assets.sync.fields import FieldSelection, asked, notices
-from elt_assets.sync.filters import RecordFilter
+from elt_assets.sync.selection.fields import FieldSelection, asked, notices
+from elt_assets.sync.selection.filters import RecordFilter
 
 _CELL = 60
 """Characters of a value in a table."""
@@ -50,7 +50,7 @@ def preview(arguments: argparse.Namespace, out: Output) -> int:
     fields = field_selection(only, stream)
     for notice in notices(fields):
         out.warn(notice)
-    connector = connect(connection, home.staging())
+    connector = connect(connection, paths.staging())
     records: list[Any] = []
     failure: EltError | None = None
     try:
@@ -85,7 +85,7 @@ def _chosen(
     plain = Stream(name=wanted_id.name, namespace=wanted_id.namespace)
     wanted = next((one for one in connection.streams if one.id == wanted_id), plain)
     only = connection.model_copy(update={"streams": [wanted]})
-    (stream,) = configure(only, catalog)
+    (stream,) = resolve_streams(only, catalog)
     stream.generation_id, stream.minimum_generation_id = 1, 0
     stream.sync_id = int(time.time() * 1000)
     return only, stream
@@ -104,7 +104,7 @@ def _records(
     Raises:
         EltError: as `Connector.read`; or it says nothing that is a message.
     """
-    salt = home.hash_salt() if fields and fields.hashed else None
+    salt = paths.hash_salt() if fields and fields.hashed else None
     keep = RecordFilter(fields, salt) if fields else None
     catalog = ConfiguredCatalog(streams=[asked(stream, fields)])
     understood, noise = False, 0

@@ -6,16 +6,16 @@ import argparse
 import json
 from typing import Any
 
-from elt_assets import home
+from elt_assets import paths
 from elt_assets.cli.finding import find_asset, parsed
 from elt_assets.cli.output import OK, Document, Output, cut
 from elt_assets.errors import ConfigError
-from elt_assets.lake.head import Head
-from elt_assets.lake.table import Table
+from elt_assets.lake.delta.commit_metadata import CommitMetadata
+from elt_assets.lake.delta.table import Table
 from elt_assets.orchestration import states
 from elt_assets.orchestration.status import open_instance
 from elt_assets.orchestration.streams import StreamAsset
-from elt_assets.protocol.catalog import APPEND
+from elt_assets.protocol.airbyte.catalog import APPEND
 
 _WIDTH = 200
 """Characters of a state in a row of the history."""
@@ -24,14 +24,14 @@ _WIDTH = 200
 def show(arguments: argparse.Namespace, out: Output) -> int:
     """`elt state show`."""
     asset, partition = _chosen(arguments)
-    _tell(asset, partition, asset.tables(home.lake(), partition).main, out)
+    _tell(asset, partition, asset.tables(paths.lake(), partition).main, out)
     return OK
 
 
 def history(arguments: argparse.Namespace, out: Output) -> int:
     """`elt state history`."""
     asset, partition = _chosen(arguments)
-    found = states.history(asset, home.lake(), partition)[: arguments.n]
+    found = states.history(asset, paths.lake(), partition)[: arguments.n]
     rows: list[Document] = [
         {
             "sequence": one.head.sequence,
@@ -60,9 +60,9 @@ def set_(arguments: argparse.Namespace, out: Output) -> int:
     given: Any = None if arguments.state is None else parsed(arguments.state, "the state")
     with open_instance() as instance:
         if arguments.sequence is None:
-            tables = states.set_state(asset, home.lake(), given, instance, partition)
+            tables = states.set_state(asset, paths.lake(), given, instance, partition)
         else:
-            tables = states.rewind(asset, home.lake(), arguments.sequence, instance, partition)
+            tables = states.rewind(asset, paths.lake(), arguments.sequence, instance, partition)
     _tell(asset, partition, tables.main, out)
     out.line("the next sync starts from this state; the rows are as they were")
     return OK
@@ -72,7 +72,7 @@ def reset(arguments: argparse.Namespace, out: Output) -> int:
     """`elt state reset`."""
     asset, partition = _chosen(arguments)
     with open_instance() as instance:
-        tables = states.reset(asset, home.lake(), instance, partition)
+        tables = states.reset(asset, paths.lake(), instance, partition)
     _tell(asset, partition, tables.main, out)
     again = ", and appends all that it reads to them" if _appends(asset) else ""
     out.line(f"the next sync reads from the beginning{again}; the rows are as they were")
@@ -121,7 +121,7 @@ def _about(asset: StreamAsset, partition: str | None) -> Document:
     return {"asset": asset.key.to_user_string(), "partition": partition}
 
 
-def _state(head: Head) -> Any:
+def _state(head: CommitMetadata) -> Any:
     """What the source said of the stream."""
     text = states.blob(head.state)
     return None if text is None else json.loads(text)

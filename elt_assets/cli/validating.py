@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import argparse
 
-from elt_assets import home
+from elt_assets import paths
 from elt_assets.cli.finding import connection_folders, folder_of
 from elt_assets.cli.output import FAILED, OK, Document, Output
 from elt_assets.connection import load_connection
 from elt_assets.errors import ConfigError
-from elt_assets.orchestration.assets import check_together
+from elt_assets.orchestration.assets.build import check_together
 from elt_assets.orchestration.component import ConnectionComponent
 
 
@@ -18,7 +18,7 @@ def validate(arguments: argparse.Namespace, out: Output) -> int:
     one = arguments.connection
     folders = connection_folders() if one is None else [folder_of(one)]
     if not folders:
-        out.line(f"there are no connections in {home.connections()}")
+        out.line(f"there are no connections in {paths.connections()}")
     loaded, answers = [], []
     for folder in folders:
         error = None

@@ -3,13 +3,7 @@
 Loading one reads two files and nothing else: no process, no network, no secret.
 """
 
-from elt_assets.connection.configuring import (
-    as_landed,
-    configure,
-    field_selection,
-    unused_settings,
-)
-from elt_assets.connection.loading import (
+from elt_assets.connection.files import (
     CATALOG_FILE,
     COMPONENT,
     DEFINITION_FILE,
@@ -19,6 +13,12 @@ from elt_assets.connection.loading import (
     save_catalog,
 )
 from elt_assets.connection.models import Connection, Stream, plain_name
+from elt_assets.connection.stream_resolution import (
+    as_landed,
+    field_selection,
+    resolve_streams,
+    unused_settings,
+)
 
 __all__ = [
     "CATALOG_FILE",
@@ -27,12 +27,12 @@ __all__ = [
     "Connection",
     "Stream",
     "as_landed",
-    "configure",
     "field_selection",
     "load_catalog",
     "load_connection",
     "parse_connection",
     "plain_name",
+    "resolve_streams",
     "save_catalog",
     "unused_settings",
 ]

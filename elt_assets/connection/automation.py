@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, WithJsonSchema, model_validator
 
-from elt_assets.connection.written import Written
+from elt_assets.connection.config_model import ConfigModel
 
 _UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
 
@@ -29,7 +29,7 @@ Duration = Annotated[
 ]
 
 
-class OnCron(Written):
+class OnCron(ConfigModel):
     """Sync at each tick of a cron schedule, once what is upstream is up to date."""
 
     on_cron: str
@@ -52,7 +52,7 @@ Automation = Annotated[
 ]
 
 
-class Freshness(Written):
+class Freshness(ConfigModel):
     """How old a stream may become: `fail_after`, and `warn_after` before that; or by when, of each `cron`
     tick, it must have been synced, `within` which time."""
 
@@ -76,13 +76,13 @@ class Freshness(Written):
         return self
 
 
-class NewData(Written):
+class NewData(ConfigModel):
     """A look, now and then, whether the source has anything new; streams that have are synced."""
 
     every: Duration = Field(default=dt.timedelta(minutes=5))
 
 
-class Retry(Written):
+class Retry(ConfigModel):
     """How often a sync that failed for something that passes is tried again, and how long after; each
     time twice as long. What only a person can mend is not tried again."""
 
@@ -90,7 +90,7 @@ class Retry(Written):
     delay: Duration = dt.timedelta(seconds=10)
 
 
-class Drift(Written):
+class Drift(ConfigModel):
     """A look at what the source has, now and then. `tell`: what changed is an event of the stream and a
     warning; `update`: `catalog.json` is written anew too."""
 

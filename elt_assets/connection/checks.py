@@ -6,12 +6,12 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field
 
-from elt_assets.connection.written import Written
+from elt_assets.connection.config_model import ConfigModel
 
 Severity = Literal["error", "warn"]
 
 
-class Check(Written):
+class Check(ConfigModel):
     """Whether a check is made, and how bad it is if it fails."""
 
     enabled: bool = True
@@ -33,7 +33,7 @@ _Check = Annotated[Check, BeforeValidator(_switched)]
 _Share = Annotated[Share, BeforeValidator(_switched)]
 
 
-class Checks(Written):
+class Checks(ConfigModel):
     """What is looked at after each sync. A share is a fraction of the records read: 0.01 is 1 %."""
 
     counts: _Check = Check()

@@ -28,13 +28,13 @@ from elt_assets.connection.automation import (
     Retry,
 )
 from elt_assets.connection.checks import Checks
+from elt_assets.connection.config_model import ConfigModel, DottedPaths, FieldPath, known_keys
 from elt_assets.connection.partitions import Partitions, Window
-from elt_assets.connection.written import DottedPaths, FieldPath, Written, known_keys
 from elt_assets.errors import ConfigError
-from elt_assets.protocol.catalog import StreamId
-from elt_assets.runner.docker import ContainerOptions
-from elt_assets.runner.package import Installation
-from elt_assets.runner.sources import resolve
+from elt_assets.protocol.airbyte.catalog import StreamId
+from elt_assets.runner.kinds.package import Installation
+from elt_assets.runner.kinds.sources import resolve
+from elt_assets.runner.process.container import ContainerOptions
 
 SOURCE_KINDS = ("connector", "command", "package", "image", "manifest", "tap")
 DESTINATION_KINDS = ("command", "package", "image")
@@ -115,7 +115,7 @@ Variables = Annotated[
 ]
 
 
-class _Connector(Written):
+class _Connector(ConfigModel):
     """Exactly one kind of connector, and its config."""
 
     kinds: ClassVar[Sequence[str]]
@@ -199,7 +199,7 @@ class Destination(_Connector):
     image: str | None = None
 
 
-class Fields(Written):
+class Fields(ConfigModel):
     """Which fields of a stream are stored, and which of them as a hash alone."""
 
     include: DottedPaths | None = None
@@ -217,7 +217,7 @@ class Fields(Written):
         return self
 
 
-class Stream(Written):
+class Stream(ConfigModel):
     """One stream that is wanted, and how."""
 
     name: str
@@ -262,7 +262,7 @@ class Stream(Written):
         return self.destination_sync_mode in ("append_dedup", "overwrite_dedup")
 
 
-class Deadlines(Written):
+class Deadlines(ConfigModel):
     """How long each of a connector's short commands may take before it is ended."""
 
     spec: Duration = dt.timedelta(minutes=15)
@@ -274,7 +274,7 @@ class Deadlines(Written):
         return {name: value.total_seconds() for name, value in self}
 
 
-class Checkpoint(Written):
+class Checkpoint(ConfigModel):
     """When a commit is due: at the first state after any of these is reached."""
 
     rows: int = Field(default=1_000_000, gt=0)
@@ -282,7 +282,7 @@ class Checkpoint(Written):
     seconds: float = Field(default=300, gt=0)
 
 
-class Connection(Written):
+class Connection(ConfigModel):
     """The attributes of a `ConnectionComponent`."""
 
     name: PlainName

@@ -8,7 +8,7 @@ from zoneinfo import ZoneInfo, available_timezones
 
 from pydantic import BeforeValidator, Discriminator, Field, Tag, field_validator, model_validator
 
-from elt_assets.connection.written import DottedPath, FieldName, Written
+from elt_assets.connection.config_model import ConfigModel, DottedPath, FieldName
 
 TIMED = ("hourly", "daily", "weekly", "monthly")
 KINDS = (*TIMED, "static", "dynamic", "multi")
@@ -36,7 +36,7 @@ def moment(text: str) -> dt.datetime:
 Instant = Annotated[dt.datetime, BeforeValidator(_instant)]
 
 
-class Bind(Written):
+class Bind(ConfigModel):
     """Which fields of the source's config a window sets, and how it writes them.
 
     `format`: as of `strftime`; `%s` and `%ms` are seconds and milliseconds since 1970. `inclusive`: the
@@ -55,13 +55,13 @@ class Bind(Written):
         return self
 
 
-class Window(Written):
+class Window(ConfigModel):
     """How a stream without partitions is read anew for a while of its past (run config `window`)."""
 
     bind: Bind
 
 
-class TimePartitions(Written):
+class TimePartitions(ConfigModel):
     """One partition for each hour, day, week or month; its window is bound to the source's config."""
 
     type: Literal["hourly", "daily", "weekly", "monthly"]
@@ -88,7 +88,7 @@ class TimePartitions(Written):
         return value if value.tzinfo is not None else value.replace(tzinfo=ZoneInfo(self.timezone))
 
 
-class KeyBind(Written):
+class KeyBind(ConfigModel):
     """Which config field a key sets, and of which type it is there."""
 
     field: DottedPath
@@ -103,7 +103,7 @@ def _key_bind(value: Any) -> Any:
 BoundKey = Annotated[KeyBind, BeforeValidator(_key_bind)]
 
 
-class StaticPartitions(Written):
+class StaticPartitions(ConfigModel):
     """One partition for each of some values of a config field."""
 
     type: Literal["static"]
@@ -119,7 +119,7 @@ class StaticPartitions(Written):
         return value
 
 
-class Discovery(Written):
+class Discovery(ConfigModel):
     """Where new keys come from: a field of another stream of the connection, as it stands in the lake."""
 
     stream: str
@@ -127,7 +127,7 @@ class Discovery(Written):
     materialize: bool = True
 
 
-class DynamicPartitions(Written):
+class DynamicPartitions(ConfigModel):
     """As static ones, but keys come and go: from the UI, the command line, or a sensor."""
 
     type: Literal["dynamic"]
@@ -140,7 +140,7 @@ class DynamicPartitions(Written):
 KeyPartitions = Annotated[StaticPartitions | DynamicPartitions, Field(discriminator="type")]
 
 
-class MultiPartitions(Written):
+class MultiPartitions(ConfigModel):
     """Two dimensions: a window and a key."""
 
     type: Literal["multi"]

@@ -11,19 +11,19 @@ import sys
 from collections.abc import Sequence
 from typing import BinaryIO
 
-from elt_assets import home
+from elt_assets import paths
 from elt_assets.destination.opening import PROTOCOL_SYNC_MODES
 from elt_assets.destination.output import Output, OutputClosedError
 from elt_assets.destination.process import FAILED, OK, Terminated, answering, provider
 from elt_assets.destination.settings import SPECIFICATION, Settings
 from elt_assets.destination.writing import Write
 from elt_assets.errors import EltError
-from elt_assets.lake.probing import probe
-from elt_assets.lake.spark import SparkProvider
-from elt_assets.protocol import saying
-from elt_assets.protocol.arguments import load_catalog, load_config
-from elt_assets.protocol.messages import Message, Specification
-from elt_assets.scratch import scratch
+from elt_assets.lake.admin.write_check import probe
+from elt_assets.lake.spark.session import SparkProvider
+from elt_assets.protocol.airbyte import message_factory
+from elt_assets.protocol.airbyte.arguments import load_catalog, load_config
+from elt_assets.protocol.airbyte.messages import Message, Specification
+from elt_assets.storage.scratch import scratch
 
 
 def main(
@@ -87,7 +87,7 @@ def _specification() -> Message:
     """spec: Actor Specification."""
     body = Specification(
         connectionSpecification=SPECIFICATION,
-        protocol_version=saying.PROTOCOL_VERSION,
+        protocol_version=message_factory.PROTOCOL_VERSION,
         supportsIncremental=True,
         supported_destination_sync_modes=PROTOCOL_SYNC_MODES,
     )
@@ -98,13 +98,13 @@ def _check(path: str, output: Output, spark: SparkProvider | None) -> int:
     reason = None
     try:
         config = Settings.from_config(load_config(path))
-        with scratch(home.staging(), "check"):
+        with scratch(paths.staging(), "check"):
             probe((spark or provider(config)).get(), f"{config.lake}/{config.namespace}")
     except EltError as error:
         reason = str(error)
     except Exception as error:  # noqa: BLE001 - of storage, of Spark: it is what `check` is to tell
         reason = f"{type(error).__name__}: {error}"
-    output.send([saying.connection_status(succeeded=reason is None, text=reason)])
+    output.send([message_factory.connection_status(succeeded=reason is None, text=reason)])
     return OK
 
 

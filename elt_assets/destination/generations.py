@@ -12,9 +12,9 @@ from __future__ import annotations
 import copy
 
 from elt_assets.errors import ConfigError
-from elt_assets.lake import landing
-from elt_assets.lake.head import Head, Refresh
-from elt_assets.protocol.catalog import FULL_REFRESH, ConfiguredStream
+from elt_assets.lake.delta.commit_metadata import CommitMetadata, Refresh
+from elt_assets.lake.write import write_spec
+from elt_assets.protocol.airbyte.catalog import FULL_REFRESH, ConfiguredStream
 
 
 def publishes_at_end(stream: ConfiguredStream) -> bool:
@@ -34,7 +34,7 @@ def read_as(stream: ConfiguredStream) -> ConfiguredStream:
     return found
 
 
-def repeats(stream: ConfiguredStream, head: Head) -> bool:
+def repeats(stream: ConfiguredStream, head: CommitMetadata) -> bool:
     """Whether the stream overwrites a generation that is complete, under the same `generation_id`."""
     is_building = head.refresh is not None and head.refresh.truncates
     is_complete = head.sequence > 0 and not is_building
@@ -42,7 +42,9 @@ def repeats(stream: ConfiguredStream, head: Head) -> bool:
     return overwrites and is_complete and stream.generation_id == _newest_requested(head)
 
 
-def numbered(stream: ConfiguredStream, head: Head, *, adds: bool = False) -> ConfiguredStream:
+def numbered(
+    stream: ConfiguredStream, head: CommitMetadata, *, adds: bool = False
+) -> ConfiguredStream:
     """Return the stream with the table's generation and the sync id that are in force.
 
     Those that the catalog gives; without them, or where it lets an overwrite keep what it is to replace,
@@ -56,9 +58,9 @@ def numbered(stream: ConfiguredStream, head: Head, *, adds: bool = False) -> Con
     """
     found = _resumable(stream)
     if stream.generation_id is None or not _is_numbered(stream):
-        if not stream.overwrites and landing.begins_anew(stream, head):
+        if not stream.overwrites and write_spec.must_restart(stream, head):
             raise _other_making(stream, head.refresh)
-        own = landing.generations(stream, head, "truncate" if stream.overwrites else "none")
+        own = write_spec.generations(stream, head, "truncate" if stream.overwrites else "none")
         found.generation_id = own.generation_id
         found.minimum_generation_id = own.minimum_generation_id
     elif stream.minimum_generation_id in (0, stream.generation_id):
@@ -72,12 +74,12 @@ def numbered(stream: ConfiguredStream, head: Head, *, adds: bool = False) -> Con
             found.minimum_generation_id = found.generation_id
         _refuse_other_making(found, head)
     if found.sync_id is None:
-        found.sync_id = landing.begins(head)
+        found.sync_id = write_spec.next_sync_id(head)
     return found
 
 
-def requested(stream: ConfiguredStream, head: Head, written: int | None) -> int | None:
-    """Return the `generation_id` of the generation that a sync writes, as of `Head.requested_generation`.
+def requested(stream: ConfiguredStream, head: CommitMetadata, written: int | None) -> int | None:
+    """Return the `requested_generation` (`CommitMetadata`) of the generation that a sync writes.
 
     Args:
         written: the table's number of it.
@@ -102,18 +104,18 @@ def _is_numbered(stream: ConfiguredStream) -> bool:
     return stream.generation_id is not None and not overwrites_all
 
 
-def _newest(head: Head) -> int:
+def _newest(head: CommitMetadata) -> int:
     """Return the table's newest generation, complete or not."""
     return max(head.generation, 0 if head.refresh is None else head.refresh.generation)
 
 
-def _newest_requested(head: Head) -> int:
+def _newest_requested(head: CommitMetadata) -> int:
     """Return the platform's number of the newest generation."""
     known = head.requested_generation
     return _newest(head) if known is None else known
 
 
-def _refuse_older(stream: ConfiguredStream, given: int, head: Head) -> None:
+def _refuse_older(stream: ConfiguredStream, given: int, head: CommitMetadata) -> None:
     present = _newest_requested(head)
     if given < present:
         raise ConfigError(
@@ -122,12 +124,14 @@ def _refuse_older(stream: ConfiguredStream, given: int, head: Head) -> None:
         )
 
 
-def _refuse_other_making(stream: ConfiguredStream, head: Head) -> None:
+def _refuse_other_making(stream: ConfiguredStream, head: CommitMetadata) -> None:
     """Refuse to resume a refresh in another way: its source will not send again what was acknowledged."""
     begun, given = head.refresh, stream.generation_id
     if begun is None or not begun.truncates or begun.generation != given:
         return
-    if stream.minimum_generation_id == 0 or landing.begun_otherwise(stream, given, head):
+    if stream.minimum_generation_id == 0 or write_spec.has_incompatible_refresh(
+        stream, given, head
+    ):
         raise _other_making(stream, begun)
 
 

@@ -14,14 +14,13 @@ from typing import BinaryIO
 
 from msgspec import Raw
 
-from elt_assets import home
-from elt_assets.batches import BatchFiles
+from elt_assets import paths
 from elt_assets.destination.opening import Blame, Log, Opener, StreamSink
-from elt_assets.destination.reading import Sent, messages
 from elt_assets.destination.settings import Settings
 from elt_assets.errors import ConfigError, SystemFailure
-from elt_assets.lake.spark import SparkProvider
-from elt_assets.protocol.catalog import (
+from elt_assets.lake.spark.session import SparkProvider
+from elt_assets.pipeline.stdin import Sent, messages
+from elt_assets.protocol.airbyte.catalog import (
     APPEND,
     APPEND_DEDUP,
     INCREMENTAL,
@@ -29,10 +28,11 @@ from elt_assets.protocol.catalog import (
     ConfiguredCatalog,
     ConfiguredStream,
 )
-from elt_assets.protocol.lines import MAX_LINE
-from elt_assets.protocol.messages import Message, RawRecord
-from elt_assets.protocol.singer import Translator
-from elt_assets.scratch import scratch
+from elt_assets.protocol.airbyte.lines import MAX_LINE
+from elt_assets.protocol.airbyte.messages import Message, RawRecord
+from elt_assets.protocol.singer.messages import Translator
+from elt_assets.runner.process.singer_batches import BatchFiles
+from elt_assets.storage.scratch import scratch
 from elt_assets.sync.events import Checkpoint, Committed, Logged, SessionEvent, SharedAcknowledged
 from elt_assets.sync.session import Session
 
@@ -66,7 +66,7 @@ class Load:
         roots = self._settings.batch_roots
         files = BatchFiles(roots, MAX_LINE) if roots else None
         translator = Translator(read_file=files, whole_states=True)
-        with contextlib.ExitStack() as open_, scratch(home.staging(), "sync") as folder:
+        with contextlib.ExitStack() as open_, scratch(paths.staging(), "sync") as folder:
             open_.callback(self._close)
             session = Session(
                 ConfiguredCatalog(streams=[]),

@@ -9,15 +9,14 @@ from typing import Protocol
 
 from elt_assets.destination.generations import numbered, repeats, requested
 from elt_assets.destination.settings import Settings
-from elt_assets.directories import make_private_lake
 from elt_assets.errors import ConfigError
-from elt_assets.lake.claims import check_claims, refuse_foreign
-from elt_assets.lake.landing import Landing, begins, check_columns
-from elt_assets.lake.names import table_path
-from elt_assets.lake.spark import SparkProvider
-from elt_assets.lake.tables import StreamTables, app_id
-from elt_assets.lake.writer import TableWriter
-from elt_assets.protocol.catalog import (
+from elt_assets.lake.schema.names import table_path
+from elt_assets.lake.spark.session import SparkProvider
+from elt_assets.lake.write.stream_tables import StreamTables, app_id
+from elt_assets.lake.write.table_ownership import check_claims, refuse_foreign
+from elt_assets.lake.write.write_spec import WriteSpec, check_columns, next_sync_id
+from elt_assets.lake.write.writer import TableWriter
+from elt_assets.protocol.airbyte.catalog import (
     APPEND,
     APPEND_DEDUP,
     OVERWRITE,
@@ -25,6 +24,7 @@ from elt_assets.protocol.catalog import (
     ConfiguredStream,
     StreamId,
 )
+from elt_assets.storage.directories import make_private_lake
 from elt_assets.sync.events import Checkpoint, Committed, Sink
 from elt_assets.sync.segments import Segment
 
@@ -182,12 +182,12 @@ class Opener:
         if repeats(stream, head):
             self._log("INFO", _repetition(stream, adds=adds))
         landed = numbered(stream, head, adds=adds)
-        land = Landing(
+        land = WriteSpec(
             stream=landed,
             run_id=self._run_id,
             history=self._keeps_history(stream),
             on_schema_change=self._settings.on_schema_change,
-            began=begins(head),
+            began=next_sync_id(head),
             requested_generation=requested(stream, head, landed.generation_id),
         )
         writer = TableWriter(self._spark, tables, land, locate=True)

@@ -9,10 +9,10 @@ import copy
 from collections.abc import Iterable
 from typing import BinaryIO
 
-from elt_assets.protocol import saying
-from elt_assets.protocol.catalog import StreamDescriptor, StreamId
-from elt_assets.protocol.codec import encode
-from elt_assets.protocol.messages import Message, State, StateStats
+from elt_assets.protocol.airbyte import message_factory
+from elt_assets.protocol.airbyte.catalog import StreamDescriptor, StreamId
+from elt_assets.protocol.airbyte.codec import encode
+from elt_assets.protocol.airbyte.messages import Message, State, StateStats
 
 
 class OutputClosedError(Exception):
@@ -37,14 +37,14 @@ class Output:
             raise OutputClosedError from None
 
     def log(self, level: str, text: str) -> None:
-        self.send([saying.log(level, text)])
+        self.send([message_factory.log(level, text)])
 
     def error(self, error: BaseException, stream: StreamId | None = None) -> None:
         """`stream`: whose it is, if one's."""
         named = None
         if stream is not None:
             named = StreamDescriptor(name=stream.name, namespace=stream.namespace)
-        self.send([saying.error_trace(error, named)])
+        self.send([message_factory.error_trace(error, named)])
 
 
 def counted(state: State, committed: int, rejected: int) -> State:

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from elt_assets import home
+from elt_assets import paths
 from elt_assets.destination import meltano
 from elt_assets.errors import ConfigError
-from elt_assets.lake.landing import OnSchemaChange
+from elt_assets.lake.write.write_spec import OnSchemaChange
 from elt_assets.protocol.specification import violations
 from elt_assets.sync.session import Threshold
 
@@ -144,7 +144,7 @@ class Settings:
         checkpoint = config.get("checkpoint", {})
         spark = config.get("spark")
         return cls(
-            lake=config.get("lake", "").rstrip("/") or home.lake(),
+            lake=config.get("lake", "").rstrip("/") or paths.lake(),
             namespace=config.get("namespace", NAMESPACE),
             on_schema_change=config.get("on_schema_change", "evolve"),
             history=config.get("history", False),
@@ -153,7 +153,7 @@ class Settings:
                 bytes=checkpoint.get("megabytes", _DEFAULTS.bytes >> 20) << 20,
                 seconds=checkpoint.get("seconds", _DEFAULTS.seconds),
             ),
-            spark=Path(spark).expanduser() if spark is not None else home.spark_settings_file(),
+            spark=Path(spark).expanduser() if spark is not None else paths.spark_settings_file(),
             batch_roots=[Path(root).expanduser() for root in config.get("batch_roots", [])],
             append_only=config.get(meltano.APPEND_ONLY, False),
         )

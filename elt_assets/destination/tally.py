@@ -11,8 +11,8 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 
-from elt_assets.protocol.catalog import StreamId
-from elt_assets.sync.events import Acknowledged, Held, SharedAcknowledged, Span
+from elt_assets.protocol.airbyte.catalog import StreamId
+from elt_assets.sync.events import Acknowledged, PendingState, SharedAcknowledged, Span
 
 
 class Tally:
@@ -23,7 +23,7 @@ class Tally:
         self._places: dict[StreamId, list[int]] = {}
         self._unplaced = 0
 
-    def acknowledged(self, event: Acknowledged) -> Iterator[tuple[Held, int]]:
+    def acknowledged(self, event: Acknowledged) -> Iterator[tuple[PendingState, int]]:
         """A stream's own states, each with how many of its records were rejected.
 
         What an earlier commit rejected, which had no state, is of the first that comes.
@@ -41,7 +41,7 @@ class Tally:
         else:
             self._places.setdefault(stream, []).extend(places)
 
-    def shared(self, event: SharedAcknowledged) -> Iterator[tuple[Held, int]]:
+    def shared(self, event: SharedAcknowledged) -> Iterator[tuple[PendingState, int]]:
         """States that streams share, likewise. Of a source that also sends states of single streams only
         the sum is exact."""
         for held in event.states:

@@ -17,8 +17,8 @@ from elt_assets.destination.loading import Load
 from elt_assets.destination.process import FAILED, OK, Terminated, answering, provider
 from elt_assets.destination.settings import TARGET_SPECIFICATION, Settings
 from elt_assets.errors import EltError
-from elt_assets.lake.spark import SparkProvider
-from elt_assets.protocol.arguments import load_config
+from elt_assets.lake.spark.session import SparkProvider
+from elt_assets.protocol.airbyte.arguments import load_config
 
 
 def main(

@@ -10,22 +10,28 @@ import contextlib
 from collections.abc import Generator, Iterator
 from typing import BinaryIO
 
-from elt_assets import home
+from elt_assets import paths
 from elt_assets.destination.generations import publishes_at_end, read_as
 from elt_assets.destination.opening import Blame, Opener
 from elt_assets.destination.output import Output, counted
-from elt_assets.destination.reading import messages
 from elt_assets.destination.settings import Settings
 from elt_assets.destination.tally import Tally
-from elt_assets.lake import undeclared
-from elt_assets.lake.spark import SparkProvider
-from elt_assets.protocol.catalog import ConfiguredCatalog, StreamId
-from elt_assets.protocol.codec import decode
-from elt_assets.protocol.messages import COMPLETE, Message, RawRecord
-from elt_assets.scratch import scratch
-from elt_assets.sync.events import Acknowledged, Held, Logged, SessionEvent, SharedAcknowledged
-from elt_assets.sync.held import HeldStates
+from elt_assets.lake.parse import undeclared
+from elt_assets.lake.spark.session import SparkProvider
+from elt_assets.pipeline.stdin import messages
+from elt_assets.protocol.airbyte.catalog import ConfiguredCatalog, StreamId
+from elt_assets.protocol.airbyte.codec import decode
+from elt_assets.protocol.airbyte.messages import COMPLETE, Message, RawRecord
+from elt_assets.storage.scratch import scratch
+from elt_assets.sync.events import (
+    Acknowledged,
+    Logged,
+    PendingState,
+    SessionEvent,
+    SharedAcknowledged,
+)
 from elt_assets.sync.session import Session
+from elt_assets.sync.states.pending import PendingStates
 
 
 class Write:
@@ -47,7 +53,7 @@ class Write:
         self._session: Session | None = None
         self._envelopes: dict[int, Message] = {}
         self._unpublished = {one.id for one in catalog.streams if publishes_at_end(one)}
-        self._withheld = HeldStates()
+        self._withheld = PendingStates()
 
     def run(self, stdin: BinaryIO) -> None:
         """
@@ -59,7 +65,7 @@ class Write:
         opener.check(self._catalog.streams)
         self._spark.warm_up()
         streams = [read_as(stream) for stream in self._catalog.streams]
-        with contextlib.ExitStack() as open_, scratch(home.staging(), "sync") as folder:
+        with contextlib.ExitStack() as open_, scratch(paths.staging(), "sync") as folder:
             sinks = {}
             for stream in self._catalog.streams:
                 sinks[stream.id] = sink = opener.open(stream)
@@ -132,7 +138,7 @@ class Write:
             shared = self._tally.shared(SharedAcknowledged(states))
             self._output.send(self._state(*told) for told in shared)
 
-    def _state(self, held: Held, rejected: int) -> Message:
+    def _state(self, held: PendingState, rejected: int) -> Message:
         envelope = self._envelopes.pop(id(held.state), None)
         state = counted(held.state, held.records - rejected, rejected)
         return Message(type="STATE", state=state, extra=envelope.extra if envelope else {})

@@ -16,21 +16,21 @@ from pydantic_core import CoreSchema
 from elt_assets.connection import (
     DEFINITION_FILE,
     Connection,
-    configure,
     load_catalog,
     parse_connection,
+    resolve_streams,
 )
 from elt_assets.errors import ConfigError
-from elt_assets.orchestration.assets import build_assets, stream_assets
-from elt_assets.orchestration.drift import Source
+from elt_assets.orchestration.assets.build import build_assets, stream_assets
+from elt_assets.orchestration.assets.translator import ConnectionTranslator
+from elt_assets.orchestration.automation.drift import Source
+from elt_assets.orchestration.automation.schedules import schedules
+from elt_assets.orchestration.automation.sensors import sensors
 from elt_assets.orchestration.io_manager import resources
-from elt_assets.orchestration.jobs import check_job, discover_job
+from elt_assets.orchestration.jobs.source_jobs import check_job, discover_job
 from elt_assets.orchestration.scaffolding import ConnectionScaffolder
-from elt_assets.orchestration.schedules import schedules
-from elt_assets.orchestration.sensors import sensors
 from elt_assets.orchestration.streams import StreamAsset
-from elt_assets.orchestration.translator import ConnectionTranslator
-from elt_assets.protocol.catalog import ConfiguredStream
+from elt_assets.protocol.airbyte.catalog import ConfiguredStream
 
 
 class _Attributes(BaseModel):
@@ -112,9 +112,9 @@ class ConnectionComponent(dg.Component, Connection):
         """The configured streams; their catalog lies in the folder.
 
         Raises:
-            ConfigError: as `configure`.
+            ConfigError: as `resolve_streams`.
         """
-        return stream_assets(self, configure(self, load_catalog(folder)), _Translator(self))
+        return stream_assets(self, resolve_streams(self, load_catalog(folder)), _Translator(self))
 
     def build_defs(self, context: dg.ComponentLoadContext) -> dg.Definitions:
         """As `definitions`."""

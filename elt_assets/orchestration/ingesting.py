@@ -11,24 +11,25 @@ from typing import Any, Protocol
 import dagster as dg
 
 from elt_assets.errors import ConfigError
-from elt_assets.lake import partition_files, undeclared
-from elt_assets.lake.head import Head
-from elt_assets.lake.landing import Landing, begins, begun_otherwise
-from elt_assets.lake.spark import SparkProvider
-from elt_assets.lake.state_table import StateWriter
-from elt_assets.lake.writer import TableWriter
-from elt_assets.orchestration.connector_log import hearing
-from elt_assets.orchestration.metadata import (
+from elt_assets.lake.delta.commit_metadata import CommitMetadata
+from elt_assets.lake.merge import partition_files
+from elt_assets.lake.parse import undeclared
+from elt_assets.lake.spark.session import SparkProvider
+from elt_assets.lake.write.state_only_writer import StateOnlyWriter
+from elt_assets.lake.write.write_spec import WriteSpec, has_incompatible_refresh, next_sync_id
+from elt_assets.lake.write.writer import TableWriter
+from elt_assets.orchestration.events.connector_log import hearing
+from elt_assets.orchestration.events.metadata import (
     head_metadata,
     schema_metadata,
     source_metadata,
     table_metadata,
 )
-from elt_assets.orchestration.progress import Watch, reporting
+from elt_assets.orchestration.events.progress import Watch, reporting
 from elt_assets.orchestration.reading import SourceRead, StreamRead
-from elt_assets.protocol.catalog import ConfiguredStream, StreamId
-from elt_assets.sync import fields
+from elt_assets.protocol.airbyte.catalog import ConfiguredStream, StreamId
 from elt_assets.sync.events import Acknowledged, Estimated, Logged, SessionEvent, Sink
+from elt_assets.sync.selection import fields
 
 
 class Running(Protocol):
@@ -53,7 +54,7 @@ class Ingestion:
         self._run_id = run_id
         self._source = source
         self._reads: Mapping[StreamId, StreamRead] = {read.id: read for read in source.streams}
-        self._writers: dict[StreamId, TableWriter | StateWriter] = {}
+        self._writers: dict[StreamId, TableWriter | StateOnlyWriter] = {}
         self._started = time.monotonic()
 
     def run(self) -> None:
@@ -81,7 +82,7 @@ class Ingestion:
             for writer in self._writers.values():
                 writer.close()
 
-    def _open(self, stream: ConfiguredStream) -> TableWriter | StateWriter:
+    def _open(self, stream: ConfiguredStream) -> TableWriter | StateOnlyWriter:
         """The writer of a stream as it is configured now.
 
         Raises:
@@ -90,12 +91,12 @@ class Ingestion:
         read = self._reads[stream.id]
         land = read.landing(self._run_id, stream)
         if self._source.destination is not None:
-            writer: TableWriter | StateWriter = StateWriter(read.tables, land)
+            writer: TableWriter | StateOnlyWriter = StateOnlyWriter(read.tables, land)
         else:
             if read.id in self._writers:
                 _refuse_other_making(read, land)
                 land = replace(
-                    land, began=begins(read.tables.head)
+                    land, began=next_sync_id(read.tables.head)
                 )  # its rows come after the first ones
             writer = TableWriter(self._spark, read.tables, land)
         for change in writer.schema_changes:
@@ -153,7 +154,7 @@ class Ingestion:
             read.metadata = {**self._final_metadata(read), **policy}
             self._log_end(read)
             return
-        head = Head(commit.sequence, commit.generation, commit.state)
+        head = CommitMetadata(commit.sequence, commit.generation, commit.state)
         metadata = {**head_metadata(head, commit.version), **read.figures.metadata(), **policy}
         self._run.log_event(
             dg.AssetObservation(read.asset.key, metadata=metadata, partition=read.partition)
@@ -178,9 +179,9 @@ class Ingestion:
         return table_metadata(table, name, read.asset.landed(), partition_rows=rows)
 
 
-def _refuse_other_making(read: StreamRead, land: Landing) -> None:
+def _refuse_other_making(read: StreamRead, land: WriteSpec) -> None:
     """Refuse rows that would begin a refresh anew of which this sync has committed some already."""
-    if begun_otherwise(land.stream, land.generation, read.tables.head, land.salt):
+    if has_incompatible_refresh(land.stream, land.generation, read.tables.head, land.salt):
         raise ConfigError(
             f"the source changed the schema of stream {str(read.id)!r} in the middle of a sync that replaces "
             "its rows",

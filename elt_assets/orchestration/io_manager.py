@@ -8,18 +8,19 @@ from typing import Any
 import dagster as dg
 
 from elt_assets.errors import ConfigError, EltError, TransientError
-from elt_assets.lake import dataframes
-from elt_assets.lake.snapshots import snapshot
-from elt_assets.lake.spark import DataFrame
-from elt_assets.lake.tables import app_id
-from elt_assets.orchestration.ingesting import Ingestion, Running
-from elt_assets.orchestration.metadata import (
+from elt_assets.lake.admin.snapshots import snapshot
+from elt_assets.lake.spark.session import DataFrame
+from elt_assets.lake.write import dataframes
+from elt_assets.lake.write.stream_tables import app_id
+from elt_assets.orchestration.events.metadata import (
     DESTINATION,
     ROW_COUNT,
     TABLE_PATH,
     plain,
     table_metadata,
 )
+from elt_assets.orchestration.failures import as_dagster_failure
+from elt_assets.orchestration.ingesting import Ingestion, Running
 from elt_assets.orchestration.reading import SourceRead, StreamSync
 from elt_assets.orchestration.resources import (
     IO_MANAGER_KEY,
@@ -28,7 +29,6 @@ from elt_assets.orchestration.resources import (
     LakeResource,
     SparkResource,
 )
-from elt_assets.orchestration.told import told
 
 TOLD = 10
 """Partitions whose failures are told in the run's own."""
@@ -47,7 +47,7 @@ class SparkIOManager(dg.ConfigurableIOManager):
     def handle_output(self, context: dg.OutputContext, obj: object) -> None:
         if obj is None:
             return
-        with told():
+        with as_dagster_failure():
             self._handle(context, obj)
 
     def _handle(self, context: dg.OutputContext, obj: object) -> None:
@@ -65,7 +65,7 @@ class SparkIOManager(dg.ConfigurableIOManager):
         partition mapping gives, or all of them."""
         upstream = context.upstream_output
         assert upstream is not None
-        with told():
+        with as_dagster_failure():
             _refuse_elsewhere(upstream)
             uri = self.lake.table_uri(_path_of(upstream))
             partitions = _partitions_of(context)

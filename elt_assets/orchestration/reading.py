@@ -10,22 +10,22 @@ from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
-from elt_assets import home
+from elt_assets import paths
 from elt_assets.connection import Connection, unused_settings
-from elt_assets.lake.landing import Landing
-from elt_assets.lake.tables import StreamTables
-from elt_assets.orchestration.metadata import SyncFigures
+from elt_assets.lake.write.stream_tables import StreamTables
+from elt_assets.lake.write.write_spec import WriteSpec
+from elt_assets.orchestration.events.metadata import SyncFigures
 from elt_assets.orchestration.streams import StreamAsset
-from elt_assets.protocol.catalog import ConfiguredCatalog, ConfiguredStream, StreamId
-from elt_assets.protocol.messages import Message, RawRecord, State
+from elt_assets.protocol.airbyte.catalog import ConfiguredCatalog, ConfiguredStream, StreamId
+from elt_assets.protocol.airbyte.messages import Message, RawRecord, State
 from elt_assets.protocol.specification import unknown_fields
 from elt_assets.runner.connector import Connector
-from elt_assets.scratch import scratch
+from elt_assets.storage.scratch import scratch
 from elt_assets.sync.committer import OpenSink
 from elt_assets.sync.events import Logged, SessionEvent, Sink, StreamProgress
-from elt_assets.sync.fields import asked, landed, notices
-from elt_assets.sync.filters import RecordFilter
 from elt_assets.sync.relay import Relay
+from elt_assets.sync.selection.fields import asked, landed, notices
+from elt_assets.sync.selection.filters import RecordFilter
 from elt_assets.sync.session import Session, Threshold
 
 
@@ -58,7 +58,7 @@ class StreamRead:
     def id(self) -> StreamId:
         return self.stream.id
 
-    def landing(self, run_id: str, described: ConfiguredStream | None = None) -> Landing:
+    def landing(self, run_id: str, described: ConfiguredStream | None = None) -> WriteSpec:
         """How the stream's tables get it.
 
         Args:
@@ -69,14 +69,14 @@ class StreamRead:
         stream.generation_id = told.generation_id
         stream.minimum_generation_id = told.minimum_generation_id
         stream.sync_id = told.sync_id
-        return Landing(
+        return WriteSpec(
             stream=stream,
             run_id=run_id,
             history=wanted.history,
             on_schema_change=wanted.on_schema_change,
             partition=self.partition,
             keeps_state=self.keeps_state,
-            salt=None if self.salt is None else home.fingerprint(self.salt),
+            salt=None if self.salt is None else paths.fingerprint(self.salt),
             selection=self.asset.selection,
             intent=self.intent,
             keeps_undeclared=wanted.on_undeclared == "keep",
@@ -95,10 +95,10 @@ class StreamRead:
         """Of the stream's hashes; None where it has none.
 
         Raises:
-            ConfigError: as `home.hash_salt`.
+            ConfigError: as `paths.hash_salt`.
         """
         fields = self.asset.fields
-        return home.hash_salt() if fields and fields.hashed else None
+        return paths.hash_salt() if fields and fields.hashed else None
 
 
 @dataclass

@@ -14,9 +14,9 @@ from pydantic import Field
 from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
-from elt_assets import home
-from elt_assets.directories import check_writable
-from elt_assets.lake.spark import SparkProvider, settings, start
+from elt_assets import paths
+from elt_assets.lake.spark.session import SparkProvider, settings, start
+from elt_assets.storage.directories import check_writable
 
 SPARK_KEY, LAKE_KEY, IO_MANAGER_KEY = "elt_spark", "elt_lake", "elt_io_manager"
 """What the assets of connections ask Dagster for."""
@@ -25,7 +25,7 @@ SPARK_KEY, LAKE_KEY, IO_MANAGER_KEY = "elt_spark", "elt_lake", "elt_io_manager"
 class SparkResource(LazyPySparkResource):
     """dagster-pyspark's lazy session, with the settings that the lake needs, startable in advance.
 
-    Spark's settings come from the user's file (`home.spark_settings_file`), read when a session is
+    Spark's settings come from the user's file (`paths.spark_settings_file`), read when a session is
     first asked for, and from `spark_config`, which wins. Either may point it at a cluster
     (`spark.master`) or at a Spark Connect server (`spark.remote`). The session is the process's own
     and ends with it, so that all assets of a run share one JVM.
@@ -43,7 +43,7 @@ class SparkResource(LazyPySparkResource):
         ConfigError: the settings are wrong (see `lake.spark.settings`).
         """
         given = dict(flatten_dict(self.spark_config))  # type: ignore[no-untyped-call]
-        wanted = settings(given, home.spark_settings_file())
+        wanted = settings(given, paths.spark_settings_file())
         return SparkProvider(lambda: start(wanted))
 
     @property
@@ -70,11 +70,11 @@ class LakeResource(dg.ConfigurableResource[Any]):
 
     @property
     def uri(self) -> str:
-        return home.location(self.root) if self.root else home.lake()
+        return paths.location(self.root) if self.root else paths.lake()
 
     @property
     def staging_path(self) -> Path:
-        return Path(home.location(self.staging)) if self.staging else home.staging()
+        return Path(paths.location(self.staging)) if self.staging else paths.staging()
 
     def check_writable(self) -> None:
         """Refuse a place that cannot be written to, before a source is read.

@@ -8,7 +8,7 @@ from typing import Any
 import dagster as dg
 from pydantic import BaseModel, Field
 
-from elt_assets.connection.scaffold import attributes, replaced
+from elt_assets.connection.template import attributes, replaced
 
 
 class ConnectionParameters(BaseModel):

@@ -15,15 +15,15 @@ import dagster as dg
 import msgspec
 
 from elt_assets.errors import ConfigError
-from elt_assets.lake import rewinding
-from elt_assets.lake.landing import declared_schema
-from elt_assets.lake.rewinding import Acknowledged
-from elt_assets.lake.tables import StreamTables
-from elt_assets.orchestration.metadata import head_metadata
+from elt_assets.lake.write import state_log
+from elt_assets.lake.write.state_log import Acknowledged
+from elt_assets.lake.write.stream_tables import StreamTables
+from elt_assets.lake.write.write_spec import declared_schema
+from elt_assets.orchestration.events.metadata import head_metadata
 from elt_assets.orchestration.streams import StreamAsset
-from elt_assets.protocol.catalog import INCREMENTAL, ConfiguredStream
-from elt_assets.protocol.messages import State
-from elt_assets.sync.state import STREAM, kind_of, stream_of
+from elt_assets.protocol.airbyte.catalog import INCREMENTAL, ConfiguredStream
+from elt_assets.protocol.airbyte.messages import State
+from elt_assets.protocol.airbyte.states import STREAM, kind_of, stream_of
 
 KINDS = ("STREAM", "LEGACY", "GLOBAL")
 
@@ -79,7 +79,7 @@ def blob(state: str | None) -> str | None:
 
 def history(asset: StreamAsset, lake_uri: str, partition: str | None = None) -> list[Acknowledged]:
     """The states that were acknowledged and are in force, the newest first."""
-    return rewinding.history(asset.tables(lake_uri, partition).main)
+    return state_log.history(asset.tables(lake_uri, partition).main)
 
 
 def set_state(
@@ -116,7 +116,7 @@ def rewind(
     """
     refuse_stateless(asset)
     tables = asset.tables(lake_uri, partition)
-    past = rewinding.history(tables.main)
+    past = state_log.history(tables.main)
     found = next((one for one in past if one.head.sequence == sequence), None)
     if found is None or found.head.state is None:
         known = [str(one.head.sequence) for one in past if one.head.state is not None]
@@ -152,7 +152,7 @@ def _set(
     asset.refuse_foreign(tables.main)
     tables.settle(run_id)
     schema = declared_schema(asset.landed(), partitioned=asset.partitions is not None)
-    rewinding.set_state(tables, state, run_id, schema, str(asset.stream.id))
+    state_log.set_state(tables, state, run_id, schema, str(asset.stream.id))
     metadata = {**head_metadata(tables.head, tables.main.version), "elt/set_by_hand": True}
     instance.report_runless_asset_event(
         dg.AssetObservation(asset.key, metadata=metadata, partition=partition)

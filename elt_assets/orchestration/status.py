@@ -7,12 +7,12 @@ from dataclasses import dataclass
 
 import dagster as dg
 
-from elt_assets import home
-from elt_assets.directories import make_private
-from elt_assets.orchestration.metadata import SyncFigures
+from elt_assets import paths
+from elt_assets.orchestration.events.metadata import SyncFigures
 from elt_assets.orchestration.states import blob
 from elt_assets.orchestration.streams import StreamAsset
-from elt_assets.protocol.catalog import stream_names
+from elt_assets.protocol.airbyte.catalog import stream_names
+from elt_assets.storage.directories import make_private
 
 _PAGE = 1000
 
@@ -33,8 +33,8 @@ class StreamStatus:
 
 def open_instance() -> dg.DagsterInstance:
     """The instance of the home directory, which need not be in the environment for a look at it."""
-    make_private(home.home())
-    return dg.DagsterInstance.from_config(str(home.home()))
+    make_private(paths.home())
+    return dg.DagsterInstance.from_config(str(paths.home()))
 
 
 def stream_statuses(

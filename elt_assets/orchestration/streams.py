@@ -11,14 +11,14 @@ from typing import Any
 
 import dagster as dg
 
-from elt_assets import home
+from elt_assets import paths
 from elt_assets.connection import Connection, Stream, as_landed, field_selection
-from elt_assets.lake.claims import refuse_foreign
-from elt_assets.lake.names import table_path as path_of
-from elt_assets.lake.table import Table
-from elt_assets.lake.tables import StreamTables, app_id
-from elt_assets.orchestration import partitions
-from elt_assets.protocol.catalog import (
+from elt_assets.lake.delta.table import Table
+from elt_assets.lake.schema.names import table_path as path_of
+from elt_assets.lake.write.stream_tables import StreamTables, app_id
+from elt_assets.lake.write.table_ownership import refuse_foreign
+from elt_assets.orchestration.assets import partitions
+from elt_assets.protocol.airbyte.catalog import (
     APPEND_DEDUP,
     INCREMENTAL,
     OVERWRITE,
@@ -26,7 +26,7 @@ from elt_assets.protocol.catalog import (
     AirbyteStream,
     ConfiguredStream,
 )
-from elt_assets.sync.fields import FieldSelection
+from elt_assets.sync.selection.fields import FieldSelection
 
 STATES = "_elt_states"
 """The first level of what keeps the states of streams whose rows are in another destination."""
@@ -110,7 +110,7 @@ class StreamAsset:
     def salt_fingerprint(self) -> str | None:
         """Of what its fields are hashed with; read when a sync starts, never at load."""
         hashes = self.fields is not None and self.fields.hashed
-        return home.fingerprint(home.hash_salt()) if hashes else None
+        return paths.fingerprint(paths.hash_salt()) if hashes else None
 
     @property
     def selection(self) -> str | None:

@@ -12,33 +12,33 @@ from typing import Any
 import dagster as dg
 from pydantic import Field
 
-from elt_assets import home
+from elt_assets import paths
 from elt_assets.connection import Connection
-from elt_assets.directories import make_private_lake
 from elt_assets.errors import ConfigError
-from elt_assets.lake.head import Head
-from elt_assets.lake.landing import (
+from elt_assets.lake.delta.commit_metadata import CommitMetadata
+from elt_assets.lake.write.stream_tables import StreamTables
+from elt_assets.lake.write.write_spec import (
     Generations,
     RefreshMode,
-    begins,
     continues,
     generations,
+    next_sync_id,
     starting_state,
 )
-from elt_assets.lake.tables import StreamTables
-from elt_assets.orchestration import partitions, together
-from elt_assets.orchestration.connector_log import hearing
-from elt_assets.orchestration.ledger import reconcile
-from elt_assets.orchestration.metadata import head_metadata
+from elt_assets.orchestration.assets import partitions, shared_state_start
+from elt_assets.orchestration.events.connector_log import hearing
+from elt_assets.orchestration.events.metadata import head_metadata
+from elt_assets.orchestration.events.reconcile import reconcile
 from elt_assets.orchestration.reading import SourceRead, StreamRead
 from elt_assets.orchestration.resources import LakeResource
 from elt_assets.orchestration.states import as_message, refuse_stateless
 from elt_assets.orchestration.streams import StreamAsset
-from elt_assets.protocol.catalog import APPEND_DEDUP
-from elt_assets.protocol.messages import State
+from elt_assets.protocol.airbyte.catalog import APPEND_DEDUP
+from elt_assets.protocol.airbyte.messages import State
 from elt_assets.runner.connector import Connector
 from elt_assets.runner.connector_log import Hear, ignore
-from elt_assets.runner.sources import open_connector, to_install
+from elt_assets.runner.kinds.sources import open_connector, to_install
+from elt_assets.storage.directories import make_private_lake
 
 
 class Refresh(enum.Enum):
@@ -108,7 +108,7 @@ def refuse(asset: StreamAsset, config: SyncConfig) -> None:
         )
     if asset.connection.read_together:
         if config.state is not None:
-            together.as_shared(config.state)
+            shared_state_start.as_shared(config.state)
     elif config.state is not None:
         refuse_stateless(asset)
         as_message(config.state, asset.stream)
@@ -177,9 +177,9 @@ def prepare_together(
     for read in reads:
         read.stream.sync_id = sync_id
     if config.state is None or all(read.continues for read in reads):
-        states = together.starting_states(reads, context.log.warning)
+        states = shared_state_start.starting_states(reads, context.log.warning)
     else:
-        states = [together.as_shared(config.state)]
+        states = [shared_state_start.as_shared(config.state)]
     hear = hearing(context.log)
     connector = connect(connection, lake.staging_path, hear=hear)
     return SourceRead(
@@ -215,7 +215,7 @@ def _stream_read(
     stream = copy.copy(asset.stream)
     stream.generation_id = written.generation_id
     stream.minimum_generation_id = written.minimum_generation_id
-    stream.sync_id = begins(head)
+    stream.sync_id = next_sync_id(head)
     return StreamRead(
         asset=asset,
         stream=stream,
@@ -265,7 +265,7 @@ def _settled(
     return tables
 
 
-def _refuse_refreshing(asset: StreamAsset, head: Head) -> None:
+def _refuse_refreshing(asset: StreamAsset, head: CommitMetadata) -> None:
     """What is read beside a refresh, or from elsewhere, would be a hole in it."""
     if head.refresh is not None:
         raise ConfigError(
@@ -305,9 +305,9 @@ def connect(
         getattr(source, source.kind),
         source.config if config is None else config,
         workdir,
-        home.packages(),
+        paths.packages(),
         heartbeat=connection.heartbeat.total_seconds(),
-        store=home.config_store() / f"{connection.name}.json",
+        store=paths.config_store() / f"{connection.name}.json",
         environment=source.environment,
         installation=source.install,
         container=source.container,
@@ -320,7 +320,7 @@ def connect(
 def package_to_install(connection: Connection) -> str | None:
     """The package that must be installed before the connection's connectors can run; None if none must."""
     for end in filter(None, (connection.source, connection.destination)):
-        found = to_install(end.kind, getattr(end, end.kind), home.packages(), end.install)
+        found = to_install(end.kind, getattr(end, end.kind), paths.packages(), end.install)
         if found is not None:
             return found
     return None
@@ -338,9 +338,9 @@ def connect_destination(
         getattr(written, written.kind),
         written.config,
         workdir,
-        home.packages(),
+        paths.packages(),
         heartbeat=connection.heartbeat.total_seconds(),
-        store=home.config_store() / f"{connection.name}.destination.json",
+        store=paths.config_store() / f"{connection.name}.destination.json",
         environment=written.environment,
         installation=written.install,
         container=written.container,

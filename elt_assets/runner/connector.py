@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Any
 
 from elt_assets.errors import EltError, SystemFailure
-from elt_assets.protocol.catalog import Catalog, ConfiguredCatalog
-from elt_assets.protocol.log_text import log_line
-from elt_assets.protocol.messages import (
+from elt_assets.protocol.airbyte.catalog import Catalog, ConfiguredCatalog
+from elt_assets.protocol.airbyte.log_text import log_line
+from elt_assets.protocol.airbyte.messages import (
     ConnectionStatus,
     Control,
     ErrorTrace,
@@ -27,20 +27,20 @@ from elt_assets.protocol.messages import (
     Unread,
     decisive,
 )
-from elt_assets.protocol.sync_modes import catalog_for_destination
-from elt_assets.protocol.versions import check_version
-from elt_assets.runner.account import open_workdir
+from elt_assets.protocol.airbyte.sync_modes import catalog_for_destination
+from elt_assets.protocol.airbyte.versions import check_version
+from elt_assets.runner.config.environment import Environment
+from elt_assets.runner.config.secrets import Masker
+from elt_assets.runner.config.settings import Settings
 from elt_assets.runner.connector_log import ConnectorLog, Hear, ignore
-from elt_assets.runner.decoding import Said, fast, lossless
-from elt_assets.runner.docker import Image
 from elt_assets.runner.ending import raise_for_end
-from elt_assets.runner.environment import Environment
 from elt_assets.runner.failures import DEADLINES, failure, too_slow
-from elt_assets.runner.files import for_source, private_files, state_file
-from elt_assets.runner.process import DeadlineError, Process
+from elt_assets.runner.process.account import open_workdir
+from elt_assets.runner.process.argument_files import for_source, private_files, state_file
+from elt_assets.runner.process.child import DeadlineError, Process
+from elt_assets.runner.process.container import Image
+from elt_assets.runner.process.decoding import Said, fast, lossless
 from elt_assets.runner.program import Program
-from elt_assets.runner.secrets import Masker
-from elt_assets.runner.settings import Settings
 
 _WITHHELD = (
     "a line that could not be read as a message; it is not shown, since it may be part of a record "

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from elt_assets.protocol.messages import ErrorTrace
+from elt_assets.protocol.airbyte.messages import ErrorTrace
 from elt_assets.runner.connector_log import ConnectorLog
 from elt_assets.runner.failures import ending, failure
-from elt_assets.runner.process import Process
+from elt_assets.runner.process.child import Process
 
 
 def raise_for_end(what: str, process: Process, error: ErrorTrace | None, log: ConnectorLog) -> None:

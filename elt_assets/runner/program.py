@@ -6,10 +6,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from elt_assets.runner.account import Account
-from elt_assets.runner.docker import Image
-from elt_assets.runner.environment import Environment
-from elt_assets.runner.secrets import Masker
+from elt_assets.runner.config.environment import Environment
+from elt_assets.runner.config.secrets import Masker
+from elt_assets.runner.process.account import Account
+from elt_assets.runner.process.container import Image
 
 
 @dataclass(frozen=True)

@@ -13,12 +13,12 @@ from dataclasses import dataclass
 from threading import Event
 
 from elt_assets.errors import SystemFailure
-from elt_assets.protocol.catalog import ConfiguredStream
+from elt_assets.protocol.airbyte.catalog import ConfiguredStream
 from elt_assets.sync.events import (
     Acknowledged,
     Checkpoint,
     Committed,
-    Held,
+    PendingState,
     SessionEvent,
     SharedAcknowledged,
     Sink,
@@ -39,7 +39,7 @@ class _Commit:
 
     run: StreamRun
     checkpoint: Checkpoint
-    held: tuple[Held, ...]
+    held: tuple[PendingState, ...]
     staged: int
     completes: bool
 
@@ -81,7 +81,7 @@ class Committer:
         run: StreamRun,
         *,
         final: bool,
-        shared: tuple[Held, ...] = (),
+        shared: tuple[PendingState, ...] = (),
         completes: bool | None = None,
     ) -> None:
         """Commit what was written of a stream, with the last of its own states, or else of those shared.
@@ -100,7 +100,7 @@ class Committer:
         done = self._submit(lambda: run.opened.commit(checkpoint))
         self._work.append(_Work(done, commit=commit))
 
-    def share(self, held: tuple[Held, ...]) -> None:
+    def share(self, held: tuple[PendingState, ...]) -> None:
         """Tell of shared states, once the commits before this are done."""
         done = self._submit(lambda: None)
         self._work.append(_Work(done, event=SharedAcknowledged(held)))

@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from elt_assets.protocol.catalog import StreamId
-from elt_assets.protocol.messages import State
+from elt_assets.protocol.airbyte.catalog import StreamId
+from elt_assets.protocol.airbyte.messages import State
 from elt_assets.sync.segments import Segment
 
 
@@ -25,7 +25,7 @@ class Span:
 
 
 @dataclass(frozen=True)
-class Held:
+class PendingState:
     """A state as received, and the records that were staged between it and the state before: of its
     stream, or, where it is shared, of all streams, those that had any."""
 
@@ -92,14 +92,14 @@ class Acknowledged:
     state: State | None
     commit: Committed
     final: bool
-    states: tuple[Held, ...] = ()
+    states: tuple[PendingState, ...] = ()
 
 
 @dataclass(frozen=True)
 class SharedAcknowledged:
     """All that came before these states, which streams share, is durable, and so are they."""
 
-    states: tuple[Held, ...]
+    states: tuple[PendingState, ...]
 
 
 @dataclass(frozen=True)

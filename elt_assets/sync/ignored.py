@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from elt_assets.protocol.catalog import StreamId
+from elt_assets.protocol.airbyte.catalog import StreamId
 from elt_assets.sync.events import Logged
 
 MAX_STREAMS = 100

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from functools import reduce
 
 from elt_assets.errors import EltError, SystemFailure, error_class
-from elt_assets.protocol.catalog import StreamId
-from elt_assets.protocol.messages import ErrorTrace, Message, Noise, Unread, decisive
+from elt_assets.protocol.airbyte.catalog import StreamId
+from elt_assets.protocol.airbyte.messages import ErrorTrace, Message, Noise, Unread, decisive
 from elt_assets.sync.events import (
     NOT_AMONG_RECORDS,
     NOT_AMONG_STATUSES,
@@ -17,8 +17,8 @@ from elt_assets.sync.events import (
 )
 from elt_assets.sync.ignored import IgnoredRecords
 from elt_assets.sync.routes import StreamRoutes
+from elt_assets.sync.source_events import events_from
 from elt_assets.sync.streams import StreamRun
-from elt_assets.sync.told import told
 
 
 class ReadStatus:
@@ -49,7 +49,7 @@ class ReadStatus:
         error = message.reported_error
         if error:
             self._fail(error)
-        yield from told(message, self.routes)
+        yield from events_from(message, self.routes)
 
     def ignore(self, stream: StreamId) -> Iterator[SessionEvent]:
         """Count a record of a stream that is not configured.

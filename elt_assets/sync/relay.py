@@ -17,9 +17,9 @@ from types import MappingProxyType
 from msgspec import Raw
 
 from elt_assets.errors import EltError, SystemFailure
-from elt_assets.protocol.catalog import ConfiguredCatalog, StreamDescriptor, StreamId
-from elt_assets.protocol.codec import encode
-from elt_assets.protocol.messages import (
+from elt_assets.protocol.airbyte.catalog import ConfiguredCatalog, StreamDescriptor, StreamId
+from elt_assets.protocol.airbyte.codec import encode
+from elt_assets.protocol.airbyte.messages import (
     COMPLETE,
     INCOMPLETE,
     NULL,
@@ -32,6 +32,7 @@ from elt_assets.protocol.messages import (
     StreamStatusTrace,
     Trace,
 )
+from elt_assets.protocol.airbyte.states import check_contents, stream_of
 from elt_assets.sync.events import (
     Acknowledged,
     Checkpoint,
@@ -40,12 +41,11 @@ from elt_assets.sync.events import (
     Sink,
     StreamProgress,
 )
-from elt_assets.sync.filters import RecordFilter
 from elt_assets.sync.read_status import ReadStatus
-from elt_assets.sync.sent_states import SentState, SentStates, check_counts
-from elt_assets.sync.state import check_contents, stream_of
+from elt_assets.sync.selection.filters import RecordFilter
+from elt_assets.sync.source_events import events_from
+from elt_assets.sync.states.sent import SentState, SentStates, check_counts
 from elt_assets.sync.streams import StreamRun, miscounted
-from elt_assets.sync.told import told
 
 EVERY = 1.0
 """Seconds between commits of acknowledged states, at least."""
@@ -125,7 +125,7 @@ class Relay:
                 if answer.state is not None:
                     yield from self._echoed(answer.state)
                 else:
-                    yield from told(answer, {})
+                    yield from events_from(answer, {})
         except EltError:
             yield from self._heard()
             yield from self._end_early()

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
-from elt_assets.protocol.messages import NULL, RawRecord
+from elt_assets.protocol.airbyte.messages import NULL, RawRecord
 
 EXTRACTED_AT = "_elt:extracted_at"
 """Epoch milliseconds, from the record's `emitted_at`."""

@@ -15,20 +15,25 @@ from pathlib import Path
 from types import MappingProxyType
 
 from elt_assets.errors import EltError
-from elt_assets.protocol.catalog import AirbyteStream, ConfiguredCatalog, ConfiguredStream, StreamId
-from elt_assets.protocol.messages import (
+from elt_assets.protocol.airbyte.catalog import (
+    AirbyteStream,
+    ConfiguredCatalog,
+    ConfiguredStream,
+    StreamId,
+)
+from elt_assets.protocol.airbyte.messages import (
     ErrorTrace,
     Message,
     RawRecord,
     State,
     StreamGeneration,
 )
+from elt_assets.protocol.airbyte.states import check_contents, stream_of
 from elt_assets.sync.committer import Committer, OpenSink
 from elt_assets.sync.events import Logged, SessionEvent, Sink, StreamProgress
-from elt_assets.sync.filters import RecordFilter
 from elt_assets.sync.read_status import ReadStatus
-from elt_assets.sync.shared import SharedState
-from elt_assets.sync.state import check_contents, stream_of
+from elt_assets.sync.selection.filters import RecordFilter
+from elt_assets.sync.shared_state import SharedState
 from elt_assets.sync.streams import StreamRun
 
 OVERRUN = 1.25

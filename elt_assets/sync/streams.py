@@ -7,12 +7,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from elt_assets.errors import SystemFailure
-from elt_assets.protocol.catalog import ConfiguredStream
-from elt_assets.protocol.messages import COMPLETE, INCOMPLETE, ErrorTrace, State, StateStats
-from elt_assets.sync.events import Held, Sink, Span, StreamProgress
-from elt_assets.sync.filters import RecordFilter
-from elt_assets.sync.held import HeldStates
+from elt_assets.protocol.airbyte.catalog import ConfiguredStream
+from elt_assets.protocol.airbyte.messages import COMPLETE, INCOMPLETE, ErrorTrace, State, StateStats
+from elt_assets.sync.events import PendingState, Sink, Span, StreamProgress
 from elt_assets.sync.segments import UNBOUNDED, FilteredSegmentWriter, Segment, SegmentWriter
+from elt_assets.sync.selection.filters import RecordFilter
+from elt_assets.sync.states.pending import PendingStates
 
 
 @dataclass(eq=False)
@@ -35,7 +35,7 @@ class StreamRun:
     sequence: int = 0
     overrun: bool = False
     heard: bool = False
-    held: HeldStates = field(default_factory=HeldStates)
+    held: PendingStates = field(default_factory=PendingStates)
     counted_to: int = 0
     uncommitted: int = 0
     salvageable: bool = True
@@ -128,7 +128,7 @@ class StreamRun:
         wrong if not as many came."""
         return miscounted(state, self.sent - self.counted_to)
 
-    def take(self) -> tuple[Held, ...]:
+    def take(self) -> tuple[PendingState, ...]:
         """The states of a commit that is made now."""
         self.since, self.overrun = None, False
         return self.held.take()

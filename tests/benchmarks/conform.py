@@ -16,12 +16,12 @@ from msgspec.structs import replace
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as f
 
-from elt_assets.lake import types
-from elt_assets.lake.conform import Stamp, conform
-from elt_assets.lake.files import DataFile
-from elt_assets.lake.table import Table
-from elt_assets.protocol.codec import decode
-from elt_assets.protocol.messages import RawRecord
+from elt_assets.lake.delta.files import DataFile
+from elt_assets.lake.delta.table import Table
+from elt_assets.lake.parse.conform import Stamp, conform
+from elt_assets.lake.schema import from_json_schema, metadata_columns
+from elt_assets.protocol.airbyte.codec import decode
+from elt_assets.protocol.airbyte.messages import RawRecord
 from elt_assets.sync.segments import Segment, SegmentWriter
 from tests.benchmarks.measure import CommandFailed
 from tests.benchmarks.messages import CATALOG, cached_messages
@@ -106,7 +106,7 @@ def _turns(
 
 def _conform(spark: SparkSession, table: Table, segment: Segment) -> tuple[list[DataFile], float]:
     schema = json.loads(CATALOG.read_text())["streams"][0]["json_schema"]
-    columns = types.columns(schema)
+    columns = from_json_schema.columns(schema)
     paths = [str(segment.path)]
     return timed(lambda: table.write_files(conform(spark, paths, columns, STAMP, KEY)))
 
@@ -114,7 +114,7 @@ def _conform(spark: SparkSession, table: Table, segment: Segment) -> tuple[list[
 def _count_changed(spark: SparkSession, table: Table, files: Sequence[DataFile]) -> int:
     """Rows with a value that did not fit."""
     rows = spark.read.parquet(*(table.storage.locate(file) for file in files))
-    return rows.where(f.size(f.col(f"{types.META}.changes")) > 0).count()
+    return rows.where(f.size(f.col(f"{metadata_columns.META}.changes")) > 0).count()
 
 
 def _report(results: Sequence[Result]) -> Report:

@@ -13,14 +13,14 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import cast
 
-from elt_assets.lake import claims
-from elt_assets.lake.files import HIDDEN
-from elt_assets.lake.landing import Landing, generations
-from elt_assets.lake.spark import SparkProvider
-from elt_assets.lake.table import Table
-from elt_assets.lake.tables import StreamTables
-from elt_assets.protocol.catalog import APPEND, OVERWRITE
-from elt_assets.protocol.messages import State
+from elt_assets.lake.delta.files import HIDDEN
+from elt_assets.lake.delta.table import Table
+from elt_assets.lake.spark.session import SparkProvider
+from elt_assets.lake.write import table_ownership
+from elt_assets.lake.write.stream_tables import StreamTables
+from elt_assets.lake.write.write_spec import WriteSpec, generations
+from elt_assets.protocol.airbyte.catalog import APPEND, OVERWRITE
+from elt_assets.protocol.airbyte.messages import State
 from elt_assets.sync.events import Checkpoint
 from tests.benchmarks.report import MISSING, Bar, Report
 from tests.lake.plain import NoSpark, PlainWriter, without_spark
@@ -70,7 +70,7 @@ class Lake:
         written = generations(wanted, tables.head)
         wanted.generation_id = written.generation_id
         wanted.minimum_generation_id = written.minimum_generation_id
-        land = Landing(wanted, "run", partition=partition)
+        land = WriteSpec(wanted, "run", partition=partition)
         return PlainWriter(cast(SparkProvider, NoSpark()), tables, land)
 
     def write(self, writer: PlainWriter, number: int) -> None:
@@ -93,7 +93,7 @@ class Lake:
         def once() -> float:
             start = time.perf_counter()
             table = Table(self.uri, _app_id(partition))
-            claims.refuse_foreign(table, "the benchmark", "", partitions_of=APP)
+            table_ownership.refuse_foreign(table, "the benchmark", "", partitions_of=APP)
             return time.perf_counter() - start
 
         return min(once() for _ in range(SAMPLES))

@@ -16,13 +16,14 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 from pyspark.sql import types as t
 
-from elt_assets.lake import history, policies, types
-from elt_assets.lake.files import Change
-from elt_assets.lake.head import Head
-from elt_assets.lake.policies import Merged, Ordering, Target
-from elt_assets.lake.spark import side_by_side
-from elt_assets.lake.split import TARGET_ROWS, Batch
-from elt_assets.lake.table import Table
+from elt_assets.lake.delta.commit_metadata import CommitMetadata
+from elt_assets.lake.delta.files import Change
+from elt_assets.lake.delta.table import Table
+from elt_assets.lake.merge import dedup, history
+from elt_assets.lake.merge.dedup import Merged, Ordering, Target
+from elt_assets.lake.merge.file_splitting import TARGET_ROWS, Batch
+from elt_assets.lake.schema import metadata_columns
+from elt_assets.lake.spark.session import side_by_side
 from tests.benchmarks.session import timed
 
 SCHEMA = t.StructType(
@@ -32,7 +33,7 @@ SCHEMA = t.StructType(
         t.StructField("email", t.StringType()),
         t.StructField("balance", t.DoubleType()),
         t.StructField("updated_at", t.TimestampType()),
-        *types.METADATA_FIELDS,
+        *metadata_columns.METADATA_FIELDS,
     ]
 )
 BY = Ordering([["id"]], ["updated_at"])
@@ -64,10 +65,10 @@ def users(ids: DataFrame, turn: int) -> DataFrame:
         f.concat(f.lit("u"), number, f.lit("@example.com")).alias("email"),
         f.round(f.rand(SEED + turn) * 10_000, 2).alias("balance"),
         f.timestamp_seconds(f.lit(second)).alias("updated_at"),
-        f.concat(f.lit(f"0195a1b2-c3d4-7abc-8{turn:03x}-"), order).alias(types.RAW_ID),
-        f.timestamp_seconds(f.lit(second)).alias(types.EXTRACTED_AT),
-        f.lit(1).cast("long").alias(types.GENERATION_ID),
-        meta.cast(types.META_TYPE).alias(types.META),
+        f.concat(f.lit(f"0195a1b2-c3d4-7abc-8{turn:03x}-"), order).alias(metadata_columns.RAW_ID),
+        f.timestamp_seconds(f.lit(second)).alias(metadata_columns.EXTRACTED_AT),
+        f.lit(1).cast("long").alias(metadata_columns.GENERATION_ID),
+        meta.cast(metadata_columns.META_TYPE).alias(metadata_columns.META),
     )
 
 
@@ -92,7 +93,7 @@ class Users:
     def _made(self, suffix: str, schema: t.StructType, rows: DataFrame) -> Table:
         table = Table(self._uri + suffix, APP + suffix)
         table.prepare(schema)
-        table.commit(Change(table.write_files(rows)), Head(1, 1, None), self.rows)
+        table.commit(Change(table.write_files(rows)), CommitMetadata(1, 1, None), self.rows)
         return table
 
     def batch(self, ids: Sequence[int]) -> Batch:
@@ -117,7 +118,7 @@ class Users:
 
     def _merged(self, batch: Batch) -> Merged:
         target = Target(self.table.files, self.table.head.tombstones)
-        return policies.merge(self._spark, self.table, target, batch, BY, SCHEMA)
+        return dedup.merge(self._spark, self.table, target, batch, BY, SCHEMA)
 
     def _both(self, table: Table, batch: Batch) -> tuple[Merged, float]:
         def followed() -> Merged:
@@ -167,5 +168,5 @@ def left_by(uri: str, *, current: bool = False) -> pa.Table:
 
 
 def _commit(table: Table, merged: Merged, batch: Batch) -> None:
-    head = Head(table.head.sequence + 1, 1, None, tombstones=tuple(merged.tombstones))
+    head = CommitMetadata(table.head.sequence + 1, 1, None, tombstones=tuple(merged.tombstones))
     table.commit(merged.change, head, batch.records)

@@ -10,16 +10,16 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from elt_assets.protocol.catalog import (
+from elt_assets.protocol.airbyte.catalog import (
     INCREMENTAL,
     AirbyteStream,
     ConfiguredCatalog,
     ConfiguredStream,
     StreamId,
 )
-from elt_assets.protocol.codec import decode_blocks
-from elt_assets.protocol.messages import Message, RawRecord
-from elt_assets.runner.process import Process
+from elt_assets.protocol.airbyte.codec import decode_blocks
+from elt_assets.protocol.airbyte.messages import Message, RawRecord
+from elt_assets.runner.process.child import Process
 from elt_assets.sync.events import Checkpoint, Committed
 from elt_assets.sync.segments import Segment
 from elt_assets.sync.session import Session

@@ -13,7 +13,7 @@ import pytest
 from connectors.faker import Faker
 from connectors.sdk import Item, Source, Stream, run
 from elt_assets.errors import TransientError
-from elt_assets.protocol.catalog import ConfiguredStream
+from elt_assets.protocol.airbyte.catalog import ConfiguredStream
 
 Json = dict[str, Any]
 

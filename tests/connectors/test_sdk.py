@@ -12,8 +12,8 @@ import pytest
 
 from connectors.sdk import Checkpoint, Item, Source, Stream, run
 from elt_assets.errors import ConfigError, EltError, SystemFailure, TransientError
-from elt_assets.protocol.catalog import INCREMENTAL, ConfiguredStream
-from elt_assets.protocol.codec import decode
+from elt_assets.protocol.airbyte.catalog import INCREMENTAL, ConfiguredStream
+from elt_assets.protocol.airbyte.codec import decode
 
 Json = dict[str, Any]
 SECRET = "hunter2-abc"

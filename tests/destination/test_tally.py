@@ -9,20 +9,20 @@ from hypothesis import strategies as st
 from msgspec import Raw
 
 from elt_assets.destination.tally import Tally
-from elt_assets.protocol.catalog import StreamId
-from elt_assets.protocol.messages import State
-from elt_assets.sync.events import Acknowledged, Committed, Held, SharedAcknowledged, Span
+from elt_assets.protocol.airbyte.catalog import StreamId
+from elt_assets.protocol.airbyte.messages import State
+from elt_assets.sync.events import Acknowledged, Committed, PendingState, SharedAcknowledged, Span
 
 A, B = StreamId("a"), StreamId("b")
 
 
-def acknowledged(stream: StreamId, places: list[int], *states: Held) -> Acknowledged:
+def acknowledged(stream: StreamId, places: list[int], *states: PendingState) -> Acknowledged:
     done = Committed(1, 1, 1, 0, len(places), 0, places=places)
     return Acknowledged(stream, None, done, False, states)
 
 
-def held(*spans: Span) -> Held:
-    return Held(State(data=Raw(b"1")), spans)
+def held(*spans: Span) -> PendingState:
+    return PendingState(State(data=Raw(b"1")), spans)
 
 
 def cuts(most: int) -> st.SearchStrategy[list[int]]:

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from elt_assets.protocol.catalog import INCREMENTAL
+from elt_assets.protocol.airbyte.catalog import INCREMENTAL
 from tests.counting_source import MODES, counting, expected
 from tests.project import Project
 

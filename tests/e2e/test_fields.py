@@ -12,8 +12,8 @@ import pytest
 from msgspec import Raw
 from pyarrow import parquet
 
-from elt_assets import home
-from elt_assets.sync.filters import hashed
+from elt_assets import paths
+from elt_assets.sync.selection.filters import hashed
 from tests.project import Project
 from tests.scripted import record, script, state, status
 
@@ -123,7 +123,7 @@ def test_hashes_are_stable_across_syncs_and_are_of_the_projects_salt(
     rows = {row["id"]: row for row in synced.rows("scripted", "things")}
     monkeypatch.setenv("DAGSTER_HOME", str(synced.home))
     monkeypatch.delenv("ELT_HASH_SALT", raising=False)
-    expected = hashed(Raw(json.dumps(f"{SECRET}@x").encode()), home.hash_salt())
+    expected = hashed(Raw(json.dumps(f"{SECRET}@x").encode()), paths.hash_salt())
     assert rows[1]["email"] == rows[9]["email"] == json.loads(bytes(expected))
     assert rows[2]["email"] is None
 

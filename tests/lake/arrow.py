@@ -16,9 +16,9 @@ import pyarrow.parquet as pq
 from deltalake import DeltaTable
 from pyspark.sql import types as t
 
-from elt_assets.lake.files import VISIBLE, Change, DataFile, Files
-from elt_assets.lake.opening import delta_schema
-from elt_assets.lake.table import Table
+from elt_assets.lake.delta.files import VISIBLE, Change, DataFile, Files
+from elt_assets.lake.delta.opening import delta_schema
+from elt_assets.lake.delta.table import Table
 
 DAY = 86_400
 LONG, STRING = t.LongType(), t.StringType()

@@ -11,8 +11,9 @@ from typing import Any
 from pyspark.sql import SparkSession
 from pyspark.sql.types import TimestampType
 
-from elt_assets.lake.conform import Key, Stamp, conform, rejected
-from elt_assets.lake.types import Column, columns
+from elt_assets.lake.parse.conform import Key, Stamp, conform, rejected
+from elt_assets.lake.schema.from_json_schema import columns
+from elt_assets.lake.schema.logical_types import Column
 from tests.lake.staging import stage
 
 PREFIX = "0f0e0d0c-0000-4000-8000-"

@@ -20,13 +20,15 @@ from typing import Any, NamedTuple
 
 from deltalake import DeltaTable
 
-from elt_assets.lake import commits, maintenance, opening, split
-from elt_assets.lake.files import Files
-from elt_assets.lake.landing import RefreshMode, generations, starting_state
-from elt_assets.lake.snapshots import snapshot
-from elt_assets.lake.table import Table
+from elt_assets.lake.admin import maintenance
+from elt_assets.lake.admin.snapshots import snapshot
+from elt_assets.lake.delta import commits, opening
+from elt_assets.lake.delta.files import Files
+from elt_assets.lake.delta.table import Table
+from elt_assets.lake.merge import file_splitting
+from elt_assets.lake.write.write_spec import RefreshMode, generations, starting_state
 from elt_assets.orchestration.resources import SparkResource
-from elt_assets.protocol.catalog import APPEND_DEDUP, ConfiguredStream
+from elt_assets.protocol.airbyte.catalog import APPEND_DEDUP, ConfiguredStream
 from elt_assets.sync.events import Checkpoint, Committed
 from tests.lake.harness import Lake
 from tests.lake.staging import APP, INTEGER, STRING, checkpoint, stream
@@ -46,7 +48,7 @@ POINTS: dict[str, tuple[Any, str]] = {
     "commits.enable_ntz": (commits, "enable_ntz"),
     "maintenance.in_tasks": (maintenance, "in_tasks"),
     "opening.write_deltalake": (opening, "write_deltalake"),
-    "split.in_tasks": (split, "in_tasks"),
+    "split.in_tasks": (file_splitting, "in_tasks"),
 }
 """The calls that change what is on disk."""
 

@@ -8,12 +8,12 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
-from elt_assets.lake.landing import Landing
-from elt_assets.lake.spark import SparkProvider
-from elt_assets.lake.table import Table
-from elt_assets.lake.tables import StreamTables
-from elt_assets.lake.writer import TableWriter
-from elt_assets.protocol.catalog import ConfiguredStream
+from elt_assets.lake.delta.table import Table
+from elt_assets.lake.spark.session import SparkProvider
+from elt_assets.lake.write.stream_tables import StreamTables
+from elt_assets.lake.write.write_spec import WriteSpec
+from elt_assets.lake.write.writer import TableWriter
+from elt_assets.protocol.airbyte.catalog import ConfiguredStream
 from elt_assets.sync.events import Committed
 from elt_assets.sync.segments import Segment
 from tests.lake.staging import APP, INTEGER, STRING, checkpoint, rows, stage, stream
@@ -23,7 +23,7 @@ USERS = {"id": INTEGER, "name": STRING}
 
 @dataclass
 class Lake:
-    """`history`, `on_schema_change`, `partition`, `salt`: as the stream's `Landing` has them."""
+    """`history`, `on_schema_change`, `partition`, `salt`: as the stream's `WriteSpec` has them."""
 
     provider: SparkProvider
     folder: Path
@@ -53,7 +53,7 @@ class Lake:
         partition = landing.get("partition")
         tables = self.tables(APP if partition is None else f"{APP}|{partition}")
         tables.settle("run-1")
-        land = Landing(configured or stream(USERS), "run-1", self.history, **landing)
+        land = WriteSpec(configured or stream(USERS), "run-1", self.history, **landing)
         return TableWriter(self.provider, tables, land)
 
     def stage(self, *data: Any) -> Segment:

@@ -28,21 +28,21 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from elt_assets.errors import ConcurrentSync, ConfigError
-from elt_assets.lake.landing import (
-    Landing,
+from elt_assets.lake.admin.maintenance import maintain
+from elt_assets.lake.admin.replay import replay
+from elt_assets.lake.delta.opening import delta_schema
+from elt_assets.lake.delta.table import Table
+from elt_assets.lake.spark.session import SparkProvider
+from elt_assets.lake.write.stream_tables import NOT_KEPT, SUFFIXES, StreamTables
+from elt_assets.lake.write.write_spec import (
     RefreshMode,
+    WriteSpec,
     continues,
     generations,
     starting_state,
 )
-from elt_assets.lake.maintenance import maintain
-from elt_assets.lake.opening import delta_schema
-from elt_assets.lake.replaying import replay
-from elt_assets.lake.spark import SparkProvider
-from elt_assets.lake.table import Table
-from elt_assets.lake.tables import NOT_KEPT, SUFFIXES, StreamTables
-from elt_assets.lake.writer import TableWriter
-from elt_assets.protocol.catalog import (
+from elt_assets.lake.write.writer import TableWriter
+from elt_assets.protocol.airbyte.catalog import (
     APPEND,
     APPEND_DEDUP,
     FULL_REFRESH,
@@ -97,7 +97,7 @@ def begin(world: World, uri: str, part: str | None, run: Run, run_id: str) -> Op
     wanted.generation_id = written.generation_id
     wanted.minimum_generation_id = written.minimum_generation_id
     wanted.sync_id = tables.head.sync_id + 1
-    land = Landing(wanted, run_id, world.history, partition=part, intent=intent)
+    land = WriteSpec(wanted, run_id, world.history, partition=part, intent=intent)
     return Opened(world.writer(world.provider, tables, land), start, tables.head.sequence)
 
 
@@ -597,7 +597,7 @@ class Machine(RuleBasedStateMachine):
             wanted = configured(by)
             wanted.generation_id, wanted.minimum_generation_id = max(tables.head.generation, 1), 0
             wanted.sync_id = tables.head.sync_id + 1
-            land = Landing(wanted, "replay", partition=name)
+            land = WriteSpec(wanted, "replay", partition=name)
             replay(self.world.provider, tables, land)
         moved = [event for event in before.dead if not by.rejects(event)]
         left = tuple(event for event in before.dead if by.rejects(event))

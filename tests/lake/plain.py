@@ -19,28 +19,20 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyspark.sql import types as t
 
-from elt_assets.lake import (
-    attachments,
-    dead_letter,
-    evolution,
-    history,
-    kernel,
-    maintenance,
-    partition_files,
-    policies,
-    reconciling,
-    replaying,
-    split,
-    types,
-)
-from elt_assets.lake.evolution import Plan
-from elt_assets.lake.files import HIDDEN, VISIBLE, Change, DataFile, Files
-from elt_assets.lake.opening import delta_schema
-from elt_assets.lake.policies import ARRIVAL, Merged, Ordering, Target
-from elt_assets.lake.split import Batch, Key
-from elt_assets.lake.table import Table
-from elt_assets.lake.writer import TableWriter
-from elt_assets.protocol.catalog import DELETED_AT
+from elt_assets.lake.admin import maintenance, replay
+from elt_assets.lake.delta import attachments, row_counts
+from elt_assets.lake.delta.files import HIDDEN, VISIBLE, Change, DataFile, Files
+from elt_assets.lake.delta.opening import delta_schema
+from elt_assets.lake.delta.table import Table
+from elt_assets.lake.merge import dedup, file_splitting, history, partition_files
+from elt_assets.lake.merge.dedup import ARRIVAL, Merged, Ordering, Target
+from elt_assets.lake.merge.file_splitting import Batch, Key
+from elt_assets.lake.schema import evolution, metadata_columns
+from elt_assets.lake.schema.evolution import Plan
+from elt_assets.lake.spark import tasks
+from elt_assets.lake.write import dead_letter
+from elt_assets.lake.write.writer import TableWriter
+from elt_assets.protocol.airbyte.catalog import DELETED_AT
 from elt_assets.sync import segments
 
 Row = dict[str, Any]
@@ -104,7 +96,7 @@ class PlainWriter(TableWriter):
 
     def write_lines(self, paths: Sequence[str], count: int) -> None:
         main, dead, pending = self._tables.main, self._tables.dead_letter, self._pending
-        key = [part[0] for part in self._by.key if part != [types.PARTITION]]
+        key = [part[0] for part in self._by.key if part != [metadata_columns.PARTITION]]
         accepted: list[Row] = []
         rejected: list[str] = []
         for line in _lines(paths):
@@ -125,10 +117,10 @@ class PlainWriter(TableWriter):
 
     def _typed(self, found: Row) -> Row:
         own: Row = {
-            types.RAW_ID: f"{self._stamp.raw_id_prefix}{found[segments.SEQUENCE]:012x}",
-            types.EXTRACTED_AT: LONG_AGO,
-            types.GENERATION_ID: self._stamp.generation_id,
-            types.PARTITION: self._landing.partition,
+            metadata_columns.RAW_ID: f"{self._stamp.raw_id_prefix}{found[segments.SEQUENCE]:012x}",
+            metadata_columns.EXTRACTED_AT: LONG_AGO,
+            metadata_columns.GENERATION_ID: self._stamp.generation_id,
+            metadata_columns.PARTITION: self._landing.partition,
         }
         return {
             field.name: own[field.name]
@@ -144,7 +136,7 @@ class PlainWriter(TableWriter):
             "stream": "users",
             "rejected_at": LONG_AGO,
             "run_id": self._landing.run_id,
-            types.PARTITION: self._landing.partition,
+            metadata_columns.PARTITION: self._landing.partition,
         }
 
 
@@ -224,11 +216,11 @@ def staged(_: object, table: Table, files: Sequence[DataFile]) -> tuple[str, int
     return folder, len(lines)
 
 
-def in_tasks(_: object, job: kernel.Job) -> dict[str, list[str]]:
-    """In place of `split.in_tasks`: the same kernel, in this process."""
-    told: dict[str, list[str]] = {kernel.TAKEN: [], kernel.KEPT: [], kernel.PULLED: []}
+def in_tasks(_: object, job: tasks.Job) -> dict[str, list[str]]:
+    """In place of `file_splitting.in_tasks`: the same kernel, in this process."""
+    told: dict[str, list[str]] = {tasks.TAKEN: [], tasks.KEPT: [], tasks.PULLED: []}
     numbers = pa.RecordBatch.from_pydict({"id": list(range(len(job.groups)))})
-    for batch in kernel.run(job)(iter([numbers])):
+    for batch in tasks.run(job)(iter([numbers])):
         for row in batch.to_pylist():
             told[row["role"]].append(row["name"])
     return told
@@ -249,14 +241,14 @@ class PlainCounter:
 
 
 def united(_: object, batch: Batch, pulled: Batch, by: Ordering, schema: t.StructType) -> Frame:
-    """In place of `policies.united`."""
+    """In place of `dedup.united`."""
     new = [{**row, ARRIVAL: 1} for row in read_files(batch.table, None, batch.files, schema).rows]
     old = [{**row, ARRIVAL: 0} for row in read_files(pulled.table, None, pulled.files, schema).rows]
     return Frame([*old, *new], schema)
 
 
 def latest(frame: Frame, by: Ordering) -> Frame:
-    """In place of `policies.latest`; a row without a whole key is like no other."""
+    """In place of `dedup.latest`; a row without a whole key is like no other."""
     kept = []
     for key, rows in _by_key(frame.rows, by.key).items():
         kept += rows if None in key else [max(rows, key=lambda row: _recency(row, by))]
@@ -266,7 +258,7 @@ def latest(frame: Frame, by: Ordering) -> Frame:
 def written(
     table: Table, frame: Frame, is_end: object, visible: Sequence[str]
 ) -> tuple[list[DataFile], list[DataFile]]:
-    """In place of `policies.written`."""
+    """In place of `dedup.written`."""
     schema = t.StructType([field for field in frame.schema.fields if field.name in visible])
     ends = [] if is_end is None else [row for row in frame.rows if row[DELETED_AT] is not None]
     alive = frame.rows if is_end is None else [r for r in frame.rows if r[DELETED_AT] is None]
@@ -276,7 +268,7 @@ def written(
 
 
 def is_delete(schema: t.StructType) -> object:
-    """In place of `policies.is_delete`."""
+    """In place of `dedup.is_delete`."""
     return True if DELETED_AT in schema.names else None
 
 
@@ -289,7 +281,7 @@ def _by_key(rows: Iterable[Row], key: Key) -> dict[tuple[Any, ...], list[Row]]:
 
 def _recency(row: Row, by: Ordering) -> tuple[Any, ...]:
     cursor = row[by.cursor[0]] if by.cursor else None
-    return cursor is not None, cursor or 0, row.get(ARRIVAL) or 0, row[types.RAW_ID]
+    return cursor is not None, cursor or 0, row.get(ARRIVAL) or 0, row[metadata_columns.RAW_ID]
 
 
 # Histories
@@ -324,15 +316,17 @@ def refresh_history(
 ) -> Merged:
     """In place of `history.refresh`: what is current is made what `whole` says."""
     rows = _versions(table, target, schema)
-    known = {row[types.RAW_ID] for row in rows}
+    known = {row[metadata_columns.RAW_ID] for row in rows}
     seen = read_files(events.table, None, events.files, schema).rows
-    rows += [{**row, ARRIVAL: 1} for row in seen if row[types.RAW_ID] not in known]
+    rows += [{**row, ARRIVAL: 1} for row in seen if row[metadata_columns.RAW_ID] not in known]
     there = read_files(whole.table, None, whole.files, schema).rows
     due = [{**row, EPOCH: epoch} for row in there]
-    names = {row[types.RAW_ID] for row in there}
-    gone = [row for row in rows if row.get("_is_current") and row[types.RAW_ID] not in names]
+    names = {row[metadata_columns.RAW_ID] for row in there}
+    gone = [
+        row for row in rows if row.get("_is_current") and row[metadata_columns.RAW_ID] not in names
+    ]
     due += [{**row, EPOCH: epoch, CLOSED: LONG_AGO} for row in gone]
-    rows = [row for row in rows if row[types.RAW_ID] not in names]
+    rows = [row for row in rows if row[metadata_columns.RAW_ID] not in names]
     return _rewritten(table, target, [*rows, *due], by, schema)
 
 
@@ -393,17 +387,17 @@ REPLACED: tuple[Replacement, ...] = (
     (history, "merge", merge_history),
     (history, "refresh", refresh_history),
     (maintenance, "in_tasks", in_tasks),
-    (policies, "RowCounter", PlainCounter),
-    (policies, "is_delete", is_delete),
-    (policies, "latest", latest),
-    (policies, "united", united),
-    (policies, "written", written),
+    (dedup, "RowCounter", PlainCounter),
+    (dedup, "is_delete", is_delete),
+    (dedup, "latest", latest),
+    (dedup, "united", united),
+    (dedup, "written", written),
     (partition_files, "RowCounter", PlainCounter),
     (partition_files, "f", Functions),
     (partition_files, "path", Named),
-    (reconciling, "RowCounter", PlainCounter),
-    (replaying, "TableWriter", PlainWriter),
-    (split, "in_tasks", in_tasks),
+    (row_counts, "RowCounter", PlainCounter),
+    (replay, "TableWriter", PlainWriter),
+    (file_splitting, "in_tasks", in_tasks),
 )
 
 

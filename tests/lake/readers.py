@@ -11,7 +11,7 @@ import pyarrow as pa
 from deltalake import DeltaTable, QueryBuilder
 from pyspark.sql import SparkSession
 
-from elt_assets.lake.table import Table
+from elt_assets.lake.delta.table import Table
 
 Row = dict[str, Any]
 

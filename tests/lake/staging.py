@@ -11,8 +11,8 @@ from uuid import uuid4
 from msgspec import Raw
 from pyspark.sql import SparkSession
 
-from elt_assets.lake.table import Table
-from elt_assets.protocol.catalog import (
+from elt_assets.lake.delta.table import Table
+from elt_assets.protocol.airbyte.catalog import (
     APPEND,
     FULL_REFRESH,
     INCREMENTAL,
@@ -21,7 +21,7 @@ from elt_assets.protocol.catalog import (
     AirbyteStream,
     ConfiguredStream,
 )
-from elt_assets.protocol.messages import NULL, RawRecord, State
+from elt_assets.protocol.airbyte.messages import NULL, RawRecord, State
 from elt_assets.sync.events import Checkpoint
 from elt_assets.sync.segments import Segment, SegmentWriter
 

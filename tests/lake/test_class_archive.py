@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from elt_assets.lake import class_archive
-from elt_assets.lake.spark import settings
+from elt_assets.lake.spark import class_archive
+from elt_assets.lake.spark.session import settings
 from tests.project import BIN, REPOSITORY
 
 OPTIONS = "spark.driver.defaultJavaOptions"

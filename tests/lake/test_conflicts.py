@@ -12,11 +12,11 @@ from pyspark.sql import SparkSession
 from pyspark.sql import types as t
 
 from elt_assets.errors import ConcurrentSync
-from elt_assets.lake.files import Change, DataFile
-from elt_assets.lake.head import Head, Refresh
-from elt_assets.lake.maintenance import maintain
-from elt_assets.lake.table import Table
-from elt_assets.lake.tables import CompanionChange, StreamTables
+from elt_assets.lake.admin.maintenance import maintain
+from elt_assets.lake.delta.commit_metadata import CommitMetadata, Refresh
+from elt_assets.lake.delta.files import Change, DataFile
+from elt_assets.lake.delta.table import Table
+from elt_assets.lake.write.stream_tables import CompanionChange, StreamTables
 from tests.lake.arrow import (
     LONG,
     STRING,
@@ -106,7 +106,7 @@ def test_files_of_an_older_type_are_not_committed_to_a_widened_table(uri: str) -
     written = put(old, PARTED, rows("p2", 2))
     wide = columns(id=STRING, _elt_partition=STRING)
     new = Table(uri, "elt:orders|p1")
-    new.commit(Change(), Head(1, 1, None), 0, wide)
+    new.commit(Change(), CommitMetadata(1, 1, None), 0, wide)
     with pytest.raises(ConcurrentSync, match=r"changed columns.*id"):
         commit(old, written)
     assert values(uri) == []
@@ -144,8 +144,10 @@ def reject(
     dead = tables.dead_letter
     dead.prepare(schema)
     files = put(dead, schema, found)
-    companion = CompanionChange(dead, schema, Change(files), Head(0, 1, None, "run"), len(found))
-    head = Head(tables.head.sequence + 1, 1, None, companions=tables.head.companions)
+    companion = CompanionChange(
+        dead, schema, Change(files), CommitMetadata(0, 1, None, "run"), len(found)
+    )
+    head = CommitMetadata(tables.head.sequence + 1, 1, None, companions=tables.head.companions)
     if dies:
         if tables.head.companions is None:
             tables._begin(head)

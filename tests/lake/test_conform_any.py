@@ -15,8 +15,17 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 from pyspark.sql import SparkSession
 
-from elt_assets.lake.kinds import JSONS, TIMES, Array, Column, Kind, Scalar, Struct
-from elt_assets.lake.types import columns, table_schema
+from elt_assets.lake.schema.from_json_schema import columns
+from elt_assets.lake.schema.logical_types import (
+    JSONS,
+    TIMES,
+    Array,
+    Column,
+    LogicalType,
+    Scalar,
+    Struct,
+)
+from elt_assets.lake.schema.metadata_columns import table_schema
 from tests.lake.conforming import Conformer, Row, changes
 from tests.lake.staging import BIG_INTEGER, BIG_NUMBER, BINARY, DATE, NTZ, TIMESTAMP
 
@@ -122,7 +131,7 @@ def test_any_record_of_any_schema_lands_or_tells(
             assert fits == (not told) or is_huge(json.dumps(value)), where
 
 
-def kept(kind: Kind, sent: Any, got: Any) -> bool:
+def kept(kind: LogicalType, sent: Any, got: Any) -> bool:
     """Whether a value landed as what it was, as Python understands the types."""
     if sent is None or got is None:
         return sent is got

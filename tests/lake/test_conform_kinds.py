@@ -11,9 +11,10 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from elt_assets.lake.changes import MAX_VALUE_BYTES
-from elt_assets.lake.kinds import Column, Scalar, Struct, Unread
-from elt_assets.lake.types import columns, kind_of, table_schema
+from elt_assets.lake.parse.changes import MAX_VALUE_BYTES
+from elt_assets.lake.schema.from_json_schema import columns, kind_of
+from elt_assets.lake.schema.logical_types import Column, Scalar, Struct, Unread
+from elt_assets.lake.schema.metadata_columns import table_schema
 from tests.lake.conforming import STAMP, Conformer, Row, changed, changes, told
 from tests.lake.staging import (
     BIG_INTEGER,

@@ -23,12 +23,12 @@ from pathlib import Path
 
 import pytest
 
-from elt_assets.lake import split
-from elt_assets.lake.landing import Landing
-from elt_assets.lake.maintenance import maintain
-from elt_assets.lake.replaying import replay
-from elt_assets.lake.spark import SparkProvider
-from elt_assets.protocol.catalog import APPEND, OVERWRITE
+from elt_assets.lake.admin.maintenance import maintain
+from elt_assets.lake.admin.replay import replay
+from elt_assets.lake.merge import file_splitting
+from elt_assets.lake.spark.session import SparkProvider
+from elt_assets.lake.write.write_spec import WriteSpec
+from elt_assets.protocol.airbyte.catalog import APPEND, OVERWRITE
 from tests.lake.crashing import (
     EVENTS,
     POINTS,
@@ -172,7 +172,7 @@ def test_a_first_sync(lake: Lake, closely: bool) -> None:
 
 def test_a_merge(lake: Lake, closely: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     sync(lake, BATCHES[:1])
-    monkeypatch.setattr(split, "WHOLE", 0)  # files are taken apart, as large ones are
+    monkeypatch.setattr(file_splitting, "WHOLE", 0)  # files are taken apart, as large ones are
     prove(lake, syncing(BATCHES), closely=closely, least=4)
 
 
@@ -230,7 +230,7 @@ def test_a_replay(lake: Lake, closely: bool) -> None:
         tables.settle("run-2")
         wanted = configured(lake)
         wanted.primary_key = [["said"]]
-        replay(lake.provider, tables, Landing(wanted, "run-2", history=True))
+        replay(lake.provider, tables, WriteSpec(wanted, "run-2", history=True))
 
     sync(lake, [[*BATCHES[0], b"[5]"], BATCHES[1]])
     prove(lake, replayed, closely=closely, least=4)

@@ -12,11 +12,11 @@ import pytest
 from deltalake import write_deltalake
 from msgspec import Raw
 
-from elt_assets.lake.landing import Landing
-from elt_assets.lake.replaying import replay
-from elt_assets.lake.spark import SparkProvider
-from elt_assets.protocol.catalog import APPEND, APPEND_DEDUP, ConfiguredStream
-from elt_assets.protocol.messages import RawRecord
+from elt_assets.lake.admin.replay import replay
+from elt_assets.lake.spark.session import SparkProvider
+from elt_assets.lake.write.write_spec import WriteSpec
+from elt_assets.protocol.airbyte.catalog import APPEND, APPEND_DEDUP, ConfiguredStream
+from elt_assets.protocol.airbyte.messages import RawRecord
 from elt_assets.sync.events import Committed
 from elt_assets.sync.segments import Segment, SegmentWriter
 from tests.lake.crashing import EVENTS, event, read, sync
@@ -39,7 +39,7 @@ def replayed(
     tables = lake.tables()
     tables.settle(run)
     wanted.sync_id = tables.head.sync_id + 1
-    land = Landing(wanted, run, lake.history, on_schema_change)  # type: ignore[arg-type]
+    land = WriteSpec(wanted, run, lake.history, on_schema_change)  # type: ignore[arg-type]
     return replay(lake.provider, tables, land)
 
 

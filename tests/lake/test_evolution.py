@@ -11,9 +11,10 @@ from hypothesis import strategies as st
 from pyspark.sql import types as t
 
 from elt_assets.errors import ConfigError
-from elt_assets.lake.evolution import Mode, Plan, plan, replacing
-from elt_assets.lake.kinds import Scalar, column_of, stored
-from elt_assets.lake.types import Column, columns, known_names, table_schema
+from elt_assets.lake.schema.evolution import Mode, Plan, plan, replacing
+from elt_assets.lake.schema.from_json_schema import columns, known_names
+from elt_assets.lake.schema.logical_types import Column, Scalar, column_of, stored
+from elt_assets.lake.schema.metadata_columns import table_schema
 from tests.lake.staging import (
     BIG_INTEGER,
     BIG_NUMBER,

@@ -12,8 +12,8 @@ from pyspark.sql import Row, SparkSession
 from pyspark.sql import functions as f
 from pyspark.sql import types as t
 
-from elt_assets.lake.evolution import lossless, plan, rewrite
-from elt_assets.lake.types import columns
+from elt_assets.lake.schema.evolution import lossless, plan, rewrite
+from elt_assets.lake.schema.from_json_schema import columns
 from tests.lake.staging import (
     BIG_INTEGER,
     BIG_NUMBER,

@@ -11,7 +11,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from elt_assets.lake.kernel import KEPT, PULLED, TAKEN, Job, _take_apart
+from elt_assets.lake.spark.tasks import KEPT, PULLED, TAKEN, Job, _take_apart
 
 ROW_BYTES = 100_000
 ROWS = 4_000
@@ -20,7 +20,7 @@ MOST_BYTES = 700 << 20
 """Of a process that takes them apart, pyarrow and the interpreter included."""
 _MEASURE = """
 import pathlib, pickle, re, sys
-from elt_assets.lake.kernel import _take_apart
+from elt_assets.lake.spark.tasks import _take_apart
 list(_take_apart(pickle.load(sys.stdin.buffer), 0))
 status = pathlib.Path("/proc/self/status").read_text()
 print(int(re.search(r"VmHWM:\\s+(\\d+) kB", status)[1]) << 10)

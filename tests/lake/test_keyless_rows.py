@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from elt_assets.lake import split
-from elt_assets.lake.uniqueness import repeated_keys
-from elt_assets.protocol.catalog import APPEND, APPEND_DEDUP, ConfiguredStream
+from elt_assets.lake.merge import file_splitting
+from elt_assets.lake.merge.duplicate_keys import repeated_keys
+from elt_assets.protocol.airbyte.catalog import APPEND, APPEND_DEDUP, ConfiguredStream
 from tests.lake.harness import Lake
 from tests.lake.staging import INTEGER, STRING, rows, stream
 
@@ -21,9 +21,9 @@ Record = dict[str, Any]
 def engine(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     """Each of the ways in which a merge takes files apart."""
     if request.param != "whole":
-        monkeypatch.setattr(split, "WHOLE", 0)
+        monkeypatch.setattr(file_splitting, "WHOLE", 0)
     if request.param == "joins":
-        monkeypatch.setattr(split, "MAX_KEYS", 0)
+        monkeypatch.setattr(file_splitting, "MAX_KEYS", 0)
     return str(request.param)
 
 

@@ -11,11 +11,11 @@ import pytest
 from deltalake import DeltaTable
 
 from elt_assets.errors import SystemFailure
-from elt_assets.lake.attachments import LIMITS
-from elt_assets.lake.files import DataFile
-from elt_assets.lake.head import Head, Refresh
-from elt_assets.lake.maintenance import vacuum
-from elt_assets.lake.table import Table
+from elt_assets.lake.admin.maintenance import vacuum
+from elt_assets.lake.delta.attachments import LIMITS
+from elt_assets.lake.delta.commit_metadata import CommitMetadata, Refresh
+from elt_assets.lake.delta.files import DataFile
+from elt_assets.lake.delta.table import Table
 from tests.lake.arrow import LONG, STRING, columns, commit, make_old, put, removed_days_ago, values
 
 IDS = columns(id=LONG)
@@ -91,7 +91,7 @@ def test_vacuum_keeps_the_states_that_versions_within_the_retention_have(uri: st
     assert Table(uri, "elt:orders").head.state == LARGE + "  "
 
 
-def opened(uri: str, app_id: str, monkeypatch: pytest.MonkeyPatch) -> tuple[Head, int]:
+def opened(uri: str, app_id: str, monkeypatch: pytest.MonkeyPatch) -> tuple[CommitMetadata, int]:
     """A writer's head, and how many commits of the log were read for it."""
     read: list[int] = []
     history = DeltaTable.history

@@ -17,12 +17,12 @@ from hypothesis import strategies as st
 from msgspec import Raw
 from pyspark.sql import SparkSession
 
-from elt_assets.lake import split
-from elt_assets.lake.landing import Landing, generations
-from elt_assets.lake.spark import SparkProvider
-from elt_assets.lake.tables import StreamTables
-from elt_assets.lake.writer import TableWriter
-from elt_assets.protocol.messages import RawRecord
+from elt_assets.lake.merge import file_splitting
+from elt_assets.lake.spark.session import SparkProvider
+from elt_assets.lake.write.stream_tables import StreamTables
+from elt_assets.lake.write.write_spec import WriteSpec, generations
+from elt_assets.lake.write.writer import TableWriter
+from elt_assets.protocol.airbyte.messages import RawRecord
 from elt_assets.sync.segments import Segment, SegmentWriter
 from tests.lake.staging import APP, EMITTED_AT, INTEGER, STRING, TIMESTAMP, checkpoint, stream
 
@@ -127,9 +127,9 @@ def versions(events: list[Event]) -> Iterator[tuple[Event, int | None, int | Non
 def engine(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     """Each of the ways in which a merge takes files apart."""
     if request.param != "whole":
-        monkeypatch.setattr(split, "WHOLE", 0)
+        monkeypatch.setattr(file_splitting, "WHOLE", 0)
     if request.param == "joins":
-        monkeypatch.setattr(split, "MAX_KEYS", 0)
+        monkeypatch.setattr(file_splitting, "MAX_KEYS", 0)
     return str(request.param)
 
 
@@ -214,7 +214,9 @@ class Run:
             wanted.generation_id = written.generation_id
             wanted.minimum_generation_id = written.minimum_generation_id
             wanted.sync_id = tables.head.sync_id + 1
-            self._writer = TableWriter(self.provider, tables, Landing(wanted, "run", history=True))
+            self._writer = TableWriter(
+                self.provider, tables, WriteSpec(wanted, "run", history=True)
+            )
         return self._writer
 
     def _tables(self) -> StreamTables:

@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 from deltalake import DeltaTable
 
-from elt_assets.lake.landing import Landing, generations
-from elt_assets.lake.maintenance import maintain
-from elt_assets.lake.replaying import replay
-from elt_assets.lake.snapshots import snapshot
-from elt_assets.lake.spark import SparkProvider
-from elt_assets.lake.tables import StreamTables
-from elt_assets.protocol.catalog import APPEND, APPEND_DEDUP, OVERWRITE, ConfiguredStream
+from elt_assets.lake.admin.maintenance import maintain
+from elt_assets.lake.admin.replay import replay
+from elt_assets.lake.admin.snapshots import snapshot
+from elt_assets.lake.spark.session import SparkProvider
+from elt_assets.lake.write.stream_tables import StreamTables
+from elt_assets.lake.write.write_spec import WriteSpec, generations
+from elt_assets.protocol.airbyte.catalog import APPEND, APPEND_DEDUP, OVERWRITE, ConfiguredStream
 from elt_assets.sync.events import Committed
 from tests.lake.crashing import EVENTS, event, killed_before, position, read
 from tests.lake.harness import Lake
@@ -153,7 +153,7 @@ def test_a_replay_moves_records_of_its_partition_alone(lake: Lake) -> None:
         wanted = stream(EVENTS, APPEND, key=["id"])
         wanted.destination_sync_mode = "append_dedup"
         lake.sync(wanted, event(None, 1, part), value=1, partition=part)
-    again = Landing(configured(lake, FIRST, APPEND), "run-2", partition=FIRST)
+    again = WriteSpec(configured(lake, FIRST, APPEND), "run-2", partition=FIRST)
     done = replay(lake.provider, tables(lake, FIRST), again)
     assert done is not None and done.records == 1
     assert held(lake) == [(FIRST, FIRST)]
@@ -167,7 +167,7 @@ def test_rejected_records_of_a_partition_with_a_long_name_are_replayed(lake: Lak
         load(lake, part, event(1, 1), b"[5]", policy=APPEND)
     maintain(lake.spark, lake.tables())
     for part in parts:
-        land = Landing(configured(lake, part, APPEND), "run-2", partition=part)
+        land = WriteSpec(configured(lake, part, APPEND), "run-2", partition=part)
         found = replay(lake.provider, tables(lake, part), land)
         assert found is not None and (found.records, found.rejected) == (0, 2)
     again = rows(lake.spark, lake.dead_letter, "_elt_partition", "run_id")

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from elt_assets.lake.spark import SparkProvider
-from elt_assets.protocol.catalog import APPEND_DEDUP
+from elt_assets.lake.spark.session import SparkProvider
+from elt_assets.protocol.airbyte.catalog import APPEND_DEDUP
 from tests.lake.harness import USERS, Lake, user
 from tests.lake.staging import stream
 

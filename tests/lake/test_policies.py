@@ -12,13 +12,13 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 from pyspark.sql import SparkSession
 
-from elt_assets.lake import split
-from elt_assets.lake.landing import Landing, generations
-from elt_assets.lake.spark import SparkProvider
-from elt_assets.lake.table import Table
-from elt_assets.lake.tables import StreamTables
-from elt_assets.lake.writer import TableWriter
-from elt_assets.protocol.catalog import APPEND, APPEND_DEDUP, OVERWRITE, OVERWRITE_DEDUP
+from elt_assets.lake.delta.table import Table
+from elt_assets.lake.merge import file_splitting
+from elt_assets.lake.spark.session import SparkProvider
+from elt_assets.lake.write.stream_tables import StreamTables
+from elt_assets.lake.write.write_spec import WriteSpec, generations
+from elt_assets.lake.write.writer import TableWriter
+from elt_assets.protocol.airbyte.catalog import APPEND, APPEND_DEDUP, OVERWRITE, OVERWRITE_DEDUP
 from tests.lake.staging import APP, INTEGER, checkpoint, rows, stage, stream
 
 PROPERTIES = {"k": INTEGER, "c": INTEGER, "v": INTEGER}
@@ -53,7 +53,7 @@ class Lake:
         written = generations(configured, tables.head)
         configured.generation_id = written.generation_id
         configured.minimum_generation_id = written.minimum_generation_id
-        writer, first = TableWriter(self.provider, tables, Landing(configured, "run")), 0
+        writer, first = TableWriter(self.provider, tables, WriteSpec(configured, "run")), 0
         for number, batch in enumerate(batches):
             data = [dict(zip("kcv", record, strict=True)) for record in batch]
             writer.write(stage(self.folder / "staging", data, first=first))
@@ -167,7 +167,7 @@ def test_a_null_cursor_is_less_than_any(spark_provider: SparkProvider, tmp_path:
 def test_a_merge_writes_only_the_files_that_hold_its_keys(
     spark_provider: SparkProvider, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(split, "WHOLE", 0)  # a table that is worth taking apart
+    monkeypatch.setattr(file_splitting, "WHOLE", 0)  # a table that is worth taking apart
     lake = Lake(spark_provider, tmp_path, APPEND_DEDUP)
     lake.sync([[(1, 0, 0)]])
     untouched = set(lake.table.files)

@@ -9,9 +9,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from elt_assets.errors import SystemFailure
-from elt_assets.lake import split
-from elt_assets.lake.maintenance import compact
-from elt_assets.protocol.catalog import APPEND, APPEND_DEDUP
+from elt_assets.lake.admin.maintenance import compact
+from elt_assets.lake.merge import file_splitting
+from elt_assets.protocol.airbyte.catalog import APPEND, APPEND_DEDUP
 from tests.lake.harness import USERS, Lake, user
 from tests.lake.staging import NUMBER, data_files, stream
 
@@ -43,9 +43,9 @@ def test_a_merge_that_misses_a_row_commits_nothing(
     lake: Lake, engine: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if engine != "whole":
-        monkeypatch.setattr(split, "WHOLE", 0)
+        monkeypatch.setattr(file_splitting, "WHOLE", 0)
     if engine == "joins":
-        monkeypatch.setattr(split, "MAX_KEYS", 0)
+        monkeypatch.setattr(file_splitting, "MAX_KEYS", 0)
     refuses_to_lose(lake, merge)
 
 

@@ -11,10 +11,10 @@ import pytest
 from deltalake import DeltaTable
 
 from elt_assets.errors import ConfigError
-from elt_assets.lake.landing import Generations, Landing, generations, starting_state
-from elt_assets.lake.maintenance import maintain
-from elt_assets.lake.spark import SparkProvider
-from elt_assets.protocol.catalog import APPEND, APPEND_DEDUP, OVERWRITE, ConfiguredStream
+from elt_assets.lake.admin.maintenance import maintain
+from elt_assets.lake.spark.session import SparkProvider
+from elt_assets.lake.write.write_spec import Generations, WriteSpec, generations, starting_state
+from elt_assets.protocol.airbyte.catalog import APPEND, APPEND_DEDUP, OVERWRITE, ConfiguredStream
 from tests.lake.crashing import EVENTS, configured, event, expected, position, read, sync, view
 from tests.lake.harness import Lake
 from tests.lake.readers import assert_all_readers_agree
@@ -168,7 +168,7 @@ def test_generations_that_mean_nothing_are_refused(
     wanted = configured(lake)
     wanted.generation_id, wanted.minimum_generation_id = number, least
     with pytest.raises(ConfigError, match=f"generation {number}, minimum generation {least}"):
-        Landing(wanted, "run-1")
+        WriteSpec(wanted, "run-1")
 
 
 def test_generations_grow_beyond_a_refresh_that_was_begun(lake: Lake) -> None:

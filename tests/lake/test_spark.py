@@ -15,7 +15,13 @@ from hypothesis import strategies as st
 from pyspark.sql import SparkSession
 
 from elt_assets.errors import ConfigError
-from elt_assets.lake.spark import DEFAULTS, REMOTE_DEFAULTS, REQUIRED, read_settings, settings
+from elt_assets.lake.spark.session import (
+    DEFAULTS,
+    REMOTE_DEFAULTS,
+    REQUIRED,
+    read_settings,
+    settings,
+)
 from tests.project import REPOSITORY
 
 

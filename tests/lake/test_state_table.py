@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from elt_assets.lake.head import Head
-from elt_assets.lake.landing import Landing, RefreshMode, continues, generations
-from elt_assets.lake.state_table import StateWriter
-from elt_assets.lake.tables import StreamTables
-from elt_assets.protocol.catalog import APPEND, INCREMENTAL, ConfiguredStream
+from elt_assets.lake.delta.commit_metadata import CommitMetadata
+from elt_assets.lake.write.state_only_writer import StateOnlyWriter
+from elt_assets.lake.write.stream_tables import StreamTables
+from elt_assets.lake.write.write_spec import RefreshMode, WriteSpec, continues, generations
+from elt_assets.protocol.airbyte.catalog import APPEND, INCREMENTAL, ConfiguredStream
 from tests.lake.harness import USERS
 from tests.lake.staging import APP, checkpoint, stream
 
@@ -23,14 +23,14 @@ def configured() -> ConfiguredStream:
 
 def opened(
     folder: Path, refresh: RefreshMode, intent: str | None
-) -> tuple[StreamTables, StateWriter]:
+) -> tuple[StreamTables, StateOnlyWriter]:
     """A sync as a run begins it: a retry of the same intent goes on."""
     tables, wanted = StreamTables(str(folder / "users"), APP), configured()
     mode: RefreshMode = "none" if continues(wanted, tables.head, intent) else refresh
     written = generations(wanted, tables.head, mode)
     wanted.generation_id = written.generation_id
     wanted.minimum_generation_id = written.minimum_generation_id
-    return tables, StateWriter(tables, Landing(wanted, "run", intent=intent))
+    return tables, StateOnlyWriter(tables, WriteSpec(wanted, "run", intent=intent))
 
 
 def test_a_generation_is_committed_before_anything_of_it_is_sent(tmp_path: Path) -> None:
@@ -59,4 +59,4 @@ def test_an_ordinary_sync_keeps_what_was_requested_last(tmp_path: Path) -> None:
         writer.commit(checkpoint(attempt))
     assert tables.head.intent == "request"
     assert continues(configured(), tables.head, "request")
-    assert not continues(configured(), Head(0, 0, None), "request")
+    assert not continues(configured(), CommitMetadata(0, 0, None), "request")

@@ -14,9 +14,9 @@ from pyspark.sql import SparkSession
 from pyspark.sql import types as t
 
 from elt_assets.errors import ConcurrentSync, ConfigError
-from elt_assets.lake.files import Change, DataFile
-from elt_assets.lake.head import Head
-from elt_assets.lake.table import Table
+from elt_assets.lake.delta.commit_metadata import CommitMetadata
+from elt_assets.lake.delta.files import Change, DataFile
+from elt_assets.lake.delta.table import Table
 from tests.lake.staging import APP, data_files
 
 CONTRACT = ("elt.state", "elt.sequence", "elt.generation", "elt.run_id", "elt.records")
@@ -42,7 +42,7 @@ def commit(
     state: str | None = None,
     remove: list[DataFile] | None = None,
 ) -> None:
-    head = Head(table.head.sequence + 1, 1, state, "run-1")
+    head = CommitMetadata(table.head.sequence + 1, 1, state, "run-1")
     table.commit(Change(files, remove or []), head, sum(file.records for file in files))
 
 
@@ -73,7 +73,12 @@ def reopened(table: Table) -> Table:
 
 def test_there_is_no_table_before_the_first_one(spark: SparkSession, table: Table) -> None:
     assert not table.exists
-    assert (table.version, table.head, table.files, table.records) == (-1, Head(0, 0, None), [], 0)
+    assert (table.version, table.head, table.files, table.records) == (
+        -1,
+        CommitMetadata(0, 0, None),
+        [],
+        0,
+    )
     assert not Path(table.uri).exists()
 
 

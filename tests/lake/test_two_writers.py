@@ -12,13 +12,13 @@ from typing import Any
 import pytest
 
 from elt_assets.errors import ConcurrentSync
-from elt_assets.lake import maintenance
-from elt_assets.lake.landing import Landing
-from elt_assets.lake.replaying import replay
-from elt_assets.lake.spark import SparkProvider
-from elt_assets.lake.tables import StreamTables
-from elt_assets.lake.writer import TableWriter
-from elt_assets.protocol.catalog import APPEND, APPEND_DEDUP, OVERWRITE
+from elt_assets.lake.admin import maintenance
+from elt_assets.lake.admin.replay import replay
+from elt_assets.lake.spark.session import SparkProvider
+from elt_assets.lake.write.stream_tables import StreamTables
+from elt_assets.lake.write.write_spec import WriteSpec
+from elt_assets.lake.write.writer import TableWriter
+from elt_assets.protocol.airbyte.catalog import APPEND, APPEND_DEDUP, OVERWRITE
 from tests.lake.crashing import EVENTS, around, configured, event, expected, read, sync, view
 from tests.lake.harness import Lake
 from tests.lake.readers import assert_all_readers_agree
@@ -209,7 +209,7 @@ def test_a_replay_beside_a_compaction(lake: Lake) -> None:
     wanted = stream(EVENTS, APPEND)
     undo = around("Table.write_files", once(lambda: compacted(lake)), lambda: None)
     try:
-        done = replay(lake.provider, lake.tables(), Landing(wanted, "run-2"))
+        done = replay(lake.provider, lake.tables(), WriteSpec(wanted, "run-2"))
     finally:
         undo()
     assert done is not None and (done.records, done.rejected) == (2, 0)
@@ -225,5 +225,5 @@ def test_a_replay_beside_a_sync_changes_nothing(lake: Lake) -> None:
     wanted = configured(lake)
     wanted.primary_key = [["said"]]
     with pytest.raises(ConcurrentSync):
-        replay(lake.provider, late, Landing(wanted, "run-2", history=True))
+        replay(lake.provider, late, WriteSpec(wanted, "run-2", history=True))
     assert view(lake) == expected([FIRST, SECOND])

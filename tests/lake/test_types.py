@@ -7,8 +7,9 @@ from typing import Any
 import pytest
 from pyspark.sql import types as t
 
-from elt_assets.lake.kinds import JSON_TEXT, column_of, column_type, stored
-from elt_assets.lake.types import SOURCE, columns, kind_of, known_names, table_schema
+from elt_assets.lake.schema.from_json_schema import columns, kind_of, known_names
+from elt_assets.lake.schema.logical_types import JSON_TEXT, SOURCE, column_of, column_type, stored
+from elt_assets.lake.schema.metadata_columns import table_schema
 
 TIME = {"type": "string", "format": "time"}
 STAMP = {"type": "string", "format": "date-time"}

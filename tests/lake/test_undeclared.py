@@ -11,8 +11,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from elt_assets.lake import types
-from elt_assets.lake.undeclared import MOST_NAMES, OTHERS, UndeclaredFields, bounded, described
+from elt_assets.lake.parse.undeclared import (
+    MOST_NAMES,
+    OTHERS,
+    UndeclaredFields,
+    bounded,
+    described,
+)
+from elt_assets.lake.schema import from_json_schema
 from elt_assets.sync.segments import EXTRACTED_AT, META, SEQUENCE
 from tests.lake.staging import INTEGER, STRING, array, stage, struct
 
@@ -28,7 +34,7 @@ PROPERTIES = {
 def found_in(
     folder: Path, properties: dict[str, Any], *records: Any, **meta: Any
 ) -> dict[str, int]:
-    columns = types.columns({"properties": properties})
+    columns = from_json_schema.columns({"properties": properties})
     return dict(UndeclaredFields(columns).count(stage(folder, records, **meta).path))
 
 
@@ -115,7 +121,9 @@ def test_what_is_kept_is_one_object_a_record_in_the_shape_that_it_had(tmp_path: 
         {"id": 3, "lines": [{"city": "y"}, {"a": 1.50}], "_extra": "its own"},
     ]
     segment, kept = stage(tmp_path, records), tmp_path / "kept"
-    found = UndeclaredFields(types.columns({"properties": PROPERTIES})).keep(segment.path, kept)
+    found = UndeclaredFields(from_json_schema.columns({"properties": PROPERTIES})).keep(
+        segment.path, kept
+    )
     assert found == {"colour": 1, "address.planet": 1, "lines.a": 1, "_extra": 1}
     extras = [json.loads(line).get("_extra") for line in kept.read_text().splitlines()]
     assert extras == [
@@ -151,7 +159,9 @@ def test_any_record_against_any_schema(
         expected.update(set(_expected(record, struct(**properties), "")))
     assert found_in(folder, properties, *records) == dict(expected)
     segment = stage(folder, records)
-    UndeclaredFields(types.columns({"properties": properties})).keep(segment.path, folder / "kept")
+    UndeclaredFields(from_json_schema.columns({"properties": properties})).keep(
+        segment.path, folder / "kept"
+    )
     lines = [json.loads(line) for line in (folder / "kept").read_text().splitlines()]
     own = {EXTRACTED_AT, SEQUENCE, META, "_extra"}
     assert [{k: v for k, v in line.items() if k not in own} for line in lines] == records

@@ -13,15 +13,10 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from elt_assets.errors import ConcurrentSync, ConfigError, SystemFailure
-from elt_assets.lake.head import Head
-from elt_assets.lake.landing import Generations, generations
-from elt_assets.lake.spark import SparkProvider
-from elt_assets.protocol.catalog import (
-    APPEND,
-    APPEND_DEDUP,
-    OVERWRITE,
-    ConfiguredCatalog,
-)
+from elt_assets.lake.delta.commit_metadata import CommitMetadata
+from elt_assets.lake.spark.session import SparkProvider
+from elt_assets.lake.write.write_spec import Generations, generations
+from elt_assets.protocol.airbyte.catalog import APPEND, APPEND_DEDUP, OVERWRITE, ConfiguredCatalog
 from elt_assets.sync.events import Acknowledged
 from elt_assets.sync.session import Session, Threshold
 from tests.lake.harness import USERS, Lake, user
@@ -215,7 +210,7 @@ def test_an_overwrite_that_fails_leaves_the_former_table(lake: Lake) -> None:
     ],
 )
 def test_an_overwrite_begins_a_generation(policy: str, former: int, expected: Generations) -> None:
-    assert generations(stream(USERS, policy), Head(1, former, None)) == expected
+    assert generations(stream(USERS, policy), CommitMetadata(1, former, None)) == expected
 
 
 # What fails

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from elt_assets.orchestration.alerts import FailureAlert
+from elt_assets.orchestration.automation.alerts import FailureAlert
 
 heard: list[FailureAlert] = []
 not_callable = "a text"

@@ -8,7 +8,7 @@ import dagster as dg
 import pytest
 from deltalake import write_deltalake
 
-from elt_assets import home
+from elt_assets import paths
 from elt_assets.connection.checks import Checks
 from elt_assets.definitions import build
 from elt_assets.orchestration import states
@@ -137,7 +137,7 @@ def test_a_cursor_that_was_set_back_by_hand_did_not_go_back_by_itself(own: Proje
     assert materialize(own, KEY).success
     with instance(own) as dagster:
         first = {"at": "2026-01-01T05:00:00+00:00"}
-        states.set_state(asset(own), home.lake(), first, dagster)
+        states.set_state(asset(own), paths.lake(), first, dagster)
     reconfigure(own, "weather", to="2026-01-02")
     assert failed(evaluations(materialize(own, KEY))) == set()
 

@@ -10,7 +10,7 @@ import pytest
 
 from elt_assets.definitions import build
 from elt_assets.errors import ConfigError
-from elt_assets.lake.claims import check_claims
+from elt_assets.lake.write.table_ownership import check_claims
 from tests.project import REPOSITORY, Project
 from tests.scripted import script
 

@@ -11,7 +11,7 @@ import pytest
 
 from elt_assets.connection import load_connection
 from elt_assets.errors import ConfigError
-from elt_assets.orchestration.assets import build_connection_assets
+from elt_assets.orchestration.assets.build import build_connection_assets
 from elt_assets.orchestration.component import ConnectionComponent
 from elt_assets.orchestration.status import stream_statuses
 from tests.cli.running import Elt

@@ -11,7 +11,7 @@ import dagster as dg
 import psutil
 import pytest
 
-from elt_assets.lake.spark import SparkProvider
+from elt_assets.lake.spark.session import SparkProvider
 from tests.orchestration.running import (
     evaluations,
     failure_of,

@@ -10,7 +10,7 @@ import dagster as dg
 import pytest
 
 from elt_assets.definitions import build
-from elt_assets.orchestration.alerts import FailureAlert
+from elt_assets.orchestration.automation.alerts import FailureAlert
 from tests.hostile_source import program
 from tests.orchestration import hooks
 from tests.orchestration.running import failure_of, logged, materialize, observations

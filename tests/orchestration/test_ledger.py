@@ -9,7 +9,7 @@ from datetime import datetime, timezone
 import dagster as dg
 import pytest
 
-from elt_assets.lake.table import Table
+from elt_assets.lake.delta.table import Table
 from tests.orchestration.running import logged, materialize, observations
 from tests.project import Project
 from tests.scripted import record, script, state

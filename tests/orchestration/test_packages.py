@@ -12,10 +12,10 @@ import pytest
 
 from elt_assets.connection import load_connection
 from elt_assets.orchestration.syncing import connect
-from elt_assets.protocol.catalog import Catalog
-from elt_assets.protocol.codec import decode, encode
-from elt_assets.protocol.messages import Message
-from elt_assets.runner.package import install
+from elt_assets.protocol.airbyte.catalog import Catalog
+from elt_assets.protocol.airbyte.codec import decode, encode
+from elt_assets.protocol.airbyte.messages import Message
+from elt_assets.runner.kinds.package import install
 from tests.orchestration.running import materialize, materialized
 from tests.orders_api import Orders, serving
 from tests.project import Project

@@ -12,8 +12,8 @@ from elt_assets import read_table
 from elt_assets.connection import load_connection
 from elt_assets.connection.partitions import Bind, StaticPartitions
 from elt_assets.errors import ConfigError
-from elt_assets.orchestration.partitions import bound
-from elt_assets.orchestration.partitions import windowed as windowed_config
+from elt_assets.orchestration.assets.partitions import bound
+from elt_assets.orchestration.assets.partitions import windowed as windowed_config
 from tests.orchestration.running import failure_of, logged, materialize, materialized
 from tests.project import Project
 from tests.scripted import record, script, state

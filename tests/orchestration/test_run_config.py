@@ -7,7 +7,7 @@ from typing import Any
 import dagster as dg
 import pytest
 
-from elt_assets import home
+from elt_assets import paths
 from elt_assets.connection import load_connection
 from elt_assets.definitions import build
 from elt_assets.errors import ConfigError
@@ -117,10 +117,10 @@ def test_one_way_to_begin_is_enough(own: Project) -> None:
 def test_rewound_to_its_first_state_the_table_is_the_same(own: Project) -> None:
     two_syncs(own)
     before = rows(own)
-    past = states.history(asset(own), home.lake())
+    past = states.history(asset(own), paths.lake())
     first = next(one for one in reversed(past) if one.head.state is not None)
     with instance(own) as dagster:
-        states.rewind(asset(own), home.lake(), first.head.sequence, dagster)
+        states.rewind(asset(own), paths.lake(), first.head.sequence, dagster)
     result = materialize(own, KEY)
     assert result.success
     assert "rolled back" not in logged(own, result)
@@ -131,9 +131,9 @@ def test_rewound_to_its_first_state_the_table_is_the_same(own: Project) -> None:
 def test_a_state_is_set_by_hand_and_told(own: Project) -> None:
     two_syncs(own)
     with instance(own) as dagster:
-        tables = states.set_state(asset(own), home.lake(), FIRST, dagster)
+        tables = states.set_state(asset(own), paths.lake(), FIRST, dagster)
     assert observations(own, "weather", "readings")[-1]["elt/set_by_hand"] is True
-    assert tables.head.sequence == states.history(asset(own), home.lake())[0].head.sequence
+    assert tables.head.sequence == states.history(asset(own), paths.lake())[0].head.sequence
     assert materialize(own, KEY).success
     assert calls(own.root / "weather-calls")[-1]["state"] == FIRST
 
@@ -141,7 +141,7 @@ def test_a_state_is_set_by_hand_and_told(own: Project) -> None:
 def test_a_reset_begins_a_generation(own: Project) -> None:
     two_syncs(own)
     with instance(own) as dagster:
-        states.reset(asset(own), home.lake(), dagster)
+        states.reset(asset(own), paths.lake(), dagster)
     assert len(rows(own)) == 96
     assert materialize(own, KEY).success
     assert calls(own.root / "weather-calls")[-1]["state"] is None
@@ -152,7 +152,7 @@ def test_a_reset_begins_a_generation(own: Project) -> None:
 def test_a_state_before_the_first_sync(own: Project) -> None:
     file = windowed(own, config={"to": "2026-01-04"}, **LIVE)
     with instance(own) as dagster:
-        states.set_state(asset(own), home.lake(), SECOND, dagster)
+        states.set_state(asset(own), paths.lake(), SECOND, dagster)
     assert materialize(own, KEY).success
     assert calls(file)[-1]["state"] == SECOND
 
@@ -172,7 +172,7 @@ def test_a_state_before_the_first_sync(own: Project) -> None:
 def test_a_state_of_the_wrong_shape_is_refused(own: Project, state: Any, said: str) -> None:
     windowed(own, **LIVE)
     with instance(own) as dagster, pytest.raises(ConfigError) as error:
-        states.set_state(asset(own), home.lake(), state, dagster)
+        states.set_state(asset(own), paths.lake(), state, dagster)
     assert said in str(error.value)
     assert not (own.home / "lake").exists()
 

@@ -16,7 +16,7 @@ from elt_assets import read_table
 from elt_assets.cli import main
 from elt_assets.definitions import build
 from elt_assets.errors import ConfigError
-from elt_assets.protocol.catalog import DELETED_AT
+from elt_assets.protocol.airbyte.catalog import DELETED_AT
 from tests.orchestration.running import failure_of, logged, materialize, observations
 from tests.project import Project
 from tests.scripted import record, script, state

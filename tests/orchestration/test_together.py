@@ -11,11 +11,11 @@ import pytest
 import yaml
 from deltalake import DeltaTable
 
-from elt_assets import home
+from elt_assets import paths
 from elt_assets.connection import load_connection
 from elt_assets.errors import ConfigError
 from elt_assets.orchestration import states
-from elt_assets.orchestration.assets import build_connection_assets
+from elt_assets.orchestration.assets.build import build_connection_assets
 from elt_assets.orchestration.component import ConnectionComponent
 from tests.orchestration.running import evaluations, failure_of, logged, materialize, materialized
 from tests.project import Project
@@ -219,12 +219,12 @@ def test_a_stream_that_is_set_back_takes_the_others_with_it(own: Project, stream
     (asset,) = [one for one in assets if one.stream.id.name == stream]
     first = min(
         one.head.sequence
-        for one in states.history(asset, home.lake())
+        for one in states.history(asset, paths.lake())
         if one.head.state is not None and '"position":2' in one.head.state.replace(" ", "")
     )
     with dg.DagsterInstance.from_config(str(own.home)) as instance:
-        states.rewind(asset, home.lake(), first, instance)
+        states.rewind(asset, paths.lake(), first, instance)
         with pytest.raises(ConfigError, match="one of all streams"):
-            states.set_state(asset, home.lake(), {"position": 1}, instance)
+            states.set_state(asset, paths.lake(), {"position": 1}, instance)
     assert materialize(own, BOTH).success
     assert starts(log) == [None, 2, 2]

@@ -14,7 +14,7 @@ import elt_assets
 from elt_assets.connection import Connection, load_catalog, load_connection
 from elt_assets.definitions import build
 from elt_assets.errors import ConfigError
-from elt_assets.protocol.catalog import ConfiguredStream
+from elt_assets.protocol.airbyte.catalog import ConfiguredStream
 from tests.orchestration.running import materialize, materialized, observations
 from tests.project import REPOSITORY, Project
 from tests.windowed_source import calls, windowed

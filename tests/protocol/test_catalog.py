@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from elt_assets.errors import ConfigError
-from elt_assets.protocol.catalog import (
+from elt_assets.protocol.airbyte.catalog import (
     AirbyteStream,
     Catalog,
     ConfiguredStream,

@@ -16,10 +16,10 @@ from msgspec import Raw
 from msgspec import structs as msgspec_structs
 
 from elt_assets.errors import ConfigError, SystemFailure
-from elt_assets.protocol.codec import decode, decode_blocks, encode
-from elt_assets.protocol.lines import MAX_LOG_CHARACTERS, repair
-from elt_assets.protocol.messages import Log, Message, RawRecord, State
-from elt_assets.protocol.wire import Wire
+from elt_assets.protocol.airbyte.codec import decode, decode_blocks, encode
+from elt_assets.protocol.airbyte.lines import MAX_LOG_CHARACTERS, repair
+from elt_assets.protocol.airbyte.messages import Log, Message, RawRecord, State
+from elt_assets.protocol.airbyte.wire import Wire
 
 BODIES = {
     "RECORD": "record",

@@ -12,9 +12,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from elt_assets.errors import ConfigError, SystemFailure
-from elt_assets.protocol.messages import GlobalState, Message, Noise, RawRecord, State, Unread
-from elt_assets.protocol.singer import Encoding, Translator, bookmarks, state_value
-from elt_assets.protocol.singer_schema import json_schema
+from elt_assets.protocol.airbyte.messages import (
+    GlobalState,
+    Message,
+    Noise,
+    RawRecord,
+    State,
+    Unread,
+)
+from elt_assets.protocol.singer.messages import Encoding, Translator, bookmarks, state_value
+from elt_assets.protocol.singer.schema import json_schema
 
 
 def said(*lines: Any, **options: Any) -> list[RawRecord | Message]:

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from elt_assets.errors import ConfigError, SystemFailure
-from elt_assets.protocol.catalog import AirbyteStream, Catalog, ConfiguredStream
-from elt_assets.protocol.singer_catalog import log_based, read_catalog, selection, stream_names
+from elt_assets.protocol.airbyte.catalog import AirbyteStream, Catalog, ConfiguredStream
+from elt_assets.protocol.singer.catalog import log_based, read_catalog, selection, stream_names
 
 PROPERTIES = {"id": {"type": "integer"}, "at": {"type": "string"}, "note": {"type": "string"}}
 

@@ -16,17 +16,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from elt_assets.errors import ConfigError, SystemFailure
-from elt_assets.protocol.catalog import AirbyteStream, ConfiguredCatalog, ConfiguredStream
-from elt_assets.protocol.messages import Message, RawRecord
-from elt_assets.runner.config_store import (
-    ConfigStore,
-    changed_config,
-    differences,
-    merged,
-)
-from elt_assets.runner.config_store import (
-    change as stored_change,
-)
+from elt_assets.protocol.airbyte.catalog import AirbyteStream, ConfiguredCatalog, ConfiguredStream
+from elt_assets.protocol.airbyte.messages import Message, RawRecord
+from elt_assets.runner.config.updates import ConfigStore, changed_config, differences, merged
+from elt_assets.runner.config.updates import change as stored_change
 from elt_assets.runner.connector import Connector
 from tests.hostile_source import gone, hostile_source
 

@@ -14,11 +14,11 @@ from typing import Any, cast
 import pytest
 
 from elt_assets.errors import ConfigError, EltError, SystemFailure, TransientError
-from elt_assets.protocol.catalog import AirbyteStream, ConfiguredCatalog, ConfiguredStream
-from elt_assets.protocol.messages import Message, RawRecord, State
-from elt_assets.runner import process
+from elt_assets.protocol.airbyte.catalog import AirbyteStream, ConfiguredCatalog, ConfiguredStream
+from elt_assets.protocol.airbyte.messages import Message, RawRecord, State
 from elt_assets.runner.connector import Connector
-from elt_assets.runner.files import private_files
+from elt_assets.runner.process import child
+from elt_assets.runner.process.argument_files import private_files
 from tests.hostile_source import alive, gone, hostile_source
 
 SECRET = "hunter2/ß"
@@ -138,7 +138,7 @@ def test_files_are_gone_after_a_failure(script: str, tmp_path: Path) -> None:
 def test_files_of_a_killed_process_are_swept_by_the_next(tmp_path: Path) -> None:
     script = f"""
 import os, pathlib
-from elt_assets.runner.files import private_files
+from elt_assets.runner.process.argument_files import private_files
 with private_files(pathlib.Path({str(tmp_path / "work")!r}), {{"config": {{"password": 1}}}}):
     os.kill(os.getpid(), 9)
 """
@@ -281,7 +281,7 @@ def test_megabytes_on_stderr(tmp_path: Path) -> None:
 def test_a_line_too_long_tells_its_limit_and_no_secret(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(process, "MAX_LINE", 1 << 20)
+    monkeypatch.setattr(child, "MAX_LINE", 1 << 20)
     script = "record({'x': json.load(open(files['--config']))['password'] + 'x' * (2 << 20)})"
     connector = hostile_source(tmp_path, script, {"host": "h", "password": SECRET}, SPECIFICATION)
     failure = failure_of(connector)

@@ -12,11 +12,11 @@ from urllib.parse import quote
 import pytest
 
 from elt_assets.errors import ConfigError, SystemFailure, TransientError
-from elt_assets.protocol.catalog import AirbyteStream, ConfiguredCatalog, ConfiguredStream
-from elt_assets.protocol.messages import Log, Message, RawRecord
+from elt_assets.protocol.airbyte.catalog import AirbyteStream, ConfiguredCatalog, ConfiguredStream
+from elt_assets.protocol.airbyte.messages import Log, Message, RawRecord
+from elt_assets.runner.config.secrets import Masker
 from elt_assets.runner.connector import Connector
 from elt_assets.runner.connector_log import MOST, MOST_ERRORS, TEXT, ConnectorLog
-from elt_assets.runner.secrets import Masker
 from tests.hostile_source import hostile_source
 
 SECRET = "hunter2/\u00df+correct horse"

@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 from elt_assets.errors import ConfigError, SystemFailure
-from elt_assets.runner.credentials import looks_secret
-from elt_assets.runner.environment import Declared, environment_of
-from elt_assets.runner.sources import open_connector
+from elt_assets.runner.config.credentials import looks_secret
+from elt_assets.runner.config.environment import Declared, environment_of
+from elt_assets.runner.kinds.sources import open_connector
 from tests.hostile_source import hostile_source, program
 
 SHOW = """

@@ -15,8 +15,8 @@ import psutil
 import pytest
 
 from elt_assets.errors import SystemFailure, TransientError
-from elt_assets.protocol.catalog import AirbyteStream, ConfiguredCatalog, ConfiguredStream
-from elt_assets.protocol.messages import RawRecord
+from elt_assets.protocol.airbyte.catalog import AirbyteStream, ConfiguredCatalog, ConfiguredStream
+from elt_assets.protocol.airbyte.messages import RawRecord
 from elt_assets.runner.connector import Connector
 from elt_assets.sync.events import Checkpoint, Committed
 from tests.hostile_source import gone, hostile_source

@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from elt_assets.errors import ConfigError, SystemFailure
-from elt_assets.runner import process as runner
-from elt_assets.runner.process import STDERR_LINES, STDERR_WIDTH, Process
+from elt_assets.runner.process import child as runner
+from elt_assets.runner.process.child import STDERR_LINES, STDERR_WIDTH, Process
 from tests.hostile_source import alive, gone
 from tests.project import REPOSITORY
 
@@ -160,7 +160,7 @@ def test_slow_output_is_waited_for() -> None:
 
 PARENT = """
 import ctypes, os
-from elt_assets.runner.process import Process
+from elt_assets.runner.process.child import Process
 if os.getuid() == 0:
     os.setuid(65534)  # root may read everything
 ctypes.CDLL(None).prctl(4, 1, 0, 0, 0)  # as any program is when it starts

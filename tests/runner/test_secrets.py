@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from elt_assets.errors import ConfigError
 from elt_assets.protocol.specification import secret_values
-from elt_assets.runner.secrets import CUT, MASK, Masker, resolve_environment
+from elt_assets.runner.config.secrets import CUT, MASK, Masker, resolve_environment
 
 SECRET = 'p ß/"w\\ö+d\n'
 ALPHABET = "#§~^"  # in no mask, and in no spelling of another

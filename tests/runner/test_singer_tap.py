@@ -10,13 +10,13 @@ from typing import Any
 
 import pytest
 
-from elt_assets import batches
 from elt_assets.errors import ConfigError, EltError, SystemFailure, TransientError
-from elt_assets.protocol.catalog import ConfiguredCatalog, ConfiguredStream
-from elt_assets.protocol.messages import Message, Noise, RawRecord, State
-from elt_assets.runner import singer
-from elt_assets.runner.secrets import MASK
-from elt_assets.runner.singer import SingerTap
+from elt_assets.protocol.airbyte.catalog import ConfiguredCatalog, ConfiguredStream
+from elt_assets.protocol.airbyte.messages import Message, Noise, RawRecord, State
+from elt_assets.runner.config.secrets import MASK
+from elt_assets.runner.kinds import tap as singer
+from elt_assets.runner.kinds.tap import SingerTap
+from elt_assets.runner.process import singer_batches
 from tests.singer_tap import SCHEMA, USERS, given, record, state, tap, written
 
 SECRET = "hunter2/ß"
@@ -351,8 +351,8 @@ def test_a_batch_without_a_folder_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_compression_bomb(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(batches, "EXPANDED", 1 << 20)
-    monkeypatch.setattr(batches, "EXPANSION", 100)
+    monkeypatch.setattr(singer_batches, "EXPANDED", 1 << 20)
+    monkeypatch.setattr(singer_batches, "EXPANSION", 100)
     root = tmp_path / "root"
     root.mkdir()
     (root / "bomb.json.gz").write_bytes(gzip.compress(b"{}\n" * (4 << 20)))

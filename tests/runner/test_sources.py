@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from elt_assets.errors import ConfigError
-from elt_assets.runner.singer import SingerTap
-from elt_assets.runner.sources import built_in, open_connector, resolve
+from elt_assets.runner.kinds.sources import built_in, open_connector, resolve
+from elt_assets.runner.kinds.tap import SingerTap
 
 
 def test_built_in_connectors_are_found_without_loading_them() -> None:

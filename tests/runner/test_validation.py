@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from elt_assets.errors import ConfigError, SystemFailure
-from elt_assets.runner.validation import validate
+from elt_assets.runner.config.validation import validate
 from tests.hostile_source import hostile_source
 
 NUMBER = {"type": "integer"}

@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from elt_assets.errors import EltError
-from elt_assets.protocol.catalog import AirbyteStream, ConfiguredCatalog, ConfiguredStream
-from elt_assets.protocol.messages import Message, Noise
-from elt_assets.runner import process
+from elt_assets.protocol.airbyte.catalog import AirbyteStream, ConfiguredCatalog, ConfiguredStream
+from elt_assets.protocol.airbyte.messages import Message, Noise
 from elt_assets.runner.connector import Connector
+from elt_assets.runner.process import child
 from tests.hostile_source import hostile_source
 
 CATALOG = ConfiguredCatalog(
@@ -65,7 +65,7 @@ def test_a_record_that_ends_the_sync_is_not_quoted(
     tmp_path: Path, line: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if line.startswith('{"ssn"'):
-        monkeypatch.setattr(process, "MAX_LINE", 1000)
+        monkeypatch.setattr(child, "MAX_LINE", 1000)
     connector = source(tmp_path, line, "bye")
     messages, failure = read(connector, withhold=True)
     assert failure

@@ -14,11 +14,11 @@ from typing import Any
 import pytest
 
 from elt_assets.errors import ConfigError, EltError, SystemFailure, TransientError
-from elt_assets.protocol.catalog import AirbyteStream, ConfiguredCatalog, ConfiguredStream
-from elt_assets.protocol.codec import encode
-from elt_assets.protocol.messages import Message
+from elt_assets.protocol.airbyte.catalog import AirbyteStream, ConfiguredCatalog, ConfiguredStream
+from elt_assets.protocol.airbyte.codec import encode
+from elt_assets.protocol.airbyte.messages import Message
 from elt_assets.runner.connector import Connector
-from elt_assets.runner.sources import open_connector
+from elt_assets.runner.kinds.sources import open_connector
 from tests.hostile_source import gone, hostile_source
 
 CATALOG = ConfiguredCatalog(

@@ -11,7 +11,7 @@ from typing import Any
 from msgspec import Raw
 
 from elt_assets.errors import EltError, SystemFailure, TransientError
-from elt_assets.protocol.catalog import (
+from elt_assets.protocol.airbyte.catalog import (
     APPEND,
     INCREMENTAL,
     AirbyteStream,
@@ -19,7 +19,7 @@ from elt_assets.protocol.catalog import (
     ConfiguredStream,
     StreamId,
 )
-from elt_assets.protocol.messages import Message, RawRecord
+from elt_assets.protocol.airbyte.messages import Message, RawRecord
 from elt_assets.sync.events import (
     Acknowledged,
     Checkpoint,
@@ -28,8 +28,8 @@ from elt_assets.sync.events import (
     SessionEvent,
     SharedAcknowledged,
 )
-from elt_assets.sync.filters import RecordFilter
 from elt_assets.sync.segments import Segment
+from elt_assets.sync.selection.filters import RecordFilter
 from elt_assets.sync.session import Session, Threshold
 
 Sent = RawRecord | Message

@@ -13,10 +13,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec import Raw
 
-from elt_assets.protocol.messages import RawRecord
-from elt_assets.sync.fields import FieldSelection, Path
-from elt_assets.sync.filters import RecordFilter, hashed
+from elt_assets.protocol.airbyte.messages import RawRecord
 from elt_assets.sync.segments import META, FilteredSegmentWriter
+from elt_assets.sync.selection.fields import FieldSelection, Path
+from elt_assets.sync.selection.filters import RecordFilter, hashed
 
 SALT = b"pepper"
 LEAF = "leaf"

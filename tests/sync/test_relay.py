@@ -11,13 +11,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from elt_assets.errors import EltError, SystemFailure, TransientError
-from elt_assets.protocol.catalog import StreamId
-from elt_assets.protocol.codec import decode
-from elt_assets.protocol.messages import COMPLETE, INCOMPLETE, STARTED, Message, StateStats
+from elt_assets.protocol.airbyte.catalog import StreamId
+from elt_assets.protocol.airbyte.codec import decode
+from elt_assets.protocol.airbyte.messages import COMPLETE, INCOMPLETE, STARTED, Message, StateStats
 from elt_assets.sync.events import Acknowledged, Checkpoint, Committed, Logged, SessionEvent
-from elt_assets.sync.fields import FieldSelection
-from elt_assets.sync.filters import RecordFilter
 from elt_assets.sync.relay import Relay
+from elt_assets.sync.selection.fields import FieldSelection
+from elt_assets.sync.selection.filters import RecordFilter
 from tests.sync.doubles import (
     catalog,
     cursor,

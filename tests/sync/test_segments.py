@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from msgspec import Raw
 
-from elt_assets.protocol.messages import NULL, RawRecord
+from elt_assets.protocol.airbyte.messages import NULL, RawRecord
 from elt_assets.sync.segments import (
     EXTRACTED_AT,
     META,

@@ -13,15 +13,14 @@ import pytest
 from msgspec import Raw
 
 from elt_assets.errors import SystemFailure, TransientError
-from elt_assets.protocol.catalog import (
+from elt_assets.protocol.airbyte.catalog import (
     APPEND,
     FULL_REFRESH,
     INCREMENTAL,
     OVERWRITE,
     StreamId,
 )
-from elt_assets.protocol.messages import COMPLETE, RUNNING, RawRecord
-from elt_assets.sync import held as module
+from elt_assets.protocol.airbyte.messages import COMPLETE, RUNNING, RawRecord
 from elt_assets.sync.committer import MAX_WAITING
 from elt_assets.sync.events import (
     NOT_AMONG_RECORDS,
@@ -33,10 +32,11 @@ from elt_assets.sync.events import (
     Estimated,
     Logged,
 )
-from elt_assets.sync.fields import FieldSelection
-from elt_assets.sync.filters import WITHHELD, RecordFilter
 from elt_assets.sync.segments import NOT_AN_OBJECT, Segment
+from elt_assets.sync.selection.fields import FieldSelection
+from elt_assets.sync.selection.filters import WITHHELD, RecordFilter
 from elt_assets.sync.session import Session, Threshold
+from elt_assets.sync.states import pending as module
 from tests.sync.doubles import (
     EAGER,
     MemorySink,

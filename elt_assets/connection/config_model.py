@@ -1,0 +1,79 @@
+"""What everything that people write is made of."""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+from collections.abc import Callable, Mapping
+from typing import Annotated, Any
+
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    WithJsonSchema,
+    model_validator,
+)
+
+FieldName = Annotated[str, Field(min_length=1)]
+FieldPath = Annotated[list[FieldName], Field(min_length=1)]
+
+
+def _steps(path: Any) -> Any:
+    """`address.city` as [address, city]. A name that holds a dot, or is empty, needs the list."""
+    if not isinstance(path, str):
+        return path
+    if "" in (steps := path.split(".")):
+        raise ValueError("a path is written `a.b`, or as the list of its names, `[a, b]`")
+    return steps
+
+
+DottedPath = Annotated[
+    list[str],
+    Field(min_length=1),
+    BeforeValidator(_steps),
+    WithJsonSchema({"anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}}]}),
+]
+DottedPaths = Annotated[list[DottedPath], Field(min_length=1)]
+
+
+def known_keys(kind: type) -> Callable[[Any], Any]:
+    """A validator that refuses a key which a dataclass lacks, with the nearest one that it has."""
+    known = {each.name for each in dataclasses.fields(kind)}
+
+    def refuse(value: Any) -> Any:
+        unknown = [key for key in value if key not in known] if isinstance(value, Mapping) else []
+        if unknown:
+            raise ValueError("; ".join(_suggest(str(key), known) for key in unknown))
+        return value
+
+    return refuse
+
+
+class ConfigModel(BaseModel):
+    """Base of everything written by hand: an unknown key is refused, with the nearest known one."""
+
+    model_config = ConfigDict(extra="forbid", hide_input_in_errors=True)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _reject_unknown(cls, value: Any) -> Any:
+        if isinstance(value, Mapping):
+            known = set(cls.model_fields)
+            unknown = [key for key in value if key not in known]
+            if unknown:
+                label = f" of {value['name']!r}" if "name" in value else ""
+                hints = "; ".join(_suggest(str(key), known) for key in unknown)
+                raise ValueError(f"{cls.label()}{label}: {hints}")
+        return value
+
+    @classmethod
+    def label(cls) -> str:
+        return cls.__name__.lower()
+
+
+def _suggest(key: str, known: set[str]) -> str:
+    near = difflib.get_close_matches(key, known, n=1)
+    meant = f"did you mean {near[0]!r}?" if near else f"known keys are {', '.join(sorted(known))}"
+    return f"unknown key {key!r}; {meant}"

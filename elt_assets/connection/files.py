@@ -1,0 +1,130 @@
+"""A connection's two files: `defs.yaml`, and the `catalog.json` beside it."""
+
+from __future__ import annotations
+
+import json
+import secrets
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import yaml
+from pydantic import ValidationError
+
+from elt_assets.connection.models import FOLDER, Connection
+from elt_assets.errors import ConfigError
+from elt_assets.protocol.airbyte.catalog import Catalog
+
+CATALOG_FILE = "catalog.json"
+DEFINITION_FILE = "defs.yaml"
+COMPONENT = "elt_assets.ConnectionComponent"
+
+
+def load_connection(folder: Path) -> Connection:
+    """Read `<folder>/defs.yaml`.
+
+    Raises:
+        ConfigError: the file is missing, not YAML, or not a connection; names file and field.
+    """
+    path = folder / DEFINITION_FILE
+    try:
+        # From the file, not from its text: the parser would quote lines of that in its errors.
+        with path.open(encoding="utf-8") as file:
+            document = yaml.load(file, _Loader)  # noqa: S506 - a safe one
+    except FileNotFoundError:
+        known = sorted(p.parent.name for p in folder.parent.glob(f"*/{DEFINITION_FILE}"))
+        raise ConfigError(
+            f"there is no connection {folder.name!r}: {path} does not exist",
+            guidance=f"known connections: {', '.join(known)}" if known else None,
+        ) from None
+    except (yaml.YAMLError, UnicodeDecodeError, RecursionError) as error:
+        raise ConfigError(f"{path} is not valid YAML: {error}") from error
+    except OSError as error:
+        raise ConfigError(f"{path} cannot be read: {error.strerror}") from error
+    if not isinstance(document, Mapping) or document.get("type") != COMPONENT:
+        raise ConfigError(
+            f"{path} is no connection", guidance=f"it should start `type: {COMPONENT}`"
+        )
+    return parse_connection(document.get("attributes"), path)
+
+
+def parse_connection(attributes: Any, path: Path) -> Connection:
+    """The attributes that `path` holds, as a connection.
+
+    Raises:
+        ConfigError: lists everything that is wrong, and quotes no value, which may be a secret.
+    """
+    if not isinstance(attributes, Mapping):
+        raise ConfigError(
+            f"{path}: `attributes` is missing",
+            guidance="it should hold `name`, `source`, `streams`",
+        )
+    try:
+        return Connection.model_validate(attributes, context={FOLDER: path.parent})
+    except ValidationError as error:
+        lines = [
+            f"  - {_place(e['loc'], attributes)}{e['msg'].removeprefix('Value error, ')}"
+            for e in error.errors(include_url=False, include_input=False)
+        ]
+        raise ConfigError(f"{path} is not valid:\n" + "\n".join(lines)) from None
+
+
+class _Loader(yaml.SafeLoader):
+    """As Dagster reads YAML: a date stays the text that was written."""
+
+
+_Loader.yaml_implicit_resolvers = {
+    first: [(tag, form) for tag, form in resolvers if tag != "tag:yaml.org,2002:timestamp"]
+    for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
+}
+
+
+def _place(path: Sequence[str | int], attributes: Mapping[str, Any]) -> str:
+    """Where in the YAML, a stream by its name."""
+    at, words = list(path), []
+    if len(at) > 1 and at[0] == "streams":
+        written = attributes["streams"][at[1]]
+        name = written.get("name") if isinstance(written, Mapping) else None
+        words = [f"stream {name!r}: "] if name is not None else [f"streams[{at[1]}]: "]
+        at = at[2:]
+    return "".join([*words, f"{'.'.join(map(str, at))}: " if at else ""])
+
+
+def load_catalog(folder: Path) -> Catalog:
+    """Read the `catalog.json` that `elt discover` wrote beside the YAML.
+
+    Raises:
+        ConfigError: it is missing or no catalog.
+    """
+    path = folder / CATALOG_FILE
+    remedy = f"write it with `elt discover {folder.name}`"
+    try:
+        catalog = Catalog.from_json(path.read_bytes())
+    except FileNotFoundError:
+        raise ConfigError(f"{path} does not exist", guidance=remedy) from None
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        raise ConfigError(f"{path} is no valid catalog: {error}", guidance=remedy) from error
+    except OSError as error:
+        raise ConfigError(f"{path} cannot be read: {error.strerror}") from error
+    return catalog
+
+
+def save_catalog(folder: Path, catalog: Catalog) -> Path:
+    """Write the `catalog.json` of a connection, whole or not at all; returns its path.
+
+    Raises:
+        ConfigError: it cannot be written.
+    """
+    path = folder / CATALOG_FILE
+    draft = path.with_name(f".{CATALOG_FILE}.{secrets.token_hex(8)}")
+    text = json.dumps(json.loads(catalog.to_json()), indent=2, ensure_ascii=False)
+    try:
+        try:
+            draft.write_text(f"{text}\n", encoding="utf-8")
+            draft.replace(path)
+        finally:
+            draft.unlink(missing_ok=True)
+    except OSError as error:
+        raise ConfigError(f"{path} cannot be written: {error.strerror}") from error
+    return path

@@ -1,0 +1,1 @@
+"""What is done to tables between syncs, and how they are read."""

@@ -1,0 +1,56 @@
+"""Whether a lake can be written: by writing to it."""
+
+from __future__ import annotations
+
+import contextlib
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+
+import pyarrow.fs as pafs
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as f
+
+from elt_assets.errors import SystemFailure
+from elt_assets.lake.delta.commit_metadata import CommitMetadata
+from elt_assets.lake.delta.files import Change, Files
+from elt_assets.lake.delta.table import Table
+
+
+def probe(spark: SparkSession, root: str) -> None:
+    """Write a row to a table of its own beneath a folder, read it, and remove the table; nothing is left
+    behind, be it that it fails.
+
+    Raises:
+        SystemFailure: what Spark has written is not what is there.
+        and whatever else keeps a row from being written.
+    """
+    name = f"_elt_probe_{uuid.uuid4().hex}"
+    uri = f"{root}/{name}"
+    with _leaving_nothing(Files(uri)):
+        rows = spark.range(1).select(f.lit(name).alias("probe"))
+        table = Table(uri, name)
+        table.prepare(rows.schema)
+        files = table.write_files(rows)
+        table.commit(Change(files), CommitMetadata(1, 1, None), 1)
+        found = [row.probe for row in Table(uri, name).dataframe(spark).collect()]
+        if found != [name]:
+            raise SystemFailure(
+                f"a row that Spark has written to {root} cannot be read there",
+                guidance="Spark and this process must see the same storage under this path",
+            )
+
+
+@contextlib.contextmanager
+def _leaving_nothing(storage: Files) -> Iterator[None]:
+    is_local = isinstance(storage.system, pafs.LocalFileSystem)
+    above = Path(storage.root).parents if is_local else ()
+    made = [folder for folder in above if not folder.exists()]
+    try:
+        yield
+    finally:
+        with contextlib.suppress(OSError):
+            storage.system.delete_dir(storage.root)
+        for folder in made:
+            with contextlib.suppress(OSError):  # by now it is somebody's
+                folder.rmdir()

@@ -1,0 +1,1 @@
+"""Delta tables: files, commits, and what a commit says."""

@@ -1,0 +1,201 @@
+"""Delta tables as they are found, made, and given columns."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+
+import pyarrow as pa
+import pyarrow.fs as pafs
+from deltalake import DeltaTable, Schema, TableFeatures, write_deltalake
+from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
+from pyspark.sql import types as t
+
+from elt_assets.errors import ConfigError
+from elt_assets.lake.delta.files import HIDDEN, VISIBLE, absolute
+from elt_assets.lake.schema.metadata_columns import PARTITION
+
+CONFIGURATION = {
+    "delta.checkpointInterval": "100",
+    # The state of a stream, or of a partition nobody has touched for years, is in the log alone.
+    "delta.enableExpiredLogCleanup": "false",
+    "delta.logRetentionDuration": "interval 36500 days",
+}
+LOG = "_delta_log"
+_INDEXED, _ALL = "delta.dataSkippingNumIndexedCols", "-1"
+_ATTEMPTS = 5
+_NTZ = "timestampNtz"
+_READABLE = {_NTZ}
+_WRITABLE = {_NTZ, "invariants", "appendOnly"}
+_REFUSED = {
+    "delta.appendOnly": "appendOnly",
+    "delta.enableChangeDataFeed": "changeDataFeed",
+    "delta.enableDeletionVectors": "deletionVectors",
+    "delta.enableRowTracking": "rowTracking",
+}
+
+
+def opened(uri: str, version: int | None = None) -> DeltaTable | None:
+    """The table at a snapshot; None where there is nothing yet.
+
+    Raises:
+        ConfigError: something else is there, or a table with features that are not supported.
+    """
+    try:
+        delta = DeltaTable(uri, version=version)
+    except TableNotFoundError as error:
+        if version is not None:
+            raise ConfigError(f"there is no table {uri}") from error
+        _refuse_occupied(uri)
+        return None
+    except DeltaError as error:
+        _refuse_occupied(uri)
+        raise ConfigError(
+            f"the table {uri} cannot be opened"
+            + (f" at version {version}" if version is not None else "")
+            + f": {error}",
+            guidance="repair it with the engine that wrote it last, or move it away to read the stream anew",
+        ) from error
+    _refuse_features(delta)
+    return delta
+
+
+def create(uri: str, schema: t.StructType, stream: str | None = None) -> DeltaTable:
+    """A new table, or the one that another run made just now; its name is the stream's own."""
+    indexed = {_INDEXED: _ALL} if PARTITION in schema.names else {}
+    try:
+        return DeltaTable.create(
+            uri, delta_schema(schema), name=stream, configuration={**CONFIGURATION, **indexed}
+        )
+    except DeltaError:
+        delta = opened(uri)
+        if delta is None:
+            raise
+        return delta
+
+
+def add_columns(delta: DeltaTable, schema: t.StructType) -> None:
+    """Give the table the columns and nested fields of `schema` that it lacks: a commit of its own."""
+    if not _lacks(spark_schema(delta), schema):
+        return
+    enable_ntz(delta, schema)
+    empty = pa.schema(delta_schema(schema).to_arrow()).empty_table()
+    _alter(
+        delta,
+        lambda: _lacks(spark_schema(delta), schema),
+        lambda: write_deltalake(delta, empty, mode="append", schema_mode="merge"),
+    )
+
+
+def index_partitions(delta: DeltaTable) -> None:
+    """Let readers of the log see the partition's bounds, beyond the columns that it tells of by default."""
+    _alter(
+        delta,
+        lambda: (
+            PARTITION in spark_schema(delta).names
+            and _INDEXED not in delta.metadata().configuration
+        ),
+        lambda: delta.alter.set_table_properties({_INDEXED: _ALL}),
+    )
+
+
+def enable_ntz(delta: DeltaTable, schema: t.StructType) -> None:
+    """A table without timestamps without zone must be told before it gets one."""
+    feature = TableFeatures.TimestampWithoutTimezone
+    _alter(
+        delta,
+        lambda: (
+            "timestamp_ntz" in schema.json()
+            and _NTZ not in (delta.protocol().reader_features or ())
+        ),
+        lambda: delta.alter.add_feature(feature, allow_protocol_versions_increase=True),
+    )
+
+
+def _alter(delta: DeltaTable, lacks: Callable[[], bool], change: Callable[[], object]) -> None:
+    """Change what a table says of itself, if it needs it; again where another run of its stream, with
+    other partitions, was first to change something."""
+    for attempt in range(_ATTEMPTS):
+        if not lacks():
+            return
+        try:
+            change()
+        except CommitFailedError:
+            if attempt == _ATTEMPTS - 1:
+                raise
+        delta.update_incremental()
+
+
+def delta_schema(schema: t.StructType) -> Schema:
+    return Schema.from_json(schema.json())
+
+
+def spark_schema(delta: DeltaTable) -> t.StructType:
+    return t.StructType.fromJson(json.loads(delta.schema().to_json()))
+
+
+def retyped(present: t.DataType, wanted: t.DataType, path: str = "") -> list[str]:
+    """Return the columns and nested fields of `wanted` that `present` has with another type, or lacks;
+    what else `present` has, and what may be null, does not matter."""
+    if isinstance(present, t.ArrayType) and isinstance(wanted, t.ArrayType):
+        return retyped(present.elementType, wanted.elementType, f"{path}[]")
+    if isinstance(present, t.StructType) and isinstance(wanted, t.StructType):
+        types = {field.name: field.dataType for field in present.fields}
+        return [
+            name
+            for field in wanted.fields
+            for name in retyped(
+                types.get(field.name, t.NullType()),
+                field.dataType,
+                f"{path}.{field.name}".lstrip("."),
+            )
+        ]
+    return [] if present == wanted else [path]
+
+
+def _lacks(present: t.DataType, wanted: t.DataType) -> bool:
+    if isinstance(present, t.ArrayType) and isinstance(wanted, t.ArrayType):
+        return _lacks(present.elementType, wanted.elementType)
+    if isinstance(present, t.StructType) and isinstance(wanted, t.StructType):
+        return any(
+            field.name not in present.names or _lacks(present[field.name].dataType, field.dataType)
+            for field in wanted.fields
+        )
+    return False
+
+
+def _refuse_occupied(uri: str) -> None:
+    """A folder of something else is not made a table. What a killed first sync left is ours, be it a log
+    without an entry."""
+    system, root = pafs.FileSystem.from_uri(absolute(uri))
+    if system.get_file_info(root).type == pafs.FileType.File:
+        raise ConfigError(f"{uri} should be a table, and is a file", guidance="move it away")
+    found = system.get_file_info(pafs.FileSelector(root, allow_not_found=True))
+    ours = (VISIBLE, HIDDEN, LOG)
+    others = sorted(info.base_name for info in found if info.base_name not in ours)
+    if others:
+        raise ConfigError(
+            f"{uri} should be a table, and is a folder of something else ({', '.join(others[:3])})",
+            guidance="move it away, or give the connection another `namespace`",
+        )
+
+
+def _refuse_features(delta: DeltaTable) -> None:
+    protocol, metadata = delta.protocol(), delta.metadata()
+    unknown = set(protocol.reader_features or ()) - _READABLE
+    unknown |= set(protocol.writer_features or ()) - _WRITABLE
+    for name, value in metadata.configuration.items():
+        if name == "delta.columnMapping.mode" and value != "none":
+            unknown.add("columnMapping")
+        elif name.startswith("delta.constraints."):
+            unknown.add("checkConstraints")
+        elif name in _REFUSED and value == "true":
+            unknown.add(_REFUSED[name])
+    if metadata.partition_columns:
+        unknown.add(f"partitioning by {', '.join(metadata.partition_columns)}")
+    if unknown:
+        raise ConfigError(
+            f"the table {delta.table_uri} uses Delta features that this project does not support: "
+            + ", ".join(sorted(unknown)),
+            guidance="turn them off with the engine that turned them on, or move the table away",
+        )

@@ -1,0 +1,1 @@
+"""How a checkpoint's rows join the rows of a table: deduplication, history, partitions."""

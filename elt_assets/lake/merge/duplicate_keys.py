@@ -1,0 +1,43 @@
+"""Whether the rows of some files have a key each."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql import functions as f
+
+from elt_assets.lake.delta.files import DataFile
+from elt_assets.lake.delta.table import Table
+from elt_assets.lake.merge.file_splitting import Key, is_nested, key_columns, key_names
+from elt_assets.lake.spark.session import SparkProvider
+from elt_assets.lake.spark.tasks import read_all_keys
+
+HERE = 2_000_000
+"""Rows whose keys are compared in this process; more of them by Spark."""
+
+
+def repeated_keys(
+    provider: SparkProvider, table: Table, files: Sequence[DataFile], key: Key
+) -> int:
+    """How many keys more than one row has. Reads the key's columns alone.
+
+    A row with a null in its key has none: it may be from before the table had that key.
+    """
+    nested = any(is_nested(table.schema, part) for part in key)
+    if not nested and sum(file.records for file in files) <= HERE:
+        return _repeated_here(table, files, key)
+    rows = table.read_files(provider.get(), files).select(*key_columns(key))
+    for name in key_names(key):
+        rows = rows.where(f.col(name).isNotNull())
+    counted = rows.groupBy(*key_names(key)).agg(f.count("*").alias("rows"))
+    return counted.where(f.col("rows") > 1).count()
+
+
+def _repeated_here(table: Table, files: Sequence[DataFile], key: Key) -> int:
+    storage = table.storage
+    paths, names = [f"{storage.root}/{file.path}" for file in files], key_names(key)
+    keys = pa.table(read_all_keys(storage.system, paths, key), names=names).drop_null()
+    counted = keys.group_by(names).aggregate([([], "count_all")])
+    return int(pc.sum(pc.greater(counted["count_all"], 1)).as_py() or 0)

@@ -1,0 +1,78 @@
+"""The files of a table that hold some Dagster partitions: found by their statistics, read, replaced."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Collection
+from dataclasses import dataclass
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as f
+from pyspark.sql import types as t
+
+from elt_assets.lake.delta.files import Change, DataFile
+from elt_assets.lake.delta.row_counts import RowCounter, require_all, row_count, write_all
+from elt_assets.lake.delta.table import Table
+from elt_assets.lake.parse.conform import path
+from elt_assets.lake.schema.metadata_columns import PARTITION
+from elt_assets.lake.spark.session import SparkProvider
+
+
+@dataclass(frozen=True)
+class PartitionFiles:
+    """`own`: files that hold rows of one of these partitions, and no other rows. `mixed`: files that may hold
+    such rows beside others; another engine put them together, or their statistics do not tell."""
+
+    own: list[DataFile]
+    mixed: list[DataFile]
+
+
+def files_of(table: Table, partitions: Collection[str]) -> PartitionFiles:
+    """Find the files that may hold rows of some partitions; no data is read."""
+    wanted, found = sorted(partitions), PartitionFiles([], [])
+    bounds = table.bounds([PARTITION])
+    for file in table.files:
+        least, most = map(str, bounds.get(file.path, ("", chr(0x10FFFF))))
+        first = bisect_left(wanted, least)
+        if first == len(wanted) or wanted[first] > most:
+            continue
+        (found.own if least == most else found.mixed).append(file)
+    return found
+
+
+def read(spark: SparkSession, table: Table, partitions: Collection[str]) -> DataFrame:
+    """Return the rows of some partitions; files of other partitions are not read."""
+    found = files_of(table, partitions)
+    rows = table.read_files(spark, [*found.own, *found.mixed])
+    return rows.where(path([PARTITION]).isin(*partitions)) if found.mixed else rows
+
+
+def count(provider: SparkProvider, table: Table, partition: str) -> int:
+    """Count the rows of a partition; Spark is asked only where the statistics do not tell."""
+    found = files_of(table, [partition])
+    rows = sum(file.records for file in found.own)
+    if found.mixed:
+        mixed = table.read_files(provider.get(), found.mixed)
+        rows += mixed.where(path([PARTITION]) == partition).count()
+    return rows
+
+
+def removal(spark: SparkSession, table: Table, partition: str, schema: t.StructType) -> Change:
+    """Return the change that takes a partition out of a table; rows of others that share its files are
+    written to new files.
+
+    Args:
+        schema: of the new files.
+
+    Raises:
+        SystemFailure: rows were lost on the way.
+    """
+    found = files_of(table, [partition])
+    if not found.mixed:
+        return Change((), found.own)
+    read = RowCounter()
+    rows = read.over(table.read_files(spark, found.mixed, schema))
+    kept = write_all(table, rows.where(~path([PARTITION]).eqNullSafe(f.lit(partition))))
+    expected = row_count(table, found.mixed)
+    require_all(table, expected, read.rows, "rows read of files with other partitions", kept)
+    return Change(kept, [*found.own, *found.mixed])

@@ -1,0 +1,216 @@
+"""Fields of records that the stream's schema does not declare: counted by name, and kept if wanted.
+
+No column holds such a field, and the JSON reader passes over it without a word. A line is first decoded
+against the declared names alone, with every value left unread; only a line that has another name is taken
+apart.
+
+spec: Airbyte Protocol: a record may hold fields that its stream's schema does not name; a destination may
+ignore them.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import msgspec
+from msgspec import Raw
+
+from elt_assets.lake.schema.logical_types import Array, Column, LogicalType, Struct, core
+from elt_assets.sync import segments
+from elt_assets.sync.selection.fields import UNDECLARED
+
+MOST_NAMES = 100
+"""How many names are counted one by one; records with any others are counted as `OTHERS`."""
+OTHERS = "(other fields)"
+
+_BUFFER = 1 << 20
+_OBJECT, _ARRAY = b"{["
+_STAGED = (
+    segments.EXTRACTED_AT,
+    segments.SEQUENCE,
+    segments.META,
+    segments.NOT_AN_OBJECT,
+    segments.PLACE,
+)
+"""What a staged line says beside the record's own fields."""
+_UNNAMEABLE = frozenset('\\"')
+"""A declared name with one of these, or with a control character, cannot be given to the decoder."""
+
+_UNREADABLE = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
+
+_decode_object = msgspec.json.Decoder(dict[str, Raw]).decode
+_decode_array = msgspec.json.Decoder(list[Raw]).decode
+_encode = msgspec.json.Encoder().encode
+
+Extra: TypeAlias = "Raw | dict[str, Extra] | list[Extra | None]"
+"""A value that is not declared; or, of an object or array that is, the values in it that are not."""
+
+
+@dataclass(frozen=True)
+class _Declared:
+    """The names that an object may have; `objects`: what is declared in turn of objects in their values."""
+
+    names: frozenset[str]
+    objects: Mapping[str, _Declared]
+
+
+class UndeclaredFields:
+    """Finds the undeclared fields of one stream's staged records.
+
+    Args:
+        columns: all columns that the stream's schema declares.
+    """
+
+    def __init__(self, columns: Sequence[Column]):
+        own = _declared(columns)
+        self._declared = _Declared(own.names.union(_STAGED), own.objects)
+        self._decode = msgspec.json.Decoder(_struct(columns, _STAGED)).decode
+
+    def count(self, segment: Path) -> Counter[str]:
+        """Return, by dotted name, how many records of a segment have the field."""
+        found: Counter[str] = Counter()
+        with segment.open("rb", buffering=_BUFFER) as lines:
+            for line in lines:
+                extra = self._extra(line)
+                if extra is not None:
+                    _add(found, extra)
+        return found
+
+    def keep(self, segment: Path, target: Path) -> Counter[str]:
+        """As `count`; also write the segment's lines to `target`, each with its undeclared fields as the
+        object `UNDECLARED`."""
+        found: Counter[str] = Counter()
+        with (
+            segment.open("rb", buffering=_BUFFER) as lines,
+            target.open("wb", buffering=_BUFFER) as out,
+        ):
+            for line in lines:
+                extra = self._extra(line)
+                if extra is not None:
+                    _add(found, extra)
+                out.write(line if extra is None else _with_extra(line, extra))
+        return found
+
+    def _extra(self, line: bytes) -> Extra | None:
+        """The undeclared fields of a staged line; None where it has none, or cannot be read."""
+        try:
+            if self._is_declared(line):
+                return None
+            return _undeclared(Raw(line), self._declared)
+        except _UNREADABLE:  # such a line is rejected where it is parsed
+            return None
+
+    def _is_declared(self, line: bytes) -> bool:
+        """Whether every name in a staged line is declared, and every value of the declared shape."""
+        try:
+            self._decode(line)
+        except msgspec.ValidationError:
+            return False
+        return True
+
+
+def _with_extra(line: bytes, extra: Extra) -> bytes:
+    return b'%b,"%b":%b}\n' % (line[:-2], UNDECLARED.encode(), _encode(extra))
+
+
+def described(counts: Mapping[str, int]) -> str:
+    """The fields and how many records have each, the most frequent first, for a line of the log."""
+    most = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
+    shown = [f"{name} ({records:,} records)" for name, records in most[:10]]
+    return ", ".join(shown) + (f" and {len(most) - 10} more" if len(most) > 10 else "")
+
+
+def bounded(counts: Mapping[str, int]) -> dict[str, int]:
+    """The counts of the `MOST_NAMES` most frequent fields, and of all others together: where data is used as
+    names, they must not fill memory."""
+    if len(counts) <= MOST_NAMES:
+        return dict(counts)
+    most = Counter(counts).most_common()
+    most = [item for item in most if item[0] != OTHERS]
+    rest = sum(records for _, records in most[MOST_NAMES:]) + counts.get(OTHERS, 0)
+    return {**dict(most[:MOST_NAMES]), OTHERS: rest}
+
+
+def _declared(columns: Sequence[Column]) -> _Declared:
+    inner = {column.source: core(column.kind) for column in columns}
+    objects = {
+        name: _declared(kind.fields) for name, kind in inner.items() if isinstance(kind, Struct)
+    }
+    return _Declared(frozenset(inner), objects)
+
+
+def _struct(columns: Sequence[Column], staged: Sequence[str] = ()) -> type[msgspec.Struct]:
+    """A type that takes an object if all its names are declared. Its values stay undecoded, but for objects
+    whose fields are declared in turn."""
+    types: dict[str, Any] = {column.source: _type(column.kind) for column in columns}
+    types |= dict.fromkeys(staged, Raw)
+    known = [name for name in types if name.isprintable() and _UNNAMEABLE.isdisjoint(name)]
+    own = {name: f"f{number}" for number, name in enumerate(known)}
+    return msgspec.defstruct(
+        "Record",
+        [(own[name], types[name], None) for name in known],
+        rename={py: name for name, py in own.items()},
+        forbid_unknown_fields=True,
+        gc=False,
+    )
+
+
+def _type(kind: LogicalType) -> Any:
+    if isinstance(kind, Array):
+        inner = _type(kind.items)
+        return Raw if inner is Raw else list[inner] | None  # type: ignore[valid-type]
+    return _struct(kind.fields) | None if isinstance(kind, Struct) else Raw
+
+
+def _undeclared(value: Raw, declared: _Declared) -> Extra | None:
+    """
+    Raises:
+        msgspec.MsgspecError: the value is no JSON.
+    """
+    first = memoryview(value)[0]
+    if first == _OBJECT:
+        return _in_object(_decode_object(value), declared) or None
+    if first == _ARRAY:
+        items = [_undeclared(item, declared) for item in _decode_array(value)]
+        return items if any(item is not None for item in items) else None
+    return None
+
+
+def _in_object(fields: Mapping[str, Raw], declared: _Declared) -> dict[str, Extra]:
+    names = declared.names
+    found: dict[str, Extra] = {name: fields[name] for name in fields if name not in names}
+    for name, within in declared.objects.items():
+        if name in fields and (extra := _undeclared(fields[name], within)) is not None:
+            found[name] = extra
+    return found
+
+
+def _add(counts: Counter[str], extra: Extra) -> None:
+    """Count each name of a record once, however often it is in an array. Memory stays bounded."""
+    names: set[str] = set()
+    _collect(extra, "", names)
+    is_beyond = False
+    for name in names:
+        if name in counts or len(counts) < MOST_NAMES:
+            counts[name] += 1
+        else:
+            is_beyond = True
+    if is_beyond:
+        counts[OTHERS] += 1
+
+
+def _collect(extra: Extra | None, prefix: str, names: set[str]) -> None:
+    if isinstance(extra, dict):
+        for name, value in extra.items():
+            path = f"{prefix}.{name}" if prefix else name
+            if isinstance(value, Raw):
+                names.add(path)
+            else:
+                _collect(value, path, names)
+    elif isinstance(extra, list):
+        for item in extra:
+            _collect(item, prefix, names)

@@ -1,0 +1,182 @@
+"""JSON schemas → the columns of a table.
+
+spec: Airbyte supported data types, v0 semantics; the well-known types of v1 where a schema names them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any, TypeAlias
+
+from pyspark.sql import types as t
+
+from elt_assets.lake.schema.logical_types import SOURCE, Array, Column, LogicalType, Scalar, Struct
+from elt_assets.lake.schema.names import column_names
+
+DEEPEST = 20
+"""Levels of objects and arrays that get columns of their own; what lies deeper is JSON text."""
+
+_STRINGS: Mapping[tuple[str, str], Scalar] = {
+    ("date", ""): Scalar.DATE,
+    ("date-time", ""): Scalar.TIMESTAMP,
+    ("date-time", "timestamp_without_timezone"): Scalar.TIMESTAMP_NTZ,
+    ("time", ""): Scalar.TIME,
+    ("time", "time_with_timezone"): Scalar.TIME_WITH_TIMEZONE,
+    ("time", "time_without_timezone"): Scalar.TIME_WITHOUT_TIMEZONE,
+}
+"""By `format` and, where it says more, `airbyte_type`."""
+_BIG = {"big_integer": Scalar.BIG_INTEGER, "big_number": Scalar.BIG_NUMBER}
+_NUMBERS = {"integer": Scalar.INTEGER, **_BIG}
+_WELL_KNOWN_PREFIX = "WellKnownTypes.json#/definitions/"
+_WELL_KNOWN = {
+    "String": Scalar.TEXT,
+    "BinaryData": Scalar.BINARY,
+    "Date": Scalar.DATE,
+    "TimestampWithTimezone": Scalar.TIMESTAMP,
+    "TimestampWithoutTimezone": Scalar.TIMESTAMP_NTZ,
+    "TimeWithTimezone": Scalar.TIME_WITH_TIMEZONE,
+    "TimeWithoutTimezone": Scalar.TIME_WITHOUT_TIMEZONE,
+    "Number": Scalar.NUMBER_TEXT,
+    "Integer": Scalar.INTEGER_TEXT,
+    "Boolean": Scalar.BOOLEAN,
+}
+_TELLING = ("type", "$ref", "oneOf", "anyOf", "properties", "items", "enum")
+"""What says of which type a value is; `required` alone, as `oneOf` often holds it, does not."""
+
+
+@dataclass(frozen=True)
+class Known:
+    """A field that the table has: its column's name, and those of the fields inside it."""
+
+    name: str
+    inner: Names
+
+
+Names: TypeAlias = Mapping[str, Known]
+"""What the source calls the fields of one object → what the table does."""
+_NONE: Names = MappingProxyType({})
+
+
+def columns(json_schema: Mapping[str, Any], known: Names = _NONE) -> list[Column]:
+    """The columns for a stream's schema, in its order.
+
+    Args:
+        known: the names of the fields that the table has already (`known_names`); those stay.
+    """
+    return list(_columns(_properties(json_schema), known, 0))
+
+
+def known_names(schema: t.StructType) -> Names:
+    """The names that a table's columns came from, read from their metadata."""
+    return {
+        field.metadata.get(SOURCE, field.name): Known(field.name, _inner_names(field.dataType))
+        for field in schema.fields
+    }
+
+
+def _inner_names(kind: t.DataType) -> Names:
+    if isinstance(kind, t.ArrayType):
+        return _inner_names(kind.elementType)
+    return known_names(kind) if isinstance(kind, t.StructType) else _NONE
+
+
+def kind_of(schema: Any, known: Names = _NONE, depth: int = 0) -> LogicalType:
+    """What one field may hold. What has no type of its own may be anything: JSON."""
+    if not isinstance(schema, Mapping):
+        return Scalar.JSON
+    if "$ref" in schema:
+        _, prefix, name = str(schema["$ref"]).rpartition(_WELL_KNOWN_PREFIX)
+        return _WELL_KNOWN.get(name, Scalar.JSON) if prefix else Scalar.JSON
+    options = [o for key in ("oneOf", "anyOf") for o in _list(schema.get(key)) if _tells(o)]
+    if options:
+        return _union([kind_of(o, known, depth) for o in options if not _is_null(o)])
+    return _union([_single(kind, schema, known, depth) for kind in sorted(_kinds(schema))])
+
+
+def _union(options: Sequence[LogicalType]) -> LogicalType:
+    found = list(dict.fromkeys(options))
+    if len(found) == 1:
+        return found[0]
+    return Scalar.NUMBER if set(found) == {Scalar.INTEGER, Scalar.NUMBER} else Scalar.JSON
+
+
+def _single(kind: str, schema: Mapping[str, Any], known: Names, depth: int) -> LogicalType:
+    special = str(schema.get("airbyte_type"))
+    if kind == "string":
+        return _string(schema, special)
+    if kind == "integer":
+        return Scalar.BIG_INTEGER if special == "big_integer" else Scalar.INTEGER
+    if kind == "number":
+        return _NUMBERS.get(special, Scalar.NUMBER)
+    if kind == "boolean":
+        return Scalar.BOOLEAN
+    if kind == "array":
+        return _array(schema.get("items"), known, depth)
+    if kind == "object":
+        return _object(_properties(schema), known, depth)
+    return Scalar.JSON
+
+
+def _string(schema: Mapping[str, Any], special: str) -> Scalar:
+    if schema.get("contentEncoding") == "base64":
+        return Scalar.BINARY
+    if special in _BIG:  # more digits than JSON's numbers have everywhere: a text holds them
+        return _BIG[special]
+    form = str(schema.get("format"))
+    return _STRINGS.get((form, special), _STRINGS.get((form, ""), Scalar.TEXT))
+
+
+def _array(items: Any, known: Names, depth: int) -> LogicalType:
+    """`items` that are a list are a union, not a tuple."""
+    options = [o for o in _list(items) if not _is_null(o)] if isinstance(items, list) else [items]
+    if len(options) != 1 or not _tells(options[0]) or depth >= DEEPEST:
+        return Scalar.JSON_ARRAY
+    return Array(kind_of(options[0], known, depth + 1))
+
+
+def _object(properties: Mapping[str, Any], known: Names, depth: int) -> LogicalType:
+    if not properties or depth >= DEEPEST:
+        return Scalar.JSON_OBJECT
+    return Struct(_columns(properties, known, depth + 1))
+
+
+def _columns(properties: Mapping[str, Any], known: Names, depth: int) -> tuple[Column, ...]:
+    names = column_names(properties, {source: field.name for source, field in known.items()})
+    found = []
+    for source, schema in properties.items():
+        inner = known[source].inner if source in known else _NONE
+        found.append(Column(source, names[source], kind_of(schema, inner, depth)))
+    return tuple(found)
+
+
+def _kinds(schema: Mapping[str, Any]) -> set[str]:
+    """The JSON types that a schema allows; where it does not say, what it implies."""
+    given = schema.get("type")
+    kinds = {given} if isinstance(given, str) else {k for k in _list(given) if isinstance(k, str)}
+    if not kinds and _properties(schema):
+        kinds = {"object"}
+    elif not kinds and schema.get("items"):
+        kinds = {"array"}
+    elif not kinds and _list(schema.get("enum")):
+        kinds = {"string" if isinstance(v, str) else "any" for v in schema["enum"] if v is not None}
+    return kinds - {"null"}
+
+
+def _list(value: Any) -> list[Any]:
+    """What a malformed schema may hold in a list's place says nothing."""
+    return value if isinstance(value, list) else []
+
+
+def _tells(schema: Any) -> bool:
+    return isinstance(schema, Mapping) and any(key in schema for key in _TELLING)
+
+
+def _is_null(schema: Any) -> bool:
+    return isinstance(schema, Mapping) and schema.get("type") in ("null", ["null"])
+
+
+def _properties(schema: Mapping[str, Any]) -> Mapping[str, Any]:
+    properties = schema.get("properties")
+    return properties if isinstance(properties, Mapping) else {}

@@ -1,0 +1,1 @@
+"""The Spark session, and what runs on its executors."""

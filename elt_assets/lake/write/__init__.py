@@ -1,0 +1,1 @@
+"""One sync of one stream, written to its tables."""

@@ -1,0 +1,165 @@
+"""Tables of assets downstream: a DataFrame replaces the table, or one partition after the other."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as f
+from pyspark.sql import types as t
+
+from elt_assets.errors import ConfigError
+from elt_assets.lake.delta.commit_metadata import CommitMetadata
+from elt_assets.lake.delta.files import Change, DataFile
+from elt_assets.lake.delta.table import Table, discarding
+from elt_assets.lake.merge import partition_files
+from elt_assets.lake.parse.conform import path
+from elt_assets.lake.schema.metadata_columns import PARTITION, PARTITION_FIELD
+from elt_assets.lake.write.stream_tables import app_id
+from elt_assets.lake.write.table_ownership import refuse_foreign
+
+
+@dataclass(frozen=True)
+class Target:
+    """A table to be replaced: its root, the key of the asset that owns it, and the run that writes."""
+
+    uri: str
+    key: Sequence[str]
+    run_id: str
+
+    @property
+    def asset(self) -> str:
+        return "/".join(self.key)
+
+    def opened(self, partition: str | None = None) -> Table:
+        """Open the table for writing. Each partition is a writer of its own, so that runs of several may
+        write side by side.
+
+        Raises:
+            ConfigError: the table is another asset's, or had partitions and has none now, or the reverse.
+        """
+        own = app_id(self.key)
+        table = Table(self.uri, own if partition is None else f"{own}|{partition}")
+        refuse_foreign(
+            table,
+            f"{self.asset} as it is now",
+            "give the asset another key, since its key names its table; or, if its partitions were added "
+            "or taken away, move the table away",
+            partitions_of=None if partition is None else own,
+        )
+        return table
+
+
+@dataclass(frozen=True)
+class Stored:
+    """The table as it stands then, and how many rows were written."""
+
+    table: Table
+    rows: int
+
+
+def replace_table(target: Target, rows: DataFrame) -> Stored:
+    """Replace all rows of a table, and its columns, in one commit.
+
+    Raises:
+        ConfigError: the table is another asset's.
+    """
+    rows, table = _nullable(rows), target.opened()
+    if not table.exists:
+        table.prepare(rows.schema)
+    files = table.write_files(rows)
+    _commit(target, table, Change(files, table.files), files, rows.schema)
+    return Stored(table, _records(files))
+
+
+def replace_partitions(target: Target, rows: DataFrame, partitions: Sequence[str]) -> Stored:
+    """Replace partitions of a table, each in one commit; rows of others stay.
+
+    Args:
+        rows: those of one partition, or rows that name theirs in the column `_elt_partition`.
+
+    Raises:
+        ConfigError: the table is another asset's; the rows do not name their partition, or one that is not
+            wanted; a column has another type than in the table.
+    """
+    if len(partitions) == 1:
+        name = f.lit(partitions[0]).cast(PARTITION_FIELD.dataType)
+        return _replace_partition(target, rows.withColumn(PARTITION, name), partitions[0])
+    _refuse_unnamed(target, rows, partitions)
+    kept = rows.persist()
+    try:
+        _refuse_others(target, kept, partitions)
+        done = [
+            _replace_partition(target, kept.where(path([PARTITION]) == each), each)
+            for each in partitions
+        ]
+    finally:
+        kept.unpersist()
+    return Stored(done[-1].table, sum(each.rows for each in done))
+
+
+def _replace_partition(target: Target, rows: DataFrame, partition: str) -> Stored:
+    rows, table = _nullable(rows), target.opened(partition)
+    _refuse_other_types(table, rows.schema)
+    table.prepare(rows.schema)
+    files = table.write_files(rows)
+    others = partition_files.removal(rows.sparkSession, table, partition, table.schema)
+    _commit(target, table, Change([*files, *others.add], others.remove), files)
+    return Stored(table, _records(files))
+
+
+def _nullable(rows: DataFrame) -> DataFrame:
+    """Return the rows without NOT NULL, which a count or a literal has, and the next DataFrame may not."""
+    columns = (t.StructField(one.name, one.dataType, True, one.metadata) for one in rows.schema)
+    return rows.to(t.StructType(list(columns)))
+
+
+def _commit(
+    target: Target,
+    table: Table,
+    change: Change,
+    files: Iterable[DataFile],
+    schema: t.StructType | None = None,
+) -> None:
+    head = CommitMetadata(table.head.sequence + 1, table.head.generation + 1, None, target.run_id)
+    with discarding(table, change.add):
+        table.commit(change, head, _records(files), schema)
+
+
+def _records(files: Iterable[DataFile]) -> int:
+    return sum(file.records for file in files)
+
+
+def _refuse_unnamed(target: Target, rows: DataFrame, partitions: Sequence[str]) -> None:
+    if PARTITION not in rows.columns:
+        raise ConfigError(
+            f"{target.asset} returned the rows of {len(partitions)} partitions in one run, and they do not "
+            "say which partition each belongs to",
+            guidance=f"return the partition's key in a column `{PARTITION}`, or give the asset "
+            "`backfill_policy=BackfillPolicy.multi_run(1)`, so that each partition is a run of its own",
+        )
+
+
+def _refuse_others(target: Target, rows: DataFrame, partitions: Sequence[str]) -> None:
+    is_wanted = f.coalesce(path([PARTITION]).isin(*partitions), f.lit(False))
+    other = rows.where(~is_wanted).select(path([PARTITION])).first()
+    if other is not None:
+        raise ConfigError(
+            f"{target.asset} returned rows of the partition {other[0]!r}, which this run is not for "
+            f"({partitions[0]} to {partitions[-1]})",
+            guidance=f"return rows whose `{PARTITION}` is one of the run's partitions",
+        )
+
+
+def _refuse_other_types(table: Table, schema: t.StructType) -> None:
+    """Refuse a column whose type differs from the table's: the other partitions keep theirs."""
+    known = {one.name: one.dataType.simpleString() for one in table.schema}
+    for one in schema:
+        found = one.dataType.simpleString()
+        if known.get(one.name, found) != found:
+            raise ConfigError(
+                f"the column {one.name!r} of the table {table.uri} is of type {known[one.name]}, and the "
+                f"DataFrame's is {found}",
+                guidance="cast it, or move the table away and materialise all partitions again",
+            )

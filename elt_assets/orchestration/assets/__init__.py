@@ -1,0 +1,1 @@
+"""Streams as software-defined assets: specs, partitions, checks."""

@@ -1,0 +1,71 @@
+"""What a sync reports beside its stream: the stream's history and dead letter, and the source."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import dagster as dg
+
+from elt_assets.lake.delta.table import Table
+from elt_assets.lake.merge import partition_files
+from elt_assets.lake.spark.session import SparkProvider
+from elt_assets.lake.write.stream_tables import SUFFIXES
+from elt_assets.orchestration.assets.translator import companion_key, companion_specs
+from elt_assets.orchestration.events.metadata import RECORDS_READ, companion_metadata
+from elt_assets.orchestration.reading import Landed
+from elt_assets.orchestration.streams import StreamAsset
+
+
+def results(
+    sync: Landed, source: dg.AssetKey, context: dg.AssetExecutionContext
+) -> Iterator[dg.MaterializeResult[Any]]:
+    """Report the companions of a stream as they stand after a sync, empty or not, and that the source was
+    read. Those that the run did not select get their event all the same."""
+    asset, spark = sync.asset, context.resources.elt_spark.provider
+    for done in sync.done:
+        read = {RECORDS_READ: done.metadata[RECORDS_READ]}
+        metadata = {"elt/stream": asset.key.to_user_string(), **read}
+        context.log_event(dg.AssetObservation(source, metadata=metadata))
+    for key, (table, name) in _tables(sync).items():
+        is_selected = key in context.selected_asset_keys
+        for done in sync.done:
+            metadata = _metadata(table, name, done.partition, spark)
+            if is_selected:
+                context.add_asset_metadata(metadata, key, done.partition)
+            else:
+                event = dg.AssetMaterialization(key, metadata=metadata, partition=done.partition)
+                context.log_event(event)
+        if is_selected:
+            yield dg.MaterializeResult(asset_key=key)
+
+
+def log_unread(assets: Iterable[StreamAsset], context: dg.AssetExecutionContext) -> None:
+    """Say of companions that are selected without their stream that there is nothing to do."""
+    for asset in assets:
+        for spec in companion_specs(asset):
+            if spec.key in context.selected_asset_keys:
+                context.log.info(
+                    f"{spec.key.to_user_string()} is written when {asset.key.to_user_string()} is "
+                    "materialised; there is nothing to do"
+                )
+
+
+def _tables(sync: Landed) -> dict[dg.AssetKey, tuple[Table, str]]:
+    """Return the companions' tables and their names, by their asset keys."""
+    asset = sync.asset
+    if sync.tables is None or asset.connection.destination is not None:
+        return {}
+    return {
+        companion_key(asset.key, SUFFIXES[kind]): (table, asset.table_name + SUFFIXES[kind])
+        for kind, table in sync.tables.companions.items()
+    }
+
+
+def _metadata(
+    table: Table, name: str, partition: str | None, spark: SparkProvider
+) -> dict[str, Any]:
+    if partition is None:
+        return companion_metadata(table, name)
+    rows = partition_files.count(spark, table, partition)
+    return companion_metadata(table, name, partition_rows=rows)

@@ -1,0 +1,92 @@
+"""Schedules of connections and streams."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+
+import dagster as dg
+
+from elt_assets.connection import Connection
+from elt_assets.errors import ConfigError
+from elt_assets.orchestration.assets import partitions
+from elt_assets.orchestration.streams import StreamAsset, op_name
+
+
+def schedules(connection: Connection, assets: Sequence[StreamAsset]) -> list[dg.ScheduleDefinition]:
+    """That of the connection, for the streams without one of their own; and theirs.
+
+    Raises:
+        ConfigError: what is written is no cron expression.
+    """
+    found = []
+    if connection.schedule is not None:
+        others = [one for one in assets if one.wanted.schedule is None]
+        found.append(_schedule(f"{connection.name}_schedule", connection.schedule, others))
+    for asset in assets:
+        if asset.wanted.schedule is not None:
+            name = f"{op_name(asset.key)}_schedule"
+            found.append(_schedule(name, asset.wanted.schedule, [asset]))
+    return found
+
+
+def _schedule(name: str, cron: str, assets: Sequence[StreamAsset]) -> dg.ScheduleDefinition:
+    try:
+        return dg.ScheduleDefinition(
+            name=name,
+            target=dg.AssetSelection.assets(*(one.key for one in assets)),
+            cron_schedule=cron,
+            execution_fn=_requests(assets),
+        )
+    except dg.DagsterInvalidDefinitionError as error:
+        raise ConfigError(
+            f"schedule: {cron!r} is no cron expression",
+            guidance='write five fields, as in "0 6 * * *"',
+        ) from error
+
+
+def _requests(
+    assets: Sequence[StreamAsset],
+) -> Callable[[dg.ScheduleEvaluationContext], Iterator[dg.RunRequest]]:
+    """One run for all streams without partitions; of each that has some, the newest window, and every key.
+
+    Dagster wants several requests of one tick told apart by their `run_key`.
+    """
+
+    def requests(context: dg.ScheduleEvaluationContext) -> Iterator[dg.RunRequest]:
+        at = context.scheduled_execution_time.isoformat()
+        whole = [one.key for one in assets if one.partitions is None]
+        if whole:
+            yield dg.RunRequest(run_key=at, asset_selection=whole)
+        for asset in assets:
+            for key in _newest(asset, context):
+                yield dg.RunRequest(
+                    run_key=f"{at} {asset.key.to_user_string()} {key}",
+                    asset_selection=[asset.key],
+                    partition_key=key,
+                )
+
+    return requests
+
+
+def _newest(asset: StreamAsset, context: dg.ScheduleEvaluationContext) -> Sequence[str]:
+    """The partitions that a tick is about."""
+    found = asset.partitions
+    if found is None:
+        return []
+    with dg.partition_loading_context(context.scheduled_execution_time, context.instance):
+        if isinstance(found, dg.TimeWindowPartitionsDefinition):
+            last = found.get_last_partition_key()
+            return [last] if last is not None else []
+        if not isinstance(found, dg.MultiPartitionsDefinition):
+            return found.get_partition_keys()
+        of = {each.name: each.partitions_def for each in found.partitions_defs}
+        window = of[partitions.WINDOW]
+        assert isinstance(window, dg.TimeWindowPartitionsDefinition)
+        last = window.get_last_partition_key()
+        if last is None:
+            return []
+        keys = of[partitions.KEY].get_partition_keys()
+        return [
+            str(dg.MultiPartitionKey({partitions.WINDOW: last, partitions.KEY: key}))
+            for key in keys
+        ]

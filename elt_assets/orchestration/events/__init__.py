@@ -1,0 +1,1 @@
+"""What Dagster's event log is told, and what it says."""

@@ -1,0 +1,1 @@
+"""Jobs beside syncs: looking at a source, maintenance, replay."""

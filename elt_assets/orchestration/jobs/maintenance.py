@@ -1,0 +1,82 @@
+"""Maintenance of tables as a job: compaction and vacuum."""
+
+# No `from __future__ import annotations`: Dagster looks at the context's annotation itself.
+
+import datetime as dt
+from collections.abc import Iterable
+
+import dagster as dg
+
+from elt_assets.errors import EltError
+from elt_assets.lake.admin.maintenance import maintain
+from elt_assets.lake.write.stream_tables import StreamTables, app_id
+from elt_assets.orchestration.events.metadata import HISTORY, TABLE_PATH
+from elt_assets.orchestration.resources import LAKE_KEY, SPARK_KEY, LakeResource, SparkResource
+from elt_assets.storage.scratch import sweep
+
+JOB = "elt_maintenance"
+
+
+class MaintenanceConfig(dg.Config):
+    """`retention_hours`: how old a file that nobody names must be to be removed; a sync must not take
+    longer. `assets`: keys, as "shop/users"; default all."""
+
+    retention_hours: int = 7 * 24
+    assets: list[str] = []  # noqa: RUF012 - pydantic copies it
+
+
+def maintenance_job(specs: Iterable[dg.AssetSpec]) -> dg.JobDefinition:
+    """Compacts and vacuums the tables of streams, one after the other."""
+    tables = {spec.key.to_user_string(): spec for spec in specs if HISTORY in spec.metadata}
+
+    @dg.op(name="maintain_tables", required_resource_keys={LAKE_KEY, SPARK_KEY})
+    def maintain_tables(context: dg.OpExecutionContext, config: MaintenanceConfig) -> None:
+        refuse_unknown(config.assets, tables)
+        lake: LakeResource = context.resources.elt_lake
+        retention = dt.timedelta(hours=config.retention_hours)
+        wanted = config.assets or sorted(tables)
+        failed = [key for key in wanted if not _maintained(context, tables[key], retention)]
+        swept = sweep(lake.staging_path, retention.total_seconds())
+        context.log.info(f"{swept} abandoned staging directories removed")
+        if failed:
+            raise dg.Failure(f"not maintained: {', '.join(failed)} (see the log)")
+
+    @dg.job(name=JOB, description=maintenance_job.__doc__)
+    def job() -> None:
+        maintain_tables()
+
+    return job
+
+
+def maintenance_schedule(job: dg.JobDefinition) -> dg.ScheduleDefinition:
+    """Sundays at three; off until someone turns it on."""
+    return dg.ScheduleDefinition(
+        job=job, cron_schedule="0 3 * * 0", default_status=dg.DefaultScheduleStatus.STOPPED
+    )
+
+
+def refuse_unknown(given: Iterable[str], known: Iterable[str]) -> None:
+    unknown = sorted(set(given) - set(known))
+    if unknown:
+        raise dg.Failure(f"no assets of connections: {', '.join(unknown)}", allow_retries=False)
+
+
+def _maintained(
+    context: dg.OpExecutionContext, spec: dg.AssetSpec, retention: dt.timedelta
+) -> bool:
+    """Whether it went well; one table's trouble does not keep the others waiting."""
+    lake: LakeResource = context.resources.elt_lake
+    spark: SparkResource = context.resources.elt_spark
+    path = str(spec.metadata[TABLE_PATH]).split("/")
+    try:
+        uri, history = lake.table_uri(path), bool(spec.metadata[HISTORY])
+        tables = StreamTables(uri, app_id(spec.key.path), history=history)
+        if tables.main.exists:
+            for one in maintain(spark.provider.get(), tables, retention):
+                context.log.info(
+                    f"{one.table}: {one.files_before} files → {one.files_after}; {one.removed} removed"
+                )
+    except EltError:
+        context.log.exception(f"{spec.key.to_user_string()} was not maintained")
+        return False
+    return True

@@ -1,0 +1,1 @@
+"""One sync, planned and run, and the reading of its tables; without Dagster."""

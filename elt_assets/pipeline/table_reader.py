@@ -1,0 +1,56 @@
+"""`read_table`: any stream's table as a Spark DataFrame, in a notebook or a script."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from elt_assets import paths
+from elt_assets.connection import DEFINITION_FILE, load_connection
+from elt_assets.lake.admin.snapshots import is_table, snapshot
+from elt_assets.lake.schema.names import table_name
+from elt_assets.lake.spark.session import DataFrame, SparkSession
+from elt_assets.lake.write.stream_tables import SUFFIXES, app_id
+
+
+def read_table(
+    spark: SparkSession,
+    key: str | Sequence[str],
+    *,
+    version: int | None = None,
+    partition: str | None = None,
+) -> DataFrame:
+    """The table of an asset at one snapshot.
+
+    Args:
+        key: the asset's key, as "shop/users" or ["shop", "users"]; with `_history` or `_dead_letter` at
+            its end, that table of the stream.
+        version: of the Delta table; default the newest.
+        partition: rows of that Dagster partition alone.
+
+    Raises:
+        ConfigError: there is no such table, version or partition.
+    """
+    levels = key.split("/") if isinstance(key, str) else list(key)
+    uri = "/".join([paths.lake(), *table_path(levels)])
+    partitions = None if partition is None else [partition]
+    return snapshot(spark, uri, app_id(levels), version=version, partitions=partitions)
+
+
+def table_path(key: Sequence[str]) -> list[str]:
+    """The levels under the lake's root of an asset's table."""
+    connection, *above, name = key
+    folder = paths.connections() / connection
+    namespace = connection
+    if (folder / DEFINITION_FILE).is_file():
+        namespace = load_connection(folder).lake_namespace
+    found = [namespace, *map(table_name, above), table_name(name)]
+    stem, suffix = _companion(name)
+    if suffix and not is_table("/".join([paths.lake(), *found])):
+        found[-1] = table_name(stem) + suffix
+    return found
+
+
+def _companion(name: str) -> tuple[str, str]:
+    """A stream's name and what its companion's ends in; no ending where it is none's."""
+    suffix = next((each for each in SUFFIXES.values() if name.endswith(each)), "")
+    return name.removesuffix(suffix), suffix

@@ -1,0 +1,1 @@
+"""The Airbyte Protocol: its messages, catalogs and states, and their codec."""

@@ -1,0 +1,56 @@
+"""What connectors of this project say of themselves: log lines, how a check went, what failed."""
+
+from __future__ import annotations
+
+import time
+import traceback
+from collections.abc import Callable
+
+from elt_assets.errors import EltError
+from elt_assets.protocol.airbyte.catalog import StreamDescriptor
+from elt_assets.protocol.airbyte.messages import ConnectionStatus, ErrorTrace, Log, Message, Trace
+
+PROTOCOL_VERSION = "0.18.0"
+
+Mask = Callable[[str], str]
+
+
+def log(level: str, text: str) -> Message:
+    """`level`: as in the protocol."""
+    return Message(type="LOG", log=Log(level=level, message=readable(text)))
+
+
+def connection_status(*, succeeded: bool, text: str | None = None) -> Message:
+    status = "SUCCEEDED" if succeeded else "FAILED"
+    body = ConnectionStatus(status=status, message=text and readable(text))
+    return Message(type="CONNECTION_STATUS", connectionStatus=body)
+
+
+def error_trace(
+    error: BaseException, stream: StreamDescriptor | None = None, mask: Mask = str
+) -> Message:
+    """spec: AirbyteErrorTraceMessage. Only who must repair code is shown a stack trace.
+
+    Args:
+        stream: whose error it is, if one's.
+        mask: takes secrets out of each text.
+    """
+    failure_type, text, detail = "system_error", f"{type(error).__name__}: {error}", None
+    if isinstance(error, EltError):
+        failure_type, detail = error.failure_type, error.detail
+        text = "\n".join(part for part in (error.message, error.guidance) if part)
+    stack = "".join(traceback.format_exception(type(error), error, error.__traceback__))
+    body = ErrorTrace(
+        message=mask(readable(text)),
+        internal_message=detail and mask(readable(detail)),
+        stack_trace=mask(readable(stack)) if failure_type == "system_error" else None,
+        failure_type=failure_type,
+        stream_descriptor=stream,
+    )
+    trace = Trace(type="ERROR", error=body, emitted_at=time.time() * 1000)
+    return Message(type="TRACE", trace=trace)
+
+
+def readable(text: str) -> str:
+    """A lone surrogate in an exception's text must not keep the exception from being told."""
+    return text.encode("utf-8", "backslashreplace").decode()

@@ -1,0 +1,61 @@
+"""What a STATE message is about.
+
+spec: Airbyte Protocol, State & Checkpointing, V2.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from elt_assets.errors import ConfigError, SystemFailure
+from elt_assets.protocol.airbyte.catalog import StreamId
+from elt_assets.protocol.airbyte.messages import State
+
+STREAM = "STREAM"
+GLOBAL = "GLOBAL"
+LEGACY = "LEGACY"
+
+
+def kind_of(state: State) -> str:
+    """STREAM, GLOBAL or LEGACY; a state that names no type is LEGACY."""
+    if state.stream is not None:
+        return STREAM
+    return GLOBAL if state.global_ is not None or state.type == GLOBAL else LEGACY
+
+
+def stream_of(
+    state: State, streams: Collection[StreamId], *, alone: bool = False
+) -> StreamId | None:
+    """The stream whose checkpoint this is; None if it is not among `streams`.
+
+    A LEGACY state is the whole source's: it is one stream's only where one stream is read.
+
+    Args:
+        alone: whether no other stream of the source is synced, so that a GLOBAL state is this stream's too.
+
+    Raises:
+        ConfigError: the state is shared by several streams, but they are read one by one.
+    """
+    if state.stream is not None:
+        stream = state.stream.stream_descriptor.id
+        return stream if stream in streams else None
+    if (kind_of(state) == GLOBAL and not alone) or len(streams) != 1:
+        raise ConfigError(
+            "this source keeps one state for all of its streams "
+            f"({kind_of(state)}), but its streams are read one by one",
+            guidance="set `read_together: true` on the connection",
+        )
+    return next(iter(streams))
+
+
+def check_contents(state: State) -> None:
+    """
+    Raises:
+        SystemFailure: the state says that it is GLOBAL or of a stream, and holds nothing of the kind.
+    """
+    contents = {STREAM: state.stream, GLOBAL: state.global_}
+    if state.type in contents and contents[state.type] is None:
+        raise SystemFailure(
+            f"the connector sent a state of type {state.type} without its contents",
+            guidance="this is a defect of the connector; the sync stops so that no data is lost",
+        )

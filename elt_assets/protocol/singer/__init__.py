@@ -1,0 +1,1 @@
+"""Singer's messages, catalogs and schemas, as the Airbyte Protocol's."""

@@ -1,0 +1,1 @@
+"""A connector's config and environment, and the secrets in them."""

@@ -1,0 +1,1 @@
+"""The kinds of source that a connection may name."""

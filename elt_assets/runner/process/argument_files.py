@@ -1,0 +1,66 @@
+"""The files that a connector is called with: private, and gone when it has ended.
+
+spec: Airbyte Specification, the commands' arguments.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import json
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from elt_assets.protocol.airbyte.catalog import OVERWRITE, OVERWRITE_DEDUP, ConfiguredCatalog
+from elt_assets.protocol.airbyte.messages import State
+from elt_assets.storage.scratch import scratch
+
+_LEGACY = (None, "LEGACY")
+
+
+@contextlib.contextmanager
+def private_files(workdir: Path, files: Mapping[str, Any]) -> Iterator[list[str]]:
+    """Write each value to a file that only this user can read; yields `--<name> <path>` arguments."""
+    if not files:
+        yield []
+        return
+    with scratch(workdir, "private") as folder:
+        arguments = []
+        for name, value in files.items():
+            path = folder / f"{name}.json"
+            content = value if isinstance(value, bytes) else json.dumps(value).encode()
+            with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT, 0o600), "wb") as file:
+                file.write(content)
+            arguments += [f"--{name}", str(path)]
+        yield arguments
+
+
+def state_file(states: Sequence[State]) -> bytes | None:
+    """What `read --state` is given; None where there is nothing to give.
+
+    spec: State & Checkpointing. STREAM and GLOBAL states are a list of the messages' bodies. A LEGACY one is
+    its bare `data`: connectors of that time know no other form.
+    """
+    legacy = [state for state in states if _is_legacy(state)]
+    if len(legacy) < len(states):
+        typed = (state.to_json() for state in states if not _is_legacy(state))
+        return b"[" + b",".join(typed) + b"]"
+    if not legacy or legacy[-1].data is None:
+        return None
+    return bytes(legacy[-1].data)
+
+
+def for_source(catalog: ConfiguredCatalog) -> ConfiguredCatalog:
+    """A catalog that sources of any age can read: most refuse modes that came late, and none of them cares
+    how its records are kept."""
+    streams = [copy.copy(stream) for stream in catalog.streams]
+    for stream in streams:
+        if stream.destination_sync_mode == OVERWRITE_DEDUP:
+            stream.destination_sync_mode = OVERWRITE
+    return ConfiguredCatalog(streams=streams, extra=catalog.extra)
+
+
+def _is_legacy(state: State) -> bool:
+    return state.type in _LEGACY and state.stream is None and state.global_ is None

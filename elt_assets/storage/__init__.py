@@ -1,0 +1,1 @@
+"""Places for files: private directories, and files that others name."""

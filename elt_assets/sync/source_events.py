@@ -1,0 +1,94 @@
+"""What a source tells of its sync, for the log and for the figures; none of it moves a row."""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+from collections.abc import Iterator, Mapping
+
+from msgspec import Raw
+
+from elt_assets.protocol.airbyte.catalog import StreamId
+from elt_assets.protocol.airbyte.log_text import log_line
+from elt_assets.protocol.airbyte.messages import (
+    INCOMPLETE,
+    EstimateTrace,
+    Message,
+    StreamStatusTrace,
+    Trace,
+)
+from elt_assets.sync.events import Estimated, Logged, SessionEvent
+from elt_assets.sync.streams import StreamRun
+
+RATE_LIMITED = "RATE_LIMITED"
+SYNC = "SYNC"
+MAX_TYPE = 100
+"""Characters shown of a trace's type."""
+
+Runs = Mapping[StreamId, StreamRun]
+
+
+def events_from(message: Message, runs: Runs) -> Iterator[SessionEvent]:
+    """The events of a LOG or a TRACE; what a stream's figures are to say of it is set."""
+    line = log_line(message)
+    if line is not None:
+        yield Logged(*line)
+    elif message.trace is not None:
+        yield from _trace(message.trace, runs)
+
+
+def _trace(trace: Trace, runs: Runs) -> Iterator[SessionEvent]:
+    if trace.stream_status is not None:
+        yield from _status(trace.stream_status, runs)
+    elif trace.estimate is not None:
+        yield from _estimate(trace.estimate, runs)
+    else:
+        kind = trace.type[:MAX_TYPE]
+        yield Logged("WARN", f"ignored a trace of type {kind!r}: unknown, or without contents")
+
+
+def _status(told: StreamStatusTrace, runs: Runs) -> Iterator[SessionEvent]:
+    """spec: AirbyteStreamStatusTraceMessage. A stream that has failed stays so."""
+    stream = told.stream_descriptor.id
+    run = runs.get(stream)
+    if run is None or run.failed:
+        return
+    run.heard = True
+    run.progress.status = told.status
+    if told.status == INCOMPLETE:
+        yield Logged("WARN", f"the source could not complete stream {str(stream)!r}")
+    for reason in told.reasons or []:
+        if reason.type == RATE_LIMITED:
+            until = _quota_reset(reason.rate_limited)
+            yield Logged("WARN", f"the source is rate limited on stream {str(stream)!r}{until}")
+
+
+def _quota_reset(told: Raw | None) -> str:
+    """When the source may go on, where it says so: epoch milliseconds."""
+    try:
+        reset = json.loads(bytes(told or b"{}"))["quota_reset"]
+        time = dt.datetime.fromtimestamp(reset / 1000, dt.timezone.utc)
+    except (ValueError, TypeError, KeyError, OverflowError, OSError):
+        return ""
+    return f"; it goes on at {time:%Y-%m-%d %H:%M:%S} UTC"
+
+
+def _estimate(estimate: EstimateTrace, runs: Runs) -> Iterator[SessionEvent]:
+    """Keep an estimate of one stream (STREAM), or of all that the sync reads (SYNC).
+
+    spec: AirbyteEstimateTraceMessage.
+    """
+    found = [runs.get(StreamId(estimate.name or "", estimate.namespace))]
+    if estimate.type == SYNC:
+        found = [*runs.values()]
+    [run] = found if len(found) == 1 else [None]
+    rows, size = estimate.row_estimate, estimate.byte_estimate
+    if (run is None and estimate.type != SYNC) or (rows is None and size is None):
+        return
+    if run is not None and rows is not None:
+        run.progress.estimate = int(rows)
+    yield Estimated(
+        None if run is None else run.configured.id,
+        None if rows is None else int(rows),
+        None if size is None else int(size),
+    )

@@ -1,0 +1,1 @@
+"""States between the source and their acknowledgement."""
