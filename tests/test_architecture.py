@@ -63,10 +63,22 @@ ROOMS: dict[str, set[str]] = {
     },
     "elt_assets.lake": set(),
     # one sync, without Dagster
-    "elt_assets.pipeline": {"errors", "paths", "protocol", "sync", "connection", "lake"},
+    "elt_assets.pipeline": {
+        *("errors", "storage", "paths", "protocol", "runner", "sync", "connection", "lake"),
+    },
     # the assets
     "elt_assets.orchestration": {
-        *("errors", "storage", "paths", "protocol", "runner", "sync", "connection", "lake"),
+        *(
+            "errors",
+            "storage",
+            "paths",
+            "protocol",
+            "runner",
+            "sync",
+            "connection",
+            "lake",
+            "pipeline",
+        ),
     },
     # the programs
     "elt_assets.destination": {
@@ -74,7 +86,8 @@ ROOMS: dict[str, set[str]] = {
     },
     "elt_assets.definitions": {"errors", "paths", "orchestration"},
     "elt_assets.cli": {
-        *("errors", "paths", "protocol", "runner", "sync", "connection", "lake", "orchestration"),
+        *("errors", "paths", "protocol", "runner", "sync", "connection", "lake", "pipeline"),
+        "orchestration",
     },
     "elt_assets.defs": set(),
     # the public names, for type checkers; lazy at run time

@@ -31,7 +31,7 @@ from elt_assets.orchestration.component import ConnectionComponent
 from elt_assets.orchestration.jobs.replay import replay_stream
 from elt_assets.orchestration.resources import LakeResource, SparkResource
 from elt_assets.orchestration.status import StreamStatus, open_instance, stream_statuses
-from elt_assets.orchestration.syncing import connect, connect_destination, package_to_install
+from elt_assets.pipeline.connectors import connect, connect_destination, package_to_install
 from elt_assets.protocol.airbyte.catalog import Catalog, stream_names
 from elt_assets.protocol.specification import unknown_fields
 

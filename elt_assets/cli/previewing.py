@@ -16,23 +16,21 @@ from elt_assets.cli.output import OK, Output, cut, masked
 from elt_assets.connection import (
     Connection,
     Stream,
-    field_selection,
     load_catalog,
     load_connection,
     resolve_streams,
 )
 from elt_assets.errors import EltError, SystemFailure
-from elt_assets.orchestration.syncing import connect
+from elt_assets.pipeline.connection_stream import ConnectionStream, default_key
+from elt_assets.pipeline.connectors import connect
 from elt_assets.protocol.airbyte.catalog import (
     Catalog,
     ConfiguredCatalog,
-    ConfiguredStream,
     stream_names,
 )
 from elt_assets.protocol.airbyte.messages import Message, Noise, RawRecord
 from elt_assets.runner.connector import Connector
-from elt_assets.sync.selection.fields import FieldSelection, asked, notices
-from elt_assets.sync.selection.filters import RecordFilter
+from elt_assets.sync.selection.fields import notices
 
 _CELL = 60
 """Characters of a value in a table."""
@@ -46,16 +44,15 @@ def preview(arguments: argparse.Namespace, out: Output) -> int:
     folder = folder_of(arguments.connection)
     connection = load_connection(folder)
     catalog = load_catalog(folder)
-    only, stream = _chosen(connection, catalog, arguments.stream)
-    fields = field_selection(only, stream)
-    for notice in notices(fields):
+    stream = _chosen(connection, catalog, arguments.stream)
+    for notice in notices(stream.fields):
         out.warn(notice)
     connector = connect(connection, paths.staging())
     records: list[Any] = []
     failure: EltError | None = None
     try:
         withhold = any(one.fields is not None for one in connection.streams)
-        with contextlib.closing(_records(connector, stream, fields, withhold=withhold)) as found:
+        with contextlib.closing(_records(connector, stream, withhold=withhold)) as found:
             for record in itertools.islice(found, arguments.n):
                 records.append(record)  # noqa: PERF402 - those before a failure count
     except EltError as error:
@@ -63,19 +60,18 @@ def preview(arguments: argparse.Namespace, out: Output) -> int:
             raise
         failure = error  # what the source said before it broke is worth seeing too
     shown = [masked(record, connector.mask) for record in records]
-    _tell(shown, list(stream.stream.json_schema.get("properties") or {}), out)
-    name = stream_names([one.id for one in catalog.streams])[stream.id]
+    configured = stream.stream
+    _tell(shown, list(configured.stream.json_schema.get("properties") or {}), out)
+    name = stream_names([one.id for one in catalog.streams])[configured.id]
     out.document({"connection": connection.name, "stream": name, "records": shown})
     if failure is not None:
         raise failure
     return OK
 
 
-def _chosen(
-    connection: Connection, catalog: Catalog, name: str
-) -> tuple[Connection, ConfiguredStream]:
-    """A stream of the catalog, as the connection wants it, or as it stands; and the connection as if it
-    wanted nothing else.
+def _chosen(connection: Connection, catalog: Catalog, name: str) -> ConnectionStream:
+    """A stream of the catalog, as the connection wants it, or as it stands; of the connection as if it wanted
+    nothing else.
 
     Raises:
         ConfigError: the catalog has no such stream, or the connection cannot have it so.
@@ -88,13 +84,12 @@ def _chosen(
     (stream,) = resolve_streams(only, catalog)
     stream.generation_id, stream.minimum_generation_id = 1, 0
     stream.sync_id = int(time.time() * 1000)
-    return only, stream
+    return ConnectionStream(only, stream, default_key(only, stream))
 
 
 def _records(
     connector: Connector,
-    stream: ConfiguredStream,
-    fields: FieldSelection | None,
+    stream: ConnectionStream,
     *,
     withhold: bool,
 ) -> Generator[Any, None, None]:
@@ -104,16 +99,15 @@ def _records(
     Raises:
         EltError: as `Connector.read`; or it says nothing that is a message.
     """
-    salt = paths.hash_salt() if fields and fields.hashed else None
-    keep = RecordFilter(fields, salt) if fields else None
-    catalog = ConfiguredCatalog(streams=[asked(stream, fields)])
+    keep = stream.record_filter()
+    catalog = ConfiguredCatalog(streams=[stream.asked()])
     understood, noise = False, 0
     with contextlib.closing(connector.read(catalog, withhold=withhold)) as messages:
         for message in messages:
             if isinstance(message, Message):
                 noise += isinstance(message, Noise)
                 understood = understood or not isinstance(message, Noise)
-            elif (message.stream, message.namespace) == stream.id:
+            elif (message.stream, message.namespace) == stream.stream.id:
                 understood = True
                 yield _value(message if keep is None else keep(message))
     if noise and not understood:

@@ -15,6 +15,7 @@ from elt_assets.lake.delta.table import Table
 from elt_assets.orchestration import states
 from elt_assets.orchestration.status import open_instance
 from elt_assets.orchestration.streams import StreamAsset
+from elt_assets.pipeline.given_state import blob
 from elt_assets.protocol.airbyte.catalog import APPEND
 
 _WIDTH = 200
@@ -113,7 +114,7 @@ def _tell(asset: StreamAsset, partition: str | None, table: Table, out: Output) 
 
 def _refresh(generation: int, state: str | None) -> Document:
     """One that was begun; a sync goes on with it, from its own state."""
-    text = states.blob(state)
+    text = blob(state)
     return {"generation": generation, "state": None if text is None else json.loads(text)}
 
 
@@ -123,7 +124,7 @@ def _about(asset: StreamAsset, partition: str | None) -> Document:
 
 def _state(head: CommitMetadata) -> Any:
     """What the source said of the stream."""
-    text = states.blob(head.state)
+    text = blob(head.state)
     return None if text is None else json.loads(text)
 
 

@@ -172,3 +172,13 @@ Partitions = Annotated[
         custom_error_message=f"`type` must be one of {', '.join(KINDS)}",
     ),
 ]
+
+
+def dynamic_partitions(written: Partitions | None) -> DynamicPartitions | None:
+    """The dynamic dimension, if there is one."""
+    inner = written.key if isinstance(written, MultiPartitions) else written
+    return inner if isinstance(inner, DynamicPartitions) else None
+
+
+def has_window(written: Partitions | None) -> bool:
+    return isinstance(written, TimePartitions | MultiPartitions)

@@ -20,6 +20,7 @@ from elt_assets.destination.settings import Settings
 from elt_assets.errors import ConfigError, SystemFailure
 from elt_assets.lake.spark.session import SparkProvider
 from elt_assets.pipeline.stdin import Sent, messages
+from elt_assets.pipeline.sync import Messages, Sync, SyncPlan
 from elt_assets.protocol.airbyte.catalog import (
     APPEND,
     APPEND_DEDUP,
@@ -32,9 +33,7 @@ from elt_assets.protocol.airbyte.lines import MAX_LINE
 from elt_assets.protocol.airbyte.messages import Message, RawRecord
 from elt_assets.protocol.singer.messages import Translator
 from elt_assets.runner.process.singer_batches import BatchFiles
-from elt_assets.storage.scratch import scratch
 from elt_assets.sync.events import Checkpoint, Committed, Logged, SessionEvent, SharedAcknowledged
-from elt_assets.sync.session import Session
 
 Version = tuple[str, int]
 """A stream and the number of its version."""
@@ -54,7 +53,6 @@ class Load:
         self._opener = Opener(settings, spark, log, Blame())
         self._known: dict[str, ConfiguredStream] = {}
         self._activated: set[Version] = set()
-        self._sinks: list[_VersionedSink] = []
 
     def run(self, stdin: BinaryIO) -> Generator[Raw, None, None]:
         """The values of STATE messages, to the letter and in order, each once it is committed.
@@ -66,22 +64,19 @@ class Load:
         roots = self._settings.batch_roots
         files = BatchFiles(roots, MAX_LINE) if roots else None
         translator = Translator(read_file=files, whole_states=True)
-        with contextlib.ExitStack() as open_, scratch(paths.staging(), "sync") as folder:
-            open_.callback(self._close)
-            session = Session(
-                ConfiguredCatalog(streams=[]),
-                {},
-                folder,
-                self._settings.threshold,
-                together=True,
-                open_sink=self._open,
-                configure=self._configured,
-            )
-            lines = messages(stdin, translator.messages)
-            # Closed before the sinks are: their thread may be at work.
-            with contextlib.closing(_events(session, self._noted(lines))) as events:
-                for event in events:
-                    yield from self._told(event)
+        plan = SyncPlan(
+            catalog=ConfiguredCatalog(streams=[]),
+            read=lambda: self._noted(messages(stdin, translator.messages)),
+            open_sink=self._open,
+            staging=paths.staging(),
+            threshold=self._settings.threshold,
+            together=True,
+            reopens=True,
+            configure=self._configured,
+        )
+        with contextlib.closing(Sync(plan).run()) as events:
+            for event in events:
+                yield from self._told(event)
 
     def _told(self, event: SessionEvent) -> Iterator[Raw]:
         if isinstance(event, Logged):
@@ -91,7 +86,7 @@ class Load:
                 assert held.state.data is not None
                 yield held.state.data
 
-    def _noted(self, sent: Iterable[Sent]) -> Iterator[Sent]:
+    def _noted(self, sent: Iterable[Sent]) -> Messages:
         """The messages; which versions are activated is remembered."""
         known, last = self._known, ""
         for message in sent:
@@ -139,13 +134,7 @@ class Load:
         if version is not None and self._opener.is_new(stream):
             stream.minimum_generation_id = 0
         told = None if version is None else (name, version)
-        sink = _VersionedSink(self._opener.open(stream), told, self._activated)
-        self._sinks.append(sink)
-        return sink
-
-    def _close(self) -> None:
-        for sink in self._sinks:
-            sink.close()
+        return _VersionedSink(self._opener.open(stream), told, self._activated)
 
 
 class _VersionedSink:
@@ -161,7 +150,3 @@ class _VersionedSink:
     def commit(self, checkpoint: Checkpoint) -> Committed:
         is_whole = self._version is None or self._version in self._activated
         return self._sink.commit(replace(checkpoint, final=checkpoint.final and is_whole))
-
-
-def _events(session: Session, sent: Iterator[Sent]) -> Generator[SessionEvent, None, None]:
-    yield from session.run(sent)

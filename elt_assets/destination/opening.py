@@ -5,7 +5,6 @@ from __future__ import annotations
 import uuid
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Protocol
 
 from elt_assets.destination.generations import numbered, repeats, requested
 from elt_assets.destination.settings import Settings
@@ -16,6 +15,7 @@ from elt_assets.lake.write.stream_tables import StreamTables, app_id
 from elt_assets.lake.write.table_ownership import check_claims, refuse_foreign
 from elt_assets.lake.write.write_spec import WriteSpec, check_columns, next_sync_id
 from elt_assets.lake.write.writer import TableWriter
+from elt_assets.pipeline.sync import ClosableSink
 from elt_assets.protocol.airbyte.catalog import (
     APPEND,
     APPEND_DEDUP,
@@ -25,7 +25,7 @@ from elt_assets.protocol.airbyte.catalog import (
     StreamId,
 )
 from elt_assets.storage.directories import make_private_lake
-from elt_assets.sync.events import Checkpoint, Committed, Sink
+from elt_assets.sync.events import Checkpoint, Committed
 from elt_assets.sync.segments import Segment
 
 PROTOCOL_SYNC_MODES = [APPEND, OVERWRITE, APPEND_DEDUP]
@@ -56,17 +56,10 @@ class Blame:
         return self._found[1] if self._found is not None and self._found[0] is error else None
 
 
-class Writer(Sink, Protocol):
-    """A sink that keeps files of its own until they are committed."""
-
-    def close(self) -> None:
-        """Remove what was written and never committed."""
-
-
 class StreamSink:
     """A stream's writer, whose errors are the stream's; that Spark does not start is nobody's."""
 
-    def __init__(self, stream: StreamId, spark: SparkProvider, writer: Writer, blame: Blame):
+    def __init__(self, stream: StreamId, spark: SparkProvider, writer: ClosableSink, blame: Blame):
         self._stream = stream
         self._spark = spark
         self._writer = writer
@@ -96,7 +89,7 @@ class _Repetition:
         open_writer: opens the writer of the new generation, or, if told so, of the one that is there.
     """
 
-    def __init__(self, open_writer: Callable[[bool], Writer]):
+    def __init__(self, open_writer: Callable[[bool], ClosableSink]):
         self._open_writer = open_writer
         self._has_records = self._adds = False
         self._writer = open_writer(False)
@@ -163,7 +156,7 @@ class Opener:
         """
         make_private_lake(self._settings.lake)
         with self._blame.on(stream.id):
-            writer: Writer = (
+            writer: ClosableSink = (
                 _Repetition(lambda adds: self._writer(stream, adds=adds))
                 if repeats(stream, self._tables(stream).head)
                 else self._writer(stream)

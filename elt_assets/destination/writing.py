@@ -7,7 +7,6 @@ record before it is committed.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Generator, Iterator
 from typing import BinaryIO
 
 from elt_assets import paths
@@ -19,10 +18,10 @@ from elt_assets.destination.tally import Tally
 from elt_assets.lake.parse import undeclared
 from elt_assets.lake.spark.session import SparkProvider
 from elt_assets.pipeline.stdin import messages
+from elt_assets.pipeline.sync import Messages, Sync, SyncPlan
 from elt_assets.protocol.airbyte.catalog import ConfiguredCatalog, StreamId
 from elt_assets.protocol.airbyte.codec import decode
 from elt_assets.protocol.airbyte.messages import COMPLETE, Message, RawRecord
-from elt_assets.storage.scratch import scratch
 from elt_assets.sync.events import (
     Acknowledged,
     Logged,
@@ -30,7 +29,6 @@ from elt_assets.sync.events import (
     SessionEvent,
     SharedAcknowledged,
 )
-from elt_assets.sync.session import Session
 from elt_assets.sync.states.pending import PendingStates
 
 
@@ -50,7 +48,7 @@ class Write:
         self._output = output
         self._blame = Blame()
         self._tally = Tally()
-        self._session: Session | None = None
+        self._sync: Sync | None = None
         self._envelopes: dict[int, Message] = {}
         self._unpublished = {one.id for one in catalog.streams if publishes_at_end(one)}
         self._withheld = PendingStates()
@@ -64,38 +62,31 @@ class Write:
         opener = Opener(self._settings, self._spark, self._output.log, self._blame)
         opener.check(self._catalog.streams)
         self._spark.warm_up()
-        streams = [read_as(stream) for stream in self._catalog.streams]
-        with contextlib.ExitStack() as open_, scratch(paths.staging(), "sync") as folder:
-            sinks = {}
-            for stream in self._catalog.streams:
-                sinks[stream.id] = sink = opener.open(stream)
-                open_.callback(sink.close)
-            self._session = session = Session(
-                ConfiguredCatalog(streams=streams),
-                sinks,
-                folder,
-                self._settings.threshold,
-                together=True,
-            )
-            # Closed before the sinks are: their thread may be at work.
-            with contextlib.closing(self._events(session, stdin)) as events:
-                for event in events:
-                    self._tell(event)
-
-    def _events(self, session: Session, stdin: BinaryIO) -> Generator[SessionEvent, None, None]:
-        yield from session.run(self._noted(stdin))
+        streams = {stream.id: stream for stream in self._catalog.streams}
+        plan = SyncPlan(
+            catalog=ConfiguredCatalog(streams=[read_as(stream) for stream in streams.values()]),
+            read=lambda: self._noted(stdin),
+            open_sink=lambda stream: opener.open(streams[stream.id]),
+            staging=paths.staging(),
+            threshold=self._settings.threshold,
+            together=True,
+        )
+        self._sync = Sync(plan)
+        with contextlib.closing(self._sync.run()) as events:
+            for event in events:
+                self._tell(event)
 
     def stream_of(self, error: BaseException) -> StreamId | None:
         """The stream that failed, if it was one alone."""
         found = self._blame.stream_of(error)
-        if found is not None or self._session is None:
+        if found is not None or self._sync is None:
             return found
         streams = [stream.id for stream in self._catalog.streams]
-        status = {stream: self._session.progress(stream).status for stream in streams}
+        status = {stream: self._sync.progress(stream).status for stream in streams}
         failed = [one for one in streams if status[one] not in (None, COMPLETE)]
         return failed[0] if len(failed) == 1 else None
 
-    def _noted(self, stdin: BinaryIO) -> Iterator[RawRecord | Message]:
+    def _noted(self, stdin: BinaryIO) -> Messages:
         """The messages; what surrounds a state and is not known here is kept for when it comes out."""
         for message in messages(stdin, lambda line: (decode(line),)):
             if type(message) is not RawRecord:

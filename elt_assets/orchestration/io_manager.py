@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import dagster as dg
@@ -19,9 +19,8 @@ from elt_assets.orchestration.events.metadata import (
     plain,
     table_metadata,
 )
+from elt_assets.orchestration.events.report import Done, Report, Running
 from elt_assets.orchestration.failures import as_dagster_failure
-from elt_assets.orchestration.ingesting import Ingestion, Running
-from elt_assets.orchestration.reading import SourceRead, StreamSync
 from elt_assets.orchestration.resources import (
     IO_MANAGER_KEY,
     LAKE_KEY,
@@ -29,6 +28,8 @@ from elt_assets.orchestration.resources import (
     LakeResource,
     SparkResource,
 )
+from elt_assets.orchestration.stream_sync import StreamSync
+from elt_assets.pipeline.read_plan import ReadPlan
 
 TOLD = 10
 """Partitions whose failures are told in the run's own."""
@@ -82,7 +83,7 @@ class SparkIOManager(dg.ConfigurableIOManager):
             for each in sync.done:
                 context.log_event(
                     dg.AssetMaterialization(
-                        sync.asset.key, metadata=dict(each.metadata), partition=each.partition
+                        sync.asset.key, metadata=dict(each.metadata), partition=each.read.partition
                     )
                 )
             raise
@@ -107,20 +108,19 @@ class SparkIOManager(dg.ConfigurableIOManager):
     ) -> EltError | None:
         """What went wrong; None if it is committed."""
         try:
-            source = sync.prepare(partition)
-            self.land(context, context.run_id, source)
+            for done in self.land(context, context.run_id, sync.plan(partition)):
+                sync.keep(done)
         except EltError as error:
             return error
-        sync.keep(source.streams[0])
         return None
 
-    def land(self, run: Running, run_id: str, source: SourceRead) -> None:
-        """Read a source into the tables of its streams; of those that are complete, `metadata` is set.
+    def land(self, run: Running, run_id: str, plan: ReadPlan) -> Iterator[Done]:
+        """Run a planned read into the tables of its streams; yields those that are complete.
 
         Raises:
-            EltError: the source, a stream or a table failed; other streams may be complete.
+            EltError: the source, a stream or a table failed; some streams may be complete before it.
         """
-        Ingestion(self.spark.provider, run, run_id, source).run()
+        return Report(self.spark.provider, run, run_id, plan).done()
 
     def _store(self, context: dg.OutputContext, rows: DataFrame) -> None:
         """Replace the table of an asset downstream, or the partitions of it that the run is for."""

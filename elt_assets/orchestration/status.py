@@ -8,9 +8,10 @@ from dataclasses import dataclass
 import dagster as dg
 
 from elt_assets import paths
-from elt_assets.orchestration.events.metadata import SyncFigures
-from elt_assets.orchestration.states import blob
+from elt_assets.orchestration.events.metadata import figures_of
 from elt_assets.orchestration.streams import StreamAsset
+from elt_assets.pipeline.figures import SyncFigures
+from elt_assets.pipeline.given_state import blob
 from elt_assets.protocol.airbyte.catalog import stream_names
 from elt_assets.storage.directories import make_private
 
@@ -54,7 +55,7 @@ def _status(
     return StreamStatus(
         stream=name,
         policy=f"{asset.stream.sync_mode} → {asset.stream.destination_sync_mode}",
-        figures=SyncFigures.of(materialization.metadata) if materialization else None,
+        figures=figures_of(materialization.metadata) if materialization else None,
         rows=table.records if delivers is None else _delivered(instance, asset.key),
         state=blob(table.head.state),
         path=table.uri,
@@ -68,6 +69,6 @@ def _delivered(instance: dg.DagsterInstance, key: dg.AssetKey) -> int:
         found = instance.fetch_materializations(key, limit=_PAGE, cursor=cursor)
         for record in found.records:
             event = record.asset_materialization
-            total += SyncFigures.of(event.metadata).committed if event else 0
+            total += figures_of(event.metadata).committed if event else 0
         cursor, has_more = found.cursor, found.has_more
     return total

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from elt_assets.connection import load_connection
-from elt_assets.orchestration.syncing import connect
+from elt_assets.pipeline.connectors import connect
 from elt_assets.protocol.airbyte.catalog import Catalog
 from elt_assets.protocol.airbyte.codec import decode, encode
 from elt_assets.protocol.airbyte.messages import Message

@@ -6,7 +6,7 @@ import itertools
 import threading
 from dataclasses import replace
 
-from elt_assets.orchestration.events.progress import LONGEST, Phase, Progress, Reporter, reporting
+from elt_assets.pipeline.progress import LONGEST, Phase, Progress, Reporter, reporting
 
 READING = Progress(Phase.READING, read=1000, size=2_000_000, committed=400, estimate=2000)
 

@@ -16,20 +16,15 @@ from elt_assets.errors import ConfigError, EltError
 from elt_assets.lake.write.table_ownership import check_claims
 from elt_assets.lake.write.write_spec import check_columns
 from elt_assets.orchestration.assets import checks, companions, partitions
+from elt_assets.orchestration.assets.planning import plan, plan_together
+from elt_assets.orchestration.assets.run_config import CONFIG_SCHEMA, SyncConfig, refuse
 from elt_assets.orchestration.assets.translator import ConnectionTranslator, companion_specs
 from elt_assets.orchestration.events.metadata import HISTORY, TABLE_PATH
 from elt_assets.orchestration.failures import as_dagster_failure
-from elt_assets.orchestration.reading import Landed, StreamSync
 from elt_assets.orchestration.resources import IO_MANAGER_KEY, LAKE_KEY, SPARK_KEY
+from elt_assets.orchestration.stream_sync import Landed, StreamSync
 from elt_assets.orchestration.streams import StreamAsset, op_name
-from elt_assets.orchestration.syncing import (
-    CONFIG_SCHEMA,
-    SyncConfig,
-    connect,
-    prepare,
-    prepare_together,
-    refuse,
-)
+from elt_assets.pipeline.connectors import connect
 from elt_assets.protocol.airbyte.catalog import Catalog, ConfiguredStream
 
 SyncEvent = dg.MaterializeResult[StreamSync] | dg.AssetCheckResult
@@ -81,7 +76,8 @@ def stream_assets(
     """The configured streams of a connection, with the specs of their assets."""
     translator = translator or ConnectionTranslator()
     return [
-        StreamAsset(connection, stream, _spec(connection, stream, translator)) for stream in streams
+        StreamAsset.of(connection, stream, _spec(connection, stream, translator))
+        for stream in streams
     ]
 
 
@@ -213,21 +209,21 @@ def _read_together(
     assets: Sequence[StreamAsset], context: dg.AssetExecutionContext
 ) -> tuple[dict[dg.AssetKey, Landed], EltError | None]:
     """The streams that are complete, and what the others failed for."""
-    config, error = SyncConfig(**context.op_execution_context.op_config), None
+    config = SyncConfig(**context.op_execution_context.op_config)
     with as_dagster_failure():
         for asset in assets:
             refuse(asset, config)
-        source = prepare_together(assets, context.resources.elt_lake, config, context)
+        plan = plan_together(assets, context.resources.elt_lake, config, context)
+    of = {asset.stream.id: asset for asset in assets}
+    landed: dict[dg.AssetKey, Landed] = {}
     try:
-        context.resources.elt_io_manager.land(context, context.run.run_id, source)
+        for done in context.resources.elt_io_manager.land(context, context.run.run_id, plan):
+            asset = of[done.read.id]
+            landed[asset.key] = Landed(asset=asset)
+            landed[asset.key].keep(done)
     except EltError as failure:
-        error = failure
-    landed = {}
-    for read in source.streams:
-        if read.metadata:
-            landed[read.asset.key] = Landed(asset=read.asset)
-            landed[read.asset.key].keep(read)
-    return landed, error
+        return landed, failure
+    return landed, None
 
 
 def _checked(asset: StreamAsset, context: dg.AssetExecutionContext) -> list[str]:
@@ -295,7 +291,7 @@ def _sync(asset: StreamAsset, context: dg.AssetExecutionContext, config: SyncCon
     return StreamSync(
         asset=asset,
         partitions=keys,
-        prepare=lambda partition: prepare(asset, lake, config, partition, context),
+        plan=lambda partition: plan(asset, lake, config, partition, context),
         tell=tell,
     )
 

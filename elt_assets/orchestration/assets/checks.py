@@ -27,12 +27,13 @@ from elt_assets.orchestration.events.metadata import (
     IGNORED,
     STATUS,
     UNMENTIONED,
-    SyncFigures,
     few,
+    figures_of,
     plain,
 )
-from elt_assets.orchestration.states import blob
 from elt_assets.orchestration.streams import StreamAsset, op_name
+from elt_assets.pipeline.figures import SyncFigures
+from elt_assets.pipeline.given_state import blob
 from elt_assets.protocol.airbyte.catalog import APPEND, INCREMENTAL
 from elt_assets.protocol.airbyte.messages import COMPLETE
 from elt_assets.sync.events import QUIET
@@ -65,7 +66,7 @@ class Evidence:
     @property
     def figures(self) -> SyncFigures:
         found = SyncFigures()
-        for each in map(SyncFigures.of, self.syncs):
+        for each in map(figures_of, self.syncs):
             found.read += each.read
             found.committed += each.committed
             found.rejected += each.rejected

@@ -13,7 +13,7 @@ from elt_assets.lake.spark.session import SparkProvider
 from elt_assets.lake.write.stream_tables import SUFFIXES
 from elt_assets.orchestration.assets.translator import companion_key, companion_specs
 from elt_assets.orchestration.events.metadata import RECORDS_READ, companion_metadata
-from elt_assets.orchestration.reading import Landed
+from elt_assets.orchestration.stream_sync import Landed
 from elt_assets.orchestration.streams import StreamAsset
 
 
@@ -30,11 +30,13 @@ def results(
     for key, (table, name) in _tables(sync).items():
         is_selected = key in context.selected_asset_keys
         for done in sync.done:
-            metadata = _metadata(table, name, done.partition, spark)
+            metadata = _metadata(table, name, done.read.partition, spark)
             if is_selected:
-                context.add_asset_metadata(metadata, key, done.partition)
+                context.add_asset_metadata(metadata, key, done.read.partition)
             else:
-                event = dg.AssetMaterialization(key, metadata=metadata, partition=done.partition)
+                event = dg.AssetMaterialization(
+                    key, metadata=metadata, partition=done.read.partition
+                )
                 context.log_event(event)
         if is_selected:
             yield dg.MaterializeResult(asset_key=key)

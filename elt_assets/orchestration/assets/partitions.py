@@ -47,16 +47,6 @@ def definition(written: Partitions, name: str) -> dg.PartitionsDefinition[Any]:
     )
 
 
-def dynamic(written: Partitions | None) -> DynamicPartitions | None:
-    """The dynamic dimension, if there is one."""
-    inner = written.key if isinstance(written, MultiPartitions) else written
-    return inner if isinstance(inner, DynamicPartitions) else None
-
-
-def has_window(written: Partitions | None) -> bool:
-    return isinstance(written, TimePartitions | MultiPartitions)
-
-
 def backfill_policy(written: Partitions) -> dg.BackfillPolicy:
     """All partitions of a backfill in one run, one after the other, unless another number is written.
     Pairs of a window and a key are runs of their own: a range of pairs is none of Dagster's."""

@@ -22,11 +22,10 @@ from elt_assets.orchestration.events.columns import column_schema
 from elt_assets.orchestration.events.metadata import DESTINATION, HISTORY, TABLE_PATH
 from elt_assets.orchestration.streams import (
     StreamAsset,
-    default_key,
+    default_asset_key,
     partitions_definition,
-    table_path,
-    wanted,
 )
+from elt_assets.pipeline.connection_stream import table_path, wanted
 from elt_assets.protocol.airbyte.catalog import INCREMENTAL, ConfiguredStream
 
 COMPANION_OF = "elt/companion_of"
@@ -45,7 +44,7 @@ class ConnectionTranslator:
         source, lands = self.get_source_spec(connection), connection.destination is None
         table = {"dagster/table_name": ".".join(path), "dagster/storage_kind": "delta"}
         return dg.AssetSpec(
-            default_key(connection, stream),
+            default_asset_key(connection, stream),
             deps=[source],
             group_name=connection.group or connection.name,
             description=_description(written, stream),

@@ -17,7 +17,7 @@ from elt_assets.orchestration.assets.build import build_connection_assets
 from elt_assets.orchestration.events.connector_log import hearing
 from elt_assets.orchestration.events.metadata import few
 from elt_assets.orchestration.streams import StreamAsset
-from elt_assets.orchestration.syncing import connect
+from elt_assets.pipeline.connectors import connect
 from elt_assets.protocol.airbyte.catalog import Catalog
 
 DRIFT = "elt/drift"

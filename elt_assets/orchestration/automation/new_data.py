@@ -11,7 +11,7 @@ from elt_assets.connection import Connection
 from elt_assets.lake.write.write_spec import starting_state
 from elt_assets.orchestration.resources import LakeResource
 from elt_assets.orchestration.streams import StreamAsset
-from elt_assets.orchestration.syncing import connect
+from elt_assets.pipeline.connectors import connect
 from elt_assets.protocol.airbyte.catalog import INCREMENTAL, ConfiguredCatalog
 from elt_assets.protocol.airbyte.messages import State
 from elt_assets.sync.selection.fields import asked

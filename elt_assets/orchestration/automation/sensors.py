@@ -9,7 +9,7 @@ from collections.abc import Sequence
 import dagster as dg
 
 from elt_assets.connection import Connection
-from elt_assets.connection.partitions import Discovery, MultiPartitions
+from elt_assets.connection.partitions import Discovery, MultiPartitions, dynamic_partitions
 from elt_assets.errors import ConfigError, EltError
 from elt_assets.lake.admin.distinct_values import plain_column, texts_of
 from elt_assets.lake.write.write_spec import declared_schema
@@ -45,7 +45,7 @@ def sensors(
     if connection.new_data is not None:
         found.append(_new_data(connection, connection.new_data.every, assets))
     for asset in assets:
-        dynamic = partitions.dynamic(asset.wanted.partitions)
+        dynamic = dynamic_partitions(asset.wanted.partitions)
         if dynamic is not None and dynamic.discover is not None:
             found.append(_partitions(asset, dynamic.discover, assets))
     return found

@@ -4,19 +4,17 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 import dagster as dg
 
 from elt_assets.lake.delta.commit_metadata import CommitMetadata
 from elt_assets.lake.delta.table import Table
-from elt_assets.lake.parse.undeclared import bounded
 from elt_assets.orchestration.events.columns import column_schema
+from elt_assets.pipeline.figures import SyncFigures
 from elt_assets.protocol.airbyte.catalog import ConfiguredStream
-from elt_assets.sync.events import Committed, StreamProgress
+from elt_assets.sync.events import StreamProgress
 
 SEQUENCE = "elt/sequence"
 STATE = "elt/state"
@@ -41,6 +39,16 @@ UNMENTIONED = "elt/unmentioned"
 ROW_COUNT = "dagster/row_count"
 TABLE_ROWS = "elt/table_rows"
 """On the event of a partition: the rows of the whole table. `dagster/row_count` is the partition's own."""
+_FIGURES = {
+    "read": RECORDS_READ,
+    "committed": "elt/records_committed",
+    "rejected": "elt/records_rejected",
+    "changed": "elt/records_changed",
+    "bytes": "elt/bytes_read",
+    "seconds": "elt/seconds",
+    "undeclared": UNDECLARED,
+}
+"""What `SyncFigures` calls a figure, and the public contract does."""
 MOST, LONGEST = 20, 300
 """Sentences in an event, and characters of each."""
 MAX_SCHEMA = 20 * 1024
@@ -49,54 +57,22 @@ MAX_STATE = 32 * 1024
 """Bytes of JSON. The event log has no guard of its own; beyond this the table alone has it whole."""
 
 
-@dataclass
-class SyncFigures:
-    """What one materialisation moved, summed over its commits."""
+def figures_of(metadata: Mapping[str, Any]) -> SyncFigures:
+    """The figures that an event tells, or will."""
+    known = {name: plain(metadata[key]) for name, key in _FIGURES.items() if key in metadata}
+    return SyncFigures(**known)
 
-    read: int = 0
-    committed: int = 0
-    rejected: int = 0
-    changed: int = 0
-    bytes: int = 0
-    seconds: float = 0.0
-    undeclared: Mapping[str, int] = field(default_factory=dict)
 
-    @classmethod
-    def of(cls, metadata: Mapping[str, Any]) -> SyncFigures:
-        """The figures that an event tells, or will."""
-        names = {
-            "read": RECORDS_READ,
-            "committed": "elt/records_committed",
-            "rejected": "elt/records_rejected",
-            "changed": "elt/records_changed",
-            "bytes": "elt/bytes_read",
-            "seconds": "elt/seconds",
-            "undeclared": UNDECLARED,
-        }
-        return cls(**{name: plain(metadata[key]) for name, key in names.items() if key in metadata})
-
-    @property
-    def rate(self) -> float:
-        """Records read a second."""
-        return self.read / self.seconds if self.seconds else 0.0
-
-    def add(self, commit: Committed) -> None:
-        self.committed += commit.records
-        self.rejected += commit.rejected
-        self.changed += commit.changed
-        self.undeclared = bounded(Counter(self.undeclared) + Counter(commit.undeclared))
-
-    def metadata(self) -> dict[str, Any]:
-        return {
-            RECORDS_READ: self.read,
-            "elt/records_committed": self.committed,
-            "elt/records_rejected": self.rejected,
-            "elt/records_changed": self.changed,
-            "elt/bytes_read": self.bytes,
-            "elt/seconds": round(self.seconds, 3),
-            "elt/records_per_second": round(self.rate, 1),
-            **({UNDECLARED: dg.MetadataValue.json(self.undeclared)} if self.undeclared else {}),
-        }
+def figures_metadata(figures: SyncFigures) -> dict[str, Any]:
+    """What an event tells of a sync's figures."""
+    told = {key: getattr(figures, name) for name, key in _FIGURES.items()}
+    undeclared = told.pop(UNDECLARED)
+    return {
+        **told,
+        "elt/seconds": round(figures.seconds, 3),
+        "elt/records_per_second": round(figures.rate, 1),
+        **({UNDECLARED: dg.MetadataValue.json(undeclared)} if undeclared else {}),
+    }
 
 
 def plain(value: Any) -> Any:

@@ -12,11 +12,11 @@ from elt_assets.errors import EltError
 from elt_assets.lake.admin.distinct_values import texts_of
 from elt_assets.lake.admin.replay import replay
 from elt_assets.lake.schema.metadata_columns import PARTITION
-from elt_assets.lake.write.write_spec import WriteSpec, next_sync_id
 from elt_assets.orchestration.events.metadata import head_metadata
 from elt_assets.orchestration.jobs.maintenance import refuse_unknown
 from elt_assets.orchestration.resources import LAKE_KEY, SPARK_KEY, LakeResource, SparkResource
 from elt_assets.orchestration.streams import StreamAsset
+from elt_assets.pipeline.stream_plan import plan_replay
 from elt_assets.sync.events import Committed
 
 JOB = "elt_replay"
@@ -102,19 +102,8 @@ def _replay(
     tables = asset.tables(lake.uri, partition)
     run_id = str(uuid.uuid4())
     tables.settle(run_id)
-    head, stream = tables.head, asset.landed()
-    stream.generation_id, stream.minimum_generation_id = max(head.generation, 1), 0
-    stream.sync_id = next_sync_id(head)
-    land = WriteSpec(
-        stream=stream,
-        run_id=run_id,
-        history=asset.wanted.history,
-        on_schema_change=asset.wanted.on_schema_change,
-        salt=asset.salt_fingerprint,
-        selection=asset.selection,
-        partition=partition,
-    )
-    done = replay(spark.provider, tables, land)
+    spec = plan_replay(asset, tables, partition).write_spec(run_id)
+    done = replay(spark.provider, tables, spec)
     if done is not None:
         metadata = {
             **head_metadata(tables.head, tables.main.version),

@@ -11,7 +11,7 @@ from elt_assets.errors import ConfigError
 from elt_assets.orchestration.automation.drift import Source, tell_drift
 from elt_assets.orchestration.events.connector_log import hearing
 from elt_assets.orchestration.failures import as_dagster_failure
-from elt_assets.orchestration.syncing import connect
+from elt_assets.pipeline.connectors import connect
 
 
 class DriftPolicy(enum.Enum):

@@ -19,7 +19,7 @@ from msgspec import Raw
 from elt_assets.errors import ConfigError
 from elt_assets.lake.delta.table import Table
 from elt_assets.lake.write import state_log
-from elt_assets.orchestration.reading import StreamRead
+from elt_assets.pipeline.stream_plan import StreamPlan
 from elt_assets.protocol.airbyte.catalog import INCREMENTAL, StreamDescriptor, StreamId
 from elt_assets.protocol.airbyte.messages import State, StreamState
 from elt_assets.protocol.airbyte.states import STREAM, kind_of
@@ -27,7 +27,7 @@ from elt_assets.protocol.airbyte.states import STREAM, kind_of
 Warn = Callable[[str], object]
 
 
-def starting_states(reads: Sequence[StreamRead], warn: Warn) -> list[State]:
+def starting_states(reads: Sequence[StreamPlan], warn: Warn) -> list[State]:
     """What the source is given: a state that holds for all of the streams.
 
     Args:
@@ -104,7 +104,7 @@ def _moved(given: Mapping[StreamId, State], shared: set[StreamId], warn: Warn) -
     return found
 
 
-def _common(reads: Sequence[StreamRead]) -> State | None:
+def _common(reads: Sequence[StreamPlan]) -> State | None:
     """The newest state that all tables have had, with all that came before it."""
     current = {_identity(State.from_json(read.state)) for read in reads if read.state is not None}
     if len(current) == 1:
@@ -137,7 +137,7 @@ def _identity(state: State) -> bytes:
     return state.global_.to_json() if state.global_ is not None else bytes(state.data or b"null")
 
 
-def _without(state: State, reads: Sequence[StreamRead], warn: Warn) -> list[State]:
+def _without(state: State, reads: Sequence[StreamPlan], warn: Warn) -> list[State]:
     """The state, so that those of the streams that have none are read from the beginning."""
     anew = {read.id for read in reads if read.state is None}
     if not anew:

@@ -7,12 +7,10 @@ import enum
 import threading
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
-from elt_assets.lake.spark.session import SparkProvider
-from elt_assets.orchestration.reading import SourceRead
-from elt_assets.orchestration.syncing import package_to_install
-from elt_assets.sync.events import Checkpoint, Committed, Sink
+from elt_assets.pipeline.sync import ClosableSink
+from elt_assets.sync.events import Checkpoint, Committed
 from elt_assets.sync.segments import Segment
 
 QUIET = 3.0
@@ -80,72 +78,34 @@ class Progress:
         )
 
 
-class Watch:
-    """Looks at one read of a source and at the sinks of its streams, from any thread."""
+class Work:
+    """What the sinks of a sync have done, and do; from any thread."""
 
-    def __init__(self, source: SourceRead, spark: SparkProvider):
-        self._source = source
-        self._spark = spark
-        self._written = 0
-        self._committing = False
-
-    def sink(self, sink: Sink) -> Sink:
-        """Return the sink with its work counted."""
-        return _Watched(sink, self)
-
-    def written(self, records: int) -> None:
-        self._written += records
-
-    @contextlib.contextmanager
-    def committing(self) -> Iterator[None]:
-        self._committing = True
-        try:
-            yield
-        finally:
-            self._committing = False
-
-    def look(self) -> Progress:
-        """Return how far the sync is, roughly."""
-        reads = self._source.streams
-        so_far = [read.read_so_far() for read in reads]
-        estimates = [read.progress.estimate for read in reads]
-        known = [estimate for estimate in estimates if estimate is not None]
-        progress = Progress(
-            Phase.READING,
-            read=sum(records for records, _ in so_far),
-            size=sum(size for _, size in so_far),
-            written=self._written,
-            committed=sum(read.figures.committed for read in reads),
-            estimate=sum(known) if len(known) == len(estimates) else None,
-        )
-        return self._in_phase(progress)
-
-    def _in_phase(self, progress: Progress) -> Progress:
-        if not self._source.ended:
-            package = None if progress.read else package_to_install(self._source.connection)
-            phase = Phase.INSTALLING if package else Phase.READING
-            return replace(progress, phase=phase, package=package)
-        if self._source.destination is not None:
-            return replace(progress, phase=Phase.SENDING)
-        if not self._spark.ready:
-            return replace(progress, phase=Phase.STARTING_SPARK)
-        return replace(progress, phase=Phase.COMMITTING if self._committing else Phase.WRITING)
+    def __init__(self) -> None:
+        self.written = 0
+        self.is_committing = False
 
 
 @dataclass(frozen=True)
-class _Watched:
+class WatchedSink:
     """A sink whose work is counted."""
 
-    sink: Sink
-    watch: Watch
+    sink: ClosableSink
+    work: Work
 
     def write(self, segment: Segment) -> None:
         self.sink.write(segment)
-        self.watch.written(segment.records)
+        self.work.written += segment.records
 
     def commit(self, checkpoint: Checkpoint) -> Committed:
-        with self.watch.committing():
+        self.work.is_committing = True
+        try:
             return self.sink.commit(checkpoint)
+        finally:
+            self.work.is_committing = False
+
+    def close(self) -> None:
+        self.sink.close()
 
 
 @contextlib.contextmanager

@@ -1,0 +1,35 @@
+"""What one sync of one stream moved."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from elt_assets.lake.parse.undeclared import bounded
+from elt_assets.sync.events import Committed
+
+
+@dataclass
+class SyncFigures:
+    """What one sync of one stream moved, summed over its commits. Counts are of records; `bytes` as read;
+    `undeclared`: by field that the catalog does not declare, how many records had it."""
+
+    read: int = 0
+    committed: int = 0
+    rejected: int = 0
+    changed: int = 0
+    bytes: int = 0
+    seconds: float = 0.0
+    undeclared: Mapping[str, int] = field(default_factory=dict)
+
+    @property
+    def rate(self) -> float:
+        """Records read a second."""
+        return self.read / self.seconds if self.seconds else 0.0
+
+    def add(self, commit: Committed) -> None:
+        self.committed += commit.records
+        self.rejected += commit.rejected
+        self.changed += commit.changed
+        self.undeclared = bounded(Counter(self.undeclared) + Counter(commit.undeclared))

@@ -1,0 +1,147 @@
+"""One read of a connection's source, planned: from which states, which streams, and how each of them lands.
+
+A plan says what is to be done and does nothing: no process is started and no table is written before it is
+run (`pipeline.sync`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from elt_assets.connection import Connection, unused_settings
+from elt_assets.pipeline import shared_state_start
+from elt_assets.pipeline.connectors import connect, connect_destination
+from elt_assets.pipeline.stream_plan import StreamPlan
+from elt_assets.pipeline.sync import OpenSink, SyncPlan
+from elt_assets.protocol.airbyte.catalog import ConfiguredCatalog
+from elt_assets.protocol.airbyte.messages import State
+from elt_assets.protocol.specification import unknown_fields
+from elt_assets.runner.connector import Connector
+from elt_assets.runner.connector_log import Hear, ignore
+from elt_assets.sync.events import Logged
+from elt_assets.sync.selection.fields import landed, notices
+from elt_assets.sync.session import Threshold
+
+
+@dataclass
+class ReadPlan:
+    """One process of a connector that reads streams of one connection.
+
+    `states`: what the source is given. `together`: whether the streams may share a state. `destination`:
+    that the records go to, where that is not the lake.
+    """
+
+    connection: Connection
+    connector: Connector
+    staging: Path
+    streams: Sequence[StreamPlan]
+    states: Sequence[State]
+    together: bool = False
+    destination: Connector | None = None
+
+    def sync_plan(self, open_sink: OpenSink) -> SyncPlan:
+        """The sync of these streams into sinks."""
+        catalog = ConfiguredCatalog(streams=[read.of.asked(read.stream) for read in self.streams])
+        filters = {read.id: read.of.record_filter() for read in self.streams}
+        checkpoint = self.connection.checkpoint
+        plan = SyncPlan(
+            catalog=catalog,
+            read=partial(
+                self.connector.read,
+                catalog,
+                self.states,
+                withhold=any(one.fields is not None for one in self.connection.streams),
+                whole=self.destination is not None,
+            ),
+            open_sink=open_sink,
+            staging=self.staging,
+            threshold=Threshold(checkpoint.rows, checkpoint.megabytes << 20, checkpoint.seconds),
+            filters={stream: found for stream, found in filters.items() if found is not None},
+            together=self.together,
+            # So a GLOBAL state is this stream's own: no other stream of the source is ever read.
+            alone=len(self.connection.streams) == 1,
+            # In the Airbyte Protocol a catalog in mid-read is of no meaning.
+            reopens=self.connection.source.kind == "tap",
+            notices=self._notices,
+        )
+        if self.destination is not None:
+            streams = [landed(read.stream, read.of.fields) for read in self.streams]
+            taken = ConfiguredCatalog(streams=streams)
+            plan.send = partial(self.destination.write, taken, stop=self.connector.cancel)
+        return plan
+
+    def _notices(self) -> Iterator[Logged]:
+        """What the user should know of the settings before anything is read."""
+        for read in self.streams:
+            yield from (Logged("WARN", notice) for notice in notices(read.of.fields))
+            unused = unused_settings(read.of.wanted, read.stream.stream)
+            yield from (Logged("INFO", notice) for notice in unused)
+        for connector in filter(None, [self.connector, self.destination]):
+            yield from (Logged(level, text) for level, text in connector.notices())
+        schema = self.connector.specification.connectionSpecification
+        unknown = unknown_fields(self.connection.source.config, schema)
+        yield from (Logged("WARN", warning) for warning in unknown)
+
+
+def plan_read(
+    read: StreamPlan,
+    staging: Path,
+    config: Mapping[str, Any] | None = None,
+    *,
+    hear: Hear = ignore,
+) -> ReadPlan:
+    """The read of one stream, or of one of its partitions.
+
+    Args:
+        config: of the source, in place of the connection's: of a window or a partition.
+        hear: takes what the connectors say in other verbs than `read`.
+    """
+    connection = read.of.connection
+    return ReadPlan(
+        connection,
+        connect(connection, staging, config, hear=hear),
+        staging,
+        [read],
+        [] if read.state is None else [State.from_json(read.state)],
+        destination=connect_destination(connection, staging, hear=hear),
+    )
+
+
+def plan_shared_read(
+    reads: Sequence[StreamPlan],
+    staging: Path,
+    given: Mapping[str, Any] | None,
+    *,
+    hear: Hear = ignore,
+    warn: Callable[[str], object],
+) -> ReadPlan:
+    """One read of several streams of a connection, from a state that holds for all of them.
+
+    Args:
+        given: a state to start from, unless all of the streams go on with what an earlier attempt began.
+        hear: as of `plan_read`; `warn`: is told what has to be read again.
+
+    Raises:
+        ConfigError: the given state is none of streams that share one.
+    """
+    connection = reads[0].of.connection
+    sync_id = max(read.stream.sync_id or 0 for read in reads)
+    for read in reads:
+        read.stream.sync_id = sync_id
+    if given is None or all(read.continues for read in reads):
+        states = shared_state_start.starting_states(reads, warn)
+    else:
+        states = [shared_state_start.as_shared(given)]
+    return ReadPlan(
+        connection,
+        connect(connection, staging, hear=hear),
+        staging,
+        reads,
+        states,
+        together=True,
+        destination=connect_destination(connection, staging, hear=hear),
+    )

@@ -1,0 +1,135 @@
+"""A read of a connection's source while it runs: the writers of its streams, and what it has moved so far."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Generator, Sequence
+from dataclasses import replace
+
+from elt_assets.errors import ConfigError
+from elt_assets.lake.spark.session import SparkProvider
+from elt_assets.lake.write.state_only_writer import StateOnlyWriter
+from elt_assets.lake.write.write_spec import WriteSpec, has_incompatible_refresh, next_sync_id
+from elt_assets.lake.write.writer import TableWriter
+from elt_assets.pipeline.connectors import package_to_install
+from elt_assets.pipeline.figures import SyncFigures
+from elt_assets.pipeline.progress import Phase, Progress, WatchedSink, Work
+from elt_assets.pipeline.read_plan import ReadPlan
+from elt_assets.pipeline.stream_plan import StreamPlan
+from elt_assets.pipeline.sync import ClosableSink, Sync
+from elt_assets.protocol.airbyte.catalog import ConfiguredStream, StreamId
+from elt_assets.sync.events import Acknowledged, SessionEvent, StreamProgress
+
+
+class ReadRun:
+    """A read plan that is run once.
+
+    Args:
+        run_id: of the run that it is part of; its commits name it.
+        warn: is told how the schema of a stream has changed, from any thread.
+
+    `figures`: by stream, what it has moved.
+    """
+
+    def __init__(
+        self,
+        plan: ReadPlan,
+        spark: SparkProvider,
+        run_id: str,
+        warn: Callable[[StreamPlan, str], object],
+    ):
+        self.plan = plan
+        self.figures = {read.id: SyncFigures() for read in plan.streams}
+        self._spark = spark
+        self._run_id = run_id
+        self._warn = warn
+        self._reads = {read.id: read for read in plan.streams}
+        self._writers: dict[StreamId, TableWriter | StateOnlyWriter] = {}
+        self._work = Work()
+        self._sync = Sync(plan.sync_plan(self._open))
+        self._started = time.monotonic()
+
+    def run(self) -> Generator[SessionEvent, None, None]:
+        """Read to the end; yields what happens as it happens, once `figures` has it.
+
+        Raises:
+            EltError: as `Sync.run`.
+        """
+        if self.plan.destination is None:
+            self._spark.warm_up()
+        for event in self._sync.run():
+            self._count(event)
+            yield event
+
+    def progress(self, stream: StreamId) -> StreamProgress:
+        return self._sync.progress(stream)
+
+    def schema_changes(self, stream: StreamId) -> Sequence[str]:
+        """How the stream's schema differs from its table's, in words."""
+        return self._writers[stream].schema_changes
+
+    def look(self) -> Progress:
+        """How far the read is, roughly; from any thread."""
+        so_far = [self._sync.read_so_far(stream) for stream in self._reads]
+        estimates = [self.progress(stream).estimate for stream in self._reads]
+        known = [estimate for estimate in estimates if estimate is not None]
+        progress = Progress(
+            Phase.READING,
+            read=sum(records for records, _ in so_far),
+            size=sum(size for _, size in so_far),
+            written=self._work.written,
+            committed=sum(figures.committed for figures in self.figures.values()),
+            estimate=sum(known) if len(known) == len(estimates) else None,
+        )
+        return self._in_phase(progress)
+
+    def _in_phase(self, progress: Progress) -> Progress:
+        if not self._sync.source_ended:
+            package = None if progress.read else package_to_install(self.plan.connection)
+            phase = Phase.INSTALLING if package else Phase.READING
+            return replace(progress, phase=phase, package=package)
+        if self.plan.destination is not None:
+            return replace(progress, phase=Phase.SENDING)
+        if not self._spark.ready:
+            return replace(progress, phase=Phase.STARTING_SPARK)
+        phase = Phase.COMMITTING if self._work.is_committing else Phase.WRITING
+        return replace(progress, phase=phase)
+
+    def _count(self, event: SessionEvent) -> None:
+        for stream, figures in self.figures.items():
+            progress = self.progress(stream)
+            figures.read, figures.bytes = progress.records_read, progress.bytes_read
+            figures.seconds = time.monotonic() - self._started
+        if isinstance(event, Acknowledged):
+            self.figures[event.stream].add(event.commit)
+
+    def _open(self, stream: ConfiguredStream) -> ClosableSink:
+        """The writer of a stream as it is configured now.
+
+        Raises:
+            ConfigError: its schema changed in the middle of a refresh.
+        """
+        read = self._reads[stream.id]
+        spec = read.write_spec(self._run_id, stream)
+        if self.plan.destination is not None:
+            writer: TableWriter | StateOnlyWriter = StateOnlyWriter(read.tables, spec)
+        else:
+            if read.id in self._writers:
+                _refuse_incompatible_refresh(read, spec)
+                # Its rows come after those of the first one.
+                spec = replace(spec, began=next_sync_id(read.tables.head))
+            writer = TableWriter(self._spark, read.tables, spec)
+        for change in writer.schema_changes:
+            self._warn(read, change)
+        self._writers[stream.id] = writer
+        return WatchedSink(writer, self._work)
+
+
+def _refuse_incompatible_refresh(read: StreamPlan, spec: WriteSpec) -> None:
+    """Refuse rows that would begin a refresh anew of which this sync has committed some already."""
+    if has_incompatible_refresh(spec.stream, spec.generation, read.tables.head, spec.salt):
+        raise ConfigError(
+            f"the source changed the schema of stream {str(read.id)!r} in the middle of a sync that replaces "
+            "its rows",
+            guidance="write the catalog anew with `elt discover`, and sync again; the table is as it was",
+        )

@@ -1,0 +1,148 @@
+"""A sync, from the messages of a source to the sinks of its streams: the one way to run one.
+
+Assets, `read_together`, `elt-destination`, `target-elt` and other destinations each make a `SyncPlan`; `Sync`
+runs it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import inspect
+from collections.abc import Callable, Generator, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Protocol
+
+from elt_assets.protocol.airbyte.catalog import (
+    AirbyteStream,
+    ConfiguredCatalog,
+    ConfiguredStream,
+    StreamId,
+)
+from elt_assets.protocol.airbyte.messages import Message, RawRecord
+from elt_assets.storage.scratch import scratch
+from elt_assets.sync.events import SessionEvent, Sink, StreamProgress
+from elt_assets.sync.relay import Relay, Send
+from elt_assets.sync.selection.filters import RecordFilter
+from elt_assets.sync.session import Session, Threshold
+
+Messages = Generator[RawRecord | Message, None, None]
+
+
+class ClosableSink(Sink, Protocol):
+    """A sink that keeps files of its own until they are committed."""
+
+    def close(self) -> None:
+        """Remove what was written and never committed."""
+
+
+OpenSink = Callable[[ConfiguredStream], ClosableSink]
+
+
+def _no_notices() -> Iterator[SessionEvent]:
+    return iter(())
+
+
+@dataclass(kw_only=True)
+class SyncPlan:
+    """What a sync reads, and where it lands.
+
+    Args:
+        catalog: what is asked of the source.
+        read: starts the source; its messages.
+        open_sink: makes the sink of a stream. With `reopens` it is also called, from the sinks' thread, for a
+            stream whose schema or generation is another from now on (Singer).
+        staging: the folder of records on their way.
+        filters: of the streams some of whose fields must not be stored.
+        together: whether the streams may share a state.
+        alone: whether no other stream of the source is synced, so that a GLOBAL state is its own.
+        configure: how a stream is synced that the catalog does not have, when its schema comes. None: not.
+        notices: what is to be told before anything is read.
+        send: runs the destination that gets the records in place of the sinks, which then keep the states
+            alone.
+    """
+
+    catalog: ConfiguredCatalog
+    read: Callable[[], Messages]
+    open_sink: OpenSink
+    staging: Path
+    threshold: Threshold = field(default_factory=Threshold)
+    filters: Mapping[StreamId, RecordFilter] = field(default_factory=dict)
+    together: bool = False
+    alone: bool = False
+    reopens: bool = False
+    configure: Callable[[AirbyteStream], ConfiguredStream] | None = None
+    notices: Callable[[], Iterator[SessionEvent]] = _no_notices
+    send: Send | None = None
+
+
+class Sync:
+    """A plan that is run once."""
+
+    def __init__(self, plan: SyncPlan):
+        self._plan = plan
+        self._session: Session | Relay | None = None
+        self._messages: Messages | None = None
+
+    def run(self) -> Generator[SessionEvent, None, None]:
+        """Drive the sync to its end; yields what happens as it happens. The source ends with the iterator,
+        whatever the reason, and then the sinks are closed.
+
+        Raises:
+            EltError: as `Session.run`, `Relay.run`, and as the source and the sinks.
+        """
+        plan = self._plan
+        with contextlib.ExitStack() as opened:
+
+            def open_sink(stream: ConfiguredStream) -> Sink:
+                sink = plan.open_sink(stream)
+                opened.callback(sink.close)
+                return sink
+
+            sinks = {stream.id: open_sink(stream) for stream in plan.catalog.streams}
+            yield from plan.notices()
+            if plan.send is None:
+                yield from self._land(sinks, open_sink)
+            else:
+                yield from self._relay(sinks, plan.send)
+
+    def progress(self, stream: StreamId) -> StreamProgress:
+        return StreamProgress() if self._session is None else self._session.progress(stream)
+
+    def read_so_far(self, stream: StreamId) -> tuple[int, int]:
+        """Records and bytes; from any thread, and roughly."""
+        return (0, 0) if self._session is None else self._session.read_so_far(stream)
+
+    @property
+    def source_ended(self) -> bool:
+        """Whether the source has sent everything; from any thread."""
+        messages = self._messages
+        return messages is not None and inspect.getgeneratorstate(messages) == inspect.GEN_CLOSED
+
+    def _land(
+        self, sinks: Mapping[StreamId, Sink], open_sink: Callable[[ConfiguredStream], Sink]
+    ) -> Iterator[SessionEvent]:
+        plan = self._plan
+        with scratch(plan.staging, "sync") as folder:
+            self._session = session = Session(
+                plan.catalog,
+                sinks,
+                folder,
+                plan.threshold,
+                plan.filters,
+                together=plan.together,
+                alone=plan.alone,
+                open_sink=open_sink if plan.reopens else None,
+                configure=plan.configure,
+            )
+            self._messages = plan.read()
+            yield from session.run(self._messages)
+
+    def _relay(self, sinks: Mapping[StreamId, Sink], send: Send) -> Iterator[SessionEvent]:
+        plan = self._plan
+        self._session = relay = Relay(
+            plan.catalog, sinks, plan.filters, together=plan.together, alone=plan.alone
+        )
+        with contextlib.closing(plan.read()) as messages:
+            self._messages = messages
+            yield from relay.run(messages, send)
