@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from elt_assets.runner.kinds.tap import SingerTap
+from elt_assets.runner.singer_tap import SingerTap
 from tests import singer_program
 
 USERS = {

@@ -51,7 +51,8 @@ ROOMS: dict[str, set[str]] = {
     "elt_assets.sync": {"errors", "protocol", "sync"},
     # what people write
     "elt_assets.connection": {
-        *("errors", "protocol", "runner.kinds", "runner.process", "sync.selection"),
+        *("errors", "protocol", "sync.selection"),
+        *("runner.kinds", "runner.packages", "runner.process"),
     },
     # the tables
     **{

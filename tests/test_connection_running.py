@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import yaml
 
-from elt_assets.runner.kinds.package import Installation
+from elt_assets.runner.packages import Installation
 from elt_assets.runner.process.container import ContainerOptions
 from tests.project import REPOSITORY
 from tests.test_connection import load, refusal, written

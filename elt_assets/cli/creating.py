@@ -35,8 +35,9 @@ from elt_assets.runner.config.credentials import RESERVED
 from elt_assets.runner.config.secrets import resolve_environment
 from elt_assets.runner.config.validation import validate
 from elt_assets.runner.connector import Connector
-from elt_assets.runner.kinds.package_index import newest_version
-from elt_assets.runner.kinds.sources import KINDS, built_in, open_connector, to_install
+from elt_assets.runner.kinds.builtin import built_in
+from elt_assets.runner.kinds.registry import KINDS, open_connector, to_install
+from elt_assets.runner.package_index import newest_version
 
 _PACKAGE = re.compile(r"[A-Za-z0-9._-]*(?:^|-)(?:source|tap)-[A-Za-z0-9._-]+")
 """What packages of connectors are called: as `airbyte-source-x`, or `meltanolabs-tap-x`."""
@@ -107,8 +108,9 @@ def connectors(_: argparse.Namespace, out: Output) -> int:
         ["connector", "what it is", "config (*: required)"],
         [(one["connector"], one["description"] or one["error"], _settings(one)) for one in found],
     )
-    out.table(["source:", "what it runs"], KINDS.items())
-    out.document({"connectors": found, "kinds": dict(KINDS)})
+    examples = {text: runs for kind in KINDS.values() for text, runs in kind.examples}
+    out.table(["source:", "what it runs"], examples.items())
+    out.document({"connectors": found, "kinds": examples})
     return FAILED if any(one["error"] for one in found) else OK
 
 

@@ -15,6 +15,7 @@ from pydantic import (
     Field,
     ValidationInfo,
     WithJsonSchema,
+    create_model,
     field_validator,
     model_validator,
 )
@@ -32,12 +33,11 @@ from elt_assets.connection.config_model import ConfigModel, DottedPaths, FieldPa
 from elt_assets.connection.partitions import Partitions, Window
 from elt_assets.errors import ConfigError
 from elt_assets.protocol.airbyte.catalog import StreamId
-from elt_assets.runner.kinds.package import Installation
-from elt_assets.runner.kinds.sources import resolve
+from elt_assets.runner.kinds.registry import KINDS
+from elt_assets.runner.kinds.source_kind import Installed, SourceKind
+from elt_assets.runner.packages import Installation
 from elt_assets.runner.process.container import ContainerOptions
 
-SOURCE_KINDS = ("connector", "command", "package", "image", "manifest", "tap")
-DESTINATION_KINDS = ("command", "package", "image")
 FOLDER = "folder"
 """In the context of validation: where the YAML lies."""
 _NAME = re.compile(r"[A-Za-z0-9_]+")
@@ -118,7 +118,7 @@ Variables = Annotated[
 class _Connector(ConfigModel):
     """Exactly one kind of connector, and its config."""
 
-    kinds: ClassVar[Sequence[str]]
+    kinds: ClassVar[Sequence[SourceKind]]
 
     config: Annotated[dict[str, Any], BeforeValidator(_no_templates)] = Field(default_factory=dict)
     environment: Variables | None = None
@@ -144,59 +144,58 @@ class _Connector(ConfigModel):
 
     @model_validator(mode="after")
     def _one_kind(self) -> _Connector:
-        given = [kind for kind in self.kinds if getattr(self, kind) is not None]
+        keys = [kind.key for kind in self.kinds]
+        given = [key for key in keys if getattr(self, key) is not None]
         if len(given) != 1:
             raise ValueError(
-                f"{self.label()}: exactly one of {', '.join(self.kinds)} is wanted, "
+                f"{self.label()}: exactly one of {', '.join(keys)} is wanted, "
                 f"{' and '.join(given) or 'none'} is given"
             )
-        _no_templates({self.kind: getattr(self, self.kind)})
+        _no_templates({self.kind: self.value})
         return self
 
     @model_validator(mode="after")
     def _can_be_run(self) -> _Connector:
-        kind = self.kind
-        value = getattr(self, kind)
+        kind = KINDS[self.kind]
         try:
-            resolve(kind, value, Path())
+            kind.command(self.value, Installed(Path()))
         except ConfigError as error:
-            raise ValueError(f"{kind}: {error.message}; {error.guidance}") from None
-        if self.install is not None and (kind not in ("package", "tap") or isinstance(value, list)):
-            raise ValueError(
-                "`install` goes with a package from PyPI: `package`, or `tap: name==version`"
-            )
-        if self.container is not None and kind != "image":
-            raise ValueError("`container` goes with `image`")
-        if self.user is not None and kind == "image":
-            raise ValueError("`user` goes with a program; a container runs as this process's user")
+            raise ValueError(f"{kind.key}: {error.message}; {error.guidance}") from None
+        beside = ("install", "container", "user")
+        given = {option for option in beside if getattr(self, option) is not None}
+        if misplaced := kind.misplaced(self.value, given):
+            raise ValueError(misplaced)
         return self
 
     @property
     def kind(self) -> str:
-        return next(kind for kind in self.kinds if getattr(self, kind) is not None)
+        """The key of its kind."""
+        return next(kind.key for kind in self.kinds if getattr(self, kind.key) is not None)
+
+    @property
+    def value(self) -> Any:
+        """What is written under that key."""
+        return getattr(self, self.kind)
 
 
+def _with_keys(model: type[_Connector]) -> type[_Connector]:
+    """The model with a field for each of its kinds, by the kind's key."""
+    fields: dict[str, Any] = {kind.key: (kind.value_type | None, None) for kind in model.kinds}
+    return create_model(model.__name__, __base__=model, __doc__=model.__doc__, **fields)
+
+
+@_with_keys
 class Source(_Connector):
     """Where records come from: exactly one kind of connector, and its config."""
 
-    kinds = SOURCE_KINDS
-
-    connector: str | None = None
-    command: list[str] | None = Field(default=None, min_length=1)
-    package: str | None = None
-    image: str | None = None
-    manifest: str | None = None
-    tap: Annotated[list[str], Field(min_length=1)] | str | None = None
+    kinds = tuple(KINDS.values())
 
 
+@_with_keys
 class Destination(_Connector):
     """Where records go instead of the lake: exactly one kind of connector, and its config."""
 
-    kinds = DESTINATION_KINDS
-
-    command: list[str] | None = Field(default=None, min_length=1)
-    package: str | None = None
-    image: str | None = None
+    kinds = tuple(kind for kind in KINDS.values() if kind.is_destination)
 
 
 class Fields(ConfigModel):
@@ -308,7 +307,7 @@ class Connection(ConfigModel):
 
     @model_validator(mode="after")
     def _can_be_asked(self) -> Connection:
-        if self.new_data is not None and self.source.kind != "connector":
+        if self.new_data is not None and not KINDS[self.source.kind].tells_news:
             raise ValueError(
                 "new_data: only a built-in connector (`source.connector`) can be asked for news; "
                 f"`source.{self.source.kind}` cannot; write a `schedule`"

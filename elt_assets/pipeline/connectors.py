@@ -11,7 +11,7 @@ from elt_assets.connection import Connection
 from elt_assets.connection.models import Destination, Source
 from elt_assets.runner.connector import Connector
 from elt_assets.runner.connector_log import Hear, ignore
-from elt_assets.runner.kinds.sources import open_connector, to_install
+from elt_assets.runner.kinds.registry import open_connector, to_install
 
 
 def connect(
@@ -46,7 +46,7 @@ def connect_destination(
 def package_to_install(connection: Connection) -> str | None:
     """The package that must be installed before the connection's connectors can run; None if none must."""
     for end in filter(None, (connection.source, connection.destination)):
-        found = to_install(end.kind, getattr(end, end.kind), paths.packages(), end.install)
+        found = to_install(end.kind, end.value, paths.packages(), end.install)
         if found is not None:
             return found
     return None
@@ -65,7 +65,7 @@ def _open(
     """
     return open_connector(
         written.kind,
-        getattr(written, written.kind),
+        written.value,
         config,
         workdir,
         paths.packages(),

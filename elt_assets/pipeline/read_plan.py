@@ -22,6 +22,7 @@ from elt_assets.protocol.airbyte.messages import State
 from elt_assets.protocol.specification import unknown_fields
 from elt_assets.runner.connector import Connector
 from elt_assets.runner.connector_log import Hear, ignore
+from elt_assets.runner.kinds.registry import KINDS
 from elt_assets.sync.events import Logged
 from elt_assets.sync.selection.fields import landed, notices
 from elt_assets.sync.session import Threshold
@@ -65,7 +66,7 @@ class ReadPlan:
             # So a GLOBAL state is this stream's own: no other stream of the source is ever read.
             alone=len(self.connection.streams) == 1,
             # In the Airbyte Protocol a catalog in mid-read is of no meaning.
-            reopens=self.connection.source.kind == "tap",
+            reopens=KINDS[self.connection.source.kind].can_reopen,
             notices=self._notices,
         )
         if self.destination is not None:

@@ -6,7 +6,7 @@ import json
 import subprocess
 from typing import Any
 
-from elt_assets.runner.kinds.package import install
+from elt_assets.runner.packages import install
 from tests.project import BIN, Project
 
 PIPE = """

@@ -15,7 +15,7 @@ from elt_assets.pipeline.connectors import connect
 from elt_assets.protocol.airbyte.catalog import Catalog
 from elt_assets.protocol.airbyte.codec import decode, encode
 from elt_assets.protocol.airbyte.messages import Message
-from elt_assets.runner.kinds.package import install
+from elt_assets.runner.packages import install
 from tests.orchestration.running import materialize, materialized
 from tests.orders_api import Orders, serving
 from tests.project import Project

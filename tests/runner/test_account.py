@@ -13,7 +13,7 @@ import pytest
 
 from elt_assets.errors import ConfigError
 from elt_assets.runner.connector import Connector
-from elt_assets.runner.kinds.sources import open_connector
+from elt_assets.runner.kinds.registry import open_connector
 from tests.hostile_source import gone
 
 ME = pwd.getpwuid(os.geteuid()).pw_name

@@ -18,7 +18,7 @@ import pytest
 from elt_assets.errors import ConfigError, TransientError
 from elt_assets.protocol.airbyte.catalog import ConfiguredCatalog, ConfiguredStream
 from elt_assets.runner.connector import Connector
-from elt_assets.runner.kinds.sources import open_connector
+from elt_assets.runner.kinds.registry import open_connector
 from elt_assets.runner.process.container import ContainerOptions, Image
 
 CLIENT = """
@@ -87,7 +87,7 @@ def test_a_container_does_not_outlive_a_run_that_was_killed(
 ) -> None:
     opened(tmp_path, monkeypatch, hangs=True)
     code = (
-        "import pathlib; from elt_assets.runner.kinds.sources import open_connector; p = pathlib.Path;"
+        "import pathlib; from elt_assets.runner.kinds.registry import open_connector; p = pathlib.Path;"
         f"open_connector('image', 'test/source:1', {{}}, p({str(tmp_path)!r}), p('.')).discover()"
     )
     run = psutil.Popen([sys.executable, "-c", code])

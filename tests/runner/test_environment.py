@@ -13,8 +13,8 @@ import pytest
 
 from elt_assets.errors import ConfigError, SystemFailure
 from elt_assets.runner.config.credentials import looks_secret
-from elt_assets.runner.config.environment import Declared, environment_of
-from elt_assets.runner.kinds.sources import open_connector
+from elt_assets.runner.config.environment import Declared
+from elt_assets.runner.kinds.registry import environment_of, open_connector
 from tests.hostile_source import hostile_source, program
 
 SHOW = """

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from elt_assets.errors import ConfigError, TransientError
-from elt_assets.runner.kinds.package import Installation, install
+from elt_assets.runner.packages import Installation, install
 
 
 def wheel(folder: Path, name: str, programs: tuple[str, ...], pth: str = "") -> None:

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import json
+import os
+import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
 from elt_assets.errors import ConfigError
-from elt_assets.runner.kinds.sources import built_in, open_connector, resolve
-from elt_assets.runner.kinds.tap import SingerTap
+from elt_assets.runner.kinds.builtin import built_in
+from elt_assets.runner.kinds.registry import open_connector, resolve
+from elt_assets.runner.singer_tap import SingerTap
 
 
 def test_built_in_connectors_are_found_without_loading_them() -> None:
@@ -61,3 +65,60 @@ def test_a_package_without_its_version_is_refused_before_it_is_needed(
 ) -> None:
     with pytest.raises(ConfigError, match="no exact version"):
         resolve(kind, "source-x", tmp_path)
+
+
+KIND = """
+import json
+import os
+import subprocess
+import sys
+from elt_assets.runner.kinds.source_kind import SourceKind
+
+class Script(SourceKind):
+    key = "script"
+    value_type = str
+    examples = (("script: source.py", "a script of Python"),)
+
+    def command(self, value, packages):
+        return lambda: [sys.executable, value], value
+"""
+SOURCE = """
+import json, sys
+answers = {
+    "spec": {"type": "SPEC", "spec": {"connectionSpecification": {}}},
+    "check": {"type": "CONNECTION_STATUS", "connectionStatus": {"status": "SUCCEEDED"}},
+}
+print(json.dumps(answers[sys.argv[1]]))
+"""
+DEFINITION = """
+type: elt_assets.ConnectionComponent
+attributes: {name: mine, source: {script: SOURCE}, streams: [{name: users}]}
+"""
+
+
+def test_a_package_adds_a_kind_of_source(tmp_path: Path) -> None:
+    """It is one module and one entry point; the YAML, `elt` and Dagster take it like any other."""
+    site, source, folder = tmp_path / "site", tmp_path / "source.py", tmp_path / "defs" / "mine"
+    information = site / "script_kind-1.0.dist-info"
+    information.mkdir(parents=True)
+    folder.mkdir(parents=True)
+    (site / "script_kind.py").write_text(KIND)
+    (information / "METADATA").write_text(
+        "Metadata-Version: 2.1\nName: script-kind\nVersion: 1.0\n"
+    )
+    entry = "[elt_assets.source_kinds]\nscript = script_kind:Script\n"
+    (information / "entry_points.txt").write_text(entry)
+    source.write_text(SOURCE)
+    (folder / "defs.yaml").write_text(DEFINITION.replace("SOURCE", json.dumps(str(source))))
+    places = {"ELT_DEFS": str(folder.parent), "DAGSTER_HOME": str(tmp_path / "home")}
+
+    def elt(*words: str, path: str) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, "-m", "elt_assets.cli", *words]
+        environment = {**os.environ, **places, "PYTHONPATH": path}
+        return subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+
+    done = elt("check", "mine", path=str(site))
+    assert done.returncode == 0, done.stderr
+    assert "a script of Python" in elt("connectors", path=str(site)).stdout
+    refused = elt("check", "mine", path="")
+    assert refused.returncode == 2 and "unknown key 'script'" in refused.stderr

@@ -18,7 +18,7 @@ from elt_assets.protocol.airbyte.catalog import AirbyteStream, ConfiguredCatalog
 from elt_assets.protocol.airbyte.codec import encode
 from elt_assets.protocol.airbyte.messages import Message
 from elt_assets.runner.connector import Connector
-from elt_assets.runner.kinds.sources import open_connector
+from elt_assets.runner.kinds.registry import open_connector
 from tests.hostile_source import gone, hostile_source
 
 CATALOG = ConfiguredCatalog(

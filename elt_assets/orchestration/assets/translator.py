@@ -27,6 +27,7 @@ from elt_assets.orchestration.streams import (
 )
 from elt_assets.pipeline.connection_stream import table_path, wanted
 from elt_assets.protocol.airbyte.catalog import INCREMENTAL, ConfiguredStream
+from elt_assets.runner.kinds.registry import KINDS
 
 COMPANION_OF = "elt/companion_of"
 """On the definition: the stream whose history or dead letter it is."""
@@ -72,14 +73,11 @@ class ConnectionTranslator:
             [connection.name],
             group_name=connection.group or connection.name,
             description=f"the system that connection {connection.name} reads from, by {_reader(connection)}",
-            kinds={_KINDS.get(source.kind, "airbyte")},
+            kinds={KINDS[source.kind].label},
             owners=connection.owners,
             tags=connection.tags,
             metadata={"elt/connection": connection.name, "elt/source": _reader(connection)},
         )
-
-
-_KINDS = {"tap": "singer", "image": "docker", "connector": "python"}
 
 
 def companion_specs(asset: StreamAsset) -> list[dg.AssetSpec]:
@@ -128,7 +126,7 @@ def _writer(connection: Connection) -> str:
 
 
 def _named(connector: Source | Destination) -> str:
-    value = getattr(connector, connector.kind)
+    value = connector.value
     return f"{connector.kind} {value if isinstance(value, str) else value[0]}"
 
 

@@ -24,9 +24,6 @@ _BASE = re.compile(
     "|(?i:(http|https|ftp|all|no)_proxy)"
 )
 """What any program may need to run here, and to reach a network; a proxy's password is left out."""
-_PYTHON = re.compile("PYTHONPATH|VIRTUAL_ENV")
-_CLIENT = re.compile("(DOCKER|CONTAINERD?|CONTAINERS|BUILDKIT|NERDCTL|PODMAN|XDG)_.*")
-"""What a client of containers may need; its containers get none of it."""
 _INSTALLER = re.compile("PIP_.*|XDG_.*|NETRC|CURL_CA_BUNDLE|(?i:(http|https|ftp|all|no)_proxy)")
 """What pip may need: its options, its own files, and the way to an index, a proxy's password too."""
 _NOTHING = re.compile(r"(?!)")
@@ -109,18 +106,3 @@ class Environment:
 
 INSTALLER = Environment(closed=True, needs=_INSTALLER)
 """The variables that pip is given."""
-
-
-def environment_of(
-    kind: str, value: str | Sequence[str], declared: Declared | None = None
-) -> Environment:
-    """The environment of a kind of source: of what comes from elsewhere (a package, an image), it is closed.
-
-    Args:
-        kind: which key of `source` is set; `value`: what it says.
-    """
-    if kind == "image":
-        return Environment(declared, closed=True, needs=_CLIENT)
-    if kind == "package" or (kind == "tap" and isinstance(value, str)):
-        return Environment(declared, closed=True)
-    return Environment(declared, needs=_NOTHING if kind in ("command", "tap") else _PYTHON)
