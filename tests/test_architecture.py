@@ -295,6 +295,6 @@ def _is_unlisted(name: str) -> bool:
 
 
 def _allowed(found: Import) -> bool:
-    here, there = _room(found.importer), _room(_module_of(found.target))
-    inner = there.removeprefix("elt_assets.")
-    return here == there or any(_within(inner, room) for room in ROOMS[here])
+    here, target = _room(found.importer), _module_of(found.target)
+    allowed = (f"elt_assets.{room}" for room in ROOMS[here])
+    return here == _room(target) or any(_within(target, room) for room in allowed)
