@@ -13,15 +13,8 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from connectors.sdk import Checkpoint, Item, Source, Stream, run
-from elt_assets.protocol.airbyte.catalog import (
-    APPEND,
-    APPEND_DEDUP,
-    FULL_REFRESH,
-    INCREMENTAL,
-    OVERWRITE,
-    OVERWRITE_DEDUP,
-    ConfiguredStream,
-)
+from elt_assets.protocol.airbyte.catalog import FULL_REFRESH, INCREMENTAL, ConfiguredStream
+from elt_assets.protocol.airbyte.sync_modes import APPEND, APPEND_DEDUP, OVERWRITE, OVERWRITE_DEDUP
 from tests.project import Project
 
 IDS = 40

@@ -16,7 +16,7 @@ from elt_assets.orchestration import states
 from elt_assets.orchestration.status import open_instance
 from elt_assets.orchestration.streams import StreamAsset
 from elt_assets.pipeline.given_state import blob
-from elt_assets.protocol.airbyte.catalog import APPEND
+from elt_assets.protocol.airbyte.sync_modes import APPEND
 
 _WIDTH = 200
 """Characters of a state in a row of the history."""

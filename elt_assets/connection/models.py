@@ -33,6 +33,7 @@ from elt_assets.connection.config_model import ConfigModel, DottedPaths, FieldPa
 from elt_assets.connection.partitions import Partitions, Window
 from elt_assets.errors import ConfigError
 from elt_assets.protocol.airbyte.catalog import StreamId
+from elt_assets.protocol.airbyte.sync_modes import APPEND, MODES
 from elt_assets.runner.kinds.registry import KINDS
 from elt_assets.runner.kinds.source_kind import Installed, SourceKind
 from elt_assets.runner.packages import Installation
@@ -112,6 +113,17 @@ def _template(value: Any) -> str | None:
 
 Variables = Annotated[
     dict[str, Any] | list[str], BeforeValidator(_variables), BeforeValidator(_no_templates)
+]
+
+
+def _sync_mode(written: str) -> str:
+    if written not in MODES:
+        raise ValueError(f"write one of {', '.join(MODES)}")
+    return written
+
+
+SyncModeName = Annotated[
+    str, AfterValidator(_sync_mode), WithJsonSchema({"enum": list(MODES), "type": "string"})
 ]
 
 
@@ -222,9 +234,7 @@ class Stream(ConfigModel):
     name: str
     namespace: str | None = None
     sync_mode: Literal["full_refresh", "incremental"] = "full_refresh"
-    destination_sync_mode: Literal["append", "overwrite", "append_dedup", "overwrite_dedup"] = (
-        "append"
-    )
+    destination_sync_mode: SyncModeName = APPEND
     cursor_field: FieldPath | None = None
     replication_method: Literal["LOG_BASED"] | None = None
     primary_key: Annotated[list[FieldPath], Field(min_length=1)] | None = None
@@ -258,7 +268,7 @@ class Stream(ConfigModel):
 
     @property
     def deduplicates(self) -> bool:
-        return self.destination_sync_mode in ("append_dedup", "overwrite_dedup")
+        return MODES[self.destination_sync_mode].deduplicates
 
 
 class Deadlines(ConfigModel):

@@ -13,7 +13,6 @@ from elt_assets.connection.files import CATALOG_FILE, DEFINITION_FILE
 from elt_assets.connection.models import Connection, Stream
 from elt_assets.errors import ConfigError
 from elt_assets.protocol.airbyte.catalog import (
-    APPEND,
     DELETE_MARKERS,
     INCREMENTAL,
     AirbyteStream,
@@ -21,6 +20,7 @@ from elt_assets.protocol.airbyte.catalog import (
     ConfiguredStream,
     StreamId,
 )
+from elt_assets.protocol.airbyte.sync_modes import APPEND
 from elt_assets.protocol.singer.catalog import log_based
 from elt_assets.sync.selection.fields import (
     UNDECLARED,

@@ -10,15 +10,13 @@ from elt_assets.connection.models import Connection
 from elt_assets.connection.stream_resolution import resolve_streams
 from elt_assets.errors import ConfigError
 from elt_assets.protocol.airbyte.catalog import (
-    APPEND,
-    APPEND_DEDUP,
     FULL_REFRESH,
     INCREMENTAL,
-    OVERWRITE,
     AirbyteStream,
     Catalog,
     ConfiguredStream,
 )
+from elt_assets.protocol.airbyte.sync_modes import APPEND, APPEND_DEDUP, OVERWRITE
 
 Written = dict[str, Any]
 Fits = Callable[[ConfiguredStream], None]

@@ -22,8 +22,6 @@ from elt_assets.lake.spark.session import SparkProvider
 from elt_assets.pipeline.stdin import Sent, messages
 from elt_assets.pipeline.sync import Messages, Sync, SyncPlan
 from elt_assets.protocol.airbyte.catalog import (
-    APPEND,
-    APPEND_DEDUP,
     INCREMENTAL,
     AirbyteStream,
     ConfiguredCatalog,
@@ -31,6 +29,7 @@ from elt_assets.protocol.airbyte.catalog import (
 )
 from elt_assets.protocol.airbyte.lines import MAX_LINE
 from elt_assets.protocol.airbyte.messages import Message, RawRecord
+from elt_assets.protocol.airbyte.sync_modes import APPEND, APPEND_DEDUP
 from elt_assets.protocol.singer.messages import Translator
 from elt_assets.runner.process.singer_batches import BatchFiles
 from elt_assets.sync.events import Checkpoint, Committed, Logged, SessionEvent, SharedAcknowledged

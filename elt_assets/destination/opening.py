@@ -16,22 +16,16 @@ from elt_assets.lake.write.table_ownership import check_claims, refuse_foreign
 from elt_assets.lake.write.write_spec import WriteSpec, check_columns, next_sync_id
 from elt_assets.lake.write.writer import TableWriter
 from elt_assets.pipeline.sync import ClosableSink
-from elt_assets.protocol.airbyte.catalog import (
-    APPEND,
-    APPEND_DEDUP,
-    OVERWRITE,
-    OVERWRITE_DEDUP,
-    ConfiguredStream,
-    StreamId,
+from elt_assets.protocol.airbyte.catalog import ConfiguredStream, StreamId
+from elt_assets.protocol.airbyte.sync_modes import (
+    MODES,
 )
 from elt_assets.storage.directories import make_private_lake
 from elt_assets.sync.events import Checkpoint, Committed
 from elt_assets.sync.segments import Segment
 
-PROTOCOL_SYNC_MODES = [APPEND, OVERWRITE, APPEND_DEDUP]
+PROTOCOL_SYNC_MODES = [mode.name for mode in MODES.values() if mode.is_standard]
 """What `spec` says: other members than these the protocol's enumeration does not have."""
-SYNC_MODES = [*PROTOCOL_SYNC_MODES, OVERWRITE_DEDUP]
-"""What a configured catalog may ask for."""
 
 Log = Callable[[str, str], None]
 """Told a level, as in the protocol, and a text."""
@@ -217,9 +211,9 @@ def _repetition(stream: ConfiguredStream, *, adds: bool) -> str:
 
 
 def _refuse_mode(stream: ConfiguredStream) -> None:
-    if stream.destination_sync_mode not in SYNC_MODES:
+    if stream.destination_sync_mode not in MODES:
         raise ConfigError(
             f"stream {str(stream.id)!r}: destination_sync_mode {stream.destination_sync_mode!r} is not "
             "supported",
-            guidance=f"write one of {', '.join(SYNC_MODES)}",
+            guidance=f"write one of {', '.join(MODES)}",
         )

@@ -14,20 +14,12 @@ from elt_assets.lake.delta.table import Table
 from elt_assets.lake.schema.names import table_path as path_of
 from elt_assets.lake.write.stream_tables import StreamTables, app_id
 from elt_assets.lake.write.table_ownership import refuse_foreign
-from elt_assets.protocol.airbyte.catalog import (
-    APPEND_DEDUP,
-    INCREMENTAL,
-    OVERWRITE,
-    OVERWRITE_DEDUP,
-    AirbyteStream,
-    ConfiguredStream,
-)
+from elt_assets.protocol.airbyte.catalog import INCREMENTAL, AirbyteStream, ConfiguredStream
 from elt_assets.sync.selection.fields import FieldSelection, asked
 from elt_assets.sync.selection.filters import RecordFilter
 
 STATES = "_elt_states"
 """The first level of what keeps the states of streams whose rows are in another destination."""
-OVERWRITING = {APPEND_DEDUP: OVERWRITE_DEDUP, OVERWRITE_DEDUP: OVERWRITE_DEDUP}
 
 
 def default_key(connection: Connection, stream: ConfiguredStream) -> tuple[str, ...]:
@@ -149,5 +141,5 @@ class ConnectionStream:
             return found
         if has_window(written) or found.sync_mode != INCREMENTAL:
             found = copy.copy(found)
-            found.destination_sync_mode = OVERWRITING.get(found.destination_sync_mode, OVERWRITE)
+            found.destination_sync_mode = found.mode.replacing
         return found

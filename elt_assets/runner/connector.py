@@ -14,6 +14,10 @@ from typing import Any
 
 from elt_assets.errors import EltError, SystemFailure
 from elt_assets.protocol.airbyte.catalog import Catalog, ConfiguredCatalog
+from elt_assets.protocol.airbyte.destination_catalog import (
+    catalog_for_destination,
+    catalog_for_source,
+)
 from elt_assets.protocol.airbyte.log_text import log_line
 from elt_assets.protocol.airbyte.messages import (
     ConnectionStatus,
@@ -27,7 +31,6 @@ from elt_assets.protocol.airbyte.messages import (
     Unread,
     decisive,
 )
-from elt_assets.protocol.airbyte.sync_modes import catalog_for_destination
 from elt_assets.protocol.airbyte.versions import check_version
 from elt_assets.runner.config.environment import Environment
 from elt_assets.runner.config.secrets import Masker
@@ -36,7 +39,7 @@ from elt_assets.runner.connector_log import ConnectorLog, Hear, ignore
 from elt_assets.runner.ending import raise_for_end
 from elt_assets.runner.failures import DEADLINES, failure, too_slow
 from elt_assets.runner.process.account import open_workdir
-from elt_assets.runner.process.argument_files import for_source, private_files, state_file
+from elt_assets.runner.process.argument_files import private_files, state_file
 from elt_assets.runner.process.child import DeadlineError, Process
 from elt_assets.runner.process.container import Image
 from elt_assets.runner.process.decoding import Said, fast, lossless
@@ -220,7 +223,10 @@ class Connector:
 
     def _wanted(self, catalog: ConfiguredCatalog, states: Sequence[State]) -> dict[str, Any]:
         """The files that say what is to be read, and from where."""
-        files: dict[str, Any] = {"config": self.config, "catalog": for_source(catalog).to_json()}
+        files: dict[str, Any] = {
+            "config": self.config,
+            "catalog": catalog_for_source(catalog).to_json(),
+        }
         state = state_file(states)
         return files if state is None else {**files, "state": state}
 

@@ -19,8 +19,8 @@ from elt_assets.lake.spark.session import SparkProvider
 from elt_assets.lake.write import table_ownership
 from elt_assets.lake.write.stream_tables import StreamTables
 from elt_assets.lake.write.write_spec import WriteSpec, generations
-from elt_assets.protocol.airbyte.catalog import APPEND, OVERWRITE
 from elt_assets.protocol.airbyte.messages import State
+from elt_assets.protocol.airbyte.sync_modes import APPEND, OVERWRITE
 from elt_assets.sync.events import Checkpoint
 from tests.benchmarks.report import MISSING, Bar, Report
 from tests.lake.plain import NoSpark, PlainWriter, without_spark

@@ -28,7 +28,8 @@ from elt_assets.lake.delta.table import Table
 from elt_assets.lake.merge import file_splitting
 from elt_assets.lake.write.write_spec import RefreshMode, generations, starting_state
 from elt_assets.orchestration.resources import SparkResource
-from elt_assets.protocol.airbyte.catalog import APPEND_DEDUP, ConfiguredStream
+from elt_assets.protocol.airbyte.catalog import ConfiguredStream
+from elt_assets.protocol.airbyte.sync_modes import APPEND_DEDUP
 from elt_assets.sync.events import Checkpoint, Committed
 from tests.lake.harness import Lake
 from tests.lake.staging import APP, INTEGER, STRING, checkpoint, stream

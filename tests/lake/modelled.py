@@ -42,15 +42,8 @@ from elt_assets.lake.write.write_spec import (
     starting_state,
 )
 from elt_assets.lake.write.writer import TableWriter
-from elt_assets.protocol.airbyte.catalog import (
-    APPEND,
-    APPEND_DEDUP,
-    FULL_REFRESH,
-    INCREMENTAL,
-    OVERWRITE,
-    OVERWRITE_DEDUP,
-    ConfiguredStream,
-)
+from elt_assets.protocol.airbyte.catalog import FULL_REFRESH, INCREMENTAL, ConfiguredStream
+from elt_assets.protocol.airbyte.sync_modes import APPEND, APPEND_DEDUP, OVERWRITE, OVERWRITE_DEDUP
 from tests.lake.crashing import Killed, around
 from tests.lake.oracle import Event, Part, Run, Stream, landed
 from tests.lake.plain import NoSpark, PlainWriter, rows_of

@@ -13,7 +13,7 @@ from elt_assets.lake.admin.maintenance import compact, maintain
 from elt_assets.lake.admin.snapshots import snapshot
 from elt_assets.lake.spark.session import SparkProvider
 from elt_assets.lake.write.stream_tables import StreamTables
-from elt_assets.protocol.airbyte.catalog import APPEND_DEDUP
+from elt_assets.protocol.airbyte.sync_modes import APPEND_DEDUP
 from tests.lake.crashing import configured, event, expected, killed_before, position, sync, view
 from tests.lake.harness import Lake
 from tests.lake.readers import assert_all_readers_agree

@@ -28,7 +28,7 @@ from elt_assets.lake.admin.replay import replay
 from elt_assets.lake.merge import file_splitting
 from elt_assets.lake.spark.session import SparkProvider
 from elt_assets.lake.write.write_spec import WriteSpec
-from elt_assets.protocol.airbyte.catalog import APPEND, OVERWRITE
+from elt_assets.protocol.airbyte.sync_modes import APPEND, OVERWRITE
 from tests.lake.crashing import (
     EVENTS,
     POINTS,

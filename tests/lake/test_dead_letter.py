@@ -15,8 +15,9 @@ from msgspec import Raw
 from elt_assets.lake.admin.replay import replay
 from elt_assets.lake.spark.session import SparkProvider
 from elt_assets.lake.write.write_spec import WriteSpec
-from elt_assets.protocol.airbyte.catalog import APPEND, APPEND_DEDUP, ConfiguredStream
+from elt_assets.protocol.airbyte.catalog import ConfiguredStream
 from elt_assets.protocol.airbyte.messages import RawRecord
+from elt_assets.protocol.airbyte.sync_modes import APPEND, APPEND_DEDUP
 from elt_assets.sync.events import Committed
 from elt_assets.sync.segments import Segment, SegmentWriter
 from tests.lake.crashing import EVENTS, event, read, sync

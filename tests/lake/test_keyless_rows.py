@@ -8,7 +8,8 @@ import pytest
 
 from elt_assets.lake.merge import file_splitting
 from elt_assets.lake.merge.duplicate_keys import repeated_keys
-from elt_assets.protocol.airbyte.catalog import APPEND, APPEND_DEDUP, ConfiguredStream
+from elt_assets.protocol.airbyte.catalog import ConfiguredStream
+from elt_assets.protocol.airbyte.sync_modes import APPEND, APPEND_DEDUP
 from tests.lake.harness import Lake
 from tests.lake.staging import INTEGER, STRING, rows, stream
 

@@ -15,7 +15,7 @@ from deltalake import DeltaTable
 
 from elt_assets.lake.admin.maintenance import Maintained, maintain
 from elt_assets.lake.spark.session import SparkProvider
-from elt_assets.protocol.airbyte.catalog import APPEND
+from elt_assets.protocol.airbyte.sync_modes import APPEND
 from tests.lake.crashing import EVENTS, configured, event, expected, position, sync, view
 from tests.lake.harness import Lake
 from tests.lake.readers import assert_all_readers_agree

@@ -15,7 +15,8 @@ from elt_assets.lake.admin.snapshots import snapshot
 from elt_assets.lake.spark.session import SparkProvider
 from elt_assets.lake.write.stream_tables import StreamTables
 from elt_assets.lake.write.write_spec import WriteSpec, generations
-from elt_assets.protocol.airbyte.catalog import APPEND, APPEND_DEDUP, OVERWRITE, ConfiguredStream
+from elt_assets.protocol.airbyte.catalog import ConfiguredStream
+from elt_assets.protocol.airbyte.sync_modes import APPEND, APPEND_DEDUP, OVERWRITE
 from elt_assets.sync.events import Committed
 from tests.lake.crashing import EVENTS, event, killed_before, position, read
 from tests.lake.harness import Lake

@@ -18,7 +18,7 @@ from elt_assets.lake.spark.session import SparkProvider
 from elt_assets.lake.write.stream_tables import StreamTables
 from elt_assets.lake.write.write_spec import WriteSpec, generations
 from elt_assets.lake.write.writer import TableWriter
-from elt_assets.protocol.airbyte.catalog import APPEND, APPEND_DEDUP, OVERWRITE, OVERWRITE_DEDUP
+from elt_assets.protocol.airbyte.sync_modes import APPEND, APPEND_DEDUP, OVERWRITE, OVERWRITE_DEDUP
 from tests.lake.staging import APP, INTEGER, checkpoint, rows, stage, stream
 
 PROPERTIES = {"k": INTEGER, "c": INTEGER, "v": INTEGER}

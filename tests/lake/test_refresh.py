@@ -14,7 +14,8 @@ from elt_assets.errors import ConfigError
 from elt_assets.lake.admin.maintenance import maintain
 from elt_assets.lake.spark.session import SparkProvider
 from elt_assets.lake.write.write_spec import Generations, WriteSpec, generations, starting_state
-from elt_assets.protocol.airbyte.catalog import APPEND, APPEND_DEDUP, OVERWRITE, ConfiguredStream
+from elt_assets.protocol.airbyte.catalog import ConfiguredStream
+from elt_assets.protocol.airbyte.sync_modes import APPEND, APPEND_DEDUP, OVERWRITE
 from tests.lake.crashing import EVENTS, configured, event, expected, position, read, sync, view
 from tests.lake.harness import Lake
 from tests.lake.readers import assert_all_readers_agree

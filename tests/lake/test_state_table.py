@@ -10,7 +10,8 @@ from elt_assets.lake.delta.commit_metadata import CommitMetadata
 from elt_assets.lake.write.state_only_writer import StateOnlyWriter
 from elt_assets.lake.write.stream_tables import StreamTables
 from elt_assets.lake.write.write_spec import RefreshMode, WriteSpec, continues, generations
-from elt_assets.protocol.airbyte.catalog import APPEND, INCREMENTAL, ConfiguredStream
+from elt_assets.protocol.airbyte.catalog import INCREMENTAL, ConfiguredStream
+from elt_assets.protocol.airbyte.sync_modes import APPEND
 from tests.lake.harness import USERS
 from tests.lake.staging import APP, checkpoint, stream
 

@@ -14,7 +14,7 @@ from deltalake import DeltaTable
 
 from elt_assets.errors import ConfigError
 from elt_assets.lake.spark.session import SparkProvider
-from elt_assets.protocol.airbyte.catalog import APPEND
+from elt_assets.protocol.airbyte.sync_modes import APPEND
 from tests.lake.crashing import configured, event, expected, sync, view
 from tests.lake.harness import Lake
 from tests.lake.readers import assert_all_readers_agree

@@ -16,7 +16,8 @@ from elt_assets.errors import ConcurrentSync, ConfigError, SystemFailure
 from elt_assets.lake.delta.commit_metadata import CommitMetadata
 from elt_assets.lake.spark.session import SparkProvider
 from elt_assets.lake.write.write_spec import Generations, generations
-from elt_assets.protocol.airbyte.catalog import APPEND, APPEND_DEDUP, OVERWRITE, ConfiguredCatalog
+from elt_assets.protocol.airbyte.catalog import ConfiguredCatalog
+from elt_assets.protocol.airbyte.sync_modes import APPEND, APPEND_DEDUP, OVERWRITE
 from elt_assets.sync.events import Acknowledged
 from elt_assets.sync.session import Session, Threshold
 from tests.lake.harness import USERS, Lake, user

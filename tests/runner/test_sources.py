@@ -14,6 +14,7 @@ from elt_assets.errors import ConfigError
 from elt_assets.runner.kinds.builtin import built_in
 from elt_assets.runner.kinds.registry import open_connector, resolve
 from elt_assets.runner.singer_tap import SingerTap
+from tests.plugin import plugin
 
 
 def test_built_in_connectors_are_found_without_loading_them() -> None:
@@ -98,27 +99,21 @@ attributes: {name: mine, source: {script: SOURCE}, streams: [{name: users}]}
 
 def test_a_package_adds_a_kind_of_source(tmp_path: Path) -> None:
     """It is one module and one entry point; the YAML, `elt` and Dagster take it like any other."""
-    site, source, folder = tmp_path / "site", tmp_path / "source.py", tmp_path / "defs" / "mine"
-    information = site / "script_kind-1.0.dist-info"
-    information.mkdir(parents=True)
+    source, folder = tmp_path / "source.py", tmp_path / "defs" / "mine"
     folder.mkdir(parents=True)
-    (site / "script_kind.py").write_text(KIND)
-    (information / "METADATA").write_text(
-        "Metadata-Version: 2.1\nName: script-kind\nVersion: 1.0\n"
-    )
-    entry = "[elt_assets.source_kinds]\nscript = script_kind:Script\n"
-    (information / "entry_points.txt").write_text(entry)
+    entry = "script = script_kind:Script"
+    added = plugin(tmp_path / "site", "script_kind", KIND, "elt_assets.source_kinds", entry)
     source.write_text(SOURCE)
     (folder / "defs.yaml").write_text(DEFINITION.replace("SOURCE", json.dumps(str(source))))
     places = {"ELT_DEFS": str(folder.parent), "DAGSTER_HOME": str(tmp_path / "home")}
 
-    def elt(*words: str, path: str) -> subprocess.CompletedProcess[str]:
+    def elt(*words: str, **more: str) -> subprocess.CompletedProcess[str]:
         command = [sys.executable, "-m", "elt_assets.cli", *words]
-        environment = {**os.environ, **places, "PYTHONPATH": path}
+        environment = {**os.environ, **places, **more}
         return subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
 
-    done = elt("check", "mine", path=str(site))
+    done = elt("check", "mine", PYTHONPATH=added)
     assert done.returncode == 0, done.stderr
-    assert "a script of Python" in elt("connectors", path=str(site)).stdout
-    refused = elt("check", "mine", path="")
+    assert "a script of Python" in elt("connectors", PYTHONPATH=added).stdout
+    refused = elt("check", "mine")
     assert refused.returncode == 2 and "unknown key 'script'" in refused.stderr

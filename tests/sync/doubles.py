@@ -12,7 +12,6 @@ from msgspec import Raw
 
 from elt_assets.errors import EltError, SystemFailure, TransientError
 from elt_assets.protocol.airbyte.catalog import (
-    APPEND,
     INCREMENTAL,
     AirbyteStream,
     ConfiguredCatalog,
@@ -20,6 +19,7 @@ from elt_assets.protocol.airbyte.catalog import (
     StreamId,
 )
 from elt_assets.protocol.airbyte.messages import Message, RawRecord
+from elt_assets.protocol.airbyte.sync_modes import APPEND
 from elt_assets.sync.events import (
     Acknowledged,
     Checkpoint,

@@ -11,9 +11,10 @@ from pyspark.sql import types as t
 from elt_assets.lake.delta.commit_metadata import CommitMetadata, Refresh
 from elt_assets.lake.delta.files import Change, DataFile
 from elt_assets.lake.delta.table import Table
-from elt_assets.lake.merge import dedup, history, partition_files
+from elt_assets.lake.merge import history, partition_files
 from elt_assets.lake.merge.dedup import Merged, Ordering, Target
 from elt_assets.lake.merge.file_splitting import Batch
+from elt_assets.lake.merge.policies import merge_of
 from elt_assets.lake.spark.session import side_by_side
 from elt_assets.lake.write import dead_letter, write_spec
 from elt_assets.lake.write.stream_tables import CompanionChange, StreamTables
@@ -74,6 +75,7 @@ class CommitBuilder:
         self._schema = schema
         self._merged_by = t.StructType([*schema.fields, *unstored])
         self._replaces = replaces
+        self._mode = land.stream.destination_sync_mode
         self._written_as = write_spec.refresh_fingerprint(land.stream, land.salt)
 
     @property
@@ -121,10 +123,8 @@ class CommitBuilder:
         return Target([]) if begun is None else Target(begun.files, begun.tombstones)
 
     def _merged(self, spark: SparkSession, target: Target, batch: Sequence[DataFile]) -> Merged:
-        if not self._landing.stream.deduplicates:
-            return Merged(Change(batch), target.tombstones)
-        new = Batch(self._tables.main, batch)
-        return dedup.merge(spark, self._tables.main, target, new, self._by, self._merged_by)
+        new, merge = Batch(self._tables.main, batch), merge_of(self._mode)
+        return merge(spark, self._tables.main, target, new, self._by, self._merged_by)
 
     def _change(
         self, spark: SparkSession, merged: Merged, files: Sequence[DataFile], *, final: bool

@@ -34,8 +34,9 @@ from elt_assets.orchestration.events.metadata import (
 from elt_assets.orchestration.streams import StreamAsset, op_name
 from elt_assets.pipeline.figures import SyncFigures
 from elt_assets.pipeline.given_state import blob
-from elt_assets.protocol.airbyte.catalog import APPEND, INCREMENTAL
+from elt_assets.protocol.airbyte.catalog import INCREMENTAL
 from elt_assets.protocol.airbyte.messages import COMPLETE
+from elt_assets.protocol.airbyte.sync_modes import APPEND
 from elt_assets.sync.events import QUIET
 
 DESCRIPTIONS = {

@@ -10,15 +10,12 @@ from collections.abc import Collection
 from typing import Any
 
 from elt_assets.errors import ConfigError
+from elt_assets.protocol.airbyte.sync_modes import APPEND, MODES, SyncMode
 from elt_assets.protocol.airbyte.wire import Wire
 
 FULL_REFRESH = "full_refresh"
 INCREMENTAL = "incremental"
 
-APPEND = "append"
-OVERWRITE = "overwrite"
-APPEND_DEDUP = "append_dedup"
-OVERWRITE_DEDUP = "overwrite_dedup"
 
 DELETED_AT = "_ab_cdc_deleted_at"
 DELETE_MARKERS = (DELETED_AT, "_sdc_deleted_at")
@@ -162,12 +159,17 @@ class ConfiguredStream(Wire):
         return self.sync_mode == INCREMENTAL or bool(self.stream.is_resumable)
 
     @property
+    def mode(self) -> SyncMode:
+        """The facts of its destination sync mode; of one that is not known, those of `append`."""
+        return MODES.get(self.destination_sync_mode, MODES[APPEND])
+
+    @property
     def deduplicates(self) -> bool:
-        return self.destination_sync_mode in (APPEND_DEDUP, OVERWRITE_DEDUP)
+        return self.mode.deduplicates
 
     @property
     def overwrites(self) -> bool:
-        return self.destination_sync_mode in (OVERWRITE, OVERWRITE_DEDUP)
+        return self.mode.overwrites
 
 
 class ConfiguredCatalog(Wire):

@@ -1,68 +1,67 @@
-"""Which destination sync modes a destination takes, and how a catalog is put for it.
+"""The destination sync modes, and the facts of each: all that a connection, a relay and a table decide by it.
 
-spec: Actor Specification, `supported_destination_sync_modes`; Destination Sync Modes.
+What a commit of a mode does to a table is in `lake.merge.policies`. Packages add modes by entry points of
+`GROUP`: each names a module with a `MODE` and a `merge`.
+
+spec: Airbyte Protocol, Destination Sync Modes.
 """
 
 from __future__ import annotations
 
-import copy
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from importlib.metadata import EntryPoint, entry_points
+from types import MappingProxyType
 
-from elt_assets.errors import ConfigError
-from elt_assets.protocol.airbyte.catalog import (
-    APPEND_DEDUP,
-    OVERWRITE_DEDUP,
-    ConfiguredCatalog,
-    ConfiguredStream,
-)
-from elt_assets.protocol.airbyte.messages import Specification
-from elt_assets.protocol.airbyte.versions import GENERATIONS, protocol_version
+APPEND = "append"
+OVERWRITE = "overwrite"
+APPEND_DEDUP = "append_dedup"
+OVERWRITE_DEDUP = "overwrite_dedup"
+
+GROUP = "elt_assets.sync_modes"
 
 
-def catalog_for_destination(
-    catalog: ConfiguredCatalog, specification: Specification, connector: str
-) -> ConfiguredCatalog:
-    """The catalog in the modes that a destination takes.
+@dataclass(frozen=True)
+class SyncMode:
+    """What is true of a destination sync mode.
 
-    Most destinations know no `overwrite_dedup`. It is an `append_dedup` that replaces the older
-    generations, so it goes as that to a destination that knows generations. A destination that lists no
-    modes is given what is wanted.
-
-    Raises:
-        ConfigError: the destination lacks a stream's mode; names the modes that it takes.
+    `deduplicates`: one row stays of each primary key, which it therefore needs. `overwrites`: each full
+    refresh replaces all rows. `is_standard`: it is a member of the protocol's enumeration. `replacing`: the
+    mode of a partition whose rows each sync replaces. `told_to_sources`: what a source is told, since many
+    refuse modes that came late. `as_generation_of`: the mode that, with a new generation, does the same in a
+    destination that does not know this one.
     """
-    modes = specification.supported_destination_sync_modes or []
-    streams = [_as_taken(stream, modes, specification) for stream in catalog.streams]
-    refused = [
-        f"{str(stream.id)!r} ({stream.destination_sync_mode})"
-        for stream in streams
-        if not _takes(modes, stream.destination_sync_mode)
-    ]
-    if refused:
-        known = ", ".join(modes) or "it lists none, and overwrite_dedup is no mode of the protocol"
-        raise ConfigError(
-            f"destination {connector} does not take the destination_sync_mode of {', '.join(refused)}; "
-            f"modes that it takes: {known}",
-            guidance="write one of the modes that it takes as the stream's `destination_sync_mode` in "
-            "defs.yaml",
-        )
-    return ConfiguredCatalog(streams=streams, extra=catalog.extra)
+
+    name: str
+    deduplicates: bool = False
+    overwrites: bool = False
+    is_standard: bool = True
+    replacing: str = OVERWRITE
+    told_to_sources: str | None = None
+    as_generation_of: str | None = None
 
 
-def _takes(modes: list[str], mode: str) -> bool:
-    """Whether a destination that lists these modes takes one; one that lists none, any of the protocol's."""
-    return mode in modes if modes else mode != OVERWRITE_DEDUP
+def added() -> Mapping[str, EntryPoint]:
+    """The modes that installed packages add."""
+    return {entry.name: entry for entry in entry_points(group=GROUP)}
 
 
-def _as_taken(
-    stream: ConfiguredStream, modes: list[str], specification: Specification
-) -> ConfiguredStream:
-    """The stream with `append_dedup` of a new generation for an `overwrite_dedup` that is not known."""
-    is_known = stream.destination_sync_mode != OVERWRITE_DEDUP or OVERWRITE_DEDUP in modes
-    version = protocol_version(specification)
-    if is_known or version is None or version < GENERATIONS or not _takes(modes, APPEND_DEDUP):
-        return stream
-    if stream.generation_id is None or stream.generation_id != stream.minimum_generation_id:
-        return stream
-    taken = copy.copy(stream)
-    taken.destination_sync_mode = APPEND_DEDUP
-    return taken
+def _modes() -> Iterator[SyncMode]:
+    yield SyncMode(APPEND)
+    yield SyncMode(OVERWRITE, overwrites=True)
+    yield SyncMode(APPEND_DEDUP, deduplicates=True, replacing=OVERWRITE_DEDUP)
+    yield SyncMode(
+        OVERWRITE_DEDUP,
+        deduplicates=True,
+        overwrites=True,
+        is_standard=False,
+        replacing=OVERWRITE_DEDUP,
+        told_to_sources=OVERWRITE,
+        as_generation_of=APPEND_DEDUP,
+    )
+    for entry in added().values():
+        yield entry.load().MODE
+
+
+MODES: Mapping[str, SyncMode] = MappingProxyType({mode.name: mode for mode in _modes()})
+"""By their names."""

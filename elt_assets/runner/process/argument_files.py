@@ -6,14 +6,12 @@ spec: Airbyte Specification, the commands' arguments.
 from __future__ import annotations
 
 import contextlib
-import copy
 import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from elt_assets.protocol.airbyte.catalog import OVERWRITE, OVERWRITE_DEDUP, ConfiguredCatalog
 from elt_assets.protocol.airbyte.messages import State
 from elt_assets.storage.scratch import scratch
 
@@ -50,16 +48,6 @@ def state_file(states: Sequence[State]) -> bytes | None:
     if not legacy or legacy[-1].data is None:
         return None
     return bytes(legacy[-1].data)
-
-
-def for_source(catalog: ConfiguredCatalog) -> ConfiguredCatalog:
-    """A catalog that sources of any age can read: most refuse modes that came late, and none of them cares
-    how its records are kept."""
-    streams = [copy.copy(stream) for stream in catalog.streams]
-    for stream in streams:
-        if stream.destination_sync_mode == OVERWRITE_DEDUP:
-            stream.destination_sync_mode = OVERWRITE
-    return ConfiguredCatalog(streams=streams, extra=catalog.extra)
 
 
 def _is_legacy(state: State) -> bool:

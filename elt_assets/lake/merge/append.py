@@ -1,0 +1,23 @@
+"""`append` and `overwrite`: every row of a checkpoint is a row of the table."""
+
+from __future__ import annotations
+
+from pyspark.sql import SparkSession
+from pyspark.sql import types as t
+
+from elt_assets.lake.delta.files import Change
+from elt_assets.lake.delta.table import Table
+from elt_assets.lake.merge.dedup import Merged, Ordering, Target
+from elt_assets.lake.merge.file_splitting import Batch
+
+
+def merge(
+    _spark: SparkSession,
+    _table: Table,
+    target: Target,
+    batch: Batch,
+    _by: Ordering,
+    _schema: t.StructType,
+) -> Merged:
+    """Add the batch's files to the target's."""
+    return Merged(Change(batch.files), target.tombstones)

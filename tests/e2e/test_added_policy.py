@@ -1,0 +1,42 @@
+"""A destination sync mode that a package adds, by one module and one entry point."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tests.plugin import plugin
+from tests.project import Project
+from tests.scripted import record, script, state
+
+NEWEST = '''
+"""`newest`: the rows of the last checkpoint that had any, and no others."""
+from elt_assets.protocol.airbyte.sync_modes import SyncMode
+
+MODE = SyncMode("newest", is_standard=False)
+
+def merge(spark, table, target, batch, by, schema):
+    from elt_assets.lake.delta.files import Change
+    from elt_assets.lake.merge.dedup import Merged
+    gone = target.files if batch.files else []
+    return Merged(Change(batch.files, gone), target.tombstones)
+'''
+
+
+def test_a_package_adds_a_policy(project: Project) -> None:
+    added = plugin(
+        project.root / "site",
+        "newest_mode",
+        NEWEST,
+        "elt_assets.sync_modes",
+        "newest = newest_mode",
+    )
+    newest: dict[str, Any] = {"destination_sync_mode": "newest"}
+    for lines in ([record(id=1), record(id=2), state(2)], [record(id=3), state(3)]):
+        script(project, lines, **newest)
+        done = project.materialize("group:scripted", PYTHONPATH=added)
+        assert done.returncode == 0, done.stderr
+    assert [row["id"] for row in project.rows("scripted", "things")] == [3]
+    assert project.metadata("scripted", "things")["elt/policy"] == "newest"
+    refused = project.materialize("group:scripted")
+    assert "destination_sync_mode: " in refused.stderr
+    assert "write one of append, overwrite, append_dedup, overwrite_dedup" in refused.stderr
