@@ -36,7 +36,7 @@ ROOMS: dict[str, set[str]] = {
     "elt_assets.storage": {"errors"},
     "elt_assets.paths": {"errors", "storage"},
     # the wire
-    "elt_assets.protocol": {"errors"},
+    "elt_assets.protocol": {"errors", "protocol.airbyte"},
     "elt_assets.protocol.airbyte": {"errors"},
     "elt_assets.protocol.singer": {"errors", "protocol.airbyte"},
     # the two ends of the pipe, strangers to each other

@@ -8,7 +8,7 @@ from __future__ import annotations
 import argparse
 import sys
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any, BinaryIO
 
 import msgspec
@@ -27,8 +27,8 @@ from elt_assets.protocol.airbyte.catalog import (
     ConfiguredStream,
     StreamDescriptor,
 )
-from elt_assets.protocol.airbyte.codec import encode
 from elt_assets.protocol.airbyte.messages import Message
+from elt_assets.protocol.output import Output, OutputClosedError
 from elt_assets.protocol.specification import secret_values
 
 FLUSH_BYTES = 1 << 16
@@ -47,7 +47,7 @@ def run(source: Source, argv: Sequence[str], stdout: BinaryIO | None = None) -> 
         SystemExit: the arguments are wrong (code 2), or ask for help.
     """
     arguments = _parser(source.name).parse_args(argv)
-    output = Output(stdout or sys.stdout.buffer)
+    output = SourceOutput(stdout or sys.stdout.buffer)
     try:
         failures = _command(source, arguments, output)
         output.flush()
@@ -56,22 +56,12 @@ def run(source: Source, argv: Sequence[str], stdout: BinaryIO | None = None) -> 
     return 1 if failures else 0
 
 
-class OutputClosedError(Exception):
-    """The reader of our messages went away."""
-
-
-class Output:
-    """Airbyte messages on a binary stream, buffered; secrets that were made known are masked."""
+class SourceOutput(Output):
+    """A source's messages, buffered."""
 
     def __init__(self, stream: BinaryIO):
-        self._stream = stream
-        self._buffer = bytearray()
+        super().__init__(stream)
         self._flush_due = 0
-        self._secrets: list[str] = []
-
-    def conceal(self, values: Iterable[str]) -> None:
-        # Longest first: a secret may be part of another one.
-        self._secrets = sorted(values, key=len, reverse=True)
 
     def record(self, head: bytes, data: Record) -> None:
         """The hot path. Everything around the data is bytes made once a stream (`record_head`):
@@ -84,20 +74,8 @@ class Output:
         if len(self._buffer) >= FLUSH_BYTES or now >= self._flush_due:
             self.flush()
 
-    def send(self, message: Message) -> None:
-        self._buffer += encode(message)
-
-    def log(self, level: str, text: str) -> None:
-        self.send(message_factory.log(level, self._masked(text)))
-
-    def connection(self, *, succeeded: bool, text: str | None = None) -> None:
-        self.send(
-            message_factory.connection_status(succeeded=succeeded, text=text and self._masked(text))
-        )
-
     def status(self, stream: StreamDescriptor, status: str) -> None:
-        body = wire.StreamStatusTrace(stream_descriptor=stream, status=status)
-        self._trace(wire.Trace(type="STREAM_STATUS", stream_status=body))
+        self.send([message_factory.stream_status(stream, status)])
         self.flush()
 
     def estimate(self, stream: StreamDescriptor, rows: int) -> None:
@@ -112,30 +90,16 @@ class Output:
         blob = wire.StreamState(stream_descriptor=stream, stream_state=Raw(_encode_record(state)))
         stats = wire.StateStats(recordCount=float(records))
         body = wire.State(type="STREAM", stream=blob, sourceStats=stats)
-        self.send(Message(type="STATE", state=body))
+        self.send([Message(type="STATE", state=body)])
         self.flush()
 
-    def error(self, error: Exception, stream: StreamDescriptor | None = None) -> None:
-        self.send(message_factory.error_trace(error, stream, self._masked))
-
     def flush(self) -> None:
-        """Raises: OutputClosedError."""
-        try:
-            self._stream.write(self._buffer)
-            self._stream.flush()
-        except BrokenPipeError:
-            raise OutputClosedError from None
-        self._buffer.clear()
+        super().flush()
         self._flush_due = time.time_ns() // 1_000_000 + FLUSH_MS
 
     def _trace(self, trace: wire.Trace) -> None:
         trace.emitted_at = time.time() * 1000
-        self.send(Message(type="TRACE", trace=trace))
-
-    def _masked(self, text: str) -> str:
-        for secret in self._secrets:
-            text = text.replace(secret, "***")
-        return text
+        self.send([Message(type="TRACE", trace=trace)])
 
 
 def record_head(stream: StreamDescriptor) -> bytes:
@@ -165,7 +129,7 @@ def _parser(name: str) -> argparse.ArgumentParser:
     return parser
 
 
-def _command(source: Source, arguments: argparse.Namespace, output: Output) -> int:
+def _command(source: Source, arguments: argparse.Namespace, output: SourceOutput) -> int:
     """Carry out one command; the number of failures, each of which was told."""
     try:
         if arguments.command == "spec":
@@ -186,15 +150,15 @@ def _command(source: Source, arguments: argparse.Namespace, output: Output) -> i
     return 0
 
 
-def _spec(source: Source, output: Output) -> None:
+def _spec(source: Source, output: SourceOutput) -> None:
     body = wire.Specification(
         connectionSpecification=source.connection_specification,
         protocol_version=message_factory.PROTOCOL_VERSION,
     )
-    output.send(Message(type="SPEC", spec=body))
+    output.send([Message(type="SPEC", spec=body)])
 
 
-def _check(source: Source, path: str, output: Output) -> None:
+def _check(source: Source, path: str, output: SourceOutput) -> None:
     try:
         source.check(_config(source, path, output))
     except EltError as error:
@@ -203,20 +167,20 @@ def _check(source: Source, path: str, output: Output) -> None:
         output.connection(succeeded=True)
 
 
-def _discover(source: Source, path: str, output: Output) -> None:
+def _discover(source: Source, path: str, output: SourceOutput) -> None:
     streams = source.streams(_config(source, path, output))
     catalog = Catalog(streams=[stream.describe() for stream in streams])
-    output.send(Message(type="CATALOG", catalog=catalog))
+    output.send([Message(type="CATALOG", catalog=catalog)])
 
 
-def _config(source: Source, path: str, output: Output) -> dict[str, Any]:
+def _config(source: Source, path: str, output: SourceOutput) -> dict[str, Any]:
     config = load_config(path)
-    output.conceal(secret_values(config, source.connection_specification))
+    output.mask.add(secret_values(config, source.connection_specification))
     validate(config, source.connection_specification)
     return config
 
 
-def _read(source: Source, arguments: argparse.Namespace, output: Output) -> int:
+def _read(source: Source, arguments: argparse.Namespace, output: SourceOutput) -> int:
     config = _config(source, arguments.config, output)
     catalog = load_catalog(arguments.catalog)
     states = load_states(arguments.state)
@@ -232,7 +196,7 @@ def _read(source: Source, arguments: argparse.Namespace, output: Output) -> int:
     return failures
 
 
-def _probe(source: Source, arguments: argparse.Namespace, output: Output) -> None:
+def _probe(source: Source, arguments: argparse.Namespace, output: SourceOutput) -> None:
     """One NEWS message. Of a stream that the source does not have, nothing can be told."""
     config = _config(source, arguments.config, output)
     catalog, states = load_catalog(arguments.catalog), load_states(arguments.state)
@@ -240,17 +204,17 @@ def _probe(source: Source, arguments: argparse.Namespace, output: Output) -> Non
     told = []
     for configured in catalog.streams:
         stream, state = streams.get(configured.id), states.get(configured.id)
-        descriptor = StreamDescriptor(name=configured.id.name, namespace=configured.id.namespace)
+        descriptor = configured.id.descriptor
         has_news = stream.has_news(configured, state) if stream else None
         told.append(wire.StreamNews(stream_descriptor=descriptor, has_news=has_news))
-    output.send(Message(type="NEWS", news=wire.News(streams=told)))
+    output.send([Message(type="NEWS", news=wire.News(streams=told))])
 
 
 def _read_stream(
-    stream: Stream, configured: ConfiguredStream, state: dict[str, Any] | None, output: Output
+    stream: Stream, configured: ConfiguredStream, state: dict[str, Any] | None, output: SourceOutput
 ) -> bool:
     """Read one stream from STARTED to COMPLETE or INCOMPLETE; whether it was the former."""
-    descriptor = StreamDescriptor(name=stream.name, namespace=stream.namespace)
+    descriptor = stream.id.descriptor
     output.status(descriptor, wire.STARTED)
     try:
         _require_mode(stream, configured)
@@ -275,9 +239,9 @@ def _require_mode(stream: Stream, configured: ConfiguredStream) -> None:
 
 
 def _copy(
-    stream: Stream, configured: ConfiguredStream, state: dict[str, Any] | None, output: Output
+    stream: Stream, configured: ConfiguredStream, state: dict[str, Any] | None, output: SourceOutput
 ) -> None:
-    descriptor = StreamDescriptor(name=stream.name, namespace=stream.namespace)
+    descriptor = stream.id.descriptor
     head = record_head(descriptor)
     running, since_state = False, 0
     for item in stream.read(configured, state):

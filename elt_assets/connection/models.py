@@ -38,6 +38,7 @@ from elt_assets.runner.kinds.registry import KINDS
 from elt_assets.runner.kinds.source_kind import Installed, SourceKind
 from elt_assets.runner.packages import Installation
 from elt_assets.runner.process.container import ContainerOptions
+from elt_assets.sync.selection.schema_changes import OnSchemaChange
 
 FOLDER = "folder"
 """In the context of validation: where the YAML lies."""
@@ -239,7 +240,7 @@ class Stream(ConfigModel):
     replication_method: Literal["LOG_BASED"] | None = None
     primary_key: Annotated[list[FieldPath], Field(min_length=1)] | None = None
     history: bool = False
-    on_schema_change: Literal["evolve", "freeze", "fail"] = "evolve"
+    on_schema_change: OnSchemaChange = "evolve"
     on_undeclared: Literal["ignore", "keep"] = "ignore"
     fields: Fields | None = None
     partitions: Partitions | None = None

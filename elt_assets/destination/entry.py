@@ -13,7 +13,7 @@ from typing import BinaryIO
 
 from elt_assets import paths
 from elt_assets.destination.opening import PROTOCOL_SYNC_MODES
-from elt_assets.destination.output import Output, OutputClosedError
+from elt_assets.destination.output import Output
 from elt_assets.destination.process import FAILED, OK, Terminated, answering, provider
 from elt_assets.destination.settings import SPECIFICATION, Settings
 from elt_assets.destination.writing import Write
@@ -23,6 +23,7 @@ from elt_assets.lake.spark.session import SparkProvider
 from elt_assets.protocol.airbyte import message_factory
 from elt_assets.protocol.airbyte.arguments import load_catalog, load_config
 from elt_assets.protocol.airbyte.messages import Message, Specification
+from elt_assets.protocol.output import OutputClosedError
 from elt_assets.storage.scratch import scratch
 
 
@@ -104,7 +105,7 @@ def _check(path: str, output: Output, spark: SparkProvider | None) -> int:
         reason = str(error)
     except Exception as error:  # noqa: BLE001 - of storage, of Spark: it is what `check` is to tell
         reason = f"{type(error).__name__}: {error}"
-    output.send([message_factory.connection_status(succeeded=reason is None, text=reason)])
+    output.connection(succeeded=reason is None, text=reason)
     return OK
 
 
@@ -120,6 +121,7 @@ def _write(
     except OutputClosedError:
         raise
     except Exception as error:  # noqa: BLE001 - whatever it is, the reader is told
-        output.error(error, None if sync is None else sync.stream_of(error))
+        stream = None if sync is None else sync.stream_of(error)
+        output.error(error, stream and stream.descriptor)
         return FAILED
     return OK

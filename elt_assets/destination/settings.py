@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 from elt_assets import paths
 from elt_assets.destination import meltano
 from elt_assets.errors import ConfigError
-from elt_assets.lake.write.write_spec import OnSchemaChange
 from elt_assets.protocol.specification import violations
+from elt_assets.sync.selection.schema_changes import OnSchemaChange
 from elt_assets.sync.session import Threshold
 
 NAMESPACE = "destination"
@@ -43,7 +43,7 @@ SPECIFICATION: dict[str, Any] = {
             "title": "When a stream's schema changes",
             "description": "evolve: the table follows; freeze: what is new is left out; fail.",
             "type": "string",
-            "enum": ["evolve", "freeze", "fail"],
+            "enum": list(get_args(OnSchemaChange)),
             "default": "evolve",
             "order": 2,
         },

@@ -20,7 +20,7 @@ from elt_assets.errors import ConfigError
 from elt_assets.lake.delta.table import Table
 from elt_assets.lake.write import state_log
 from elt_assets.pipeline.stream_plan import StreamPlan
-from elt_assets.protocol.airbyte.catalog import INCREMENTAL, StreamDescriptor, StreamId
+from elt_assets.protocol.airbyte.catalog import INCREMENTAL, StreamId
 from elt_assets.protocol.airbyte.messages import State, StreamState
 from elt_assets.protocol.airbyte.states import STREAM, kind_of
 
@@ -83,7 +83,7 @@ def part_of(state: State, stream: StreamId) -> State | None:
         blob = _keyed(state).get(stream.name)
     if blob is None:
         return None
-    descriptor = StreamDescriptor(name=stream.name, namespace=stream.namespace)
+    descriptor = stream.descriptor
     return State(
         type=STREAM, stream=StreamState(stream_descriptor=descriptor, stream_state=Raw(blob))
     )

@@ -32,8 +32,8 @@ from elt_assets.protocol.airbyte.messages import (
     decisive,
 )
 from elt_assets.protocol.airbyte.versions import check_version
+from elt_assets.protocol.masking import Masker
 from elt_assets.runner.config.environment import Environment
-from elt_assets.runner.config.secrets import Masker
 from elt_assets.runner.config.settings import Settings
 from elt_assets.runner.connector_log import ConnectorLog, Hear, ignore
 from elt_assets.runner.ending import raise_for_end

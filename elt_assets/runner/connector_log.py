@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator
 from elt_assets.errors import SystemFailure
 from elt_assets.protocol.airbyte.log_text import log_line, printable
 from elt_assets.protocol.airbyte.messages import ErrorTrace, Log, Message, Trace
-from elt_assets.runner.config.secrets import Masker
+from elt_assets.protocol.masking import Masker
 
 Hear = Callable[[str, str], None]
 """Takes a line for the log: its level, as in the protocol, and its text."""

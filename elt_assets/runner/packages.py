@@ -19,9 +19,9 @@ from importlib.metadata import distributions
 from pathlib import Path
 
 from elt_assets.errors import ConfigError, TransientError
+from elt_assets.protocol.masking import Masker
 from elt_assets.runner.config.credentials import secrets_in
 from elt_assets.runner.config.environment import INSTALLER
-from elt_assets.runner.config.secrets import Masker
 from elt_assets.runner.process.child import Process
 from elt_assets.runner.process.locks import exclusive
 from elt_assets.storage.directories import make_private

@@ -6,8 +6,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from elt_assets.protocol.masking import Masker
 from elt_assets.runner.config.environment import Environment
-from elt_assets.runner.config.secrets import Masker
 from elt_assets.runner.process.account import Account
 from elt_assets.runner.process.container import Image
 

@@ -22,6 +22,7 @@ from elt_assets.protocol.airbyte.catalog import (
     StreamDescriptor,
 )
 from elt_assets.protocol.airbyte.lines import MAX_LINE
+from elt_assets.protocol.airbyte.message_factory import stream_status
 from elt_assets.protocol.airbyte.messages import (
     COMPLETE,
     ConnectionStatus,
@@ -32,8 +33,6 @@ from elt_assets.protocol.airbyte.messages import (
     Record,
     Specification,
     State,
-    StreamStatusTrace,
-    Trace,
 )
 from elt_assets.protocol.singer.catalog import read_catalog, selection, shared_names, stream_names
 from elt_assets.protocol.singer.messages import ReadFile, Translator, state_value
@@ -234,7 +233,11 @@ class _Reading:
 
     def completed(self) -> Iterator[Message]:
         """Of each stream of which the tap has told the schema: it has ended well."""
-        return (_complete(name) for name in self._heard if name in self._wanted)
+        return (
+            stream_status(StreamDescriptor(name=name), COMPLETE)
+            for name in self._heard
+            if name in self._wanted
+        )
 
     def _hear(self, name: str) -> None:
         """Note that the tap has told a stream's schema.
@@ -256,12 +259,6 @@ def _whole(record: RawRecord) -> Message:
     at = time.time() * 1000 if record.emitted_at is None else record.emitted_at
     whole = Record(stream=record.stream, data=record.data, emitted_at=int(at))
     return Message(type="RECORD", record=whole)
-
-
-def _complete(name: str) -> Message:
-    status = StreamStatusTrace(stream_descriptor=StreamDescriptor(name=name), status=COMPLETE)
-    trace = Trace(type="STREAM_STATUS", emitted_at=int(time.time() * 1000), stream_status=status)
-    return Message(type="TRACE", trace=trace)
 
 
 def _batch_files(config: Mapping[str, Any]) -> ReadFile | None:

@@ -17,8 +17,9 @@ from types import MappingProxyType
 from msgspec import Raw
 
 from elt_assets.errors import EltError, SystemFailure
-from elt_assets.protocol.airbyte.catalog import ConfiguredCatalog, StreamDescriptor, StreamId
+from elt_assets.protocol.airbyte.catalog import ConfiguredCatalog, StreamId
 from elt_assets.protocol.airbyte.codec import encode
+from elt_assets.protocol.airbyte.message_factory import stream_status
 from elt_assets.protocol.airbyte.messages import (
     COMPLETE,
     INCOMPLETE,
@@ -29,8 +30,6 @@ from elt_assets.protocol.airbyte.messages import (
     Record,
     State,
     StateStats,
-    StreamStatusTrace,
-    Trace,
 )
 from elt_assets.protocol.airbyte.states import check_contents, stream_of
 from elt_assets.sync.events import (
@@ -158,7 +157,7 @@ class Relay:
         for relayed in self._streams.values():
             ending = INCOMPLETE if relayed.run in broken else COMPLETE
             if relayed.ending not in (ending, INCOMPLETE):
-                yield _status(relayed.run, ending)
+                yield encode(stream_status(relayed.run.configured.id.descriptor, ending))
 
     def _goes(self, message: Message) -> bool:
         if message.record is not None:
@@ -308,17 +307,6 @@ class Relay:
             relayed.acknowledged = relayed.run.sent
             yield self._committed(relayed, final=True)
         self._status.check(broken)
-
-
-def _status(run: StreamRun, ending: str) -> bytes:
-    stream = run.configured.id
-    status = StreamStatusTrace(
-        stream_descriptor=StreamDescriptor(name=stream.name, namespace=stream.namespace),
-        status=ending,
-    )
-    at = int(time.time() * 1000)
-    trace = Trace(type="STREAM_STATUS", emitted_at=at, stream_status=status)
-    return encode(Message(type="TRACE", trace=trace))
 
 
 def _filtered(record: Record, record_filter: RecordFilter) -> None:

@@ -100,7 +100,7 @@ def test_a_source_that_cannot_be_asked_says_why(tmp_path: Path) -> None:
     (message,) = messages
     assert code == 1
     assert message["trace"]["error"]["failure_type"] == "transient_error"
-    assert message["trace"]["error"]["message"] == "nobody answers at ***"
+    assert message["trace"]["error"]["message"] == "nobody answers at ****"
 
 
 @pytest.mark.parametrize(("days", "expected"), [(None, True), (2, True), (1, False)])

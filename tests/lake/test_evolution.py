@@ -11,10 +11,11 @@ from hypothesis import strategies as st
 from pyspark.sql import types as t
 
 from elt_assets.errors import ConfigError
-from elt_assets.lake.schema.evolution import Mode, Plan, plan, replacing
+from elt_assets.lake.schema.evolution import Plan, plan, replacing
 from elt_assets.lake.schema.from_json_schema import columns, known_names
 from elt_assets.lake.schema.logical_types import Column, Scalar, column_of, stored
 from elt_assets.lake.schema.metadata_columns import table_schema
+from elt_assets.sync.selection.schema_changes import OnSchemaChange
 from tests.lake.staging import (
     BIG_INTEGER,
     BIG_NUMBER,
@@ -42,7 +43,7 @@ def declared(**properties: Any) -> list[Column]:
     return columns({"properties": properties})
 
 
-def planned(was: Any, now: Any, mode: Mode = "evolve") -> Plan:
+def planned(was: Any, now: Any, mode: OnSchemaChange = "evolve") -> Plan:
     """A table with one column, and what is declared for it."""
     return plan(schema(x=was), declared(x=now), mode)
 

@@ -14,7 +14,7 @@ import pytest
 from elt_assets.errors import ConfigError, SystemFailure, TransientError
 from elt_assets.protocol.airbyte.catalog import AirbyteStream, ConfiguredCatalog, ConfiguredStream
 from elt_assets.protocol.airbyte.messages import Log, Message, RawRecord
-from elt_assets.runner.config.secrets import Masker
+from elt_assets.protocol.masking import Masker
 from elt_assets.runner.connector import Connector
 from elt_assets.runner.connector_log import MOST, MOST_ERRORS, TEXT, ConnectorLog
 from tests.hostile_source import hostile_source

@@ -11,8 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from elt_assets.errors import ConfigError
+from elt_assets.protocol.masking import CUT, MASK, Masker
 from elt_assets.protocol.specification import secret_values
-from elt_assets.runner.config.secrets import CUT, MASK, Masker, resolve_environment
+from elt_assets.runner.config.secrets import resolve_environment
 
 SECRET = 'p ß/"w\\ö+d\n'
 ALPHABET = "#§~^"  # in no mask, and in no spelling of another

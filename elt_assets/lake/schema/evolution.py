@@ -17,7 +17,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import reduce
-from typing import Literal
 
 from pyspark.sql import Column as Expression
 from pyspark.sql import DataFrame
@@ -38,8 +37,7 @@ from elt_assets.lake.schema.logical_types import (
 )
 from elt_assets.lake.schema.names import RESERVED_COLUMNS
 from elt_assets.lake.schema.widening import Widening, is_below, rewritten, unchanged
-
-Mode = Literal["evolve", "freeze", "fail"]
+from elt_assets.sync.selection.schema_changes import OnSchemaChange
 
 _GUIDANCE = (
     "correct the catalog; or read the stream anew (a refresh, or a policy that overwrites); or set "
@@ -71,7 +69,7 @@ class Plan:
 
 
 def plan(
-    table: t.StructType, declared: Sequence[Column], mode: Mode, where: str = "the table"
+    table: t.StructType, declared: Sequence[Column], mode: OnSchemaChange, where: str = "the table"
 ) -> Plan:
     """What a stream's declared columns mean for a table that exists.
 

@@ -22,8 +22,8 @@ from elt_assets.lake.schema import evolution, from_json_schema, metadata_columns
 from elt_assets.lake.schema.evolution import Plan
 from elt_assets.lake.schema.logical_types import JSON_TEXT, SOURCE, Column, Scalar
 from elt_assets.protocol.airbyte.catalog import DELETE_MARKERS, ConfiguredStream
+from elt_assets.sync.selection.schema_changes import OnSchemaChange
 
-OnSchemaChange = Literal["evolve", "freeze", "fail"]
 RefreshMode = Literal["none", "retain", "truncate"]
 
 

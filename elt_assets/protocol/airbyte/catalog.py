@@ -51,6 +51,10 @@ class StreamId(tuple[str, "str | None"]):
     def namespace(self) -> str | None:
         return self[1]
 
+    @property
+    def descriptor(self) -> StreamDescriptor:
+        return StreamDescriptor(name=self.name, namespace=self.namespace)
+
     def __str__(self) -> str:
         return f"{self.namespace}.{self.name}" if self.namespace is not None else self.name
 

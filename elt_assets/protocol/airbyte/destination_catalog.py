@@ -57,7 +57,7 @@ def catalog_for_source(catalog: ConfiguredCatalog) -> ConfiguredCatalog:
 
 def _takes(modes: list[str], mode: str) -> bool:
     """Whether a destination that lists these modes takes one; one that lists none, any of the protocol's."""
-    return mode in modes if modes else MODES[mode].is_standard
+    return mode in modes if modes else mode not in MODES or MODES[mode].is_standard
 
 
 def _as_taken(

@@ -8,7 +8,14 @@ from collections.abc import Callable
 
 from elt_assets.errors import EltError
 from elt_assets.protocol.airbyte.catalog import StreamDescriptor
-from elt_assets.protocol.airbyte.messages import ConnectionStatus, ErrorTrace, Log, Message, Trace
+from elt_assets.protocol.airbyte.messages import (
+    ConnectionStatus,
+    ErrorTrace,
+    Log,
+    Message,
+    StreamStatusTrace,
+    Trace,
+)
 
 PROTOCOL_VERSION = "0.18.0"
 
@@ -48,6 +55,14 @@ def error_trace(
         stream_descriptor=stream,
     )
     trace = Trace(type="ERROR", error=body, emitted_at=time.time() * 1000)
+    return Message(type="TRACE", trace=trace)
+
+
+def stream_status(stream: StreamDescriptor, status: str) -> Message:
+    """spec: AirbyteStreamStatusTraceMessage."""
+    body = StreamStatusTrace(stream_descriptor=stream, status=status)
+    at = int(time.time() * 1000)
+    trace = Trace(type="STREAM_STATUS", stream_status=body, emitted_at=at)
     return Message(type="TRACE", trace=trace)
 
 

@@ -11,8 +11,9 @@ from typing import Any
 
 from elt_assets.errors import ConfigError, SystemFailure
 from elt_assets.protocol.airbyte.messages import ConnectorConfig, Control, Log, Message
+from elt_assets.protocol.masking import Masker
 from elt_assets.protocol.specification import as_texts
-from elt_assets.runner.config.secrets import Masker, resolve_environment
+from elt_assets.runner.config.secrets import resolve_environment
 from elt_assets.runner.config.updates import (
     Change,
     ConfigStore,
