@@ -8,6 +8,7 @@ from __future__ import annotations
 import ast
 import graphlib
 import importlib.util
+import re
 import subprocess
 import sys
 from collections import Counter
@@ -298,3 +299,17 @@ def _allowed(found: Import) -> bool:
     here, target = _room(found.importer), _module_of(found.target)
     allowed = (f"elt_assets.{room}" for room in ROOMS[here])
     return here == _room(target) or any(_within(target, room) for room in allowed)
+
+
+def test_the_document_names_what_is_there() -> None:
+    text = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+    named = sorted(set(re.findall(r"`([a-z_]+/[a-z_/]+)`", text)))
+    assert len(named) > 40
+    places = [ROOT / "elt_assets" / name for name in named]
+    _none(
+        [
+            str(place)
+            for place in places
+            if not (place.is_dir() or place.with_suffix(".py").exists())
+        ]
+    )
