@@ -3,17 +3,12 @@
 from __future__ import annotations
 
 import argparse
+import importlib
 import sys
 from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
-from elt_assets.cli.creating import connectors, new
-from elt_assets.cli.looking import check, discover, replay, status
 from elt_assets.cli.output import FAILED, INTERRUPTED, REFUSED, Output, complain
-from elt_assets.cli.previewing import preview
-from elt_assets.cli.states import history, reset, set_, show
-from elt_assets.cli.validating import validate
-from elt_assets.connection import CATALOG_FILE
 from elt_assets.errors import ConfigError, EltError, SystemFailure
 
 _STREAM = "as in the catalog; with a namespace: NAMESPACE.STREAM"
@@ -41,8 +36,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         arguments = _parser().parse_args(words)
         machine = arguments.json
-        run: Command = arguments.run
-        return run(arguments, Output(machine=machine, verbose=arguments.verbose))
+        return _load(arguments.run)(arguments, Output(machine=machine, verbose=arguments.verbose))
     except EltError as error:
         complain(error, machine=machine)
         return REFUSED if isinstance(error, ConfigError) else FAILED
@@ -51,6 +45,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     except Exception as error:  # noqa: BLE001 - of Dagster, of storage …: it is told as everything else
         complain(SystemFailure(f"{type(error).__name__}: {error}"), machine=machine)
         return FAILED
+
+
+def _load(name: str) -> Command:
+    """A command's function. Help and mistakes in the arguments need none of what the commands import."""
+    module, _, function = name.rpartition(".")
+    found: Command = getattr(importlib.import_module(f"elt_assets.cli.{module}"), function)
+    return found
 
 
 class _Parser(argparse.ArgumentParser):
@@ -83,13 +84,16 @@ def _parser() -> argparse.ArgumentParser:
 def _looking(commands: Any) -> None:
     """What looks at a connection's source and tables."""
     text = "find out whether Dagster can load the connections; nothing is started"
-    _connection(_add(commands, "validate", validate, text), optional=True)
+    _connection(_add(commands, "validate", "validating.validate", text), optional=True)
 
     text = "check a connection, and try whether its source can be reached with this config"
-    _connection(_add(commands, "check", check, text))
+    _connection(_add(commands, "check", "looking.check", text))
 
     one = _add(
-        commands, "discover", discover, f"ask the source for its streams; write {CATALOG_FILE}"
+        commands,
+        "discover",
+        "looking.discover",
+        "ask the source for its streams; write catalog.json",
     )
     _connection(one)
     one.add_argument("--dry-run", action="store_true", help="only show what would change")
@@ -98,15 +102,17 @@ def _looking(commands: Any) -> None:
     )
 
     text = "show a stream's first records; no run, no table and no state is touched"
-    one = _add(commands, "preview", preview, text)
+    one = _add(commands, "preview", "previewing.preview", text)
     _connection(one)
     one.add_argument("stream", help=_STREAM)
     one.add_argument("-n", type=_count, default=20, help="how many; default 20", metavar="RECORDS")
 
     text = "show what each stream last moved, its table and its state"
-    _connection(_add(commands, "status", status, text), optional=True)
+    _connection(_add(commands, "status", "looking.status", text), optional=True)
 
-    one = _add(commands, "replay", replay, "try the records in the streams' dead letters again")
+    one = _add(
+        commands, "replay", "looking.replay", "try the records in the streams' dead letters again"
+    )
     _connection(one)
     one.add_argument("stream", nargs="*", help=f"{_STREAM}; default all")
 
@@ -117,14 +123,16 @@ def _in_hand(commands: Any) -> None:
     inner = commands.add_parser("state", help=text, description=text)
     inner = inner.add_subparsers(required=True, metavar="ACTION")
 
-    _asset(_add(inner, "show", show, "where the next sync starts from"))
+    _asset(_add(inner, "show", "states.show", "where the next sync starts from"))
 
-    one = _add(inner, "history", history, "the states that were acknowledged, the newest first")
+    one = _add(
+        inner, "history", "states.history", "the states that were acknowledged, the newest first"
+    )
     _asset(one)
     one.add_argument("-n", type=_count, default=20, help="how many; default 20", metavar="STATES")
 
     text = "make the next sync start from another state; the rows stay as they are"
-    one = _add(inner, "set", set_, text)
+    one = _add(inner, "set", "states.set_", text)
     _asset(one)
     one.add_argument("state", nargs="?", help="JSON: what the source says of the stream; or @FILE")
     one.add_argument(
@@ -132,12 +140,14 @@ def _in_hand(commands: Any) -> None:
     )
 
     text = "make the next sync read from the beginning; the rows stay as they are"
-    _asset(_add(inner, "reset", reset, text))
+    _asset(_add(inner, "reset", "states.reset", text))
 
 
 def _creating(commands: Any) -> None:
     """New connections."""
-    one = _add(commands, "new", new, "write a connection, with every stream that its source has")
+    one = _add(
+        commands, "new", "creating.new", "write a connection, with every stream that its source has"
+    )
     one.add_argument("name", help="letters, digits, underscores")
     one.add_argument(
         "--source",
@@ -147,10 +157,18 @@ def _creating(commands: Any) -> None:
     )
     one.add_argument("--config", help="of the source: JSON, or @FILE", metavar="JSON")
 
-    _add(commands, "connectors", connectors, "the connectors that are built in, and other sources")
+    _add(
+        commands,
+        "connectors",
+        "creating.connectors",
+        "the connectors that are built in, and other sources",
+    )
 
 
-def _add(commands: Any, name: str, run: Command, text: str) -> argparse.ArgumentParser:
+def _add(commands: Any, name: str, run: str, text: str) -> argparse.ArgumentParser:
+    """Args:
+    run: the module in this package and the function in it, loaded when the command is run.
+    """
     command: argparse.ArgumentParser = commands.add_parser(name, help=text, description=text)
     command.set_defaults(run=run)
     # Wherever it stands: what is not given here leaves alone what was given before.
