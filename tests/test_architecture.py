@@ -58,7 +58,7 @@ ROOMS: dict[str, set[str]] = {
     # the tables
     **{
         f"elt_assets.lake.{room}": {
-            *("errors", "protocol", "sync"),
+            *("errors", "storage", "protocol", "sync"),
             *(f"lake.{lower}" for lower in LAKE[:place]),
         }
         for place, room in enumerate(LAKE)

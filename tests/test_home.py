@@ -60,7 +60,7 @@ def test_nothing_lands_in_the_working_directory_of_an_installed_package(tmp_path
             check=False,
         )
 
-    script = "from elt_assets import home; print(home.home(), home.lake(), home.staging())"
+    script = "from elt_assets import paths; print(paths.home(), paths.lake(), paths.staging())"
     places = [user / ".local" / "share" / "elt-assets" / name for name in ("", "lake", "staging")]
     assert run("-c", script).stdout.split() == [str(place) for place in places]
     assert run("-c", script, XDG_DATA_HOME="/data").stdout.split()[0] == "/data/elt-assets"
@@ -103,7 +103,7 @@ def test_where_the_variable_is_set_no_file_is_made(
 
 
 def test_of_processes_that_ask_at_once_all_get_the_same(folder: Path) -> None:
-    script = "import sys; sys.stdin.read(); from elt_assets import home; print(home.hash_salt())"
+    script = "import sys; sys.stdin.read(); from elt_assets import paths; print(paths.hash_salt())"
     command = [sys.executable, "-c", script]
     asking = [
         subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) for _ in range(6)

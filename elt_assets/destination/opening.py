@@ -21,6 +21,7 @@ from elt_assets.protocol.airbyte.sync_modes import (
     MODES,
 )
 from elt_assets.storage.directories import make_private_lake
+from elt_assets.storage.location import Location
 from elt_assets.sync.events import Checkpoint, Committed
 from elt_assets.sync.segments import Segment
 
@@ -186,8 +187,8 @@ class Opener:
         settings, found = self._settings, stream.id
         above = [] if found.namespace is None else [found.namespace]
         writer = app_id([settings.namespace, *above, found.name])
-        uri = "/".join([settings.lake, *self._path(stream)])
-        tables = StreamTables(uri, writer, history=self._keeps_history(stream))
+        place = Location.of(settings.lake).child(*self._path(stream))
+        tables = StreamTables(place.uri, writer, history=self._keeps_history(stream))
         refuse_foreign(
             tables.main,
             f"this destination's stream {str(found)!r}",

@@ -17,6 +17,7 @@ from pyspark.sql import SparkSession
 from elt_assets import paths
 from elt_assets.lake.spark.session import SparkProvider, settings, start
 from elt_assets.storage.directories import check_writable
+from elt_assets.storage.location import Location
 
 SPARK_KEY, LAKE_KEY, IO_MANAGER_KEY = "elt_spark", "elt_lake", "elt_io_manager"
 """What the assets of connections ask Dagster for."""
@@ -88,7 +89,7 @@ class LakeResource(dg.ConfigurableResource[Any]):
         check_writable(str(self.staging_path), "the staging folder", setting)
 
     def table_uri(self, path: list[str]) -> str:
-        return "/".join([self.uri, *path])
+        return Location.of(self.uri).child(*path).uri
 
 
 def _setting(variable: str) -> str:

@@ -15,6 +15,7 @@ from elt_assets.lake.schema.names import table_path as path_of
 from elt_assets.lake.write.stream_tables import StreamTables, app_id
 from elt_assets.lake.write.table_ownership import refuse_foreign
 from elt_assets.protocol.airbyte.catalog import INCREMENTAL, AirbyteStream, ConfiguredStream
+from elt_assets.storage.location import Location
 from elt_assets.sync.selection.fields import FieldSelection, asked
 from elt_assets.sync.selection.filters import RecordFilter
 
@@ -113,8 +114,8 @@ class ConnectionStream:
         writer = app_id(self.levels)
         if partition is not None:
             writer = f"{writer}|{partition}"
-        uri = "/".join([lake_uri, *self.table_path])
-        return StreamTables(uri, writer, history=self.wanted.history)
+        place = Location.of(lake_uri).child(*self.table_path)
+        return StreamTables(place.uri, writer, history=self.wanted.history)
 
     def refuse_foreign(self, table: Table) -> None:
         """Refuse a table that another asset filled, or this one when it had another key, or no partitions.

@@ -10,6 +10,7 @@ from elt_assets.lake.admin.snapshots import is_table, snapshot
 from elt_assets.lake.schema.names import table_name
 from elt_assets.lake.spark.session import DataFrame, SparkSession
 from elt_assets.lake.write.stream_tables import SUFFIXES, app_id
+from elt_assets.storage.location import Location
 
 
 def read_table(
@@ -31,7 +32,7 @@ def read_table(
         ConfigError: there is no such table, version or partition.
     """
     levels = key.split("/") if isinstance(key, str) else list(key)
-    uri = "/".join([paths.lake(), *table_path(levels)])
+    uri = Location.of(paths.lake()).child(*table_path(levels)).uri
     partitions = None if partition is None else [partition]
     return snapshot(spark, uri, app_id(levels), version=version, partitions=partitions)
 
@@ -45,7 +46,7 @@ def table_path(key: Sequence[str]) -> list[str]:
         namespace = load_connection(folder).lake_namespace
     found = [namespace, *map(table_name, above), table_name(name)]
     stem, suffix = _companion(name)
-    if suffix and not is_table("/".join([paths.lake(), *found])):
+    if suffix and not is_table(Location.of(paths.lake()).child(*found).uri):
         found[-1] = table_name(stem) + suffix
     return found
 

@@ -6,13 +6,12 @@ import errno
 import os
 import tempfile
 from pathlib import Path
-from urllib.parse import unquote, urlsplit
 
 from elt_assets.errors import ConfigError
+from elt_assets.storage.location import Location
 
 _SIZE = 4096
 """Bytes that are written to try a directory: a full volume may still take an empty file."""
-_LOCAL = "file://"
 
 
 def make_private(folder: Path) -> None:
@@ -36,11 +35,11 @@ def make_private_lake(uri: str) -> None:
     Raises:
         ConfigError: it cannot be made.
     """
-    parts = urlsplit(uri)
-    if parts.scheme not in ("", "file"):
+    path = Location.of(uri).path
+    if path is None:
         return
     try:
-        make_private(Path(unquote(parts.path) if parts.scheme else uri))
+        make_private(path)
     except OSError as error:
         raise ConfigError(
             f"the lake's directory {uri} cannot be made: {error.strerror}",
@@ -60,11 +59,11 @@ def check_writable(uri: str, what: str, setting: str) -> None:
     Raises:
         ConfigError: the folder cannot be made or written to; names the setting and the path.
     """
-    path = uri.removeprefix(_LOCAL)
-    if "://" in path:
+    path = Location.of(uri).path
+    if path is None:
         return
     try:
-        make_private(Path(path))
+        make_private(path)
         with tempfile.TemporaryFile(dir=path, buffering=0) as file:
             file.write(bytes(_SIZE))
     except OSError as error:

@@ -120,6 +120,19 @@ def test_a_restore_to_before_a_compaction(lake: Lake, number: int) -> None:
     assert view(lake) == expected(BATCHES)
 
 
+def test_a_restore_to_before_files_that_vacuum_removed(lake: Lake) -> None:
+    """Companions are read as they were compacted since: the files of the restored commit itself are gone."""
+    sync(lake, BATCHES[:2])
+    for table in lake.tables().companions.values():
+        compact(lake.spark, table)
+        DeltaTable(table.uri).vacuum(0, dry_run=False, enforce_retention_duration=False)
+    sync(lake, BATCHES)
+    restored(lake, 2)
+    assert view(lake) == expected(BATCHES[:2])
+    sync(lake, BATCHES)
+    assert view(lake) == expected(BATCHES)
+
+
 # A history that was not kept for a while
 
 

@@ -43,7 +43,7 @@ def _replay(spark: SparkProvider, tables: StreamTables, land: WriteSpec) -> Comm
     folder, count = dead_letter.staged(spark.get(), table, files)
     writer = TableWriter(spark, tables, land, late=True)
     try:
-        writer.write_lines([table.storage.for_spark_reader(folder)], count)
+        writer.write_lines([table.storage.place.child(folder).for_spark_reader], count)
         return writer.answer(files)
     finally:
         writer.close()

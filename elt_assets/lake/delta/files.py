@@ -10,13 +10,11 @@ import contextlib
 import datetime as dt
 import json
 import math
-import re
 import time
 import uuid
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import pyarrow.fs as pafs
@@ -24,10 +22,10 @@ import pyarrow.parquet as pq
 from deltalake.transaction import AddAction, RemoveAction
 
 from elt_assets.lake.schema.metadata_columns import PARTITION
+from elt_assets.storage.location import Location
 
 VISIBLE = "data"
 HIDDEN = "_elt"
-_GLOB = re.compile(r"[\\{}\[\]*?]")
 INDEXED = 32
 """How many columns, from the first, a commit tells the bounds of: Delta's own convention. Besides, of the
 partition, wherever it stands: it says which files hold what."""
@@ -84,20 +82,13 @@ class Files:
     """
 
     def __init__(self, uri: str):
-        self.uri = absolute(uri)
-        self.system, self.root = pafs.FileSystem.from_uri(self.uri)
+        self.place = Location.of(uri)
+        self.uri = self.place.uri
+        self.system, self.root = self.place.file_system()
 
     def locate(self, file: DataFile) -> str:
         """The file's whole URI."""
         return f"{self.uri}/{file.path}"
-
-    def for_spark(self, path: str) -> str:
-        """A path under the root as Spark is told it, whatever its default file system is."""
-        return f"{for_spark(self.uri)}/{path}"
-
-    def for_spark_reader(self, path: str) -> str:
-        """Return a path under the root as Spark's readers take it."""
-        return for_spark_reader(f"{self.uri}/{path}")
 
     @staticmethod
     def new_folder(kind: str = VISIBLE) -> str:
@@ -172,21 +163,6 @@ class Files:
         selector = pafs.FileSelector(f"{self.root}/{folder}", allow_not_found=True)
         if not self.system.get_file_info(selector):
             self.discard_folder(folder)
-
-
-def absolute(uri: str) -> str:
-    return uri if "://" in uri else str(Path(uri).absolute())
-
-
-def for_spark(uri: str) -> str:
-    """A path as a URI of Spark's, which are not percent-encoded."""
-    return uri if "://" in uri else f"file://{absolute(uri)}"
-
-
-def for_spark_reader(uri: str) -> str:
-    """Return a path as Spark's readers take it: a pattern that matches this path alone. Writers take their
-    paths as they are."""
-    return _GLOB.sub(r"\\\g<0>", for_spark(uri))
 
 
 def _now() -> int:

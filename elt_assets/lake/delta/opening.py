@@ -12,8 +12,9 @@ from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundErr
 from pyspark.sql import types as t
 
 from elt_assets.errors import ConfigError
-from elt_assets.lake.delta.files import HIDDEN, VISIBLE, absolute
+from elt_assets.lake.delta.files import HIDDEN, VISIBLE
 from elt_assets.lake.schema.metadata_columns import PARTITION
+from elt_assets.storage.location import Location
 
 CONFIGURATION = {
     "delta.checkpointInterval": "100",
@@ -167,7 +168,7 @@ def _lacks(present: t.DataType, wanted: t.DataType) -> bool:
 def _refuse_occupied(uri: str) -> None:
     """A folder of something else is not made a table. What a killed first sync left is ours, be it a log
     without an entry."""
-    system, root = pafs.FileSystem.from_uri(absolute(uri))
+    system, root = Location.of(uri).file_system()
     if system.get_file_info(root).type == pafs.FileType.File:
         raise ConfigError(f"{uri} should be a table, and is a file", guidance="move it away")
     found = system.get_file_info(pafs.FileSelector(root, allow_not_found=True))

@@ -160,7 +160,7 @@ class Table:
         """The rows of some files in the table's columns; a column that a file lacks is null."""
         schema, paths = (
             schema or self.schema,
-            [self.storage.for_spark_reader(file.path) for file in files],
+            [self.storage.place.child(file.path).for_spark_reader for file in files],
         )
         if not paths:
             return spark.createDataFrame([], schema)
@@ -170,7 +170,7 @@ class Table:
         """Write rows as new files under the root; nobody sees them before they are committed."""
         folder = self.new_folder(kind)
         try:
-            rows.write.mode("append").parquet(self.storage.for_spark(folder))
+            rows.write.mode("append").parquet(self.storage.place.child(folder).for_spark)
             return self.storage.in_folder(folder)
         except BaseException:
             self.storage.discard_folder(folder)

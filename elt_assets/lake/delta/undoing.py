@@ -15,7 +15,6 @@ from elt_assets.lake.delta.commit_metadata import (
     head_of,
     in_force,
     is_of,
-    of_writer,
     stands_for,
 )
 from elt_assets.lake.delta.commits import files_of
@@ -61,14 +60,21 @@ class _Traced:
 
 
 def version_of(delta: DeltaTable, app_id: str, name: str) -> int:
-    """Return the newest version with the contents of a writer's commit.
+    """Return the newest version with the contents of a writer's commit: that of the last compaction before
+    the writer's next commit, if there is one, since the files from before it may have been removed.
 
     Raises:
         SystemFailure: the log no longer has it.
     """
-    for entry in of_writer(delta, app_id):
-        if stands_for(entry) == name:
-            return int(entry["version"])
+    compacted = None
+    for entry in in_force(delta):
+        if not is_of(entry, app_id):
+            if COMPACTION in entry and compacted is None:
+                compacted = int(entry["version"])
+        elif stands_for(entry) == name:
+            return int(entry["version"]) if compacted is None else compacted
+        else:
+            compacted = None
     raise _cannot_undo(delta, name)
 
 

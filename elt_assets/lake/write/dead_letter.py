@@ -161,7 +161,7 @@ def staged(spark: SparkSession, table: Table, files: Sequence[DataFile]) -> tupl
     number = (f.row_number().over(_order()) - 1).cast("string")
     line = f.when(f.col("place").isNull(), _line_of_old(number)).otherwise(_line(number))
     folder = Files.new_folder(HIDDEN)
-    rows.select(line.alias("value")).write.text(table.storage.for_spark(folder))
+    rows.select(line.alias("value")).write.text(table.storage.place.child(folder).for_spark)
     return folder, sum(file.records for file in files)
 
 

@@ -15,7 +15,7 @@ from pyspark.sql import functions as f
 
 from elt_assets.errors import ConcurrentSync, ConfigError, SystemFailure
 from elt_assets.lake.delta.commits import Superseded
-from elt_assets.lake.delta.files import DataFile, for_spark_reader
+from elt_assets.lake.delta.files import DataFile
 from elt_assets.lake.parse.conform import conform, rejected
 from elt_assets.lake.parse.undeclared import UndeclaredFields, bounded
 from elt_assets.lake.schema import from_json_schema, metadata_columns
@@ -24,6 +24,7 @@ from elt_assets.lake.write import dead_letter, schema_rewrite, write_spec
 from elt_assets.lake.write.commit_builder import Checkpointed, CommitBuilder, Publication
 from elt_assets.lake.write.stream_tables import StreamTables
 from elt_assets.lake.write.write_spec import WriteSpec
+from elt_assets.storage.location import Location
 from elt_assets.sync.events import Checkpoint, Committed
 from elt_assets.sync.segments import Segment
 
@@ -113,7 +114,7 @@ class TableWriter:
                 guidance="nothing was committed of it; see that nothing else writes to the staging folder",
             )
         with self._with_undeclared(segment.path) as lines:
-            self.write_lines([for_spark_reader(str(lines))], segment.records)
+            self.write_lines([Location.of(str(lines)).for_spark_reader], segment.records)
 
     def write_lines(self, paths: Sequence[str], count: int) -> None:
         """As `write`, of so many lines in some files or folders."""
