@@ -106,6 +106,17 @@ def test_a_restore_of_a_restore(lake: Lake) -> None:
     assert view(lake) == expected(BATCHES)
 
 
+def test_restores_one_after_the_other(lake: Lake) -> None:
+    """A file that one of them took away, and another brought back, is there."""
+    sync(lake, BATCHES)
+    for number in (1, 2, 3):
+        restored(lake, number)
+        lake.tables().settle("run-2")
+        assert view(lake) == expected(BATCHES[:number])
+    sync(lake, BATCHES)
+    assert view(lake) == expected(BATCHES)
+
+
 @pytest.mark.parametrize("number", [1, 2])
 def test_a_restore_to_before_a_compaction(lake: Lake, number: int) -> None:
     """Of all three tables: what the companions held then is taken back with the table."""

@@ -48,8 +48,9 @@ class _Traced:
     def own(self, changes: FileChanges) -> None:
         """Follow a commit that is to be undone."""
         removed = changes.removed.keys()
-        self.lost |= removed - self.tainted
-        self.tainted = (self.tainted - removed) | changes.added
+        returned = self.lost & changes.added  # by a commit that took back another one
+        self.lost = (self.lost | (removed - self.tainted)) - returned
+        self.tainted = (self.tainted - removed) | (changes.added - returned)
 
     def moved(self, changes: FileChanges) -> None:
         """Follow a compaction: it matters only if it moved rows of an undone commit."""
