@@ -170,7 +170,7 @@ class Opener:
         if repeats(stream, head):
             self._log("INFO", _repetition(stream, adds=adds))
         landed = numbered(stream, head, adds=adds)
-        land = WriteSpec(
+        spec = WriteSpec(
             stream=landed,
             run_id=self._run_id,
             history=self._keeps_history(stream),
@@ -178,7 +178,7 @@ class Opener:
             began=next_sync_id(head),
             requested_generation=requested(stream, head, landed.generation_id),
         )
-        writer = TableWriter(self._spark, tables, land, locate=True)
+        writer = TableWriter(self._spark, tables, spec, locate=True)
         for change in writer.schema_changes:
             self._log("WARN", f"the schema of stream {str(stream.id)!r} has changed: {change}")
         return writer

@@ -53,8 +53,8 @@ class Lake:
         partition = landing.get("partition")
         tables = self.tables(APP if partition is None else f"{APP}|{partition}")
         tables.settle("run-1")
-        land = WriteSpec(configured or stream(USERS), "run-1", self.history, **landing)
-        return TableWriter(self.provider, tables, land)
+        spec = WriteSpec(configured or stream(USERS), "run-1", self.history, **landing)
+        return TableWriter(self.provider, tables, spec)
 
     def stage(self, *data: Any) -> Segment:
         return stage(self.folder / "staging", data)

@@ -90,8 +90,8 @@ def begin(world: World, uri: str, part: str | None, run: Run, run_id: str) -> Op
     wanted.generation_id = written.generation_id
     wanted.minimum_generation_id = written.minimum_generation_id
     wanted.sync_id = tables.head.sync_id + 1
-    land = WriteSpec(wanted, run_id, world.history, partition=part, intent=intent)
-    return Opened(world.writer(world.provider, tables, land), start, tables.head.sequence)
+    spec = WriteSpec(wanted, run_id, world.history, partition=part, intent=intent)
+    return Opened(world.writer(world.provider, tables, spec), start, tables.head.sequence)
 
 
 def configured(how: Stream) -> ConfiguredStream:
@@ -590,8 +590,8 @@ class Machine(RuleBasedStateMachine):
             wanted = configured(by)
             wanted.generation_id, wanted.minimum_generation_id = max(tables.head.generation, 1), 0
             wanted.sync_id = tables.head.sync_id + 1
-            land = WriteSpec(wanted, "replay", partition=name)
-            replay(self.world.provider, tables, land)
+            spec = WriteSpec(wanted, "replay", partition=name)
+            replay(self.world.provider, tables, spec)
         moved = [event for event in before.dead if not by.rejects(event)]
         left = tuple(event for event in before.dead if by.rejects(event))
         rows, buried = landed(by, before.rows, before.buried, moved)

@@ -110,7 +110,7 @@ class PlainWriter(TableWriter):
         pending.files += write_files(main, Frame(rows, self._schema))
         pending.records += len(accepted)
         rejections = Frame(
-            [self._rejection(line) for line in rejected], dead_letter.schema(self._landing)
+            [self._rejection(line) for line in rejected], dead_letter.schema(self._spec)
         )
         pending.dead += write_files(dead, rejections)
         pending.rejected += len(rejected)
@@ -120,7 +120,7 @@ class PlainWriter(TableWriter):
             metadata_columns.RAW_ID: f"{self._stamp.raw_id_prefix}{found[segments.SEQUENCE]:012x}",
             metadata_columns.EXTRACTED_AT: LONG_AGO,
             metadata_columns.GENERATION_ID: self._stamp.generation_id,
-            metadata_columns.PARTITION: self._landing.partition,
+            metadata_columns.PARTITION: self._spec.partition,
         }
         return {
             field.name: own[field.name]
@@ -135,8 +135,8 @@ class PlainWriter(TableWriter):
             "reason": "rejected",
             "stream": "users",
             "rejected_at": LONG_AGO,
-            "run_id": self._landing.run_id,
-            metadata_columns.PARTITION: self._landing.partition,
+            "run_id": self._spec.run_id,
+            metadata_columns.PARTITION: self._spec.partition,
         }
 
 

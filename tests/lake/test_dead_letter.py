@@ -40,8 +40,8 @@ def replayed(
     tables = lake.tables()
     tables.settle(run)
     wanted.sync_id = tables.head.sync_id + 1
-    land = WriteSpec(wanted, run, lake.history, on_schema_change)  # type: ignore[arg-type]
-    return replay(lake.provider, tables, land)
+    spec = WriteSpec(wanted, run, lake.history, on_schema_change)  # type: ignore[arg-type]
+    return replay(lake.provider, tables, spec)
 
 
 def keyed(*key: str) -> ConfiguredStream:

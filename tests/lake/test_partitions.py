@@ -168,8 +168,8 @@ def test_rejected_records_of_a_partition_with_a_long_name_are_replayed(lake: Lak
         load(lake, part, event(1, 1), b"[5]", policy=APPEND)
     maintain(lake.spark, lake.tables())
     for part in parts:
-        land = WriteSpec(configured(lake, part, APPEND), "run-2", partition=part)
-        found = replay(lake.provider, tables(lake, part), land)
+        spec = WriteSpec(configured(lake, part, APPEND), "run-2", partition=part)
+        found = replay(lake.provider, tables(lake, part), spec)
         assert found is not None and (found.records, found.rejected) == (0, 2)
     again = rows(lake.spark, lake.dead_letter, "_elt_partition", "run_id")
     assert again == sorted((part, "run-2") for part in parts * 2)

@@ -12,7 +12,7 @@ from elt_assets.lake.write.writer import TableWriter
 from elt_assets.sync.events import Committed
 
 
-def replay(spark: SparkProvider, tables: StreamTables, land: WriteSpec) -> Committed | None:
+def replay(spark: SparkProvider, tables: StreamTables, spec: WriteSpec) -> Committed | None:
     """Move to the table what it can take now; the rest stays, with the reasons that there are now.
 
     What leaves the dead letter and what enters the table is one commit of the stream: each record
@@ -27,21 +27,21 @@ def replay(spark: SparkProvider, tables: StreamTables, land: WriteSpec) -> Commi
         ConfigError: it may not be done now.
     """
     try:
-        return _replay(spark, tables, land)
+        return _replay(spark, tables, spec)
     except Superseded:  # by a compaction: look again, once
         tables.advance()
-        tables.settle(land.run_id)
-        return _replay(spark, tables, land)
+        tables.settle(spec.run_id)
+        return _replay(spark, tables, spec)
 
 
-def _replay(spark: SparkProvider, tables: StreamTables, land: WriteSpec) -> Committed | None:
+def _replay(spark: SparkProvider, tables: StreamTables, spec: WriteSpec) -> Committed | None:
     table = tables.dead_letter
-    files = dead_letter.files_of(table, land.partition)
+    files = dead_letter.files_of(table, spec.partition)
     if not files:
         return None
-    _refuse(tables, land)
+    _refuse(tables, spec)
     folder, count = dead_letter.staged(spark.get(), table, files)
-    writer = TableWriter(spark, tables, land, late=True)
+    writer = TableWriter(spark, tables, spec, late=True)
     try:
         writer.write_lines([table.storage.place.child(folder).for_spark_reader], count)
         return writer.answer(files)
@@ -50,14 +50,14 @@ def _replay(spark: SparkProvider, tables: StreamTables, land: WriteSpec) -> Comm
         table.storage.discard_folder(folder)
 
 
-def _refuse(tables: StreamTables, land: WriteSpec) -> None:
+def _refuse(tables: StreamTables, spec: WriteSpec) -> None:
     uri, refresh = tables.dead_letter.uri, tables.head.refresh
     if refresh is not None and refresh.truncates:
         raise ConfigError(
             f"the records in {uri} cannot be replayed while a refresh of their stream is unfinished",
             guidance="let a sync complete the refresh first",
         )
-    if tables.dead_letter.head.salt != land.selection:
+    if tables.dead_letter.head.salt != spec.selection:
         raise ConfigError(
             f"records in {uri} were rejected under other `fields` than the stream's present ones",
             guidance="read the stream anew and move that table away: it may hold what must not be stored",

@@ -62,7 +62,7 @@ class CommitBuilder:
     def __init__(
         self,
         tables: StreamTables,
-        land: WriteSpec,
+        spec: WriteSpec,
         by: Ordering,
         schema: t.StructType,
         *,
@@ -70,27 +70,27 @@ class CommitBuilder:
         unstored: Sequence[t.StructField] = (),
     ):
         self._tables = tables
-        self._landing = land
+        self._spec = spec
         self._by = by
         self._schema = schema
         self._merged_by = t.StructType([*schema.fields, *unstored])
         self._replaces = replaces
-        self._mode = land.stream.destination_sync_mode
-        self._written_as = write_spec.refresh_fingerprint(land.stream, land.salt)
+        self._mode = spec.stream.destination_sync_mode
+        self._written_as = write_spec.refresh_fingerprint(spec.stream, spec.salt)
 
     @property
     def is_building(self) -> bool:
         """Whether rows go to a generation beside the present one."""
-        return self._landing.truncates and self._landing.generation > self._tables.head.generation
+        return self._spec.truncates and self._spec.generation > self._tables.head.generation
 
     @property
     def begun(self) -> Refresh | None:
         """The refresh that this sync goes on with."""
-        land, head = self._landing, self._tables.head
-        found = write_spec.resumable_refresh(land.stream, head, land.salt)
-        if found is None or found.truncates != land.truncates:
+        spec, head = self._spec, self._tables.head
+        found = write_spec.resumable_refresh(spec.stream, head, spec.salt)
+        if found is None or found.truncates != spec.truncates:
             return None
-        return found if found.generation == land.generation else None
+        return found if found.generation == spec.generation else None
 
     def make(self, spark: SparkSession, news: Checkpointed) -> Publication:
         """Apply the policy: Spark writes the files that the commit is to name."""
@@ -133,37 +133,37 @@ class CommitBuilder:
             return merged.change
         if not final:
             return Change()
-        if self._landing.partition is None:
+        if self._spec.partition is None:
             return Change(files, self._tables.main.files)
-        partition = self._landing.partition
+        partition = self._spec.partition
         others = partition_files.removal(spark, self._tables.main, partition, self._schema)
         return Change([*files, *others.add], others.remove)
 
     def _head(
         self, merged: Merged, files: Sequence[DataFile], news: Checkpointed
     ) -> CommitMetadata:
-        land, head = self._landing, self._tables.head
+        spec, head = self._spec, self._tables.head
         after = replace(
             head,
             sequence=head.sequence + 1,
-            run_id=land.run_id,
+            run_id=spec.run_id,
             commit=None,
             same_as=None,
-            sync_id=land.order,
+            sync_id=spec.order,
             columns_at=self._tables.main.version,
-            salt=land.salt or head.salt,
-            intent=land.intent or head.intent,
-            requested_generation=land.requested_generation,
+            salt=spec.salt or head.salt,
+            intent=spec.intent or head.intent,
+            requested_generation=spec.requested_generation,
         )
         if news.answered:
             return replace(after, tombstones=tuple(merged.tombstones))
         if self.is_building and not news.final:
             hidden = (tuple(files), tuple(merged.tombstones), (*self._dead_before, *news.dead))
-            building = Refresh(land.generation, True, news.state, *hidden, self._written_as)
+            building = Refresh(spec.generation, True, news.state, *hidden, self._written_as)
             return replace(after, refresh=building)
         return replace(
             after,
-            generation=land.generation,
+            generation=spec.generation,
             state=news.state,
             tombstones=tuple(merged.tombstones),
             refresh=None if news.final else self._progress(news.state),
@@ -171,9 +171,9 @@ class CommitBuilder:
 
     def _progress(self, state: str | None) -> Refresh | None:
         """Of a refresh whose rows are in the table already."""
-        if self._landing.stream.sync_mode == "incremental" or self._landing.keeps_state:
+        if self._spec.stream.sync_mode == "incremental" or self._spec.keeps_state:
             return None
-        return Refresh(self._landing.generation, False, state, (), (), (), self._written_as)
+        return Refresh(self._spec.generation, False, state, (), (), (), self._written_as)
 
     @property
     def _dead_before(self) -> tuple[DataFile, ...]:
@@ -185,10 +185,10 @@ class CommitBuilder:
         change = Change(news.dead, [*news.answered, *self._outlived(news)])
         if not change.add and not change.remove:
             return []
-        known = table.head.salt if table.files else self._landing.selection
-        same = known == self._landing.selection
-        salt = self._landing.selection if same else dead_letter.MIXED
-        schema = dead_letter.schema(self._landing)
+        known = table.head.salt if table.files else self._spec.selection
+        same = known == self._spec.selection
+        salt = self._spec.selection if same else dead_letter.MIXED
+        schema = dead_letter.schema(self._spec)
         head = replace(self._companion_head(table), salt=salt)
         return [CompanionChange(table, schema, change, head, news.rejected)]
 
@@ -199,7 +199,7 @@ class CommitBuilder:
         """
         if not (self.is_building and news.final):
             return []
-        former = dead_letter.files_of(self._tables.dead_letter, self._landing.partition)
+        former = dead_letter.files_of(self._tables.dead_letter, self._spec.partition)
         kept = {file.path for file in self._dead_before}
         if not kept <= {file.path for file in former}:
             return []
@@ -247,8 +247,8 @@ class CommitBuilder:
         """Its sequence is set when it is committed."""
         return CommitMetadata(
             table.head.sequence,
-            self._landing.generation,
+            self._spec.generation,
             None,
-            self._landing.run_id,
+            self._spec.run_id,
             columns_at=table.version if table.exists else None,
         )

@@ -46,7 +46,7 @@ _FIELDS = [
 ]
 
 
-def schema(landing: WriteSpec) -> t.StructType:
+def schema(spec: WriteSpec) -> t.StructType:
     """The columns of a stream's dead letter.
 
     `record`: the record's data as JSON text, as received; `extracted_at`: when the source emitted it (null
@@ -54,11 +54,11 @@ def schema(landing: WriteSpec) -> t.StructType:
     sync's records. In rows of an earlier release these three are null, and parts of the record's text. The
     partition, where the stream has partitions.
     """
-    partition = [metadata_columns.PARTITION_FIELD] if landing.partition is not None else []
+    partition = [metadata_columns.PARTITION_FIELD] if spec.partition is not None else []
     return t.StructType([*_FIELDS, *partition])
 
 
-def write(table: Table, lines: DataFrame, landing: WriteSpec, expected: int) -> list[DataFile]:
+def write(table: Table, lines: DataFrame, spec: WriteSpec, expected: int) -> list[DataFile]:
     """Rejected lines as files of the dead letter, not published.
 
     Args:
@@ -72,21 +72,21 @@ def write(table: Table, lines: DataFrame, landing: WriteSpec, expected: int) -> 
     columns = [
         record.alias("record"),
         f.col("reason"),
-        f.lit(str(landing.stream.id)).alias("stream"),
+        f.lit(str(spec.stream.id)).alias("stream"),
         f.current_timestamp().alias("rejected_at"),
-        f.lit(landing.run_id).alias("run_id"),
+        f.lit(spec.run_id).alias("run_id"),
         extracted_at.alias("extracted_at"),
         meta.alias("meta"),
         place.alias("place"),
     ]
-    if landing.partition is not None:
-        columns.append(f.lit(landing.partition).alias(metadata_columns.PARTITION))
+    if spec.partition is not None:
+        columns.append(f.lit(spec.partition).alias(metadata_columns.PARTITION))
     files = table.write_files(lines.select(*columns))
     found = sum(file.records for file in files)
     if found != expected:
         table.discard_files(files)
         raise SystemFailure(
-            f"stream {str(landing.stream.id)!r}: {expected} records were neither written nor "
+            f"stream {str(spec.stream.id)!r}: {expected} records were neither written nor "
             f"rejected as known ({found} were)",
             guidance="nothing was committed; please report this",
         )

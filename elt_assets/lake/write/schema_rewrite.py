@@ -27,7 +27,7 @@ from elt_assets.lake.write.write_spec import (
 )
 
 
-def widen(spark: SparkSession, tables: StreamTables, land: WriteSpec) -> None:
+def widen(spark: SparkSession, tables: StreamTables, spec: WriteSpec) -> None:
     """Give the stream's tables the wider types that its schema asks for: one commit each.
 
     The state stays, and rows do; an unfinished refresh begins again. A table that the sync replaces is left
@@ -39,13 +39,13 @@ def widen(spark: SparkSession, tables: StreamTables, land: WriteSpec) -> None:
         SystemFailure: rows were lost on the way; nothing was committed.
         Superseded: files were replaced meanwhile.
     """
-    for table, plan in _plans(tables, land):
+    for table, plan in _plans(tables, spec):
         if plan.rewrites:
-            schema = full_schema(plan, land)
+            schema = full_schema(plan, spec)
             _rewrite(spark, table, plan, schema if table is tables.main else history_schema(schema))
     for table in filter(None, (tables.history, tables.main)):
         if table.exists:
-            _update_hidden(spark, table, replaced=replaces_schema(land, table))
+            _update_hidden(spark, table, replaced=replaces_schema(spec, table))
 
 
 def _update_hidden(spark: SparkSession, table: Table, *, replaced: bool) -> None:
@@ -77,20 +77,20 @@ def _update_hidden(spark: SparkSession, table: Table, *, replaced: bool) -> None
     )
 
 
-def check(tables: StreamTables, land: WriteSpec) -> None:
+def check(tables: StreamTables, spec: WriteSpec) -> None:
     """Refuse a schema that the stream's tables cannot take.
 
     Raises:
         ConfigError: names the table, the columns, and what to do.
     """
-    list(_plans(tables, land))
+    list(_plans(tables, spec))
 
 
-def _plans(tables: StreamTables, land: WriteSpec) -> Iterator[tuple[Table, Plan]]:
+def _plans(tables: StreamTables, spec: WriteSpec) -> Iterator[tuple[Table, Plan]]:
     for table in (tables.history, tables.main):
-        replaced = table is tables.main and replaces_schema(land, tables.main)
+        replaced = table is tables.main and replaces_schema(spec, tables.main)
         if table is not None and table.exists and not replaced:
-            yield table, plan_columns(land, table, replaces=False)
+            yield table, plan_columns(spec, table, replaces=False)
 
 
 def _rewrite(spark: SparkSession, table: Table, plan: Plan, schema: t.StructType) -> None:

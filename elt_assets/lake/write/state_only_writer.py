@@ -30,12 +30,12 @@ class StateOnlyWriter:
 
     schema_changes: tuple[str, ...] = ()
 
-    def __init__(self, tables: StreamTables, land: WriteSpec):
+    def __init__(self, tables: StreamTables, spec: WriteSpec):
         self._table = tables.main
-        self._landing = land
+        self._spec = spec
         head = self._table.head
-        known = resumable_refresh(land.stream, head, land.salt)
-        if land.truncates and (known is None or known.generation != land.generation):
+        known = resumable_refresh(spec.stream, head, spec.salt)
+        if spec.truncates and (known is None or known.generation != spec.generation):
             self._publish(head.state, head.generation, self._refresh(None))
 
     def write(self, segment: Segment) -> None:
@@ -48,41 +48,41 @@ class StateOnlyWriter:
         Raises:
             ConcurrentSync: another run of the stream was first.
         """
-        land, head = self._landing, self._table.head
+        spec, head = self._spec, self._table.head
         present = head.state if head.refresh is None else head.refresh.state
         state = present
-        if checkpoint.states and not land.keeps_state:
+        if checkpoint.states and not spec.keeps_state:
             state = checkpoint.states[-1].to_json().decode()
-        if land.truncates and not checkpoint.final:
+        if spec.truncates and not checkpoint.final:
             if state != present:
                 self._publish(head.state, head.generation, self._refresh(state))
-        elif (state, land.generation, None) != (head.state, head.generation, head.refresh):
-            self._publish(state, land.generation, None)
+        elif (state, spec.generation, None) != (head.state, head.generation, head.refresh):
+            self._publish(state, spec.generation, None)
         return self._committed(state)
 
     def close(self) -> None:
         """Nothing is left to remove."""
 
     def _refresh(self, state: str | None) -> Refresh:
-        land = self._landing
-        made = refresh_fingerprint(land.stream, land.salt)
-        return Refresh(land.generation, True, state, (), (), (), made)
+        spec = self._spec
+        made = refresh_fingerprint(spec.stream, spec.salt)
+        return Refresh(spec.generation, True, state, (), (), (), made)
 
     def _publish(self, state: str | None, generation: int, refresh: Refresh | None) -> None:
-        land = self._landing
-        self._table.prepare(declared_schema(land.stream), land.stream.stream.name)
+        spec = self._spec
+        self._table.prepare(declared_schema(spec.stream), spec.stream.stream.name)
         head: CommitMetadata = self._table.head
         after = replace(
             head,
             sequence=head.sequence + 1,
             generation=generation,
             state=state,
-            run_id=land.run_id,
-            sync_id=land.sync_id,
+            run_id=spec.run_id,
+            sync_id=spec.sync_id,
             commit=None,
             same_as=None,
             refresh=refresh,
-            intent=land.intent or head.intent,
+            intent=spec.intent or head.intent,
             restored=False,
         )
         self._table.commit(Change(), after, 0)

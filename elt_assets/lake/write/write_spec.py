@@ -212,15 +212,15 @@ class WriteSpec:
         return Stamp(f"{when[:8]}-{when[8:]}-{noise}", self.generation, self.sync_id)
 
 
-def replaces_schema(landing: WriteSpec, table: Table) -> bool:
+def replaces_schema(spec: WriteSpec, table: Table) -> bool:
     """Whether a sync ends with no former row in the table, so that its columns may be others. A history
     keeps former rows, and its table the columns that it has."""
-    is_new = landing.generation > table.head.generation
-    keeps = landing.history or landing.partition is not None
-    return landing.truncates and is_new and not keeps and table.exists
+    is_new = spec.generation > table.head.generation
+    keeps = spec.history or spec.partition is not None
+    return spec.truncates and is_new and not keeps and table.exists
 
 
-def plan_columns(landing: WriteSpec, table: Table, *, replaces: bool) -> Plan:
+def plan_columns(spec: WriteSpec, table: Table, *, replaces: bool) -> Plan:
     """The columns to read, and those that the table must have.
 
     Raises:
@@ -228,23 +228,23 @@ def plan_columns(landing: WriteSpec, table: Table, *, replaces: bool) -> Plan:
     """
     own = stream_part(table.schema)
     declared = from_json_schema.columns(
-        landing.stream.stream.json_schema, from_json_schema.known_names(own)
+        spec.stream.stream.json_schema, from_json_schema.known_names(own)
     )
-    if not table.exists or (replaces and landing.on_schema_change == "evolve"):
+    if not table.exists or (replaces and spec.on_schema_change == "evolve"):
         return evolution.replacing(own, declared)
-    return evolution.plan(own, declared, landing.on_schema_change, f"the table {table.uri}")
+    return evolution.plan(own, declared, spec.on_schema_change, f"the table {table.uri}")
 
 
-def unstored_markers(landing: WriteSpec, plan: Plan, head: CommitMetadata) -> list[Column]:
+def unstored_markers(spec: WriteSpec, plan: Plan, head: CommitMetadata) -> list[Column]:
     """The delete markers that a merge needs although the table has no column for them, under `freeze`.
 
     Tombstones keep them in files of their own. Where there are tombstones, markers are read even if the
     catalog no longer has them: a tombstone without its marker would be a row again.
     """
     stored = {column.source for column in plan.columns}
-    if not landing.is_keyed or not stored.isdisjoint(DELETE_MARKERS):
+    if not spec.is_keyed or not stored.isdisjoint(DELETE_MARKERS):
         return []
-    declared = from_json_schema.columns(landing.stream.stream.json_schema)
+    declared = from_json_schema.columns(spec.stream.stream.json_schema)
     found = [column for column in declared if column.source in DELETE_MARKERS]
     has_tombstones = bool(head.tombstones or (head.refresh and head.refresh.tombstones))
     if found or not has_tombstones:
@@ -268,9 +268,9 @@ def key_of(stream: ConfiguredStream, table: Table) -> list[list[str]]:
     return [] if None in found else [path for path in found if path is not None]
 
 
-def full_schema(plan: Plan, landing: WriteSpec) -> t.StructType:
+def full_schema(plan: Plan, spec: WriteSpec) -> t.StructType:
     """A table's whole schema: the stream's columns, then this project's."""
-    partition = [metadata_columns.PARTITION_FIELD] if landing.partition is not None else []
+    partition = [metadata_columns.PARTITION_FIELD] if spec.partition is not None else []
     return t.StructType([*plan.schema.fields, *metadata_columns.METADATA_FIELDS, *partition])
 
 
@@ -327,15 +327,15 @@ def _refuse_unfit(schema: t.StructType, stream: str, field: str, path: Sequence[
         )
 
 
-def ordering(landing: WriteSpec, plan: Plan, *, late: bool = False) -> Ordering:
+def ordering(spec: WriteSpec, plan: Plan, *, late: bool = False) -> Ordering:
     """The key and the cursor as column paths; no key where rows need none."""
-    if not landing.is_keyed:
+    if not spec.is_keyed:
         return Ordering([])
-    check_columns(landing.stream)
-    key = [column_path(plan.schema, part) or [] for part in landing.stream.key]
-    if landing.partition is not None:
+    check_columns(spec.stream)
+    key = [column_path(plan.schema, part) or [] for part in spec.stream.key]
+    if spec.partition is not None:
         key.append([metadata_columns.PARTITION])  # two partitions may hold the same key
-    return Ordering(key, column_path(plan.schema, landing.stream.cursor) or [], late)
+    return Ordering(key, column_path(plan.schema, spec.stream.cursor) or [], late)
 
 
 def column_path(schema: t.StructType, field: Sequence[str]) -> list[str] | None:

@@ -51,7 +51,7 @@ class TableWriter:
     Args:
         spark: the session; waited for when the first segment comes.
         tables: the stream's tables, at the snapshot that its state was taken from.
-        land: which policy, key, cursor and generation apply.
+        spec: which policy, key, cursor and generation apply.
         late: the records did not arrive now, but when they say.
         locate: tell, with each commit, the places of the records that were rejected.
 
@@ -63,30 +63,30 @@ class TableWriter:
         self,
         spark: SparkProvider,
         tables: StreamTables,
-        land: WriteSpec,
+        spec: WriteSpec,
         *,
         late: bool = False,
         locate: bool = False,
     ):
-        _refuse_other_salt(tables, land)
-        schema_rewrite.check(tables, land)
+        _refuse_other_salt(tables, spec)
+        schema_rewrite.check(tables, spec)
         self._provider = spark
         self._tables = tables
-        self._landing = land
-        self._replaces = write_spec.replaces_schema(land, tables.main)
-        self._plan = write_spec.plan_columns(land, tables.main, replaces=self._replaces)
-        self._schema = write_spec.full_schema(self._plan, land)
-        self._by = write_spec.ordering(land, self._plan, late=late)
-        self._stamp = land.stamp()
+        self._spec = spec
+        self._replaces = write_spec.replaces_schema(spec, tables.main)
+        self._plan = write_spec.plan_columns(spec, tables.main, replaces=self._replaces)
+        self._schema = write_spec.full_schema(self._plan, spec)
+        self._by = write_spec.ordering(spec, self._plan, late=late)
+        self._stamp = spec.stamp()
         self._undeclared = UndeclaredFields(
-            from_json_schema.columns(land.stream.stream.json_schema)
+            from_json_schema.columns(spec.stream.stream.json_schema)
         )
         self._locates = locate
-        unstored = write_spec.unstored_markers(land, self._plan, tables.head)
+        unstored = write_spec.unstored_markers(spec, self._plan, tables.head)
         self._columns = [*self._plan.columns, *unstored]
         self._publisher = CommitBuilder(
             tables,
-            land,
+            spec,
             self._by,
             self._schema,
             replaces=self._replaces,
@@ -121,14 +121,14 @@ class TableWriter:
         spark, pending = self._provider.get(), self._pending
         key = [part for part in self._by.key if part != [metadata_columns.PARTITION]]
         conforming = (spark, paths, self._columns, self._stamp, key)
-        files, changed = self._write_observed(conform(*conforming, self._landing.partition))
+        files, changed = self._write_observed(conform(*conforming, self._spec.partition))
         accepted = sum(file.records for file in files)
         pending.files += files
         pending.records += accepted
         pending.changed += changed
         if accepted != count:
             dead, table = count - accepted, self._tables.dead_letter
-            written = dead_letter.write(table, rejected(*conforming), self._landing, dead)
+            written = dead_letter.write(table, rejected(*conforming), self._spec, dead)
             pending.dead += written
             pending.rejected += dead
             if self._locates:
@@ -160,7 +160,7 @@ class TableWriter:
         """Count the fields that the stream's schema does not declare; yield the file to parse, which holds
         them if they are kept."""
         undeclared = self._pending.undeclared
-        if not self._landing.keeps_undeclared:
+        if not self._spec.keeps_undeclared:
             undeclared.update(self._undeclared.count(segment))
             yield segment
             return
@@ -195,20 +195,20 @@ class TableWriter:
                 if attempt == REDONE - 1 or answered:  # what is answered must be looked at anew
                     raise
                 self._tables.advance()
-                self._tables.settle(self._landing.run_id)
+                self._tables.settle(self._spec.run_id)
         kept = {file.path for file in made.files}
         self._tables.main.discard_files(file for file in batch if file.path not in kept)
 
     def _hide_unfinished(self) -> None:
         """A refresh that can be resumed is committed before readers see it."""
-        resumable = self._landing.stream.resumable
+        resumable = self._spec.stream.resumable
         self._tables.main.hides_files = resumable and self._publisher.is_building
 
     def _made(self, news: Checkpointed) -> Publication:
         spark = self._provider.get()
-        schema_rewrite.widen(spark, self._tables, self._landing)
+        schema_rewrite.widen(spark, self._tables, self._spec)
         if not self._replaces:
-            self._tables.main.prepare(self._schema, self._landing.stream.stream.name)
+            self._tables.main.prepare(self._schema, self._spec.stream.stream.name)
         return self._publisher.make(spark, news)
 
     def _commit(self, made: Publication, records: int, batch: Sequence[DataFile]) -> None:
@@ -233,7 +233,7 @@ class TableWriter:
 
     def _state(self, checkpoint: Checkpoint) -> str | None:
         """The state from here on: the checkpoint's, or the one before it where it brought none."""
-        if self._landing.keeps_state:
+        if self._spec.keeps_state:
             return self._tables.head.state
         if checkpoint.states:
             return checkpoint.states[-1].to_json().decode()
@@ -272,9 +272,9 @@ def _id_of_its_time() -> Expression:
     return f.concat(f.substring(time, 1, 8), f.lit("-"), f.substring(time, 9, 4), rest)
 
 
-def _refuse_other_salt(tables: StreamTables, land: WriteSpec) -> None:
+def _refuse_other_salt(tables: StreamTables, spec: WriteSpec) -> None:
     known = tables.head.salt
-    if land.salt is not None and known is not None and land.salt != known:
+    if spec.salt is not None and known is not None and spec.salt != known:
         raise ConfigError(
             f"the hashes in the table {tables.main.uri} were made with another salt",
             guidance="bring back the former salt (ELT_HASH_SALT, or the file hash_salt in DAGSTER_HOME), "
