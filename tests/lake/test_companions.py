@@ -13,11 +13,12 @@ from elt_assets.lake.admin.maintenance import compact, maintain
 from elt_assets.lake.admin.snapshots import snapshot
 from elt_assets.lake.spark.session import SparkProvider
 from elt_assets.lake.write.stream_tables import StreamTables
+from elt_assets.protocol.airbyte.catalog import DELETED_AT
 from elt_assets.protocol.airbyte.sync_modes import APPEND_DEDUP
 from tests.lake.crashing import configured, event, expected, killed_before, position, sync, view
 from tests.lake.harness import Lake
 from tests.lake.readers import assert_all_readers_agree
-from tests.lake.staging import APP, rows
+from tests.lake.staging import APP, INTEGER, STRING, rows, stream
 
 BATCHES = [
     [event(1, 10), event(2, 10), event(None, 1)],
@@ -142,6 +143,22 @@ def test_a_restore_to_before_files_that_vacuum_removed(lake: Lake) -> None:
     assert view(lake) == expected(BATCHES[:2])
     sync(lake, BATCHES)
     assert view(lake) == expected(BATCHES)
+
+
+# Deletes
+
+
+def test_the_history_knows_the_delete_of_a_key_that_it_has_no_version_of(lake: Lake) -> None:
+    """An older record that comes later makes a version that has ended."""
+    fields = {"id": INTEGER, "at": INTEGER, DELETED_AT: STRING}
+    users = stream(fields, APPEND_DEDUP, key=["id"], cursor=["at"])
+    lake.sync(users, {"id": 2, "at": 1})
+    lake.sync(users, {"id": 1, "at": 9, DELETED_AT: "2026-01-01"})
+    lake.sync(users, {"id": 1, "at": 5})
+    assert lake.ids() == [2]
+    history = lake.tables().history
+    assert history is not None
+    assert rows(lake.spark, history, "id", "_is_current") == [(1, False), (2, True)]
 
 
 # A history that was not kept for a while

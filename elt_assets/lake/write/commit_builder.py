@@ -232,7 +232,9 @@ class CommitBuilder:
         table = self._tables.history
         if table is None or past is None:
             return []
-        if not past.change.add and not past.change.remove and table.exists:
+        # A delete of a key without a version moves no file, and must be known when an older record comes.
+        is_same = tuple(past.tombstones) == tuple(table.head.tombstones)
+        if is_same and not past.change.add and not past.change.remove and table.exists:
             return []
         refreshed = self.is_building or not self._tables.follows
         head = replace(
