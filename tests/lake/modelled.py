@@ -598,7 +598,7 @@ class Machine(RuleBasedStateMachine):
         # Not by the rows: a replayed delete may leave them as they were.
         if Table(self.uri, app_id(name)).head.sequence != sequence:
             self.parts[name] = replace(before, rows=rows, buried=buried, dead=left)
-        self.epochs[name] += 1
+            self.epochs[name] += 1
 
     def _add_key(self) -> None:
         """The stream gets a key, and its policy another, when there are rows without one."""
