@@ -8,7 +8,7 @@ column's type (`converted`).
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from pyspark.sql import Column as Expression
 from pyspark.sql import functions as f
@@ -212,24 +212,23 @@ def _whole(text: Expression) -> Expression:
 
 def is_checked(kind: LogicalType) -> bool:
     """Whether `loses` may find something."""
-    return not _CHECKED.isdisjoint(logical_types.scalars(kind))
+    return _is_one_of(kind, _CHECKED)
 
 
 def loses(value: Expression, result: Expression, kind: LogicalType) -> Expression:
     """Whether `converted` made null of something in a value of a checked kind; `result` is what it
     made."""
-    if isinstance(kind, Array):
-        items = kind.items
-        lost = f.exists(value, lambda item: loses(item, converted(item, items), items))
-        return f.coalesce(lost, f.lit(False))
-    if isinstance(kind, Struct):
-        inner = (
-            loses(value.getField(c.source), result.getField(c.name), c.kind)
-            for c in kind.fields
-            if is_checked(c.kind)
-        )
-        return any_of(list(inner))
-    return value.isNotNull() & result.isNull()
+    return _is_anywhere(value, result, kind, _CHECKED, _is_lost)
+
+
+def is_rounded(kind: LogicalType) -> bool:
+    """Whether `rounds` may find something."""
+    return _is_one_of(kind, _ROUNDED)
+
+
+def rounds(value: Expression, result: Expression, kind: LogicalType) -> Expression:
+    """Whether `converted` rounded or cut something, or the reader may have before it."""
+    return _is_anywhere(value, result, kind, _ROUNDED, _is_cut)
 
 
 def any_of(conditions: Sequence[Expression]) -> Expression:
@@ -241,24 +240,41 @@ def any_of(conditions: Sequence[Expression]) -> Expression:
     return any_of(conditions[:half]) | any_of(conditions[half:])
 
 
-def is_rounded(kind: LogicalType) -> bool:
-    """Whether `rounds` may find something."""
-    return not _ROUNDED.isdisjoint(logical_types.scalars(kind))
+def _is_one_of(kind: LogicalType, scalars: frozenset[Scalar]) -> bool:
+    return not scalars.isdisjoint(logical_types.scalars(kind))
 
 
-def rounds(value: Expression, result: Expression, kind: LogicalType) -> Expression:
-    """Whether `converted` rounded or cut something, or the reader may have before it."""
+def _is_anywhere(
+    value: Expression,
+    result: Expression,
+    kind: LogicalType,
+    scalars: frozenset[Scalar],
+    holds: Callable[[Expression, Expression, Scalar], Expression],
+) -> Expression:
+    """Whether `holds` is true of a value of one of the scalars, or of one within an array or object."""
     if isinstance(kind, Array):
         items = kind.items
-        rounded = f.exists(value, lambda item: rounds(item, converted(item, items), items))
-        return f.coalesce(rounded, f.lit(False))
+        found = f.exists(
+            value,
+            lambda item: _is_anywhere(item, converted(item, items), items, scalars, holds),
+        )
+        return f.coalesce(found, f.lit(False))
     if isinstance(kind, Struct):
         inner = (
-            rounds(value.getField(c.source), result.getField(c.name), c.kind)
+            _is_anywhere(value.getField(c.source), result.getField(c.name), c.kind, scalars, holds)
             for c in kind.fields
-            if is_rounded(c.kind)
+            if _is_one_of(c.kind, scalars)
         )
         return any_of(list(inner))
+    assert isinstance(kind, Scalar)
+    return holds(value, result, kind)
+
+
+def _is_lost(value: Expression, result: Expression, _kind: Scalar) -> Expression:
+    return value.isNotNull() & result.isNull()
+
+
+def _is_cut(value: Expression, result: Expression, kind: Scalar) -> Expression:
     if kind in JSONS:  # a number of more than 38 digits, or one that is as large
         return f.coalesce(result.contains("E") & result.rlike(_HUGE), f.lit(False))
     if kind in _CUT:
