@@ -14,7 +14,7 @@ import pytest
 from elt_assets.errors import ConfigError, SystemFailure
 from elt_assets.runner.config.credentials import looks_secret
 from elt_assets.runner.config.environment import Declared
-from elt_assets.runner.kinds.registry import environment_of, open_connector
+from elt_assets.runner.kinds.registry import KINDS, open_connector
 from tests.hostile_source import hostile_source, program
 
 SHOW = """
@@ -95,7 +95,7 @@ def _machine(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def found(folder: Path, kind: str, value: Any, declared: Declared | None = None) -> dict[str, str]:
     """What a program of this kind is given; it is one that tells."""
-    environment = environment_of(kind, value, declared)
+    environment = KINDS[kind].environment(value, declared)
     told = hostile_source(folder, SHOW, environment=environment).check().message
     assert told is not None
     return {name: text for name, text in json.loads(told).items() if name not in STRAY}
@@ -127,7 +127,7 @@ def test_a_program_of_ones_own_gets_nothing_that_may_hold_a_credential(
     for name, text in {**secrets, **HARMLESS}.items():
         monkeypatch.setenv(name, text)
     assert found(tmp_path, kind, value) == {**PLAIN, **OTHERS, **HARMLESS}
-    withheld = environment_of(kind, value).withheld()
+    withheld = KINDS[kind].environment(value, None).withheld()
     assert withheld == sorted(
         [*secrets, *(n for n in SECRETS if not n.startswith(("ELT_", "DAGSTER_")))]
     )
@@ -140,9 +140,9 @@ def test_a_proxy_with_a_password_is_given_where_it_is_declared(
     proxy = "http://me:hunter2@proxy:1"
     monkeypatch.setenv("https_proxy", proxy)
     assert "https_proxy" not in found(tmp_path, kind, value)
-    assert "https_proxy" in environment_of(kind, value).withheld()
-    assert "https_proxy" not in environment_of(kind, value, ["https_proxy"]).withheld()
-    variables, secrets = environment_of(kind, value, ["https_proxy"]).variables()
+    assert "https_proxy" in KINDS[kind].environment(value, None).withheld()
+    assert "https_proxy" not in KINDS[kind].environment(value, ["https_proxy"]).withheld()
+    variables, secrets = KINDS[kind].environment(value, ["https_proxy"]).variables()
     assert variables["https_proxy"] == proxy and {proxy, "hunter2"} <= set(secrets)
 
 
@@ -195,7 +195,7 @@ assert os.environ["GITHUB_TOKEN"] == "hunter2-b" and os.environ["PIN_TOKEN"] == 
 for name in ("GITHUB_TOKEN", "NAME", "PIN_TOKEN"): print("it is", os.environ[name], file=sys.stderr)
 exit(1)
 """
-    environment = environment_of("package", "x==1", declared)
+    environment = KINDS["package"].environment("x==1", declared)
     with pytest.raises(SystemFailure) as failure:
         hostile_source(tmp_path, script, environment=environment).check()
     text = str(failure.value)
@@ -222,12 +222,12 @@ def test_variables_of_this_project_and_of_dagster_are_refused_unless_allowed(
     config = {"connection": {"salt": reference}}
     for declared in ({"SALT": reference}, [name]):
         with pytest.raises(ConfigError, match=allowed):
-            environment_of("command", ["x"], declared).variables()
+            KINDS["command"].environment(["x"], declared).variables()
     with pytest.raises(ConfigError, match=rf"config\.connection\.salt.*{allowed}"):
         hostile_source(tmp_path, SHOW, config).check()
     monkeypatch.setenv("ELT_ALLOW_REFERENCES", f"ELT_X, {name}")
     assert hostile_source(tmp_path, SHOW, config).config == {"connection": {"salt": SECRETS[name]}}
-    variables, _ = environment_of("command", ["x"], [name]).variables()
+    variables, _ = KINDS["command"].environment(["x"], [name]).variables()
     assert variables[name] == SECRETS[name]
 
 

@@ -12,7 +12,8 @@ import pytest
 
 from elt_assets.errors import ConfigError
 from elt_assets.runner.kinds.builtin import built_in
-from elt_assets.runner.kinds.registry import open_connector, resolve
+from elt_assets.runner.kinds.registry import KINDS, open_connector
+from elt_assets.runner.kinds.source_kind import Installed
 from elt_assets.runner.singer_tap import SingerTap
 from tests.plugin import plugin
 
@@ -23,12 +24,12 @@ def test_built_in_connectors_are_found_without_loading_them() -> None:
 
 
 def test_a_built_in_connector_runs_by_this_python(tmp_path: Path) -> None:
-    command, name = resolve("connector", "faker", tmp_path)
+    command, name = KINDS["connector"].command("faker", Installed(tmp_path))
     assert (command(), name) == ([sys.executable, "-m", "connectors.faker"], "faker")
 
 
 def test_a_command_is_taken_as_written(tmp_path: Path) -> None:
-    command, name = resolve("command", ["/opt/my source", "--x"], tmp_path)
+    command, name = KINDS["command"].command(["/opt/my source", "--x"], Installed(tmp_path))
     assert (command(), name) == (["/opt/my source", "--x"], "my source")
 
 
@@ -40,20 +41,20 @@ def test_opening_starts_and_installs_nothing(tmp_path: Path) -> None:
 
 def test_a_built_in_connector_that_is_none(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"no built-in connector 'fakr'\n.*faker"):
-        resolve("connector", "fakr", tmp_path)
+        KINDS["connector"].command("fakr", Installed(tmp_path))
 
 
 @pytest.mark.parametrize("value", ["x", ["x"]])
 @pytest.mark.parametrize("kind", ["manifest"])
 def test_kinds_that_are_for_later(kind: str, value: str | list[str], tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=rf"`source\.{kind}` is not supported"):
-        resolve(kind, value, tmp_path)
+        KINDS[kind].command(value, Installed(tmp_path))
 
 
 def test_a_tap_is_a_command_or_a_package(tmp_path: Path) -> None:
-    command, name = resolve("tap", ["/opt/tap-x", "--flag"], tmp_path)
+    command, name = KINDS["tap"].command(["/opt/tap-x", "--flag"], Installed(tmp_path))
     assert (command(), name) == (["/opt/tap-x", "--flag"], "tap-x")
-    _, name = resolve("tap", "any-tap-x==1.0", tmp_path)
+    _, name = KINDS["tap"].command("any-tap-x==1.0", Installed(tmp_path))
     assert name == "any-tap-x==1.0"
     for value in (["tap-x"], "any-tap-x==1.0"):
         assert isinstance(open_connector("tap", value, {}, tmp_path, tmp_path), SingerTap)
@@ -65,7 +66,7 @@ def test_a_package_without_its_version_is_refused_before_it_is_needed(
     kind: str, tmp_path: Path
 ) -> None:
     with pytest.raises(ConfigError, match="no exact version"):
-        resolve(kind, "source-x", tmp_path)
+        KINDS[kind].command("source-x", Installed(tmp_path))
 
 
 KIND = """

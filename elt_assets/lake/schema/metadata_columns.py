@@ -43,13 +43,3 @@ def table_schema(found: Sequence[Column], *, partitioned: bool = False) -> t.Str
     """The table's whole schema: the stream's columns, then this project's."""
     own = [*METADATA_FIELDS, PARTITION_FIELD] if partitioned else METADATA_FIELDS
     return t.StructType([*(column.field for column in found), *own])
-
-
-def has_path(schema: TableSchema, path: Sequence[str]) -> bool:
-    """Whether a path of column names leads to a field."""
-    kind: t.DataType = schema
-    for name in path:
-        if not isinstance(kind, t.StructType) or name not in kind.names:
-            return False
-        kind = kind[name].dataType
-    return True

@@ -9,7 +9,7 @@ from types import MappingProxyType
 from typing import Any
 
 from elt_assets.errors import ConfigError
-from elt_assets.runner.config.environment import Declared, Environment
+from elt_assets.runner.config.environment import Declared
 from elt_assets.runner.connector import Connector
 from elt_assets.runner.connector_log import Hear, ignore
 from elt_assets.runner.failures import DEADLINES
@@ -18,7 +18,7 @@ from elt_assets.runner.kinds.command import Program
 from elt_assets.runner.kinds.image import ImageKind
 from elt_assets.runner.kinds.manifest import Manifest
 from elt_assets.runner.kinds.package import Package
-from elt_assets.runner.kinds.source_kind import Command, Installed, SourceKind, Value
+from elt_assets.runner.kinds.source_kind import Installed, SourceKind, Value
 from elt_assets.runner.kinds.tap import Tap
 from elt_assets.runner.packages import Installation, is_installed
 from elt_assets.runner.process.container import ContainerOptions
@@ -34,18 +34,6 @@ def _kinds() -> Iterator[SourceKind]:
 
 KINDS: Mapping[str, SourceKind] = MappingProxyType({kind.key: kind for kind in _kinds()})
 """By their keys in the YAML."""
-
-
-def resolve(
-    kind: str, value: Value, packages: Path, installation: Installation | None = None
-) -> tuple[Command, str]:
-    """As `SourceKind.command`, of a kind by its key."""
-    return KINDS[kind].command(value, Installed(packages, installation))
-
-
-def environment_of(kind: str, value: Value, declared: Declared | None = None) -> Environment:
-    """As `SourceKind.environment`, of a kind by its key."""
-    return KINDS[kind].environment(value, declared)
 
 
 def to_install(
