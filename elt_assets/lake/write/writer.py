@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 
 from pyspark.sql import Column as Expression
@@ -78,9 +79,6 @@ class TableWriter:
         self._schema = write_spec.full_schema(self._plan, spec)
         self._by = write_spec.ordering(spec, self._plan, late=late)
         self._stamp = spec.stamp()
-        self._undeclared = UndeclaredFields(
-            from_json_schema.columns(spec.stream.stream.json_schema)
-        )
         self._locates = locate
         unstored = write_spec.unstored_markers(spec, self._plan, tables.head)
         self._columns = [*self._plan.columns, *unstored]
@@ -154,6 +152,10 @@ class TableWriter:
         pending, self._pending = self._pending, _Pending()
         self._tables.main.discard_files(pending.files)
         self._tables.dead_letter.discard_files(pending.dead)
+
+    @cached_property
+    def _undeclared(self) -> UndeclaredFields:
+        return UndeclaredFields(from_json_schema.columns(self._spec.stream.stream.json_schema))
 
     @contextmanager
     def _with_undeclared(self, segment: Path) -> Iterator[Path]:
