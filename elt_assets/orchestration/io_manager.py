@@ -19,7 +19,7 @@ from elt_assets.orchestration.events.metadata import (
     plain,
     table_metadata,
 )
-from elt_assets.orchestration.events.report import Done, Report, Running
+from elt_assets.orchestration.events.report import Complete, Report, Running
 from elt_assets.orchestration.failures import as_dagster_failure
 from elt_assets.orchestration.resources import (
     IO_MANAGER_KEY,
@@ -83,7 +83,7 @@ class SparkIOManager(dg.ConfigurableIOManager):
             for each in sync.done:
                 context.log_event(
                     dg.AssetMaterialization(
-                        sync.asset.key, metadata=dict(each.metadata), partition=each.read.partition
+                        sync.asset.key, metadata=dict(each.metadata), partition=each.partition
                     )
                 )
             raise
@@ -108,19 +108,20 @@ class SparkIOManager(dg.ConfigurableIOManager):
     ) -> EltError | None:
         """What went wrong; None if it is committed."""
         try:
-            for done in self.land(context, context.run_id, sync.plan(partition)):
-                sync.keep(done)
+            complete = list(self.land(context, context.run_id, sync.plan(partition)))
         except EltError as error:
             return error
+        for read in complete:  # none of a read that failed, be its stream complete or not
+            sync.keep(read)
         return None
 
-    def land(self, run: Running, run_id: str, plan: ReadPlan) -> Iterator[Done]:
+    def land(self, run: Running, run_id: str, plan: ReadPlan) -> Iterator[Complete]:
         """Run a planned read into the tables of its streams; yields those that are complete.
 
         Raises:
             EltError: the source, a stream or a table failed; some streams may be complete before it.
         """
-        return Report(self.spark.provider, run, run_id, plan).done()
+        return Report(self.spark.provider, run, run_id, plan).complete()
 
     def _store(self, context: dg.OutputContext, rows: DataFrame) -> None:
         """Replace the table of an asset downstream, or the partitions of it that the run is for."""

@@ -7,9 +7,18 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from elt_assets.lake.write.stream_tables import StreamTables
-from elt_assets.orchestration.events.report import Done
+from elt_assets.orchestration.events.report import Complete
 from elt_assets.orchestration.streams import StreamAsset
 from elt_assets.pipeline.read_plan import ReadPlan
+
+
+@dataclass(frozen=True)
+class Done:
+    """A read that was committed: its partition, what its event says, and how many records it rejected."""
+
+    partition: str | None
+    metadata: Mapping[str, Any]
+    rejected: int
 
 
 @dataclass(kw_only=True)
@@ -25,12 +34,13 @@ class Landed:
     files_before: frozenset[str] = frozenset()
     tables: StreamTables | None = None
 
-    def keep(self, done: Done) -> None:
-        """Remember what a read did."""
+    def keep(self, complete: Complete) -> None:
+        """Remember what a read did, and let go of its plan."""
+        read = complete.read
         if not self.done:
-            self.files_before = done.read.files_before
-        self.tables = done.read.tables
-        self.done.append(done)
+            self.files_before = read.files_before
+        self.tables = read.tables
+        self.done.append(Done(read.partition, complete.metadata, complete.rejected))
 
 
 @dataclass(kw_only=True)
@@ -45,6 +55,6 @@ class StreamSync(Landed):
     plan: Callable[[str | None], ReadPlan]
     tell: Callable[[str | None, Mapping[str, Any]], None]
 
-    def keep(self, done: Done) -> None:
-        super().keep(done)
-        self.tell(done.read.partition, done.metadata)
+    def keep(self, complete: Complete) -> None:
+        super().keep(complete)
+        self.tell(complete.read.partition, complete.metadata)

@@ -217,10 +217,10 @@ def _read_together(
     of = {asset.stream.id: asset for asset in assets}
     landed: dict[dg.AssetKey, Landed] = {}
     try:
-        for done in context.resources.elt_io_manager.land(context, context.run.run_id, plan):
-            asset = of[done.read.id]
+        for complete in context.resources.elt_io_manager.land(context, context.run.run_id, plan):
+            asset = of[complete.read.id]
             landed[asset.key] = Landed(asset=asset)
-            landed[asset.key].keep(done)
+            landed[asset.key].keep(complete)
     except EltError as failure:
         return landed, failure
     return landed, None

@@ -30,13 +30,11 @@ def results(
     for key, (table, name) in _tables(sync).items():
         is_selected = key in context.selected_asset_keys
         for done in sync.done:
-            metadata = _metadata(table, name, done.read.partition, spark)
+            metadata = _metadata(table, name, done.partition, spark)
             if is_selected:
-                context.add_asset_metadata(metadata, key, done.read.partition)
+                context.add_asset_metadata(metadata, key, done.partition)
             else:
-                event = dg.AssetMaterialization(
-                    key, metadata=metadata, partition=done.read.partition
-                )
+                event = dg.AssetMaterialization(key, metadata=metadata, partition=done.partition)
                 context.log_event(event)
         if is_selected:
             yield dg.MaterializeResult(asset_key=key)

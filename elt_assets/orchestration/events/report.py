@@ -39,7 +39,7 @@ class Running(Protocol):
 
 
 @dataclass(frozen=True)
-class Done:
+class Complete:
     """A stream whose read was committed to its end: what its event says, and how many records it rejected."""
 
     read: StreamPlan
@@ -62,7 +62,7 @@ class Report:
         self._reads = {read.id: read for read in plan.streams}
         self._run = ReadRun(plan, spark, run_id, self._warn_of_schema)
 
-    def done(self) -> Iterator[Done]:
+    def complete(self) -> Iterator[Complete]:
         """Read to the end; yields each stream that is complete.
 
         Raises:
@@ -75,7 +75,7 @@ class Report:
             for event in events:
                 self._tell(event)
                 if isinstance(event, Acknowledged) and event.final:
-                    yield self._done(self._reads[event.stream])
+                    yield self._complete(self._reads[event.stream])
 
     def _tell(self, event: SessionEvent) -> None:
         if isinstance(event, Logged):
@@ -93,7 +93,7 @@ class Report:
         key = dg.AssetKey(list(read.of.levels))
         self._log_event(dg.AssetObservation(key, metadata=metadata, partition=read.partition))
 
-    def _done(self, read: StreamPlan) -> Done:
+    def _complete(self, read: StreamPlan) -> Complete:
         table, shown = read.tables.main, {}
         if self._plan.destination is None:
             shown = dict(self._table_metadata(read))
@@ -105,7 +105,7 @@ class Report:
             **schema_metadata(self._run.schema_changes(read.id)),
         }
         self._log_end(read)
-        return Done(read, metadata, self._run.figures[read.id].rejected)
+        return Complete(read, metadata, self._run.figures[read.id].rejected)
 
     def _figures(self, read: StreamPlan) -> dict[str, Any]:
         policy = {"elt/policy": read.stream.destination_sync_mode}
