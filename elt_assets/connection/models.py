@@ -325,6 +325,10 @@ class Connection(ConfigModel):
             )
         return self
 
+    def wanted(self, stream: StreamId) -> Stream:
+        """What it says of one of its streams."""
+        return next(one for one in self.streams if one.id == stream)
+
     @property
     def lake_namespace(self) -> str:
         """The first level under the lake's root."""

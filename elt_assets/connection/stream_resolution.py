@@ -240,8 +240,7 @@ def _known_beside(path: Sequence[str], stream: AirbyteStream) -> tuple[int, list
 
 def field_selection(connection: Connection, stream: ConfiguredStream) -> FieldSelection | None:
     """What a connection says of the fields of one of its streams; None if it says nothing."""
-    wanted = next(wanted for wanted in connection.streams if wanted.id == stream.id)
-    return _selection(wanted, stream)
+    return _selection(connection.wanted(stream.id), stream)
 
 
 def as_landed(
@@ -256,7 +255,7 @@ def as_landed(
     if stream is not None and stream is not configured.stream:
         found = copy.copy(configured)
         found.stream = stream
-    wanted = next(wanted for wanted in connection.streams if wanted.id == configured.id)
+    wanted = connection.wanted(configured.id)
     found = landed(found, _selection(wanted, configured))
     return with_undeclared(found) if wanted.on_undeclared == "keep" else found
 

@@ -12,7 +12,7 @@ import dagster as dg
 
 from elt_assets.connection import Connection
 from elt_assets.orchestration.assets import partitions
-from elt_assets.pipeline.connection_stream import ConnectionStream, default_key, wanted
+from elt_assets.pipeline.connection_stream import ConnectionStream, default_key
 from elt_assets.protocol.airbyte.catalog import ConfiguredStream
 
 
@@ -23,7 +23,7 @@ def default_asset_key(connection: Connection, stream: ConfiguredStream) -> dg.As
 def partitions_definition(
     connection: Connection, stream: ConfiguredStream
 ) -> dg.PartitionsDefinition[Any] | None:
-    written = wanted(connection, stream).partitions
+    written = connection.wanted(stream.id).partitions
     if written is None:
         return None
     return partitions.definition(written, op_name(default_asset_key(connection, stream)))

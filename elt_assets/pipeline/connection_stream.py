@@ -37,11 +37,6 @@ def table_path(connection: Connection, stream: ConfiguredStream) -> list[str]:
     return path if connection.destination is None else [STATES, *path]
 
 
-def wanted(connection: Connection, stream: ConfiguredStream) -> Stream:
-    """What the connection says of a stream."""
-    return next(one for one in connection.streams if one.id == stream.id)
-
-
 @dataclass(frozen=True)
 class ConnectionStream:
     """One configured stream of a connection.
@@ -69,9 +64,9 @@ class ConnectionStream:
 
     @cached_property
     def wanted(self) -> Stream:
-        return wanted(self.connection, self.stream)
+        return self.connection.wanted(self.stream.id)
 
-    @property
+    @cached_property
     def fields(self) -> FieldSelection | None:
         """Which of its fields are stored."""
         return field_selection(self.connection, self.stream)

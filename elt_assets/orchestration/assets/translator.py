@@ -25,7 +25,7 @@ from elt_assets.orchestration.streams import (
     default_asset_key,
     partitions_definition,
 )
-from elt_assets.pipeline.connection_stream import table_path, wanted
+from elt_assets.pipeline.connection_stream import table_path
 from elt_assets.protocol.airbyte.catalog import INCREMENTAL, ConfiguredStream
 from elt_assets.runner.kinds.registry import KINDS
 
@@ -38,7 +38,7 @@ class ConnectionTranslator:
 
     def get_asset_spec(self, connection: Connection, stream: ConfiguredStream) -> dg.AssetSpec:
         """The spec of one stream's asset."""
-        written = wanted(connection, stream)
+        written = connection.wanted(stream.id)
         path = table_path(connection, stream)
         landed = as_landed(connection, stream)
         schema = declared_schema(landed, partitioned=written.partitions is not None)

@@ -14,7 +14,6 @@ from elt_assets.orchestration.streams import StreamAsset
 from elt_assets.pipeline.connectors import connect
 from elt_assets.protocol.airbyte.catalog import INCREMENTAL, ConfiguredCatalog
 from elt_assets.protocol.airbyte.messages import State
-from elt_assets.sync.selection.fields import asked
 
 TIMEOUT = 25.0
 """Seconds that a source may take to answer; ending it may take a few more."""
@@ -43,7 +42,7 @@ def streams_with_news(
     """
     states = [_state(asset, lake) for asset in assets]
     news = connect(connection, lake.staging_path).probe(
-        ConfiguredCatalog(streams=[asked(asset.stream, asset.fields) for asset in assets]),
+        ConfiguredCatalog(streams=[asset.asked() for asset in assets]),
         [State.from_json(state) for state in states if state is not None],
         seconds=TIMEOUT,
     )
