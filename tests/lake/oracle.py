@@ -88,13 +88,13 @@ class Run:
 
     def __post_init__(self) -> None:
         part, found = self.begins_at, self.begins_at.building
-        mode = self.refresh
-        if mode != "none" and part.refresh == self.intent:
-            mode = "none"  # a retry goes on with what the first attempt began
         is_like = found is not None and found.truncates and found.made_by == self.stream
         goes_on = is_like or (
             found is not None and not found.truncates and not self.stream.overwrites
         )
+        mode, has_cursor = self.refresh, self.stream.incremental and not self.stream.overwrites
+        if mode != "none" and part.refresh == self.intent and (has_cursor or goes_on):
+            mode = "none"  # a retry goes on with what the first attempt began, but cannot in a whole read
         self.continues = mode == "none" and goes_on
         anew = mode == "none" and found is not None and found.truncates and not is_like
         is_same_policy = anew and found is not None and self._has_same_policy(found)
