@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -17,6 +18,11 @@ SPARK = {
     "spark.sql.shuffle.partitions": "2",
 }
 """Tiny data: scheduling is what takes the time."""
+
+SHORT_LIVED = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+"""For a JVM that lives for a minute, as those do that tests start: compiling its code to the optimum, in
+threads of its own, takes half of its CPU time."""
+os.environ.update(dict.fromkeys(("SPARK_SUBMIT_OPTS", "SPARK_LAUNCHER_OPTS"), SHORT_LIVED))
 
 
 class Failures:
@@ -53,12 +59,19 @@ def spark(spark_provider: SparkProvider) -> SparkSession:
     return spark_provider.get()
 
 
+@pytest.fixture(scope="session")
+def packages(tmp_path_factory: pytest.TempPathFactory, worker_id: str) -> Path:
+    """Where connectors from PyPI are installed: once, for all tests of all processes."""
+    own = tmp_path_factory.getbasetemp()
+    folder = (own if worker_id == "master" else own.parent) / "packages"
+    folder.mkdir(exist_ok=True)
+    return folder
+
+
 @pytest.fixture
-def project(tmp_path: Path, tmp_path_factory: pytest.TempPathFactory) -> Project:
-    """A project of the test's own; connectors from PyPI are installed once for all of them."""
+def project(tmp_path: Path, packages: Path) -> Project:
+    """A project of the test's own."""
     project = Project(tmp_path)
-    packages = tmp_path_factory.getbasetemp() / "packages"
-    packages.mkdir(exist_ok=True)
     project.home.mkdir()
     (project.home / "packages").symlink_to(packages)
     return project

@@ -21,6 +21,7 @@ import pyarrow as pa
 import pyspark
 import pytest
 
+from tests.conftest import SHORT_LIVED
 from tests.project import Project
 
 DEDUP = {"sync_mode": "incremental", "destination_sync_mode": "append_dedup"}
@@ -92,6 +93,7 @@ def test_every_policy_gives_the_tables_of_a_local_run(cluster: Cluster, tmp_path
         spark.driver.bindAddress 127.0.0.1
         spark.driver.host=127.0.0.1
         spark.executor.memory   512m
+        spark.executor.defaultJavaOptions {SHORT_LIVED}
         spark.executor.cores    1
         spark.cores.max         {WORKERS}
         spark.pyspark.python    {_python_of_executors(tmp_path / "executors")}
@@ -159,7 +161,11 @@ def _merged(before: list[dict[str, Any]], after: list[dict[str, Any]]) -> bool:
 def _daemon(work: Path, name: str, *arguments: str) -> Iterator[None]:
     """One of Spark's processes; ended with the block, and what it started with it."""
     command = [Path(pyspark.__file__).parent / "bin" / "spark-class"]
-    own = {"SPARK_LOCAL_IP": "127.0.0.1", "SPARK_DAEMON_MEMORY": "256m"}
+    own = {
+        "SPARK_LOCAL_IP": "127.0.0.1",
+        "SPARK_DAEMON_MEMORY": "256m",
+        "SPARK_DAEMON_JAVA_OPTS": SHORT_LIVED,
+    }
     inherited = {k: v for k, v in os.environ.items() if k != "PYTHONPATH"}
     with (work / f"{name}.log").open("a") as log:
         process = subprocess.Popen(

@@ -30,10 +30,7 @@ KEYED: dict[str, Any] = {"primary_key": [["id"]]}
 
 
 @pytest.fixture
-def project(own: Project, tmp_path_factory: pytest.TempPathFactory) -> Project:
-    """Packages are installed once for all tests."""
-    packages = tmp_path_factory.getbasetemp() / "packages"
-    packages.mkdir(exist_ok=True)
+def project(own: Project, packages: Path) -> Project:
     (own.home / "packages").symlink_to(packages)
     return own
 
