@@ -12,6 +12,8 @@ from elt_assets.errors import ConfigError
 from elt_assets.storage.directories import make_private
 
 SALT_FILE = "hash_salt"
+DEFINITION_FILE = "defs.yaml"
+"""The file that defines a connection, in the folder of the connection."""
 
 
 def project() -> Path | None:
@@ -67,6 +69,16 @@ def connections() -> Path:
     each connection."""
     given = os.environ.get("ELT_DEFS")
     return Path(given).expanduser().absolute() if given else Path(__file__).parent / "defs"
+
+
+def connection_folder(name: str) -> Path:
+    """Return the folder of a connection, by its name or a path to it; it need not exist."""
+    return Path(name) if "/" in name else connections() / name
+
+
+def connection_folders() -> list[Path]:
+    """Return the folders of all connections, sorted by name."""
+    return sorted(path.parent for path in connections().glob(f"*/{DEFINITION_FILE}"))
 
 
 def hash_salt() -> bytes:

@@ -52,7 +52,7 @@ ROOMS: dict[str, set[str]] = {
     "elt_assets.sync": {"errors", "protocol", "sync"},
     # what people write
     "elt_assets.connection": {
-        *("errors", "protocol", "sync.selection"),
+        *("errors", "paths", "protocol", "sync.selection"),
         *("runner.kinds", "runner.packages", "runner.process"),
     },
     # the tables

@@ -42,6 +42,11 @@ class Output:
         self._warnings: list[str] = []
 
     @property
+    def shows_progress(self) -> bool:
+        """Whether progress bars fit: not where the answer is JSON, nor between the lines of logs."""
+        return not (self._machine or self._verbose)
+
+    @property
     def width(self) -> int:
         """Columns."""
         return self._console.width
@@ -87,6 +92,11 @@ class Output:
         """What a command is about to do, for people, on stderr."""
         if not self._machine:
             _console(stderr=True).print(text, soft_wrap=True)
+
+    def announce_installation(self, package: str | None) -> None:
+        """Say that a package has to be installed first, if one has."""
+        if package is not None:
+            self.note(f"installing {package}; this is done once and may take some minutes")
 
     def document(self, answer: Document) -> None:
         """The whole answer, for machines, with the warnings so far. ASCII, so that every pipe takes it."""

@@ -6,7 +6,6 @@ Loading one reads two files and nothing else: no process, no network, no secret.
 from elt_assets.connection.files import (
     CATALOG_FILE,
     COMPONENT,
-    DEFINITION_FILE,
     load_catalog,
     load_connection,
     parse_connection,
@@ -19,6 +18,7 @@ from elt_assets.connection.stream_resolution import (
     resolve_streams,
     unused_settings,
 )
+from elt_assets.paths import DEFINITION_FILE
 
 __all__ = [
     "CATALOG_FILE",

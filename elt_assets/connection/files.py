@@ -14,10 +14,10 @@ from pydantic import ValidationError
 
 from elt_assets.connection.models import FOLDER, Connection
 from elt_assets.errors import ConfigError
+from elt_assets.paths import DEFINITION_FILE
 from elt_assets.protocol.airbyte.catalog import Catalog
 
 CATALOG_FILE = "catalog.json"
-DEFINITION_FILE = "defs.yaml"
 COMPONENT = "elt_assets.ConnectionComponent"
 
 

@@ -9,9 +9,10 @@ from typing import Any
 
 import yaml
 
-from elt_assets.connection.files import CATALOG_FILE, DEFINITION_FILE
+from elt_assets.connection.files import CATALOG_FILE
 from elt_assets.connection.models import Connection, Stream
 from elt_assets.errors import ConfigError
+from elt_assets.paths import DEFINITION_FILE
 from elt_assets.protocol.airbyte.catalog import (
     DELETE_MARKERS,
     INCREMENTAL,

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextvars import ContextVar
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeAlias
 
 import dagster as dg
 
@@ -21,7 +22,7 @@ from elt_assets.orchestration.events.metadata import (
     source_metadata,
     table_metadata,
 )
-from elt_assets.pipeline.progress import reporting
+from elt_assets.pipeline.progress import Progress, reporting
 from elt_assets.pipeline.read_plan import ReadPlan
 from elt_assets.pipeline.read_run import ReadRun
 from elt_assets.pipeline.stream_plan import StreamPlan
@@ -36,6 +37,20 @@ class Running(Protocol):
     def log(self) -> dg.DagsterLogManager: ...
 
     def log_event(self, event: Any) -> None: ...
+
+
+Watch: TypeAlias = Callable[
+    [ReadPlan, Callable[[], Progress]], contextlib.AbstractContextManager[object]
+]
+"""Entered while a read runs, with its plan and what says how far it is, from any thread."""
+
+
+def _unwatched(_plan: ReadPlan, _look: Callable[[], Progress]) -> contextlib.nullcontext[None]:
+    return contextlib.nullcontext()
+
+
+WATCH: ContextVar[Watch] = ContextVar("watch", default=_unwatched)
+"""Watches the reads that this thread runs: of a command line that shows them, say."""
 
 
 @dataclass(frozen=True)
@@ -70,6 +85,7 @@ class Report:
         """
         with (
             reporting(self._run.look, self._log_progress),
+            WATCH.get()(self._plan, self._run.look),
             contextlib.closing(self._run.run()) as events,
         ):
             for event in events:

@@ -1,11 +1,9 @@
-"""`elt validate`: whether connections can be loaded."""
+"""`elt validate`: every error in the connections."""
 
 from __future__ import annotations
 
-import argparse
-
 from elt_assets import paths
-from elt_assets.cli.finding import connection_folders, folder_of
+from elt_assets.cli.options import connection_argument, subcommand
 from elt_assets.cli.output import FAILED, OK, Document, Output
 from elt_assets.connection import load_connection
 from elt_assets.errors import ConfigError
@@ -13,10 +11,16 @@ from elt_assets.orchestration.assets.build import check_together
 from elt_assets.orchestration.component import ConnectionComponent
 
 
-def validate(arguments: argparse.Namespace, out: Output) -> int:
-    """`elt validate`. It finds what keeps Dagster from loading the connections; nothing is started."""
-    one = arguments.connection
-    folders = connection_folders() if one is None else [folder_of(one)]
+@subcommand("validate", "elt validate", "elt validate shop", "elt validate --json")
+@connection_argument(required=False)
+def command(out: Output, connection: str | None) -> int:
+    """Find every error that keeps Dagster from loading the connections, of one or of all.
+
+    Nothing is started, and no secret is needed. The exit code is 1 if there is an error.
+    """
+    folders = (
+        paths.connection_folders() if connection is None else [paths.connection_folder(connection)]
+    )
     if not folders:
         out.line(f"there are no connections in {paths.connections()}")
     loaded, answers = [], []

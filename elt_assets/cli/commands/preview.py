@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import itertools
 import json
@@ -10,8 +9,11 @@ import time
 from collections.abc import Generator, Mapping, Sequence
 from typing import Any
 
+import click
+
 from elt_assets import paths
-from elt_assets.cli.finding import find_stream, folder_of
+from elt_assets.cli.lookup import find_stream
+from elt_assets.cli.options import connection_argument, count_option, subcommand
 from elt_assets.cli.output import OK, Output, cut, masked
 from elt_assets.connection import (
     Connection,
@@ -39,31 +41,39 @@ _COLUMN = 14
 record is shown from top to bottom."""
 
 
-def preview(arguments: argparse.Namespace, out: Output) -> int:
-    """`elt preview`."""
-    folder = folder_of(arguments.connection)
-    connection = load_connection(folder)
+@subcommand("preview", "elt preview shop users", "elt preview shop users -n 5 --json")
+@connection_argument()
+@click.argument("stream")
+@count_option("records")
+def command(out: Output, connection: str, stream: str, count: int) -> int:
+    """Show the first records of a stream, as they would be stored. Nothing is stored.
+
+    STREAM is its name in the catalog; with a namespace, NAMESPACE.STREAM. It may be a stream that the
+    connection does not configure.
+    """
+    folder = paths.connection_folder(connection)
+    loaded = load_connection(folder)
     catalog = load_catalog(folder)
-    stream = _chosen(connection, catalog, arguments.stream)
-    for notice in notices(stream.fields):
+    chosen = _chosen(loaded, catalog, stream)
+    for notice in notices(chosen.fields):
         out.warn(notice)
-    connector = connect(connection, paths.staging())
+    connector = connect(loaded, paths.staging())
     records: list[Any] = []
     failure: EltError | None = None
     try:
-        withhold = any(one.fields is not None for one in connection.streams)
-        with contextlib.closing(_records(connector, stream, withhold=withhold)) as found:
-            for record in itertools.islice(found, arguments.n):
+        withhold = any(one.fields is not None for one in loaded.streams)
+        with contextlib.closing(_records(connector, chosen, withhold=withhold)) as found:
+            for record in itertools.islice(found, count):
                 records.append(record)  # noqa: PERF402 - those before a failure count
     except EltError as error:
         if not records:
             raise
         failure = error  # what the source said before it broke is worth seeing too
     shown = [masked(record, connector.mask) for record in records]
-    configured = stream.stream
+    configured = chosen.stream
     _tell(shown, list(configured.stream.json_schema.get("properties") or {}), out)
     name = stream_names([one.id for one in catalog.streams])[configured.id]
-    out.document({"connection": connection.name, "stream": name, "records": shown})
+    out.document({"connection": loaded.name, "stream": name, "records": shown})
     if failure is not None:
         raise failure
     return OK

@@ -1,8 +1,7 @@
-"""`elt new` and `elt connectors`: which sources there are, and connections to them."""
+"""`elt new`: a connection with every stream of a source."""
 
 from __future__ import annotations
 
-import argparse
 import copy
 import re
 import shlex
@@ -11,12 +10,13 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+import click
 import yaml
 
 from elt_assets import paths
-from elt_assets.cli.finding import parsed, refuse_installed
-from elt_assets.cli.looking import announce_installation
-from elt_assets.cli.output import FAILED, OK, Document, Output
+from elt_assets.cli.lookup import parsed, refuse_installed
+from elt_assets.cli.options import subcommand
+from elt_assets.cli.output import OK, Output
 from elt_assets.connection import (
     CATALOG_FILE,
     DEFINITION_FILE,
@@ -25,7 +25,7 @@ from elt_assets.connection import (
     save_catalog,
 )
 from elt_assets.connection.template import document, stream_attributes
-from elt_assets.errors import ConfigError, EltError
+from elt_assets.errors import ConfigError
 from elt_assets.lake.write.write_spec import check_columns
 from elt_assets.orchestration.assets.build import build_connection_assets
 from elt_assets.protocol.airbyte.catalog import Catalog, stream_names
@@ -36,7 +36,7 @@ from elt_assets.runner.config.secrets import resolve_environment
 from elt_assets.runner.config.validation import validate
 from elt_assets.runner.connector import Connector
 from elt_assets.runner.kinds.builtin import built_in
-from elt_assets.runner.kinds.registry import KINDS, open_connector, to_install
+from elt_assets.runner.kinds.registry import open_connector, to_install
 from elt_assets.runner.package_index import newest_version
 
 _PACKAGE = re.compile(r"[A-Za-z0-9._-]*(?:^|-)(?:source|tap)-[A-Za-z0-9._-]+")
@@ -45,25 +45,42 @@ _TAP = re.compile(r"(?:^|-)tap-")
 """What Singer taps are called: `tap-x`, and their packages `tap-x`, or `somebody-tap-x`."""
 
 
-def new(arguments: argparse.Namespace, out: Output) -> int:
-    """`elt new`."""
-    name: str = arguments.name
+@subcommand(
+    "new",
+    "elt new shop --source faker --config '{\"count\": 500}'",
+    "elt new crm --source airbyte-source-hubspot --config @hubspot.json",
+    "elt new erp --source tap-postgres==0.10.0 --config @postgres.json",
+)
+@click.argument("name")
+@click.option(
+    "--source",
+    required=True,
+    help="A built-in connector, a package (NAME==VERSION, or NAME for its newest version), or a command "
+    'as "PROGRAM ARGUMENT ...".',
+)
+@click.option("--config", metavar="JSON", help="Config of the source: JSON, or @FILE.")
+def command(out: Output, name: str, source: str, config: str | None) -> int:
+    """Create the connection NAME with every stream that its source has.
+
+    NAME has letters, digits and underscores. Secrets in the config are replaced by environment variables;
+    the command prints which ones to set.
+    """
     folder = _new_folder(name)
-    kind, value = _source(arguments.source, out)
-    config = {} if arguments.config is None else parsed(arguments.config, "--config")
-    if not isinstance(config, dict):
-        raise ConfigError("--config must be a JSON object", guidance="as '{\"count\": 10}'")
-    announce_installation(to_install(kind, value, paths.packages()), out)
-    connector = open_connector(
-        kind, value, config, paths.staging(), paths.packages(), hear=out.hear
-    )
+    kind, value = _source(source, out)
+    given = {} if config is None else parsed(config, "--config")
+    if not isinstance(given, dict):
+        raise ConfigError(
+            "--config must be a JSON object", guidance="for example '{\"count\": 10}'"
+        )
+    out.announce_installation(to_install(kind, value, paths.packages()))
+    connector = open_connector(kind, value, given, paths.staging(), paths.packages(), hear=out.hear)
     out.note(f"starting {connector.name}")
-    _refuse_config(connector, config)
+    _refuse_config(connector, given)
     schema = connector.specification.connectionSpecification
-    for warning in unknown_fields(config, schema):
+    for warning in unknown_fields(given, schema):
         out.warn(warning)
-    secrets = validate(config, schema, connector.name).secrets
-    kept, variables = _without_secrets(config, secrets, name)
+    secrets = validate(given, schema, connector.name).secrets
+    kept, variables = _without_secrets(given, secrets, name)
     catalog = connector.discover()
     names = stream_names([stream.id for stream in catalog.streams])
     ways = {
@@ -99,46 +116,6 @@ def new(arguments: argparse.Namespace, out: Output) -> int:
         }
     )
     return OK
-
-
-def connectors(_: argparse.Namespace, out: Output) -> int:
-    """`elt connectors`."""
-    found = [_described(name) for name in built_in()]
-    out.table(
-        ["connector", "what it is", "config (*: required)"],
-        [(one["connector"], one["description"] or one["error"], _settings(one)) for one in found],
-    )
-    examples = {text: runs for kind in KINDS.values() for text, runs in kind.examples}
-    out.table(["source:", "what it runs"], examples.items())
-    out.document({"connectors": found, "kinds": examples})
-    return FAILED if any(one["error"] for one in found) else OK
-
-
-def _described(name: str) -> Document:
-    """What a built-in connector says of itself."""
-    connector = open_connector("connector", name, {}, paths.staging(), paths.packages())
-    answer: Document = {
-        "connector": name,
-        "description": None,
-        "documentation": None,
-        "error": None,
-    }
-    try:
-        told = connector.specification
-    except EltError as error:
-        return {**answer, "error": error.message, "config": [], "required": []}
-    schema = told.connectionSpecification
-    return {
-        **answer,
-        "description": schema.get("title") or schema.get("description"),
-        "documentation": told.documentationUrl,
-        "config": list(schema.get("properties") or {}),
-        "required": list(schema.get("required") or []),
-    }
-
-
-def _settings(one: Document) -> str:
-    return ", ".join(f"{name}{'*' * (name in one['required'])}" for name in one["config"])
 
 
 def _new_folder(name: str) -> Path:

@@ -9,22 +9,12 @@ from pathlib import Path
 from typing import Any
 
 from elt_assets import paths
-from elt_assets.connection import DEFINITION_FILE, load_connection
+from elt_assets.connection import load_connection
 from elt_assets.errors import ConfigError
 from elt_assets.orchestration.component import ConnectionComponent
 from elt_assets.orchestration.states import find
 from elt_assets.orchestration.streams import StreamAsset
 from elt_assets.protocol.airbyte.catalog import StreamId, stream_names
-
-
-def folder_of(name: str) -> Path:
-    """The folder of a connection, there or not."""
-    return Path(name) if "/" in name else paths.connections() / name
-
-
-def connection_folders() -> list[Path]:
-    """Return the folders of all connections, by name."""
-    return sorted(path.parent for path in paths.connections().glob(f"*/{DEFINITION_FILE}"))
 
 
 def refuse_installed(folder: Path) -> None:
@@ -80,7 +70,7 @@ def find_asset(key: str) -> StreamAsset:
             cannot be loaded.
     """
     first = key.partition("/")[0]
-    folders = connection_folders()
+    folders = paths.connection_folders()
     known: list[StreamAsset] = []
     broken: dict[str, ConfigError] = {}
     # The one that the key begins with is most likely its own: then no other need be loaded.

@@ -1,0 +1,1 @@
+"""The sub-commands of `elt`, one module each; `entry.COMMANDS` names them."""

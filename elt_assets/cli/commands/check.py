@@ -1,0 +1,50 @@
+"""`elt check`: whether the source of a connection can be reached."""
+
+from __future__ import annotations
+
+from elt_assets import paths
+from elt_assets.cli.options import connection_argument, subcommand
+from elt_assets.cli.output import FAILED, OK, Output
+from elt_assets.connection import CATALOG_FILE, load_connection
+from elt_assets.orchestration.component import ConnectionComponent
+from elt_assets.pipeline.connectors import connect, connect_destination, package_to_install
+from elt_assets.protocol.specification import unknown_fields
+
+
+@subcommand("check", "elt check shop", "elt check shop --json")
+@connection_argument()
+def command(out: Output, connection: str) -> int:
+    """Check a connection, and whether its source can be reached with this config.
+
+    If the connection has a destination, the destination is checked too. The exit code is 1 if one of them
+    cannot be reached.
+    """
+    folder = paths.connection_folder(connection)
+    loaded = load_connection(folder)
+    if (folder / CATALOG_FILE).exists():
+        ConnectionComponent.of(loaded).definitions(folder)
+    else:
+        out.note(f"the streams are not checked: run `elt discover {folder.name}` first")
+    out.announce_installation(package_to_install(loaded))
+    connector = connect(loaded, paths.staging(), hear=out.hear)
+    out.note(f"starting {connector.name}")
+    schema = connector.specification.connectionSpecification
+    for warning in unknown_fields(loaded.source.config, schema):
+        out.warn(warning)
+    answer = connector.check()
+    destination = connect_destination(loaded, paths.staging(), hear=out.hear)
+    if answer.succeeded and destination is not None:
+        out.note(f"starting the destination {destination.name}")
+        connector, answer = destination, destination.check()
+    message = answer.message or ""
+    result = f"{loaded.name}: {connector.name}{f': {message}' if message else ''}"
+    out.verdict("succeeded" if answer.succeeded else "failed", result, good=answer.succeeded)
+    out.document(
+        {
+            "connection": loaded.name,
+            "connector": connector.name,
+            "succeeded": answer.succeeded,
+            "message": message or None,
+        }
+    )
+    return OK if answer.succeeded else FAILED

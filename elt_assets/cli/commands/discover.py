@@ -1,0 +1,135 @@
+"""`elt discover`: the catalog of a source, and what has changed in it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+
+import click
+
+from elt_assets import paths
+from elt_assets.cli.lookup import refuse_installed
+from elt_assets.cli.options import connection_argument, subcommand
+from elt_assets.cli.output import FAILED, OK, Document, Output
+from elt_assets.connection import (
+    CATALOG_FILE,
+    Connection,
+    load_catalog,
+    load_connection,
+    save_catalog,
+)
+from elt_assets.connection.catalog_diff import Change, changes
+from elt_assets.errors import ConfigError
+from elt_assets.orchestration.assets.build import build_connection_assets
+from elt_assets.pipeline.connectors import connect, package_to_install
+from elt_assets.protocol.airbyte.catalog import Catalog, stream_names
+
+
+@subcommand(
+    "discover",
+    "elt discover shop",
+    "elt discover shop --dry-run",
+    "elt discover shop --dry-run --exit-code    # for CI",
+)
+@connection_argument()
+@click.option("--dry-run", is_flag=True, help="Show what would change; write nothing.")
+@click.option("--exit-code", is_flag=True, help="With --dry-run: exit code 1 if anything changed.")
+def command(out: Output, connection: str, dry_run: bool, exit_code: bool) -> int:
+    """Ask the source for its streams, write catalog.json, and show what has changed."""
+    if exit_code and not dry_run:
+        raise ConfigError("--exit-code needs --dry-run", guidance="write both options")
+    folder = paths.connection_folder(connection)
+    if not dry_run:
+        refuse_installed(folder)
+    loaded = load_connection(folder)
+    out.announce_installation(package_to_install(loaded))
+    connector = connect(loaded, paths.staging(), hear=out.hear)
+    out.note(f"starting {connector.name}")
+    catalog = connector.discover()
+    former = _former(folder, out)
+    found = changes(former or Catalog(streams=[]), catalog)
+    names = stream_names({one.id for one in (*catalog.streams, *(former or catalog).streams)})
+    out.table(*_table(catalog, loaded))
+    if former is None:
+        out.line(f"there was no {CATALOG_FILE} before")
+    elif not found:
+        out.line(f"nothing has changed since {CATALOG_FILE} was written")
+    else:
+        out.table(
+            ["stream", "what changed", "field", "before", "after"],
+            [(names[c.stream], c.kind, c.field, c.before, c.after) for c in found],
+        )
+    problem = _misfit(loaded, catalog)
+    if problem is not None:
+        out.warn(f"with this catalog the connection cannot be loaded:\n{problem}")
+    path = folder / CATALOG_FILE if dry_run else save_catalog(folder, catalog)
+    out.line(f"{path} was not changed" if dry_run else f"wrote {path}")
+    out.document(
+        {
+            "connection": loaded.name,
+            "catalog": str(path),
+            "written": not dry_run,
+            "streams": _streams(catalog, loaded),
+            "changes": [_change(each, names[each.stream]) for each in found],
+        }
+    )
+    return FAILED if exit_code and found else OK
+
+
+def _table(
+    catalog: Catalog, connection: Connection
+) -> tuple[Sequence[str], list[Sequence[object]]]:
+    """The streams of a source, for people: columns and rows."""
+    names = ["stream", "sync modes", "primary key", "cursor", "fields", "configured"]
+    rows: list[Sequence[object]] = [
+        (
+            one["stream"],
+            ", ".join(one["sync_modes"]),
+            ", ".join(map(".".join, one["primary_key"])),
+            ".".join(one["cursor_field"]),
+            one["fields"],
+            "yes" if one["configured"] else "",
+        )
+        for one in _streams(catalog, connection)
+    ]
+    return names, rows
+
+
+def _streams(catalog: Catalog, connection: Connection) -> list[Document]:
+    wanted = {stream.id for stream in connection.streams}
+    names = stream_names([stream.id for stream in catalog.streams])
+    return [
+        {
+            "stream": names[stream.id],
+            "sync_modes": stream.sync_modes,
+            "primary_key": stream.source_defined_primary_key or [],
+            "cursor_field": stream.default_cursor_field or [],
+            "fields": len(stream.json_schema.get("properties") or {}),
+            "configured": stream.id in wanted,
+        }
+        for stream in catalog.streams
+    ]
+
+
+def _former(folder: Path, out: Output) -> Catalog | None:
+    """The catalog before; None if there was none, or it cannot be read."""
+    try:
+        return load_catalog(folder)
+    except ConfigError as error:
+        if (folder / CATALOG_FILE).exists():
+            out.warn(error.message)
+        return None
+
+
+def _misfit(connection: Connection, catalog: Catalog) -> ConfigError | None:
+    """Why the connection cannot be loaded with a catalog; None if it can."""
+    try:
+        build_connection_assets(connection, catalog=catalog)
+    except ConfigError as error:
+        return error
+    return None
+
+
+def _change(change: Change, stream: str) -> Document:
+    return {**asdict(change), "stream": stream, "told": change.told}

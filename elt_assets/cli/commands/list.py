@@ -1,0 +1,86 @@
+"""`elt list`: the connections, or the streams of one."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from elt_assets import paths
+from elt_assets.cli.lookup import assets_of
+from elt_assets.cli.options import connection_argument, subcommand
+from elt_assets.cli.output import FAILED, OK, Document, Output
+from elt_assets.connection import Connection, load_connection
+from elt_assets.errors import ConfigError
+from elt_assets.orchestration.streams import StreamAsset
+from elt_assets.protocol.airbyte.catalog import stream_names
+
+_CONNECTION = ("connection", "source", "destination", "streams", "schedule")
+_STREAM = ("stream", "asset", "sync_mode", "destination_sync_mode", "partitions", "schedule")
+
+
+@subcommand("list", "elt list", "elt list shop", "elt list --json")
+@connection_argument(required=False)
+def command(out: Output, connection: str | None) -> int:
+    """List the connections; or the streams of one connection, with their asset keys.
+
+    The exit code is 1 if a connection cannot be loaded.
+    """
+    if connection is not None:
+        streams = _streams(assets_of(paths.connection_folder(connection)))
+        _table(_STREAM, streams, out)
+        out.document({"connection": connection, "streams": streams})
+        return OK
+    folders = paths.connection_folders()
+    found = [_connection(folder, out) for folder in folders]
+    loaded = [one for one in found if one is not None]
+    _table(_CONNECTION, loaded, out)
+    if not folders:
+        out.line(f"there are no connections in {paths.connections()}; create one with `elt new`")
+    out.document({"connections": loaded})
+    return OK if len(loaded) == len(folders) else FAILED
+
+
+def _connection(folder: Path, out: Output) -> Document | None:
+    """Describe a connection; None, with a warning, if it cannot be loaded."""
+    try:
+        found = load_connection(folder)
+    except ConfigError as error:
+        out.warn(f"{folder.name} cannot be loaded: {error}")
+        return None
+    source, destination = found.source, found.destination
+    return {
+        "connection": folder.name,
+        "source": f"{source.kind}: {_text(source.value)}",
+        "destination": "lake" if destination is None else _text(destination.value),
+        "streams": len(found.streams),
+        "schedule": _schedule(found),
+    }
+
+
+def _schedule(connection: Connection) -> str | None:
+    if connection.schedule is not None:
+        return connection.schedule
+    return "per stream" if any(stream.schedule for stream in connection.streams) else None
+
+
+def _streams(assets: list[StreamAsset]) -> list[Document]:
+    names = stream_names([one.stream.id for one in assets])
+    return [
+        {
+            "stream": names[one.stream.id],
+            "asset": one.key.to_user_string(),
+            "sync_mode": one.stream.sync_mode,
+            "destination_sync_mode": one.stream.destination_sync_mode,
+            "partitions": one.wanted.partitions and one.wanted.partitions.type,
+            "schedule": one.wanted.schedule or one.connection.schedule,
+        }
+        for one in assets
+    ]
+
+
+def _table(columns: tuple[str, ...], rows: list[Document], out: Output) -> None:
+    names = [name.replace("_", " ") for name in columns]
+    out.table(names, [[row[name] for name in columns] for row in rows])
+
+
+def _text(value: str | list[str]) -> str:
+    return value if isinstance(value, str) else " ".join(value)

@@ -1,0 +1,39 @@
+"""`elt replay`: records of the dead letter tables, processed again."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import click
+
+from elt_assets import paths
+from elt_assets.cli.lookup import assets_of, find_stream
+from elt_assets.cli.options import connection_argument, subcommand
+from elt_assets.cli.output import OK, Document, Output
+from elt_assets.orchestration.jobs.replay import replay_stream
+from elt_assets.orchestration.resources import LakeResource, SparkResource
+from elt_assets.orchestration.status import open_instance
+from elt_assets.protocol.airbyte.catalog import stream_names
+
+
+@subcommand("replay", "elt replay shop", "elt replay shop users orders")
+@connection_argument()
+@click.argument("streams", nargs=-1, metavar="[STREAM]...")
+def command(out: Output, connection: str, streams: Sequence[str]) -> int:
+    """Process the records of the dead letter tables again, of all streams or of some.
+
+    Records that fit now go to the tables of their streams; the others stay in the dead letter table.
+    """
+    assets = {one.stream.id: one for one in assets_of(paths.connection_folder(connection))}
+    names = stream_names(assets)
+    wanted = [find_stream(connection, assets, name) for name in streams]
+    answers: list[Document] = []
+    with open_instance() as instance:
+        for stream in wanted or assets:
+            done = replay_stream(assets[stream], LakeResource(), SparkResource(), instance)
+            replayed, rejected = (0, 0) if done is None else (done.records, done.rejected)
+            result = f"{replayed} records replayed, {rejected} rejected again"
+            out.line(f"{names[stream]}: {'no dead letters' if done is None else result}")
+            answers.append({"stream": names[stream], "replayed": replayed, "rejected": rejected})
+    out.document({"connection": connection, "streams": answers})
+    return OK

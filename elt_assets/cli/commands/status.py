@@ -1,0 +1,61 @@
+"""`elt status`: what each stream moved last, its table and its state."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+
+from elt_assets import paths
+from elt_assets.cli.lookup import assets_of
+from elt_assets.cli.options import connection_argument, subcommand
+from elt_assets.cli.output import FAILED, OK, Document, Output
+from elt_assets.errors import ConfigError
+from elt_assets.orchestration.status import StreamStatus, open_instance, stream_statuses
+
+
+@subcommand("status", "elt status", "elt status shop", "elt status --json")
+@connection_argument(required=False)
+def command(out: Output, connection: str | None) -> int:
+    """Show what each stream moved last, its table and its state, of one connection or of all.
+
+    The exit code is 1 if a connection cannot be loaded.
+    """
+    if connection is not None:
+        out.document(_shown(paths.connection_folder(connection), connection, out))
+        return OK
+    answers: list[Document] = []
+    broken: list[ConfigError] = []
+    for folder in paths.connection_folders():
+        out.line(f"{folder.name}:")
+        try:
+            answers.append(_shown(folder, folder.name, out))
+        except ConfigError as error:
+            out.warn(str(error))
+            broken.append(error)
+    out.document({"connections": answers})
+    return FAILED if broken else OK
+
+
+def _shown(folder: Path, name: str, out: Output) -> Document:
+    """Print the status of a connection's streams, and return it for machines."""
+    assets = assets_of(folder)
+    with open_instance() as instance:
+        found = stream_statuses(assets, paths.lake(), instance)
+    elsewhere = any(one.connection.destination is not None for one in assets)
+    rows = "rows delivered" if elsewhere else "rows in table"
+    names = ["stream", "policy", "read", "committed", "rejected", rows]
+    out.table([*names, "acknowledged state", "path"], [_row(one) for one in found])
+    return {"connection": name, "streams": [_document(one) for one in found]}
+
+
+def _row(one: StreamStatus) -> Sequence[object]:
+    figures = one.figures
+    moved = (figures.read, figures.committed, figures.rejected) if figures else ("-",) * 3
+    return (one.stream, one.policy, *moved, one.rows, one.state or "-", one.path)
+
+
+def _document(one: StreamStatus) -> Document:
+    state = None if one.state is None else json.loads(one.state)
+    return {**asdict(one), "state": state}

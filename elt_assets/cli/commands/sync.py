@@ -1,0 +1,138 @@
+"""`elt sync`: streams of a connection, materialised in this process with a live progress bar."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+
+import click
+
+from elt_assets import paths
+from elt_assets.cli.live import LiveProgress
+from elt_assets.cli.lookup import find_stream
+from elt_assets.cli.options import connection_argument, partition_option, subcommand
+from elt_assets.cli.output import FAILED, OK, REFUSED, Document, Output
+from elt_assets.connection import load_connection
+from elt_assets.errors import ConfigError, EltError
+from elt_assets.orchestration.assets.run_config import Refresh
+from elt_assets.orchestration.component import ConnectionComponent
+from elt_assets.orchestration.materialize import Materialized, materialize
+from elt_assets.orchestration.status import open_instance
+from elt_assets.orchestration.streams import StreamAsset
+from elt_assets.pipeline.figures import SyncFigures
+from elt_assets.protocol.airbyte.catalog import StreamId, stream_names
+
+
+@subcommand(
+    "sync",
+    "elt sync shop",
+    "elt sync shop users orders",
+    "elt sync weather readings --partition 2026-01-05",
+    "elt sync shop users --refresh truncate",
+)
+@connection_argument()
+@click.argument("streams", nargs=-1, metavar="[STREAM]...")
+@partition_option("Partition key, for streams with partitions.")
+@click.option(
+    "--refresh",
+    type=click.Choice([Refresh.retain.name, Refresh.truncate.name]),
+    help="Read everything again; `truncate` replaces the rows of the table at the end, `retain` keeps them.",
+)
+def command(
+    out: Output,
+    connection: str,
+    streams: Sequence[str],
+    partition: str | None,
+    refresh: str | None,
+) -> int:
+    """Sync the streams of a connection, all of them or some.
+
+    This is one run of Dagster in this process: the UI shows its events, and the next sync goes on from its
+    state. On a terminal a progress bar shows what each stream is doing. The exit code is 1 or 2 if a stream
+    failed; the other streams are synced all the same.
+    """
+    folder = paths.connection_folder(connection)
+    component = ConnectionComponent.of(load_connection(folder))
+    assets = {one.stream.id: one for one in component.stream_assets(folder)}
+    chosen = [find_stream(connection, assets, name) for name in streams] or list(assets)
+    wanted = [assets[stream] for stream in chosen]
+    _refuse_partition(wanted, partition)
+    with open_instance() as instance, LiveProgress(is_wanted=out.shows_progress) as live:
+        result = materialize(
+            component,
+            folder,
+            wanted,
+            instance,
+            partition=partition,
+            refresh=Refresh[refresh or Refresh.none.name],
+            log=lambda level, text: _log(level, text, out, live),
+            watch=live.watch,
+        )
+    names = stream_names(assets)
+    _print(result, {stream: names[stream] for stream in chosen}, out)
+    out.document(_document(result, {stream: names[stream] for stream in chosen}))
+    if any(isinstance(error, ConfigError) for error in result.errors):
+        return REFUSED
+    return FAILED if result.errors else OK
+
+
+def _refuse_partition(wanted: Sequence[StreamAsset], partition: str | None) -> None:
+    """
+    Raises:
+        ConfigError: a stream needs a partition that is not given, or has none.
+    """
+    for asset in wanted:
+        if (asset.partitions is None) != (partition is None):
+            has = "no partitions" if asset.partitions is None else "partitions"
+            what = "leave out" if asset.partitions is None else "add"
+            raise ConfigError(
+                f"stream {str(asset.stream.id)!r} has {has}",
+                guidance=f"{what} --partition KEY, or name the streams that it is for",
+            )
+
+
+def _log(level: int, text: str, out: Output, live: LiveProgress) -> None:
+    """Show a line of the run's log: warnings and errors always, others where no bar shows the progress."""
+    if live.is_shown:
+        if level >= logging.WARNING:
+            live.line(f"warning: {text}")
+    elif level >= logging.WARNING:
+        out.warn(text)
+    elif level >= logging.INFO:
+        out.note(text)
+
+
+def _print(result: Materialized, names: dict[StreamId, str], out: Output) -> None:
+    columns = ["stream", "read", "committed", "rejected", "result"]
+    none = SyncFigures()
+    rows = []
+    for stream, name in names.items():
+        figures = result.figures.get(stream, none)
+        word = "complete" if stream in result.figures else "failed"
+        rows.append((name, figures.read, figures.committed, figures.rejected, word))
+    out.table(columns, rows)
+    for error in result.errors:
+        out.verdict("failed", str(error), good=False)
+
+
+def _document(result: Materialized, names: dict[StreamId, str]) -> Document:
+    return {
+        "run_id": result.run_id,
+        "streams": [
+            {
+                "stream": name,
+                "complete": stream in result.figures,
+                **_counts(result.figures.get(stream, SyncFigures())),
+            }
+            for stream, name in names.items()
+        ],
+        "errors": [_failure(error) for error in result.errors],
+    }
+
+
+def _counts(figures: SyncFigures) -> Document:
+    return {name: getattr(figures, name) for name in ("read", "committed", "rejected")}
+
+
+def _failure(error: EltError) -> Document:
+    return {"failure_type": error.failure_type, "message": error.message}

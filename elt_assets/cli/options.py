@@ -1,0 +1,86 @@
+"""Arguments and options that several sub-commands share."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import click
+from click.shell_completion import CompletionItem
+
+from elt_assets import paths
+from elt_assets.cli.output import Output
+
+Function = Callable[..., Any]
+
+
+def output_options(function: Function) -> Function:
+    """Add `--json` and `--verbose`, which may stand before or after the name of the sub-command."""
+    machine = click.option("--json", "machine", is_flag=True, help="Print one JSON document.")
+    verbose = click.option(
+        "--verbose", is_flag=True, help="Show the details of connectors' logs, on stderr."
+    )
+    return machine(verbose(function))
+
+
+def subcommand(name: str, *examples: str, group: click.Group | None = None) -> Callable[..., Any]:
+    """Make a sub-command of a function that takes an `Output` and the values of its options, and returns the
+    exit code.
+
+    Args:
+        name: what users type.
+        examples: command lines that the help shows.
+        group: that the sub-command belongs to, if it is not `elt` itself.
+    """
+    epilog = "\n".join(["\b", "Examples:", *(f"  {line}" for line in examples)])
+    made = (group.command if group else click.command)(name, epilog=epilog if examples else None)
+
+    def decorate(function: Callable[..., int]) -> click.Command:
+        @click.pass_context
+        @functools.wraps(function)
+        def run(context: click.Context, /, machine: bool, verbose: bool, **values: Any) -> int:
+            outer_machine, outer_verbose = context.obj
+            out = Output(machine=machine or outer_machine, verbose=verbose or outer_verbose)
+            return function(out, **values)
+
+        found: click.Command = made(output_options(run))
+        return found
+
+    return decorate
+
+
+def connection_argument(*, required: bool = True) -> Callable[[Function], Function]:
+    """Add the argument CONNECTION: the name of its folder, or a path to it."""
+    return click.argument("connection", required=required, shell_complete=_complete_connection)
+
+
+def asset_arguments(function: Function) -> Function:
+    """Add the argument ASSET, the asset key of a stream, and the option `--partition`."""
+    asset = click.argument("asset", metavar="ASSET")
+    return asset(partition_option("Partition key, for a stream with partitions.")(function))
+
+
+def partition_option(text: str) -> Callable[[Function], Function]:
+    """Add the option `--partition`."""
+    return click.option("--partition", metavar="KEY", help=text)
+
+
+def count_option(what: str) -> Callable[[Function], Function]:
+    """Add the option `-n`, of how many there are to be."""
+    return click.option(
+        "-n",
+        "count",
+        type=click.IntRange(min=1),
+        default=20,
+        show_default=True,
+        metavar=what.upper(),
+        help=f"Number of {what} to show.",
+    )
+
+
+def _complete_connection(
+    _: click.Context, _parameter: click.Parameter, incomplete: str
+) -> list[CompletionItem]:
+    names = [folder.name for folder in paths.connection_folders()]
+    return [CompletionItem(name) for name in names if name.startswith(incomplete)]

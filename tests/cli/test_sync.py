@@ -1,0 +1,179 @@
+"""`elt sync` and `elt list`: streams synced from the command line, and what there is to sync."""
+
+from __future__ import annotations
+
+import os
+import pty
+import re
+import subprocess
+import sys
+import threading
+
+import pytest
+
+from elt_assets.cli import main
+from elt_assets.cli.live import LiveProgress
+from elt_assets.pipeline.progress import Phase, Progress
+from tests.cli.running import Elt
+from tests.project import Project
+from tests.scripted import record, script, state
+from tests.windowed_source import windowed
+
+DAILY = {"type": "daily", "start": "2026-01-01", "bind": {"start": "from", "end": "to"}}
+
+
+@pytest.mark.usefixtures("spark")
+def test_a_sync_lands_rows_and_goes_on_from_its_state(own: Project, elt: Elt) -> None:
+    script(own, [record(id=1), record(id=2), state(2)])
+    answer = elt.json("sync", "scripted")
+    (stream,) = answer["streams"]
+    assert stream == {
+        "stream": "things",
+        "complete": True,
+        "read": 2,
+        "committed": 2,
+        "rejected": 0,
+    }
+    assert answer["errors"] == []
+    told = own.metadata("scripted", "things")
+    assert (told["elt/records_read"], told["elt/state"]) == (
+        2,
+        own.committed_state("scripted", "things"),
+    )
+    script(own, [record(id=3), state(3)])
+    shown = elt("sync", "scripted", "things")
+    assert re.search(r"things +│ +1 │ +1 │ +0 │ complete", shown)
+    assert [row["id"] for row in own.rows("scripted", "things")] == [1, 2, 3]
+
+
+@pytest.mark.usefixtures("spark")
+def test_a_refresh_replaces_the_rows(own: Project, elt: Elt) -> None:
+    script(own, [record(id=1), state(1)])
+    elt("sync", "scripted")
+    script(own, [record(id=2), state(2)])
+    elt("sync", "scripted", "--refresh", "truncate")
+    assert [row["id"] for row in own.rows("scripted", "things")] == [2]
+
+
+@pytest.mark.usefixtures("spark")
+def test_one_partition_is_synced(own: Project, elt: Elt) -> None:
+    windowed(own, partitions=DAILY)
+    assert elt.json("sync", "weather", "--partition", "2026-01-05")["errors"] == []
+    found = {row["_elt_partition"] for row in own.rows("weather", "readings")}
+    assert found == {"2026-01-05"}
+    assert "has partitions" in elt.refused("sync", "weather")["message"]
+    script(own, [])
+    error = elt.refused("sync", "scripted", "--partition", "2026-01-05")
+    assert "has no partitions" in error["message"]
+
+
+@pytest.mark.usefixtures("spark")
+def test_a_stream_that_fails_is_told_and_so_are_warnings(
+    own: Project, elt: Elt, capsys: pytest.CaptureFixture[str]
+) -> None:
+    warning = {"type": "LOG", "log": {"level": "WARN", "message": "the API is slow"}}
+    script(own, [warning, record(id=1), "!exit 3"])
+    answer = elt.json("sync", "scripted", code=1)
+    assert answer["streams"][0]["complete"] is False
+    assert answer["errors"][0]["failure_type"] == "system_error"
+    assert "the API is slow" in answer["warnings"]
+    assert main(["sync", "scripted"]) == 1
+    shown = capsys.readouterr()
+    assert "failed" in shown.out and "exit code 3" in shown.out
+    assert "warning: the API is slow" in shown.err
+
+
+def test_what_is_wrong_is_said_before_anything_runs(own: Project, elt: Elt) -> None:
+    script(own, [])
+    assert "did you mean 'things'?" in elt.refused("sync", "scripted", "thing")["guidance"]
+    assert (
+        "Invalid value for '--refresh'"
+        in (elt.refused("sync", "scripted", "--refresh", "all")["message"])
+    )
+
+
+BARS = """
+import sys, time
+from types import SimpleNamespace as Some
+from elt_assets.cli.live import LiveProgress
+from elt_assets.pipeline.progress import Phase, Progress
+read = Some(id="users", partition=None)
+plan = Some(streams=[read], connection=Some(name="shop"))
+steps = [Progress(Phase.READING, read=250, estimate=1000), Progress(Phase.WRITING, read=1000, estimate=1000)]
+with LiveProgress(is_wanted=True) as live:
+    assert live.is_shown
+    with live.watch(plan, lambda: steps[0] if len(steps) == 1 else steps.pop(0)):
+        live.line("warning: slow")
+        print("noise", file=sys.stderr, flush=True)
+        time.sleep(1.2)
+print("after", file=sys.stderr)
+"""
+
+
+def test_bars_show_phase_rows_and_share_on_a_terminal() -> None:
+    """In a process of its own, since the bars take stderr over."""
+    ours, theirs = pty.openpty()
+    shown: list[bytes] = []
+
+    def read() -> None:
+        try:
+            while block := os.read(ours, 65536):
+                shown.append(block)
+        except OSError:  # the end of a pseudo-terminal
+            pass
+
+    reader = threading.Thread(target=read)
+    reader.start()
+    environment = {**os.environ, "TERM": "xterm", "COLUMNS": "140"}
+    done = subprocess.run([sys.executable, "-c", BARS], stderr=theirs, env=environment, check=False)
+    os.close(theirs)
+    reader.join()
+    os.close(ours)
+    text = re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", b"".join(shown).decode())
+    assert done.returncode == 0, text
+    for part in ("users", "reading", " 25%", "250 rows", "writing", "done", "1,000 rows", "100%"):
+        assert part in text
+    assert "warning: slow" in text and "after" in text
+    assert "noise" not in text
+
+
+def test_without_a_terminal_there_are_no_bars() -> None:
+    with LiveProgress(is_wanted=True) as live:
+        assert not live.is_shown
+    assert Progress(Phase.READING).beginning() == "reading"
+
+
+def test_connections_and_their_streams_are_listed(own: Project, elt: Elt) -> None:
+    assert "there are no connections" in elt("list")
+    script(own, [])
+    windowed(own, partitions=DAILY)
+    own.amend("scripted", schedule="0 6 * * *")
+    found = {one["connection"]: one for one in elt.json("list")["connections"]}
+    assert set(found) == {"scripted", "weather"}
+    assert found["scripted"]["schedule"] == "0 6 * * *"
+    assert (found["weather"]["streams"], found["weather"]["destination"]) == (1, "lake")
+    (stream,) = elt.json("list", "weather")["streams"]
+    assert (stream["asset"], stream["partitions"]) == ("weather/readings", "daily")
+    assert "weather/readings" in elt("list", "weather")
+    own.connection("typo", sauce={"connector": "faker"}, streams=[{"name": "users"}])
+    answer = elt.json("list", code=1)
+    assert len(answer["connections"]) == 2 and "typo cannot be loaded" in answer["warnings"][0]
+
+
+def completions(words: str, number: int) -> list[str]:
+    variables = {"_ELT_COMPLETE": "bash_complete", "COMP_WORDS": words, "COMP_CWORD": str(number)}
+    done = subprocess.run(
+        [sys.executable, "-c", "from elt_assets.cli import main; main()"],
+        env={**os.environ, **variables},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    return [line.partition(",")[2] for line in done.stdout.splitlines()]
+
+
+def test_the_shell_completes_commands_options_and_connections(own: Project) -> None:
+    script(own, [])
+    assert completions("elt s", 1) == ["sync", "status", "state"]
+    assert completions("elt discover --d", 2) == ["--dry-run"]
+    assert completions("elt check scr", 2) == ["scripted"]
