@@ -323,7 +323,10 @@ def refresh_history(
     due = [{**row, EPOCH: epoch} for row in there]
     names = {row[metadata_columns.RAW_ID] for row in there}
     gone = [
-        row for row in rows if row.get("_is_current") and row[metadata_columns.RAW_ID] not in names
+        row
+        for row in rows
+        if (row.get("_is_current") and row[metadata_columns.RAW_ID] not in names)
+        or (row.get(DELETED_AT) is not None and row.get(CLOSED) is None)
     ]
     due += [{**row, EPOCH: epoch, CLOSED: LONG_AGO} for row in gone]
     rows = [row for row in rows if row[metadata_columns.RAW_ID] not in names]
