@@ -45,7 +45,8 @@ demo: $(STAMP)  ## materialise every demo asset, and show what is there then
 	echo "Run it again: only what is new will move. 'make ui' shows it all at http://localhost:3000"
 
 test: $(STAMP)  ## the tests; the long ones too with ARGS='-m ""', in one process with WORKERS=0
-	@$(JAVA) && $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile $(ARGS)
+	@$(JAVA) && $(QUIET) scripts/archive-spark.sh $(BIN) --if-missing && \
+	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile $(ARGS)
 
 ui: $(STAMP)  ## Dagster's UI with its daemon
 	@$(JAVA) && mkdir -p -m 700 "$(DAGSTER_HOME)" && export DAGSTER_HOME="$(DAGSTER_HOME)" $(QUIET) && \
@@ -63,7 +64,7 @@ format: $(STAMP)  ## what `make check` would have formatted
 bench: $(STAMP)  ## ingest, merge, conform, routing (beside their peers), log: make bench ARGS='--only merge'
 	@$(JAVA) && $(BIN)/python -m tests.benchmarks $(if $(RECORDS),--records $(RECORDS)) $(ARGS)
 
-archive: $(STAMP)  ## Spark's classes in one file, in some minutes: it starts in two thirds of the time
+archive: $(STAMP)  ## Spark's classes in one file, in about a minute: it starts in two thirds of the time
 	@$(JAVA) && $(QUIET) scripts/archive-spark.sh $(BIN)
 
 clean:  ## remove the environment and every cache (data in dagster_home stays)

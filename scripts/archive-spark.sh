@@ -1,11 +1,15 @@
 #!/bin/sh
 # Makes the file from which Spark's JVM takes its classes ready-made (see elt_assets/lake/spark/class_archive.py):
-# about four minutes on two cores, and 180 MB; again after a change of Java or PySpark.
-# Usage: scripts/archive-spark.sh BIN (the environment's directory of commands).
+# about a minute on two cores, and 180 MB; again after a change of Java or PySpark.
+# Usage: scripts/archive-spark.sh BIN [--if-missing] (BIN: the environment's directory of commands).
 set -eu
 
-bin=${1:?usage: scripts/archive-spark.sh BIN}
+bin=${1:?usage: scripts/archive-spark.sh BIN [--if-missing]}
 module=elt_assets.lake.spark.class_archive
+if [ "${2:-}" = --if-missing ]; then
+    "$bin/python" -c "import sys, $module as m; sys.exit(not m.java_options())" && exit
+    echo "Making an archive of Spark's classes; this is done once and takes about a minute."
+fi
 folder=$("$bin/python" -c "import $module as m; print(m.folder())")
 mkdir -p "$folder"
 work=$(mktemp -d "$folder/draft.XXXXXX")
@@ -27,7 +31,8 @@ sync_demo() {
     fi
 }
 
-sync_demo "\"-XX:ArchiveClassesAtExit=$work/classes.jsa\""
-sync_demo "\"-XX:SharedArchiveFile=$work/classes.jsa\" -Xshare:auto -XX:+VerifySharedSpaces"
+# Without the optimising compiler, which would take most of the time; the archive holds no compiled code.
+sync_demo "\"-XX:ArchiveClassesAtExit=$work/classes.jsa\" -XX:TieredStopAtLevel=1"
+sync_demo "\"-XX:SharedArchiveFile=$work/classes.jsa\" -Xshare:auto -XX:+VerifySharedSpaces -XX:TieredStopAtLevel=1"
 "$bin/python" -c "import pathlib, sys, $module as m; print('made', m.keep(pathlib.Path(sys.argv[1])))" \
     "$work/classes.jsa"
