@@ -1,1 +1,1 @@
-"""The lake: Spark turns segments into Delta tables, one atomic commit per checkpoint."""
+"""The lake: Spark writes segments to Delta tables, with one atomic commit per checkpoint."""

@@ -1,1 +1,1 @@
-"""What is done to tables between syncs, and how they are read."""
+"""Administration of tables between syncs, and reading of tables."""

@@ -1,4 +1,4 @@
-"""The different values of one field of a table, read without Spark."""
+"""The distinct values of one field of a table, read without Spark."""
 
 from __future__ import annotations
 
@@ -14,46 +14,46 @@ from elt_assets.lake.schema.metadata_columns import TableSchema
 from elt_assets.lake.spark.tasks import read_keys
 from elt_assets.lake.write.write_spec import column_at, column_path
 
-PLAIN = ("string", "bigint", "date", "decimal(38,0)")
-"""Columns each of whose values has one text."""
+KEY_TYPES = ("string", "bigint", "date", "decimal(38,0)")
+"""The types of columns in which each value has exactly one text."""
 
 
 def texts_of(table: Table, field: Sequence[str]) -> list[str]:
-    """The different values of a field as texts, sorted; null is none. Reads that column alone.
+    """Return the distinct values of a field as sorted texts, without null. Only its column is read.
 
     Args:
-        field: its path, as the source calls it.
+        field: its path, with the names of the source.
 
     Raises:
         ConfigError: as `plain_column`.
     """
     if not table.exists:
         return []
-    column, found = plain_column(table.schema, field), set()
+    column, distinct = plain_column(table.schema, field), set()
     for file in table.files:
         path = f"{table.storage.root}/{file.path}"
         (values,) = read_keys(table.storage.system, path, [column])
-        found.update(pc.unique(values).to_pylist())
-    return sorted(_text(value) for value in found if value is not None)
+        distinct.update(pc.unique(values).to_pylist())
+    return sorted(_text(value) for value in distinct if value is not None)
 
 
 def plain_column(schema: TableSchema, field: Sequence[str]) -> list[str]:
-    """The path of table columns that a field became.
+    """Return the path of the table column of a field.
 
     Raises:
-        ConfigError: there is none, or its values have not one text each.
+        ConfigError: it has no column, or its values do not have exactly one text each.
     """
     column, path = column_at(schema, field), column_path(schema, field)
     if column is None or path is None:
-        known = (name for name in schema.names if not name.startswith("_airbyte_"))
+        names = (name for name in schema.names if not name.startswith("_airbyte_"))
         raise ConfigError(
-            f"there is no field {'.'.join(field)!r}", guidance=f"there are {', '.join(known)}"
+            f"there is no field {'.'.join(field)!r}", guidance=f"name one of {', '.join(names)}"
         )
     kind = "JSON text" if JSON_TEXT in column.metadata else column.dataType.simpleString()
-    if kind not in PLAIN:
+    if kind not in KEY_TYPES:
         raise ConfigError(
-            f"the field {'.'.join(field)!r} is {kind}, whose values are no keys",
-            guidance=f"name one that is {', '.join(PLAIN)}",
+            f"the field {'.'.join(field)!r} has the type {kind}, whose values cannot be partition keys",
+            guidance=f"name a field of one of the types {', '.join(KEY_TYPES)}",
         )
     return path
 

@@ -1,8 +1,8 @@
-"""Compaction and vacuum: fewer, larger files, and none that nobody needs.
+"""Compaction and vacuum: fewer and larger files, and no files that are not needed.
 
-Both are safe beside a running sync. A compaction changes no row, state or transaction id, and gives
-way to a sync that replaced its files. A vacuum removes only what is older than the retention: what a
-running sync has written and not committed yet is younger.
+Both are safe during a sync. A compaction changes no row, state or transaction id, and gives way to a sync
+that replaced its files. A vacuum removes only files that are older than the retention; the files that a
+running sync has not committed yet are younger.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from elt_assets.lake.delta.commits import Superseded
 from elt_assets.lake.delta.files import HIDDEN, Change, DataFile, Files
 from elt_assets.lake.delta.row_counts import require_all, row_count
 from elt_assets.lake.delta.table import Table
-from elt_assets.lake.merge.file_splitting import MOST_BYTES, TARGET_ROWS, in_tasks, is_small, packed
+from elt_assets.lake.merge.file_splitting import MAX_BYTES, TARGET_ROWS, in_tasks, is_small, packed
 from elt_assets.lake.schema import metadata_columns
 from elt_assets.lake.spark import tasks
 from elt_assets.lake.write.stream_tables import StreamTables
@@ -28,7 +28,7 @@ RETENTION = dt.timedelta(days=7)
 
 @dataclass(frozen=True)
 class Maintained:
-    """What was done to one table."""
+    """The result of the maintenance of one table. `removed`: the number of files that vacuum removed."""
 
     table: str
     files_before: int
@@ -41,42 +41,49 @@ def maintain(
 ) -> list[Maintained]:
     """Compact and vacuum a stream's table and its companions.
 
-    A companion that is ahead of its table is left alone: what takes it back needs its files as they are.
+    A companion that is ahead of its table is skipped: its rollback needs its files as they are.
     """
-    done, named = [], tables.main.rejected_by_refreshes()
+    maintained, refreshed = [], tables.main.rejected_by_refreshes()
     for kind, table in ((None, tables.main), *tables.companions.items()):
         if not table.exists or (kind is not None and tables.is_ahead(kind)):
             continue
         before = len(table.files)
-        compact(spark, table, leave=named)
-        done.append(Maintained(table.uri, before, len(table.files), vacuum(table, retention)))
-    return done
+        compact(spark, table, leave=refreshed)
+        maintained.append(Maintained(table.uri, before, len(table.files), vacuum(table, retention)))
+    return maintained
 
 
 def compact(spark: SparkSession, table: Table, leave: Collection[str] = ()) -> int:
-    """Put small files together, those of different partitions apart; returns how many are gone.
+    """Combine small files, those of each partition separately.
 
     Args:
-        leave: paths of files that another table names, and so stay as they are.
+        leave: paths of files that another table's commits name: they stay as they are.
+
+    Returns:
+        the decrease in the number of files.
     """
-    gone = 0
+    removed = 0
     for group in _groups(table, leave):
-        files = _together(spark, table, group)
+        files = _combined(spark, table, group)
         try:
             table.reorganise(Change(files, group))
-            gone += len(group) - len(files)
+            removed += len(group) - len(files)
         except Superseded:
             table.discard_files(files)
             table.advance()
-    return gone
+    return removed
 
 
 def vacuum(table: Table, retention: dt.timedelta = RETENTION) -> int:
-    """Remove files that no version within the retention names, and that are older; returns how many."""
+    """Remove files that are older than the retention and that no version within it names.
+
+    Returns:
+        the number of removed files.
+    """
     old = {*table.unreferenced(retention), *_hidden(table.storage, retention)}
-    found = old - table.needed_since(dt.datetime.now(dt.timezone.utc) - retention) if old else old
-    table.discard_files(DataFile(path, 0, 0) for path in found)
-    return len(found)
+    paths = old - table.needed_since(dt.datetime.now(dt.timezone.utc) - retention) if old else old
+    table.discard_files(DataFile(path, 0, 0) for path in paths)
+    return len(paths)
 
 
 def _groups(table: Table, leave: Collection[str]) -> Iterable[list[DataFile]]:
@@ -84,7 +91,9 @@ def _groups(table: Table, leave: Collection[str]) -> Iterable[list[DataFile]]:
     partitions: dict[object, list[DataFile]] = {}
     is_partitioned = metadata_columns.PARTITION in table.schema.names
     for file in filter(is_small, table.files):
-        is_unknown = is_partitioned and file.path not in bounds  # its partition's name is too long
+        is_unknown = (
+            is_partitioned and file.path not in bounds
+        )  # the name of its partition is too long
         if is_unknown or file.path in leave:
             continue
         partitions.setdefault(bounds.get(file.path), []).append(file)
@@ -92,7 +101,7 @@ def _groups(table: Table, leave: Collection[str]) -> Iterable[list[DataFile]]:
         yield from (group for group in packed(files) if len(group) > 1)
 
 
-def _together(spark: SparkSession, table: Table, group: list[DataFile]) -> list[DataFile]:
+def _combined(spark: SparkSession, table: Table, group: list[DataFile]) -> list[DataFile]:
     job = tasks.Job(
         root=table.storage.uri,
         groups=[[file.path for file in group]],
@@ -102,15 +111,22 @@ def _together(spark: SparkSession, table: Table, group: list[DataFile]) -> list[
         kept=Files.new_folder(),
         pulled=Files.new_folder(HIDDEN),
         rows_per_file=TARGET_ROWS,
-        bytes_per_file=MOST_BYTES,
+        bytes_per_file=MAX_BYTES,
     )
-    made = table.storage.describe(in_tasks(spark, job)[tasks.KEPT])
-    require_all(table, row_count(table, group), row_count(table, made), "rows put together", made)
-    return made
+    written = table.storage.describe(in_tasks(spark, job)[tasks.KEPT])
+    require_all(
+        table,
+        row_count(table, group),
+        row_count(table, written),
+        "rows of compacted files",
+        written,
+    )
+    return written
 
 
 def _hidden(storage: Files, retention: dt.timedelta) -> list[str]:
-    """Files older than the retention in the folder of hidden files, where no engine's vacuum looks."""
+    """Return files older than the retention in the folder of hidden files: other engines' vacuum ignores
+    it."""
     oldest = dt.datetime.now(dt.timezone.utc) - retention
     selector = pafs.FileSelector(f"{storage.root}/{HIDDEN}", allow_not_found=True, recursive=True)
     return [

@@ -1,4 +1,4 @@
-"""Records of a dead letter tried again, with the schema as it is now."""
+"""Replay of dead letter records with the present schema."""
 
 from __future__ import annotations
 
@@ -13,22 +13,21 @@ from elt_assets.sync.events import Committed
 
 
 def replay(spark: SparkProvider, tables: StreamTables, spec: WriteSpec) -> Committed | None:
-    """Move to the table what it can take now; the rest stays, with the reasons that there are now.
+    """Move the records that the table can accept now; the others stay, with their present reasons.
 
-    What leaves the dead letter and what enters the table is one commit of the stream: each record
-    arrives exactly once, whatever happens on the way. Of the policies, a record counts as extracted when
-    it was, not now.
+    One commit of the stream removes records from the dead letter and adds them to the table: each record
+    arrives exactly once, whatever happens. A merge orders a record by its original time of extraction.
 
     Returns:
-        what was committed and what was rejected again; None where the dead letter is empty.
+        what was committed and what was rejected again; None if the dead letter is empty.
 
     Raises:
-        ConcurrentSync: a sync of the stream was first; nothing was moved.
-        ConfigError: it may not be done now.
+        ConcurrentSync: a sync of the stream committed first; nothing was moved.
+        ConfigError: a refresh is unfinished, or the records were rejected under other `fields`.
     """
     try:
         return _replay(spark, tables, spec)
-    except Superseded:  # by a compaction: look again, once
+    except Superseded:  # a compaction replaced files: try again, once
         tables.advance()
         tables.settle(spec.run_id)
         return _replay(spark, tables, spec)
@@ -44,7 +43,7 @@ def _replay(spark: SparkProvider, tables: StreamTables, spec: WriteSpec) -> Comm
     writer = TableWriter(spark, tables, spec, late=True)
     try:
         writer.write_lines([table.storage.place.child(folder).for_spark_reader], count)
-        return writer.answer(files)
+        return writer.commit_replay(files)
     finally:
         writer.close()
         table.storage.discard_folder(folder)
@@ -55,10 +54,11 @@ def _refuse(tables: StreamTables, spec: WriteSpec) -> None:
     if refresh is not None and refresh.truncates:
         raise ConfigError(
             f"the records in {uri} cannot be replayed while a refresh of their stream is unfinished",
-            guidance="let a sync complete the refresh first",
+            guidance="run a sync that completes the refresh first",
         )
     if tables.dead_letter.head.salt != spec.selection:
         raise ConfigError(
-            f"records in {uri} were rejected under other `fields` than the stream's present ones",
-            guidance="read the stream anew and move that table away: it may hold what must not be stored",
+            f"records in {uri} were rejected under other `fields` than the stream has now",
+            guidance="read the stream from the beginning, and move that table away: it may contain values "
+            "that must not be stored",
         )

@@ -1,4 +1,4 @@
-"""Tables as their readers get them: one snapshot, whole."""
+"""Snapshots of tables, as their readers get them."""
 
 from __future__ import annotations
 
@@ -22,21 +22,21 @@ def snapshot(
     version: int | None = None,
     partitions: Collection[str] | None = None,
 ) -> DataFrame:
-    """The rows of a table, or of some partitions of it, at its newest version or an older one.
+    """Return the rows of a table, or of some of its partitions, at its newest version or an older one.
 
-    A history or dead letter is read as its stream's table has it: a commit of it that the stream's never
-    followed (a run was killed in between) is not shown.
+    A history or dead letter is read at the version that its stream's table names: a later commit, left by a
+    run that was killed, is not shown.
 
     Raises:
         ConfigError: there is no such table, version or partition.
     """
-    table = Table(uri, app_id, _followed(uri, app_id) if version is None else version)
+    table = Table(uri, app_id, _companion_version(uri, app_id) if version is None else version)
     if not table.exists:
         raise ConfigError(f"there is no table {uri} yet", guidance="materialise it first")
     if partitions is None:
         return table.dataframe(spark)
     if metadata_columns.PARTITION not in table.schema.names:
-        raise ConfigError(f"the table {uri} has no partitions", guidance="leave `partition` out")
+        raise ConfigError(f"the table {uri} has no partitions", guidance="remove `partition`")
     return partition_files.read(spark, table, partitions)
 
 
@@ -44,9 +44,9 @@ def is_table(uri: str) -> bool:
     return DeltaTable.is_deltatable(uri)
 
 
-def _followed(uri: str, app_id: str) -> int | None:
-    """The version of a companion that its stream's table names; None for the newest, and where `uri`
-    is no companion."""
+def _companion_version(uri: str, app_id: str) -> int | None:
+    """Return the version of a companion that its stream's table names; None for the newest version, and if
+    `uri` is not a companion."""
     for kind, suffix in SUFFIXES.items():
         if not uri.endswith(suffix):
             continue
@@ -55,7 +55,7 @@ def _followed(uri: str, app_id: str) -> int | None:
         companion = Table(uri, f"{main.app_id}|{kind}")
         if companions is None or not companion.exists:
             return None
-        told = companions.get(kind)
-        if told not in (companion.head.stands_for, NOT_KEPT):
-            return 0 if told is None else companion.version_of(told)
+        commit = companions.get(kind)
+        if commit not in (companion.head.stands_for, NOT_KEPT):
+            return 0 if commit is None else companion.version_of(commit)
     return None

@@ -1,4 +1,4 @@
-"""Whether a lake can be written: by writing to it."""
+"""Check that a lake can be written, by writing to it."""
 
 from __future__ import annotations
 
@@ -18,16 +18,17 @@ from elt_assets.lake.delta.table import Table
 
 
 def probe(spark: SparkSession, root: str) -> None:
-    """Write a row to a table of its own beneath a folder, read it, and remove the table; nothing is left
-    behind, be it that it fails.
+    """Write a row to a new table below a folder, read it, and remove the table.
+
+    Nothing is left behind, even after a failure.
 
     Raises:
-        SystemFailure: what Spark has written is not what is there.
-        and whatever else keeps a row from being written.
+        SystemFailure: the rows read are not the row that Spark wrote.
+        Exception: any error of the storage or of Spark that prevents the write.
     """
     name = f"_elt_probe_{uuid.uuid4().hex}"
     uri = f"{root}/{name}"
-    with _leaving_nothing(Files(uri)):
+    with _removed_afterwards(Files(uri)):
         rows = spark.range(1).select(f.lit(name).alias("probe"))
         table = Table(uri, name)
         table.prepare(rows.schema)
@@ -36,21 +37,21 @@ def probe(spark: SparkSession, root: str) -> None:
         found = [row.probe for row in Table(uri, name).dataframe(spark).collect()]
         if found != [name]:
             raise SystemFailure(
-                f"a row that Spark has written to {root} cannot be read there",
-                guidance="Spark and this process must see the same storage under this path",
+                f"a row that Spark wrote to {root} cannot be read there",
+                guidance="make sure that Spark and this process see the same storage under this path",
             )
 
 
 @contextlib.contextmanager
-def _leaving_nothing(storage: Files) -> Iterator[None]:
+def _removed_afterwards(storage: Files) -> Iterator[None]:
     is_local = isinstance(storage.system, pafs.LocalFileSystem)
     above = Path(storage.root).parents if is_local else ()
-    made = [folder for folder in above if not folder.exists()]
+    created = [folder for folder in above if not folder.exists()]
     try:
         yield
     finally:
         with contextlib.suppress(OSError):
             storage.system.delete_dir(storage.root)
-        for folder in made:
-            with contextlib.suppress(OSError):  # by now it is somebody's
+        for folder in created:
+            with contextlib.suppress(OSError):  # it may be in use by now
                 folder.rmdir()

@@ -1,1 +1,1 @@
-"""Delta tables: files, commits, and what a commit says."""
+"""Delta tables: their files, commits, and commit metadata."""

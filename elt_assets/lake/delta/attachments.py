@@ -1,8 +1,8 @@
-"""Large values of a commit's metadata, kept as files of their own, so that the log stays small.
+"""Attachments: large values of a commit's metadata in separate files, so that the log stays small.
 
-A commit that carries a shared state of a megabyte, or the list of a refresh's files, would otherwise repeat
-it in the log at every checkpoint. The file is written before the commit that names it. Vacuum removes it
-once no version within the retention names it.
+A shared state of a megabyte, or the list of a refresh's files, would otherwise be repeated in the log at
+every checkpoint. The file is written before the commit that refers to it. Vacuum removes the file when no
+version within the retention refers to it.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from elt_assets.errors import SystemFailure
 from elt_assets.lake.delta.files import HIDDEN, Files
 
 LIMITS = {"elt.state": 256 << 10, "elt.refresh": 4 << 10, "elt.tombstones": 4 << 10}
-"""Bytes of a value up to which it stands in the commit itself."""
+"""Maximum bytes of a value in the commit itself, by its key. A larger value is written to a file."""
 SUFFIX = "_file"
-"""In place of the value of `elt.state`, the commit has the path of its file as `elt.state_file`."""
+"""Suffix of the key of an attachment's path: `elt.state_file` replaces `elt.state` in the commit."""
 
 
 @dataclass(frozen=True)
@@ -35,10 +35,10 @@ def detach(
     """Move large values of a commit's metadata to files.
 
     Args:
-        known: attachments of the commit before; a value that has not changed keeps its file.
+        known: attachments of the previous commit; a value that has not changed keeps its file.
 
     Returns:
-        The metadata for the commit, and the attachments that it names.
+        The metadata for the commit, and the attachments that it refers to.
     """
     attached = {
         key: _attachment(storage, value, known.get(key))
@@ -46,11 +46,11 @@ def detach(
         if len(value.encode()) > LIMITS.get(key, len(value.encode()))
     }
     small = {key: value for key, value in metadata.items() if key not in attached}
-    return {**small, **{key + SUFFIX: one.path for key, one in attached.items()}}, attached
+    return {**small, **{key + SUFFIX: each.path for key, each in attached.items()}}, attached
 
 
 def paths(entry: Mapping[str, Any]) -> list[str]:
-    """Return the paths of the files that a commit's metadata names."""
+    """Return the paths of the files that a commit's metadata refers to."""
     return [entry[key + SUFFIX] for key in LIMITS if key + SUFFIX in entry]
 
 
@@ -79,7 +79,7 @@ def _value(storage: Files, path: str, key: str) -> str:
     text = storage.read_text(path)
     if text is None:
         raise SystemFailure(
-            f"the file {path} of the table {storage.uri}, which holds {key} of a commit, is missing",
-            guidance="restore it from a backup, or move the table away to read the stream again",
+            f"the file {path} of the table {storage.uri}, with the value {key} of a commit, is missing",
+            guidance="restore it from a backup, or move the table away to read the stream from the beginning",
         )
     return text

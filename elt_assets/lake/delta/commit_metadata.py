@@ -1,9 +1,9 @@
-"""The head of a stream in its table's log: the state that belongs to the data, and what else does.
+"""Commit metadata: the state of a stream and other values that belong to the data of a commit.
 
-Each commit carries it as custom metadata: `elt.state`, `elt.sequence`, `elt.generation`, `elt.run_id`
-and, of this project's own, `elt.app`, `elt.commit`, `elt.sync_id`, `elt.tombstones`, `elt.refresh`,
+Each commit has them as custom metadata in the table's log: `elt.state`, `elt.sequence`, `elt.generation`,
+`elt.run_id`, and, for internal use, `elt.app`, `elt.commit`, `elt.sync_id`, `elt.tombstones`, `elt.refresh`,
 `elt.companions`, `elt.salt`, `elt.intent`, `elt.requested_generation`, `elt.columns_at`,
-`elt.restored_at`. A large value stands in a file (see `attachments`).
+`elt.restored_at`. A large value is in a separate file (see `attachments`).
 """
 
 from __future__ import annotations
@@ -24,19 +24,18 @@ from elt_assets.lake.delta.files import DataFile, Files, from_json, to_json
 from elt_assets.lake.delta.log import Entry
 
 COMPACTION = "elt.maintenance"
-"""Custom metadata of a commit that moves rows and changes none."""
-
+"""Metadata key of a compaction: a commit that moves rows to other files and changes none."""
 
 _LISTS = ("files", "tombstones", "dead")
 
 
 @dataclass(frozen=True)
 class Refresh:
-    """A refresh that was begun and can be resumed.
+    """An unfinished refresh, which can be resumed.
 
-    `truncates`: its generation is being built beside the present one: `files` and `tombstones` are its
-    rows so far, in no reader's list, `dead` its dead letter's; `written_as` tells what they are made by.
-    Else its rows are in the table already.
+    If it `truncates`, its generation is built beside the present one. `files` and `tombstones` are its files
+    so far, which are invisible to readers; `dead` are its files in the dead letter table; `written_as` is the
+    fingerprint of the settings that the files were written with. Otherwise its rows are in the table already.
     """
 
     generation: int
@@ -49,31 +48,31 @@ class Refresh:
 
     def to_json(self) -> str:
         names = ("generation", "truncates", "state", "written_as")
-        told = {name: getattr(self, name) for name in names}
+        values = {name: getattr(self, name) for name in names}
         lists = {name: to_json(getattr(self, name)) for name in _LISTS}
-        return json.dumps({**told, **lists})
+        return json.dumps({**values, **lists})
 
     @classmethod
     def from_json(cls, text: str) -> Refresh:
-        told = json.loads(text)
-        return cls(**{**told, **{name: from_json(told[name]) for name in _LISTS}})
+        values = json.loads(text)
+        return cls(**{**values, **{name: from_json(values[name]) for name in _LISTS}})
 
 
 @dataclass(frozen=True)
 class CommitMetadata:
-    """What the table's newest commit of one writer says.
+    """The metadata of a commit; usually that of a writer's newest commit.
 
-    `state`: JSON as received, None if there is none. `commit`: that commit's name; `same_as`: the name
-    of an earlier one whose contents it has, gone back to or written anew ("" for none). `tombstones`:
-    files of deleted keys, in no reader's list. `companions`: of each table that belongs to this one
-    (its history, its dead letter) the commit that belongs to this one; None if that was never told.
-    `sync_id`: orders the sync among the table's (see `WriteSpec.began`). `salt`: the fingerprint of what
-    values were hashed with. `intent`: names the run that last began a refresh or a given state (see
-    `WriteSpec.intent`). `restored`: whether the table was taken back to this commit, and nothing was
-    committed since. `requested_generation`: the `generation_id` that a platform gave to the newest
-    generation, complete or not; None where that is the generation's own number. `columns_at`: the version of
-    the table in whose columns the `hidden` files are written. `attachments`: files that hold large values of
-    it.
+    `sequence`: increases by one with each commit of a writer. `state`: JSON as received; None if there is no
+    state. `commit`: the name of the commit. `same_as`: the name of an earlier commit with the same contents,
+    if this one is a rollback to it or rewrites its rows; "" if there is no such commit; None if the contents
+    are new. `tombstones`: files of deleted keys, invisible to readers. `companions`: the commit of each
+    companion table (history, dead letter) that belongs to this one; None if it was never recorded. `sync_id`:
+    orders the sync among the table's syncs (see `WriteSpec.began`). `salt`: the fingerprint of the salt that
+    values were hashed with. `intent`: identifies the run that last started a refresh or set a state (see
+    `WriteSpec.intent`). `restored`: whether the table was restored to this commit and nothing was committed
+    since. `requested_generation`: the `generation_id` that a platform gave to the newest generation, complete
+    or not; None if it is `generation`. `columns_at`: the version of the table whose columns the `hidden`
+    files have. `attachments`: the files of large values.
     """
 
     sequence: int
@@ -95,7 +94,7 @@ class CommitMetadata:
 
     @property
     def hidden(self) -> tuple[DataFile, ...]:
-        """All files that belong to the table and are in no reader's list."""
+        """All files that belong to the table and are invisible to readers."""
         building = () if self.refresh is None else (*self.refresh.files, *self.refresh.tombstones)
         return (*self.tombstones, *building)
 
@@ -104,9 +103,9 @@ class CommitMetadata:
         """The name of the commit whose contents the table has."""
         return self.commit if self.same_as is None else self.same_as or None
 
-    def metadata(self) -> dict[str, str]:
-        """For the commit."""
-        told = {
+    def to_dict(self) -> dict[str, str]:
+        """Return the custom metadata for the commit."""
+        values = {
             "elt.state": self.state or "",
             "elt.sequence": str(self.sequence),
             "elt.generation": str(self.generation),
@@ -115,143 +114,153 @@ class CommitMetadata:
             "elt.sync_id": str(self.sync_id),
         }
         if self.same_as is not None:
-            told["elt.same_as"] = self.same_as
+            values["elt.same_as"] = self.same_as
         if self.tombstones:
-            told["elt.tombstones"] = to_json(self.tombstones)
+            values["elt.tombstones"] = to_json(self.tombstones)
         if self.refresh is not None:
-            told["elt.refresh"] = self.refresh.to_json()
+            values["elt.refresh"] = self.refresh.to_json()
         if self.companions is not None:
-            told["elt.companions"] = json.dumps(self.companions)
+            values["elt.companions"] = json.dumps(self.companions)
         if self.salt is not None:
-            told["elt.salt"] = self.salt
+            values["elt.salt"] = self.salt
         if self.intent is not None:
-            told["elt.intent"] = self.intent
+            values["elt.intent"] = self.intent
         if self.columns_at is not None and self.hidden:
-            told["elt.columns_at"] = str(self.columns_at)
+            values["elt.columns_at"] = str(self.columns_at)
         if self.requested_generation is not None:
-            told["elt.requested_generation"] = str(self.requested_generation)
-        return told
+            values["elt.requested_generation"] = str(self.requested_generation)
+        return values
 
 
-def read_head(delta: DeltaTable | None, storage: Files, app_id: str) -> CommitMetadata:
-    """Return the head that belongs to the snapshot's data.
+def current_metadata(delta: DeltaTable | None, storage: Files, app_id: str) -> CommitMetadata:
+    """Return the commit metadata of a writer that belongs to the snapshot's data.
 
-    After a restore (by any engine) that is the one of the version restored; the sequence continues
-    from the newest, since transaction versions are not rolled back.
+    After a restore (by any engine) it is that of the restored version. Its sequence is the newest one, since
+    a restore does not change transaction versions.
 
     Raises:
-        SystemFailure: the log no longer has it.
+        SystemFailure: the log no longer contains it.
     """
     newest = None if delta is None else delta.transaction_version(app_id)
     if delta is None or newest is None:
         return CommitMetadata(0, 0, None)
     entry = _at_its_version(delta, storage, app_id)
     if entry is not None and int(entry["elt.sequence"]) == int(newest):
-        return head_of(storage, entry)
-    for entry in of_writer(delta, app_id):
-        head = head_of(storage, entry)
+        return metadata_of(storage, entry)
+    for entry in commits_of(delta, app_id):
+        metadata = metadata_of(storage, entry)
         restored = log.last_restore(delta) > int(entry["version"])
-        return replace(head, sequence=max(head.sequence, int(newest)), restored=restored)
+        return replace(metadata, sequence=max(metadata.sequence, int(newest)), restored=restored)
     if int(delta.history()[-1]["version"]) > 0:
         raise SystemFailure(
-            f"the table {delta.table_uri} had a state, but its log no longer holds the commit of it",
-            guidance="move the table away to read the stream from the beginning, or keep the log longer "
-            "(delta.logRetentionDuration)",
+            f"the table {delta.table_uri} had a state, but its log no longer contains the commit with it",
+            guidance="move the table away to read the stream from the beginning; set a longer "
+            "delta.logRetentionDuration in the engine that cleans the log",
         )
     return CommitMetadata(int(newest), 0, None, restored=True)
 
 
 def _at_its_version(delta: DeltaTable, storage: Files, app_id: str) -> Entry | None:
-    """Return the newest commit of a writer by the version that the table's transactions name: no other
-    commit is read, however many there are. None where it is not known, or a restore took it back."""
-    version = delta.transaction_version(version_app(app_id))
+    """Return the newest commit of a writer, read at the version that the table's transactions record.
+
+    No other commit is read. None if the version is not recorded, or a restore has undone the commit.
+    """
+    version = delta.transaction_version(version_app_id(app_id))
     if version is None or log.last_restore(delta) > version:
         return None
     entry = log.at(storage, int(version))
-    return entry if entry is not None and is_of(entry, app_id) else None
+    return entry if entry is not None and is_commit_of(entry, app_id) else None
 
 
-def version_app(app_id: str) -> str:
+def version_app_id(app_id: str) -> str:
     """Return the transaction id under which a writer's commits record their own table version."""
     return f"{app_id}#version"
 
 
-def of_writer(delta: DeltaTable, app_id: str) -> Iterator[Entry]:
-    """Yield the commits of one writer, the newest first, without those that a restore took back."""
-    return (entry for entry in in_force(delta) if is_of(entry, app_id))
+def commits_of(delta: DeltaTable, app_id: str) -> Iterator[Entry]:
+    """Yield the effective commits of one writer, the newest first."""
+    return (entry for entry in effective_commits(delta) if is_commit_of(entry, app_id))
 
 
-def past(
+def past_commits(
     delta: DeltaTable, storage: Files, app_id: str
 ) -> Iterator[tuple[dt.datetime, int, CommitMetadata]]:
-    """Yield time, version and head of `of_writer`'s commits, as long as what they carry is still kept."""
-    for entry in of_writer(delta, app_id):
+    """Yield time, version and metadata of a writer's effective commits, the newest first.
+
+    Ends at the first commit whose metadata is no longer complete.
+    """
+    for entry in commits_of(delta, app_id):
         time = dt.datetime.fromtimestamp(entry["timestamp"] / 1000, dt.timezone.utc)
         try:
-            head = head_of(storage, entry)
-        except SystemFailure:  # vacuum has removed a large state that is older than the retention
+            metadata = metadata_of(storage, entry)
+        except SystemFailure:  # vacuum has removed an attachment that is older than the retention
             return
-        yield time, int(entry["version"]), head
+        yield time, int(entry["version"]), metadata
 
 
 def newest_writer(delta: DeltaTable) -> str | None:
-    """Return the `app_id` of the newest commit that this project made; None if it made none."""
+    """Return the `app_id` of the newest commit of this project; None if there is none."""
     return next((entry["elt.app"] for entry in log.newest(delta) if entry.get("elt.app")), None)
 
 
-def is_of(entry: Entry, app_id: str) -> bool:
-    """Whether a commit is one of a writer."""
+def is_commit_of(entry: Entry, app_id: str) -> bool:
+    """Return whether a commit is one of the writer's."""
     return "elt.sequence" in entry and entry.get("elt.app", app_id) == app_id
 
 
-def stands_for(entry: Entry) -> str | None:
-    """Return the name of the commit whose contents the table has after this one (`stands_for`)."""
+def content_commit(entry: Entry) -> str | None:
+    """Return the name of the commit whose contents the table has after this one."""
     same_as = entry.get("elt.same_as")
     return (entry.get("elt.commit") if same_as is None else same_as) or None
 
 
 def companions_of(entry: Entry) -> dict[str, str | None] | None:
-    """Return which commits of the companions belong to a commit; None where it does not say."""
-    found = entry.get("elt.companions")
-    return None if found is None else dict(json.loads(found))
+    """Return the commits of the companion tables that belong to a commit; None if it does not record them."""
+    text = entry.get("elt.companions")
+    return None if text is None else dict(json.loads(text))
 
 
-def in_force_by_writer(delta: DeltaTable) -> dict[str, Entry]:
-    """Return every writer's newest commit in force, by its `app_id`."""
-    found: dict[str, Entry] = {}
-    for entry in in_force(delta):
+def newest_commit_by_writer(delta: DeltaTable) -> dict[str, Entry]:
+    """Return the newest effective commit of every writer, by its `app_id`."""
+    newest: dict[str, Entry] = {}
+    for entry in effective_commits(delta):
         if entry.get("elt.app"):
-            found.setdefault(entry["elt.app"], entry)
-    return found
+            newest.setdefault(entry["elt.app"], entry)
+    return newest
 
 
 def hidden_since(delta: DeltaTable, storage: Files, oldest: int) -> set[str]:
-    """Return the paths of files in no reader's list that the present version needs, or one since a time
-    (epoch milliseconds): tombstones, files of unfinished refreshes, attachments."""
-    entries = {int(entry["version"]): entry for entry in in_force_by_writer(delta).values()}
-    stood: set[Any] = set()
+    """Return the paths of hidden files that the present version needs, or any version since a time.
+
+    Hidden files are tombstones, files of unfinished refreshes, and attachments.
+
+    Args:
+        oldest: the time, in epoch milliseconds.
+    """
+    entries = {int(entry["version"]): entry for entry in newest_commit_by_writer(delta).values()}
+    complete: set[Any] = set()  # writers whose commits since that time are all in `entries`
     for entry in log.newest(delta):
         app = entry.get("elt.app")
-        if "elt.sequence" in entry and app not in stood:
+        if "elt.sequence" in entry and app not in complete:
             entries[int(entry["version"])] = entry
-            if entry["timestamp"] < oldest:  # the version that was the newest at that time
-                stood.add(app)
-    found: set[str] = set()
+            if entry["timestamp"] < oldest:  # the newest version at that time
+                complete.add(app)
+    paths: set[str] = set()
     for entry in entries.values():
-        found.update(attachments.paths(entry))
+        paths.update(attachments.paths(entry))
         with contextlib.suppress(SystemFailure):  # removed while the retention was shorter
-            found.update(file.path for file in head_of(storage, entry).hidden)
-    return found
+            paths.update(file.path for file in metadata_of(storage, entry).hidden)
+    return paths
 
 
-def head_of(storage: Files, entry: Entry) -> CommitMetadata:
-    """Return what a commit says.
+def metadata_of(storage: Files, entry: Entry) -> CommitMetadata:
+    """Return the metadata of a commit, attachments included.
 
     Raises:
-        SystemFailure: a file that holds a part of it is missing.
+        SystemFailure: the file of an attachment is missing.
     """
     attached = attachments.read(storage, entry)
-    values = {**entry, **{key: one.value for key, one in attached.items()}}
+    values = {**entry, **{key: each.value for key, each in attached.items()}}
     refresh, requested = values.get("elt.refresh"), values.get("elt.requested_generation")
     columns_at = values.get("elt.columns_at")
     return CommitMetadata(
@@ -273,23 +282,27 @@ def head_of(storage: Files, entry: Entry) -> CommitMetadata:
     )
 
 
-def in_force(delta: DeltaTable) -> Iterator[Entry]:
-    """Yield the commits, the newest first, without those that a restore took back."""
+def effective_commits(delta: DeltaTable) -> Iterator[Entry]:
+    """Yield the commits that no restore has undone, the newest first."""
     ceiling: int | None = None
     for entry in log.newest(delta):
         if ceiling is not None and int(entry["version"]) > ceiling:
             continue
         if entry.get("operation") == log.RESTORE:
-            ceiling = _restored(delta, entry)
+            ceiling = _restored_version(delta, entry)
         else:
             yield entry
 
 
-def _restored(delta: DeltaTable, entry: Entry) -> int:
-    """Return the version that a restore went back to.
+def _restored_version(delta: DeltaTable, entry: Entry) -> int:
+    """Return the version that a RESTORE commit returned to.
 
-    One by time does not say it, and what a time means differs by engine: then it is the oldest
-    version that held the same files, whose state is sure not to be ahead of them.
+    A restore by time does not record the version, and engines interpret the time differently. Then the
+    result is the oldest of the latest consecutive versions with the same files: its state cannot be ahead of
+    the files.
+
+    Raises:
+        SystemFailure: no version has the same files.
     """
     given = str((entry.get("operationParameters") or {}).get("version"))
     if given.isdigit():
@@ -302,9 +315,9 @@ def _restored(delta: DeltaTable, entry: Entry) -> int:
         found = version if same else found
     if found is None:
         raise SystemFailure(
-            f"the table {delta.table_uri} was restored (version {entry['version']}), but to which "
-            "version cannot be found",
-            guidance="restore it again by version, so that the state that belongs to it can be found",
+            f"the table {delta.table_uri} was restored (version {entry['version']}), but no earlier version "
+            "has the same files",
+            guidance="restore it again by version, so that the state of that version can be found",
         )
     return found
 

@@ -1,8 +1,9 @@
-"""Commits: what they say, and who is first.
+"""Publication of commits, and the resolution of conflicts between writers.
 
-Atomicity is Delta's. What is ours: a writer that was overtaken is refused by its transaction id; a
-conflict that is none (another partition, a compaction of other files) is tried again; a commit whose
-outcome is unknown is looked up by its name, never repeated blindly.
+Delta makes commits atomic. This module adds three rules. A writer is refused if another run of it has
+committed first; its transaction id shows that. A commit is retried after a harmless conflict: with another
+partition, or with a compaction of other files. If the outcome of a commit is unknown, the commit is looked
+up by its name before it is retried.
 """
 
 from __future__ import annotations
@@ -20,24 +21,25 @@ from pyspark.sql import types as t
 
 from elt_assets.errors import ConcurrentSync, SystemFailure, TransientError
 from elt_assets.lake.delta import attachments, log
-from elt_assets.lake.delta.commit_metadata import COMPACTION, CommitMetadata, version_app
+from elt_assets.lake.delta.commit_metadata import COMPACTION, CommitMetadata, version_app_id
 from elt_assets.lake.delta.files import Change, DataFile, Files
 from elt_assets.lake.delta.log import Entry
 from elt_assets.lake.delta.opening import delta_schema, enable_ntz, retyped, spark_schema
 
 ATTEMPTS = 100
-"""For a commit whose conflicts are none. Each is milliseconds; among many partitions some lose often."""
+"""Attempts for a commit whose conflicts are harmless. Each takes milliseconds; with many partitions,
+some writers lose often."""
 NO_RETRIES = 0
-"""Of delta-rs's own: they carry a stale commit past a compaction, and so double what that moved."""
+"""Retries by delta-rs: a stale commit that is retried after a compaction would duplicate moved rows."""
 
 
 class Superseded(TransientError):
-    """Files that a commit would have replaced were replaced by another: a compaction, or another engine."""
+    """A commit cannot replace files, because a compaction or another engine has replaced them."""
 
 
 @dataclass(frozen=True)
 class Basis:
-    """What a commit was prepared on: the table's version, and the columns that its files are written in."""
+    """The basis of a commit: the table's version at its start, and the columns of the files that it adds."""
 
     version: int
     schema: t.StructType
@@ -45,11 +47,11 @@ class Basis:
 
 @dataclass(frozen=True)
 class Commit:
-    """What is to be published. `schema` replaces the table's, and then all files must be removed."""
+    """A commit to publish. If `schema` is given, it replaces the table's, and `change` removes all files."""
 
     app_id: str
     change: Change
-    head: CommitMetadata
+    metadata: CommitMetadata
     records: int
     basis: Basis
     schema: t.StructType | None = None
@@ -57,32 +59,32 @@ class Commit:
 
 @dataclass(frozen=True)
 class Published:
-    """A commit that was made: the newest snapshot, the commit's own version, the head as committed."""
+    """A published commit: the newest snapshot, the version of the commit, and its metadata."""
 
     delta: DeltaTable
     version: int
-    head: CommitMetadata
+    metadata: CommitMetadata
 
 
 def publish(delta: DeltaTable, storage: Files, commit: Commit) -> Published:
-    """Publish once, whatever happens on the way. What others committed is looked at before each attempt.
+    """Publish a commit exactly once. Before each attempt, the commits of other writers are checked.
 
     Raises:
-        ConcurrentSync: another writer of this `app_id` was first, the table was restored, or its columns
-            were changed; nothing was published.
-        Superseded: files that the change removes are gone; nothing was published.
+        ConcurrentSync: another run with this `app_id` has committed first, the table was restored, or its
+            columns were changed; nothing was published.
+        Superseded: files that the change removes no longer exist; nothing was published.
         SystemFailure: the commit failed.
     """
     change = replace(commit.change, add=storage.with_statistics(commit.change.add))
     commit = replace(commit, change=change)
-    head = replace(commit.head, commit=commit.head.commit or uuid.uuid4().hex)
-    metadata, attached = attachments.detach(storage, head.metadata(), head.attachments)
-    head = replace(head, attachments=attached)
+    metadata = replace(commit.metadata, commit=commit.metadata.commit or uuid.uuid4().hex)
+    values, attached = attachments.detach(storage, metadata.to_dict(), metadata.attachments)
+    metadata = replace(metadata, attachments=attached)
     for _ in range(ATTEMPTS):
         others = log.since(delta, commit.basis.version)
-        version = _published(others, head)
+        version = _published_version(others, metadata)
         if version is None:
-            _refuse_overtaken(delta, commit.app_id, head.sequence)
+            _refuse_overtaken(delta, commit.app_id, metadata.sequence)
             _refuse_restored(delta, others)
             if others:
                 refuse_retyped(delta, commit.basis.schema)
@@ -91,24 +93,24 @@ def publish(delta: DeltaTable, storage: Files, commit: Commit) -> Published:
             _refuse_superseded(delta, commit.change, whole=commit.schema is not None)
             version = int(delta.version()) + 1
             try:
-                _write(delta, commit, {**metadata, **_told(delta, commit)}, head)
+                _write(delta, commit, {**values, **_more_values(delta, commit)}, metadata)
             except CommitFailedError:
                 delta = DeltaTable(delta.table_uri)
                 time.sleep(random.uniform(0, 0.02))
                 continue
         delta.update_incremental()
-        return Published(delta, version, head)
+        return Published(delta, version, metadata)
     raise SystemFailure(
-        f"committing to {delta.table_uri} failed {ATTEMPTS} times: other runs committed first each time",
+        f"a commit to the table {delta.table_uri} failed {ATTEMPTS} times: other runs committed first",
         guidance="nothing was published; run it again when fewer runs write to this table",
     )
 
 
 def refuse_overtaken(delta: DeltaTable, app_id: str, sequence: int, basis: Basis) -> None:
-    """Refuse to continue from a basis that others have made stale, before anything is published.
+    """Refuse to continue from a stale basis, before anything is published.
 
     Raises:
-        ConcurrentSync: the sequence is taken, or the table was restored.
+        ConcurrentSync: another run has committed with this sequence, or the table was restored.
     """
     _refuse_overtaken(delta, app_id, sequence)
     _refuse_restored(delta, log.since(delta, basis.version))
@@ -118,24 +120,24 @@ def refuse_retyped(delta: DeltaTable, schema: t.StructType) -> None:
     """Refuse columns that the table has with other types.
 
     Raises:
-        ConcurrentSync: a run with another catalog has changed a type, or added the column first.
+        ConcurrentSync: a run with another catalog has changed a type, or has added the column first.
     """
     changed = retyped(spark_schema(delta), schema)
     if changed:
         raise ConcurrentSync(
             f"another run changed columns of the table {delta.table_uri} first: {', '.join(changed)}",
-            guidance="this run changed nothing more; the next one reads with the table's columns",
+            guidance="this run wrote nothing more; the next run uses the table's new columns",
         )
 
 
 def reorganise(delta: DeltaTable, change: Change) -> DeltaTable:
-    """Publish the same rows in other files.
+    """Publish a compaction: a commit that moves rows to other files.
 
     Raises:
-        Superseded: the files are gone; nothing was published.
+        Superseded: the files no longer exist, or every attempt failed; nothing was published.
     """
-    told = {COMPACTION: "compaction"}
-    properties = CommitProperties(custom_metadata=told, max_commit_retries=NO_RETRIES)
+    values = {COMPACTION: "compaction"}
+    properties = CommitProperties(custom_metadata=values, max_commit_retries=NO_RETRIES)
     actions: list[AddAction | RemoveAction] = [file.add(moved=True) for file in change.add]
     actions += [file.remove(moved=True) for file in change.remove]
     for _ in range(ATTEMPTS):
@@ -150,16 +152,18 @@ def reorganise(delta: DeltaTable, change: Change) -> DeltaTable:
         else:
             delta.update_incremental()
             return delta
-    raise Superseded(f"{delta.table_uri} is written to too often to be compacted now")
+    raise Superseded(
+        f"the table {delta.table_uri} cannot be compacted now: other runs committed first {ATTEMPTS} times"
+    )
 
 
 def sequence(delta: DeltaTable, app_id: str) -> int:
-    """Of the newest commit of a writer that the handle knows; 0 if there is none."""
+    """Return the sequence of a writer's newest commit in the loaded snapshot; 0 if there is none."""
     return int(delta.transaction_version(app_id) or 0)
 
 
 def files_of(delta: DeltaTable) -> list[DataFile]:
-    """The files of a snapshot."""
+    """Return the files of a snapshot."""
     actions = delta.get_add_actions(flatten=True)
     names = ("path", "size_bytes", "num_records")
     paths, sizes, records = (actions.column(name).to_pylist() for name in names)
@@ -169,25 +173,24 @@ def files_of(delta: DeltaTable) -> list[DataFile]:
     ]
 
 
-def _told(delta: DeltaTable, commit: Commit) -> dict[str, str]:
-    """Return the metadata of a commit besides its head's."""
-    restored = log.last_restore(delta)
+def _more_values(delta: DeltaTable, commit: Commit) -> dict[str, str]:
+    """Return the custom metadata of a commit that is not in its `CommitMetadata`."""
     return {
         "elt.records": str(commit.records),
         "elt.app": commit.app_id,
-        log.RESTORED_AT: str(restored),
+        log.RESTORED_AT: str(log.last_restore(delta)),
     }
 
 
 def _write(
-    delta: DeltaTable, commit: Commit, metadata: Mapping[str, str], head: CommitMetadata
+    delta: DeltaTable, commit: Commit, values: Mapping[str, str], metadata: CommitMetadata
 ) -> None:
     properties = CommitProperties(
-        custom_metadata=dict(metadata),
+        custom_metadata=dict(values),
         max_commit_retries=NO_RETRIES,
         app_transactions=[
-            Transaction(commit.app_id, head.sequence),
-            Transaction(version_app(commit.app_id), int(delta.version()) + 1),
+            Transaction(commit.app_id, metadata.sequence),
+            Transaction(version_app_id(commit.app_id), int(delta.version()) + 1),
         ],
     )
     add: list[AddAction | RemoveAction] = [file.add() for file in commit.change.add]
@@ -201,44 +204,53 @@ def _write(
 
 
 def _refuse_overtaken(delta: DeltaTable, app_id: str, wanted: int) -> None:
-    """Delta itself refuses a stale snapshot only: whatever refreshes ours (a new column does) would hide
-    there that another run has committed since.
+    """Refuse a sequence that another run has committed already.
+
+    Delta itself only refuses a stale snapshot. The snapshot is refreshed within a run, for example when a
+    column is added, so Delta would not detect that another run has committed since the run started.
 
     Raises:
-        ConcurrentSync: the sequence that is wanted is taken.
+        ConcurrentSync: another run has committed with the wanted sequence.
     """
     present = sequence(delta, app_id)
     if present >= wanted:
         raise ConcurrentSync(
-            f"another run committed to {delta.table_uri} first (sequence {present})",
-            guidance="this run changed nothing more; the other one's data and state stand",
+            f"another run committed to the table {delta.table_uri} first (sequence {present})",
+            guidance="this run wrote nothing more; the data and the state of the other run are kept",
         )
 
 
 def _refuse_restored(delta: DeltaTable, others: Sequence[Entry]) -> None:
-    """
+    """Refuse to commit if the table was restored.
+
     Raises:
-        ConcurrentSync: one of the commits since the basis took the table back.
+        ConcurrentSync: one of the commits since the basis is a RESTORE.
     """
     if any(entry.get("operation") == log.RESTORE for entry in others):
         raise ConcurrentSync(
             f"the table {delta.table_uri} was restored to an older version during this run",
-            guidance="this run changed nothing more; the next one starts from the restored state",
+            guidance="this run wrote nothing more; the next run starts from the restored state",
         )
 
 
-def _published(others: Sequence[Entry], head: CommitMetadata) -> int | None:
-    """Return the version of a commit that was published though its attempt failed; None if it was not."""
-    found = (int(each["version"]) for each in others if each.get("elt.commit") == head.commit)
-    return next(found, None)
+def _published_version(others: Sequence[Entry], metadata: CommitMetadata) -> int | None:
+    """Return the version of a commit that was published although its attempt failed; None if it was not."""
+    versions = (
+        int(each["version"]) for each in others if each.get("elt.commit") == metadata.commit
+    )
+    return next(versions, None)
 
 
 def _refuse_superseded(delta: DeltaTable, change: Change, *, whole: bool = False) -> None:
-    """What is replaced must still be there, and, where it was the whole, nothing else."""
+    """Refuse to remove files that no longer exist; with `whole`, also if the table has further files.
+
+    Raises:
+        Superseded: the files of the table have changed.
+    """
     present = {file.path for file in files_of(delta)}
     replaced = {file.path for file in change.remove}
     if not replaced <= present or (whole and replaced != present):
         raise Superseded(
-            f"{delta.table_uri} was rewritten while a commit was made",
+            f"the files of the table {delta.table_uri} were replaced while a commit was prepared",
             guidance="nothing was published; run it again",
         )

@@ -1,7 +1,7 @@
-"""The Parquet files under a table's root: what they hold, and what of them a commit says.
+"""The Parquet files under a table's root, and the statistics that a commit contains about them.
 
-Visible files lie under `data/`; those that belong to the table and are in no reader's list
-(`HIDDEN`) under `_elt/`, where other engines' vacuum does not look.
+Visible files are under `data/`. Files that belong to the table and are invisible to readers are under
+`_elt/` (`HIDDEN`), which the vacuum of other engines ignores.
 """
 
 from __future__ import annotations
@@ -26,20 +26,21 @@ from elt_assets.storage.location import Location
 
 VISIBLE = "data"
 HIDDEN = "_elt"
-INDEXED = 32
-"""How many columns, from the first, a commit tells the bounds of: Delta's own convention. Besides, of the
-partition, wherever it stands: it says which files hold what."""
+INDEXED_COLUMNS = 32
+"""The number of leading columns with bounds in a commit, as is Delta's convention. The partition column
+always has bounds: they show which files contain which partition."""
 _READERS = 8
-"""Footers read at a time: each may be a request to an object store."""
-LONGEST_BOUND = 256
-"""Characters. A longer text is no bound: one that was cut would have to be rounded up."""
+"""Footers that are read at the same time: each may be a request to an object store."""
+MAX_BOUND_CHARS = 256
+"""Maximum characters of a bound. A longer string is left out: a cut one would have to be rounded up."""
 
 
 @dataclass(frozen=True)
 class DataFile:
-    """A Parquet file under the table's root: `path` relative to it, `size` in bytes.
+    """A Parquet file of a table: `path` is relative to the table's root, `size` is in bytes.
 
-    `stats`: Delta's per-file statistics, as JSON; empty where the file comes from a snapshot.
+    `records`: the number of rows; 0 in a snapshot whose log has no count. `stats`: Delta's statistics of the
+    file, as JSON; empty if the file comes from a snapshot.
     """
 
     path: str
@@ -48,12 +49,12 @@ class DataFile:
     stats: str = field(default="", compare=False)
 
     def add(self, *, moved: bool = False) -> AddAction:
-        """`moved`: its rows were in the table before."""
+        """Return the log action that adds the file. `moved`: its rows were in the table before."""
         stats = self.stats or json.dumps({"numRecords": self.records})
         return AddAction(self.path, self.size, {}, _now(), not moved, stats)
 
     def remove(self, *, moved: bool = False) -> RemoveAction:
-        """`moved`: its rows stay in the table."""
+        """Return the log action that removes the file. `moved`: its rows stay in the table."""
         return RemoveAction(self.path, not moved, _now(), self.size, {})
 
 
@@ -66,11 +67,12 @@ class Change:
 
 
 def to_json(files: Iterable[DataFile]) -> str:
-    """A list of files for a commit's metadata."""
+    """Return a list of files as JSON for a commit's metadata, without statistics."""
     return json.dumps([[file.path, file.size, file.records] for file in files])
 
 
 def from_json(text: str | None) -> tuple[DataFile, ...]:
+    """Return the files of a list that `to_json` wrote; none for None."""
     return tuple(DataFile(*each) for each in json.loads(text or "[]"))
 
 
@@ -87,26 +89,26 @@ class Files:
         self.system, self.root = self.place.file_system()
 
     def locate(self, file: DataFile) -> str:
-        """The file's whole URI."""
+        """Return the URI of a file."""
         return f"{self.uri}/{file.path}"
 
     @staticmethod
     def new_folder(kind: str = VISIBLE) -> str:
-        """A folder of one write's own, relative to the root."""
+        """Return the path of a new folder for one write, relative to the root. It is not created."""
         return f"{kind}/{uuid.uuid4().hex}"
 
     def in_folder(self, folder: str) -> list[DataFile]:
-        """The Parquet files that a Spark job wrote there; those without rows are removed."""
+        """Return the Parquet files that a Spark job wrote to a folder. Files without rows are removed."""
         selector = pafs.FileSelector(f"{self.root}/{folder}", allow_not_found=True)
         names = [info.base_name for info in self.system.get_file_info(selector)]
         paths = [f"{folder}/{name}" for name in names if name.endswith(".parquet")]
-        found = self.describe(paths)
-        empty = set(paths) - {file.path for file in found}
+        files = self.describe(paths)
+        empty = set(paths) - {file.path for file in files}
         self.discard(DataFile(path, 0, 0) for path in empty)
-        return found
+        return files
 
     def open(self, file: DataFile) -> Any:
-        """A file to be read: of pyarrow's, a context manager."""
+        """Open a file for reading, as a pyarrow file, which is a context manager."""
         return self._open(file.path)
 
     def read_text(self, path: str) -> str | None:
@@ -128,10 +130,10 @@ class Files:
         return self.system.open_input_file(f"{self.root}/{path}")
 
     def describe(self, paths: Iterable[str]) -> list[DataFile]:
-        """What the footers of files say; files without rows are left out."""
+        """Return files with row counts and statistics from their footers. Files without rows are left out."""
         with ThreadPoolExecutor(_READERS) as pool:
-            found = list(pool.map(self._described, paths))
-        return [file for file in found if file.records]
+            files = list(pool.map(self._describe_file, paths))
+        return [file for file in files if file.records]
 
     def with_statistics(self, files: Sequence[DataFile]) -> list[DataFile]:
         """Return files with their statistics, which are read from the footers where they are missing."""
@@ -140,13 +142,13 @@ class Files:
         known |= {file.path: file for file in read}
         return [known[file.path] for file in files]
 
-    def _described(self, path: str) -> DataFile:
+    def _describe_file(self, path: str) -> DataFile:
         with self._open(path) as source:
             size, footer = source.size(), pq.read_metadata(source)
         return DataFile(path, size, footer.num_rows, _stats(footer) if footer.num_rows else "")
 
     def discard(self, files: Iterable[DataFile]) -> None:
-        """Remove files that no commit names, with their folders once empty."""
+        """Remove files that no commit refers to, and their folders if they are then empty."""
         folders = set()
         for file in files:
             folders.add(file.path.rpartition("/")[0])
@@ -173,56 +175,62 @@ def _now() -> int:
 
 
 def _stats(footer: pq.FileMetaData) -> str:
-    """Delta's statistics from a file's footer: exact bounds, or none."""
+    """Return Delta's statistics from a file's footer, as JSON. A column has exact bounds or none."""
     least: dict[str, Any] = {}
     most: dict[str, Any] = {}
     nulls: dict[str, Any] = {}
     for index in range(footer.num_columns):
         path = footer.row_group(0).column(index).path_in_schema.split(".")
-        if "list" in path or (index >= INDEXED and path != [PARTITION]):
+        if "list" in path or (index >= INDEXED_COLUMNS and path != [PARTITION]):
             continue
-        found = [
-            footer.row_group(at).column(index).statistics for at in range(footer.num_row_groups)
+        groups = [
+            footer.row_group(number).column(index).statistics
+            for number in range(footer.num_row_groups)
         ]
-        if all(one is not None and one.has_null_count for one in found):
-            _put(nulls, path, sum(one.null_count for one in found))
-        bounds = _bounds_or_none([one for one in found if one is None or one.num_values])
+        if all(group is not None and group.has_null_count for group in groups):
+            _put(nulls, path, sum(group.null_count for group in groups))
+        bounds = _bounds_or_none([group for group in groups if group is None or group.num_values])
         if bounds is not None:
             _put(least, path, bounds[0])
             _put(most, path, bounds[1])
-    told = {"minValues": least, "maxValues": most, "nullCount": nulls}
-    return json.dumps({"numRecords": footer.num_rows, **told})
+    columns = {"minValues": least, "maxValues": most, "nullCount": nulls}
+    return json.dumps({"numRecords": footer.num_rows, **columns})
 
 
-def _bounds_or_none(found: Sequence[Any]) -> tuple[Any, Any] | None:
-    """None, too, where Python knows no such time (a year 0, or 10000 once rounded up)."""
+def _bounds_or_none(groups: Sequence[Any]) -> tuple[Any, Any] | None:
+    """Return `_bounds`; None if Python cannot represent a time (year 0, or 10000 after rounding up)."""
     try:
-        return _bounds(found)
+        return _bounds(groups)
     except (OverflowError, ValueError):
         return None
 
 
-def _bounds(found: Sequence[Any]) -> tuple[Any, Any] | None:
-    if not found or not all(one is not None and one.has_min_max for one in found):
+def _bounds(groups: Sequence[Any]) -> tuple[Any, Any] | None:
+    """Return the bounds of a column from the statistics of its row groups; None if they are not known."""
+    if not groups or not all(group is not None and group.has_min_max for group in groups):
         return None
-    least = _bound(min(one.min for one in found), up=False)
-    most = _bound(max(one.max for one in found), up=True)
+    least = _bound(min(group.min for group in groups), up=False)
+    most = _bound(max(group.max for group in groups), up=True)
     return None if least is None or most is None else (least, most)
 
 
 def _bound(value: Any, *, up: bool) -> Any:
-    """A value as Delta's statistics write it. Times have milliseconds there: rounded outwards."""
+    """Return a value in the form of Delta's statistics; None if it cannot be a bound.
+
+    Times have milliseconds there. A lower bound is rounded down, an upper bound up.
+    """
     if isinstance(value, bool | bytes):
         return None
     if isinstance(value, str):
-        return value if len(value) <= LONGEST_BOUND else None
+        return value if len(value) <= MAX_BOUND_CHARS else None
     if isinstance(value, int):
         return value
     if isinstance(value, float):
-        return value if math.isfinite(value) and value else None  # the sign of a zero is not told
+        # Statistics do not show the sign of a zero, so a zero is not a bound either.
+        return value if math.isfinite(value) and value else None
     if isinstance(value, dt.datetime):
-        rest = value.microsecond % 1000
-        value += dt.timedelta(microseconds=(1000 - rest) % 1000 if up else -rest)
+        excess = value.microsecond % 1000
+        value += dt.timedelta(microseconds=(1000 - excess) % 1000 if up else -excess)
         zone = "" if value.tzinfo is None else "Z"
         return value.replace(tzinfo=None).isoformat(timespec="milliseconds") + zone
     return value.isoformat() if isinstance(value, dt.date) else None

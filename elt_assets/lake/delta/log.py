@@ -1,4 +1,4 @@
-"""Entries of a Delta table's log: what each commit says of itself, and which files it adds and removes."""
+"""Entries of a Delta table's log: the metadata of each commit, and the files that it adds and removes."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ from elt_assets.errors import SystemFailure
 from elt_assets.lake.delta.files import Files
 
 RESTORE = "RESTORE"
-"""Delta's name of the operation that takes a table back to an older version."""
+"""Delta's name of the operation that restores a table to an older version."""
 RESTORED_AT = "elt.restored_at"
-"""Custom metadata of a commit: the version of the newest RESTORE before it, -1 for none."""
+"""Metadata key of a commit: the version of the newest RESTORE before it; -1 if there is none."""
 _FIRST, _GROWTH = 5, 8
-"""How many entries are read first, and how many times more when those are not enough."""
+"""The number of entries that are read first, and the factor by which each further read is larger."""
 
 Entry = Mapping[str, Any]
-"""One commit as Delta tells it: `version`, `timestamp` (epoch milliseconds), `operation`, custom metadata."""
+"""One commit in the log: `version`, `timestamp` (epoch milliseconds), `operation`, and custom metadata."""
 
 
 @dataclass(frozen=True)
 class FileChanges:
-    """Files of one commit: paths `added`, and paths `removed` with the time (epoch milliseconds)."""
+    """The files of one commit: paths `added`, and paths `removed` with their time (epoch milliseconds)."""
 
     added: frozenset[str]
     removed: Mapping[str, int]
@@ -34,7 +34,7 @@ class FileChanges:
 
 
 def newest(delta: DeltaTable) -> Iterator[Entry]:
-    """Yield the commits up to a snapshot, the newest first; no more are read than the caller takes."""
+    """Yield the commits up to a snapshot, the newest first. Older entries are read only when needed."""
     taken, limit = 0, _FIRST
     while True:
         entries = delta.history(limit)
@@ -51,7 +51,7 @@ def since(delta: DeltaTable, version: int) -> list[Entry]:
 
 
 def at(storage: Files, version: int) -> Entry | None:
-    """Return one commit by its version; None if the log no longer holds it."""
+    """Return one commit by its version; None if the log no longer contains it."""
     for action in _actions(storage, version) or ():
         if "commitInfo" in action:
             return {**action["commitInfo"], "version": version}
@@ -62,13 +62,13 @@ def file_changes(storage: Files, version: int) -> FileChanges:
     """Return the files that one commit adds and removes.
 
     Raises:
-        SystemFailure: the log no longer holds the commit.
+        SystemFailure: the log no longer contains the commit.
     """
     actions = _actions(storage, version)
     if actions is None:
         raise SystemFailure(
             f"version {version} of the table {storage.uri} is missing from its log",
-            guidance="keep the log longer (delta.logRetentionDuration) in the engine that cleans it",
+            guidance="set a longer delta.logRetentionDuration in the engine that cleans the log",
         )
     return FileChanges(
         frozenset(unquote(action["add"]["path"]) for action in actions if "add" in action),
@@ -83,19 +83,19 @@ def file_changes(storage: Files, version: int) -> FileChanges:
 
 def removed_since(delta: DeltaTable, storage: Files, oldest: int) -> set[str]:
     """Return the paths of files that were removed from the table at or after a time (epoch milliseconds)."""
-    found: set[str] = set()
+    paths: set[str] = set()
     for entry in newest(delta):
         if int(entry["timestamp"]) < oldest:
             break
         removed = file_changes(storage, int(entry["version"])).removed
-        found |= {path for path, time in removed.items() if time >= oldest}
-    return found
+        paths |= {path for path, time in removed.items() if time >= oldest}
+    return paths
 
 
 def last_restore(delta: DeltaTable) -> int:
     """Return the version of the newest RESTORE commit; -1 if there is none.
 
-    Each commit of this project carries what it knew (`RESTORED_AT`), so few entries are read.
+    Each commit of this project records that version (`RESTORED_AT`), so few entries are read.
     """
     for entry in newest(delta):
         if entry.get("operation") == RESTORE:

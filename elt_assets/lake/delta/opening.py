@@ -1,4 +1,4 @@
-"""Delta tables as they are found, made, and given columns."""
+"""Delta tables: opening and creating them, and adding columns to them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from elt_assets.storage.location import Location
 
 CONFIGURATION = {
     "delta.checkpointInterval": "100",
-    # The state of a stream, or of a partition nobody has touched for years, is in the log alone.
+    # The state of a stream or partition is only in the log, even if it was last written years ago.
     "delta.enableExpiredLogCleanup": "false",
     "delta.logRetentionDuration": "interval 36500 days",
 }
@@ -36,11 +36,12 @@ _REFUSED = {
 }
 
 
-def opened(uri: str, version: int | None = None) -> DeltaTable | None:
-    """The table at a snapshot; None where there is nothing yet.
+def open_table(uri: str, version: int | None = None) -> DeltaTable | None:
+    """Return the table at its newest version, or at the given one; None if nothing is there yet.
 
     Raises:
-        ConfigError: something else is there, or a table with features that are not supported.
+        ConfigError: something else is there, the table cannot be opened, it has unsupported features, or a
+            version is given and there is no table.
     """
     try:
         delta = DeltaTable(uri, version=version)
@@ -55,28 +56,29 @@ def opened(uri: str, version: int | None = None) -> DeltaTable | None:
             f"the table {uri} cannot be opened"
             + (f" at version {version}" if version is not None else "")
             + f": {error}",
-            guidance="repair it with the engine that wrote it last, or move it away to read the stream anew",
+            guidance="repair it with the engine that wrote it last, or move it away to read the stream from "
+            "the beginning",
         ) from error
     _refuse_features(delta)
     return delta
 
 
 def create(uri: str, schema: t.StructType, stream: str | None = None) -> DeltaTable:
-    """A new table, or the one that another run made just now; its name is the stream's own."""
+    """Create a table with the stream's name, or return the one that another run has just created."""
     indexed = {_INDEXED: _ALL} if PARTITION in schema.names else {}
     try:
         return DeltaTable.create(
             uri, delta_schema(schema), name=stream, configuration={**CONFIGURATION, **indexed}
         )
     except DeltaError:
-        delta = opened(uri)
+        delta = open_table(uri)
         if delta is None:
             raise
         return delta
 
 
 def add_columns(delta: DeltaTable, schema: t.StructType) -> None:
-    """Give the table the columns and nested fields of `schema` that it lacks: a commit of its own."""
+    """Add the columns and nested fields of `schema` that the table lacks, in a separate commit."""
     if not _lacks(spark_schema(delta), schema):
         return
     enable_ntz(delta, schema)
@@ -89,7 +91,7 @@ def add_columns(delta: DeltaTable, schema: t.StructType) -> None:
 
 
 def index_partitions(delta: DeltaTable) -> None:
-    """Let readers of the log see the partition's bounds, beyond the columns that it tells of by default."""
+    """Index all columns of a partitioned table: by default the log has bounds of the first columns only."""
     _alter(
         delta,
         lambda: (
@@ -101,7 +103,7 @@ def index_partitions(delta: DeltaTable) -> None:
 
 
 def enable_ntz(delta: DeltaTable, schema: t.StructType) -> None:
-    """A table without timestamps without zone must be told before it gets one."""
+    """Enable the table feature for timestamps without zone, if the schema has one and it is not enabled."""
     feature = TableFeatures.TimestampWithoutTimezone
     _alter(
         delta,
@@ -114,8 +116,10 @@ def enable_ntz(delta: DeltaTable, schema: t.StructType) -> None:
 
 
 def _alter(delta: DeltaTable, lacks: Callable[[], bool], change: Callable[[], object]) -> None:
-    """Change what a table says of itself, if it needs it; again where another run of its stream, with
-    other partitions, was first to change something."""
+    """Change a table's metadata if `lacks()` is true.
+
+    Retries where another run of the stream, with other partitions, has committed first.
+    """
     for attempt in range(_ATTEMPTS):
         if not lacks():
             return
@@ -136,8 +140,10 @@ def spark_schema(delta: DeltaTable) -> t.StructType:
 
 
 def retyped(present: t.DataType, wanted: t.DataType, path: str = "") -> list[str]:
-    """Return the columns and nested fields of `wanted` that `present` has with another type, or lacks;
-    what else `present` has, and what may be null, does not matter."""
+    """Return the columns and nested fields of `wanted` that `present` lacks or has with another type.
+
+    They are returned as paths. Further columns of `present` and nullability do not matter.
+    """
     if isinstance(present, t.ArrayType) and isinstance(wanted, t.ArrayType):
         return retyped(present.elementType, wanted.elementType, f"{path}[]")
     if isinstance(present, t.StructType) and isinstance(wanted, t.StructType):
@@ -166,17 +172,22 @@ def _lacks(present: t.DataType, wanted: t.DataType) -> bool:
 
 
 def _refuse_occupied(uri: str) -> None:
-    """A folder of something else is not made a table. What a killed first sync left is ours, be it a log
-    without an entry."""
+    """Refuse a file, or a folder that contains other files than those of a table.
+
+    A killed first sync may leave data files, or a log folder without an entry; they are accepted.
+
+    Raises:
+        ConfigError: there is a file, or the folder contains something else.
+    """
     system, root = Location.of(uri).file_system()
     if system.get_file_info(root).type == pafs.FileType.File:
-        raise ConfigError(f"{uri} should be a table, and is a file", guidance="move it away")
-    found = system.get_file_info(pafs.FileSelector(root, allow_not_found=True))
-    ours = (VISIBLE, HIDDEN, LOG)
-    others = sorted(info.base_name for info in found if info.base_name not in ours)
+        raise ConfigError(f"{uri} must be a table, but is a file", guidance="move it away")
+    infos = system.get_file_info(pafs.FileSelector(root, allow_not_found=True))
+    known = (VISIBLE, HIDDEN, LOG)
+    others = sorted(info.base_name for info in infos if info.base_name not in known)
     if others:
         raise ConfigError(
-            f"{uri} should be a table, and is a folder of something else ({', '.join(others[:3])})",
+            f"{uri} must be a table, but its folder contains something else ({', '.join(others[:3])})",
             guidance="move it away, or give the connection another `namespace`",
         )
 
@@ -198,5 +209,5 @@ def _refuse_features(delta: DeltaTable) -> None:
         raise ConfigError(
             f"the table {delta.table_uri} uses Delta features that this project does not support: "
             + ", ".join(sorted(unknown)),
-            guidance="turn them off with the engine that turned them on, or move the table away",
+            guidance="disable them with the engine that enabled them, or move the table away",
         )

@@ -1,9 +1,9 @@
-"""Reconciliation of row counts: what a rewrite takes in must come out of it.
+"""Reconciliation of row counts: a rewrite must write as many rows as it reads.
 
-A rewrite that reads a stale listing, or a file that is gone, loses rows without an error. So every one
-compares what it read with what the log says, and what it wrote with what the files hold, before anything
-is committed. The counts cost no pass of their own: they come from the log, from footers, and from the
-job that moves the rows.
+A rewrite that reads a stale file listing, or skips a missing file, loses rows without an error. So every
+rewrite makes two comparisons before it commits: the rows that it read with the count in the log, and the
+rows that it wrote with the count in the new files. The counts come from the log, from footers, and from
+the job that moves the rows, so no additional pass over the data is needed.
 """
 
 from __future__ import annotations
@@ -19,23 +19,23 @@ from elt_assets.lake.delta.table import Table
 
 
 class RowCounter:
-    """Counts the rows of one DataFrame while a job moves them."""
+    """A counter of the rows of one DataFrame; it counts while a job writes them."""
 
     def __init__(self) -> None:
-        self._seen = Observation()
+        self._observation = Observation()
 
     def over(self, rows: DataFrame) -> DataFrame:
-        """The same rows, counted when they are written."""
-        return rows.observe(self._seen, f.count(f.lit(1)).alias("rows"))
+        """Return the same rows; they are counted when they are written."""
+        return rows.observe(self._observation, f.count(f.lit(1)).alias("rows"))
 
     @property
     def rows(self) -> int:
-        """How many they were; waits for the job."""
-        return int(self._seen.get["rows"])
+        """The number of rows. Waits until the job has ended."""
+        return int(self._observation.get["rows"])
 
 
 def row_count(table: Table, files: Sequence[DataFile]) -> int:
-    """Rows of some files: as the log says, or, of files whose log entry does not, their footers."""
+    """Return the number of rows of files: from the log, or, where it has no count, from their footers."""
     unknown = [file.path for file in files if not file.records]
     known = [*files, *table.storage.describe(unknown)]
     return sum(file.records for file in known)
@@ -47,27 +47,27 @@ def require_all(
     """Compare two counts of rows.
 
     Args:
-        what: names the rows in the error, as in "rows read by a merge".
-        written: removed where the counts differ.
+        what: the name of the rows for the error message, such as "rows read by a merge".
+        written: files to remove if the counts differ.
 
     Raises:
-        SystemFailure: they differ.
+        SystemFailure: the counts differ.
     """
     if expected == found:
         return
     table.discard_files(written)
     raise SystemFailure(
         f"table {table.uri}: {what}: expected {expected}, found {found}",
-        guidance="nothing was committed; run it again, and look for files that are missing or damaged "
-        "if it fails again",
+        guidance="nothing was committed; run it again; if it fails again, look for missing or damaged "
+        "files",
     )
 
 
 def write_all(table: Table, rows: DataFrame, kind: str = VISIBLE) -> list[DataFile]:
-    """Write rows as `Table.write_files` does, and look whether the files hold them all.
+    """Write rows as `Table.write_files` does, and check that the files contain all of them.
 
     Raises:
-        SystemFailure: they do not.
+        SystemFailure: they contain another number of rows.
     """
     counter = RowCounter()
     files = table.write_files(counter.over(rows), kind)

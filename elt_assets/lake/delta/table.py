@@ -1,4 +1,4 @@
-"""A Delta table: files written by Spark, published by delta-rs with the source's state in one commit."""
+"""A Delta table: Spark writes its files; delta-rs publishes files and the source's state in one commit."""
 
 from __future__ import annotations
 
@@ -16,35 +16,37 @@ from elt_assets.lake.delta import commits, log, opening, undoing
 from elt_assets.lake.delta.commit_metadata import (
     CommitMetadata,
     companions_of,
-    head_of,
+    content_commit,
+    current_metadata,
     hidden_since,
-    in_force_by_writer,
+    metadata_of,
+    newest_commit_by_writer,
     newest_writer,
-    past,
-    read_head,
-    stands_for,
+    past_commits,
 )
 from elt_assets.lake.delta.commits import Basis
 from elt_assets.lake.delta.files import HIDDEN, VISIBLE, Change, DataFile, Files
 from elt_assets.lake.spark.session import STRICT_READ
 
 Bounds = tuple[object, object]
-"""The least and the greatest value of a column in a file."""
+"""The minimum and the maximum of a column in a file."""
 
 
 class Table:
-    """One stream's table at one snapshot; `commit` moves it to the next.
+    """One stream's table at one snapshot. `commit` moves it to the next snapshot.
 
     Args:
-        uri: the table's root, a local path or a URI that delta-rs, pyarrow and Spark all know.
-        app_id: names the writer in transaction ids: one stream, or one partition of it.
-        version: an older snapshot, to be read only.
+        uri: the table's root: a local path, or a URI that delta-rs, pyarrow and Spark all support.
+        app_id: the writer's id in transactions. A writer is one stream, or one partition of it.
+        version: an older version, which can only be read.
 
-    `hides_files`: files written from now on are named by commits before readers see them, as those of an
-    unfinished refresh: they lie where other engines' vacuum does not look.
+    Attributes:
+        head: the metadata of the writer's newest commit.
+        hides_files: whether new files are written as hidden ones, which other engines' vacuum ignores. It is
+            set if commits refer to files before readers see them, as in an unfinished refresh.
 
     Raises:
-        ConfigError: what is there is no table, or one that this project cannot read or write.
+        ConfigError: there is something else than a table, or a table that this project cannot read or write.
     """
 
     def __init__(self, uri: str, app_id: str, version: int | None = None):
@@ -55,8 +57,8 @@ class Table:
         self._open(version)
 
     def _open(self, version: int | None = None) -> None:
-        self._delta = opening.opened(self.uri, version)
-        self.head = read_head(self._delta, self.storage, self.app_id)
+        self._delta = opening.open_table(self.uri, version)
+        self.head = current_metadata(self._delta, self.storage, self.app_id)
         self._basis = Basis(self.version, self.schema)
 
     @property
@@ -65,53 +67,56 @@ class Table:
 
     @property
     def is_foreign(self) -> bool:
-        """Whether the table has rows or a state, and none of its commits is of this `app_id`."""
+        """Return whether the table has rows or a state, but no commit of this `app_id`."""
         if self._delta is None or commits.sequence(self._delta, self.app_id):
             return False
         return self.newest_writer is not None or bool(self.files)
 
     @property
     def newest_writer(self) -> str | None:
-        """The `app_id` of the newest commit that this project made; None if it made none."""
+        """The `app_id` of the newest commit of this project; None if there is none."""
         return None if self._delta is None else newest_writer(self._delta)
 
     @property
     def standing(self) -> Mapping[str, str | None]:
-        """The name of the commit whose contents the table has, of each writer, by its `app_id`."""
+        """The name of the commit whose contents the table has, for each writer, by its `app_id`."""
         if self._delta is None:
             return {}
-        return {app: stands_for(entry) for app, entry in in_force_by_writer(self._delta).items()}
+        entries = newest_commit_by_writer(self._delta).items()
+        return {app: content_commit(entry) for app, entry in entries}
 
     @property
     def companions_by_writer(self) -> Mapping[str, Mapping[str, str | None] | None]:
-        """Which commits of the companions belong to the newest commit of each writer, by its `app_id`; None
-        where the commit does not say."""
+        """The companion tables' commits that belong to each writer's newest commit, by its `app_id`.
+
+        None if the newest commit does not record them.
+        """
         if self._delta is None:
             return {}
-        entries = in_force_by_writer(self._delta).items()
+        entries = newest_commit_by_writer(self._delta).items()
         return {app: companions_of(entry) for app, entry in entries}
 
     def rejected_by_refreshes(self) -> set[str]:
-        """Return the paths of the dead letter's files that unfinished refreshes of any writer name."""
+        """Return the paths of dead letter files that belong to unfinished refreshes of any writer."""
         if self._delta is None:
             return set()
-        entries = in_force_by_writer(self._delta).values()
-        refreshes = (head_of(self.storage, entry).refresh for entry in entries)
+        entries = newest_commit_by_writer(self._delta).values()
+        refreshes = (metadata_of(self.storage, entry).refresh for entry in entries)
         return {file.path for refresh in refreshes if refresh for file in refresh.dead}
 
     @property
     def version(self) -> int:
-        """Of the snapshot; -1 while there is no table."""
+        """The version of the snapshot; -1 if the table does not exist."""
         return -1 if self._delta is None else int(self._delta.version())
 
     @property
     def schema(self) -> t.StructType:
-        """The columns; none while there is no table."""
+        """The columns of the snapshot; none if the table does not exist."""
         return t.StructType() if self._delta is None else opening.spark_schema(self._delta)
 
     def schema_at(self, version: int) -> t.StructType:
-        """The columns of an earlier version."""
-        delta = opening.opened(self.uri, version)
+        """Return the columns of an earlier version."""
+        delta = opening.open_table(self.uri, version)
         return t.StructType() if delta is None else opening.spark_schema(delta)
 
     @property
@@ -124,9 +129,9 @@ class Table:
         return sum(file.records for file in self.files)
 
     def bounds(self, column: Sequence[str]) -> dict[str, Bounds]:
-        """Of a column in each file, by the file's path; files whose statistics do not tell are left out.
+        """Return the bounds of a column in each file, by the file's path.
 
-        Texts and numbers only: those bounds are exact.
+        Files without them are left out. Only bounds of strings and integers are returned: they are exact.
         """
         if self._delta is None:
             return {}
@@ -139,7 +144,7 @@ class Table:
         return {path: (a, z) for path, a, z in rows if _exact(a) and _exact(z)}
 
     def without_nulls(self, column: Sequence[str]) -> set[str]:
-        """Paths of the files in which a column has no null, as far as their statistics tell."""
+        """Return the paths of the files whose statistics show that a column has no null."""
         if self._delta is None:
             return set()
         actions = self._delta.get_add_actions(flatten=True)
@@ -151,13 +156,13 @@ class Table:
         return {path for path, count in zip(paths, nulls, strict=True) if count == 0}
 
     def dataframe(self, spark: SparkSession) -> DataFrame:
-        """The rows of the snapshot."""
+        """Return the rows of the snapshot."""
         return self.read_files(spark, self.files)
 
     def read_files(
         self, spark: SparkSession, files: Iterable[DataFile], schema: t.StructType | None = None
     ) -> DataFrame:
-        """The rows of some files in the table's columns; a column that a file lacks is null."""
+        """Return the rows of files in the table's columns. A column that a file lacks is null."""
         schema, paths = (
             schema or self.schema,
             [self.storage.place.child(file.path).for_spark_reader for file in files],
@@ -167,7 +172,7 @@ class Table:
         return spark.read.schema(schema).options(**STRICT_READ).parquet(*paths)
 
     def write_files(self, rows: DataFrame, kind: str = VISIBLE) -> list[DataFile]:
-        """Write rows as new files under the root; nobody sees them before they are committed."""
+        """Write rows to new files under the root. They are invisible to readers until they are committed."""
         folder = self.new_folder(kind)
         try:
             rows.write.mode("append").parquet(self.storage.place.child(folder).for_spark)
@@ -177,21 +182,21 @@ class Table:
             raise
 
     def new_folder(self, kind: str = VISIBLE) -> str:
-        """Return a folder for the files of one write, relative to the root."""
+        """Return the path of a new folder for one write, relative to the root."""
         return Files.new_folder(HIDDEN if self.hides_files else kind)
 
     def discard_files(self, files: Iterable[DataFile]) -> None:
-        """Remove files that were written and will not be committed."""
+        """Remove files that were written and are not going to be committed."""
         self.storage.discard(files)
 
     def prepare(self, schema: t.StructType, stream: str | None = None) -> None:
-        """Create the table, or give it the columns and nested fields that it lacks; both without data.
+        """Create the table, or add the columns and nested fields that it lacks, without data.
 
         Args:
-            schema: the columns in which the files of the next commit are written.
+            schema: the columns of the files in the next commit.
 
         Raises:
-            ConcurrentSync: the table has one of them with another type: a run with another catalog was first.
+            ConcurrentSync: a run with another catalog has added or changed a column first: its type differs.
         """
         if self._delta is None:
             self._delta = opening.create(self.uri, schema, stream)
@@ -201,41 +206,45 @@ class Table:
         self._basis = Basis(self._basis.version, schema)
 
     def commit(
-        self, change: Change, head: CommitMetadata, records: int, schema: t.StructType | None = None
+        self,
+        change: Change,
+        metadata: CommitMetadata,
+        records: int,
+        schema: t.StructType | None = None,
     ) -> None:
-        """Publish files and state in one commit, and move to it.
+        """Publish files and state in one commit, and move to its snapshot.
 
         Args:
-            head: what the table says from here on; its sequence must be the present one plus one.
-            records: rows taken from the source, for the commit's `elt.records`.
-            schema: replaces the table's; `change` must then remove every file.
+            metadata: the metadata of the commit; its sequence must be the present one plus one.
+            records: the number of records from the source, for `elt.records` of the commit.
+            schema: a schema that replaces the table's; `change` must then remove every file.
 
         Raises:
-            ConcurrentSync: another writer of this `app_id` was first, the table was restored, or its columns
-                were changed; nothing was published.
-            Superseded: files that the change removes are gone; nothing was published.
+            ConcurrentSync: another run with this `app_id` has committed first, the table was restored, or its
+                columns were changed; nothing was published.
+            Superseded: files that the change removes no longer exist; nothing was published.
             SystemFailure: the commit failed.
         """
-        assert self._delta is not None and head.sequence == self.head.sequence + 1
-        commit = commits.Commit(self.app_id, change, head, records, self._basis, schema)
-        done = commits.publish(self._delta, self.storage, commit)
-        self._delta, self.head = done.delta, done.head
-        self._basis = Basis(done.version, schema or self._basis.schema)
+        assert self._delta is not None and metadata.sequence == self.head.sequence + 1
+        commit = commits.Commit(self.app_id, change, metadata, records, self._basis, schema)
+        published = commits.publish(self._delta, self.storage, commit)
+        self._delta, self.head = published.delta, published.metadata
+        self._basis = Basis(published.version, schema or self._basis.schema)
 
     def reorganise(self, change: Change) -> None:
-        """Publish the same rows in other files: no state, no transaction.
+        """Publish a compaction, which moves rows to other files. It has no state and no transaction.
 
         Raises:
-            Superseded: the files are gone; nothing was published.
+            Superseded: the files no longer exist, or every attempt failed; nothing was published.
         """
         assert self._delta is not None
         self._delta = commits.reorganise(self._delta, change)
 
     def unreferenced(self, retention: dt.timedelta) -> list[str]:
-        """Paths of visible files that no version within the retention names, and that are older.
+        """Return the paths of visible files that are older than the retention and in none of its versions.
 
-        Another engine's checkpoint forgets removed files after `delta.deletedFileRetentionDuration`; the log
-        itself does not.
+        A checkpoint of another engine omits removed files after `delta.deletedFileRetentionDuration`; the log
+        entries keep them.
         """
         assert self._delta is not None
         hours = math.ceil(retention.total_seconds() / 3600)
@@ -244,7 +253,7 @@ class Table:
         )
 
     def needed_since(self, oldest: dt.datetime) -> set[str]:
-        """Paths of files that the present version needs, or one since a time; hidden files included."""
+        """Return the paths of files, also hidden ones, that the present version or any since a time needs."""
         assert self._delta is not None
         time = int(oldest.timestamp() * 1000)
         visible = {file.path for file in self.files}
@@ -252,32 +261,32 @@ class Table:
         return visible | removed | hidden_since(self._delta, self.storage, time)
 
     def version_of(self, commit: str) -> int:
-        """The version that a commit of this `app_id` made.
+        """Return the newest version with the contents of a commit of this `app_id`.
 
         Raises:
-            SystemFailure: the log does not tell.
+            SystemFailure: the log no longer contains the commit.
         """
         assert self._delta is not None
         return undoing.version_of(self._delta, self.app_id, commit)
 
     def past(self) -> Iterable[tuple[dt.datetime, int, CommitMetadata]]:
-        """This writer's commits that are in force, from the newest down: time, version, what each says."""
-        return [] if self._delta is None else past(self._delta, self.storage, self.app_id)
+        """Return time, version and metadata of this writer's effective commits, the newest first."""
+        return [] if self._delta is None else past_commits(self._delta, self.storage, self.app_id)
 
     def advance(self) -> None:
-        """Move to the newest snapshot, other writers' commits included; the head stays this writer's."""
+        """Move to the newest snapshot, with the commits of other writers. `head` does not change."""
         if self._delta is not None:
             self._delta.update_incremental()
 
     def reopen(self) -> None:
-        """Move to the newest snapshot, and to what it says of this writer."""
+        """Move to the newest snapshot, and read `head` again."""
         self._open()
 
     def refuse_if_overtaken(self) -> None:
-        """Look whether another writer of this `app_id` was first, or the table was restored.
+        """Refuse to continue if another run with this `app_id` has committed, or the table was restored.
 
         Raises:
-            ConcurrentSync: so it is.
+            ConcurrentSync: one of the two has happened.
         """
         self.advance()
         if self._delta is not None:
@@ -285,21 +294,21 @@ class Table:
             commits.refuse_overtaken(self._delta, self.app_id, sequence, self._basis)
 
     def roll_back(self, commit: str | None, run_id: str | None) -> None:
-        """Undo this writer's commits after the one named, or all, in one more commit.
+        """Undo this writer's commits after the named one (None: all its commits), in a new commit.
 
         Raises:
-            SystemFailure: the log no longer has what that needs.
+            SystemFailure: the log no longer contains them, or others have replaced the files since.
         """
         assert self._delta is not None
-        undo = undoing.undone(self._delta, self.storage, self.app_id, commit)
-        head = replace(
-            undo.before,
+        rollback = undoing.rollback(self._delta, self.storage, self.app_id, commit)
+        metadata = replace(
+            rollback.before,
             sequence=self.head.sequence + 1,
             run_id=run_id,
             commit=None,
             same_as=commit or "",
         )
-        self.commit(undo.change(self.storage), head, 0, undo.schema)
+        self.commit(rollback.change(self.storage), metadata, 0, rollback.schema)
 
 
 def _exact(value: object) -> bool:
@@ -308,7 +317,7 @@ def _exact(value: object) -> bool:
 
 @contextlib.contextmanager
 def discarding(table: Table, files: Sequence[DataFile]) -> Iterator[None]:
-    """Remove files if another run was first; after any other failure they may be published."""
+    """Remove files if another run has committed first. After other failures they may have been published."""
     try:
         yield
     except ConcurrentSync:

@@ -1,4 +1,4 @@
-"""What takes a writer's commits back: the change of files that undoes them and nothing of other writers."""
+"""Rollback of a writer's commits: the change of files that undoes them and keeps other writers' commits."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from elt_assets.lake.delta import log
 from elt_assets.lake.delta.commit_metadata import (
     COMPACTION,
     CommitMetadata,
-    head_of,
-    in_force,
-    is_of,
-    stands_for,
+    content_commit,
+    effective_commits,
+    is_commit_of,
+    metadata_of,
 )
 from elt_assets.lake.delta.commits import files_of
 from elt_assets.lake.delta.files import Change, DataFile, Files
@@ -24,9 +24,12 @@ from elt_assets.lake.delta.opening import spark_schema
 
 
 @dataclass(frozen=True)
-class Undoing:
-    """What undoes commits: the files to add (their paths) and to remove, the schema to return to if one of
-    the commits replaced it, and what the commit before them said."""
+class Rollback:
+    """A change that undoes commits.
+
+    `add`: paths of files to add; `remove`: files to remove; `schema`: the schema to return to, if one of the
+    commits replaced it; `before`: the metadata of the commit before them.
+    """
 
     add: list[str]
     remove: list[DataFile]
@@ -34,26 +37,26 @@ class Undoing:
     before: CommitMetadata
 
     def change(self, storage: Files) -> Change:
-        """Return the change of files; those to be added are read again for their statistics."""
+        """Return the change of files. The footers of added files are read for their statistics."""
         return Change(storage.describe(self.add), self.remove)
 
 
 @dataclass
-class _Traced:
-    """Files that hold rows of undone commits (`tainted`), and files that they removed (`lost`)."""
+class _Trace:
+    """Files with rows of undone commits (`tainted`), and files that those commits removed (`lost`)."""
 
     tainted: set[str] = field(default_factory=set)
     lost: set[str] = field(default_factory=set)
 
-    def own(self, changes: FileChanges) -> None:
-        """Follow a commit that is to be undone."""
+    def add_undone(self, changes: FileChanges) -> None:
+        """Apply the changes of a commit that is to be undone."""
         removed = changes.removed.keys()
-        returned = self.lost & changes.added  # by a commit that took back another one
+        returned = self.lost & changes.added  # this commit is itself a rollback
         self.lost = (self.lost | (removed - self.tainted)) - returned
         self.tainted = (self.tainted - removed) | (changes.added - returned)
 
-    def moved(self, changes: FileChanges) -> None:
-        """Follow a compaction: it matters only if it moved rows of an undone commit."""
+    def add_compaction(self, changes: FileChanges) -> None:
+        """Apply the changes of a compaction, if it moved rows of an undone commit."""
         removed = changes.removed.keys()
         if self.tainted & removed:
             self.lost |= removed - self.tainted
@@ -61,67 +64,69 @@ class _Traced:
 
 
 def version_of(delta: DeltaTable, app_id: str, name: str) -> int:
-    """Return the newest version with the contents of a writer's commit: that of the last compaction before
-    the writer's next commit, if there is one, since the files from before it may have been removed.
+    """Return the newest version with the contents of a writer's commit.
+
+    That is the last compaction before the writer's next commit, if there is one: the files from before the
+    compaction may have been removed.
 
     Raises:
-        SystemFailure: the log no longer has it.
+        SystemFailure: the log no longer contains the commit.
     """
     compacted = None
-    for entry in in_force(delta):
-        if not is_of(entry, app_id):
+    for entry in effective_commits(delta):
+        if not is_commit_of(entry, app_id):
             if COMPACTION in entry and compacted is None:
                 compacted = int(entry["version"])
-        elif stands_for(entry) == name:
+        elif content_commit(entry) == name:
             return int(entry["version"]) if compacted is None else compacted
         else:
             compacted = None
     raise _cannot_undo(delta, name)
 
 
-def undone(delta: DeltaTable, storage: Files, app_id: str, name: str | None) -> Undoing:
-    """Find what takes back a writer's commits after the one named (None: all of them).
+def rollback(delta: DeltaTable, storage: Files, app_id: str, name: str | None) -> Rollback:
+    """Return the change that undoes a writer's commits after the named one (None: all its commits).
 
     Commits of other writers stay, and so do compactions of their files. A compaction that moved rows of
-    the undone commits is taken back with them.
+    undone commits is undone with them.
 
     Raises:
-        SystemFailure: the log no longer has them, or others have replaced the files since.
+        SystemFailure: the log no longer contains them, or others have replaced the files since.
     """
     entries, before = _after(delta, storage, app_id, name)
-    traced, schema_from = _Traced(), None
+    trace, schema_version = _Trace(), None
     for entry in reversed(entries):
         version = int(entry["version"])
         changes = log.file_changes(storage, version)
-        if is_of(entry, app_id):
-            traced.own(changes)
-            if changes.replaces_schema and schema_from is None:
-                schema_from = version - 1
+        if is_commit_of(entry, app_id):
+            trace.add_undone(changes)
+            if changes.replaces_schema and schema_version is None:
+                schema_version = version - 1
         elif COMPACTION in entry:
-            traced.moved(changes)
-        elif traced.tainted & changes.removed.keys():
+            trace.add_compaction(changes)
+        elif trace.tainted & changes.removed.keys():
             raise _cannot_undo(delta, name)
     present = {file.path: file for file in files_of(delta)}
-    if not traced.tainted <= present.keys() or traced.lost & present.keys():
+    if not trace.tainted <= present.keys() or trace.lost & present.keys():
         raise _cannot_undo(delta, name)
     schema = None
-    if schema_from is not None:
-        schema = spark_schema(DeltaTable(delta.table_uri, version=schema_from))
-        if traced.tainted != present.keys():
+    if schema_version is not None:
+        schema = spark_schema(DeltaTable(delta.table_uri, version=schema_version))
+        if trace.tainted != present.keys():
             raise _cannot_undo(delta, name)
-    return Undoing(
-        sorted(traced.lost), [present[path] for path in sorted(traced.tainted)], schema, before
+    return Rollback(
+        sorted(trace.lost), [present[path] for path in sorted(trace.tainted)], schema, before
     )
 
 
 def _after(
     delta: DeltaTable, storage: Files, app_id: str, name: str | None
 ) -> tuple[list[Entry], CommitMetadata]:
-    """Return the commits in force after the one named, the newest first, and what that one said."""
+    """Return the effective commits after the named one, the newest first, and the metadata of that one."""
     found: list[Entry] = []
-    for entry in in_force(delta):
-        if is_of(entry, app_id) and name is not None and stands_for(entry) == name:
-            return found, head_of(storage, entry)
+    for entry in effective_commits(delta):
+        if is_commit_of(entry, app_id) and name is not None and content_commit(entry) == name:
+            return found, metadata_of(storage, entry)
         found.append(entry)
     if name is not None:
         raise _cannot_undo(delta, name)
@@ -130,7 +135,7 @@ def _after(
 
 def _cannot_undo(delta: DeltaTable, name: str | None) -> SystemFailure:
     return SystemFailure(
-        f"the table {delta.table_uri} must be taken back to commit {name}, but its log no longer has "
-        "what that needs, or another engine has rewritten the files",
-        guidance="move this table away: a new one is made; what it held stays where you move it",
+        f"the table {delta.table_uri} must be rolled back to commit {name}, but its log no longer contains "
+        "the commits since, or another engine has rewritten the files",
+        guidance="move this table away; the next sync creates a new one, and the moved one keeps its data",
     )

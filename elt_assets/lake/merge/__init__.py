@@ -1,1 +1,1 @@
-"""How a checkpoint's rows join the rows of a table: deduplication, history, partitions."""
+"""Merge of a checkpoint's rows into the rows of a table: deduplication, history, partitions."""

@@ -1,4 +1,4 @@
-"""`append` and `overwrite`: every row of a checkpoint is a row of the table."""
+"""Merge for `append` and `overwrite`: every row of a checkpoint becomes a row of the table."""
 
 from __future__ import annotations
 
@@ -19,5 +19,5 @@ def merge(
     _by: Ordering,
     _schema: t.StructType,
 ) -> Merged:
-    """Add the batch's files to the target's."""
+    """Add the batch's files to the files of the target."""
     return Merged(Change(batch.files), target.tombstones)

@@ -1,10 +1,11 @@
-"""What becomes of a checkpoint's rows that have keys: the latest of each key stays.
+"""Deduplication of a checkpoint's rows by key: the latest row of each key stays.
 
-The greatest cursor is the latest, nulls last; of equal cursors the later extraction. A record that tells
-of a delete (`_ab_cdc_deleted_at`) takes the place of its key like any other, but in no reader's list: it
-is kept as a tombstone, so that an older record that comes later does not bring the key back.
+The row with the greatest cursor is the latest; a null is less than any cursor. Of equal cursors, the later
+extraction is the latest. A record with a delete marker (`_ab_cdc_deleted_at`) replaces the row of its key
+like any other record, but readers do not see it. It is kept as a tombstone, so that an older record that
+arrives later does not bring the key back.
 
-spec: Airbyte Protocol, Destination Sync Modes.
+Spec: Airbyte Protocol, Destination Sync Modes.
 """
 
 from __future__ import annotations
@@ -24,22 +25,25 @@ from elt_assets.lake.delta.files import HIDDEN, Change, DataFile
 from elt_assets.lake.delta.row_counts import RowCounter, require_all, write_all
 from elt_assets.lake.delta.table import Table
 from elt_assets.lake.merge.file_splitting import TARGET_BYTES, Batch, Key, split_all
-from elt_assets.lake.parse.conform import path
+from elt_assets.lake.parse.conform import value_at
 from elt_assets.lake.schema import metadata_columns
 from elt_assets.protocol.airbyte.catalog import DELETE_MARKERS
 
 ARRIVAL = "_elt_arrival"
 ROWS_PER_TASK = 500_000
 BYTES_PER_TASK = TARGET_BYTES
-"""Of files, which are compressed."""
+"""Size of the files per task; they are compressed."""
 _RANK = "_elt_rank"
 
 
 @dataclass(frozen=True)
 class Ordering:
-    """Which rows are one (`key`: column paths) and which of them is the latest (`cursor`: a path).
+    """The rules that decide which rows have the same key, and which of them is the latest.
 
-    `late`: the batch did not arrive after what is there, but when its rows say.
+    Attributes:
+        key: column paths.
+        cursor: a column path; empty if there is no cursor.
+        late: the batch holds late records: their extraction time orders them among the present rows.
     """
 
     key: Key
@@ -49,20 +53,20 @@ class Ordering:
 
 @dataclass(frozen=True)
 class Target:
-    """What a batch is merged into: files that readers see, or will see, and tombstones."""
+    """The files that a batch is merged into: those that readers see, or will see, and tombstones."""
 
     files: Sequence[DataFile]
     tombstones: Sequence[DataFile] = ()
 
     def after(self, change: Change) -> list[DataFile]:
-        """The files that are there then."""
-        gone = {file.path for file in change.remove}
-        return [*(file for file in self.files if file.path not in gone), *change.add]
+        """Return the files after a change."""
+        removed = {file.path for file in change.remove}
+        return [*(file for file in self.files if file.path not in removed), *change.add]
 
 
 @dataclass(frozen=True)
 class Merged:
-    """What a merge makes of a target: a change of its files, and all its tombstones from then on."""
+    """The result of a merge: a change of the target's files, and all its tombstones after it."""
 
     change: Change
     tombstones: Sequence[DataFile]
@@ -76,47 +80,49 @@ def merge(
     by: Ordering,
     schema: t.StructType,
 ) -> Merged:
-    """The latest row of each key among the target's and the batch's.
+    """Merge a batch into a target: of each key, the latest row stays.
 
-    Only files that hold a key of the batch are written anew. Rows without a whole key are no row's
-    duplicate: they stay.
+    Only files that contain a key of the batch are rewritten. Rows without a complete key have no duplicates:
+    all of them stay.
 
     Raises:
-        SystemFailure: rows were lost on the way; nothing is to be committed.
+        SystemFailure: rows were lost in the merge; nothing may be committed.
     """
     if not batch.files:
         return Merged(Change(), target.tombstones)
-    seen, dead = split_all(spark, table, target.files, target.tombstones, batch, by.key, schema)
-    pulled = Batch(table, [*seen.pulled, *dead.pulled])
+    visible, hidden = split_all(
+        spark, table, target.files, target.tombstones, batch, by.key, schema
+    )
+    pulled = Batch(table, [*visible.pulled, *hidden.pulled])
     try:
         read = RowCounter()
-        rows = latest(read.over(united(spark, batch, pulled, by, schema)), by)
-        alive, buried = written(table, rows, is_delete(schema), schema.names)
-        require_read(table, batch, pulled, read, [*alive, *buried])
+        rows = latest(read.over(union_rows(spark, batch, pulled, by, schema)), by)
+        files, tombstones = write_rows(table, rows, is_delete(schema), schema.names)
+        require_read(table, batch, pulled, read, [*files, *tombstones])
     finally:
-        table.discard_files([*seen.work, *dead.work])
-    still_buried = Target(target.tombstones).after(Change(dead.kept, dead.taken))
-    return Merged(Change([*seen.kept, *alive], seen.taken), [*still_buried, *buried])
+        table.discard_files([*visible.temporary, *hidden.temporary])
+    kept = Target(target.tombstones).after(Change(hidden.kept, hidden.taken))
+    return Merged(Change([*visible.kept, *files], visible.taken), [*kept, *tombstones])
 
 
 def require_read(
-    table: Table, batch: Batch, pulled: Batch, read: RowCounter, made: Sequence[DataFile]
+    table: Table, batch: Batch, pulled: Batch, read: RowCounter, written: Sequence[DataFile]
 ) -> None:
-    """See that a merge read all rows that it had to, or remove what it `made`.
+    """Check that a merge read all rows of its input; if it did not, remove the files that it has `written`.
 
     Raises:
         SystemFailure: it did not.
     """
     expected = batch.records + pulled.records
-    require_all(table, expected, read.rows, "rows read by a merge", made)
+    require_all(table, expected, read.rows, "rows read by a merge", written)
 
 
-def united(
+def union_rows(
     spark: SparkSession, batch: Batch, pulled: Batch, by: Ordering, schema: t.StructType
 ) -> DataFrame:
-    """Rows of a batch and those of its keys that were there; `ARRIVAL` orders the one after the other.
+    """Return the rows of a batch and the present rows of its keys; `ARRIVAL` orders them.
 
-    A key's rows are in one task, so that windows by key need no other exchange, and files are sorted.
+    All rows of a key are in one task: windows by key need no other exchange, and files are sorted.
     """
     rows = batch.rows(spark, schema).withColumn(ARRIVAL, _arrival(by, 1))
     if pulled.files:
@@ -126,7 +132,7 @@ def united(
     tasks = max(ceil(records / ROWS_PER_TASK), ceil(size / BYTES_PER_TASK))
     if tasks <= 1:
         return rows.repartition(1)
-    return rows.repartitionByRange(tasks, *map(path, by.key))
+    return rows.repartitionByRange(tasks, *map(value_at, by.key))
 
 
 def _arrival(by: Ordering, order: int) -> Expression:
@@ -134,34 +140,42 @@ def _arrival(by: Ordering, order: int) -> Expression:
 
 
 def latest(rows: DataFrame, by: Ordering) -> DataFrame:
-    """The latest row of each key."""
-    window = Window.partitionBy(*map(path, by.key)).orderBy(*recency(by))
+    """Return the latest row of each key."""
+    window = Window.partitionBy(*map(value_at, by.key)).orderBy(*newest_first(by))
     ranked = rows.withColumn(_RANK, f.row_number().over(window))
     return ranked.where(f.col(_RANK) == 1).drop(_RANK, ARRIVAL)
 
 
-def recency(by: Ordering) -> list[Expression]:
-    """The latest first."""
+def newest_first(by: Ordering) -> list[Expression]:
+    """Return the expressions that sort the rows of a key, the latest first."""
     order = [f.col(ARRIVAL).desc(), f.col(metadata_columns.RAW_ID).desc()]
-    return [path(by.cursor).desc_nulls_last(), *order] if by.cursor else order
+    return [value_at(by.cursor).desc_nulls_last(), *order] if by.cursor else order
 
 
-def written(
-    table: Table, rows: DataFrame, is_end: Expression | None, visible: Sequence[str]
+def write_rows(
+    table: Table, rows: DataFrame, is_end: Expression | None, names: Sequence[str]
 ) -> tuple[list[DataFile], list[DataFile]]:
-    """Rows as files: those that readers see, of the columns `visible`, and those that end a key."""
-    names = [path([name]) for name in visible]
+    """Write rows as files.
+
+    Args:
+        is_end: whether a row ends a key; None if no row does.
+        names: the columns of the rows that readers see.
+
+    Returns:
+        the files that readers see, and the hidden files of rows that end a key.
+    """
+    columns = [value_at([name]) for name in names]
     if is_end is None:
-        return write_all(table, rows.select(*names)), []
+        return write_all(table, rows.select(*columns)), []
     rows = rows.persist()
     try:
-        alive = write_all(table, rows.where(~is_end).select(*names))
-        return alive, write_all(table, rows.where(is_end), HIDDEN)
+        files = write_all(table, rows.where(~is_end).select(*columns))
+        return files, write_all(table, rows.where(is_end), HIDDEN)
     finally:
         rows.unpersist()
 
 
 def is_delete(schema: t.StructType) -> Expression | None:
-    """Whether a row tells of a delete; None where none can."""
+    """Return whether a row has a delete marker; None if the table has no column for one."""
     markers = [f.col(name).isNotNull() for name in DELETE_MARKERS if name in schema.names]
     return reduce(operator.or_, markers) if markers else None

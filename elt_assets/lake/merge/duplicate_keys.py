@@ -1,4 +1,4 @@
-"""Whether the rows of some files have a key each."""
+"""Search for keys that more than one row of a table has."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ from elt_assets.lake.merge.file_splitting import Key, is_nested, key_columns, ke
 from elt_assets.lake.spark.session import SparkProvider
 from elt_assets.lake.spark.tasks import read_all_keys
 
-HERE = 2_000_000
-"""Rows whose keys are compared in this process; more of them by Spark."""
+MAX_LOCAL_ROWS = 2_000_000
+"""Maximum number of rows whose keys are compared in this process; Spark compares the keys of more rows."""
 
 
 def repeated_keys(
     provider: SparkProvider, table: Table, files: Sequence[DataFile], key: Key
 ) -> int:
-    """How many keys more than one row has. Reads the key's columns alone.
+    """Return the number of keys that more than one row has. Only the columns of the key are read.
 
-    A row with a null in its key has none: it may be from before the table had that key.
+    A row with a null in its key has no key: it may be older than the key of the table.
     """
     nested = any(is_nested(table.schema, part) for part in key)
-    if not nested and sum(file.records for file in files) <= HERE:
-        return _repeated_here(table, files, key)
+    if not nested and sum(file.records for file in files) <= MAX_LOCAL_ROWS:
+        return _repeated_local(table, files, key)
     rows = table.read_files(provider.get(), files).select(*key_columns(key))
     for name in key_names(key):
         rows = rows.where(f.col(name).isNotNull())
@@ -35,7 +35,7 @@ def repeated_keys(
     return counted.where(f.col("rows") > 1).count()
 
 
-def _repeated_here(table: Table, files: Sequence[DataFile], key: Key) -> int:
+def _repeated_local(table: Table, files: Sequence[DataFile], key: Key) -> int:
     storage = table.storage
     paths, names = [f"{storage.root}/{file.path}" for file in files], key_names(key)
     keys = pa.table(read_all_keys(storage.system, paths, key), names=names).drop_null()

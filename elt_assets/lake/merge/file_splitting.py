@@ -1,9 +1,9 @@
-"""A table's files taken apart by key: what a merge must look at, and what it leaves as it is.
+"""Splitting of a table's files by key: a merge rewrites only files that contain a key of its batch.
 
-Files whose statistics exclude every key of the batch are not opened; of the others the key columns
-are read; only files that hold a key are written again, without the rows of those keys, which are
-set aside. That is done by one vectorised task a file, to each of which the batch's keys are handed; or by
-joins, where the keys are too many to be handed around.
+Files whose statistics exclude every key of the batch are not opened. Of the other files, only the key columns
+are read. A file that contains a key of the batch is rewritten without the rows of these keys, which are
+written to separate files. Each file is split by one vectorised task, which receives all keys of the batch;
+too many keys for that are joined with the files instead.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from pyspark.sql import types as t
 from elt_assets.lake.delta.files import HIDDEN, VISIBLE, DataFile, Files
 from elt_assets.lake.delta.row_counts import require_all, row_count
 from elt_assets.lake.delta.table import Table
-from elt_assets.lake.parse.conform import path
+from elt_assets.lake.parse.conform import value_at
 from elt_assets.lake.spark import tasks
 
 cloudpickle.register_pickle_by_value(tasks)  # type: ignore[no-untyped-call]
@@ -31,27 +31,28 @@ Key = Sequence[Sequence[str]]
 """Paths of table columns."""
 
 TARGET_ROWS = 1_000_000
-"""Rows of a file at most: what a merge rewrites for one key."""
+"""Maximum number of rows of a file. A merge rewrites that many for one key."""
 TARGET_BYTES = 64 << 20
-MOST_BYTES = 2 * TARGET_BYTES
-"""Bytes of a file at most: more than the target, so that what compresses worse now is one file still."""
-SMALL = 8
-"""A file is small below this part of the target."""
-MANY = 8
-"""Small files that a merge puts together by the way."""
-WHOLE = 200_000
-"""Rows of a table that are not worth taking apart, if they are no more than `TARGET_BYTES`."""
+MAX_BYTES = 2 * TARGET_BYTES
+"""Maximum size of a file, in bytes. It exceeds the target, so that rows that compress worse when they are
+rewritten still fit into one file."""
+SMALL_DIVISOR = 8
+"""A file is small if it is below the target divided by this number."""
+MIN_SMALL_FILES = 8
+"""Number of small files from which a merge also combines them."""
+MAX_ROWS_UNSPLIT = 200_000
+"""Maximum number of rows of a table whose files are not split, if they do not exceed `TARGET_BYTES`."""
 MAX_KEYS = 4_000_000
-"""Rows of a batch whose keys are handed to each task; beyond that, joins."""
+"""Maximum number of rows of a batch whose keys are sent to each task; a larger batch is joined."""
 MAX_BATCH_BYTES = 1 << 30
-"""Bytes of such a batch's files."""
+"""Maximum size of the files of such a batch, in bytes."""
 
 _FILE = "_elt_file"
 
 
 @dataclass(frozen=True)
 class Batch:
-    """New rows: files that were written under a table's root, and are in no reader's list."""
+    """Rows to merge: files under a table's root."""
 
     table: Table
     files: Sequence[DataFile]
@@ -62,7 +63,7 @@ class Batch:
 
     @property
     def size(self) -> int:
-        """Bytes of its files."""
+        """The size of its files, in bytes."""
         return sum(file.size for file in self.files)
 
     def rows(self, spark: SparkSession, schema: t.StructType) -> DataFrame:
@@ -71,13 +72,19 @@ class Batch:
 
 @dataclass(frozen=True)
 class Split:
-    """Files taken apart: `taken` are replaced by `kept`; `pulled` has the rows of the batch's keys. Of
-    that, `work` is nobody's: whoever asked must discard it."""
+    """The result of splitting files.
+
+    Attributes:
+        taken: files that leave the table.
+        kept: new files with the rows of these that stay in the table.
+        pulled: files with the rows that have a key of the batch, to be merged with it.
+        temporary: files among these that the caller must remove after the merge.
+    """
 
     taken: Sequence[DataFile] = ()
     kept: Sequence[DataFile] = ()
     pulled: Sequence[DataFile] = ()
-    work: Sequence[DataFile] = ()
+    temporary: Sequence[DataFile] = ()
 
 
 def split_all(
@@ -89,11 +96,11 @@ def split_all(
     key: Key,
     schema: t.StructType,
 ) -> tuple[Split, Split]:
-    """Take apart visible and hidden files, both by the same keys: the batch's, or all where they are few.
+    """Split visible and hidden files by the keys of a batch; files with few rows are read whole instead.
 
-    A row with a null in its key, as a table may hold from before it had that key, stays where it is.
+    A row with a null in its key stays where it is: a table may have such rows from before it had that key.
     """
-    if _is_small([*visible, *hidden]) and _has_whole_keys(table, [*visible, *hidden], key):
+    if _is_small([*visible, *hidden]) and _has_complete_keys(table, [*visible, *hidden], key):
         return Split(visible, (), visible), Split(hidden, (), hidden)
     return (
         split(spark, table, visible, batch, key, schema),
@@ -103,21 +110,21 @@ def split_all(
 
 def _is_small(files: Sequence[DataFile]) -> bool:
     rows, size = sum(file.records for file in files), sum(file.size for file in files)
-    return rows <= WHOLE and size <= TARGET_BYTES
+    return rows <= MAX_ROWS_UNSPLIT and size <= TARGET_BYTES
 
 
-def _has_whole_keys(table: Table, files: Sequence[DataFile], key: Key) -> bool:
-    """Whether the statistics of files, in the log or in their footers, say that no key has a null."""
+def _has_complete_keys(table: Table, files: Sequence[DataFile], key: Key) -> bool:
+    """Return whether statistics, in the log or in the files' footers, show that no key has a null."""
     for part in key:
         known = table.without_nulls(part)
         others = [file.path for file in files if file.path not in known]
-        if any(_nulls(file, part) != 0 for file in table.storage.describe(others)):
+        if any(_null_count(file, part) != 0 for file in table.storage.describe(others)):
             return False
     return True
 
 
-def _nulls(file: DataFile, column: Sequence[str]) -> Any:
-    """How many nulls a column has in a file just looked at; None where that is not known."""
+def _null_count(file: DataFile, column: Sequence[str]) -> Any:
+    """Return the number of nulls of a column in a file with statistics; None if it is unknown."""
     found = json.loads(file.stats or "{}").get("nullCount")
     for name in column:
         found = found.get(name) if isinstance(found, dict) else None
@@ -133,11 +140,11 @@ def split(
     schema: t.StructType,
     kind: str = VISIBLE,
 ) -> Split:
-    """Take apart those of `files` that hold a key of `batch`.
+    """Split those of `files` that contain a key of `batch`.
 
     Args:
-        schema: the columns to read by.
-        kind: where files that are kept belong: among the visible or the hidden ones.
+        schema: the columns to read.
+        kind: the kind of the files that are kept, visible or hidden.
     """
     if not files or not batch.files:
         return Split()
@@ -152,44 +159,44 @@ def split(
 def _candidates(
     table: Table, files: Sequence[DataFile], batch: Sequence[DataFile], key: Key
 ) -> list[DataFile]:
-    """The files whose bounds do not exclude every row of the batch."""
+    """Return the files whose bounds do not exclude every row of the batch."""
     found = list(files)
     for part in key:
-        told = [_bounds(file, part) for file in batch]
-        wanted = [bounds for bounds in told if bounds is not None]
+        bounds = [_bounds(file, part) for file in batch]
+        wanted = [each for each in bounds if each is not None]
         if len(wanted) < len(batch):
             continue
         known = table.bounds(part)
         found = [
             file
             for file in found
-            if file.path not in known or any(_meet(known[file.path], one) for one in wanted)
+            if file.path not in known or any(_overlap(known[file.path], one) for one in wanted)
         ]
     return found
 
 
 def _bounds(file: DataFile, column: Sequence[str]) -> tuple[Any, Any] | None:
-    """Of a column in a file just written."""
-    told = json.loads(file.stats or "{}")
-    least, most = told.get("minValues"), told.get("maxValues")
+    """Return the bounds of a column in a file that was just written; None if they are unknown."""
+    stats = json.loads(file.stats or "{}")
+    least, most = stats.get("minValues"), stats.get("maxValues")
     for name in column:
         least = least.get(name) if isinstance(least, dict) else None
         most = most.get(name) if isinstance(most, dict) else None
     return None if least is None or most is None else (least, most)
 
 
-def _meet(one: tuple[Any, Any], other: tuple[Any, Any]) -> bool:
+def _overlap(one: tuple[Any, Any], other: tuple[Any, Any]) -> bool:
     if type(one[0]) is not type(other[0]):
         return True
     return bool(one[0] <= other[1] and other[0] <= one[1])
 
 
 def is_small(file: DataFile) -> bool:
-    return file.size * SMALL < TARGET_BYTES and file.records * SMALL < TARGET_ROWS
+    return file.size * SMALL_DIVISOR < TARGET_BYTES and file.records * SMALL_DIVISOR < TARGET_ROWS
 
 
 def packed(files: Iterable[DataFile]) -> list[list[DataFile]]:
-    """Files in groups of about the target size."""
+    """Return files in groups of about the target size."""
     groups: list[list[DataFile]] = []
     size, rows = TARGET_BYTES + 1, 0
     for file in files:
@@ -204,9 +211,9 @@ def packed(files: Iterable[DataFile]) -> list[list[DataFile]]:
 def _groups(
     files: Sequence[DataFile], candidates: Sequence[DataFile]
 ) -> tuple[list[list[DataFile]], frozenset[int]]:
-    """What each task takes apart, and which tasks also put their files together."""
+    """Return the files that each task splits, and the numbers of the tasks that also combine their files."""
     small = [file for file in files if is_small(file)]
-    if len(small) < MANY:
+    if len(small) < MIN_SMALL_FILES:
         return [[file] for file in candidates], frozenset()
     folded = packed(small)
     rest = [[file] for file in candidates if not is_small(file)]
@@ -231,37 +238,41 @@ def _by_task(
         kept=table.new_folder(kind),
         pulled=Files.new_folder(HIDDEN),
         rows_per_file=TARGET_ROWS,
-        bytes_per_file=MOST_BYTES,
+        bytes_per_file=MAX_BYTES,
     )
     if not groups:
         return Split()
-    told = in_tasks(spark, job)
-    names = set(told[tasks.TAKEN])
+    paths = in_tasks(spark, job)
+    names = set(paths[tasks.TAKEN])
     taken = [file for group in groups for file in group if file.path in names]
-    kept, pulled = (table.storage.describe(told[role]) for role in (tasks.KEPT, tasks.PULLED))
-    return _whole(table, Split(taken, kept, pulled, work=pulled))
+    kept, pulled = (table.storage.describe(paths[role]) for role in (tasks.KEPT, tasks.PULLED))
+    return _checked_split(table, Split(taken, kept, pulled, temporary=pulled))
 
 
-def _whole(table: Table, found: Split) -> Split:
-    """The same split, once its counts add up.
+def _checked_split(table: Table, found: Split) -> Split:
+    """Return a split whose row counts are correct.
 
     Raises:
-        SystemFailure: they do not.
+        SystemFailure: they are not.
     """
-    made = [*found.kept, *found.pulled]
+    written = [*found.kept, *found.pulled]
     taken = row_count(table, found.taken)
-    require_all(table, taken, row_count(table, made), "rows of the files taken apart", made)
+    require_all(table, taken, row_count(table, written), "rows of the split files", written)
     return found
 
 
 def in_tasks(spark: SparkSession, job: tasks.Job) -> dict[str, list[str]]:
-    """Run a job, a task for each group; the paths that the tasks told, by their role."""
+    """Run a job with one task for each group.
+
+    Returns:
+        the paths that the tasks reported, by their role.
+    """
     numbers = spark.range(0, len(job.groups), 1, len(job.groups))
     rows = numbers.mapInArrow(tasks.run(job), tasks.RESULT).collect()
-    told: dict[str, list[str]] = {tasks.TAKEN: [], tasks.KEPT: [], tasks.PULLED: []}
+    paths: dict[str, list[str]] = {tasks.TAKEN: [], tasks.KEPT: [], tasks.PULLED: []}
     for row in sorted(rows):
-        told[row.role].append(row.name)
-    return told
+        paths[row.role].append(row.name)
+    return paths
 
 
 def _by_join(
@@ -281,19 +292,19 @@ def _by_join(
         located = rows.select("*", *key_columns(key), f.col("_metadata.file_path").alias(_FILE))
         return located.join(keys, names, how).drop(*names)
 
-    hit = joined(candidates, "left_semi").select(_FILE).distinct().collect()
-    found = {_tail(row[0]) for row in hit}
-    taken = [file for file in candidates if _tail(file.path) in found]
+    matches = joined(candidates, "left_semi").select(_FILE).distinct().collect()
+    found = {_file_name(row[0]) for row in matches}
+    taken = [file for file in candidates if _file_name(file.path) in found]
     if not taken:
         return Split()
     kept = table.write_files(joined(taken, "left_anti").drop(_FILE), kind)
     pulled = table.write_files(joined(taken, "left_semi").drop(_FILE), HIDDEN)
-    return _whole(table, Split(taken, kept, pulled, work=pulled))
+    return _checked_split(table, Split(taken, kept, pulled, temporary=pulled))
 
 
 def key_columns(key: Key) -> list[Expression]:
-    """A key's values in columns of their own, named as `key_names` says."""
-    return [path(part).alias(name) for part, name in zip(key, key_names(key), strict=True)]
+    """Return the values of a key as columns, with the names of `key_names`."""
+    return [value_at(part).alias(name) for part, name in zip(key, key_names(key), strict=True)]
 
 
 def key_names(key: Key) -> list[str]:
@@ -301,7 +312,7 @@ def key_names(key: Key) -> list[str]:
 
 
 def is_nested(schema: t.StructType, column: Sequence[str]) -> bool:
-    """Whether a key's values are themselves structures, which only joins can compare."""
+    """Return whether the values of a key column are structures, which only joins can compare."""
     kind: t.DataType = schema
     for name in column:
         assert isinstance(kind, t.StructType)
@@ -309,7 +320,7 @@ def is_nested(schema: t.StructType, column: Sequence[str]) -> bool:
     return isinstance(kind, t.StructType | t.ArrayType)
 
 
-def _tail(uri: str) -> str:
-    """The file's name: random, so that it tells a file whatever way its URI is written, and whether
-    or not it lies in a folder (other writers' files do not)."""
+def _file_name(uri: str) -> str:
+    """Return the name of a file. It is random: it identifies the file however its URI is written, and whether
+    or not the file is in a folder (files of other writers are not)."""
     return uri.rpartition("/")[2]

@@ -1,4 +1,4 @@
-"""The files of a table that hold some Dagster partitions: found by their statistics, read, replaced."""
+"""The files of a table that hold some Dagster partitions: found by statistics, read, and replaced."""
 
 from __future__ import annotations
 
@@ -13,22 +13,26 @@ from pyspark.sql import types as t
 from elt_assets.lake.delta.files import Change, DataFile
 from elt_assets.lake.delta.row_counts import RowCounter, require_all, row_count, write_all
 from elt_assets.lake.delta.table import Table
-from elt_assets.lake.parse.conform import path
+from elt_assets.lake.parse.conform import value_at
 from elt_assets.lake.schema.metadata_columns import PARTITION
 from elt_assets.lake.spark.session import SparkProvider
 
 
 @dataclass(frozen=True)
 class PartitionFiles:
-    """`own`: files that hold rows of one of these partitions, and no other rows. `mixed`: files that may hold
-    such rows beside others; another engine put them together, or their statistics do not tell."""
+    """The files that may hold rows of some partitions.
+
+    Attributes:
+        own: files with rows of one of these partitions, and no other rows.
+        mixed: files that may also hold other rows: another engine combined them, or statistics are missing.
+    """
 
     own: list[DataFile]
     mixed: list[DataFile]
 
 
 def files_of(table: Table, partitions: Collection[str]) -> PartitionFiles:
-    """Find the files that may hold rows of some partitions; no data is read."""
+    """Return the files that may hold rows of some partitions; no data is read."""
     wanted, found = sorted(partitions), PartitionFiles([], [])
     bounds = table.bounds([PARTITION])
     for file in table.files:
@@ -44,35 +48,36 @@ def read(spark: SparkSession, table: Table, partitions: Collection[str]) -> Data
     """Return the rows of some partitions; files of other partitions are not read."""
     found = files_of(table, partitions)
     rows = table.read_files(spark, [*found.own, *found.mixed])
-    return rows.where(path([PARTITION]).isin(*partitions)) if found.mixed else rows
+    return rows.where(value_at([PARTITION]).isin(*partitions)) if found.mixed else rows
 
 
 def count(provider: SparkProvider, table: Table, partition: str) -> int:
-    """Count the rows of a partition; Spark is asked only where the statistics do not tell."""
+    """Return the number of rows of a partition; Spark is used only if the statistics are not sufficient."""
     found = files_of(table, [partition])
     rows = sum(file.records for file in found.own)
     if found.mixed:
         mixed = table.read_files(provider.get(), found.mixed)
-        rows += mixed.where(path([PARTITION]) == partition).count()
+        rows += mixed.where(value_at([PARTITION]) == partition).count()
     return rows
 
 
 def removal(spark: SparkSession, table: Table, partition: str, schema: t.StructType) -> Change:
-    """Return the change that takes a partition out of a table; rows of others that share its files are
-    written to new files.
+    """Return the change that removes a partition from a table.
+
+    Rows of other partitions that share its files are written to new files.
 
     Args:
-        schema: of the new files.
+        schema: the columns of the new files.
 
     Raises:
-        SystemFailure: rows were lost on the way.
+        SystemFailure: rows were lost.
     """
     found = files_of(table, [partition])
     if not found.mixed:
         return Change((), found.own)
     read = RowCounter()
     rows = read.over(table.read_files(spark, found.mixed, schema))
-    kept = write_all(table, rows.where(~path([PARTITION]).eqNullSafe(f.lit(partition))))
+    kept = write_all(table, rows.where(~value_at([PARTITION]).eqNullSafe(f.lit(partition))))
     expected = row_count(table, found.mixed)
     require_all(table, expected, read.rows, "rows read of files with other partitions", kept)
     return Change(kept, [*found.own, *found.mixed])

@@ -1,7 +1,7 @@
-"""What a commit does with a checkpoint's rows, by the stream's destination sync mode.
+"""The merge of each destination sync mode: what a commit does with a checkpoint's rows.
 
-The facts of a mode are in `protocol.airbyte.sync_modes`. That a refresh replaces the rows of older
-generations is the same for all of them, and the commit's business.
+The properties of the modes are in `protocol.airbyte.sync_modes`. In every mode, a refresh replaces the rows
+of older generations: the commit does this, not the merge.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from elt_assets.protocol.airbyte.sync_modes import (
 )
 
 Merge = Callable[[SparkSession, Table, Target, Batch, Ordering, t.StructType], Merged]
-"""Joins a batch with the files of a target; what it writes is not visible until it is committed."""
+"""Merges a batch into the files of a target. The files that it writes are not visible before a commit."""
 
 _MODULES: Mapping[str, ModuleType] = MappingProxyType(
     {APPEND: append, OVERWRITE: append, APPEND_DEDUP: dedup, OVERWRITE_DEDUP: dedup}
@@ -33,7 +33,7 @@ _MODULES: Mapping[str, ModuleType] = MappingProxyType(
 
 
 def merge_of(mode: str) -> Merge:
-    """The merge of a destination sync mode."""
+    """Return the merge of a destination sync mode."""
     module = _MODULES[mode] if mode in _MODULES else added()[mode].load()
     found: Merge = module.merge
     return found

@@ -1,1 +1,1 @@
-"""Staged lines → typed rows; what does not fit is salvaged, recorded or counted."""
+"""Parsing of staged lines into typed rows. A value that does not fit is repaired, recorded or counted."""

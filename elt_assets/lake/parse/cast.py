@@ -1,9 +1,9 @@
-"""What is a value of a kind: the strict half of the conversion.
+"""Strict casts: a value is accepted only if it is meant as a value of its logical type.
 
-Spark's JSON reader takes more for a value than is meant as one, and casts take more still. For the
-kinds where it does (the *checked* ones) the reader is asked for less, and the value judged here.
-A value passes three forms: as the reader gives it (`parsed_as`), with JSON as text (`texted`), of its
-column's type (`converted`).
+Spark's JSON reader accepts too many values for some types, and Spark's casts accept even more. For those
+types (the *checked* ones) the reader parses a less strict type, and this module checks and casts the value. A
+value has three forms: as the reader returns it (`reader_type`), with JSON as text (`json_as_text`), and in
+the type of its column (`converted`).
 """
 
 from __future__ import annotations
@@ -26,51 +26,52 @@ from elt_assets.lake.schema.logical_types import (
     Unread,
 )
 
-_PARSED: Mapping[Scalar, t.DataType] = {
+_READER_TYPES: Mapping[Scalar, t.DataType] = {
     Scalar.BOOLEAN: t.BooleanType(),
     Scalar.INTEGER: t.LongType(),
     Scalar.NUMBER: t.DoubleType(),
     Scalar.INTEGER_IN_DOUBLE: t.DoubleType(),
     Scalar.BINARY: t.BinaryType(),
-    # A string column would take any value as its text, but drop a string's quotes, so that "5" and 5
-    # were one. A VARIANT knows them apart, and keeps whole numbers and decimals to 38 digits as they
-    # are; a number with an exponent, or of more digits, it keeps as a double, which `rounds` tells where
-    # it is that large. (Spark gives no exact text with the quotes: where it writes JSON again, every
-    # number with a point is a double.) Names are sorted; of equal ones the last wins.
+    # A string column would accept any value as its text, but without the quotes of a string: "5" and 5
+    # would be equal. A VARIANT keeps them apart, and keeps integers and decimals of up to 38 digits exact.
+    # A number with an exponent or with more digits becomes a double; `rounds` reports one of 1e38 or more.
+    # (Spark returns no exact text with quotes: when it writes JSON, each number with a point is a double.)
+    # Field names of objects are sorted; of equal names, the last one wins.
     **dict.fromkeys(JSONS, t.VariantType()),
 }
-"""All others are read as text: where Spark's reader takes too much for a value of the type (the time
-03:04 for a timestamp), or where text says more than the type can (that a decimal was rounded)."""
+"""Types for Spark's JSON reader. All other logical types are read as text: either the reader accepts too much
+(the time 03:04 as a timestamp), or the text shows what the type cannot (that a decimal was rounded)."""
 
-# Java: `$` would let a newline follow.
+# Java's regular expressions: unlike `\z`, `$` would allow a newline after the match.
 _NUMBER = r"-?\d+(\.\d+)?([eE][+-]?\d+)?"
 _INFINITE = r"NaN|-?Infinity"
-_WHOLE = r"^-?\d+(\.0+)?\z"
-_POWER = r"^-?(\d(\.\d{1,18})?|\d+)[eE]\+?\d+\z"
+_INTEGER = r"^-?\d+(\.0+)?\z"
+_EXPONENT = r"^-?(\d(\.\d{1,18})?|\d+)[eE]\+?\d+\z"
 _DAY = r"^\d{4}-\d{2}-\d{2}"
 _DATE = _DAY + r"([T ]00:00(:00(\.0+)?)?(Z|[+-]\d{2}:?\d{2})?)?\z"
-"""A day; the midnight that many sources append to one loses nothing."""
+"""A day, or a day at midnight: many sources append the midnight, and it carries no information."""
 _TIMESTAMP = r"^\d{4}(-\d{2}-\d{2}([Tt ]|\z)|\d{4}[Tt])"
-"""What a cast takes for a time beyond this (a year, a time of today) is not meant as one."""
+"""The start of a timestamp. A cast also accepts a year or a time of today, which are not meant as
+timestamps."""
 _ISO = (
     r"^(\d{4})-?(\d{2})-?(\d{2})[Tt ](\d{2}):?(\d{2}):?(\d{2})(?:[.,](\d+))?"
     r"\s*([Zz]|[+-]\d{2}(?::?\d{2})?)?\s*\z"
 )
-"""A day and a time to the second, in ISO 8601's extended or basic format."""
+"""A day and a time to the second, in the extended or basic format of ISO 8601."""
 _CANONICAL = "$1-$2-$3T$4:$5:$6.$7$8"
-"""What `_ISO` matches, as a cast takes it; its parts have fixed places up to the seconds' point."""
+"""The text of an `_ISO` match that a cast accepts. Its parts have fixed positions up to the decimal point."""
 _ENDS_AT_MINUTES = r"^([\d-]{8,10}[Tt ]\d{2}:?\d{2})(?=\s*([Zz+-]|\z))"
 _END_OF_DAY = r"(?<=T)24(?=:00:00\.0*([Z+-]|\z))"
 _LEAP_SECOND = r"(?<=:59:)60"
-_TOO_FINE = r"59:60|[Tt ]\d{2}:?5960|[.,]\d{6}\d*[1-9]"
-"""Found in a timestamp with a leap second, or with digits beyond the microsecond."""
-_CUT = {
-    Scalar.TIMESTAMP: _TOO_FINE,
-    Scalar.TIMESTAMP_NTZ: rf"^[\d-]++[Tt ][\d:.,]++\s*+\S|{_TOO_FINE}",
+_BEYOND_MICROSECONDS = r"59:60|[Tt ]\d{2}:?5960|[.,]\d{6}\d*[1-9]"
+"""A leap second, or a digit beyond the microsecond, anywhere in a timestamp."""
+_TRUNCATED = {
+    Scalar.TIMESTAMP: _BEYOND_MICROSECONDS,
+    Scalar.TIMESTAMP_NTZ: rf"^[\d-]++[Tt ][\d:.,]++\s*+\S|{_BEYOND_MICROSECONDS}",
 }
-"""Found in a time that says more than the column holds; where that has no zone, a zone is more, too."""
-_PLAIN = 22
-"""Characters of a timestamp up to which no digit is beyond the microsecond."""
+"""Parts of a time that its column cannot hold. In a column without time zone, a zone is such a part."""
+_MAX_EXACT_LENGTH = 22
+"""Length of a timestamp, in characters, up to which it has no digit beyond the microsecond."""
 _HOUR = r"(?:[01]\d|2[0-3])"
 _CLOCK = (
     rf"(?:{_HOUR}:[0-5]\d(?::[0-5]\d(?:[.,]\d+)?)?"
@@ -93,56 +94,63 @@ _CHECKED = frozenset(
     {*_MATCHING, *JSONS, Scalar.BIG_INTEGER, Scalar.INTEGER_TEXT, Scalar.NUMBER}
 ) | {Scalar.INTEGER_IN_DOUBLE}
 _ROUNDED = frozenset(
-    {*_CUT, *JSONS, Scalar.BIG_NUMBER, Scalar.INTEGER_IN_DOUBLE, Scalar.TIME_WITHOUT_TIMEZONE}
+    {*_TRUNCATED, *JSONS, Scalar.BIG_NUMBER, Scalar.INTEGER_IN_DOUBLE, Scalar.TIME_WITHOUT_TIMEZONE}
 )
 _HUGE = r"\dE(3[89]|[4-9]\d|\d{3})"
 
 SAFE_INTEGER = float(2**53)
-"""Up to here a double tells integers apart."""
+"""Up to this number, a double represents every integer exactly."""
 
 
-def parsed_as(kind: LogicalType) -> t.DataType:
-    """What Spark's reader is asked for. What is `Unread` inside an object is left out."""
+def reader_type(kind: LogicalType) -> t.DataType:
+    """Return the type that Spark's JSON reader parses. `Unread` fields of an object are left out."""
     if isinstance(kind, Array):
-        return t.ArrayType(parsed_as(kind.items))
+        return t.ArrayType(reader_type(kind.items))
     if isinstance(kind, Struct):
-        return t.StructType([t.StructField(c.source, parsed_as(c.kind)) for c in read(kind.fields)])
+        return t.StructType(
+            [t.StructField(c.source, reader_type(c.kind)) for c in read_columns(kind.fields)]
+        )
     assert isinstance(kind, Scalar)
-    return _PARSED.get(kind, t.StringType())
+    return _READER_TYPES.get(kind, t.StringType())
 
 
-def read(fields: Sequence[Column]) -> list[Column]:
-    """The fields that are looked for in a record."""
+def read_columns(fields: Sequence[Column]) -> list[Column]:
+    """Return the columns that are read from a record: all except the `Unread` ones."""
     return [column for column in fields if not isinstance(column.kind, Unread)]
 
 
-def texted(value: Expression, kind: LogicalType) -> Expression:
-    """A value as parsed, its JSON as text."""
+def json_as_text(value: Expression, kind: LogicalType) -> Expression:
+    """Return a parsed value with its JSON as text."""
     if JSONS.isdisjoint(logical_types.scalars(kind)):
         return value
     if isinstance(kind, Array):
-        return f.transform(value, lambda item: texted(item, kind.items))
+        return f.transform(value, lambda item: json_as_text(item, kind.items))
     if isinstance(kind, Struct):
         inner = [
-            texted(value.getField(c.source), c.kind).alias(c.source) for c in read(kind.fields)
+            json_as_text(value.getField(c.source), c.kind).alias(c.source)
+            for c in read_columns(kind.fields)
         ]
         return f.when(value.isNotNull(), f.struct(*inner))
-    return _json(value)
+    return _variant_as_text(value)
 
 
-def _json(value: Expression) -> Expression:
-    """A VARIANT as JSON; empty where a number in it is beyond what a VARIANT holds."""
-    text = f.to_json(
-        value
-    )  # once: it is evaluated in any case, so Spark remembers it for the second
+def _variant_as_text(value: Expression) -> Expression:
+    """Return a VARIANT as JSON text; empty if it contains a number that is too large for a VARIANT."""
+    text = f.to_json(value)  # used twice, but Spark computes it once: one use is unconditional
     beyond = text.contains('Infinity"') & f.schema_of_variant(value).rlike("DOUBLE|VARIANT")
     return f.when(beyond, "").when(~f.is_variant_null(value), text)
 
 
 def converted(value: Expression, kind: LogicalType) -> Expression:
-    """A value as parsed, JSON as text → of the column's type, if perhaps with the source's names;
-    null where it is none."""
-    if not is_changed(kind):
+    """Return a value cast to the type of its column, null if it is not a value of that type.
+
+    Args:
+        value: as `json_as_text` returns it.
+
+    Returns:
+        the value; its objects keep the source's field names if `is_converted` is false for the type.
+    """
+    if not is_converted(kind):
         return value
     if isinstance(kind, Array):
         return f.transform(value, lambda item: converted(item, kind.items))
@@ -158,12 +166,12 @@ def converted(value: Expression, kind: LogicalType) -> Expression:
     return _converted(value, kind)
 
 
-def is_changed(kind: LogicalType) -> bool:
-    """Whether `converted` does anything."""
+def is_converted(kind: LogicalType) -> bool:
+    """Return whether `converted` changes values of this type."""
     if isinstance(kind, Array):
-        return is_changed(kind.items)
+        return is_converted(kind.items)
     if isinstance(kind, Struct):
-        return any(is_changed(column.kind) for column in kind.fields)
+        return any(is_converted(column.kind) for column in kind.fields)
     return isinstance(kind, Unread) or kind in _CHECKED
 
 
@@ -173,14 +181,14 @@ def _converted(value: Expression, kind: Scalar) -> Expression:
     if kind in JSONS:
         return f.when(value.startswith(_OPENING.get(kind, "")) & (value != ""), value)
     if kind in (Scalar.BIG_INTEGER, Scalar.INTEGER_TEXT):
-        return _whole(value).try_cast(logical_types.column_type(kind))
+        return _integer(value).try_cast(logical_types.column_type(kind))
     if kind is Scalar.TIME_WITHOUT_TIMEZONE:
         return f.nullif(f.regexp_extract(value, _LOCAL_TIME, 1), f.lit(""))
     fits = value.rlike(_MATCHING[kind])
     if kind in TIMES:
         return f.when(fits, value)
     result = value.cast(logical_types.column_type(kind))
-    if kind in _CUT:
+    if kind in _TRUNCATED:
         result = f.coalesce(result, _from_iso(value, kind))
     if kind is Scalar.NUMBER_TEXT:
         fits &= _is_finite(result) | value.rlike(_INFINITE)
@@ -188,7 +196,7 @@ def _converted(value: Expression, kind: Scalar) -> Expression:
 
 
 def _from_iso(text: Expression, kind: Scalar) -> Expression:
-    """A timestamp in a form of ISO 8601 that a cast refuses, as it does a zone right after the minutes."""
+    """Return a timestamp from a form of ISO 8601 that a cast refuses, such as a zone right after minutes."""
     to_second = f.regexp_replace(text, _ENDS_AT_MINUTES, "$1:00")
     full = f.upper(f.regexp_replace(to_second, _ISO, _CANONICAL))
     known = f.regexp_replace(f.regexp_replace(full, _END_OF_DAY, "00"), _LEAP_SECOND, "59")
@@ -198,49 +206,52 @@ def _from_iso(text: Expression, kind: Scalar) -> Expression:
 
 
 def _is_finite(number: Expression) -> Expression:
-    return f.abs(number) != f.lit(float("inf"))  # 1e400 parses, to Infinity
+    return f.abs(number) != f.lit(float("inf"))  # the reader parses 1e400 as Infinity
 
 
-def _whole(text: Expression) -> Expression:
-    """The text of a number without a fraction as decimal(38,0)."""
+def _integer(text: Expression) -> Expression:
+    """Return the text of a number without a fraction as decimal(38,0)."""
     exact = t.DecimalType(38, 0)
-    # Below 10^20 all decimals of such a text have room; beyond it has none.
+    # Below 10^20, decimal(38,18) holds all decimals of such a number; from 10^20 on it has none.
     fine = text.cast(t.DecimalType(38, 18))
     power = f.when(fine.isNull(), text.cast(exact)).when(fine % 1 == 0, fine.cast(exact))
-    return f.when(text.rlike(_WHOLE), text.cast(exact)).when(text.rlike(_POWER), power)
+    return f.when(text.rlike(_INTEGER), text.cast(exact)).when(text.rlike(_EXPONENT), power)
 
 
-def is_checked(kind: LogicalType) -> bool:
-    """Whether `loses` may find something."""
-    return _is_one_of(kind, _CHECKED)
+def can_lose(kind: LogicalType) -> bool:
+    """Return whether `loses` can be true for this type."""
+    return _contains(kind, _CHECKED)
 
 
 def loses(value: Expression, result: Expression, kind: LogicalType) -> Expression:
-    """Whether `converted` made null of something in a value of a checked kind; `result` is what it
-    made."""
+    """Return whether `converted` made something null in a value of a checked type.
+
+    Args:
+        result: what `converted` returned for the value.
+    """
     return _is_anywhere(value, result, kind, _CHECKED, _is_lost)
 
 
-def is_rounded(kind: LogicalType) -> bool:
-    """Whether `rounds` may find something."""
-    return _is_one_of(kind, _ROUNDED)
+def can_round(kind: LogicalType) -> bool:
+    """Return whether `rounds` can be true for this type."""
+    return _contains(kind, _ROUNDED)
 
 
 def rounds(value: Expression, result: Expression, kind: LogicalType) -> Expression:
-    """Whether `converted` rounded or cut something, or the reader may have before it."""
-    return _is_anywhere(value, result, kind, _ROUNDED, _is_cut)
+    """Return whether `converted` rounded or truncated something, or the reader may have done so before."""
+    return _is_anywhere(value, result, kind, _ROUNDED, _is_truncated)
 
 
 def any_of(conditions: Sequence[Expression]) -> Expression:
-    """Whether one of them holds; half by half, since Spark goes down an expression by recursion, and a
-    chain of a thousand columns overflows its stack."""
+    """Return whether one of the conditions holds, as a balanced tree: Spark walks an expression by recursion,
+    and a chain for a thousand columns overflows its stack."""
     if len(conditions) <= 1:
         return conditions[0] if conditions else f.lit(False)
     half = len(conditions) // 2
     return any_of(conditions[:half]) | any_of(conditions[half:])
 
 
-def _is_one_of(kind: LogicalType, scalars: frozenset[Scalar]) -> bool:
+def _contains(kind: LogicalType, scalars: frozenset[Scalar]) -> bool:
     return not scalars.isdisjoint(logical_types.scalars(kind))
 
 
@@ -251,7 +262,7 @@ def _is_anywhere(
     scalars: frozenset[Scalar],
     holds: Callable[[Expression, Expression, Scalar], Expression],
 ) -> Expression:
-    """Whether `holds` is true of a value of one of the scalars, or of one within an array or object."""
+    """Return whether `holds` is true for a value of one of the scalars, at any depth of `value`."""
     if isinstance(kind, Array):
         items = kind.items
         found = f.exists(
@@ -263,7 +274,7 @@ def _is_anywhere(
         inner = (
             _is_anywhere(value.getField(c.source), result.getField(c.name), c.kind, scalars, holds)
             for c in kind.fields
-            if _is_one_of(c.kind, scalars)
+            if _contains(c.kind, scalars)
         )
         return any_of(list(inner))
     assert isinstance(kind, Scalar)
@@ -274,14 +285,14 @@ def _is_lost(value: Expression, result: Expression, _kind: Scalar) -> Expression
     return value.isNotNull() & result.isNull()
 
 
-def _is_cut(value: Expression, result: Expression, kind: Scalar) -> Expression:
-    if kind in JSONS:  # a number of more than 38 digits, or one that is as large
+def _is_truncated(value: Expression, result: Expression, kind: Scalar) -> Expression:
+    if kind in JSONS:  # a number of more than 38 digits, or at least 1e38
         return f.coalesce(result.contains("E") & result.rlike(_HUGE), f.lit(False))
-    if kind in _CUT:
-        cut = result.isNotNull() & value.rlike(_CUT[kind])
-        if kind is Scalar.TIMESTAMP:  # quickly told of most, for a pattern costs more
-            cut = ((f.length(value) > _PLAIN) | value.contains("60")) & cut
-        return f.coalesce(cut, f.lit(False))
+    if kind in _TRUNCATED:
+        found = result.isNotNull() & value.rlike(_TRUNCATED[kind])
+        if kind is Scalar.TIMESTAMP:  # a cheap test first: a pattern costs more
+            found = ((f.length(value) > _MAX_EXACT_LENGTH) | value.contains("60")) & found
+        return f.coalesce(found, f.lit(False))
     if kind is Scalar.TIME_WITHOUT_TIMEZONE:
         return f.coalesce(value != result, f.lit(False))
     if kind is Scalar.BIG_NUMBER:
@@ -290,10 +301,11 @@ def _is_cut(value: Expression, result: Expression, kind: Scalar) -> Expression:
 
 
 def _has_more_decimals(text: Expression, result: Expression) -> Expression:
-    """Than nine. With an exponent that takes arithmetic, in as many decimals as there is room for."""
-    told = text.rlike(r"\.\d{9}0*[1-9]")
+    """Return whether a number has more than nine decimals. With an exponent, this needs arithmetic, in as
+    many decimals as there is room for."""
+    is_long = text.rlike(r"\.\d{9}0*[1-9]")
     fine, coarse = t.DecimalType(38, 28), t.DecimalType(38, 18)
     lost = f.coalesce(
         result.cast(fine) != text.cast(fine), result.cast(coarse) != text.cast(coarse)
     )
-    return f.when(result.isNull(), f.lit(False)).when(text.rlike("[eE]"), lost).otherwise(told)
+    return f.when(result.isNull(), f.lit(False)).when(text.rlike("[eE]"), lost).otherwise(is_long)

@@ -1,6 +1,6 @@
-"""What was changed in a record on its way to its row, to be told in `_airbyte_meta.changes`.
+"""Changes to a record's values on the way to its row, as `_airbyte_meta.changes` records them.
 
-spec: AirbyteRecordMessage.meta.changes (0.6).
+Spec: AirbyteRecordMessage.meta.changes (0.6).
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from elt_assets.lake.parse import cast, salvage
 from elt_assets.lake.schema.logical_types import JSONS, Array, Column, LogicalType, Scalar, Struct
 
 MAX_VALUE_BYTES = 16 * 1024 * 1024
-"""Of a text, JSON or binary column: what is longer is null, for engines begin to fail beyond it."""
+"""Size limit of a text, JSON or binary value. A longer value becomes null: engines begin to fail there."""
 
 _SIZED = frozenset({Scalar.TEXT, Scalar.BINARY, *JSONS})
 _MISFIT = ("NULLED", "DESTINATION_TYPECAST_ERROR")
@@ -25,7 +25,7 @@ _ROUNDED = ("TRUNCATED", "DESTINATION_FIELD_SIZE_LIMITATION")
 
 @dataclass(frozen=True)
 class Change:
-    """`condition`: whether it happened; the others as they are recorded."""
+    """A possible change of a value. `condition`: whether it happened; the other attributes: its entry."""
 
     condition: Expression
     field: str
@@ -33,85 +33,89 @@ class Change:
     reason: str
 
     def recorded(self) -> Expression:
-        """The entry, its parts without their names; null where nothing happened."""
+        """Return the entry as a struct without field names; null if the change did not happen."""
         parts = (self.field, self.change, self.reason)
         return f.when(self.condition, f.struct(*map(f.lit, parts)))
 
 
 @dataclass(frozen=True)
-class Place:
-    """A value somewhere in a record.
+class ParsedField:
+    """A field of a record, at any depth.
 
-    `value`: as `cast.texted`, or `repair`, gives it; `result`: as it lands; `again`: as a corrupt line
-    was read again, `is_there`: whether that held anything here.
+    Attributes:
+        path: the source's names of the field and of the objects around it, outermost first.
+        value: in the form of `cast.json_as_text`, or repaired by `salvage`.
+        result: as the table stores it.
+        variant: the field in the second parse of a corrupt line.
+        is_present: whether that parse found a value here.
     """
 
     path: Sequence[str]
     kind: LogicalType
     value: Expression
     result: Expression
-    again: Expression
-    is_there: Expression
+    variant: Expression
+    is_present: Expression
 
-    def inside(self, column: Column) -> Place:
-        """A field of the object here."""
-        again = salvage.inside(self.again, column.source)
-        return Place(
+    def nested(self, column: Column) -> ParsedField:
+        """Return a field of the object that this field holds."""
+        variant = salvage.nested(self.variant, column.source)
+        return ParsedField(
             [*self.path, column.source],
             column.kind,
             self.value.getField(column.source),
-            self.result.getField(column.name if cast.is_changed(self.kind) else column.source),
-            again,
-            salvage.is_there(again),
+            self.result.getField(column.name if cast.is_converted(self.kind) else column.source),
+            variant,
+            salvage.is_present(variant),
         )
 
     def change(self, condition: Expression, what: tuple[str, str]) -> Change:
         return Change(condition, ".".join(self.path), *what)
 
 
-def within_bounds(result: Expression, value: Expression, kind: LogicalType) -> Expression:
-    """A column's value, null where it is too long."""
-    return f.when(~_is_oversize(value), result) if kind in _SIZED else result
+def within_size_limit(result: Expression, value: Expression, kind: LogicalType) -> Expression:
+    """Return the value of a column, null if it is too long."""
+    return f.when(~_is_too_long(value), result) if kind in _SIZED else result
 
 
-def suspicions(value: Expression, result: Expression, kind: LogicalType) -> Iterator[Expression]:
-    """When something may have changed in a column of a line that the reader found clean; quickly told."""
-    if cast.is_checked(kind):
+def change_tests(value: Expression, result: Expression, kind: LogicalType) -> Iterator[Expression]:
+    """Yield cheap conditions under which a value may have changed, for a line that the reader could parse."""
+    if cast.can_lose(kind):
         yield cast.loses(value, result, kind)
-    if cast.is_rounded(kind):
+    if cast.can_round(kind):
         yield cast.rounds(value, result, kind)
     if kind in _SIZED:
-        yield f.coalesce(_is_oversize(value), f.lit(False))
+        yield f.coalesce(_is_too_long(value), f.lit(False))
 
 
-def changes(place: Place) -> Iterator[Change]:
-    """All that may have changed in a column, each at its path; in an array, at the array's."""
-    if place.kind not in _SIZED:
-        yield from _changes(place)
+def changes(field: ParsedField) -> Iterator[Change]:
+    """Yield all possible changes of a column, each at its path; one in an array is at the array's path."""
+    if field.kind not in _SIZED:
+        yield from _changes(field)
         return
-    oversize = f.coalesce(_is_oversize(place.value), f.lit(False))
-    yield place.change(oversize, _OVERSIZE)
-    for other in _changes(place):
-        yield replace(other, condition=other.condition & ~oversize)
+    is_too_long = f.coalesce(_is_too_long(field.value), f.lit(False))
+    yield field.change(is_too_long, _OVERSIZE)
+    for other in _changes(field):
+        yield replace(other, condition=other.condition & ~is_too_long)
 
 
-def _changes(place: Place) -> Iterator[Change]:
-    kind, is_lost = place.kind, place.is_there & place.value.isNull()
-    if kind is Scalar.TEXT:  # takes any value
+def _changes(field: ParsedField) -> Iterator[Change]:
+    kind, is_lost = field.kind, field.is_present & field.value.isNull()
+    if kind is Scalar.TEXT:  # accepts any value
         return
     if isinstance(kind, Struct):
-        yield place.change(is_lost, _MISFIT)
-        for column in cast.read(kind.fields):
-            yield from _changes(place.inside(column))
+        yield field.change(is_lost, _MISFIT)
+        for column in cast.read_columns(kind.fields):
+            yield from _changes(field.nested(column))
         return
     if isinstance(kind, Array):
-        is_lost |= salvage.misfits(place.again, kind)
-    if cast.is_checked(kind):
-        is_lost |= cast.loses(place.value, place.result, kind)
-    yield place.change(is_lost, _MISFIT)
-    if cast.is_rounded(kind):
-        yield place.change(cast.rounds(place.value, place.result, kind), _ROUNDED)
+        is_lost |= salvage.has_misfit(field.variant, kind)
+    if cast.can_lose(kind):
+        is_lost |= cast.loses(field.value, field.result, kind)
+    yield field.change(is_lost, _MISFIT)
+    if cast.can_round(kind):
+        yield field.change(cast.rounds(field.value, field.result, kind), _ROUNDED)
 
 
-def _is_oversize(value: Expression) -> Expression:
+def _is_too_long(value: Expression) -> Expression:
     return f.octet_length(value) > MAX_VALUE_BYTES

@@ -1,8 +1,8 @@
-"""A second look at lines with a value that did not fit, value by value: what can be kept is kept.
+"""Second, lenient parse of lines with a value that does not fit: it keeps every value that can be kept.
 
-Such a line is parsed again into VARIANTs, which take any value. `repaired` makes of one what the
-reader would have given had it been lenient (`5.0` is an integer), and null of what is none, in arrays
-and objects however deep.
+Such a line is parsed again into VARIANTs, which accept any value. `repaired` converts a VARIANT to what a
+lenient reader would return (`5.0` is an integer). A value that does not fit becomes null, at any depth of
+arrays and objects.
 """
 
 from __future__ import annotations
@@ -23,69 +23,72 @@ _FIELDS = "map<string,variant>"
 _EXACT = frozenset({Scalar.INTEGER_TEXT, Scalar.BIG_INTEGER, Scalar.BIG_NUMBER})
 
 
-def lenient(columns: Sequence[Column]) -> list[t.StructField]:
-    """How the fields of a record are read again: text as text, which any value is, the others as
-    VARIANT."""
-    kinds = ((c.source, t.StringType() if is_text(c.kind) else t.VariantType()) for c in columns)
+def variant_fields(columns: Sequence[Column]) -> list[t.StructField]:
+    """Return the fields of a record for the second parse: text as string, everything else as VARIANT."""
+    kinds = ((c.source, t.StringType() if is_string(c.kind) else t.VariantType()) for c in columns)
     return [t.StructField(source, kind) for source, kind in kinds]
 
 
-def texts(columns: Sequence[Column]) -> list[t.StructField]:
-    """And how it is seen that there was something which not even a VARIANT takes (half a surrogate)."""
-    return [t.StructField(c.source, t.StringType()) for c in columns if not is_text(c.kind)]
+def text_fields(columns: Sequence[Column]) -> list[t.StructField]:
+    """Return the VARIANT fields of the second parse as strings. They show that a field had a value even if no
+    VARIANT accepts it (half of a surrogate pair)."""
+    return [t.StructField(c.source, t.StringType()) for c in columns if not is_string(c.kind)]
 
 
-def is_text(kind: LogicalType) -> bool:
-    """Whether the reader gives any value as text, so that nothing was lost at first."""
-    return cast.parsed_as(kind) == t.StringType()
+def is_string(kind: LogicalType) -> bool:
+    """Return whether the reader parses this type as text: then the first parse loses no value."""
+    return cast.reader_type(kind) == t.StringType()
 
 
 def repaired_column(
-    parsed: Expression, again: Expression, text: Expression, kind: LogicalType
+    parsed: Expression, variant: Expression, text: Expression, kind: LogicalType
 ) -> Expression:
-    """A column of such a line, as `cast.texted` would give it.
+    """Return a column of such a line in the form of `cast.json_as_text`.
 
     Args:
-        parsed: as the reader gave it, `again`: as read by `lenient`, `text`: by `texts`.
+        parsed: the column in the first parse.
+        variant: the column in the second parse, by `variant_fields`.
+        text: the column by `text_fields`.
     """
-    if is_text(kind):
-        return f.coalesce(parsed, again)  # the reader's is exact, if it was not thrown out whole
-    value = repaired(again, kind)
-    return f.coalesce(value, _json(text)) if kind in JSONS else value
+    if is_string(kind):
+        return f.coalesce(parsed, variant)  # the first is exact, unless the whole line became null
+    value = repaired(variant, kind)
+    return f.coalesce(value, _quoted(text)) if kind in JSONS else value
 
 
 def repaired(value: Expression, kind: LogicalType) -> Expression:
-    """A VARIANT → as `cast.texted` would give it; null where it is none."""
+    """Return a VARIANT in the form of `cast.json_as_text`; null if it does not fit the type."""
     if isinstance(kind, Array):
         return f.transform(_items(value), lambda item: repaired(item, kind.items))
     if isinstance(kind, Struct):
         inner = [
-            repaired(inside(value, c.source), c.kind).alias(c.source)
-            for c in cast.read(kind.fields)
+            repaired(nested(value, c.source), c.kind).alias(c.source)
+            for c in cast.read_columns(kind.fields)
         ]
         return f.when(_is_object(value), f.struct(*inner))
     assert isinstance(kind, Scalar)
     return _scalar(value, kind)
 
 
-def misfits(value: Expression, kind: LogicalType) -> Expression:
-    """Whether `repaired` makes null of something in a VARIANT."""
+def has_misfit(value: Expression, kind: LogicalType) -> Expression:
+    """Return whether `repaired` makes something in a VARIANT null."""
     if isinstance(kind, Array):
-        odd = f.exists(_items(value), lambda item: misfits(item, kind.items))
-        return is_there(value) & f.coalesce(odd, f.lit(True))
+        found = f.exists(_items(value), lambda item: has_misfit(item, kind.items))
+        return is_present(value) & f.coalesce(found, f.lit(True))
     if isinstance(kind, Struct):
-        inner = [misfits(inside(value, c.source), c.kind) for c in cast.read(kind.fields)]
-        return is_there(value) & reduce(lambda a, b: a | b, inner, ~_is_object(value))
-    return is_there(value) & repaired(value, kind).isNull()
+        fields = cast.read_columns(kind.fields)
+        inner = [has_misfit(nested(value, c.source), c.kind) for c in fields]
+        return is_present(value) & reduce(lambda a, b: a | b, inner, ~_is_object(value))
+    return is_present(value) & repaired(value, kind).isNull()
 
 
-def is_there(value: Expression) -> Expression:
-    """Whether a VARIANT is neither absent nor JSON's null."""
+def is_present(value: Expression) -> Expression:
+    """Return whether a VARIANT is neither absent nor JSON's null."""
     return value.isNotNull() & ~f.is_variant_null(value)
 
 
-def inside(value: Expression, name: str) -> Expression:
-    """A field of an object. A path cannot name one whose name has quotes of both sorts."""
+def nested(value: Expression, name: str) -> Expression:
+    """Return a field of an object. A path cannot contain a name with both kinds of quotes: a map can."""
     for quote in "'\"":
         if quote not in name:
             return f.try_variant_get(value, f"$[{quote}{name}{quote}]", _ANY)
@@ -103,16 +106,16 @@ def _is_object(value: Expression) -> Expression:
 def _scalar(value: Expression, kind: Scalar) -> Expression:
     shape = f.schema_of_variant(value)
     if kind in JSONS:
-        return cast.texted(value, kind)
+        return cast.json_as_text(value, kind)
     if kind is Scalar.BOOLEAN:
         return f.when(shape == "BOOLEAN", _as(value, "boolean"))
     number = _as(value, "double")
-    # A double's digits beyond 2^53 need not be those that were sent.
+    # The digits of a double beyond 2^53 may differ from those that the source sent.
     is_safe = (shape != "DOUBLE") | (f.abs(number) <= cast.SAFE_INTEGER)
     if kind is Scalar.INTEGER:
-        whole = _as(value, "bigint")  # decimals come without the zeros at their end
+        integer = _as(value, "bigint")  # a VARIANT's decimal has no trailing zeros
         is_whole = shape.rlike(r"^(BIGINT|DECIMAL\(\d+,0\)|DOUBLE)") & (number == f.floor(number))
-        return f.when(is_whole & is_safe, whole)
+        return f.when(is_whole & is_safe, integer)
     if kind in (Scalar.NUMBER, Scalar.INTEGER_IN_DOUBLE):
         return f.when(shape.rlike("^(BIGINT|DECIMAL|DOUBLE)"), number)
     if kind is Scalar.BINARY:
@@ -125,8 +128,8 @@ def _as(value: Expression, kind: str) -> Expression:
     return f.try_variant_get(value, "$", kind)
 
 
-def _json(text: Expression) -> Expression:
-    """JSON as it was sent, a string without its quotes → with them."""
+def _quoted(text: Expression) -> Expression:
+    """Return the text of a value as JSON: strings, which the reader returns without quotes, get them back."""
     quoted = f.to_json(f.array(text))
     string = f.substring(quoted, f.lit(2), f.length(quoted) - 2)
     is_nested = text.rlike(r"^[\[{].*[\]}]$") & f.get_json_object(text, "$").isNotNull()

@@ -1,10 +1,10 @@
-"""Fields of records that the stream's schema does not declare: counted by name, and kept if wanted.
+"""Undeclared fields: fields of records that the stream's schema does not declare.
 
-No column holds such a field, and the JSON reader passes over it without a word. A line is first decoded
-against the declared names alone, with every value left unread; only a line that has another name is taken
-apart.
+They are counted by name, and kept if the stream has `on_undeclared: keep`. No column holds such a field, and
+the JSON reader skips it silently. A line is first decoded with the declared names only, and without its
+values. Only a line with another name is decoded object by object.
 
-spec: Airbyte Protocol: a record may hold fields that its stream's schema does not name; a destination may
+Spec: Airbyte Protocol: a record may hold fields that its stream's schema does not name; a destination may
 ignore them.
 """
 
@@ -23,8 +23,8 @@ from elt_assets.lake.schema.logical_types import Array, Column, LogicalType, Str
 from elt_assets.sync import segments
 from elt_assets.sync.selection.fields import UNDECLARED
 
-MOST_NAMES = 100
-"""How many names are counted one by one; records with any others are counted as `OTHERS`."""
+MAX_NAMES = 100
+"""Maximum number of names that are counted one by one. Records with another name are counted as `OTHERS`."""
 OTHERS = "(other fields)"
 
 _BUFFER = 1 << 20
@@ -36,23 +36,24 @@ _STAGED = (
     segments.NOT_AN_OBJECT,
     segments.PLACE,
 )
-"""What a staged line says beside the record's own fields."""
-_UNNAMEABLE = frozenset('\\"')
-"""A declared name with one of these, or with a control character, cannot be given to the decoder."""
+"""The properties that a staged line has besides the record's own fields."""
+_UNSUPPORTED = frozenset('\\"')
+"""Characters that the decoder does not support in a declared name. It does not support control characters
+either."""
 
-_UNREADABLE = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
+_DECODING_ERRORS = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
 
 _decode_object = msgspec.json.Decoder(dict[str, Raw]).decode
 _decode_array = msgspec.json.Decoder(list[Raw]).decode
 _encode = msgspec.json.Encoder().encode
 
 Extra: TypeAlias = "Raw | dict[str, Extra] | list[Extra | None]"
-"""A value that is not declared; or, of an object or array that is, the values in it that are not."""
+"""An undeclared value; or, for a declared object or array, the undeclared values in it."""
 
 
 @dataclass(frozen=True)
 class _Declared:
-    """The names that an object may have; `objects`: what is declared in turn of objects in their values."""
+    """The names that an object may have. `objects`: the same for the values that are objects, by name."""
 
     names: frozenset[str]
     objects: Mapping[str, _Declared]
@@ -71,7 +72,7 @@ class UndeclaredFields:
         self._decode = msgspec.json.Decoder(_struct(columns, _STAGED)).decode
 
     def count(self, segment: Path) -> Counter[str]:
-        """Return, by dotted name, how many records of a segment have the field."""
+        """Return how many records of a segment have each undeclared field, by its dotted name."""
         found: Counter[str] = Counter()
         with segment.open("rb", buffering=_BUFFER) as lines:
             for line in lines:
@@ -81,8 +82,8 @@ class UndeclaredFields:
         return found
 
     def keep(self, segment: Path, target: Path) -> Counter[str]:
-        """As `count`; also write the segment's lines to `target`, each with its undeclared fields as the
-        object `UNDECLARED`."""
+        """Count like `count`, and write the segment's lines to `target`, each with its undeclared fields in
+        the object `UNDECLARED`."""
         found: Counter[str] = Counter()
         with (
             segment.open("rb", buffering=_BUFFER) as lines,
@@ -96,16 +97,16 @@ class UndeclaredFields:
         return found
 
     def _extra(self, line: bytes) -> Extra | None:
-        """The undeclared fields of a staged line; None where it has none, or cannot be read."""
+        """Return the undeclared fields of a staged line; None if it has none, or cannot be decoded."""
         try:
             if self._is_declared(line):
                 return None
             return _undeclared(Raw(line), self._declared)
-        except _UNREADABLE:  # such a line is rejected where it is parsed
+        except _DECODING_ERRORS:  # the parser rejects such a line
             return None
 
     def _is_declared(self, line: bytes) -> bool:
-        """Whether every name in a staged line is declared, and every value of the declared shape."""
+        """Return whether every name in a staged line is declared, and every value has the declared shape."""
         try:
             self._decode(line)
         except msgspec.ValidationError:
@@ -118,21 +119,21 @@ def _with_extra(line: bytes, extra: Extra) -> bytes:
 
 
 def described(counts: Mapping[str, int]) -> str:
-    """The fields and how many records have each, the most frequent first, for a line of the log."""
+    """Return the fields and how many records have each, the most frequent first, as text for the log."""
     most = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
     shown = [f"{name} ({records:,} records)" for name, records in most[:10]]
     return ", ".join(shown) + (f" and {len(most) - 10} more" if len(most) > 10 else "")
 
 
 def bounded(counts: Mapping[str, int]) -> dict[str, int]:
-    """The counts of the `MOST_NAMES` most frequent fields, and of all others together: where data is used as
-    names, they must not fill memory."""
-    if len(counts) <= MOST_NAMES:
+    """Return the counts of the `MAX_NAMES` most frequent fields, and one count for all others. If a source
+    uses data as names, the counts must not fill the memory."""
+    if len(counts) <= MAX_NAMES:
         return dict(counts)
     most = Counter(counts).most_common()
     most = [item for item in most if item[0] != OTHERS]
-    rest = sum(records for _, records in most[MOST_NAMES:]) + counts.get(OTHERS, 0)
-    return {**dict(most[:MOST_NAMES]), OTHERS: rest}
+    rest = sum(records for _, records in most[MAX_NAMES:]) + counts.get(OTHERS, 0)
+    return {**dict(most[:MAX_NAMES]), OTHERS: rest}
 
 
 def _declared(columns: Sequence[Column]) -> _Declared:
@@ -144,11 +145,11 @@ def _declared(columns: Sequence[Column]) -> _Declared:
 
 
 def _struct(columns: Sequence[Column], staged: Sequence[str] = ()) -> type[msgspec.Struct]:
-    """A type that takes an object if all its names are declared. Its values stay undecoded, but for objects
-    whose fields are declared in turn."""
+    """Return a type that decodes an object only if all its names are declared. Its values stay undecoded,
+    except for objects whose fields are declared."""
     types: dict[str, Any] = {column.source: _type(column.kind) for column in columns}
     types |= dict.fromkeys(staged, Raw)
-    known = [name for name in types if name.isprintable() and _UNNAMEABLE.isdisjoint(name)]
+    known = [name for name in types if name.isprintable() and _UNSUPPORTED.isdisjoint(name)]
     own = {name: f"f{number}" for number, name in enumerate(known)}
     return msgspec.defstruct(
         "Record",
@@ -167,9 +168,10 @@ def _type(kind: LogicalType) -> Any:
 
 
 def _undeclared(value: Raw, declared: _Declared) -> Extra | None:
-    """
+    """Return the undeclared fields of a value; None if it has none.
+
     Raises:
-        msgspec.MsgspecError: the value is no JSON.
+        msgspec.MsgspecError: the value is not JSON.
     """
     first = memoryview(value)[0]
     if first == _OBJECT:
@@ -190,12 +192,12 @@ def _in_object(fields: Mapping[str, Raw], declared: _Declared) -> dict[str, Extr
 
 
 def _add(counts: Counter[str], extra: Extra) -> None:
-    """Count each name of a record once, however often it is in an array. Memory stays bounded."""
+    """Count each name of a record once, even if it occurs several times in an array. Memory stays bounded."""
     names: set[str] = set()
     _collect(extra, "", names)
     is_beyond = False
     for name in names:
-        if name in counts or len(counts) < MOST_NAMES:
+        if name in counts or len(counts) < MAX_NAMES:
             counts[name] += 1
         else:
             is_beyond = True

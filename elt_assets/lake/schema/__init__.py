@@ -1,1 +1,1 @@
-"""Types, names and columns of tables, from JSON schemas, and how they may change."""
+"""The types, names and columns of tables: how JSON schemas define them, and how they may change."""

@@ -1,15 +1,15 @@
-"""What a sync's columns mean for a table that has others already.
+"""Schema evolution: the comparison of a stream's columns with the columns that its table has already.
 
-Types are ordered: one is below another if the other holds its values, which is so for
+Types are ordered. A type is narrower than another if the other holds all its values:
 
-- long below decimal(38,0) below decimal(38,9), and long below double;
-- date below timestamp_ntz below timestamp, a time without zone being in UTC;
-- every scalar below string: as JSON would write it, without quotes;
-- everything below JSON text, a string column whose metadata says `elt.json`. All its strings are JSON,
-  whenever they came: plain text that was there before gets quotes.
+- long < decimal(38,0) < decimal(38,9), and long < double;
+- date < timestamp_ntz < timestamp; a time without zone is in UTC;
+- every scalar < string: the value as in JSON, without quotes;
+- every type < JSON text, a string column with `elt.json` in its metadata. All its strings are JSON: plain
+  text that the column had before gets quotes.
 
-Objects are compared field by field, arrays by their elements. A table's type may be the wider one: then
-it stays, and values are read as what it holds.
+Objects are compared field by field, arrays by their elements. If the table's type is the wider one, it
+stays, and values are read as that type.
 """
 
 from __future__ import annotations
@@ -36,115 +36,117 @@ from elt_assets.lake.schema.logical_types import (
     described,
 )
 from elt_assets.lake.schema.names import RESERVED_COLUMNS
-from elt_assets.lake.schema.widening import Widening, is_below, rewritten, unchanged
+from elt_assets.lake.schema.widening import Widening, converted, is_narrower, is_unchanged
 from elt_assets.sync.selection.schema_changes import OnSchemaChange
 
 _GUIDANCE = (
-    "correct the catalog; or read the stream anew (a refresh, or a policy that overwrites); or set "
-    "`on_schema_change: freeze`, which keeps the table's columns as they are"
+    "correct the catalog; or read the stream from the beginning (a refresh, or a policy that overwrites); "
+    "or set `on_schema_change: freeze`, which does not change the table's columns"
 )
 _FAIL_GUIDANCE = "correct the catalog, or set `on_schema_change: evolve` or `freeze`"
 
 
 @dataclass(frozen=True)
 class Plan:
-    """How records are read, and the table that takes them.
+    """The columns that records are read with, and the schema that the table needs for them.
 
-    `columns`: to conform with, one for each of the table's; `schema`: the stream's part of what the
-    table must have; `added`: the paths of columns and nested fields it lacks; `widened`: types that
-    change; `told`: all differences, for people; `before`: the table's columns as they are.
+    `columns`: the columns to conform records to, one for each column of `schema`; `schema`: the columns that
+    the table must have, without reserved ones; `added`: paths of columns and nested fields that the table
+    lacks; `widened`: types that change; `differences`: descriptions of all differences; `table_columns`: the
+    table's present columns.
     """
 
     columns: list[Column]
     schema: t.StructType
     added: list[str] = field(default_factory=list)
     widened: list[Widening] = field(default_factory=list)
-    told: list[str] = field(default_factory=list)
-    before: list[Column] = field(default_factory=list)
+    differences: list[str] = field(default_factory=list)
+    table_columns: list[Column] = field(default_factory=list)
 
     @property
     def rewrites(self) -> bool:
-        """Whether the table's files must be written anew, so that every engine can read them."""
+        """Return whether the table's files must be rewritten, so that every engine can read them."""
         return bool(self.widened)
 
 
 def plan(
     table: t.StructType, declared: Sequence[Column], mode: OnSchemaChange, where: str = "the table"
 ) -> Plan:
-    """What a stream's declared columns mean for a table that exists.
+    """Plan how a table that exists takes a stream's declared columns.
 
-    A column that is declared no more stays, and is null in new rows. `evolve` adds what is new and widens
-    types; `freeze` changes nothing, and rejects the records that do not fit; `fail` allows no difference.
+    A column that is no longer declared stays, and is null in new rows. `evolve` adds new columns and widens
+    types. `freeze` does not change the table, and rejects records that do not fit. `fail` allows no
+    difference.
 
     Args:
-        table: its columns; this project's own are left aside.
-        where: names the table in errors.
+        table: the table's schema; columns with reserved names are ignored.
+        where: the table's name for error messages.
 
     Raises:
-        ConfigError: two types are not comparable; with `fail`, anything differs.
+        ConfigError: two types are not comparable; or, with `fail`, there is a difference.
     """
-    before = [column_of(each) for each in table.fields if not _is_ours(each.name)]
-    found = _Comparison(frozen=mode == "freeze")
-    pairs = found.fields(before, declared, ())
-    if mode == "fail" and found.told:
-        message = f"the catalog is not what {where} has: " + "; ".join(found.told)
+    table_columns = [column_of(each) for each in table.fields if not _is_reserved(each.name)]
+    comparison = _Comparison(frozen=mode == "freeze")
+    pairs = comparison.fields(table_columns, declared, ())
+    if mode == "fail" and comparison.differences:
+        message = f"the catalog differs from {where}: " + "; ".join(comparison.differences)
         raise ConfigError(message, guidance=_FAIL_GUIDANCE)
-    if found.clashes and mode != "freeze":
-        message = f"{where} cannot take the catalog's types: " + "; ".join(found.clashes)
+    if comparison.conflicts and mode != "freeze":
+        message = f"{where} cannot take the catalog's types: " + "; ".join(comparison.conflicts)
         raise ConfigError(message, guidance=_GUIDANCE)
     return Plan(
         columns=[read for _, read in pairs],
         schema=t.StructType([stored.field for stored, _ in pairs]),
-        added=found.added,
-        widened=found.widened,
-        told=found.told,
-        before=before,
+        added=comparison.added,
+        widened=comparison.widened,
+        differences=comparison.differences,
+        table_columns=table_columns,
     )
 
 
 def replacing(table: t.StructType, declared: Sequence[Column]) -> Plan:
-    """What they mean where no row of the table stays, or there is no table: it gets those columns.
+    """Plan the columns of a table that is created, or whose rows are all replaced: the declared columns.
 
-    A column that is declared no more stays here too: its readers go on, and its history.
+    A column that is no longer declared stays here too, for the table's readers and its history.
     """
-    before = [column_of(each) for each in table.fields if not _is_ours(each.name)]
-    present = {column.source: column for column in before}
-    told = []
-    for column in declared if before else ():
+    table_columns = [column_of(each) for each in table.fields if not _is_reserved(each.name)]
+    present = {column.source: column for column in table_columns}
+    differences = []
+    for column in declared if table_columns else ():
         old = present.pop(column.source, None)
         if old is None:
-            told.append(_new(column, column.source))
+            differences.append(_new(column, column.source))
         elif old.type != column.type:
-            told.append(
-                f"{column.source!r}, {described(old.kind)}, becomes {described(column.kind)}"
-            )
+            differences.append(_changed(column.source, old.kind, column.kind))
     kept = [Column(c.source, c.name, Unread(c.type)) for c in present.values()]
-    told += [_gone(column.source) for column in kept]
+    differences += [_removed(column.source) for column in kept]
     columns = [*declared, *kept]
-    return Plan(columns, t.StructType([column.field for column in columns]), told=told)
+    return Plan(
+        columns, t.StructType([column.field for column in columns]), differences=differences
+    )
 
 
 def rewrite(rows: DataFrame, plan: Plan) -> DataFrame:
-    """Rows of the table as it is → as it must be; columns that are not the stream's stay."""
-    old = {column.name: column.kind for column in plan.before}
+    """Return rows of the table converted to the plan's schema. Columns with reserved names stay."""
+    old = {column.name: column.kind for column in plan.table_columns}
     new = [column_of(each) for each in plan.schema.fields]
     names = {column.name for column in new}
-    made = [
-        rewritten(f.col(_quoted(c.name)), old[c.name], c.kind).alias(c.name)
+    new_columns = [
+        converted(f.col(_quoted(c.name)), old[c.name], c.kind).alias(c.name)
         if c.name in old
         else f.lit(None).cast(c.type).alias(c.name)
         for c in new
     ]
-    return rows.select(*made, *(_quoted(name) for name in rows.columns if name not in names))
+    return rows.select(*new_columns, *(_quoted(name) for name in rows.columns if name not in names))
 
 
 def lossless(plan: Plan) -> Expression | None:
-    """Over the table's rows: false where `rewrite` would change a value. None if it never would."""
+    """Return the condition that `rewrite` changes no value of a row; None if it never changes one."""
     new = {each.name: column_of(each).kind for each in plan.schema.fields}
     conditions = [
         condition
-        for column in plan.before
-        for condition in [unchanged(f.col(_quoted(column.name)), column.kind, new[column.name])]
+        for column in plan.table_columns
+        for condition in [is_unchanged(f.col(_quoted(column.name)), column.kind, new[column.name])]
         if condition is not None
     ]
     return reduce(lambda a, b: a & b, conditions) if conditions else None
@@ -152,14 +154,16 @@ def lossless(plan: Plan) -> Expression | None:
 
 @dataclass
 class _Comparison:
-    """Compares two sides, and gathers what it finds. A column is a pair: as the table must have it, and
-    as it is read."""
+    """A comparison of a table's columns with declared ones, and the differences found.
+
+    Each compared column is a pair: the column as the table must store it, and as records are read.
+    """
 
     frozen: bool
     added: list[str] = field(default_factory=list)
     widened: list[Widening] = field(default_factory=list)
-    clashes: list[str] = field(default_factory=list)
-    told: list[str] = field(default_factory=list)
+    conflicts: list[str] = field(default_factory=list)
+    differences: list[str] = field(default_factory=list)
 
     def fields(
         self, table: Sequence[Column], declared: Sequence[Column], path: tuple[str, ...]
@@ -181,31 +185,29 @@ class _Comparison:
     def _column(
         self, table: Column, declared: Column, path: tuple[str, ...]
     ) -> tuple[Column, Column]:
-        misfits = len(self.clashes)
+        conflicts_before = len(self.conflicts)
         stored, read = self._kinds(table.kind, declared.kind, path)
-        strict = len(self.clashes) > misfits
+        has_conflict = len(self.conflicts) > conflicts_before
         return (
             Column(table.source, table.name, stored),
-            Column(table.source, table.name, read, strict and self.frozen),
+            Column(table.source, table.name, read, has_conflict and self.frozen),
         )
 
     def _absent(self, column: Column, path: tuple[str, ...]) -> tuple[Column, Column]:
-        self.told.append(
-            f"{'.'.join(path)!r} is in the catalog no more: it stays, null in new rows"
-        )
+        self.differences.append(_removed(".".join(path)))
         return column, Column(column.source, column.name, Unread(column.type))
 
     def _added(self, column: Column, path: str) -> None:
         if self.frozen:
-            self.told.append(f"{_new(column, path)}, and left out")
+            self.differences.append(f"{_new(column, path)}; it is left out")
         else:
             self.added.append(path)
-            self.told.append(_new(column, path))
+            self.differences.append(_new(column, path))
 
     def _kinds(
         self, table: LogicalType, declared: LogicalType, path: tuple[str, ...]
     ) -> tuple[LogicalType, LogicalType]:
-        """How a value is stored, and how it is read."""
+        """Return the type that values are stored as, and the type that they are read as."""
         if isinstance(table, Struct) and isinstance(declared, Struct):
             pairs = self.fields(table.fields, declared.fields, path)
             return Struct(tuple(a for a, _ in pairs)), Struct(tuple(b for _, b in pairs))
@@ -215,31 +217,28 @@ class _Comparison:
             return Array(stored), Array(read)
         if isinstance(table, Unread):
             raise ConfigError(
-                f"column {'.'.join(path)!r} is {described(table)} in the table, which no stream writes",
+                f"the table's column {'.'.join(path)!r} is {described(table)}, a type that no stream writes",
                 guidance=_GUIDANCE,
             )
         wanted = logical_types.stored(declared)
         if wanted == table:
             return table, declared
-        if is_below(wanted, table):
-            self._tell(path, f"stays {described(table)}, which holds {described(declared)} as well")
+        if is_narrower(wanted, table):
+            note = f"{described(declared)} in the catalog; it stays {described(table)}"
+            self.differences.append(f"{'.'.join(path)!r} is {note}")
             return table, _read_into(declared, table)
-        if is_below(table, wanted) and not self.frozen:
+        if is_narrower(table, wanted) and not self.frozen:
             self.widened.append(Widening(".".join(path), table, wanted))
-            self._tell(path, f"becomes {described(wanted)}; it was {described(table)}")
+            self.differences.append(_changed(".".join(path), table, wanted))
             return wanted, declared
-        self.clashes.append(
-            f"{'.'.join(path)!r} is {described(table)} there, {described(declared)} in the catalog"
-        )
-        self.told.append(self.clashes[-1])
+        conflict = f"{described(table)} in the table, {described(declared)} in the catalog"
+        self.conflicts.append(f"{'.'.join(path)!r} is {conflict}")
+        self.differences.append(self.conflicts[-1])
         return table, _read_into(declared, table)
-
-    def _tell(self, path: tuple[str, ...], what: str) -> None:
-        self.told.append(f"{'.'.join(path)!r} {what}")
 
 
 def _read_into(declared: LogicalType, table: LogicalType) -> LogicalType:
-    """How values that the source declares as one kind are read for a column of another."""
+    """Return the type that values of a declared type are read as, for a column of another type."""
     if declared is Scalar.INTEGER and table is Scalar.NUMBER:
         return Scalar.INTEGER_IN_DOUBLE
     if declared in (Scalar.INTEGER_TEXT, Scalar.NUMBER_TEXT):
@@ -253,11 +252,15 @@ def _new(column: Column, path: str) -> str:
     return f"{path!r} ({described(column.kind)}) is new"
 
 
-def _gone(path: str) -> str:
-    return f"{path!r} is in the catalog no more: it stays, null in new rows"
+def _changed(path: str, before: LogicalType, after: LogicalType) -> str:
+    return f"{path!r} changes from {described(before)} to {described(after)}"
 
 
-def _is_ours(name: str) -> bool:
+def _removed(path: str) -> str:
+    return f"{path!r} is no longer in the catalog; the column stays and is null in new rows"
+
+
+def _is_reserved(name: str) -> bool:
     return name.startswith(RESERVED_COLUMNS)
 
 

@@ -1,6 +1,6 @@
-"""JSON schemas → the columns of a table.
+"""Conversion of JSON schemas to the columns of a table.
 
-spec: Airbyte supported data types, v0 semantics; the well-known types of v1 where a schema names them.
+Spec: Airbyte supported data types, v0 semantics; the well-known types of v1 where a schema names them.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from elt_assets.lake.schema.logical_types import SOURCE, Array, Column, LogicalT
 from elt_assets.lake.schema.names import column_names
 
 DEEPEST = 20
-"""Levels of objects and arrays that get columns of their own; what lies deeper is JSON text."""
+"""Levels of objects and arrays that become nested columns. Deeper objects and arrays are JSON text."""
 
 _STRINGS: Mapping[tuple[str, str], Scalar] = {
     ("date", ""): Scalar.DATE,
@@ -26,7 +26,7 @@ _STRINGS: Mapping[tuple[str, str], Scalar] = {
     ("time", "time_with_timezone"): Scalar.TIME_WITH_TIMEZONE,
     ("time", "time_without_timezone"): Scalar.TIME_WITHOUT_TIMEZONE,
 }
-"""By `format` and, where it says more, `airbyte_type`."""
+"""Types of strings by `format` and `airbyte_type` (empty: any other)."""
 _BIG = {"big_integer": Scalar.BIG_INTEGER, "big_number": Scalar.BIG_NUMBER}
 _NUMBERS = {"integer": Scalar.INTEGER, **_BIG}
 _WELL_KNOWN_PREFIX = "WellKnownTypes.json#/definitions/"
@@ -42,34 +42,34 @@ _WELL_KNOWN = {
     "Integer": Scalar.INTEGER_TEXT,
     "Boolean": Scalar.BOOLEAN,
 }
-_TELLING = ("type", "$ref", "oneOf", "anyOf", "properties", "items", "enum")
-"""What says of which type a value is; `required` alone, as `oneOf` often holds it, does not."""
+_TYPE_KEYS = ("type", "$ref", "oneOf", "anyOf", "properties", "items", "enum")
+"""Keys of a schema that restrict the type. `required` does not; `oneOf` often has options with it alone."""
 
 
 @dataclass(frozen=True)
 class Known:
-    """A field that the table has: its column's name, and those of the fields inside it."""
+    """The column name of a field that the table has already, and the names of its nested fields."""
 
     name: str
     inner: Names
 
 
 Names: TypeAlias = Mapping[str, Known]
-"""What the source calls the fields of one object → what the table does."""
+"""Known column names of the fields of one object, by the source's field name."""
 _NONE: Names = MappingProxyType({})
 
 
 def columns(json_schema: Mapping[str, Any], known: Names = _NONE) -> list[Column]:
-    """The columns for a stream's schema, in its order.
+    """Return the columns for a stream's schema, in the order of the schema.
 
     Args:
-        known: the names of the fields that the table has already (`known_names`); those stay.
+        known: the names of columns that the table has already (`known_names`); they stay.
     """
     return list(_columns(_properties(json_schema), known, 0))
 
 
 def known_names(schema: t.StructType) -> Names:
-    """The names that a table's columns came from, read from their metadata."""
+    """Return the column names of a table by the source's field names, which column metadata contains."""
     return {
         field.metadata.get(SOURCE, field.name): Known(field.name, _inner_names(field.dataType))
         for field in schema.fields
@@ -83,13 +83,13 @@ def _inner_names(kind: t.DataType) -> Names:
 
 
 def kind_of(schema: Any, known: Names = _NONE, depth: int = 0) -> LogicalType:
-    """What one field may hold. What has no type of its own may be anything: JSON."""
+    """Return the logical type of a field. A field without a type may hold any value: it is JSON."""
     if not isinstance(schema, Mapping):
         return Scalar.JSON
     if "$ref" in schema:
         _, prefix, name = str(schema["$ref"]).rpartition(_WELL_KNOWN_PREFIX)
         return _WELL_KNOWN.get(name, Scalar.JSON) if prefix else Scalar.JSON
-    options = [o for key in ("oneOf", "anyOf") for o in _list(schema.get(key)) if _tells(o)]
+    options = [o for key in ("oneOf", "anyOf") for o in _list(schema.get(key)) if _has_type(o)]
     if options:
         return _union([kind_of(o, known, depth) for o in options if not _is_null(o)])
     return _union([_single(kind, schema, known, depth) for kind in sorted(_kinds(schema))])
@@ -122,16 +122,16 @@ def _single(kind: str, schema: Mapping[str, Any], known: Names, depth: int) -> L
 def _string(schema: Mapping[str, Any], special: str) -> Scalar:
     if schema.get("contentEncoding") == "base64":
         return Scalar.BINARY
-    if special in _BIG:  # more digits than JSON's numbers have everywhere: a text holds them
+    if special in _BIG:  # a string, since some JSON parsers would round the number
         return _BIG[special]
     form = str(schema.get("format"))
     return _STRINGS.get((form, special), _STRINGS.get((form, ""), Scalar.TEXT))
 
 
 def _array(items: Any, known: Names, depth: int) -> LogicalType:
-    """`items` that are a list are a union, not a tuple."""
+    """Return the type of an array. `items` that are a list are read as a union, not as a tuple."""
     options = [o for o in _list(items) if not _is_null(o)] if isinstance(items, list) else [items]
-    if len(options) != 1 or not _tells(options[0]) or depth >= DEEPEST:
+    if len(options) != 1 or not _has_type(options[0]) or depth >= DEEPEST:
         return Scalar.JSON_ARRAY
     return Array(kind_of(options[0], known, depth + 1))
 
@@ -152,7 +152,7 @@ def _columns(properties: Mapping[str, Any], known: Names, depth: int) -> tuple[C
 
 
 def _kinds(schema: Mapping[str, Any]) -> set[str]:
-    """The JSON types that a schema allows; where it does not say, what it implies."""
+    """Return the JSON types that a schema allows; without `type`, those that its other keys imply."""
     given = schema.get("type")
     kinds = {given} if isinstance(given, str) else {k for k in _list(given) if isinstance(k, str)}
     if not kinds and _properties(schema):
@@ -165,12 +165,12 @@ def _kinds(schema: Mapping[str, Any]) -> set[str]:
 
 
 def _list(value: Any) -> list[Any]:
-    """What a malformed schema may hold in a list's place says nothing."""
+    """Return a list as it is, and [] for anything else: a malformed schema may have another value there."""
     return value if isinstance(value, list) else []
 
 
-def _tells(schema: Any) -> bool:
-    return isinstance(schema, Mapping) and any(key in schema for key in _TELLING)
+def _has_type(schema: Any) -> bool:
+    return isinstance(schema, Mapping) and any(key in schema for key in _TYPE_KEYS)
 
 
 def _is_null(schema: Any) -> bool:

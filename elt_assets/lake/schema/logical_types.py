@@ -1,6 +1,6 @@
-"""What a field may hold: finer than its column's type, for many kinds of value land as text.
+"""The logical types of fields. They are finer than column types: several are stored as strings.
 
-spec: Airbyte supported data types, v0 semantics; the well-known types of v1 where a schema names them.
+Spec: Airbyte supported data types, v0 semantics; the well-known types of v1 where a schema names them.
 """
 
 from __future__ import annotations
@@ -13,32 +13,32 @@ from typing import TypeAlias
 from pyspark.sql import types as t
 
 SOURCE = "elt.source"
-"""Key in a column's metadata: what the source calls the field, where the column has another name."""
+"""Key in a column's metadata: the source's name of the field, if the column has another name."""
 JSON_TEXT = "elt.json"
-"""Key in a column's metadata: its strings (its elements', in an array) are JSON, not plain text."""
+"""Key in a column's metadata: its strings, or its elements if it is an array, are JSON, not plain text."""
 
 
 class Scalar(Enum):
-    """A value that lands in one piece."""
+    """A type of values that are not divided into fields or elements."""
 
     TEXT = auto()
     TIME = auto()
     TIME_WITH_TIMEZONE = auto()
     TIME_WITHOUT_TIMEZONE = auto()
     JSON = auto()
-    """Any value at all, as JSON."""
+    """Any value, as JSON text."""
     JSON_OBJECT = auto()
     JSON_ARRAY = auto()
     BOOLEAN = auto()
     INTEGER = auto()
     INTEGER_TEXT = auto()
-    """As v1 sends it: a number, or a string that holds one."""
+    """An integer of the v1 types: a number, or a string that contains one."""
     BIG_INTEGER = auto()
     NUMBER = auto()
     NUMBER_TEXT = auto()
-    """As v1 sends it: `"1.5"`, `1.5`, `"NaN"`, `"Infinity"`, `"-Infinity"`."""
+    """A number of the v1 types: `"1.5"`, `1.5`, `"NaN"`, `"Infinity"`, `"-Infinity"`."""
     INTEGER_IN_DOUBLE = auto()
-    """A field of integers in a column of doubles, which holds them exactly up to 2^53."""
+    """An integer field in a column of doubles. A double stores integers exactly up to 2^53."""
     BIG_NUMBER = auto()
     DATE = auto()
     TIMESTAMP = auto()
@@ -58,7 +58,7 @@ class Struct:
 
 @dataclass(frozen=True)
 class Unread:
-    """A column that no field of the source fills: null in every new row."""
+    """The type of a column that no field of the stream fills: it is null in every new row."""
 
     type: t.DataType
 
@@ -70,8 +70,9 @@ LogicalType: TypeAlias = Scalar | Array | Struct | Unread
 class Column:
     """A field of the stream, or of an object in it, and its column.
 
-    `source`: the field's name, `name`: the column's. `strict`: a value that does not fit rejects its
-    record, instead of being null and recorded; of a whole top-level column, what is nested included.
+    `source` is the name of the field, `name` the name of the column. `strict`: a value that does not fit
+    rejects its record; otherwise it becomes null and is recorded as a change. On a top-level column,
+    `strict` also applies to nested fields.
     """
 
     source: str
@@ -81,12 +82,12 @@ class Column:
 
     @property
     def type(self) -> t.DataType:
-        """The column's type in the table."""
+        """The type of the column in the table."""
         return column_type(self.kind)
 
     @property
     def field(self) -> t.StructField:
-        """The column as the table has it; its metadata says what its name and type do not."""
+        """The column in the table's schema. Its metadata contains the source's name and the JSON flag."""
         metadata: dict[str, object] = {} if self.source == self.name else {SOURCE: self.source}
         if core(self.kind) in JSONS:
             metadata[JSON_TEXT] = True
@@ -110,16 +111,16 @@ _TYPES: Mapping[Scalar, t.DataType] = {
     Scalar.TIMESTAMP_NTZ: t.TimestampNTZType(),
     Scalar.BINARY: t.BinaryType(),
 }
-"""All others are strings."""
+"""Column types; a scalar that is not listed is stored as a string."""
 
 _STORED: Mapping[t.DataType, Scalar] = {
     type_: kind for kind, type_ in reversed([*_TYPES.items(), (Scalar.TEXT, t.StringType())])
 }
-"""Of the kinds that have one type, the first: what a table's column says of its values."""
+"""The scalar that a column type stands for: the first of the scalars that are stored in it."""
 
 
 def column_type(kind: LogicalType) -> t.DataType:
-    """The type of a column, all the way down."""
+    """Return the column type of a logical type, nested types included."""
     if isinstance(kind, Array):
         return t.ArrayType(column_type(kind.items))
     if isinstance(kind, Struct):
@@ -130,14 +131,14 @@ def column_type(kind: LogicalType) -> t.DataType:
 
 
 def column_of(field: t.StructField) -> Column:
-    """A table's column, as far as the table tells. A type that no field of a stream has is `Unread`."""
+    """Return the column that a table's schema describes. A type that no stream writes becomes `Unread`."""
     source = field.metadata.get(SOURCE, field.name)
     return Column(source, field.name, _kind(field.dataType, bool(field.metadata.get(JSON_TEXT))))
 
 
 def stored(kind: LogicalType) -> LogicalType:
-    """What is left of a kind in the table: `column_of` its column."""
-    return mapped(kind, lambda one: Scalar.JSON if one in JSONS else _STORED[column_type(one)])
+    """Return the logical type that the table's schema keeps: that of `column_of` for its column."""
+    return mapped(kind, lambda s: Scalar.JSON if s in JSONS else _STORED[column_type(s)])
 
 
 def _kind(type_: t.DataType, is_json: bool) -> LogicalType:
@@ -151,12 +152,12 @@ def _kind(type_: t.DataType, is_json: bool) -> LogicalType:
 
 
 def core(kind: LogicalType) -> LogicalType:
-    """What an array's elements are, however deep it nests; of anything else, itself."""
+    """Return the innermost element type of an array, and any other type itself."""
     return core(kind.items) if isinstance(kind, Array) else kind
 
 
 def scalars(kind: LogicalType) -> Iterator[Scalar]:
-    """The kinds of all values in a value."""
+    """Yield the scalars that a type contains."""
     if isinstance(kind, Array):
         yield from scalars(kind.items)
     elif isinstance(kind, Struct):
@@ -167,7 +168,7 @@ def scalars(kind: LogicalType) -> Iterator[Scalar]:
 
 
 def mapped(kind: LogicalType, change: Callable[[Scalar], Scalar]) -> LogicalType:
-    """The same shape with other scalars."""
+    """Return the type with each scalar replaced by `change(scalar)`."""
     if isinstance(kind, Array):
         return Array(mapped(kind.items, change))
     if isinstance(kind, Struct):
@@ -177,7 +178,7 @@ def mapped(kind: LogicalType, change: Callable[[Scalar], Scalar]) -> LogicalType
 
 
 def described(kind: LogicalType) -> str:
-    """The type in Spark's notation; JSON text is called so."""
+    """Return the name of the type for messages: Spark's notation, and `JSON text` for JSON."""
     if core(kind) in JSONS:
         return "array<" * _depth(kind) + "JSON text" + ">" * _depth(kind)
     return column_type(kind).simpleString()

@@ -1,4 +1,4 @@
-"""The columns that this project adds to every table, and the schema of a whole table."""
+"""The metadata columns that this project adds to every table, and the whole schema of a table."""
 
 from __future__ import annotations
 
@@ -30,16 +30,17 @@ METADATA_FIELDS = [
 ]
 PARTITION_FIELD = t.StructField(PARTITION, t.StringType())
 OWN = {
-    RAW_ID: "the row's id; those of one sync sort as its records were extracted",
-    EXTRACTED_AT: "when the source's record was extracted",
-    GENERATION_ID: "the generation that the row was written in",
-    META: "the sync that wrote the row, and the values that it changed: null for those that did not fit",
-    PARTITION: "the Dagster partition that the row belongs to",
+    RAW_ID: "id of the row; the ids of one sync sort in the order in which its records were extracted",
+    EXTRACTED_AT: "time at which the source extracted the record",
+    GENERATION_ID: "generation of the stream in which the row was written",
+    META: "id of the sync that wrote the row, and the list of values that it changed; "
+    "a value that did not fit its column is null",
+    PARTITION: "Dagster partition of the row",
 }
-"""What this project's own columns say."""
+"""Descriptions of the metadata columns."""
 
 
-def table_schema(found: Sequence[Column], *, partitioned: bool = False) -> t.StructType:
-    """The table's whole schema: the stream's columns, then this project's."""
-    own = [*METADATA_FIELDS, PARTITION_FIELD] if partitioned else METADATA_FIELDS
-    return t.StructType([*(column.field for column in found), *own])
+def table_schema(columns: Sequence[Column], *, partitioned: bool = False) -> t.StructType:
+    """Return the whole schema of a table: the columns of the stream, then the metadata columns."""
+    metadata = [*METADATA_FIELDS, PARTITION_FIELD] if partitioned else METADATA_FIELDS
+    return t.StructType([*(column.field for column in columns), *metadata])

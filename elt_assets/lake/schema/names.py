@@ -1,9 +1,9 @@
-"""Table and column names that every engine accepts, made from names that may be any UTF-8 text.
+"""Table and column names that every engine accepts, derived from names that may be any UTF-8 text.
 
-The rule: letters, digits and underscores stay (of any script); every other character becomes an
-underscore; an empty name becomes one underscore; what is longer than `LONGEST` bytes is cut and
-ended by a hash of the whole. A name that is taken by then, or this project's own, gets a hash of
-what the source calls it, so that it is the same in every sync.
+The rule: letters and digits of any script, and underscores, stay. Every other character becomes an
+underscore. An empty name becomes one underscore. A name longer than `LONGEST` bytes is cut and ends
+with a hash of the whole name. A name that another field has already, or that is reserved, ends with a
+hash of the source's name, so that it is the same in every sync.
 """
 
 from __future__ import annotations
@@ -16,40 +16,41 @@ from types import MappingProxyType
 from elt_assets.protocol.airbyte.catalog import StreamId
 
 LONGEST = 200
-"""Bytes of UTF-8: what is left of a file system's 255 for suffixes such as `_dead_letter`."""
+"""Maximum bytes of a name in UTF-8. File systems allow 255; the rest is for suffixes like `_dead_letter`."""
 RESERVED_COLUMNS = ("_airbyte_", "_elt_", "_delta_log", "_valid_from", "_valid_to", "_is_current")
+"""Prefixes of the names of this project's own columns."""
 RESERVED_TABLES = ("_airbyte_", "_elt_", "_delta_log")
 
-_OTHER = re.compile(r"\W")
+_REPLACED = re.compile(r"\W")
 _NONE: Mapping[str, str] = MappingProxyType({})
 
 
 def clean(name: str) -> str:
-    """The name by the rule alone."""
-    cleaned = _OTHER.sub("_", name.encode("utf-8", "replace").decode()) or "_"
+    """Return the name by the rule, whether or not it is taken or reserved."""
+    cleaned = _REPLACED.sub("_", name.encode("utf-8", "replace").decode()) or "_"
     return cleaned if len(cleaned.encode()) <= LONGEST else _hashed(cleaned, name, 12)
 
 
 def table_name(name: str) -> str:
-    """A stream's table."""
+    """Return the name of a stream's table, or of a folder for a stream's namespace."""
     cleaned = clean(name)
-    return _unreserved(cleaned, name) if _starts(cleaned, RESERVED_TABLES) else cleaned
+    return _unreserved(cleaned, name) if _has_prefix(cleaned, RESERVED_TABLES) else cleaned
 
 
 def table_path(namespace: str, stream: StreamId) -> list[str]:
-    """The levels of a stream's table under the lake's root; `namespace`: the first."""
+    """Return the path levels of a stream's table under the lake's root; `namespace` is the first."""
     above = [] if stream.namespace is None else [table_name(stream.namespace)]
     return [namespace, *above, table_name(stream.name)]
 
 
 def column_names(names: Iterable[str], known: Mapping[str, str] = _NONE) -> dict[str, str]:
-    """The fields of one object → their columns, no two of which are one, case aside.
+    """Return the column name of each field of one object. The names differ also when case is ignored.
 
-    A name that is its own cleaned form goes before one that had to be cleaned; of two such, the
-    earlier. The other gets a hash.
+    If two fields would get the same name, the field whose name needs no cleaning keeps it; otherwise the
+    earlier field keeps it. The other field's column name ends with a hash.
 
     Args:
-        known: the names that the table has already: they stay, and no other field gets them.
+        known: column names that the table has already, by field. They stay, and no other field gets them.
     """
     fields = list(dict.fromkeys(names))
     taken = {column.casefold() for column in known.values()}
@@ -62,7 +63,7 @@ def column_names(names: Iterable[str], known: Mapping[str, str] = _NONE) -> dict
 
 def _free(name: str, taken: set[str]) -> str:
     column = clean(name)
-    if _starts(column, RESERVED_COLUMNS):
+    if _has_prefix(column, RESERVED_COLUMNS):
         column = _unreserved(column, name)
     digits = 8
     while column.casefold() in taken:
@@ -71,15 +72,15 @@ def _free(name: str, taken: set[str]) -> str:
 
 
 def _unreserved(cleaned: str, name: str) -> str:
-    """Begins with a letter: what is reserved is so by how it begins."""
+    """Return a name that begins with a letter: reserved names are recognised by their prefix."""
     return _hashed(f"x{cleaned}", name, 8)
 
 
-def _starts(cleaned: str, reserved: tuple[str, ...]) -> bool:
-    return cleaned.casefold().startswith(reserved)
+def _has_prefix(cleaned: str, prefixes: tuple[str, ...]) -> bool:
+    return cleaned.casefold().startswith(prefixes)
 
 
 def _hashed(cleaned: str, name: str, digits: int) -> str:
     digest = hashlib.sha256(name.encode("utf-8", "replace")).hexdigest()[:digits]
-    head = cleaned.encode()[: LONGEST - digits - 1].decode("utf-8", "ignore")
-    return f"{head}_{digest}"
+    prefix = cleaned.encode()[: LONGEST - digits - 1].decode("utf-8", "ignore")
+    return f"{prefix}_{digest}"

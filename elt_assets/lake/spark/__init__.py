@@ -1,1 +1,1 @@
-"""The Spark session, and what runs on its executors."""
+"""The Spark session, and the code that runs on its executors."""

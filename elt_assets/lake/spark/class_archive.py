@@ -1,8 +1,8 @@
-"""Spark's classes in one file that its JVM maps when it starts, instead of reading thousands of them.
+"""The class archive: Spark's classes in one file, which the JVM maps at its start (class-data sharing).
 
-Java's class-data sharing. `make archive` makes the file; an embedded session takes it where it is
-there, whole, and of the Java and PySpark at hand. The JVM itself leaves one aside that does not fit
-its class path; one that was cut short would crash it.
+Without it the JVM reads thousands of class files. `make archive` creates it. An embedded session uses it if
+it exists, is complete, and was made with the present Java and PySpark. The JVM itself ignores an archive
+that does not match its class path, but a truncated one would crash it.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ import pyspark
 
 
 def folder() -> Path:
-    """Beside the jars that it is of: in the environment of this Python."""
+    """Return the directory of the archive, in the environment of this Python."""
     return Path(sys.prefix) / "share" / "elt-assets"
 
 
 def java_options() -> str:
-    """What the JVM must be told to use the archive; empty where there is none for it."""
+    """Return the JVM options that use the archive; empty if there is no archive for this Java and PySpark."""
     for path in folder().glob(f"{_stem()}-*.jsa"):
         if path.stem.rpartition("-")[2] == str(path.stat().st_size):
             return f'"-XX:SharedArchiveFile={path}" -Xshare:auto -Xlog:cds*=off'
@@ -30,8 +30,14 @@ def java_options() -> str:
 
 
 def keep(draft: Path) -> Path:
-    """Put a finished archive in its place in one step, its size in its name; a JVM that has mapped the
-    former one goes on with that. `draft` must be on the same file system."""
+    """Move a finished archive to its final path, atomically, and remove the archives before it.
+
+    The name contains the size, so that a truncated archive is recognised. A JVM that has mapped an archive
+    can use it after its removal.
+
+    Args:
+        draft: the finished archive, on the same file system.
+    """
     final = folder() / f"{_stem()}-{draft.stat().st_size}.jsa"
     former = set(folder().glob("spark-*.jsa")) - {final}
     draft.replace(final)
@@ -41,10 +47,10 @@ def keep(draft: Path) -> Path:
 
 
 def _stem() -> str:
-    """Names the Java that Spark's scripts take, and PySpark."""
+    """Return a file name that identifies PySpark and the Java that Spark's scripts start."""
     home = os.environ.get("JAVA_HOME")
-    found = str(Path(home) / "bin" / "java") if home else shutil.which("java")
-    java = Path(found or "java").resolve()
-    made = java.stat().st_mtime_ns if java.is_file() else 0
-    text = "\n".join([str(java), str(made), pyspark.__version__, pyspark.__path__[0]])
+    command = str(Path(home) / "bin" / "java") if home else shutil.which("java")
+    java = Path(command or "java").resolve()
+    modified = java.stat().st_mtime_ns if java.is_file() else 0
+    text = "\n".join([str(java), str(modified), pyspark.__version__, pyspark.__path__[0]])
     return f"spark-{hashlib.sha256(text.encode()).hexdigest()[:16]}"

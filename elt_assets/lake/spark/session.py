@@ -1,4 +1,4 @@
-"""The Spark session: its settings, from outside and our own, and its start beside other work."""
+"""The Spark session: its settings, and its start in the background."""
 
 from __future__ import annotations
 
@@ -21,22 +21,22 @@ B = TypeVar("B")
 
 __all__ = ["DataFrame", "SparkProvider", "SparkSession", "read_settings", "settings", "start"]
 
-# `_SUCCESS` and `.crc` files beside data files are noise in a Delta table.
+# A Delta table does not need the `_SUCCESS` and `.crc` files that Spark writes beside data files.
 _NO_MARKER = "mapreduce.fileoutputcommitter.marksuccessfuljobs"
-# Rows that a task decodes at once. Spark's own 4096 are 400 MB, and twice that for a moment, where a row
-# has 100 KB.
-_ROWS_AT_ONCE = "spark.sql.parquet.columnarReaderBatchSize"
+# Rows that a task decodes at once. With rows of 100 KB, Spark's default of 4096 rows takes 400 MB, and
+# for a short time twice that.
+_BATCH_ROWS = "spark.sql.parquet.columnarReaderBatchSize"
 
 REMOTE_DEFAULTS: Mapping[str, str] = {
     "spark.sql.parquet.compression.codec": "zstd",
-    _ROWS_AT_ONCE: "1024",
+    _BATCH_ROWS: "1024",
     _NO_MARKER: "false",
 }
-"""For a session of another's; what the user sets wins, as over `DEFAULTS`."""
+"""Defaults for a session of a Spark Connect server (`spark.remote`). The user's settings override them."""
 
 DEFAULTS: Mapping[str, str] = {
     "spark.sql.parquet.compression.codec": "zstd",
-    _ROWS_AT_ONCE: "1024",
+    _BATCH_ROWS: "1024",
     "spark.master": "local[*]",
     "spark.app.name": "elt-assets",
     "spark.ui.enabled": "false",
@@ -45,23 +45,23 @@ DEFAULTS: Mapping[str, str] = {
     f"spark.hadoop.{_NO_MARKER}": "false",
     "spark.hadoop.fs.file.impl": "org.apache.hadoop.fs.RawLocalFileSystem",
 }
-"""For a driver of this process's own, which works alone or drives a cluster."""
+"""Defaults for a driver in this process, local or of a cluster. The user's settings override them."""
 
 REQUIRED: Mapping[str, str] = {
-    # Correctness rests on these; they can be set on a running session, a remote one included.
+    # Correct results depend on these. They can be set on a running session, also on a remote one.
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.caseSensitive": "true",
     "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
     "spark.sql.json.enablePartialResults": "true",
     "spark.sql.variant.allowDuplicateKeys": "true",
     "spark.sql.ansi.enabled": "false",
-    # A file that is gone or damaged is an error; without it, its rows.
+    # A missing or damaged file is an error. With "true", Spark would silently omit its rows.
     "spark.sql.files.ignoreMissingFiles": "false",
     "spark.sql.files.ignoreCorruptFiles": "false",
 }
 
 STRICT_READ: Mapping[str, str] = {"ignoreMissingFiles": "false", "ignoreCorruptFiles": "false"}
-"""Options of every read of the lake's: what others set on a session that they share does not count."""
+"""Options of every read of the lake. They override what other users of a shared session set."""
 
 WORKER_PYTHON = "spark.pyspark.python"
 DRIVER_OPTIONS = "spark.driver.defaultJavaOptions"
@@ -69,60 +69,60 @@ _LOG_SETTINGS = Path(__file__).with_name("log4j2.properties")
 
 _RESOURCE = "SparkResource(spark_config=…)"
 _ENTRY = re.compile(r"(spark\.[^ \t\f=:\\]+)(?:[ \t\f]*[=:]|[ \t\f]+(?=[^ \t\f]))(.*)", re.DOTALL)
-_NAME_END = re.compile(r"[ \t\f=:]")  # what comes after it may be a secret
+_NAME_END = re.compile(r"[ \t\f=:]")  # the rest of the line may be a secret
 _ESCAPE = re.compile(r"\\(u[0-9a-fA-F]{4}|.)", re.DOTALL)
 _ESCAPED = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
 
 
 def settings(given: Mapping[str, Any], file: Path | None = None) -> dict[str, Any]:
-    """The whole configuration of a session.
+    """Return the whole configuration of a session.
 
-    `DEFAULTS`, and what the embedded session needs besides, give way to the file, which gives way to
-    `given`; `REQUIRED` stands whatever the others say.
+    The file overrides the defaults, and `given` overrides the file. Nothing overrides `REQUIRED`.
 
     Args:
-        given: what the resource says, by Spark's names.
+        given: settings of the resource, by Spark's names.
         file: the user's settings file.
 
     Raises:
-        ConfigError: the file cannot be read, or a required setting is set to something else.
+        ConfigError: the file cannot be read; or it or `given` sets a required setting to another value.
     """
-    outside = read_settings(file) if file else {}
-    for where, values in ((str(file), outside), (_RESOURCE, given)):
+    from_file = read_settings(file) if file else {}
+    for where, values in ((str(file), from_file), (_RESOURCE, given)):
         _check_required(values, where)
-    own = {**outside, **given}
-    return {**_defaults(own), **own, **REQUIRED}
+    user = {**from_file, **given}
+    return {**_defaults(user), **user, **REQUIRED}
 
 
 def read_settings(file: Path) -> dict[str, str]:
-    """The entries of a file in Spark's own format, `spark-defaults.conf`: as `spark-submit` reads it,
-    but that a line it would ignore is an error.
+    """Return the entries of a file in the format of `spark-defaults.conf`.
+
+    The file is read as `spark-submit` reads it, except that a line which `spark-submit` ignores is an error.
 
     Raises:
-        ConfigError: there is no such file, it is not UTF-8, or a line is no entry.
+        ConfigError: the file does not exist, it is not UTF-8, or a line is not an entry.
     """
     try:
         text = file.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(
             f"the Spark settings file {file} cannot be read: {error}",
-            guidance="correct the path in ELT_SPARK, or the file",
+            guidance="correct the path in ELT_SPARK, or correct the file",
         ) from error
-    found = {}
+    entries = {}
     for number, line in _logical_lines(text):
         entry = _ENTRY.fullmatch(line)
         if entry is None:
             raise ConfigError(
-                f"{file}, line {number}: {_NAME_END.split(line)[0]!r} is no Spark setting with a value",
-                guidance="write one setting a line, its name (spark.…), a space and its value: "
-                "spark.master spark://host:7077",
+                f"{file}, line {number}: {_NAME_END.split(line)[0]!r} is not a Spark setting with a value",
+                guidance="write one setting per line: its name (spark.…), a space and its value, for "
+                "example: spark.master spark://host:7077",
             )
-        found[entry[1]] = _unescaped(entry[2]).strip()
-    return found
+        entries[entry[1]] = _unescaped(entry[2]).strip()
+    return entries
 
 
 def _logical_lines(text: str) -> Iterator[tuple[int, str]]:
-    """Entries with the number of their first line; a backslash at its end joins a line with the next."""
+    """Yield entries with the number of their first line. A backslash at its end joins a line to the next."""
     whole, first = "", 0
     for number, line in enumerate(re.split(r"\r\n|\r|\n", text), start=1):
         part = line.lstrip(" \t\f")
@@ -141,8 +141,8 @@ def _logical_lines(text: str) -> Iterator[tuple[int, str]]:
 
 
 def _unescaped(value: str) -> str:
-    def character(found: re.Match[str]) -> str:
-        code = found[1]
+    def character(match: re.Match[str]) -> str:
+        code = match[1]
         return chr(int(code[1:], 16)) if len(code) > 1 else _ESCAPED.get(code, code)
 
     return _ESCAPE.sub(character, value)
@@ -153,60 +153,60 @@ def _check_required(values: Mapping[str, Any], where: str) -> None:
         value = str(values.get(key, required))
         if value.casefold() != required.casefold():
             raise ConfigError(
-                f"{where} sets {key} to {value!r}; the lake needs {required!r}",
+                f"{where} sets {key} to {value!r}; the lake requires {required!r}",
                 guidance=f"remove {key} from {where}",
             )
 
 
-def _defaults(own: Mapping[str, Any]) -> dict[str, str]:
-    if "spark.remote" in own:
+def _defaults(user: Mapping[str, Any]) -> dict[str, str]:
+    if "spark.remote" in user:
         return dict(REMOTE_DEFAULTS)
-    if not str(own.get("spark.master", DEFAULTS["spark.master"])).startswith("local"):
-        # A cluster's warnings say why a job waits.
+    if not str(user.get("spark.master", DEFAULTS["spark.master"])).startswith("local"):
+        # The warnings of a cluster report why a job waits.
         return {**DEFAULTS, DRIVER_OPTIONS: _logging("warn")}
     return {
         **DEFAULTS,
         DRIVER_OPTIONS: f"{_logging('error')} {class_archive.java_options()}".strip(),
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.driver.host": "127.0.0.1",
-        # Enough for every core; adaptive execution joins small ones. Spark's 200 cost a merge of
-        # 100,000 rows a quarter of its time.
+        # Enough for every core; adaptive execution joins small partitions. Spark's default of 200 takes
+        # a quarter of the time of a merge of 100,000 rows.
         "spark.sql.shuffle.partitions": str(max(16, os.cpu_count() or 1)),
-        # Spark's own default is whatever `python3` is on the PATH.
+        # Spark's default is the `python3` on the PATH.
         WORKER_PYTHON: os.environ.get("PYSPARK_PYTHON") or sys.executable,
     }
 
 
 def _logging(level: str) -> str:
-    """Return the options with which the driver's JVM logs from its first line on by our settings."""
+    """Return the JVM options that apply this project's log settings from the first line of the log."""
     return f'"-Dlog4j2.configurationFile={_LOG_SETTINGS.as_uri()}" -Delt.log.level={level}'
 
 
-def start(wanted: Mapping[str, Any]) -> SparkSession:
-    """The process's session, with such settings.
+def start(config: Mapping[str, Any]) -> SparkSession:
+    """Start the session of this process, or return it if it has started; apply the settings to it.
 
     Raises:
         SystemFailure: Spark does not start, or its cluster cannot be reached.
     """
-    if WORKER_PYTHON in wanted:  # which only `spark-submit` reads; PySpark itself reads this one:
-        os.environ["PYSPARK_PYTHON"] = str(wanted[WORKER_PYTHON])
+    if WORKER_PYTHON in config:  # only `spark-submit` reads it; PySpark itself reads the variable
+        os.environ["PYSPARK_PYTHON"] = str(config[WORKER_PYTHON])
     try:
-        return SparkSession.builder.config(map=dict(wanted)).getOrCreate()
-    except Exception as error:  # of py4j, gRPC, PySpark: whatever it is, it is told to a person
-        where = wanted.get("spark.remote") or wanted["spark.master"]
+        return SparkSession.builder.config(map=dict(config)).getOrCreate()
+    except Exception as error:  # py4j, gRPC and PySpark raise errors of many types
+        where = config.get("spark.remote") or config["spark.master"]
         raise SystemFailure(
-            f"Spark could not be started at {where}",
-            guidance="see whether it is up and can be reached from here, and what this process's "
-            "stderr says; on this machine, whether JAVA_HOME is a Java 17 or newer",
+            f"Spark cannot be started at {where}",
+            guidance="check that Spark runs and is reachable from this host, and read the stderr of this "
+            "process; for a local session, check that JAVA_HOME is a Java 17 or newer",
             detail=str(error),
         ) from error
 
 
 class SparkProvider:
-    """A session that starts in the background and is waited for where it is needed.
+    """A session that starts in the background; `get` waits for it.
 
     Args:
-        start: builds the session; called once, in a thread of its own.
+        start: returns a new session. It is called once, in a separate thread.
     """
 
     def __init__(self, start: Callable[[], SparkSession]):
@@ -215,7 +215,7 @@ class SparkProvider:
         self._lock = threading.Lock()
 
     def warm_up(self) -> None:
-        """Begin the start, if nobody has; returns at once."""
+        """Start the session, if it has not been started. Returns at once."""
         with self._lock:
             if self._future is None:
                 self._future = Future()
@@ -224,11 +224,11 @@ class SparkProvider:
 
     @property
     def ready(self) -> bool:
-        """Whether the start is over, well or not."""
+        """Return whether the start has ended, successfully or not."""
         return self._future is not None and self._future.done()
 
     def get(self) -> SparkSession:
-        """The session, once it is there; raises what made its start fail."""
+        """Wait for the session and return it. Raises the error of its start if that failed."""
         self.warm_up()
         assert self._future is not None
         return self._future.result()
@@ -239,17 +239,17 @@ class SparkProvider:
             for key, value in REQUIRED.items():
                 session.conf.set(key, value)
             future.set_result(session)
-        except BaseException as error:  # noqa: BLE001 - told to whoever waits for the session
+        except BaseException as error:  # noqa: BLE001 - `get` raises it
             future.set_exception(error)
 
 
 def side_by_side(beside: Callable[[], A], here: Callable[[], B]) -> tuple[A, B]:
-    """Run two pieces of Spark work at once: that keeps all cores busy where one of them alone does not.
+    """Run two pieces of Spark work at the same time, `beside` in another thread; return both results.
 
-    Raises:
-        what `here` raises, or else what `beside` does, once both have ended.
+    This keeps all cores busy where one piece alone does not. If both fail, the error of `here` is raised.
+    Errors are raised after both have ended.
     """
     with ThreadPoolExecutor(1, thread_name_prefix="beside") as pool:
-        other = pool.submit(beside)
-        found = here()
-        return other.result(), found
+        future = pool.submit(beside)
+        result = here()
+        return future.result(), result

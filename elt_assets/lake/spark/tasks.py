@@ -1,6 +1,6 @@
-"""What runs inside Spark's Python workers: a table's files taken apart by key, column-wise.
+"""The code that runs inside Spark's Python workers: it splits a table's files by key, column by column.
 
-Sent to them by value: a worker needs pyarrow, and nothing of this project.
+The module is sent to the workers by value: a worker needs pyarrow, but not this project.
 """
 
 from __future__ import annotations
@@ -17,23 +17,24 @@ import pyarrow.parquet as pq
 
 KEPT, PULLED, TAKEN = "kept", "pulled", "taken"
 RESULT = "task int, role string, name string"
-"""What a task tells: of each file it took apart (TAKEN), and each it wrote, the path under the root."""
-_ROWS = 1 << 15
-"""Rows decoded at a time, at most."""
-_BYTES = 32 << 20
-"""Bytes decoded at a time, about."""
+"""Schema of a task's result: a row for each file that it split (TAKEN) or wrote. `name`: its path."""
+_MAX_BATCH_ROWS = 1 << 15
+"""Maximum rows that are decoded at a time."""
+_BATCH_BYTES = 32 << 20
+"""Approximate bytes that are decoded at a time."""
 _GROUP_BYTES = 64 << 20
-"""Bytes in memory that become a row group of a file that is written."""
+"""Bytes in memory that become one row group of a written file."""
 
 
 @dataclass(frozen=True)
 class Job:
-    """How files are taken apart.
+    """The description of a split: rows whose key is in a batch go to other files than the remaining rows.
 
-    `groups`: for each task its files, whose rows may end in one file together; of those in `fold`
-    also the files without a key of the batch, of which there may be none at all. `key`: column paths;
-    `batch`: URIs of the files that hold the keys. All other paths are under `root`, a URI. `kept` and
-    `pulled` are the folders to write to, `rows_per_file` and `bytes_per_file` at how much a file ends.
+    `groups`: the files of each task; rows of one group may be written to one file. `fold`: the numbers of
+    groups in which all files are rewritten, also those without a key of the batch. `key`: column paths; empty
+    if no row is to be pulled. `batch`: URIs of the files that contain the keys. `pulled`: the folder for rows
+    with a key of the batch. `kept`: the folder for other rows. `rows_per_file`, `bytes_per_file`: the size at
+    which a written file is closed. All paths but those of `batch` are relative to `root`, a URI.
     """
 
     root: str
@@ -48,17 +49,17 @@ class Job:
 
 
 def run(job: Job) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    """For `mapInArrow` over the numbers of the groups."""
+    """Return the function for `mapInArrow` over a DataFrame of group numbers."""
 
     def work(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
             for task in batch.column(0).to_pylist():
-                told = list(_take_apart(job, task))
+                results = list(_split(job, task))
                 yield pa.RecordBatch.from_arrays(
                     [
-                        pa.array([task] * len(told), pa.int32()),
-                        pa.array([role for role, _ in told], pa.string()),
-                        pa.array([name for _, name in told], pa.string()),
+                        pa.array([task] * len(results), pa.int32()),
+                        pa.array([role for role, _ in results], pa.string()),
+                        pa.array([name for _, name in results], pa.string()),
                     ],
                     names=["task", "role", "name"],
                 )
@@ -66,7 +67,8 @@ def run(job: Job) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatc
     return work
 
 
-def _take_apart(job: Job, task: int) -> Iterator[tuple[str, str]]:
+def _split(job: Job, task: int) -> Iterator[tuple[str, str]]:
+    """Split the files of one group; yield the role and path of each file that was split or written."""
     system, root = pafs.FileSystem.from_uri(job.root)
     batch = [pafs.FileSystem.from_uri(uri)[1] for uri in job.batch]
     wanted = read_all_keys(system, batch, job.key)
@@ -76,36 +78,37 @@ def _take_apart(job: Job, task: int) -> Iterator[tuple[str, str]]:
     }
     for name in job.groups[task]:
         present = read_keys(system, f"{root}/{name}", job.key)
-        hits = _hits(present, wanted) if job.key else _none(system, f"{root}/{name}")
-        if task in job.fold or pc.any(hits).as_py():
+        mask = _matches(present, wanted) if job.key else _no_match(system, f"{root}/{name}")
+        if task in job.fold or pc.any(mask).as_py():
             yield TAKEN, name
-            _copy(system, f"{root}/{name}", hits, outputs)
+            _copy(system, f"{root}/{name}", mask, outputs)
     for role, output in outputs.items():
         output.close()
         yield from ((role, name) for name in output.names)
 
 
-def _copy(system: Any, path: str, hits: Any, outputs: dict[str, _Output]) -> None:
-    at = 0
+def _copy(system: Any, path: str, is_pulled: Any, outputs: dict[str, _Output]) -> None:
+    """Copy the rows of a file to the outputs; `is_pulled` is a boolean for each row."""
+    offset = 0
     with system.open_input_file(path) as source:
         for batch in _batches(pq.ParquetFile(source)):
-            mask = hits.slice(at, len(batch))
-            at += len(batch)
+            mask = is_pulled.slice(offset, len(batch))
+            offset += len(batch)
             outputs[PULLED].write(batch.filter(mask))
             outputs[KEPT].write(batch.filter(pc.invert(mask)))
 
 
 def _batches(file: pq.ParquetFile) -> Iterator[pa.RecordBatch]:
-    """A file's rows, in batches that memory holds however large a row is."""
+    """Yield the rows of a file in batches that fit in memory, also if rows are large."""
     for number in range(file.num_row_groups):
         group = file.metadata.row_group(number)
         width = max(group.total_byte_size // max(group.num_rows, 1), 1)
-        rows = max(1, min(_ROWS, _BYTES // width))
+        rows = max(1, min(_MAX_BATCH_ROWS, _BATCH_BYTES // width))
         yield from file.iter_batches(rows, row_groups=[number])
 
 
 class _Output:
-    """Files that end at so many rows or bytes; a new one, too, where the columns change."""
+    """A writer of files of limited rows and bytes. It also begins a new file when the columns change."""
 
     def __init__(self, system: Any, root: str, folder: str, limits: Job):
         self.names: list[str] = []
@@ -158,7 +161,7 @@ class _Output:
             schema,
             compression="zstd",
             compression_level=1,
-            # What has many values is better off without a dictionary: let it be seen early.
+            # A dictionary does not help columns of many distinct values; a low limit ends it early.
             dictionary_pagesize_limit=1 << 16,
         )
         self.names.append(name)
@@ -167,16 +170,16 @@ class _Output:
 def read_all_keys(
     system: Any, paths: Sequence[str], key: Sequence[Sequence[str]]
 ) -> list[pa.ChunkedArray]:
-    """The key columns of some files, one file after the other, in types that hold the values of all."""
+    """Return the key columns of several files, concatenated, in types that hold the values of all files."""
     if not paths or not key:
         return [pa.chunked_array([pa.nulls(0)]) for _ in key]
     names = [str(number) for number in range(len(key))]
-    found = [pa.table(read_keys(system, path, key), names=names) for path in paths]
-    return list(pa.concat_tables(found, promote_options="permissive").columns)
+    tables = [pa.table(read_keys(system, path, key), names=names) for path in paths]
+    return list(pa.concat_tables(tables, promote_options="permissive").columns)
 
 
 def read_keys(system: Any, path: str, key: Sequence[Sequence[str]]) -> list[pa.ChunkedArray]:
-    """A file's key columns. One that the file lacks is null: it was added to the table later."""
+    """Return the key columns of a file. A column that was added to the table later is null."""
     with system.open_input_file(path) as source:
         file = pq.ParquetFile(source)
         table = file.read(columns=[".".join(part) for part in key])
@@ -194,34 +197,34 @@ def _leaf(table: pa.Table, path: Sequence[str], rows: int) -> pa.ChunkedArray:
     return column
 
 
-def _none(system: Any, path: str) -> Any:
-    """No row of a file."""
+def _no_match(system: Any, path: str) -> Any:
+    """Return False for each row of a file."""
     with system.open_input_file(path) as source:
         return pa.repeat(False, pq.read_metadata(source).num_rows)
 
 
-def _hits(present: Sequence[pa.ChunkedArray], wanted: Sequence[pa.ChunkedArray]) -> Any:
-    """For each row of a file, whether its key is among those wanted. One with a null is not."""
+def _matches(present: Sequence[pa.ChunkedArray], wanted: Sequence[pa.ChunkedArray]) -> Any:
+    """Return, for each row of a file, whether its key is a wanted one. A key with a null never is."""
     if any(pa.types.is_null(values.type) for values in wanted):
         return pa.repeat(False, len(present[0]))
-    ours, theirs = _codes(present[0], wanted[0])
+    codes, wanted_codes = _codes(present[0], wanted[0])
     for column, values in zip(present[1:], wanted[1:], strict=True):
-        more, more_theirs = _codes(column, values)
-        width = max(len(values), 1)  # two numbers below 2^31 make one below 2^62
-        ours = pc.add(pc.multiply(ours, width), more)
-        theirs = pc.add(pc.multiply(theirs, width), more_theirs)
-        ours, theirs = _codes(ours, theirs)
-    found = pc.is_valid(ours)
-    return found.combine_chunks() if isinstance(found, pa.ChunkedArray) else found
+        more, more_wanted = _codes(column, values)
+        width = max(len(values), 1)  # both codes are below 2^31, so the combined one is below 2^62
+        codes = pc.add(pc.multiply(codes, width), more)
+        wanted_codes = pc.add(pc.multiply(wanted_codes, width), more_wanted)
+        codes, wanted_codes = _codes(codes, wanted_codes)
+    matches = pc.is_valid(codes)
+    return matches.combine_chunks() if isinstance(matches, pa.ChunkedArray) else matches
 
 
 def _codes(column: Any, values: Any) -> tuple[Any, Any]:
-    """Equal values as equal numbers; null where a value of `column` is not among `values`."""
-    if pa.types.is_floating(values.type):  # -0.0 is the key that 0.0 is
+    """Return both arrays as codes: equal values get equal integers; null for a value that `values` lacks."""
+    if pa.types.is_floating(values.type):  # -0.0 and 0.0 are the same key
         column, values = pc.add(column.cast(values.type), 0.0), pc.add(values, 0.0)
     distinct = pc.unique(values)
     if column.type != distinct.type:
         column = column.cast(distinct.type)
-    ours = pc.index_in(column, value_set=distinct, skip_nulls=True)
-    theirs = pc.index_in(values, value_set=distinct, skip_nulls=True)
-    return ours.cast(pa.int64()), theirs.cast(pa.int64())
+    codes = pc.index_in(column, value_set=distinct, skip_nulls=True)
+    value_codes = pc.index_in(values, value_set=distinct, skip_nulls=True)
+    return codes.cast(pa.int64()), value_codes.cast(pa.int64())

@@ -1,1 +1,1 @@
-"""One sync of one stream, written to its tables."""
+"""Writing of one sync of one stream to its tables."""

@@ -1,4 +1,4 @@
-"""What one checkpoint makes of a stream's tables: the policy applied, nothing published yet."""
+"""Building of a stream's commits: the policy is applied to a checkpoint's data, and nothing is published."""
 
 from __future__ import annotations
 
@@ -23,14 +23,16 @@ from elt_assets.lake.write.write_spec import WriteSpec
 
 @dataclass(frozen=True)
 class Publication:
-    """A commit of the stream, made and not published.
+    """A commit of the stream that is built but not published.
 
-    `files`: what the stream's rows are in then, whether readers see them already or not; `written`: the
-    files under the table's root that are new; `schema`: replaces the table's.
+    Attributes:
+        files: the files that hold the stream's rows after it, whether readers see them already or not.
+        written: the new files under the table's root.
+        schema: replaces the schema of the table, if it is not None.
     """
 
     change: Change
-    head: CommitMetadata
+    metadata: CommitMetadata
     companions: Sequence[CompanionChange]
     files: Sequence[DataFile]
     written: Sequence[DataFile]
@@ -38,25 +40,32 @@ class Publication:
 
 
 @dataclass(frozen=True)
-class Checkpointed:
-    """What is new since the last commit: rows under the table's root, rejected ones under the dead
-    letter's, whose files `answered` they replace; the state; whether the sync is complete."""
+class CheckpointData:
+    """The data that is new since the last commit.
+
+    Attributes:
+        batch: files with rows, under the table's root.
+        rejected_files: files with rejected records, under the dead letter's root.
+        rejected: the number of rejected records.
+        final: whether the sync is complete.
+        replayed: files of the dead letter that `batch` and `rejected_files` replace.
+    """
 
     batch: Sequence[DataFile]
-    dead: Sequence[DataFile]
+    rejected_files: Sequence[DataFile]
     rejected: int
     state: str | None
     final: bool
-    answered: Sequence[DataFile] = ()
+    replayed: Sequence[DataFile] = ()
 
 
 class CommitBuilder:
-    """Makes the commits of one sync.
+    """Builds the commits of one sync.
 
     Args:
-        schema: the table's whole schema from here on; it `replaces` the table's where the sync does so
-            with all rows.
-        unstored: delete markers that rows are merged with, and that are no columns of the table.
+        schema: all columns of the table after the commit.
+        replaces: the sync replaces all rows and the columns of the table.
+        unstored: delete markers that rows are merged with, but that are not columns of the table.
     """
 
     def __init__(
@@ -80,47 +89,48 @@ class CommitBuilder:
 
     @property
     def is_building(self) -> bool:
-        """Whether rows go to a generation beside the present one."""
+        """Return whether rows are written to a generation next to the present one."""
         return self._spec.truncates and self._spec.generation > self._tables.head.generation
 
     @property
-    def begun(self) -> Refresh | None:
-        """The refresh that this sync goes on with."""
-        spec, head = self._spec, self._tables.head
-        found = write_spec.resumable_refresh(spec.stream, head, spec.salt)
+    def resumed(self) -> Refresh | None:
+        """The unfinished refresh that this sync resumes; None if there is none."""
+        spec, metadata = self._spec, self._tables.head
+        found = write_spec.resumable_refresh(spec.stream, metadata, spec.salt)
         if found is None or found.truncates != spec.truncates:
             return None
         return found if found.generation == spec.generation else None
 
-    def make(self, spark: SparkSession, news: Checkpointed) -> Publication:
-        """Apply the policy: Spark writes the files that the commit is to name."""
+    def make(self, spark: SparkSession, data: CheckpointData) -> Publication:
+        """Apply the policy: Spark writes the files that the commit names."""
         target = self._target()
-        followed, merged = side_by_side(
-            lambda: self._followed(spark, news), lambda: self._merged(spark, target, news.batch)
+        extended, merged = side_by_side(
+            lambda: self._extended_history(spark, data),
+            lambda: self._merged(spark, target, data.batch),
         )
         files = target.after(merged.change)
-        past = followed or self._refreshed(spark, target, files, news)
-        change = self._change(spark, merged, files, final=news.final)
-        there = {file.path for file in (*target.files, *target.tombstones)}
+        changed = extended or self._refreshed_history(spark, target, files, data)
+        change = self._change(spark, merged, files, final=data.final)
+        present = {file.path for file in (*target.files, *target.tombstones)}
         new = {
             file.path: file
-            for file in (*news.batch, *merged.change.add, *merged.tombstones, *change.add)
-            if file.path not in there
+            for file in (*data.batch, *merged.change.add, *merged.tombstones, *change.add)
+            if file.path not in present
         }
         return Publication(
             change=change,
-            head=self._head(merged, files, news),
-            companions=[*self._dead_letter(news), *self._history(past, news)],
+            metadata=self._metadata(merged, files, data),
+            companions=[*self._dead_letter(data), *self._history(changed, data)],
             files=files,
             written=list(new.values()),
-            schema=self._schema if self._replaces and self.is_building and news.final else None,
+            schema=self._schema if self._replaces and self.is_building and data.final else None,
         )
 
     def _target(self) -> Target:
         if not self.is_building:
             return Target(self._tables.main.files, self._tables.head.tombstones)
-        begun = self.begun
-        return Target([]) if begun is None else Target(begun.files, begun.tombstones)
+        resumed = self.resumed
+        return Target([]) if resumed is None else Target(resumed.files, resumed.tombstones)
 
     def _merged(self, spark: SparkSession, target: Target, batch: Sequence[DataFile]) -> Merged:
         new, merge = Batch(self._tables.main, batch), merge_of(self._mode)
@@ -139,114 +149,118 @@ class CommitBuilder:
         others = partition_files.removal(spark, self._tables.main, partition, self._schema)
         return Change([*files, *others.add], others.remove)
 
-    def _head(
-        self, merged: Merged, files: Sequence[DataFile], news: Checkpointed
+    def _metadata(
+        self, merged: Merged, files: Sequence[DataFile], data: CheckpointData
     ) -> CommitMetadata:
-        spec, head = self._spec, self._tables.head
+        spec, metadata = self._spec, self._tables.head
         after = replace(
-            head,
-            sequence=head.sequence + 1,
+            metadata,
+            sequence=metadata.sequence + 1,
             run_id=spec.run_id,
             commit=None,
             same_as=None,
             sync_id=spec.order,
             columns_at=self._tables.main.version,
-            salt=spec.salt or head.salt,
-            intent=spec.intent or head.intent,
+            salt=spec.salt or metadata.salt,
+            intent=spec.intent or metadata.intent,
             requested_generation=spec.requested_generation,
         )
-        if news.answered:
+        if data.replayed:
             return replace(after, tombstones=tuple(merged.tombstones))
-        if self.is_building and not news.final:
-            hidden = (tuple(files), tuple(merged.tombstones), (*self._dead_before, *news.dead))
-            building = Refresh(spec.generation, True, news.state, *hidden, self._written_as)
+        if self.is_building and not data.final:
+            unfinished = (
+                tuple(files),
+                tuple(merged.tombstones),
+                (*self._rejected_before, *data.rejected_files),
+            )
+            building = Refresh(spec.generation, True, data.state, *unfinished, self._written_as)
             return replace(after, refresh=building)
         return replace(
             after,
             generation=spec.generation,
-            state=news.state,
+            state=data.state,
             tombstones=tuple(merged.tombstones),
-            refresh=None if news.final else self._progress(news.state),
+            refresh=None if data.final else self._progress(data.state),
         )
 
     def _progress(self, state: str | None) -> Refresh | None:
-        """Of a refresh whose rows are in the table already."""
+        """Return the unfinished refresh to store, if its rows are in the table already; otherwise None."""
         if self._spec.stream.sync_mode == "incremental" or self._spec.keeps_state:
             return None
         return Refresh(self._spec.generation, False, state, (), (), (), self._written_as)
 
     @property
-    def _dead_before(self) -> tuple[DataFile, ...]:
-        """What earlier checkpoints of this generation rejected."""
-        return () if self.begun is None else self.begun.dead
+    def _rejected_before(self) -> tuple[DataFile, ...]:
+        """The dead letter files of earlier checkpoints of this generation."""
+        return () if self.resumed is None else self.resumed.dead
 
-    def _dead_letter(self, news: Checkpointed) -> list[CompanionChange]:
+    def _dead_letter(self, data: CheckpointData) -> list[CompanionChange]:
         table = self._tables.dead_letter
-        change = Change(news.dead, [*news.answered, *self._outlived(news)])
+        change = Change(data.rejected_files, [*data.replayed, *self._outdated(data)])
         if not change.add and not change.remove:
             return []
-        known = table.head.salt if table.files else self._spec.selection
-        same = known == self._spec.selection
-        salt = self._spec.selection if same else dead_letter.MIXED
+        selection = table.head.salt if table.files else self._spec.selection
+        is_same = selection == self._spec.selection
+        salt = self._spec.selection if is_same else dead_letter.MIXED
         schema = dead_letter.schema(self._spec)
-        head = replace(self._companion_head(table), salt=salt)
-        return [CompanionChange(table, schema, change, head, news.rejected)]
+        metadata = replace(self._companion_metadata(table), salt=salt)
+        return [CompanionChange(table, schema, change, metadata, data.rejected)]
 
-    def _outlived(self, news: Checkpointed) -> list[DataFile]:
-        """What older generations rejected: a refresh rejects again what still does not fit.
+    def _outdated(self, data: CheckpointData) -> list[DataFile]:
+        """Return the dead letter files of older generations: a refresh rejects again what still does not fit.
 
-        Where another engine has put rejections of this refresh into other files, nothing is removed.
+        If another engine has rewritten files with rejected records of this refresh, nothing is removed.
         """
-        if not (self.is_building and news.final):
+        if not (self.is_building and data.final):
             return []
-        former = dead_letter.files_of(self._tables.dead_letter, self._spec.partition)
-        kept = {file.path for file in self._dead_before}
-        if not kept <= {file.path for file in former}:
+        present = dead_letter.files_of(self._tables.dead_letter, self._spec.partition)
+        kept = {file.path for file in self._rejected_before}
+        if not kept <= {file.path for file in present}:
             return []
-        return [file for file in former if file.path not in kept]
+        return [file for file in present if file.path not in kept]
 
-    def _followed(self, spark: SparkSession, news: Checkpointed) -> Merged | None:
-        """The batch's versions in the history; None where that is not what it needs."""
+    def _extended_history(self, spark: SparkSession, data: CheckpointData) -> Merged | None:
+        """Merge the batch into the history; None if there is no history, or it must be refreshed instead."""
         table = self._tables.history
-        if table is None or self.is_building or not self._tables.follows:
+        if table is None or self.is_building or not self._tables.is_history_current:
             return None
         present = Target(table.files, table.head.tombstones)
-        batch = Batch(self._tables.main, news.batch)
+        batch = Batch(self._tables.main, data.batch)
         return history.merge(spark, table, present, batch, self._by, self._merged_by)
 
-    def _refreshed(
-        self, spark: SparkSession, target: Target, files: Sequence[DataFile], news: Checkpointed
+    def _refreshed_history(
+        self, spark: SparkSession, target: Target, files: Sequence[DataFile], data: CheckpointData
     ) -> Merged | None:
-        """The history of a table that is replaced, or that it did not follow until now."""
+        """Refresh the history of a table that is replaced, or that the history did not follow until now."""
         table, main = self._tables.history, self._tables.main
-        if table is None or (self.is_building and not news.final):
+        if table is None or (self.is_building and not data.final):
             return None
         present = Target(table.files, table.head.tombstones)
-        events = Batch(main, [*target.files, *target.tombstones, *news.batch])
+        events = Batch(main, [*target.files, *target.tombstones, *data.batch])
         whole, epoch = Batch(main, files), table.head.generation + 1
         return history.refresh(
             spark, table, present, events, whole, self._by, self._merged_by, epoch
         )
 
-    def _history(self, past: Merged | None, news: Checkpointed) -> list[CompanionChange]:
+    def _history(self, changed: Merged | None, data: CheckpointData) -> list[CompanionChange]:
         table = self._tables.history
-        if table is None or past is None:
+        if table is None or changed is None:
             return []
-        # A delete of a key without a version moves no file, and must be known when an older record comes.
-        is_same = tuple(past.tombstones) == tuple(table.head.tombstones)
-        if is_same and not past.change.add and not past.change.remove and table.exists:
+        # A delete of a key without a version changes only tombstones: an older record may still arrive.
+        is_same = tuple(changed.tombstones) == tuple(table.head.tombstones)
+        if is_same and not changed.change.add and not changed.change.remove and table.exists:
             return []
-        refreshed = self.is_building or not self._tables.follows
-        head = replace(
-            self._companion_head(table),
-            tombstones=tuple(past.tombstones),
-            generation=table.head.generation + refreshed,  # how often it was refreshed
+        is_refreshed = self.is_building or not self._tables.is_history_current
+        metadata = replace(
+            self._companion_metadata(table),
+            tombstones=tuple(changed.tombstones),
+            generation=table.head.generation + is_refreshed,  # the number of refreshes
         )
-        schema, records = history.history_schema(self._schema), Batch(table, news.batch).records
-        return [CompanionChange(table, schema, past.change, head, records, remade=True)]
+        schema, records = history.history_schema(self._schema), Batch(table, data.batch).records
+        return [CompanionChange(table, schema, changed.change, metadata, records, remade=True)]
 
-    def _companion_head(self, table: Table) -> CommitMetadata:
-        """Its sequence is set when it is committed."""
+    def _companion_metadata(self, table: Table) -> CommitMetadata:
+        """Return the metadata of a companion's commit; its sequence is set when it is published."""
         return CommitMetadata(
             table.head.sequence,
             self._spec.generation,

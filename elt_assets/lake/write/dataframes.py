@@ -1,4 +1,4 @@
-"""Tables of assets downstream: a DataFrame replaces the table, or one partition after the other."""
+"""Tables of downstream assets: a DataFrame replaces the whole table, or some of its partitions."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from elt_assets.lake.delta.commit_metadata import CommitMetadata
 from elt_assets.lake.delta.files import Change, DataFile
 from elt_assets.lake.delta.table import Table, discarding
 from elt_assets.lake.merge import partition_files
-from elt_assets.lake.parse.conform import path
+from elt_assets.lake.parse.conform import value_at
 from elt_assets.lake.schema.metadata_columns import PARTITION, PARTITION_FIELD
 from elt_assets.lake.write.stream_tables import app_id
 from elt_assets.lake.write.table_ownership import refuse_foreign
@@ -22,7 +22,7 @@ from elt_assets.lake.write.table_ownership import refuse_foreign
 
 @dataclass(frozen=True)
 class Target:
-    """A table to be replaced: its root, the key of the asset that owns it, and the run that writes."""
+    """A table to replace: its root, the key of the asset that owns it, and the id of the run that writes."""
 
     uri: str
     key: Sequence[str]
@@ -33,19 +33,19 @@ class Target:
         return "/".join(self.key)
 
     def opened(self, partition: str | None = None) -> Table:
-        """Open the table for writing. Each partition is a writer of its own, so that runs of several may
-        write side by side.
+        """Open the table for writing. Each partition is a separate writer: runs of several partitions can
+        write at the same time.
 
         Raises:
-            ConfigError: the table is another asset's, or had partitions and has none now, or the reverse.
+            ConfigError: another asset owns the table; or the asset's partitions were added or removed.
         """
         own = app_id(self.key)
         table = Table(self.uri, own if partition is None else f"{own}|{partition}")
         refuse_foreign(
             table,
             f"{self.asset} as it is now",
-            "give the asset another key, since its key names its table; or, if its partitions were added "
-            "or taken away, move the table away",
+            "give the asset another key, because the key names the table; or, if its partitions were added "
+            "or removed, move the table away",
             partitions_of=None if partition is None else own,
         )
         return table
@@ -53,7 +53,7 @@ class Target:
 
 @dataclass(frozen=True)
 class Stored:
-    """The table as it stands then, and how many rows were written."""
+    """The table after the write, and the number of rows that were written."""
 
     table: Table
     rows: int
@@ -63,7 +63,7 @@ def replace_table(target: Target, rows: DataFrame) -> Stored:
     """Replace all rows of a table, and its columns, in one commit.
 
     Raises:
-        ConfigError: the table is another asset's.
+        ConfigError: another asset owns the table.
     """
     rows, table = _nullable(rows), target.opened()
     if not table.exists:
@@ -74,14 +74,14 @@ def replace_table(target: Target, rows: DataFrame) -> Stored:
 
 
 def replace_partitions(target: Target, rows: DataFrame, partitions: Sequence[str]) -> Stored:
-    """Replace partitions of a table, each in one commit; rows of others stay.
+    """Replace partitions of a table, each in one commit; the rows of other partitions stay.
 
     Args:
-        rows: those of one partition, or rows that name theirs in the column `_elt_partition`.
+        rows: the rows of one partition, or rows with their partition in the column `_elt_partition`.
 
     Raises:
-        ConfigError: the table is another asset's; the rows do not name their partition, or one that is not
-            wanted; a column has another type than in the table.
+        ConfigError: another asset owns the table; rows have no partition, or one that is not in `partitions`;
+            a column has another type than in the table.
     """
     if len(partitions) == 1:
         name = f.lit(partitions[0]).cast(PARTITION_FIELD.dataType)
@@ -91,7 +91,7 @@ def replace_partitions(target: Target, rows: DataFrame, partitions: Sequence[str
     try:
         _refuse_others(target, kept, partitions)
         done = [
-            _replace_partition(target, kept.where(path([PARTITION]) == each), each)
+            _replace_partition(target, kept.where(value_at([PARTITION]) == each), each)
             for each in partitions
         ]
     finally:
@@ -110,8 +110,11 @@ def _replace_partition(target: Target, rows: DataFrame, partition: str) -> Store
 
 
 def _nullable(rows: DataFrame) -> DataFrame:
-    """Return the rows without NOT NULL, which a count or a literal has, and the next DataFrame may not."""
-    columns = (t.StructField(one.name, one.dataType, True, one.metadata) for one in rows.schema)
+    """Return the rows with nullable columns: a count or a literal is NOT NULL, but the next DataFrame may
+    have nulls there."""
+    columns = (
+        t.StructField(column.name, column.dataType, True, column.metadata) for column in rows.schema
+    )
     return rows.to(t.StructType(list(columns)))
 
 
@@ -122,9 +125,11 @@ def _commit(
     files: Iterable[DataFile],
     schema: t.StructType | None = None,
 ) -> None:
-    head = CommitMetadata(table.head.sequence + 1, table.head.generation + 1, None, target.run_id)
+    metadata = CommitMetadata(
+        table.head.sequence + 1, table.head.generation + 1, None, target.run_id
+    )
     with discarding(table, change.add):
-        table.commit(change, head, _records(files), schema)
+        table.commit(change, metadata, _records(files), schema)
 
 
 def _records(files: Iterable[DataFile]) -> int:
@@ -134,32 +139,32 @@ def _records(files: Iterable[DataFile]) -> int:
 def _refuse_unnamed(target: Target, rows: DataFrame, partitions: Sequence[str]) -> None:
     if PARTITION not in rows.columns:
         raise ConfigError(
-            f"{target.asset} returned the rows of {len(partitions)} partitions in one run, and they do not "
-            "say which partition each belongs to",
+            f"{target.asset} returned the rows of {len(partitions)} partitions in one run, without the "
+            "partition of each row",
             guidance=f"return the partition's key in a column `{PARTITION}`, or give the asset "
-            "`backfill_policy=BackfillPolicy.multi_run(1)`, so that each partition is a run of its own",
+            "`backfill_policy=BackfillPolicy.multi_run(1)`, so that each partition has a separate run",
         )
 
 
 def _refuse_others(target: Target, rows: DataFrame, partitions: Sequence[str]) -> None:
-    is_wanted = f.coalesce(path([PARTITION]).isin(*partitions), f.lit(False))
-    other = rows.where(~is_wanted).select(path([PARTITION])).first()
+    is_wanted = f.coalesce(value_at([PARTITION]).isin(*partitions), f.lit(False))
+    other = rows.where(~is_wanted).select(value_at([PARTITION])).first()
     if other is not None:
         raise ConfigError(
-            f"{target.asset} returned rows of the partition {other[0]!r}, which this run is not for "
+            f"{target.asset} returned rows of the partition {other[0]!r}, which is not one of this run's "
             f"({partitions[0]} to {partitions[-1]})",
-            guidance=f"return rows whose `{PARTITION}` is one of the run's partitions",
+            guidance=f"return only rows whose `{PARTITION}` is one of the run's partitions",
         )
 
 
 def _refuse_other_types(table: Table, schema: t.StructType) -> None:
-    """Refuse a column whose type differs from the table's: the other partitions keep theirs."""
-    known = {one.name: one.dataType.simpleString() for one in table.schema}
-    for one in schema:
-        found = one.dataType.simpleString()
-        if known.get(one.name, found) != found:
+    """Check that no column has another type than in the table, which the other partitions keep."""
+    known = {column.name: column.dataType.simpleString() for column in table.schema}
+    for column in schema:
+        found = column.dataType.simpleString()
+        if known.get(column.name, found) != found:
             raise ConfigError(
-                f"the column {one.name!r} of the table {table.uri} is of type {known[one.name]}, and the "
-                f"DataFrame's is {found}",
+                f"the column {column.name!r} of the table {table.uri} has the type {known[column.name]}, "
+                f"but {found} in the DataFrame",
                 guidance="cast it, or move the table away and materialise all partitions again",
             )

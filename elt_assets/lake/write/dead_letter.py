@@ -1,7 +1,7 @@
-"""`<table>_dead_letter`: records that could not be stored, as they came, with the reason.
+"""The dead letter `<table>_dead_letter`: records that could not be stored, as received, with the reason.
 
-They are counted as rejected. Once the catalog or the table can take them, `replay` moves them to the table,
-each exactly once: what leaves the dead letter and what enters the table is one commit of the stream.
+They are counted as rejected. When the catalog or the table can accept them, `replay` moves them to the table,
+each exactly once: one commit of the stream removes them from the dead letter and adds them to the table.
 """
 
 from __future__ import annotations
@@ -24,15 +24,16 @@ from elt_assets.lake.write.write_spec import WriteSpec
 from elt_assets.sync import segments
 
 MIXED = "mixed"
-"""In place of the fingerprint of a selection of fields: records were rejected under several."""
+"""Value in place of the fingerprint of a field selection: records were rejected under several selections."""
 _TAIL = (
     rf',?"{segments.EXTRACTED_AT}":(?<at>\d+),"{segments.SEQUENCE}":(?<place>\d+)}}\z'
     rf'|,"{segments.PLACE}":(?<odd>\d+)}}\z'
 )
-"""How a staged line ends: what is this project's own."""
+"""The end of a staged line: the properties that this project adds."""
 _TAIL_WIDTH = 80
-"""Characters from a line's end within which that stands."""
-_ODD_HEAD = f'{{"{segments.NOT_AN_OBJECT}":'
+"""Number of characters at a line's end that contain these properties."""
+_OTHER_HEAD = f'{{"{segments.NOT_AN_OBJECT}":'
+"""The start of a staged line whose data is not a JSON object."""
 _META = f'"{segments.META}":'
 _FIELDS = [
     t.StructField("record", t.StringType()),
@@ -47,28 +48,31 @@ _FIELDS = [
 
 
 def schema(spec: WriteSpec) -> t.StructType:
-    """The columns of a stream's dead letter.
+    """Return the columns of a stream's dead letter; its partition column if the stream has partitions.
 
-    `record`: the record's data as JSON text, as received; `extracted_at`: when the source emitted it (null
-    for what is no object); `meta`: what the source says of it, as JSON; `place`: where it stood among its
-    sync's records. In rows of an earlier release these three are null, and parts of the record's text. The
-    partition, where the stream has partitions.
+    The columns `extracted_at`, `meta` and `place` are null in rows of an earlier release; there, they are
+    parts of `record`.
+
+    - `record`: the record's data as JSON text, as received.
+    - `extracted_at`: the time when the source emitted it; null if it is not an object.
+    - `meta`: the record's own metadata from the source, as JSON.
+    - `place`: its place among the records of its sync.
     """
     partition = [metadata_columns.PARTITION_FIELD] if spec.partition is not None else []
     return t.StructType([*_FIELDS, *partition])
 
 
 def write(table: Table, lines: DataFrame, spec: WriteSpec, expected: int) -> list[DataFile]:
-    """Rejected lines as files of the dead letter, not published.
+    """Write rejected lines as files of the dead letter, without publishing them.
 
     Args:
-        lines: `line` string, `reason` string, as `conform.rejected` gives them.
-        expected: how many there must be.
+        lines: the columns `line` and `reason`, both strings, as `conform.rejected` returns them.
+        expected: the number of lines.
 
     Raises:
-        SystemFailure: there are more or fewer.
+        SystemFailure: more or fewer rows were written.
     """
-    record, extracted_at, meta, place = _received(f.col("line"))
+    record, extracted_at, meta, place = _split_line(f.col("line"))
     columns = [
         record.alias("record"),
         f.col("reason"),
@@ -86,42 +90,40 @@ def write(table: Table, lines: DataFrame, spec: WriteSpec, expected: int) -> lis
     if found != expected:
         table.discard_files(files)
         raise SystemFailure(
-            f"stream {str(spec.stream.id)!r}: {expected} records were neither written nor "
-            f"rejected as known ({found} were)",
-            guidance="nothing was committed; please report this",
+            f"stream {str(spec.stream.id)!r}: expected {expected} rejected records, wrote {found}",
+            guidance="nothing was committed; report this as a bug",
         )
     return files
 
 
-def _received(line: Expression) -> tuple[Expression, Expression, Expression, Expression]:
+def _split_line(line: Expression) -> tuple[Expression, Expression, Expression, Expression]:
     """Split a staged line into the record's data, its time of extraction, its meta and its place."""
     end = f.substring(line, -_TAIL_WIDTH, _TAIL_WIDTH)
-    tail, at, place, odd = (f.regexp_extract(end, _TAIL, group) for group in range(4))
+    tail, at, place, other_place = (f.regexp_extract(end, _TAIL, group) for group in range(4))
     front = _without(line, tail)
-    said = f.substring_index(front, _META, -1)
-    data = f.rtrim(_without(front, f.concat(f.lit(_META), said)), f.lit(","))
-    # A field of the source's own may have that name; what is before it is no whole object then.
+    meta_text = f.substring_index(front, _META, -1)
+    data = f.rtrim(_without(front, f.concat(f.lit(_META), meta_text)), f.lit(","))
+    # The source may have a field of that name; then the text before it is not a complete object.
     is_whole = f.try_parse_json(f.concat(data, f.lit("}"))).isNotNull()
     has_meta = front.contains(_META) & is_whole
-    is_odd = line.startswith(_ODD_HEAD) & (odd != "")
+    is_other = line.startswith(_OTHER_HEAD) & (other_place != "")
     return (
-        f.when(is_odd, f.substring(front, len(_ODD_HEAD) + 1, f.length(front)))
+        f.when(is_other, f.substring(front, len(_OTHER_HEAD) + 1, f.length(front)))
         .when(at != "", f.concat(f.when(has_meta, data).otherwise(front), f.lit("}")))
         .otherwise(line),
         f.timestamp_millis(f.nullif(at, f.lit("")).cast("long")),
-        f.when(~is_odd & has_meta, said),
-        f.when(is_odd, odd).otherwise(f.nullif(place, f.lit(""))).cast("long"),
+        f.when(~is_other & has_meta, meta_text),
+        f.when(is_other, other_place).otherwise(f.nullif(place, f.lit(""))).cast("long"),
     )
 
 
 def _without(text: Expression, end: Expression) -> Expression:
-    """A text up to the end that it is known to have."""
+    """Return a text without its end, which is known."""
     return f.substring(text, f.lit(1), f.length(text) - f.length(end))
 
 
 def places(table: Table, files: Iterable[DataFile]) -> array[int]:
-    """Where in their stream the records of some files of a dead letter stood (see `segments.SEQUENCE`),
-    ascending."""
+    """Return the places (see `segments.SEQUENCE`) of the records of some dead letter files, ascending."""
     found = array("q")
     for file in files:
         (values,) = read_keys(
@@ -132,7 +134,7 @@ def places(table: Table, files: Iterable[DataFile]) -> array[int]:
 
 
 def files_of(table: Table, partition: str | None) -> list[DataFile]:
-    """The files of a dead letter, or those that hold what one partition rejected."""
+    """Return the files of a dead letter; for a partition, only those with records that it rejected."""
     if partition is None:
         return table.files
     bounds = table.bounds([metadata_columns.PARTITION])
@@ -145,41 +147,41 @@ def files_of(table: Table, partition: str | None) -> list[DataFile]:
 
 
 def _is_of(table: Table, file: DataFile, partition: str) -> bool:
-    """Whether a file holds one partition alone; read from it where its bounds are not in the log."""
+    """Return whether a file has rows of one partition only. It reads the file: the log lacks its bounds."""
     path = f"{table.storage.root}/{file.path}"
     (values,) = read_keys(table.storage.system, path, [[metadata_columns.PARTITION]])
     return bool(pc.unique(values).to_pylist() == [partition])
 
 
 def staged(spark: SparkSession, table: Table, files: Sequence[DataFile]) -> tuple[str, int]:
-    """The records of a dead letter as a folder of segments, numbered anew, for `conform` to read.
+    """Write the records of a dead letter as a folder of segments, with new places, for `conform` to parse.
 
     Returns:
         the folder's path under the table's root, and the number of records.
     """
     rows = table.read_files(spark, files, t.StructType(_FIELDS))
     number = (f.row_number().over(_order()) - 1).cast("string")
-    line = f.when(f.col("place").isNull(), _line_of_old(number)).otherwise(_line(number))
+    line = f.when(f.col("place").isNull(), _legacy_line(number)).otherwise(_line(number))
     folder = Files.new_folder(HIDDEN)
     rows.select(line.alias("value")).write.text(table.storage.place.child(folder).for_spark)
     return folder, sum(file.records for file in files)
 
 
 def _line(number: Expression) -> Expression:
-    """A row as a line of a segment (see `segments`)."""
+    """Return a row as a line of a segment (see `segments`)."""
     record, meta = f.col("record"), f.col("meta")
     data = _without(record, f.lit("}"))
     comma = f.when(f.trim(data) != "{", ",").otherwise("")
     at = f.unix_millis("extracted_at").cast("string")
     own = f.concat(f.lit(f'"{segments.EXTRACTED_AT}":'), at, f.lit(f',"{segments.SEQUENCE}":'))
-    said = f.coalesce(f.concat(f.lit(_META), meta, f.lit(",")), f.lit(""))
-    odd = f.concat(f.lit(_ODD_HEAD), record, f.lit(f',"{segments.PLACE}":'), number, f.lit("}"))
-    whole = f.concat(data, comma, said, own, number, f.lit("}"))
-    return f.when(at.isNull(), odd).otherwise(whole)
+    meta_text = f.coalesce(f.concat(f.lit(_META), meta, f.lit(",")), f.lit(""))
+    other = f.concat(f.lit(_OTHER_HEAD), record, f.lit(f',"{segments.PLACE}":'), number, f.lit("}"))
+    complete = f.concat(data, comma, meta_text, own, number, f.lit("}"))
+    return f.when(at.isNull(), other).otherwise(complete)
 
 
-def _line_of_old(number: Expression) -> Expression:
-    """A row of an earlier release, whose record is a line of a segment, with its place replaced."""
+def _legacy_line(number: Expression) -> Expression:
+    """Return a row of an earlier release, whose record is a line of a segment, with a new place."""
     record = f.col("record")
     body = _without(record, f.lit("}"))
     tail = f.concat(f.lit(f',"{segments.SEQUENCE}":'), number, f.lit("}"))
@@ -188,5 +190,5 @@ def _line_of_old(number: Expression) -> Expression:
 
 
 def _order() -> WindowSpec:
-    """The order in which records were rejected."""
+    """Return the order in which records were rejected."""
     return Window.orderBy("rejected_at", "place", "record")

@@ -1,4 +1,4 @@
-"""A stream's tables written anew in wider types, so that every engine reads old files and new ones alike."""
+"""Rewrite of a stream's tables in wider types, so that every engine can read old and new files alike."""
 
 from __future__ import annotations
 
@@ -28,15 +28,15 @@ from elt_assets.lake.write.write_spec import (
 
 
 def widen(spark: SparkSession, tables: StreamTables, spec: WriteSpec) -> None:
-    """Give the stream's tables the wider types that its schema asks for: one commit each.
+    """Give the stream's tables the wider types that its schema declares, in one commit for each table.
 
-    The state stays, and rows do; an unfinished refresh begins again. A table that the sync replaces is left
-    alone; its history is not. Hidden files follow when they are used: those of other partitions belong to
-    other writers, each of which brings its own up to date.
+    State and rows stay the same; an unfinished truncating refresh starts again. A table that the sync
+    replaces is not rewritten, but its history is. Hidden files are rewritten when they are used: those of
+    other partitions belong to other writers, and each writer rewrites its own.
 
     Raises:
         ConfigError: a value would change, or a type is not accepted.
-        SystemFailure: rows were lost on the way; nothing was committed.
+        SystemFailure: rows were lost; nothing was committed.
         Superseded: files were replaced meanwhile.
     """
     for table, plan in _plans(tables, spec):
@@ -45,40 +45,40 @@ def widen(spark: SparkSession, tables: StreamTables, spec: WriteSpec) -> None:
             _rewrite(spark, table, plan, schema if table is tables.main else history_schema(schema))
     for table in filter(None, (tables.history, tables.main)):
         if table.exists:
-            _update_hidden(spark, table, replaced=replaces_schema(spec, table))
+            _rewrite_hidden(spark, table, replaced=replaces_schema(spec, table))
 
 
-def _update_hidden(spark: SparkSession, table: Table, *, replaced: bool) -> None:
-    """Rewrite hidden files that were written before the table got wider types; the next commit names them.
+def _rewrite_hidden(spark: SparkSession, table: Table, *, replaced: bool) -> None:
+    """Rewrite hidden files that are older than the table's wider types; the next commit names the new ones.
 
     Args:
-        replaced: whether an unfinished refresh has columns of its own.
+        replaced: whether an unfinished refresh has its own columns.
     """
-    head = table.head
-    if head.columns_at is None or not head.hidden:
+    metadata = table.head
+    if metadata.columns_at is None or not metadata.hidden:
         return
-    before, own = table.schema_at(head.columns_at), stream_part(table.schema)
+    before, own = table.schema_at(metadata.columns_at), stream_part(table.schema)
     if not retyped(table.schema, before):
         return
     wanted = [column_of(field) for field in own.fields]
     plan = evolution.plan(stream_part(before), wanted, "evolve", table.uri)
-    hidden = {"tombstones": head.tombstones}
-    if head.refresh is not None and not replaced:
-        hidden |= {"files": head.refresh.files, "buried": head.refresh.tombstones}
-    made = {
+    hidden = {"tombstones": metadata.tombstones}
+    if metadata.refresh is not None and not replaced:
+        hidden |= {"files": metadata.refresh.files, "ends": metadata.refresh.tombstones}
+    written = {
         name: tuple(_rewritten(spark, table, plan, files, before, HIDDEN))
         for name, files in hidden.items()
     }
-    refresh = head.refresh
+    refresh = metadata.refresh
     if refresh is not None and not replaced:
-        refresh = replace(refresh, files=made["files"], tombstones=made["buried"])
+        refresh = replace(refresh, files=written["files"], tombstones=written["ends"])
     table.head = replace(
-        head, tombstones=made["tombstones"], refresh=refresh, columns_at=table.version
+        metadata, tombstones=written["tombstones"], refresh=refresh, columns_at=table.version
     )
 
 
 def check(tables: StreamTables, spec: WriteSpec) -> None:
-    """Refuse a schema that the stream's tables cannot take.
+    """Check that the stream's tables can store its schema.
 
     Raises:
         ConfigError: names the table, the columns, and what to do.
@@ -96,14 +96,16 @@ def _plans(tables: StreamTables, spec: WriteSpec) -> Iterator[tuple[Table, Plan]
 def _rewrite(spark: SparkSession, table: Table, plan: Plan, schema: t.StructType) -> None:
     _refuse_losses(spark, table, plan)
     files = _rewritten(spark, table, plan, table.files, table.schema)
-    head = table.head
+    metadata = table.head
     after = replace(
-        head,
-        sequence=head.sequence + 1,
+        metadata,
+        sequence=metadata.sequence + 1,
         commit=None,
-        same_as=head.stands_for or "",
-        columns_at=table.version if head.columns_at is None else head.columns_at,
-        refresh=None if head.refresh is None or head.refresh.truncates else head.refresh,
+        same_as=metadata.stands_for or "",
+        columns_at=table.version if metadata.columns_at is None else metadata.columns_at,
+        refresh=None
+        if metadata.refresh is None or metadata.refresh.truncates
+        else metadata.refresh,
     )
     table.commit(Change(files, table.files), after, 0, schema)
 
@@ -121,17 +123,19 @@ def _rewritten(
     is_history = IS_CURRENT in schema.names
     wide = t.StructType([*schema.fields, *HIDDEN_FIELDS]) if is_history else schema
     rows = evolution.rewrite(table.read_files(spark, files, wide), plan)
-    made = table.write_files(rows, *kind)
-    require_all(table, row_count(table, files), row_count(table, made), "rows in wider types", made)
-    return made
+    written = table.write_files(rows, *kind)
+    require_all(
+        table, row_count(table, files), row_count(table, written), "rows in wider types", written
+    )
+    return written
 
 
 def _refuse_losses(spark: SparkSession, table: Table, plan: Plan) -> None:
     lossless = evolution.lossless(plan)
     if lossless is None or table.dataframe(spark).where(~lossless).isEmpty():
         return
-    names = ", ".join(str(one.path) for one in plan.widened)
+    names = ", ".join(str(widening.path) for widening in plan.widened)
     raise ConfigError(
-        f"the table {table.uri} cannot take the wider types of {names}: values in it would change",
+        f"the table {table.uri} cannot be rewritten with the wider types of {names}: values would change",
         guidance="correct the catalog, set `on_schema_change: freeze`, or move the table away",
     )

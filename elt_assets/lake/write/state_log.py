@@ -1,4 +1,4 @@
-"""The states of a table's log, and setting the one to go on from: a commit that moves no row."""
+"""The states in a table's log, and a commit that sets the state to resume from without a change of rows."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from elt_assets.lake.write.stream_tables import StreamTables
 
 @dataclass(frozen=True)
 class Acknowledged:
-    """A commit of one writer: when it was made, the table's version that it made, what it says."""
+    """A commit of one writer: its time, the version of the table that it made, and its metadata."""
 
     time: dt.datetime
     version: int
@@ -23,35 +23,35 @@ class Acknowledged:
 
 
 def history(table: Table) -> list[Acknowledged]:
-    """The commits that are in force, the newest first: what a restore took back is left out."""
+    """Return the effective commits of a writer, the newest first: without those that a restore undid."""
     return [Acknowledged(*found) for found in table.past()]
 
 
 def set_state(
     tables: StreamTables, state: str | None, run_id: str, schema: t.StructType, stream: str
 ) -> None:
-    """Commit a state alone; what there is of a refresh that was begun is given up.
+    """Commit a state only; an unfinished refresh is abandoned.
 
     Args:
-        state: JSON of a STATE message; None begins a new generation, read from the beginning.
-        schema: of a table that is not there yet.
-        stream: for the table's description then.
+        state: JSON of a STATE message; None starts a new generation, which is read from the beginning.
+        schema: the columns of a table that does not exist yet.
+        stream: the description of such a table.
 
     Raises:
-        ConcurrentSync: a sync of the stream was first; nothing was committed.
+        ConcurrentSync: a sync of the stream committed first; nothing was committed.
     """
-    if (
-        not tables.main.exists
-    ):  # columns that it lacks are the next sync's: it asks `on_schema_change`
+    if not tables.main.exists:  # else the next sync adds missing columns, by `on_schema_change`
         tables.main.prepare(schema, stream)
-    head = tables.head
+    metadata = tables.head
     last = (
-        head.generation if head.refresh is None else max(head.refresh.generation, head.generation)
+        metadata.generation
+        if metadata.refresh is None
+        else max(metadata.refresh.generation, metadata.generation)
     )
     generation = max(last, 1) if state is not None else last + 1
     after = replace(
-        head,
-        sequence=head.sequence + 1,
+        metadata,
+        sequence=metadata.sequence + 1,
         generation=generation,
         state=state,
         run_id=run_id,

@@ -1,5 +1,7 @@
-"""The state of a stream whose rows are in another destination: a table without rows, whose log has what
-the log of a stream's table has."""
+"""Writer for a stream whose rows are in another destination: it stores only the stream's state.
+
+The state is in a table without rows, whose log has the same metadata as the log of a stream's table.
+"""
 
 from __future__ import annotations
 
@@ -19,13 +21,13 @@ from elt_assets.sync.segments import Segment
 
 
 class StateOnlyWriter:
-    """Keeps the states of one sync of one stream; a `Sink` that takes no records.
+    """Commits the states of one sync of one stream; a `Sink` that accepts no records.
 
-    That a generation was begun which replaces others is committed before anything of it is sent: its
-    number must not be given to another one.
+    The start of a truncating refresh is committed before any of its records are sent: the number of its
+    generation must not be used again.
 
     Raises:
-        ConcurrentSync: another run of the stream was first.
+        ConcurrentSync: another run of the stream committed first.
     """
 
     schema_changes: tuple[str, ...] = ()
@@ -33,35 +35,39 @@ class StateOnlyWriter:
     def __init__(self, tables: StreamTables, spec: WriteSpec):
         self._table = tables.main
         self._spec = spec
-        head = self._table.head
-        known = resumable_refresh(spec.stream, head, spec.salt)
+        metadata = self._table.head
+        known = resumable_refresh(spec.stream, metadata, spec.salt)
         if spec.truncates and (known is None or known.generation != spec.generation):
-            self._publish(head.state, head.generation, self._refresh(None))
+            self._publish(metadata.state, metadata.generation, self._refresh(None))
 
     def write(self, segment: Segment) -> None:
-        """Never called: the records are the other destination's."""
+        """Raise NotImplementedError. It is never called, because the records go to the other destination."""
         raise NotImplementedError
 
     def commit(self, checkpoint: Checkpoint) -> Committed:
-        """Publish the state, if it is another one or the sync is complete.
+        """Publish the state, if it has changed or the sync completes a generation.
 
         Raises:
-            ConcurrentSync: another run of the stream was first.
+            ConcurrentSync: another run of the stream committed first.
         """
-        spec, head = self._spec, self._table.head
-        present = head.state if head.refresh is None else head.refresh.state
+        spec, metadata = self._spec, self._table.head
+        present = metadata.state if metadata.refresh is None else metadata.refresh.state
         state = present
         if checkpoint.states and not spec.keeps_state:
             state = checkpoint.states[-1].to_json().decode()
         if spec.truncates and not checkpoint.final:
             if state != present:
-                self._publish(head.state, head.generation, self._refresh(state))
-        elif (state, spec.generation, None) != (head.state, head.generation, head.refresh):
+                self._publish(metadata.state, metadata.generation, self._refresh(state))
+        elif (state, spec.generation, None) != (
+            metadata.state,
+            metadata.generation,
+            metadata.refresh,
+        ):
             self._publish(state, spec.generation, None)
         return self._committed(state)
 
     def close(self) -> None:
-        """Nothing is left to remove."""
+        """Do nothing: there are no files to remove."""
 
     def _refresh(self, state: str | None) -> Refresh:
         spec = self._spec
@@ -71,10 +77,10 @@ class StateOnlyWriter:
     def _publish(self, state: str | None, generation: int, refresh: Refresh | None) -> None:
         spec = self._spec
         self._table.prepare(declared_schema(spec.stream), spec.stream.stream.name)
-        head: CommitMetadata = self._table.head
+        metadata: CommitMetadata = self._table.head
         after = replace(
-            head,
-            sequence=head.sequence + 1,
+            metadata,
+            sequence=metadata.sequence + 1,
             generation=generation,
             state=state,
             run_id=spec.run_id,
@@ -82,11 +88,13 @@ class StateOnlyWriter:
             commit=None,
             same_as=None,
             refresh=refresh,
-            intent=spec.intent or head.intent,
+            intent=spec.intent or metadata.intent,
             restored=False,
         )
         self._table.commit(Change(), after, 0)
 
     def _committed(self, state: str | None) -> Committed:
-        head = self._table.head
-        return Committed(head.sequence, head.generation, self._table.version, 0, 0, 0, state)
+        metadata = self._table.head
+        return Committed(
+            metadata.sequence, metadata.generation, self._table.version, 0, 0, 0, state
+        )

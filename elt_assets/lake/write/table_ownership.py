@@ -1,4 +1,4 @@
-"""Whose a table is: no two writers share one, and what another has written is left alone."""
+"""Ownership of tables: writers do not share a table, and do not change a table that another one filled."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from elt_assets.lake.write.stream_tables import DEAD_LETTER_SUFFIX
 
 
 def check_claims(claims: Iterable[tuple[str, Sequence[str], bool]]) -> None:
-    """Refuse tables that two writers would share, or that would lie one within the other.
+    """Check that no two writers share a table, and that no table lies within another.
 
     Args:
-        claims: who writes, the table's levels under the lake's root, and whether it has a history; its
-            companions are claimed with it. Names that differ in case alone are one.
+        claims: for each table its writer, its levels below the root of the lake, and whether it has a
+            history; its companions are claimed with it. Names that differ only in case are the same.
 
     Raises:
         ConfigError: names both writers and the table.
@@ -36,22 +36,22 @@ def _refuse_shared(writer: str, other: str, table: Sequence[str]) -> None:
     if writer != other:
         raise ConfigError(
             f"{other} and {writer} would both write to the table {'/'.join(table)}, or within it",
-            guidance="give one of them a `namespace` of its own, in a connection of its own",
+            guidance="put one of them into a separate connection with another `namespace`",
         )
 
 
 def refuse_foreign(
     table: Table, owner: str, guidance: str, *, partitions_of: str | None = None
 ) -> None:
-    """Refuse a table that another writer filled.
+    """Check that a table was not filled by another writer.
 
     Args:
-        owner: who is about to write, as people know it.
+        owner: the writer, as users know it.
         guidance: what to do.
-        partitions_of: the owner's `app_id`, where it may have partitions, which are writers of their own.
+        partitions_of: the owner's `app_id` if it may have partitions, which are separate writers.
 
     Raises:
-        ConfigError: says whose it is.
+        ConfigError: names the other writer.
     """
     if not table.is_foreign:
         return
