@@ -1,1 +1,1 @@
-"""Source connectors: programs of their own that meet the rest of the project on a pipe."""
+"""Source connectors: separate programs that communicate with the rest of the project through pipes."""

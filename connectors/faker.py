@@ -1,9 +1,9 @@
-"""A little shop whose data change day by day, the same for everybody with the same seed.
+"""A source of generated data: a small shop whose data changes every day. The same seed gives the same data.
 
-`python -m connectors.faker spec|check|discover|read …`. Each stream is one log of row versions,
-ordered by `updated_at`; an incremental read is the slice of it up to the shop's clock. The first
-read stands at the end of day 0, which holds the initial rows; each read that finds its day complete
-goes on to the next one, on which rows appear (5 % of the initial number) and rows change (10 %).
+`python -m connectors.faker spec|check|discover|read …`. Each stream is a log of row versions, ordered by
+`updated_at`. An incremental read is the slice of the log up to the shop's clock. The first read ends at the
+end of day 0, which contains the initial rows. A read from a state at the end of a day reads the next day, on
+which rows are created (5 % of the initial number) and changed (10 %).
 """
 
 from __future__ import annotations
@@ -51,21 +51,21 @@ def _setting(title: str, kind: str, **rules: Any) -> dict[str, Any]:
 
 SPECIFICATION = _schema(
     count=_setting("Users at the start", "integer", minimum=1, maximum=1_000_000_000, default=1000),
-    seed=_setting("The same seed gives the same shop", "integer", default=42),
-    start=_setting("Opening time", "string", pattern=DATE_TIME, default="2026-01-01T00:00:00Z"),
+    seed=_setting("The same seed gives the same data", "integer", default=42),
+    start=_setting("Start of day 0", "string", pattern=DATE_TIME, default="2026-01-01T00:00:00Z"),
     records_per_state=_setting("Records between checkpoints", "integer", minimum=1, default=500),
-    days=_setting("Days until the shop closes for good; without it, never", "integer", minimum=1),
+    days=_setting("Number of days with events; by default without end", "integer", minimum=1),
     delay_ms=_setting("Milliseconds to wait at a checkpoint", "number", minimum=0, default=0),
     api_key=_setting("Not used; shows how secrets are handled", "string", airbyte_secret=True),
 )
 SETTINGS: dict[str, Any] = SPECIFICATION["properties"]
 SPECIFICATION["additionalProperties"] = False
-SPECIFICATION["title"] = "A little shop whose data change day by day"
+SPECIFICATION["title"] = "A small shop whose data changes every day"
 
 
 @dataclass(frozen=True)
 class Shop:
-    """The config, parsed. `start` is in UTC, without a zone."""
+    """The parsed config. `start` is in UTC, without a zone."""
 
     count: int
     seed: int
@@ -76,7 +76,7 @@ class Shop:
 
     @classmethod
     def from_config(cls, config: dict[str, Any]) -> Shop:
-        """Raises: ConfigError: `start` is no date."""
+        """Return the parsed config. Raise ConfigError if `start` is not a date."""
         known = {name: rules.get("default") for name, rules in SETTINGS.items()} | config
         try:
             start = _instant(known["start"])
@@ -87,17 +87,17 @@ class Shop:
         return cls(start=start, delay_ms=known["delay_ms"], days=days, **whole)
 
     def instant(self, microseconds: int) -> str:
-        """The time so long after the start, always with six decimals: as text it sorts as it is."""
+        """Return the time after the start, always with six decimals, so that it sorts as text."""
         moment = self.start + microseconds * MICROSECOND
         return moment.isoformat(timespec="microseconds") + "Z"
 
 
 class ShopStream(Stream):
-    """One table of the shop. Rows are numbered from 0 in the order of birth; `id` is one more.
+    """One table of the shop. Rows are numbered from 0 in the order of their creation; `id` is one more.
 
-    Days before 0 have no log, but births: the initial rows were born on the twenty or so days that
-    end with day 0, so the shop begins in its steady state. A row changes at most once a day, so
-    that its content follows from its number and the day: no history is replayed.
+    Days before day 0 have no log, but rows are created on them: the initial rows are created on the about
+    twenty days that end with day 0, so the shop starts in its steady state. A row changes at most once a
+    day, so that its content depends only on its number and the day, and no history is replayed.
     """
 
     primary_key = (("id",),)
@@ -113,12 +113,13 @@ class ShopStream(Stream):
 
     @abstractmethod
     def row(self, number: int, day: int) -> Record:
-        """The row as it is since `day`, but for `updated_at`."""
+        """Return the row as it is since `day`, without `updated_at`."""
 
     def read(self, configured: ConfiguredStream, state: dict[str, Any] | None) -> Iterator[Item]:
-        """A full refresh is day 0 alone, from where its state says.
+        """Yield one day, from the position of the state. A full refresh reads only day 0.
 
-        Raises: ConfigError: the state is not of this shop.
+        Raises:
+            ConfigError: the state is not of this shop.
         """
         day, after = (0, 0) if state is None else self._position(state)
         if state is not None and self._is_over(configured, day):
@@ -126,7 +127,7 @@ class ShopStream(Stream):
             return
         log = self._log(day)
         size, opening, clock = len(log), day * DAY_US, self.shop.instant((day + 1) * DAY_US)
-        # Event i happens at (i + 1) / size of the day: the last one when the clock strikes.
+        # Event i happens at (i + 1) / size of the day: the last one at the end of the day.
         first = bisect_right(range(size), after, key=lambda i: (i + 1) * DAY_US // size)
         yield Estimate(rows=size - first)
         for i in range(first, size):
@@ -142,61 +143,61 @@ class ShopStream(Stream):
         return not self._is_over(configured, 0 if state is None else self._position(state)[0])
 
     def _is_over(self, configured: ConfiguredStream, day: int) -> bool:
-        """Whether nothing happens on a day that a read could yield."""
+        """Return whether a read finds no events on `day` or later."""
         last = 1 if configured.sync_mode == FULL_REFRESH else self.shop.days
         return last is not None and day >= last
 
     def _position(self, state: dict[str, Any]) -> tuple[int, int]:
-        """The day to read, and after which of its microseconds."""
+        """Return the day to read, and the microsecond of that day after which to read."""
         try:
             clock, updated_at = _instant(state["clock"]), _instant(state["updated_at"])
         except (KeyError, TypeError, ValueError, AttributeError):
-            raise self._foreign(state) from None
+            raise self._foreign_state(state) from None
         days, rest = divmod(clock - self.shop.start, DAY)
         if rest or days < 1 or updated_at > clock:
-            raise self._foreign(state)
+            raise self._foreign_state(state)
         if updated_at == clock:
             return days, 0
         return days - 1, max(0, (updated_at - clock + DAY) // MICROSECOND)
 
-    def _foreign(self, state: dict[str, Any]) -> ConfigError:
-        message = f"the state of stream {self.name!r} is of another shop or `start`: {state}"
-        return ConfigError(message, guidance="reset the state, or set `start` back to what it was")
+    def _foreign_state(self, state: dict[str, Any]) -> ConfigError:
+        message = f"the state of stream {self.name!r} belongs to another shop or `start`: {state}"
+        return ConfigError(message, guidance="reset the state, or restore the previous `start`")
 
     def _log(self, day: int) -> Sequence[int]:
-        """The numbers of the rows that appear or change on a day, in that order of events."""
+        """Return the numbers of the rows that are created or changed on a day, in the order of events."""
         if day == 0:
             return range(self.initial)
-        changed, born = self._changed(day), self.born(day, day)
-        # An even mix of both. On a tie the older row is first: see `_created`.
-        mix = [(n / len(rows), row) for rows in (changed, born) for n, row in enumerate(rows, 1)]
+        changed, created = self._changed(day), self.created(day, day)
+        # Both are mixed evenly. Of two rows at the same time, the older one is first: see `_created_at`.
+        mix = [(n / len(rows), row) for rows in (changed, created) for n, row in enumerate(rows, 1)]
         return [row for _, row in sorted(mix)]
 
     def _changed(self, day: int) -> Sequence[int]:
-        dice = random.Random(f"{self.shop.seed}:{self.name}:{day}")
-        return dice.sample(range(self.born(0, day - 1).stop), max(1, round(self.initial / 10)))
+        rng = random.Random(f"{self.shop.seed}:{self.name}:{day}")
+        return rng.sample(range(self.created(0, day - 1).stop), max(1, round(self.initial / 10)))
 
-    def born(self, first: int, last: int) -> range:
-        """The rows born on these days, both included."""
+    def created(self, first: int, last: int) -> range:
+        """Return the rows that are created on these days, both included."""
         start = self.initial + (first - 1) * self.daily
         return range(max(0, start), self.initial + last * self.daily)
 
-    def _birthday(self, number: int) -> int:
+    def _creation_day(self, number: int) -> int:
         return (number - self.initial) // self.daily + 1
 
-    def _created(self, number: int) -> str:
-        """Births are spread evenly over their day, and never later than their event."""
+    def _created_at(self, number: int) -> str:
+        """Return the creation time of a row: times are spread evenly over a day, never after the event."""
         return self.shop.instant((number - self.initial + self.daily) * DAY_US // self.daily)
 
-    def _roll(self, number: int, version: int | str, *sides: int) -> list[int]:
-        """One number below each of `sides`: always the same for the same row and version."""
+    def _random(self, number: int, version: int | str, *limits: int) -> list[int]:
+        """Return a number below each of `limits`, always the same ones for the same row and version."""
         key = f"{self.shop.seed}:{self.name}:{number}:{version}".encode()
         pool = int.from_bytes(blake2b(key, digest_size=16).digest(), "big")
-        rolls = []
-        for side in sides:
-            pool, roll = divmod(pool, side)
-            rolls.append(roll)
-        return rolls
+        values = []
+        for limit in limits:
+            pool, value = divmod(pool, limit)
+            values.append(value)
+        return values
 
 
 class Users(ShopStream):
@@ -211,8 +212,8 @@ class Users(ShopStream):
     )
 
     def row(self, number: int, day: int) -> Record:
-        first, last = self._roll(number, "name", len(FIRST), len(LAST))
-        domain, active, tags, house, street, city, code = self._roll(
+        first, last = self._random(number, "name", len(FIRST), len(LAST))
+        domain, active, tags, house, street, city, code = self._random(
             number, day, 3, 10, 1 << len(TAGS), 200, len(STREETS), len(CITIES), 100_000
         )
         return {
@@ -223,7 +224,7 @@ class Users(ShopStream):
             "address": {"street": f"{house + 1} {STREETS[street]}"}
             | {"city": CITIES[city], "zip": f"{code:05}"},
             "tags": [tag for i, tag in enumerate(TAGS) if tags >> i & 1],
-            "created_at": self._created(number),
+            "created_at": self._created_at(number),
         }
 
 
@@ -234,8 +235,8 @@ class Products(ShopStream):
     )
 
     def row(self, number: int, day: int) -> Record:
-        look, good, category = self._roll(number, "name", len(LOOKS), len(GOODS), len(CATEGORIES))
-        [percent] = self._roll(number, day, 41)
+        look, good, category = self._random(number, "name", len(LOOKS), len(GOODS), len(CATEGORIES))
+        [percent] = self._random(number, day, 41)
         return {
             "id": number + 1,
             "name": f"{LOOKS[look]} {GOODS[good]}",
@@ -244,8 +245,8 @@ class Products(ShopStream):
         }
 
     def list_price(self, number: int) -> int:
-        """In cents; what is asked on a day is up to 20 % more or less."""
-        return 100 + self._roll(number, "price", 20_000)[0]
+        """Return the list price in cents. The price on a day is up to 20 % higher or lower."""
+        return 100 + self._random(number, "price", 20_000)[0]
 
 
 class Orders(ShopStream):
@@ -264,32 +265,32 @@ class Orders(ShopStream):
         self.products = products
 
     def row(self, number: int, day: int) -> Record:
-        birthday = self._birthday(number)
-        customers = self.users.born(0, max(0, birthday - 1)).stop
-        user, product, quantity = self._roll(number, "order", customers, self.products.initial, 5)
+        creation_day = self._creation_day(number)
+        customers = self.users.created(0, max(0, creation_day - 1)).stop
+        user, product, quantity = self._random(number, "order", customers, self.products.initial, 5)
         return {
             "id": number + 1,
             "user_id": user + 1,
             "product_id": product + 1,
             "quantity": quantity + 1,
             "amount": self.products.list_price(product) * (quantity + 1) / 100,
-            "status": self._status(number, day - birthday),
-            "ordered_at": self._created(number),
+            "status": self._status(number, day - creation_day),
+            "ordered_at": self._created_at(number),
         }
 
     def _changed(self, day: int) -> Sequence[int]:
-        """The orders, among those that can still be open, whose status moves on this day."""
-        recent = self.born(day - self.days_open, day - 1)
-        ages = ((number, day - self._birthday(number)) for number in recent)
+        """Return the orders, among those that can still be open, whose status changes on this day."""
+        recent = self.created(day - self.days_open, day - 1)
+        ages = ((number, day - self._creation_day(number)) for number in recent)
         return [n for n, age in ages if self._status(n, age) != self._status(n, age - 1)]
 
     def _status(self, number: int, age: int) -> str:
-        """At an age in days: it only ever goes forward, and ends within `days_open`."""
-        luck, payment, carrier = self._roll(number, "life", 8, 3, 2)
+        """Return the status at an age in days. It only moves forward, and is final within `days_open`."""
+        outcome, payment, carrier = self._random(number, "life", 8, 3, 2)
         paid = 0 if payment else 1
         if age <= paid:
             return "paid" if age == paid else "placed"
-        if luck == 0:
+        if outcome == 0:
             return "cancelled"
         return "shipped" if age <= paid + 1 + carrier else "delivered"
 

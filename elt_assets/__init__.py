@@ -1,6 +1,6 @@
-"""ELT whose unit is the Dagster asset and whose engine is Spark.
+"""ELT with Dagster assets as its units and Spark as its engine.
 
-Public names are imported when first used, so that `import elt_assets.protocol` stays light.
+Public names are imported on first use, so that `import elt_assets.protocol` loads no large packages.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ __all__ = [
     "resources",
 ]
 
-_HOMES = {
+_MODULES = {
     "ConnectionComponent": "elt_assets.orchestration.component",
     "ConnectionTranslator": "elt_assets.orchestration.assets.translator",
     "LakeResource": "elt_assets.orchestration.resources",
@@ -40,9 +40,9 @@ _HOMES = {
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
+    if name not in _MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(importlib.import_module(_HOMES[name]), name)
+    return getattr(importlib.import_module(_MODULES[name]), name)
 
 
 def __dir__() -> list[str]:

@@ -1,4 +1,4 @@
-"""The one Definitions object: assembles, decides nothing."""
+"""The Definitions object of the project, assembled from its connections."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ from elt_assets.orchestration.jobs.maintenance import maintenance_job, maintenan
 from elt_assets.orchestration.jobs.replay import replay_job
 from elt_assets.orchestration.resources import IO_MANAGER_KEY
 
-# Dagster's own modules call what is in preview or beta, and warn of themselves when they load components
-# and resolve selections. What it says of calls from other modules, ours and the user's, stays.
+# Dagster's own modules call preview and beta features when they load components and resolve selections.
+# Only the warnings about these calls are ignored, not those about calls from our or the user's modules.
 for _category in (dg.BetaWarning, dg.PreviewWarning):
     warnings.filterwarnings("ignore", category=_category, module=r"dagster\.")
 
 
 def _module(folder: Path) -> ModuleType:
-    """The folder of connections as the module that Dagster loads components from."""
+    """Return the folder of connections as a module, from which Dagster loads components."""
     if folder == Path(__file__).parent / "defs":
         return importlib.import_module("elt_assets.defs")
     module = ModuleType("elt_defs")
@@ -38,12 +38,12 @@ def _module(folder: Path) -> ModuleType:
     return module
 
 
-def _loaded(tree: ComponentTree) -> dg.Definitions:
+def _load(tree: ComponentTree) -> dg.Definitions:
     """Load the components of a tree.
 
     Raises:
-        ConfigError: a connection cannot be loaded. It stands alone, without the errors that Dagster wraps
-            it in, so that what is wrong is in the last lines that a user sees.
+        ConfigError: a connection cannot be loaded. It is raised without the errors that Dagster wraps it
+            in, so that the cause is in the last lines that a user sees.
     """
     try:
         return tree.build_defs()
@@ -57,14 +57,14 @@ def _loaded(tree: ComponentTree) -> dg.Definitions:
 
 
 def build() -> dg.Definitions:
-    """Every connection under the folder of connections, with the resources they need.
+    """Return the definitions of every connection, with the resources that they need.
 
     Raises:
-        ConfigError: a connection cannot be loaded, or two of them write to one table.
+        ConfigError: a connection cannot be loaded, or two connections write to the same table.
     """
     folder = paths.connections().resolve()
     tree = ComponentTree.from_module(_module(folder), folder.parent)
-    connections = _loaded(tree)
+    connections = _load(tree)
     specs = specs_of(connections)
     check_shared_tables(specs)
     maintenance = maintenance_job(specs)
@@ -76,7 +76,7 @@ def build() -> dg.Definitions:
             jobs=[maintenance, replay_job(streams)],
             schedules=[maintenance_schedule(maintenance)],
             sensors=failure_sensors(),
-            # Assets downstream name the IO manager as Dagster does.
+            # Downstream assets refer to the IO manager by Dagster's default name.
             resources={**resources(), "io_manager": resources()[IO_MANAGER_KEY]},
             executor=dg.in_process_executor,
         ),

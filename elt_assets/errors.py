@@ -1,6 +1,6 @@
-"""The error tree: each branch says who must act, in the protocol's own words (`failure_type`).
+"""The error classes. Each one has the `failure_type` of the protocol that states who must act.
 
-spec: Airbyte Protocol, AirbyteErrorTraceMessage.
+Spec: Airbyte Protocol, AirbyteErrorTraceMessage.
 """
 
 from __future__ import annotations
@@ -9,12 +9,12 @@ from typing import ClassVar
 
 
 class EltError(Exception):
-    """An error made to be read by a person.
+    """The base class of all errors that are shown to a user.
 
     Args:
-        message: what went wrong, in one sentence that needs no context.
-        guidance: what to do about it.
-        detail: what a maintainer wants to see (stack trace, tail of stderr); may be long.
+        message: the failure, in one sentence that needs no context.
+        guidance: the action that resolves it.
+        detail: information for a maintainer (stack trace, tail of stderr); may be long.
     """
 
     failure_type: ClassVar[str] = "system_error"
@@ -31,29 +31,29 @@ class EltError(Exception):
 
 
 class ConfigError(EltError):
-    """The user must change something: YAML, catalog, connector config. A retry cannot help."""
+    """An error that the user must fix: in YAML, a catalog or a connector config. A retry does not help."""
 
     failure_type = "config_error"
 
 
 class TransientError(EltError):
-    """Nobody need act: the same run is expected to pass later."""
+    """A failure that needs no action: the same run is expected to succeed later."""
 
     failure_type = "transient_error"
 
 
 class SystemFailure(EltError):
-    """A connector, the lake or this project broke: its maintainer must act."""
+    """A failure of a connector, the lake or this project: its maintainer must act."""
 
     failure_type = "system_error"
 
 
 class ConcurrentSync(TransientError):
-    """Another run committed to the same stream first; this one changed nothing from then on."""
+    """A conflict: another run committed to the same stream first. This run changes nothing from then on."""
 
 
 def error_class(failure_type: str | None) -> type[EltError]:
-    """The branch for a connector's `failure_type`; an unknown or missing one is a system failure."""
+    """Return the class for a connector's `failure_type`; SystemFailure if it is unknown or missing."""
     known: dict[str, type[EltError]] = {
         kind.failure_type: kind for kind in (ConfigError, TransientError)
     }

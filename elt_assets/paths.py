@@ -1,4 +1,4 @@
-"""Where things land: read from the environment when asked for, never at import."""
+"""Paths of the project. Environment variables are read at each call, never at import."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ DEFINITION_FILE = "defs.yaml"
 
 
 def project() -> Path | None:
-    """Return the folder of the project whose package this is; None if the package is installed elsewhere,
-    from a wheel, say."""
+    """Return the folder of the project that contains this package; None if the package is installed
+    elsewhere, for example from a wheel."""
     folder = Path(__file__).parent.parent
     return folder if (folder / "pyproject.toml").is_file() else None
 
 
 def home() -> Path:
-    """Return `$DAGSTER_HOME`; default `dagster_home` in the project, or, without a project, a folder of the
-    user's own: `$XDG_DATA_HOME/elt-assets`, default `~/.local/share/elt-assets`."""
+    """Return `$DAGSTER_HOME`; default `dagster_home` in the project. Without a project, the default is
+    `$XDG_DATA_HOME/elt-assets`, or `~/.local/share/elt-assets` if that variable is not set."""
     given = os.environ.get("DAGSTER_HOME")
     if given:
         return Path(given).expanduser().absolute()
@@ -36,43 +36,43 @@ def home() -> Path:
     return Path(data).expanduser().absolute() / "elt-assets"
 
 
-def location(written: str) -> str:
-    """Return where a lake is, which is written as a URI or as a path: `~` is expanded, and a relative path
-    is taken from the home, so that every process finds the same place. Without a slash at its end."""
-    if "://" in written:
-        return written.rstrip("/")
-    return str(home() / Path(written).expanduser())
+def location(path_or_uri: str) -> str:
+    """Return a configured URI or path in its absolute form. `~` is expanded, and a relative path is relative
+    to the home, so that every process uses the same location. The result has no slash at its end."""
+    if "://" in path_or_uri:
+        return path_or_uri.rstrip("/")
+    return str(home() / Path(path_or_uri).expanduser())
 
 
 def lake() -> str:
-    """Return `$ELT_LAKE`, see `location`; default `lake` under the home."""
+    """Return `$ELT_LAKE`, see `location`; default `lake` in the home."""
     return location(os.environ.get("ELT_LAKE") or "lake")
 
 
 def staging() -> Path:
-    """Return `$ELT_STAGING`, a path, see `location`; default `staging` under the home."""
+    """Return `$ELT_STAGING`, a path, see `location`; default `staging` in the home."""
     return Path(location(os.environ.get("ELT_STAGING") or "staging"))
 
 
 def packages() -> Path:
-    """Where connectors from PyPI are installed."""
+    """Return the directory in which connectors from PyPI are installed."""
     return home() / "packages"
 
 
 def config_store() -> Path:
-    """Where it is kept what connectors change in their own configs: a file for each connection."""
+    """Return the directory of persisted connector config updates: one file per connection."""
     return home() / "config"
 
 
 def connections() -> Path:
-    """Return `$ELT_DEFS`, relative to the working directory; default the package's own `defs`: a folder for
-    each connection."""
+    """Return the directory that contains one folder per connection: `$ELT_DEFS`, relative to the working
+    directory; default the package's own `defs`."""
     given = os.environ.get("ELT_DEFS")
     return Path(given).expanduser().absolute() if given else Path(__file__).parent / "defs"
 
 
 def connection_folder(name: str) -> Path:
-    """Return the folder of a connection, by its name or a path to it; it need not exist."""
+    """Return the folder of a connection, given its name or a path to it. The folder may not exist."""
     return Path(name) if "/" in name else connections() / name
 
 
@@ -82,11 +82,11 @@ def connection_folders() -> list[Path]:
 
 
 def hash_salt() -> bytes:
-    """What hashed fields are hashed with: `$ELT_HASH_SALT`, or else the text of the file `hash_salt`
-    under the home, which is made on first use: 32 random bytes in hex, readable by its owner alone.
+    """Return the salt of hashed fields: `$ELT_HASH_SALT`, or the text of the file `hash_salt` in the home.
+    The file is created on first use: 32 random bytes in hex, readable by its owner only.
 
     Raises:
-        ConfigError: the file is there, but empty or not readable, or cannot be made.
+        ConfigError: the file is empty, is not readable, or cannot be created.
     """
     given = os.environ.get("ELT_HASH_SALT")
     if given:
@@ -94,29 +94,30 @@ def hash_salt() -> bytes:
     path = home() / SALT_FILE
     try:
         if not path.exists():
-            _make_salt(path)
+            _create_salt(path)
         salt = path.read_bytes().strip()
     except OSError as error:
         raise ConfigError(
-            f"the salt of hashed fields, {path}, cannot be read or made: {error.strerror}",
-            guidance="make it readable, or set ELT_HASH_SALT",
+            f"cannot read or create the salt file of hashed fields, {path}: {error.strerror}",
+            guidance="make the file readable, or set ELT_HASH_SALT",
         ) from error
     if not salt:
         raise ConfigError(
-            f"the salt of hashed fields, {path}, is empty",
-            guidance="bring back its text from a backup, or remove it to get a new one: "
-            "then the same values get other hashes",
+            f"the salt file of hashed fields, {path}, is empty",
+            guidance="restore the file from a backup, or delete it to create a new salt: "
+            "then the same values get different hashes",
         )
     return salt
 
 
 def fingerprint(salt: bytes) -> str:
-    """Tells one salt from another without giving it away: 16 hex digits."""
+    """Return 16 hex digits that identify a salt without revealing it."""
     return hmac.digest(salt, b"elt: hash salt", "sha256").hex()[:16]
 
 
-def _make_salt(path: Path) -> None:
-    """Written whole before it has its name: of several processes one gives theirs, and all read it."""
+def _create_salt(path: Path) -> None:
+    """Create the salt file. The complete draft is linked to the final name, so that only one of several
+    processes creates the file, and all read the same salt."""
     make_private(path.parent)
     draft = path.with_name(f"{path.name}.{secrets.token_hex(8)}")
     try:
@@ -129,7 +130,8 @@ def _make_salt(path: Path) -> None:
 
 
 def spark_settings_file() -> Path | None:
-    """`$ELT_SPARK`, there or not; default `spark-defaults.conf` in the home, None if it is not there."""
+    """Return `$ELT_SPARK`, which may not exist; default `spark-defaults.conf` in the home, or None if that
+    file does not exist."""
     given = os.environ.get("ELT_SPARK")
     if given:
         return Path(given).expanduser()
@@ -138,10 +140,10 @@ def spark_settings_file() -> Path | None:
 
 
 def alert_hook() -> str | None:
-    """`$ELT_ALERT_HOOK`: the function that is told of failed runs, as "package.module:function"."""
+    """Return `$ELT_ALERT_HOOK`: the function to call for failed runs, as "package.module:function"."""
     return os.environ.get("ELT_ALERT_HOOK") or None
 
 
 def ui_url() -> str | None:
-    """`$ELT_UI_URL`: where Dagster's UI is, for links; without a slash at its end."""
+    """Return `$ELT_UI_URL`: the URL of Dagster's UI for links, without a slash at its end."""
     return (os.environ.get("ELT_UI_URL") or "").rstrip("/") or None

@@ -1,4 +1,4 @@
-"""What a source is made of; `run` turns one into a program that speaks the Airbyte Protocol."""
+"""Building blocks of a source. `run` makes a source a program that uses the Airbyte Protocol."""
 
 from connectors.sdk.cli import run
 from connectors.sdk.source import Source

@@ -1,6 +1,6 @@
-"""A source as a program: commands in, Airbyte messages out.
+"""The command line of a source: it runs commands and sends Airbyte messages.
 
-spec: Airbyte Specification, Source; Airbyte Protocol, Actor Interface.
+Spec: Airbyte Specification, Source; Airbyte Protocol, Actor Interface.
 """
 
 from __future__ import annotations
@@ -38,13 +38,13 @@ _encode_record = msgspec.json.Encoder(decimal_format="number").encode
 
 
 def run(source: Source, argv: Sequence[str], stdout: BinaryIO | None = None) -> int:
-    """Carry out one command and return the exit code; messages go to `stdout`.
+    """Run one command and return the exit code; messages go to `stdout`.
 
-    0: done; a `check` that found the source unusable is done too. 1: something failed, and a TRACE
-    ERROR says what; or nobody reads our output any more.
+    0: success, also for a `check` that finds the source unusable. 1: failure, which a TRACE ERROR
+    describes; or the reader has closed the output.
 
     Raises:
-        SystemExit: the arguments are wrong (code 2), or ask for help.
+        SystemExit: the arguments are not valid (code 2), or request help.
     """
     arguments = _parser(source.name).parse_args(argv)
     output = SourceOutput(stdout or sys.stdout.buffer)
@@ -57,20 +57,21 @@ def run(source: Source, argv: Sequence[str], stdout: BinaryIO | None = None) -> 
 
 
 class SourceOutput(Output):
-    """A source's messages, buffered."""
+    """The buffered messages of a source."""
 
     def __init__(self, stream: BinaryIO):
         super().__init__(stream)
         self._flush_due = 0
 
     def record(self, head: bytes, data: Record) -> None:
-        """The hot path. Everything around the data is bytes made once a stream (`record_head`):
-        one encoding and one copy a record. Encoded first, so that a failure leaves no torn line.
+        """Send a record. This is the hot path: the bytes around the data are made once per stream
+        (`record_head`), so a record needs one encoding and one copy. The data is encoded first, so that
+        a failure leaves no incomplete line.
         """
         encoded = _encode_record(data)
         now = time.time_ns() // 1_000_000
         self._buffer += b'%b%d,"data":%b}}\n' % (head, now, encoded)
-        # Also by the clock, so that a slow source does not look like a dead one.
+        # Flush after a time too, so that a slow source does not look like one that has stopped.
         if len(self._buffer) >= FLUSH_BYTES or now >= self._flush_due:
             self.flush()
 
@@ -79,14 +80,14 @@ class SourceOutput(Output):
         self.flush()
 
     def estimate(self, stream: StreamDescriptor, rows: int) -> None:
-        """spec: AirbyteEstimateTraceMessage. `row_estimate` is an integer there: sent as one."""
+        """Send an estimate. Spec: AirbyteEstimateTraceMessage: `row_estimate` is an integer."""
         body = wire.EstimateTrace(
             name=stream.name, namespace=stream.namespace, type="STREAM", row_estimate=rows
         )
         self._trace(wire.Trace(type="ESTIMATE", estimate=body))
 
     def state(self, stream: StreamDescriptor, state: dict[str, Any], records: int) -> None:
-        """`records`: how many of this stream were sent since its state before."""
+        """Send a state; `records` is the number of the stream's records since its previous state."""
         blob = wire.StreamState(stream_descriptor=stream, stream_state=Raw(_encode_record(state)))
         stats = wire.StateStats(recordCount=float(records))
         body = wire.State(type="STREAM", stream=blob, sourceStats=stats)
@@ -103,7 +104,7 @@ class SourceOutput(Output):
 
 
 def record_head(stream: StreamDescriptor) -> bytes:
-    """A RECORD message up to the value of `emitted_at`."""
+    """Return a RECORD message up to the value of `emitted_at`."""
     namespace = b""
     if stream.namespace is not None:
         namespace = b'"namespace":%b,' % msgspec.json.encode(stream.namespace)
@@ -114,7 +115,7 @@ def record_head(stream: StreamDescriptor) -> bytes:
 def _parser(name: str) -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog=name)
     commands = parser.add_subparsers(dest="command", required=True)
-    commands.add_parser("spec", help="how this source is configured")
+    commands.add_parser("spec", help="print the specification of the config")
     for command, files in (
         ("check", ("config",)),
         ("discover", ("config",)),
@@ -125,12 +126,12 @@ def _parser(name: str) -> argparse.ArgumentParser:
         for file in files:
             subparser.add_argument(f"--{file}", required=True, metavar="FILE")
         if "catalog" in files:
-            subparser.add_argument("--state", metavar="FILE", help="where the last read ended")
+            subparser.add_argument("--state", metavar="FILE", help="the states of the last read")
     return parser
 
 
 def _command(source: Source, arguments: argparse.Namespace, output: SourceOutput) -> int:
-    """Carry out one command; the number of failures, each of which was told."""
+    """Run one command and return the number of failures. Each failure has been reported."""
     try:
         if arguments.command == "spec":
             _spec(source, output)
@@ -144,7 +145,7 @@ def _command(source: Source, arguments: argparse.Namespace, output: SourceOutput
             return _read(source, arguments, output)
     except OutputClosedError:
         raise
-    except Exception as error:  # noqa: BLE001 - whatever it is, the reader is told
+    except Exception as error:  # noqa: BLE001 - every error is reported
         output.error(error)
         return 1
     return 0
@@ -189,7 +190,7 @@ def _read(source: Source, arguments: argparse.Namespace, output: SourceOutput) -
     for configured in catalog.streams:
         stream = streams.get(configured.id)
         if stream is None:
-            # spec: Schema Mismatches: never a failure.
+            # Spec: Schema Mismatches: never a failure.
             output.log("WARN", f"skipped stream {configured.id}: the source does not have it")
         elif not _read_stream(stream, configured, states.get(configured.id), output):
             failures += 1
@@ -197,23 +198,23 @@ def _read(source: Source, arguments: argparse.Namespace, output: SourceOutput) -
 
 
 def _probe(source: Source, arguments: argparse.Namespace, output: SourceOutput) -> None:
-    """One NEWS message. Of a stream that the source does not have, nothing can be told."""
+    """Send one NEWS message. New data is unknown for a stream that the source does not have."""
     config = _config(source, arguments.config, output)
     catalog, states = load_catalog(arguments.catalog), load_states(arguments.state)
     streams = {stream.id: stream for stream in source.streams(config)}
-    told = []
+    news = []
     for configured in catalog.streams:
         stream, state = streams.get(configured.id), states.get(configured.id)
         descriptor = configured.id.descriptor
         has_news = stream.has_news(configured, state) if stream else None
-        told.append(wire.StreamNews(stream_descriptor=descriptor, has_news=has_news))
-    output.send([Message(type="NEWS", news=wire.News(streams=told))])
+        news.append(wire.StreamNews(stream_descriptor=descriptor, has_news=has_news))
+    output.send([Message(type="NEWS", news=wire.News(streams=news))])
 
 
 def _read_stream(
     stream: Stream, configured: ConfiguredStream, state: dict[str, Any] | None, output: SourceOutput
 ) -> bool:
-    """Read one stream from STARTED to COMPLETE or INCOMPLETE; whether it was the former."""
+    """Read one stream, from STARTED to COMPLETE or INCOMPLETE, and return whether it is COMPLETE."""
     descriptor = stream.id.descriptor
     output.status(descriptor, wire.STARTED)
     try:
@@ -222,7 +223,7 @@ def _read_stream(
         _copy(stream, configured, state if resumes else None, output)
     except OutputClosedError:
         raise
-    except Exception as error:  # noqa: BLE001 - the other streams go on
+    except Exception as error:  # noqa: BLE001 - the other streams are still read
         output.error(error, descriptor)
         output.status(descriptor, wire.INCOMPLETE)
         return False
@@ -243,7 +244,7 @@ def _copy(
 ) -> None:
     descriptor = stream.id.descriptor
     head = record_head(descriptor)
-    running, since_state = False, 0
+    is_running, since_state = False, 0
     for item in stream.read(configured, state):
         if isinstance(item, Checkpoint):
             output.state(descriptor, item.state, since_state)
@@ -251,8 +252,8 @@ def _copy(
         elif isinstance(item, Estimate):
             output.estimate(descriptor, item.rows)
         else:
-            if not running:
+            if not is_running:
                 output.status(descriptor, wire.RUNNING)
-                running = True
+                is_running = True
             output.record(head, item)
             since_state += 1

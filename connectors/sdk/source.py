@@ -1,6 +1,6 @@
-"""A source, and the contract between it and its configuration.
+"""The base class of sources, and the validation of their configs.
 
-spec: Actor Specification.
+Spec: Actor Specification.
 """
 
 from __future__ import annotations
@@ -15,37 +15,37 @@ from elt_assets.protocol.specification import violations
 
 
 class Source(ABC):
-    """Where streams come from. Every `config` that it is handed fits `connection_specification`."""
+    """The base class of sources. Every `config` argument is valid for `connection_specification`."""
 
     name: str
     connection_specification: dict[str, Any]
 
     @abstractmethod
     def check(self, config: dict[str, Any]) -> None:
-        """Return if the source can be reached and read with this config.
+        """Check that the source can be reached and read with this config.
 
         Raises:
-            EltError: why it cannot; the message is shown to the user.
+            EltError: the source cannot be read. The message, which states why, is shown to the user.
         """
 
     @abstractmethod
     def streams(self, config: dict[str, Any]) -> Sequence[Stream]:
-        """The streams that this config gives access to.
+        """Return the streams to which this config gives access.
 
         Raises:
-            EltError: they cannot be listed.
+            EltError: the streams cannot be listed.
         """
 
 
 def validate(config: dict[str, Any], specification: dict[str, Any]) -> None:
-    """Hold a config against a connection specification.
+    """Check a config against a connection specification.
 
     Raises:
-        ConfigError: names every violation, and quotes no value of the config.
+        ConfigError: the config is not valid. The message names every violation, and quotes no value.
     """
     found = violations(config, specification)
     if found:
         raise ConfigError(
-            "the config does not fit the specification: " + "; ".join(found),
-            guidance="the `spec` command shows what is expected",
+            "the config violates the specification: " + "; ".join(found),
+            guidance="correct the config; the `spec` command prints the specification",
         )

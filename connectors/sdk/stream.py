@@ -1,4 +1,4 @@
-"""A stream: what it is called, what its records look like, and how they are read."""
+"""The base class of streams, and the items that a read yields."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ Record = dict[str, Any]
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """All records yielded so far are behind `state`: a later read given it yields only the rest."""
+    """A state that covers all records yielded so far: a later read from it yields only the rest."""
 
     state: dict[str, Any]
 
 
 @dataclass(frozen=True)
 class Estimate:
-    """How many rows this read is going to yield, as far as the source can tell."""
+    """The number of records that this read yields, as estimated by the source."""
 
     rows: int
 
@@ -35,10 +35,10 @@ Item = Record | Checkpoint | Estimate
 
 
 class Stream(ABC):
-    """Something that a source offers to read. Subclasses set the attributes, on class or instance.
+    """The base class of streams. Subclasses set the attributes, on the class or on the instance.
 
-    spec: AirbyteStream. `cursor_field` is the `default_cursor_field`, `primary_key` the
-    `source_defined_primary_key`; left empty, they are not declared.
+    Spec: AirbyteStream. `cursor_field` is the `default_cursor_field`, `primary_key` the
+    `source_defined_primary_key`. If they are empty, they are not declared.
     """
 
     name: str
@@ -52,23 +52,24 @@ class Stream(ABC):
 
     @abstractmethod
     def read(self, configured: ConfiguredStream, state: dict[str, Any] | None) -> Iterator[Item]:
-        """Yield records, a `Checkpoint` wherever a later read could go on, perhaps an `Estimate`.
+        """Yield records, a `Checkpoint` wherever a later read can resume, and optionally an `Estimate`.
 
-        `state` is what the last acknowledged checkpoint said; None at the beginning, which that of
-        a full refresh is unless it goes on with one that was interrupted (`is_resumable`). A record's
-        values are what `msgspec.json` encodes; it turns NaN and the infinities into null, so a stream
-        that can meet them must say them in another way.
+        `state` is the state of the last acknowledged checkpoint; None to read from the beginning. A full
+        refresh is read from the beginning unless it resumes an interrupted one (`is_resumable`).
+        `msgspec.json` encodes the values of records. It encodes NaN and the infinities as null, so a
+        stream that can have them must represent them in another way.
 
         Raises:
-            EltError: of the branch whose members must act. This stream fails, the others go on.
+            EltError: the read fails; its class names who must act. The other streams are still read.
         """
 
     def has_news(self, configured: ConfiguredStream, state: dict[str, Any] | None) -> bool | None:
-        """Whether a read from this state would yield anything, told without reading; None: it cannot be
-        told. Asked often (`probe`), so it must be cheap: a maximum, a count, an ETag.
+        """Return whether a read from this state would yield anything, without a read; None if unknown.
+
+        It is called often (`probe`), so it must be cheap: a maximum, a count, an ETag.
 
         Raises:
-            EltError: the source cannot be asked.
+            EltError: the source does not answer.
         """
         del configured, state
         return None
@@ -78,7 +79,7 @@ class Stream(ABC):
         return StreamId(self.name, self.namespace)
 
     def describe(self) -> AirbyteStream:
-        """The stream as `discover` shows it."""
+        """Return the stream as it is in the catalog of `discover`."""
         return AirbyteStream(
             name=self.name,
             namespace=self.namespace,

@@ -1,1 +1,1 @@
-"""The wire: messages, catalogs and their codec. No I/O, no Dagster, no Spark."""
+"""The protocols of connectors: messages, catalogs and codecs. No I/O, no Dagster, no Spark."""

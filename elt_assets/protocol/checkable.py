@@ -1,8 +1,8 @@
 """The part of a JSON schema that can be checked.
 
-Connectors' specifications hold keywords that no dialect of JSON Schema has in that form, patterns that are
-not Python's, references to other documents and references that never end. Each such part is left out, and
-named; the rest of the schema is checked.
+Specifications of connectors contain keywords that are not valid in any dialect of JSON Schema, patterns that
+Python does not support, references to other documents, and references that never end. Each such part is
+removed and reported. The rest of the schema is checked.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from jsonschema.protocols import Validator
 
 from elt_assets.protocol.config_places import local
 
-_MOST = 100
-"""Parts that cannot be checked of which each is named."""
+_MAX_UNCHECKED = 100
+"""Maximum number of unchecked parts that are reported."""
 _REFERENCES = ("$ref", "$recursiveRef", "$dynamicRef")
 _IDENTIFIERS = ("$id", "id")
-# Keywords whose schemas apply to the value itself, and those whose schemas apply to a part of it.
+# Keywords whose schemas apply to the value itself, and keywords whose schemas apply to a part of it.
 _OWN_LISTS = ("allOf", "anyOf", "oneOf")
 _OWN = ("not", "if", "then", "else")
 _OWN_BY_NAME = ("dependencies", "dependentSchemas")
@@ -31,7 +31,7 @@ _PARTS = (
     *("additionalProperties", "propertyNames", "unevaluatedProperties"),
     *("items", "additionalItems", "contains", "unevaluatedItems", "prefixItems"),
 )
-# Keywords that say nothing about whether a value is valid: a wrong one is not worth a warning.
+# Keywords that do not affect whether a value is valid: an invalid one needs no warning.
 _ANNOTATIONS = {
     *("title", "description", "default", "examples", "format", "readOnly", "writeOnly"),
     *("$comment", "$schema", *_IDENTIFIERS),
@@ -40,38 +40,38 @@ _ANNOTATIONS = {
 
 @dataclass
 class Checkable:
-    """A schema's checkable part.
+    """The checkable part of a schema.
 
-    `unchecked`: what was left out, a sentence each; `fields`: of each subschema, by its `id()`, the place of
-    the config that it speaks of.
+    `unchecked`: the parts that are not checked, one sentence each. `fields`: the place of the config that
+    each subschema describes, by the `id()` of the subschema.
     """
 
     schema: Any
     unchecked: list[str] = field(default_factory=list)
     fields: dict[int, str] = field(default_factory=dict)
 
-    def leave_out(self, place: str, what: str, why: str) -> None:
+    def exclude(self, place: str, what: str, why: str) -> None:
         sentence = f"{place}: {what} is not checked: {why}"
-        if len(self.unchecked) < _MOST and sentence not in self.unchecked:
+        if len(self.unchecked) < _MAX_UNCHECKED and sentence not in self.unchecked:
             self.unchecked.append(sentence)
 
 
 def dialect(schema: Any) -> type[Validator]:
-    """The dialect that a schema names, if there is one of that name; else Draft 7, as the protocol has it."""
+    """Return the dialect that a schema names, if it exists; else Draft 7, which the protocol prescribes."""
     named = isinstance(schema, Mapping) and isinstance(schema.get("$schema"), str)
     default = jsonschema.Draft7Validator
     return jsonschema.validators.validator_for(schema, default) if named else default
 
 
 def checkable(schema: Any, kind: type[Validator]) -> Checkable:
-    """The part of a schema that a dialect can check."""
+    """Return the part of a schema that a dialect can check."""
     found = Checkable(copy.deepcopy(schema))
     _Cleaning(found, kind).run()
     return found
 
 
 class _Cleaning:
-    """Removes from a schema, in place, what cannot be checked."""
+    """Removes the parts of a schema, in place, that cannot be checked."""
 
     def __init__(self, found: Checkable, kind: type[Validator]):
         self._found = found
@@ -86,7 +86,7 @@ class _Cleaning:
             self._visit(place, schema, frozenset())
 
     def _remove_invalid(self, place: str, schema: Any) -> None:
-        """Remove the keywords that the dialect's metaschema refuses."""
+        """Remove the keywords that are invalid in the dialect's metaschema."""
         for error in list(self._kind(self._kind.META_SCHEMA).iter_errors(schema)):
             for path in _paths(error):
                 self._remove(place, schema, path)
@@ -100,13 +100,13 @@ class _Cleaning:
             del above[keyword]
             if keyword not in _ANNOTATIONS:
                 at = ".".join([place, *_properties(path)])
-                self._found.leave_out(at, f"`{keyword}`", "its value is not valid JSON Schema")
+                self._found.exclude(at, f"`{keyword}`", "its value is not valid JSON Schema")
 
     def _visit(self, place: str, schema: Any, chain: frozenset[int]) -> None:
-        """Clean a subschema, and all that applies to the same value.
+        """Clean a subschema, and all subschemas that apply to the same value.
 
         Args:
-            chain: the subschemas through which this one came to apply to the value.
+            chain: the subschemas that lead from the value's own schema to this one.
         """
         if not isinstance(schema, dict) or id(schema) in self._visited:
             return
@@ -119,7 +119,7 @@ class _Cleaning:
         self._drop_patterns(place, schema)
         for inner in _applied(schema):
             if id(inner) in chain:
-                self._found.leave_out(place, "a subschema", "it refers to itself")
+                self._found.exclude(place, "a subschema", "it refers to itself")
                 inner.clear()
             self._visit(place, inner, chain)
         self._waiting += ((f"{place}.{step}", inner) for step, inner in _inner(schema))
@@ -131,10 +131,10 @@ class _Cleaning:
                 continue
             target = local(self._found.schema, reference) if isinstance(reference, str) else None
             if not isinstance(target, (dict, bool)):
-                self._found.leave_out(place, f"`{keyword}`", "it names no part of this schema")
+                self._found.exclude(place, f"`{keyword}`", "it refers to nothing in this schema")
                 schema.clear()
             elif id(target) in chain:
-                self._found.leave_out(place, f"`{keyword}`", "it refers to itself")
+                self._found.exclude(place, f"`{keyword}`", "it refers to itself")
                 schema.clear()
             else:
                 if id(target) not in self._visited:
@@ -145,18 +145,18 @@ class _Cleaning:
         reason = _unusable(schema.get("pattern"))
         if reason is not None:
             del schema["pattern"]
-            self._found.leave_out(place, "`pattern`", reason)
+            self._found.exclude(place, "`pattern`", reason)
         forms = schema.get("patternProperties") or {}
         for form in [form for form in forms if _unusable(form) is not None]:
             del forms[form]
-            # What it would have matched is no longer known to be additional.
+            # A field that the pattern matches is not additional, but this can no longer be checked.
             schema.pop("additionalProperties", None)
-            self._found.leave_out(place, "`patternProperties`", str(_unusable(form)))
+            self._found.exclude(place, "`patternProperties`", str(_unusable(form)))
 
 
 def _paths(error: jsonschema.ValidationError) -> Iterator[Sequence[str | int]]:
-    """The keywords that are wrong. Where a keyword takes a schema or something else, what is wrong is within
-    that schema, if anything is."""
+    """Yield the paths of the invalid keywords. If a keyword may have a schema or another value, these are the
+    paths inside that schema, if there are any."""
     path = _keyword(error.absolute_path)
     inner = [_keyword(each.absolute_path) for each in error.context or ()]
     deeper = [each for each in inner if len(each) > len(path)]
@@ -164,8 +164,8 @@ def _paths(error: jsonschema.ValidationError) -> Iterator[Sequence[str | int]]:
 
 
 def _keyword(path: Sequence[str | int]) -> list[str | int]:
-    """A path without the numbers at its end: of a keyword that lists, all goes, since one option less would
-    refuse what the schema means to allow."""
+    """Return a path without the numbers at its end. A keyword with a list is thus removed as a whole: without
+    one of its options the schema would refuse values that it is meant to allow."""
     steps = list(path)
     while steps and isinstance(steps[-1], int):
         steps.pop()
@@ -175,12 +175,12 @@ def _keyword(path: Sequence[str | int]) -> list[str | int]:
 def _step(value: Any, step: str | int) -> Any:
     try:
         return value[step]
-    except (KeyError, IndexError, TypeError):  # it was removed before
+    except (KeyError, IndexError, TypeError):  # already removed
         return None
 
 
 def _properties(path: Sequence[str | int]) -> Iterator[str]:
-    """The names of properties on a path through a schema, but for its last step."""
+    """Yield the names of the properties on a path through a schema, except for its last step."""
     steps = iter(path[:-1])
     for step in steps:
         if step == "properties":
@@ -190,7 +190,7 @@ def _properties(path: Sequence[str | int]) -> Iterator[str]:
 
 
 def _applied(schema: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """The subschemas that apply to the same value."""
+    """Return the subschemas that apply to the same value."""
     found = [schema.get(keyword) for keyword in _OWN]
     for keyword in _OWN_LISTS:
         found += schema.get(keyword) or ()
@@ -200,7 +200,7 @@ def _applied(schema: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 
 def _inner(schema: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
-    """The subschemas that apply to parts of the value, each with the part's name."""
+    """Yield the subschemas that apply to parts of the value, each with the name of the part."""
     for keyword in _PARTS_BY_NAME:
         yield from (schema.get(keyword) or {}).items()
     for keyword in _PARTS:
@@ -209,10 +209,10 @@ def _inner(schema: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
 
 
 def _unusable(pattern: Any) -> str | None:
-    """Why a pattern cannot be checked; None if it can."""
+    """Return the reason why a pattern cannot be checked; None if it can be checked."""
     if isinstance(pattern, str):
         try:
             re.compile(pattern)
         except (re.error, RecursionError, OverflowError) as error:
-            return f"it is no pattern of Python's ({error})"
+            return f"it is not valid in Python ({error})"
     return None

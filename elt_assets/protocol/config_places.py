@@ -1,6 +1,6 @@
-"""Which parts of a `connectionSpecification` speak of each place of a config.
+"""Search for the parts of a `connectionSpecification` that describe each place of a config.
 
-The schema comes from a connector, so the work is bounded: each part of the schema is looked at once for each
+The schema comes from a connector, so the work is limited: each part of the schema is visited once for each
 place of the config, however references and branches multiply.
 """
 
@@ -10,10 +10,10 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 Place = tuple[str | int, ...]
-"""Where in a config: names of properties, and numbers of items."""
+"""The path to a value in a config: names of properties, and indexes of items."""
 
 Matches = Callable[[str, str], bool]
-"""Whether a pattern of the schema matches the name of a property."""
+"""Function that returns whether a pattern of the schema matches the name of a property."""
 
 _SECRET = {"airbyte_secret": True}
 _BRANCHES = ("oneOf", "anyOf", "allOf")
@@ -23,9 +23,9 @@ _CONDITIONS = ("if", "then", "else")
 def places(
     config: Any, schema: Any, matches: Matches
 ) -> Iterator[tuple[Place, Any, list[Mapping[str, Any]]]]:
-    """Every place of a config from the outermost on, its value, and the subschemas that may apply to it.
+    """Yield every place of a config, from the outermost on, its value, and the subschemas that may apply.
 
-    What stands under a secret is secret.
+    Every value inside a secret is a secret.
     """
     waiting: list[tuple[Place, Any, list[Mapping[str, Any]]]]
     waiting = [((), config, applicable([schema], schema))]
@@ -38,7 +38,7 @@ def places(
 
 
 def local(root: Any, reference: str) -> Any:
-    """The part of the same schema that a reference (`#/definitions/x`) names; None for any other."""
+    """Return the part of a schema that a local reference (`#/definitions/x`) names; None if there is none."""
     if not reference.startswith("#"):
         return None
     found = root
@@ -60,7 +60,7 @@ def _parts(value: Any) -> list[tuple[str | int, Any]]:
 
 
 def applicable(schemas: Iterable[Any], root: Any) -> list[Mapping[str, Any]]:
-    """These schemas, and all that they apply to the same value: by reference, branch or condition."""
+    """Return these schemas and all that they apply to the same value: by reference, branch or condition."""
     found: dict[int, Mapping[str, Any]] = {}
     waiting = list(schemas)
     while waiting:
@@ -79,7 +79,7 @@ def applicable(schemas: Iterable[Any], root: Any) -> list[Mapping[str, Any]]:
 
 
 def _inner(schema: Mapping[str, Any], step: str | int, matches: Matches) -> Iterator[Any]:
-    """What a schema says of a property or an item."""
+    """Yield the subschemas that a schema has for a property or an item."""
     if schema.get("airbyte_secret"):
         yield _SECRET
     if isinstance(step, int):

@@ -1,6 +1,6 @@
-"""Airbyte messages on a binary stream: what every program of this project that speaks on stdout shares.
+"""Output of Airbyte messages to a binary stream, for all programs of this project that send messages.
 
-spec: Interface Invariants: all messages of an actor go to its stdout, one to a line.
+Spec: Interface Invariants: all messages of an actor go to its stdout, one per line.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from elt_assets.protocol.masking import Masker
 
 
 class OutputClosedError(Exception):
-    """The reader of the messages went away."""
+    """Error raised if the reader of the messages has closed the stream."""
 
 
 class Output:
-    """Messages, written when they are flushed; texts are masked."""
+    """A buffer of messages, which are written by `flush`. Texts are masked."""
 
     def __init__(self, stream: BinaryIO):
         self._stream = stream
@@ -31,22 +31,23 @@ class Output:
         self._buffer += b"".join(map(encode, messages))
 
     def log(self, level: str, text: str) -> None:
-        """`level`: as in the protocol."""
+        """Send a LOG message; `level` is one of the protocol's levels."""
         self.send([message_factory.log(level, self.mask(text))])
 
     def connection(self, *, succeeded: bool, text: str | None = None) -> None:
-        """The answer of a `check`."""
+        """Send the result of a `check`."""
         shown = None if text is None else self.mask(text)
         self.send([message_factory.connection_status(succeeded=succeeded, text=shown)])
 
     def error(self, error: BaseException, stream: StreamDescriptor | None = None) -> None:
-        """`stream`: whose error it is, if one's."""
+        """Send an error; `stream` is the stream that failed, if the error belongs to one stream."""
         self.send([message_factory.error_trace(error, stream, self.mask)])
 
     def flush(self) -> None:
-        """
+        """Write all messages in the buffer.
+
         Raises:
-            OutputClosedError: nobody reads any more.
+            OutputClosedError: the reader has closed the stream.
         """
         try:
             self._stream.write(self._buffer)

@@ -1,7 +1,7 @@
-"""What a `connectionSpecification` says of a config: where it is broken, and what in it is secret.
+"""Checks of a config against a `connectionSpecification`: its violations, and the secrets in the config.
 
-spec: Actor Specification; `airbyte_secret` marks a property whose value is one. Both sides of the
-pipe ask: whoever runs a connector, and the connector itself.
+Spec: Actor Specification; `airbyte_secret` marks a property whose value is a secret. The program that runs a
+connector uses this module, and so does the connector itself.
 """
 
 from __future__ import annotations
@@ -23,36 +23,36 @@ from elt_assets.protocol.checkable import Checkable, checkable, dialect
 from elt_assets.protocol.config_places import Matches, Place, applicable, places
 
 Search = Callable[[str, str], object]
-"""Looks for a pattern in a text, as `re.search`; a TimeoutError says that it took too long."""
+"""Function that searches for a pattern in a text, like `re.search`. It may raise TimeoutError."""
 
-_MOST = 100
-"""Violations that are listed."""
-_LINE = 1_000
-"""Characters of a line about one of them."""
-_WIDTH = 300
-"""Characters of what a rule of the schema asks for."""
+_MAX_VIOLATIONS = 100
+"""Maximum number of violations that are listed."""
+_MAX_LINE = 1_000
+"""Maximum characters of the line about a violation."""
+_MAX_RULE = 300
+"""Maximum characters of the value of a schema's rule in that line."""
 _JSON_TYPES = {"string", "integer", "number", "boolean", "object", "array", "null"}
 _PHRASES = {"type": "is not of type", "enum": "is not one of", "pattern": "does not match"}
 
 
 @dataclass(frozen=True)
 class Inspection:
-    """What is wrong with a config, and what of its schema could not be checked; a line each, none of which
-    quotes any part of the config."""
+    """The violations of a config, and the parts of its schema that could not be checked: one line each. No
+    line quotes any part of the config."""
 
     violations: list[str]
     unchecked: list[str]
 
 
 def violations(config: Any, schema: Mapping[str, Any]) -> list[str]:
-    """Every violation of a schema of our own, a line each. None quotes any part of the config."""
+    """Return the violations of a schema of this project, one line each. No line quotes the config."""
     return inspect(config, schema).violations
 
 
 def inspect(config: Any, schema: Any, search: Search = re.search) -> Inspection:
-    """Hold a config against as much of a schema as can be checked; nothing outside the schema is read.
+    """Check a config against the part of a schema that can be checked. Nothing outside the schema is read.
 
-    It may take for ever: the schema is not bounded in what it asks for.
+    The check may never end: the work that a schema requires is not limited.
 
     Raises:
         RecursionError: the schema or the config is nested too deeply.
@@ -62,13 +62,13 @@ def inspect(config: Any, schema: Any, search: Search = re.search) -> Inspection:
     rules = {"pattern": _pattern_rule(part, search)}
     bounded = extend(kind, rules)  # type: ignore[no-untyped-call]
     errors = bounded(part.schema, registry=Registry()).iter_errors(config)
-    first = sorted(itertools.islice(errors, _MOST), key=lambda e: list(map(str, e.path)))
-    lines = dict.fromkeys(_violation(error)[:_LINE] for error in first)
+    first = sorted(itertools.islice(errors, _MAX_VIOLATIONS), key=lambda e: list(map(str, e.path)))
+    lines = dict.fromkeys(_violation(error)[:_MAX_LINE] for error in first)
     return Inspection(list(lines), part.unchecked)
 
 
 def _pattern_rule(part: Checkable, search: Search) -> Any:
-    """The keyword `pattern`; where a pattern takes too long, the field is left unchecked."""
+    """Return the rule of the keyword `pattern`. If a pattern takes too long, the field is not checked."""
 
     def check(
         _: Any, pattern: str, value: Any, schema: Mapping[str, Any]
@@ -78,7 +78,7 @@ def _pattern_rule(part: Checkable, search: Search) -> Any:
         try:
             fits = search(pattern, value)
         except TimeoutError:
-            part.leave_out(part.fields.get(id(schema), "config"), "`pattern`", "it takes too long")
+            part.exclude(part.fields.get(id(schema), "config"), "`pattern`", "it takes too long")
             return
         if not fits:
             yield jsonschema.ValidationError("does not match")
@@ -87,19 +87,19 @@ def _pattern_rule(part: Checkable, search: Search) -> Any:
 
 
 def _violation(error: jsonschema.ValidationError) -> str:
-    if error.context:  # one of several forms was meant: the nearest one's complaint is what helps
+    if error.context:  # several options are allowed: the violation of the nearest one helps most
         nearest = best_match([error])
         if nearest is not None and nearest is not error:
-            return f"{_place(error)}: {_complaint(error)}; nearest: {_violation(nearest)}"
-    return f"{_place(error)}: {_complaint(error)}"
+            return f"{_place(error)}: {_description(error)}; nearest: {_violation(nearest)}"
+    return f"{_place(error)}: {_description(error)}"
 
 
 def _place(error: jsonschema.ValidationError) -> str:
     return ".".join(["config", *map(str, error.absolute_path)])
 
 
-def _complaint(error: jsonschema.ValidationError) -> str:
-    """jsonschema's own words hold the value; these do not."""
+def _description(error: jsonschema.ValidationError) -> str:
+    """Return a description of a violation. The messages of jsonschema contain the value; these do not."""
     rule, expected = error.validator, error.validator_value
     if rule in ("required", "additionalProperties", "dependencies"):
         return str(error.message)  # names properties only
@@ -107,9 +107,9 @@ def _complaint(error: jsonschema.ValidationError) -> str:
         options: list[Any] = list(expected)  # type: ignore[arg-type]
         fits = "fits none of" if error.context else "fits more than one of"
         return f"{fits}: {', '.join(map(_title, options))}"
-    wanted = json.dumps(expected)
-    shown = wanted if len(wanted) <= _WIDTH else f"{wanted[:_WIDTH]}…"
-    return f"{_PHRASES.get(str(rule), f'breaks `{rule}`:')} {shown}"
+    rule_value = json.dumps(expected)
+    shown = rule_value if len(rule_value) <= _MAX_RULE else f"{rule_value[:_MAX_RULE]}…"
+    return f"{_PHRASES.get(str(rule), f'violates `{rule}`:')} {shown}"
 
 
 def _title(option: Any) -> str:
@@ -118,12 +118,12 @@ def _title(option: Any) -> str:
 
 
 def secret_values(config: Any, schema: Any) -> Iterator[str]:
-    """Every scalar of a config, valid or not, that stands under an `airbyte_secret` property."""
+    """Yield the text of every scalar under an `airbyte_secret` property of a config, valid or not."""
     return as_texts(value for _, value in secret_places(config, schema))
 
 
 def as_texts(values: Iterable[Any]) -> Iterator[str]:
-    """Secrets as they may show up in a text; null, true, false and the empty text give nothing away."""
+    """Yield secrets as they may occur in a text. Null, true, false and the empty text reveal nothing."""
     for value in values:
         if value is not None and not isinstance(value, bool) and value != "":
             yield str(value)
@@ -132,7 +132,7 @@ def as_texts(values: Iterable[Any]) -> Iterator[str]:
 def secret_places(
     config: Any, schema: Any, search: Search = re.search
 ) -> Iterator[tuple[Place, Any]]:
-    """As `secret_values`, the values as they are, each with its path; null and false too."""
+    """Yield the path and the value of every secret in a config, also of null and false."""
     for place, value, schemas in places(config, schema, _matching(search)):
         if not isinstance(value, (Mapping, list)) and any(map(_is_secret, schemas)):
             yield place, value
@@ -143,7 +143,7 @@ def _is_secret(schema: Mapping[str, Any]) -> bool:
 
 
 def _matching(search: Search) -> Matches:
-    """A pattern that cannot be evaluated counts as matching: rather mask too much than too little."""
+    """Return a function in which a pattern that cannot be evaluated matches, so that no secret is missed."""
 
     def matches(pattern: str, name: str) -> bool:
         try:
@@ -155,8 +155,8 @@ def _matching(search: Search) -> Matches:
 
 
 def types_at(config: Any, schema: Any) -> Iterator[tuple[Place, Any, set[str]]]:
-    """Every place of a config, its value, and the JSON types that its specification allows there; no type
-    where it does not say."""
+    """Yield every place of a config, its value, and the JSON types that the specification allows there; no
+    type if the specification does not restrict it."""
     for place, value, schemas in places(config, schema, lambda *_: True):
         yield place, value, {name for each in schemas for name in _types(each)}
 
@@ -168,10 +168,10 @@ def _types(schema: Mapping[str, Any]) -> Iterator[str]:
 
 
 def unknown_fields(config: Mapping[str, Any], schema: Mapping[str, Any]) -> list[str]:
-    """Return a sentence for each field of a config that a specification does not describe, and does not
-    explicitly allow: most likely a slip of the pen. None quotes a value.
+    """Return a sentence for each field of a config that a specification neither describes nor explicitly
+    allows. Such a field is probably a typing error. No sentence quotes a value.
 
-    Fields whose names begin with two underscores are not looked at: they are for the connector's platform.
+    Fields whose names begin with two underscores are ignored: they are for the connector's platform.
     """
     known = _described(schema)
     if not known:
@@ -180,13 +180,13 @@ def unknown_fields(config: Mapping[str, Any], schema: Mapping[str, Any]) -> list
     for name in config:
         if name not in known and not name.startswith("__"):
             near = difflib.get_close_matches(name, known, n=1)
-            meant = f"did you mean {near[0]!r}?" if near else f"it has {', '.join(sorted(known))}"
-            found.append(f"config.{name}: the connector's specification has no such field; {meant}")
+            hint = f"did you mean {near[0]!r}?" if near else f"it has {', '.join(sorted(known))}"
+            found.append(f"config.{name}: the connector's specification has no such field; {hint}")
     return found
 
 
 def _described(schema: Mapping[str, Any]) -> set[str]:
-    """Return the names of the fields that a schema describes; none where it says which others may be."""
+    """Return the names of the fields that a schema describes; none if it has rules for other fields."""
     found: set[str] = set()
     for each in applicable([schema], schema):
         if "additionalProperties" in each or "patternProperties" in each:

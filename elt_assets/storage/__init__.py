@@ -1,1 +1,1 @@
-"""Places for files: private directories, and files that others name."""
+"""Storage of files: locations, private directories and scratch directories."""

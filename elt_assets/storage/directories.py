@@ -1,4 +1,4 @@
-"""Directories that this project makes, for their owner alone, and whether they can be written to."""
+"""Creation of private directories, and checks that a directory can be written to."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from pathlib import Path
 from elt_assets.errors import ConfigError
 from elt_assets.storage.location import Location
 
-_SIZE = 4096
-"""Bytes that are written to try a directory: a full volume may still take an empty file."""
+_CHECK_BYTES = 4096
+"""Number of bytes written to check a directory: a full volume may still accept an empty file."""
 
 
 def make_private(folder: Path) -> None:
-    """Make a directory, and those above it that are missing, each with mode 0700.
+    """Create a directory and its missing parents, each with mode 0700.
 
-    A directory that exists keeps its mode: whoever wants to share one makes it, or changes it once.
+    An existing directory keeps its mode. To share a directory, create it first, or change its mode once.
 
     Raises:
-        OSError: one of them cannot be made, or is no directory.
+        OSError: a directory cannot be created, or the path is not a directory.
     """
     missing = [each for each in (folder, *folder.parents) if not each.exists()]
     for each in reversed(missing):
@@ -30,10 +30,10 @@ def make_private(folder: Path) -> None:
 
 
 def make_private_lake(uri: str) -> None:
-    """Make the root of a lake in the same way, where it is a directory and not an object store.
+    """Create the root of a lake with `make_private`. An object store is left unchanged.
 
     Raises:
-        ConfigError: it cannot be made.
+        ConfigError: the directory cannot be created.
     """
     path = Location.of(uri).path
     if path is None:
@@ -42,22 +42,22 @@ def make_private_lake(uri: str) -> None:
         make_private(path)
     except OSError as error:
         raise ConfigError(
-            f"the lake's directory {uri} cannot be made: {error.strerror}",
-            guidance="make it possible to write there, or set ELT_LAKE to another place",
+            f"cannot create the directory of the lake, {uri}: {error.strerror}",
+            guidance="allow this user to write there, or set ELT_LAKE to another location",
         ) from error
 
 
 def check_writable(uri: str, what: str, setting: str) -> None:
-    """Write to a folder of this machine, which is made if it is missing; nothing is left in it. A remote
-    store is not asked.
+    """Check that a local folder can be written to. A missing folder is created, and no file is left in it.
+    A remote store is not checked.
 
     Args:
         uri: a path or a URI.
         what: the folder's purpose, for the message.
-        setting: what names the folder.
+        setting: the setting that contains the folder, for the message.
 
     Raises:
-        ConfigError: the folder cannot be made or written to; names the setting and the path.
+        ConfigError: the folder cannot be created or written to. The error names the setting and the path.
     """
     path = Location.of(uri).path
     if path is None:
@@ -65,9 +65,9 @@ def check_writable(uri: str, what: str, setting: str) -> None:
     try:
         make_private(path)
         with tempfile.TemporaryFile(dir=path, buffering=0) as file:
-            file.write(bytes(_SIZE))
+            file.write(bytes(_CHECK_BYTES))
     except OSError as error:
         raise ConfigError(
             f"{what} cannot be written to: {path}: {error.strerror}",
-            guidance=f"{setting} says where it is: name another place, or mend its permissions or volume",
+            guidance=f"correct the permissions or the volume of the folder, or change {setting}",
         ) from error

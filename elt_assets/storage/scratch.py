@@ -1,7 +1,7 @@
-"""Private directories that do not outlive their process, even a killed one, for long.
+"""Private scratch directories that are removed when their process ends, or later if it was killed.
 
-Each holds a lock file, which its process keeps locked: the kernel frees it when the process ends, however it
-ends. Only a directory that has a lock file, and whose lock is free, is removed by anybody else.
+Each contains a lock file that its process keeps locked. The kernel releases the lock when the process ends
+for any reason. Another process removes a directory only if it has a lock file and the lock is free.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ _NAME = re.compile(r"[a-z]+-.+-[0-9a-f]{16}")
 
 @contextlib.contextmanager
 def scratch(parent: Path, kind: str) -> Iterator[Path]:
-    """Make a directory under `parent` that only this user can enter; it is removed when the context ends.
+    """Create a directory in `parent` that only this user can enter, and remove it when the context ends.
 
-    Directories that killed processes of this machine left there are removed first.
+    Directories of the same `kind` that killed processes of this machine left are removed first.
     """
     make_private(parent)
     prefix = f"{kind}-{_host()}-"
@@ -41,12 +41,12 @@ def scratch(parent: Path, kind: str) -> Iterator[Path]:
 
 
 def sweep(parent: Path, seconds: float) -> int:
-    """Remove directories that killed processes of any machine left, and that have not changed for so long.
+    """Remove directories that killed processes of any machine left and that are unchanged for `seconds`.
 
-    On a file system without locks age alone decides.
+    On a file system without locks, only the age decides.
 
     Returns:
-        How many were removed.
+        The number of removed directories.
     """
     oldest = time.time() - seconds
     found = [path for path in parent.glob("*-*-*") if _last_change(path) < oldest]
@@ -59,7 +59,8 @@ def _host() -> str:
 
 @contextlib.contextmanager
 def _locked(folder: Path) -> Iterator[None]:
-    """Put a locked file into a directory. It gets its name once it is locked, so that nobody sees it free."""
+    """Create a lock file in a directory and keep it locked. It gets its name after it is locked, so that no
+    process sees it unlocked."""
     draft = folder / f"{LOCK}.new"
     with draft.open("w") as file:
         with contextlib.suppress(OSError):  # a file system without locks
@@ -69,7 +70,7 @@ def _locked(folder: Path) -> Iterator[None]:
 
 
 def _remove_if_abandoned(folder: Path, *, is_old: bool = False) -> bool:
-    """Remove a directory of `scratch` whose process has ended."""
+    """Remove a directory of `scratch` if its process has ended; return whether the directory is gone."""
     if not _NAME.fullmatch(folder.name) or not (folder / LOCK).is_file():
         return False
     with contextlib.suppress(FileNotFoundError), (folder / LOCK).open("r+") as file:
@@ -85,7 +86,7 @@ def _remove_if_abandoned(folder: Path, *, is_old: bool = False) -> bool:
 
 
 def _last_change(folder: Path) -> float:
-    """When something in a directory last changed, as far as its own level tells; now if it is gone."""
+    """Return the time of the last change of a directory or its direct entries; now if it does not exist."""
     try:
         return max(path.stat().st_mtime for path in (folder, *folder.iterdir()))
     except OSError:

@@ -1,6 +1,6 @@
-"""The files that a connector is called with: its config, and the configured catalog.
+"""Readers for the files that a connector gets as arguments: its config and the configured catalog.
 
-spec: Airbyte Specification, the commands' arguments.
+Spec: Airbyte Specification, the commands' arguments.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ T = TypeVar("T")
 
 
 class _RequiredStream(msgspec.Struct):
-    """What the protocol requires of a configured stream beside the stream itself."""
+    """The properties, besides `stream`, that the protocol requires of a configured stream."""
 
     sync_mode: Literal["full_refresh", "incremental"]
     destination_sync_mode: Literal[
@@ -31,21 +31,21 @@ class _RequiredCatalog(msgspec.Struct):
 
 
 def load_config(path: str) -> dict[str, Any]:
-    """The config as written.
+    """Return the config of a file.
 
     Raises:
-        ConfigError: unreadable, or not a JSON object.
+        ConfigError: the file is not readable, or is not a JSON object.
     """
-    return decoded(content(path, "config"), dict[str, Any], "config")
+    return decode_json(read_file(path, "config"), dict[str, Any], "config")
 
 
 def load_catalog(path: str) -> ConfiguredCatalog:
-    """What is wanted.
+    """Return the configured catalog of a file.
 
     Raises:
-        ConfigError: unreadable, not a configured catalog, or one that asks for files.
+        ConfigError: the file is not readable, is not a configured catalog, or requests file transfer.
     """
-    data = content(path, "catalog")
+    data = read_file(path, "catalog")
     try:
         catalog = ConfiguredCatalog.from_json(data)
         msgspec.json.decode(data, type=_RequiredCatalog)
@@ -54,17 +54,17 @@ def load_catalog(path: str) -> ConfiguredCatalog:
     for stream in catalog.streams:
         if stream.include_files:
             raise ConfigError(
-                f"stream {str(stream.id)!r}: `include_files` asks for files, which are not transferred",
-                guidance="leave `include_files` out of the catalog",
+                f"stream {str(stream.id)!r}: `include_files` requests file transfer, which is not supported",
+                guidance="remove `include_files` from the catalog",
             )
     return catalog
 
 
-def content(path: str, what: str) -> bytes:
-    """Of the file with what `what` names.
+def read_file(path: str, what: str) -> bytes:
+    """Return the content of a file. `what`: its purpose, for the message.
 
     Raises:
-        ConfigError: unreadable.
+        ConfigError: the file is not readable.
     """
     try:
         return Path(path).read_bytes()
@@ -72,13 +72,13 @@ def content(path: str, what: str) -> bytes:
         raise ConfigError(f"cannot read the {what} file {path}: {error.strerror}") from error
 
 
-def decoded(data: bytes | Raw, kind: type[T], what: str) -> T:
-    """JSON of some shape.
+def decode_json(data: bytes | Raw, kind: type[T], what: str) -> T:
+    """Return JSON data decoded as `kind`. `what`: its purpose, for the message.
 
     Raises:
-        ConfigError: it is something else.
+        ConfigError: the data is not JSON of that type.
     """
     try:
         return msgspec.json.decode(data, type=kind)
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-        raise ConfigError(f"the {what} is not the JSON expected: {error}") from error
+        raise ConfigError(f"the {what} is not JSON of the expected form: {error}") from error

@@ -1,6 +1,6 @@
-"""Catalogs: what a source has, and what of it is wanted, how.
+"""Catalogs: the streams that a source offers, and the streams that are configured for a sync.
 
-spec: Airbyte Protocol, Catalog; additions of 0.9 (generations), 0.10 (is_resumable), 0.15 (files).
+Spec: Airbyte Protocol, Catalog; additions of 0.9 (generations), 0.10 (is_resumable), 0.15 (files).
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ INCREMENTAL = "incremental"
 
 DELETED_AT = "_ab_cdc_deleted_at"
 DELETE_MARKERS = (DELETED_AT, "_sdc_deleted_at")
-"""Fields that are set in a record that tells of a delete: of Airbyte's CDC sources, and of Singer's taps."""
+"""Fields that make a record a delete marker if they are set: of Airbyte's CDC sources and of Singer taps."""
 
 FieldPath = list[str]
 
 
 class StreamDescriptor(Wire):
-    """Names a stream. Any UTF-8 string is valid, the empty one included."""
+    """The name and the namespace of a stream. Any UTF-8 string is valid, including the empty one."""
 
     name: str
     namespace: str | None = None
@@ -36,7 +36,7 @@ class StreamDescriptor(Wire):
 
 
 class StreamId(tuple[str, "str | None"]):
-    """(name, namespace): what a stream is looked up by."""
+    """The key by which a stream is looked up: (name, namespace)."""
 
     __slots__ = ()
 
@@ -60,8 +60,8 @@ class StreamId(tuple[str, "str | None"]):
 
     @property
     def quoted(self) -> str:
-        """The name as no other stream has it: a part with a dot or a quote is in double quotes, doubled
-        inside them."""
+        """The name in a unique form: a part that is empty or has a dot or a double quote is in double quotes,
+        and the double quotes inside it are doubled."""
         return ".".join(_quoted(part) for part in (self.namespace, self.name) if part is not None)
 
 
@@ -72,15 +72,15 @@ def _quoted(part: str) -> str:
 
 
 def stream_names(streams: Collection[StreamId]) -> dict[StreamId, str]:
-    """Return a name for each of a connection's streams, as people read and write it: NAME or NAMESPACE.NAME,
-    and, where two would have the same, the form that tells them apart."""
+    """Return the name of each of a connection's streams for users: NAME or NAMESPACE.NAME. A stream gets its
+    `quoted` name if two streams have the same name, or if the name has a double quote."""
     count = Counter(map(str, streams))
-    clear = {name for name in count if count[name] == 1 and '"' not in name}
-    return {each: str(each) if str(each) in clear else each.quoted for each in streams}
+    unique = {name for name in count if count[name] == 1 and '"' not in name}
+    return {each: str(each) if str(each) in unique else each.quoted for each in streams}
 
 
 class AirbyteStream(Wire):
-    """A stream that a source offers. Read only once discovered."""
+    """A stream that a source offers. It is read-only after discovery."""
 
     name: str
     json_schema: dict[str, Any]
@@ -98,12 +98,12 @@ class AirbyteStream(Wire):
 
     @property
     def sync_modes(self) -> list[str]:
-        """Full refresh is always supported, even where the source's list is empty."""
+        """The supported sync modes. Full refresh is always supported, even if the source's list is empty."""
         return list(dict.fromkeys([FULL_REFRESH, *(self.supported_sync_modes or [])]))
 
 
 class Catalog(Wire):
-    """What `discover` returns."""
+    """The catalog that `discover` returns."""
 
     streams: list[AirbyteStream]
 
@@ -112,9 +112,9 @@ class Catalog(Wire):
 
 
 class ConfiguredStream(Wire):
-    """How one stream is to be synced.
+    """A stream with the configuration of its sync.
 
-    spec: ConfiguredAirbyteStream. `generation_id`, `minimum_generation_id` and `sync_id` as of 0.9.
+    Spec: ConfiguredAirbyteStream. `generation_id`, `minimum_generation_id` and `sync_id` as of 0.9.
     """
 
     stream: AirbyteStream
@@ -133,12 +133,12 @@ class ConfiguredStream(Wire):
 
     @property
     def cursor(self) -> FieldPath:
-        """The cursor field that is in force; empty where the source keeps its cursor to itself.
+        """The effective cursor field; empty if the source defines a cursor but does not publish it.
 
-        spec: "Logic for resolving the Cursor Field".
+        Spec: "Logic for resolving the Cursor Field".
 
         Raises:
-            ConfigError: incremental, and nobody names a cursor.
+            ConfigError: the stream is incremental, and no cursor field is configured or discovered.
         """
         if self.stream.source_defined_cursor:
             return self.stream.default_cursor_field or []
@@ -146,25 +146,25 @@ class ConfiguredStream(Wire):
         if not resolved and self.sync_mode == INCREMENTAL:
             raise ConfigError(
                 f"stream {str(self.id)!r} is incremental, "
-                "but neither it nor its source names a cursor field",
+                "but neither the connection nor the source names a cursor field",
                 guidance="set `cursor_field: [<field>]`, or `sync_mode: full_refresh`",
             )
         return resolved
 
     @property
     def key(self) -> list[FieldPath]:
-        """The primary key that is in force: the source's own, where it defines one."""
+        """The effective primary key: the source's own if the source defines one."""
         return self.stream.source_defined_primary_key or self.primary_key or []
 
     @property
     def resumable(self) -> bool:
-        """Whether its states can be gone on from: those of an incremental sync, and those of a
-        refresh that the source says it can resume."""
+        """Return whether a read can resume from this stream's states: those of an incremental sync, or of a
+        refresh that the source declares as resumable."""
         return self.sync_mode == INCREMENTAL or bool(self.stream.is_resumable)
 
     @property
     def mode(self) -> SyncMode:
-        """The facts of its destination sync mode; of one that is not known, those of `append`."""
+        """The properties of the destination sync mode; those of `append` if the mode is unknown."""
         return MODES.get(self.destination_sync_mode, MODES[APPEND])
 
     @property
@@ -177,6 +177,6 @@ class ConfiguredStream(Wire):
 
 
 class ConfiguredCatalog(Wire):
-    """What `read` is given."""
+    """The catalog that `read` gets."""
 
     streams: list[ConfiguredStream]

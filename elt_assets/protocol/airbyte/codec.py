@@ -1,7 +1,7 @@
-"""One line, one message.
+"""Codec of Airbyte messages, one message per line.
 
-spec: Interface Invariants: each message on its own line, wrapped in an AirbyteMessage; what is not
-wrapped is dropped, and logged.
+Spec: Interface Invariants: each message is on its own line, wrapped in an AirbyteMessage. A line that is not
+wrapped is dropped and logged.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import msgspec
 from msgspec import Raw
 
 from elt_assets.errors import ConfigError
-from elt_assets.protocol.airbyte.lines import Language, too_deep
+from elt_assets.protocol.airbyte.lines import LineProtocol, too_deep
 from elt_assets.protocol.airbyte.messages import Message, RawRecord
 
 _BODIES = {
@@ -27,7 +27,7 @@ _BODIES = {
     "DESTINATION_CATALOG": "destination_catalog",
     "NEWS": "news",
 }
-_LANGUAGE = Language(
+_PROTOCOL = LineProtocol(
     kinds={kind: [body] for kind, body in _BODIES.items()},
     vital=("RECORD", "STATE", "CATALOG", "SPEC", "CONNECTION_STATUS", "CONTROL"),
 )
@@ -52,37 +52,37 @@ _decode_envelope = _ENVELOPE.decode
 
 
 def decode(line: bytes, *, whole: bool = False) -> RawRecord | Message:
-    """Read one line, without its newline. With `whole`, a RECORD comes as a `Message` that loses nothing.
+    """Decode one line, without its newline. With `whole`, a RECORD is decoded as a lossless `Message`.
 
-    A line that is no message, or of an unknown type, comes back as an `Unread` LOG message holding
-    its beginning. What JSON does not have but some writers write is repaired, all else to the letter:
-    non-finite numbers (`NaN`, `Infinity`) become strings of that name, so that the table's
-    conversion reports them; bare control characters in strings become escapes; a byte order mark
-    is dropped. Of duplicate keys the last one counts.
+    A line that is not a message, or is of an unknown type, is replaced by an `Unread` LOG message that
+    contains its beginning. Common deviations from JSON are repaired: non-finite numbers (`NaN`,
+    `Infinity`) become strings of that name, so that the cast to the table's type reports them; raw
+    control characters in strings become escapes; a byte order mark is dropped. Everything else is
+    unchanged. Of duplicate keys the last one counts.
 
     Raises:
-        SystemFailure: the line is a message that carries data, but cut off, not well formed, not
-            UTF-8, with half a surrogate pair in it, or nested too deeply.
+        SystemFailure: the line is a message that carries data, but is truncated, malformed, not UTF-8,
+            contains half a surrogate pair, or is nested too deeply.
         ConfigError: the line is a record that refers to a file.
     """
     try:
         if not line.isascii():
-            line.decode()  # the decoder would let other bytes through in what it leaves raw
+            line.decode()  # the decoder does not check that raw values are UTF-8
         envelope = _decode_envelope(line)
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-        return _unreadable(line, error, whole=whole)
+        return _recover(line, error, whole=whole)
     except RecursionError:
         raise too_deep(line) from None
     if envelope.record is not None and envelope.type == "RECORD" and not whole:
         return envelope.record
-    return _whole(line, envelope.type)
+    return _decode_whole(line, envelope.type)
 
 
 def decode_blocks(blocks: Iterable[bytes]) -> Iterator[RawRecord | Message]:
-    """Read blocks of whole lines, as `decode` reads each line; twice as fast where all is well.
+    """Decode blocks of whole lines, each line as in `decode`; twice as fast if all lines are valid.
 
     Raises:
-        SystemFailure: as `decode`.
+        SystemFailure, ConfigError: see `decode`.
     """
     for block in blocks:
         envelopes = _envelopes(block)
@@ -95,12 +95,12 @@ def decode_blocks(blocks: Iterable[bytes]) -> Iterator[RawRecord | Message]:
                 yield envelope.record
             else:
                 lines = lines or block.split(b"\n")
-                yield _whole(lines[number], envelope.type)
+                yield _decode_whole(lines[number], envelope.type)
 
 
 def _envelopes(block: bytes) -> list[_Envelope] | None:
-    """Of each line; None if any is not well formed, or not an object from its first byte to its last: the
-    decoder takes any white space between objects, so that only those tell lines apart."""
+    """Return the envelope of each line; None if a line is malformed, or is not an object from its first byte
+    to its last. The decoder accepts any white space between objects, so only this check separates lines."""
     lines = block.count(b"\n")
     if block.count(b"}\n{") != lines or not block.startswith(b"{"):
         return None
@@ -114,43 +114,40 @@ def _envelopes(block: bytes) -> list[_Envelope] | None:
 
 
 def encode(message: Message) -> bytes:
-    """Write one message as one line, newline included."""
+    """Encode one message as one line, including the newline."""
     return message.to_json() + b"\n"
 
 
-def _whole(line: bytes, kind: str) -> Message:
+def _decode_whole(line: bytes, kind: str) -> Message:
     body = _BODIES.get(kind)
     if body is None:
-        return _LANGUAGE.misshapen(line, None)
+        return _PROTOCOL.replacement(line, None)
     try:
         message = Message.from_json(line)
     except msgspec.MsgspecError as error:
-        return _LANGUAGE.misshapen(line, error)
+        return _PROTOCOL.replacement(line, error)
     except RecursionError:
         raise too_deep(line) from None
     if getattr(message, body) is None:
-        return _LANGUAGE.misshapen(line, f"a {kind} message without {body!r}")
+        return _PROTOCOL.replacement(line, f"a {kind} message without {body!r}")
     return message
 
 
-def _unreadable(line: bytes, error: Exception, *, whole: bool) -> RawRecord | Message:
-    """Almost JSON, a torn or misshapen message, or plain text."""
+def _recover(line: bytes, error: Exception, *, whole: bool) -> RawRecord | Message:
+    """Return a line that failed to decode, repaired and decoded; or the message that replaces it."""
     _refuse_file(line)
-    mended = _LANGUAGE.mended(line, error, _decode_envelope)
-    return decode(mended, whole=whole) if isinstance(mended, bytes) else mended
+    recovered = _PROTOCOL.recover(line, error, _decode_envelope)
+    return decode(recovered, whole=whole) if isinstance(recovered, bytes) else recovered
 
 
 def _refuse_file(line: bytes) -> None:
-    """
-    Raises:
-        ConfigError: the line is a record that refers to a file.
-    """
+    """Raise ConfigError if a line is a record that refers to a file."""
     try:
         record = msgspec.json.decode(line, type=_FileEnvelope).record
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         return
     raise ConfigError(
-        f"a record of stream {record.stream!r} refers to a file (`file_reference`), and files are not "
-        "transferred",
-        guidance="leave the stream out, or have the source send the files' contents as records",
+        f"a record of stream {record.stream!r} refers to a file (`file_reference`), but file transfer "
+        "is not supported",
+        guidance="remove the stream, or configure the source to send the contents of files as records",
     )

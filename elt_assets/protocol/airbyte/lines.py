@@ -1,4 +1,4 @@
-"""What the languages of connectors have in common: one line is one message, and not every line is one."""
+"""Lines that connectors print: splitting, repair, and replacement of lines that cannot be decoded."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from elt_assets.errors import SystemFailure
 from elt_assets.protocol.airbyte.messages import Log, Message, Noise, Unread
 
 MAX_LINE = 256 << 20
-"""Bytes. A longer line is no record that a table could hold."""
+"""Maximum bytes of a line. A longer line is not a record that a table could store."""
 MAX_LOG_CHARACTERS = 2_000
 
-# JSON has no bare control characters in strings; outside of strings it has these two, beside the line's end.
+# JSON allows no raw control characters in strings. Outside of strings it allows these two and the newline.
 _SPACES = (b"\t", b"\r")
 _OTHER_CONTROLS = [bytes([n]) for n in range(0x20) if bytes([n]) not in _SPACES]
-# What ends a string or seems to, bare white space, and what JSON does not have, but some writers write.
+# Quotes, escaped quotes, raw white space, and non-finite numbers, which JSON does not have.
 _TOKEN = re.compile(rb'\\[\\"]|"|[\t\r]+|-?Infinity|NaN')
-_MARK = b"\xef\xbb\xbf"
-_STREAM = re.compile(rb'"stream"\s*:\s*"((?:[^"\\]|\\.)*)"')
+_BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+_STREAM_NAME = re.compile(rb'"stream"\s*:\s*"((?:[^"\\]|\\.)*)"')
 
 
 class _Typed(msgspec.Struct):
@@ -30,55 +30,55 @@ class _Typed(msgspec.Struct):
 _decode_type = msgspec.json.Decoder(_Typed).decode
 
 
-class Language:
-    """Which messages there are, as far as that decides what becomes of a line that cannot be read.
+class LineProtocol:
+    """The message types of a protocol. They decide how a line that cannot be decoded is replaced.
 
     Args:
-        kinds: the types of messages, each with the properties, beside `type`, by which one that was cut
-            off can be told.
-        vital: losing one of these would lose data, so a broken one ends the sync instead of becoming a
-            log line.
+        kinds: the message types, each with the properties, besides `type`, that identify a truncated
+            message.
+        vital: the types whose loss would lose data. A malformed message of these types ends the sync, and
+            is not replaced by a log line.
     """
 
     def __init__(self, kinds: Mapping[str, Sequence[str]], vital: Collection[str]):
         self._kinds = kinds
         self._vital = vital
         names = "|".join(dict.fromkeys(name for body in kinds.values() for name in body)).encode()
-        # How a message begins: by its type, or by its body where a connector writes that first.
+        # A message begins with its type, or with its body if the connector writes that first.
         self._beginning = re.compile(
             rb'\s*\{\s*"(?:type"\s*:\s*"(?P<kind>\w+)"|(?P<body>%b)"\s*:)' % names
         )
 
-    def mended(
+    def recover(
         self, line: bytes, error: Exception, read: Callable[[bytes], object]
     ) -> bytes | Message:
-        """A line that `read` failed on, as JSON would have it; or, if that is no help, what becomes of it.
+        """Return a line on which `read` failed, repaired; or its replacement if the repair does not help.
 
         Raises:
-            SystemFailure: as `misshapen`; or it is nested too deeply.
+            SystemFailure: see `replacement`; or the line is nested too deeply.
         """
         repaired = repair(line)
         if repaired == line:
-            return self.misshapen(line, error)
+            return self.replacement(line, error)
         try:
             read(repaired)
-        except msgspec.MsgspecError as still:
-            return self.misshapen(line, still)
+        except msgspec.MsgspecError as second_error:
+            return self.replacement(line, second_error)
         except RecursionError:
             raise too_deep(line) from None
         return repaired
 
-    def misshapen(self, line: bytes, error: object) -> Message:
-        """What becomes of a torn or misshapen message, or of plain text: a LOG message.
+    def replacement(self, line: bytes, error: object) -> Message:
+        """Return the LOG message that replaces a truncated or malformed message, or plain text.
 
         Raises:
-            SystemFailure: it is a message that carries data.
+            SystemFailure: the line is a message of a vital type.
         """
         kind = self._kind(line)
         if kind in self._vital:
             raise SystemFailure(
                 f"the connector sent a malformed {kind} message: {error}",
-                guidance="this is a defect of the connector, or it was cut off; "
+                guidance="this is a defect of the connector, or its output was truncated; "
                 "the sync stops so that no data is lost",
             )
         if kind in self._kinds:
@@ -87,35 +87,35 @@ class Language:
             return _as_log(
                 line, "WARN", f"ignored a message of the unknown type {kind[:MAX_LOG_CHARACTERS]!r}"
             )
-        return Noise(type="LOG", log=Log(level="INFO", message=_head(line)))
+        return Noise(type="LOG", log=Log(level="INFO", message=_excerpt(line)))
 
     def _kind(self, line: bytes) -> str | None:
-        """The type that a line claims, even where the rest of it cannot be read."""
+        """Return the message type of a line, even if the rest cannot be decoded; None if there is none."""
         try:
             return _decode_type(line).type
         except msgspec.ValidationError:
             return None
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-            return self._claimed(line)
+            return self._kind_of_beginning(line)
 
-    def _claimed(self, line: bytes) -> str | None:
-        """By how it begins: a message that was cut off is not to be taken for plain text."""
+    def _kind_of_beginning(self, line: bytes) -> str | None:
+        """Return the message type that the beginning of a line shows, since a message may be truncated."""
         match = self._beginning.match(line)
         if match is None:
             return None
-        told, body = match["kind"], (match["body"] or b"").decode()
-        claims = (
-            kind for kind, names in self._kinds.items() if kind.encode() == told or body in names
+        named, body = match["kind"], (match["body"] or b"").decode()
+        candidates = (
+            kind for kind, names in self._kinds.items() if kind.encode() == named or body in names
         )
-        return next(claims, None)
+        return next(candidates, None)
 
 
 def repair(line: bytes) -> bytes:
-    """A line with what JSON does not have, but some writers write, as JSON: non-finite numbers (`NaN`,
-    `Infinity`) as strings of that name, bare control characters in strings as escapes; a byte order
-    mark is dropped. Time and memory are proportional to the line's length."""
-    while line.startswith(_MARK):
-        line = line[len(_MARK) :]
+    """Return a line with common deviations from JSON repaired: non-finite numbers (`NaN`, `Infinity`) become
+    strings of that name, raw control characters in strings become escapes, and a byte order mark is
+    dropped. Time and memory are proportional to the line's length."""
+    while line.startswith(_BYTE_ORDER_MARK):
+        line = line[len(_BYTE_ORDER_MARK) :]
     found, end, is_string = bytearray(), 0, False
     for token in _TOKEN.finditer(line):
         text = token[0]
@@ -137,20 +137,21 @@ def _escaped(text: bytes, controls: Iterable[bytes]) -> bytes:
 
 def too_deep(line: bytes) -> SystemFailure:
     return SystemFailure(
-        "the connector sent a message nested too deeply to read", detail=_head(line)
+        "the connector sent a message nested too deeply to read", detail=_excerpt(line)
     )
 
 
 def blocks(chunks: Iterable[bytes], limit: int, sender: str = "the connector") -> Iterator[bytes]:
-    r"""Whole lines, as many as came at once, without the last one's newline; lines end at byte `\n` alone.
-    But an empty chunk is passed on: for now there is no more.
+    r"""Yield blocks of whole lines that arrived together, without the last newline of each block.
+
+    Only the byte `\n` ends a line. An empty chunk is passed on: no more data is available for now.
 
     Args:
-        limit: bytes that a line may have.
-        sender: who is to blame.
+        limit: the maximum bytes of a line.
+        sender: the program that sends the lines, for the message.
 
     Raises:
-        SystemFailure: a line is longer.
+        SystemFailure: a line is longer than `limit`.
     """
     parts: list[bytes] = []
     held = 0
@@ -159,8 +160,8 @@ def blocks(chunks: Iterable[bytes], limit: int, sender: str = "the connector") -
         if held + len(head) > limit:
             beginning = b"".join([*parts, head])[: 4 * MAX_LOG_CHARACTERS]
             raise SystemFailure(
-                f"{sender} sent a line longer than {limit >> 20} MiB{_stream(beginning)}",
-                detail=_head(beginning),
+                f"{sender} sent a line longer than {limit >> 20} MiB{_of_stream(beginning)}",
+                detail=_excerpt(beginning),
             )
         if not chunk:
             yield chunk
@@ -177,7 +178,7 @@ def blocks(chunks: Iterable[bytes], limit: int, sender: str = "the connector") -
 
 
 def split(chunks: Iterable[bytes], limit: int, sender: str = "the connector") -> Iterator[bytes]:
-    """As `blocks`, line by line; empty ones are left out, but for one that says that there is no more."""
+    """Yield the lines of `blocks` one by one. Empty lines are omitted, but an empty chunk is passed on."""
     for block in blocks(chunks, limit, sender):
         if block:
             yield from filter(None, block.split(b"\n"))
@@ -185,15 +186,15 @@ def split(chunks: Iterable[bytes], limit: int, sender: str = "the connector") ->
             yield block
 
 
-def _stream(beginning: bytes) -> str:
-    """Of which stream a line is, if it says so before its data begin."""
-    named = _STREAM.search(beginning.partition(b'"data"')[0])
+def _of_stream(beginning: bytes) -> str:
+    """Return ", of stream NAME" if a line has its stream's name before its data; else an empty string."""
+    named = _STREAM_NAME.search(beginning.partition(b'"data"')[0])
     return "" if named is None else f", of stream {named[1].decode('utf-8', 'replace')!r}"
 
 
 def _as_log(line: bytes, level: str, why: str) -> Message:
-    return Unread(type="LOG", log=Log(level=level, message=f"{why}: {_head(line)}"))
+    return Unread(type="LOG", log=Log(level=level, message=f"{why}: {_excerpt(line)}"))
 
 
-def _head(line: bytes) -> str:
+def _excerpt(line: bytes) -> str:
     return line[: 4 * MAX_LOG_CHARACTERS].decode("utf-8", "replace")[:MAX_LOG_CHARACTERS]

@@ -1,4 +1,4 @@
-"""What a connector's messages say for a log: a level and a text."""
+"""Log levels and texts of a connector's messages."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from elt_assets.protocol.airbyte.messages import AnalyticsTrace, ErrorTrace, Log
 
 
 def log_line(message: Message) -> tuple[str, str] | None:
-    """The level and the text of a LOG message, or of a TRACE of an error or of analytics."""
+    """Return the level and text of a LOG message, or of an error or analytics TRACE; None for others."""
     if message.log is not None:
         return message.log.level, _log_text(message.log)
     error, trace = message.reported_error, message.trace
@@ -17,8 +17,9 @@ def log_line(message: Message) -> tuple[str, str] | None:
     return None
 
 
-def _analytics_text(told: AnalyticsTrace) -> str:
-    return f"analytics of the connector: {told.type}" + (f" = {told.value}" if told.value else "")
+def _analytics_text(analytics: AnalyticsTrace) -> str:
+    value = f" = {analytics.value}" if analytics.value else ""
+    return f"analytics of the connector: {analytics.type}{value}"
 
 
 def _error_text(error: ErrorTrace) -> str:
@@ -31,10 +32,10 @@ def _log_text(log: Log) -> str:
 
 
 def printable(text: str, *, keep: str = "\n\t") -> str:
-    """A text in which nothing moves a terminal's cursor or changes its colours: such characters are escaped.
+    """Return a text in which characters that control a terminal (its cursor, its colours) are escaped.
 
     Args:
-        keep: control characters that stay.
+        keep: control characters that are not escaped.
     """
     if text.isprintable():
         return text

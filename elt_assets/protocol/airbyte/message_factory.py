@@ -1,4 +1,4 @@
-"""What connectors of this project say of themselves: log lines, how a check went, what failed."""
+"""Messages that connectors of this project send: log lines, check results, errors and stream statuses."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Mask = Callable[[str], str]
 
 
 def log(level: str, text: str) -> Message:
-    """`level`: as in the protocol."""
+    """Return a LOG message; `level` is one of the protocol's levels."""
     return Message(type="LOG", log=Log(level=level, message=readable(text)))
 
 
@@ -36,11 +36,13 @@ def connection_status(*, succeeded: bool, text: str | None = None) -> Message:
 def error_trace(
     error: BaseException, stream: StreamDescriptor | None = None, mask: Mask = str
 ) -> Message:
-    """spec: AirbyteErrorTraceMessage. Only who must repair code is shown a stack trace.
+    """Return the TRACE message of an error. Only system errors have a stack trace, for the maintainer.
+
+    Spec: AirbyteErrorTraceMessage.
 
     Args:
-        stream: whose error it is, if one's.
-        mask: takes secrets out of each text.
+        stream: the stream that failed, if the error belongs to one stream.
+        mask: masks secrets in each text.
     """
     failure_type, text, detail = "system_error", f"{type(error).__name__}: {error}", None
     if isinstance(error, EltError):
@@ -59,7 +61,7 @@ def error_trace(
 
 
 def stream_status(stream: StreamDescriptor, status: str) -> Message:
-    """spec: AirbyteStreamStatusTraceMessage."""
+    """Return the TRACE message of a stream's status. Spec: AirbyteStreamStatusTraceMessage."""
     body = StreamStatusTrace(stream_descriptor=stream, status=status)
     at = int(time.time() * 1000)
     trace = Trace(type="STREAM_STATUS", stream_status=body, emitted_at=at)
@@ -67,5 +69,5 @@ def stream_status(stream: StreamDescriptor, status: str) -> Message:
 
 
 def readable(text: str) -> str:
-    """A lone surrogate in an exception's text must not keep the exception from being told."""
+    """Return a text with lone surrogates escaped, so that the text of any exception can be encoded."""
     return text.encode("utf-8", "backslashreplace").decode()

@@ -1,7 +1,7 @@
-"""Every message of the Airbyte Protocol, 0.18.
+"""The messages of the Airbyte Protocol, version 0.18.
 
-spec: Airbyte Protocol, Messages. Enumerations are plain strings here: a connector may know newer
-members than this project, and a sync must not fail over one.
+Spec: Airbyte Protocol, Messages. Enumerations are plain strings here: a connector may use members that this
+project does not have yet, and they must not make a sync fail.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ INCOMPLETE = "INCOMPLETE"
 
 NULL = Raw(b"null")
 Number = int | float
-"""Both, since `1` and `1.0` are sent on as they came."""
+"""A JSON number. Both types are kept, so that `1` and `1.0` are forwarded unchanged."""
 
 
 class RawRecord(msgspec.Struct, gc=False):
-    """A RECORD on the hot path: routed by name, its data never decoded.
+    """A RECORD for fast processing: it is routed by name, and its data is never decoded.
 
-    Not a `Wire`: collecting unknown properties would cost more than all else that happens to a
-    record here. `Message.from_json` gives the lossless `Record` where one is wanted. A record with a
-    `file_reference` is no such record: it does not decode, so that its file is not lost unnoticed.
+    It is not a `Wire`: collecting unknown properties would cost more than all other processing of a
+    record. `Message.from_json` returns the lossless `Record`. A record with a `file_reference` fails to
+    decode as a `RawRecord`, so that its file is not lost unnoticed.
     """
 
     stream: str
@@ -42,7 +42,7 @@ class RawRecord(msgspec.Struct, gc=False):
 
 
 class Record(Wire):
-    """A RECORD whole. `emitted_at`: epoch milliseconds."""
+    """A RECORD with all its properties. `emitted_at`: milliseconds since the epoch."""
 
     stream: str
     data: Raw
@@ -52,7 +52,7 @@ class Record(Wire):
 
 
 class StateStats(Wire):
-    """Counts since the previous state of the same kind; a double on the wire."""
+    """Numbers of records since the previous state of the same kind. They are doubles on the wire."""
 
     recordCount: Number | None = None
     rejectedRecordCount: Number | None = None
@@ -69,9 +69,9 @@ class GlobalState(Wire):
 
 
 class State(Wire):
-    """A checkpoint. Blobs stay as received. No `type` means LEGACY.
+    """A checkpoint. Blobs are kept as received. A state without a `type` is LEGACY.
 
-    spec: State & Checkpointing, V2.
+    Spec: State & Checkpointing, V2.
     """
 
     type: str | None = None
@@ -89,7 +89,7 @@ class Log(Wire):
 
 
 class Specification(Wire):
-    """spec: Actor Specification."""
+    """The specification of a connector. Spec: Actor Specification."""
 
     connectionSpecification: dict[str, Any]
     protocol_version: str | None = None
@@ -112,7 +112,7 @@ class ConnectionStatus(Wire):
 
 
 class ErrorTrace(Wire):
-    """spec: AirbyteErrorTraceMessage. Some connectors leave its `message` out."""
+    """The error of a TRACE. Spec: AirbyteErrorTraceMessage. Some connectors omit `message`."""
 
     message: str | None = None
     internal_message: str | None = None
@@ -122,24 +122,24 @@ class ErrorTrace(Wire):
 
     @property
     def text(self) -> str:
-        """What went wrong, in one sentence if the connector says it in one."""
-        return self.message or self.internal_message or "an error that the connector does not name"
+        """The error's description, in one sentence if the connector sends one."""
+        return self.message or self.internal_message or "an error without a message"
 
 
 def decisive(before: ErrorTrace | None, after: ErrorTrace | None) -> ErrorTrace | None:
-    """Return the error that says why a read failed, of two that came one after the other.
+    """Return the one of two successive errors that is the cause of a failed read.
 
-    The first one does, but an error that names its stream goes before one that names none: airbyte-cdk
-    ends every failed read with a combined error without a stream, whose `failure_type` says nothing.
+    It is the first one, except that an error with a stream takes precedence over one without: airbyte-cdk
+    ends every failed read with a combined error that has no stream and no useful `failure_type`.
     """
     if before is None or after is None:
         return before or after
-    names_stream = before.stream_descriptor is None and after.stream_descriptor is not None
-    return after if names_stream else before
+    is_more_specific = before.stream_descriptor is None and after.stream_descriptor is not None
+    return after if is_more_specific else before
 
 
 class EstimateTrace(Wire):
-    """spec: AirbyteEstimateTraceMessage. One of type SYNC is of no stream, and may name none."""
+    """The estimated size of a read. Spec: AirbyteEstimateTraceMessage. Type SYNC has no stream."""
 
     type: str
     name: str | None = None
@@ -174,7 +174,7 @@ class Trace(Wire):
 
     @property
     def reported_error(self) -> ErrorTrace | None:
-        """The error of an ERROR trace, even where it was sent without its body."""
+        """The error of an ERROR trace, even if the trace was sent without a body; None for other traces."""
         return self.error or (ErrorTrace() if self.type == "ERROR" else None)
 
 
@@ -193,21 +193,21 @@ class DestinationCatalog(Wire):
 
 
 class StreamNews(Wire):
-    """Whether a stream has anything that its state does not cover; None: the source cannot tell."""
+    """The availability of new data in a stream; `has_news` is None if the source cannot determine it."""
 
     stream_descriptor: StreamDescriptor
     has_news: bool | None = None
 
 
 class News(Wire):
-    """What `probe` returns: a verb of this project's own connectors, beyond the Airbyte Protocol."""
+    """The result of `probe`, a command of this project's own connectors beyond the Airbyte Protocol."""
 
     streams: list[StreamNews]
 
 
 class StreamGeneration(Wire):
-    """What a Singer version is here; never on the wire. Records of the stream are of this generation from
-    now on; where it is `complete`, those of older ones are to go."""
+    """A Singer version as a generation; it is never on the wire. Later records of the stream belong to this
+    generation. If it is `complete`, the records of older generations are removed."""
 
     stream_descriptor: StreamDescriptor
     generation_id: int
@@ -215,9 +215,9 @@ class StreamGeneration(Wire):
 
 
 class Message(Wire):
-    """The envelope: `type` says which one of the others is set.
+    """The envelope of all messages; `type` determines which other property is set.
 
-    spec: AirbyteMessage.
+    Spec: AirbyteMessage.
     """
 
     type: str
@@ -235,13 +235,13 @@ class Message(Wire):
 
     @property
     def reported_error(self) -> ErrorTrace | None:
-        """The error that a TRACE reports, if it is one."""
+        """The error that a TRACE reports; None for other messages."""
         return self.trace.reported_error if self.trace is not None else None
 
 
 class Unread(Message):
-    """A LOG message made of a line that could not be read: it quotes that line's beginning."""
+    """A LOG message that replaces a line that could not be decoded, and quotes the line's beginning."""
 
 
 class Noise(Unread):
-    """Of a line that was no message at all."""
+    """An `Unread` that replaces a line that is not a message at all."""

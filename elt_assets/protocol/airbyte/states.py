@@ -1,6 +1,6 @@
-"""What a STATE message is about.
+"""The kind of a STATE message, and the stream that it belongs to.
 
-spec: Airbyte Protocol, State & Checkpointing, V2.
+Spec: Airbyte Protocol, State & Checkpointing, V2.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ LEGACY = "LEGACY"
 
 
 def kind_of(state: State) -> str:
-    """STREAM, GLOBAL or LEGACY; a state that names no type is LEGACY."""
+    """Return STREAM, GLOBAL or LEGACY. A state that is neither of a stream nor GLOBAL is LEGACY."""
     if state.stream is not None:
         return STREAM
     return GLOBAL if state.global_ is not None or state.type == GLOBAL else LEGACY
@@ -26,22 +26,23 @@ def kind_of(state: State) -> str:
 def stream_of(
     state: State, streams: Collection[StreamId], *, alone: bool = False
 ) -> StreamId | None:
-    """The stream whose checkpoint this is; None if it is not among `streams`.
+    """Return the stream of a state; None if it is not among `streams`.
 
-    A LEGACY state is the whole source's: it is one stream's only where one stream is read.
+    A LEGACY state belongs to the whole source. It belongs to a stream only if one stream is read.
 
     Args:
-        alone: whether no other stream of the source is synced, so that a GLOBAL state is this stream's too.
+        alone: whether no other stream of the source is synced, so that a GLOBAL state belongs to this
+            stream too.
 
     Raises:
-        ConfigError: the state is shared by several streams, but they are read one by one.
+        ConfigError: several streams share the state, but they are read one by one.
     """
     if state.stream is not None:
         stream = state.stream.stream_descriptor.id
         return stream if stream in streams else None
     if (kind_of(state) == GLOBAL and not alone) or len(streams) != 1:
         raise ConfigError(
-            "this source keeps one state for all of its streams "
+            "the source keeps one state for all of its streams "
             f"({kind_of(state)}), but its streams are read one by one",
             guidance="set `read_together: true` on the connection",
         )
@@ -49,10 +50,7 @@ def stream_of(
 
 
 def check_contents(state: State) -> None:
-    """
-    Raises:
-        SystemFailure: the state says that it is GLOBAL or of a stream, and holds nothing of the kind.
-    """
+    """Raise SystemFailure if a state is of type GLOBAL or STREAM, but has no contents of that type."""
     contents = {STREAM: state.stream, GLOBAL: state.global_}
     if state.type in contents and contents[state.type] is None:
         raise SystemFailure(

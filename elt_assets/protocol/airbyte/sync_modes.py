@@ -1,9 +1,9 @@
-"""The destination sync modes, and the facts of each: all that a connection, a relay and a table decide by it.
+"""The destination sync modes, and the properties of each that connections, relays and tables use.
 
-What a commit of a mode does to a table is in `lake.merge.policies`. Packages add modes by entry points of
+`lake.merge.policies` defines how a commit of a mode changes a table. Packages add modes by entry points of
 `GROUP`: each names a module with a `MODE` and a `merge`.
 
-spec: Airbyte Protocol, Destination Sync Modes.
+Spec: Airbyte Protocol, Destination Sync Modes.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ GROUP = "elt_assets.sync_modes"
 
 @dataclass(frozen=True)
 class SyncMode:
-    """What is true of a destination sync mode.
+    """The properties of a destination sync mode.
 
-    `deduplicates`: one row stays of each primary key, which it therefore needs. `overwrites`: each full
-    refresh replaces all rows. `is_standard`: it is a member of the protocol's enumeration. `replacing`: the
-    mode of a partition whose rows each sync replaces. `told_to_sources`: what a source is told, since many
-    refuse modes that came late. `as_generation_of`: the mode that, with a new generation, does the same in a
-    destination that does not know this one.
+    `deduplicates`: the table keeps one row per primary key, so the stream needs one. `overwrites`: each
+    full refresh replaces all rows. `is_standard`: the mode is a member of the protocol's enumeration.
+    `replacing`: the mode of a partition whose rows each sync replaces. `source_mode`: the mode that a source
+    gets instead, since many sources refuse modes that were added later. `generation_mode`: the mode that,
+    with a new generation, has the same effect in a destination that does not support this one.
     """
 
     name: str
@@ -37,12 +37,12 @@ class SyncMode:
     overwrites: bool = False
     is_standard: bool = True
     replacing: str = OVERWRITE
-    told_to_sources: str | None = None
-    as_generation_of: str | None = None
+    source_mode: str | None = None
+    generation_mode: str | None = None
 
 
 def added() -> Mapping[str, EntryPoint]:
-    """The modes that installed packages add."""
+    """Return the modes that installed packages add, by name."""
     return {entry.name: entry for entry in entry_points(group=GROUP)}
 
 
@@ -56,12 +56,12 @@ def _modes() -> Iterator[SyncMode]:
         overwrites=True,
         is_standard=False,
         replacing=OVERWRITE_DEDUP,
-        told_to_sources=OVERWRITE,
-        as_generation_of=APPEND_DEDUP,
+        source_mode=OVERWRITE,
+        generation_mode=APPEND_DEDUP,
     )
     for entry in added().values():
         yield entry.load().MODE
 
 
 MODES: Mapping[str, SyncMode] = MappingProxyType({mode.name: mode for mode in _modes()})
-"""By their names."""
+"""All modes, by name."""

@@ -1,6 +1,6 @@
-"""Structs that lose nothing: what a message carries beyond the known properties travels with it.
+"""Lossless structs: they keep the properties of a message that this project does not know.
 
-spec: Airbyte Protocol, Messages: "all messages should allow for unknown properties".
+Spec: Airbyte Protocol, Messages: "all messages should allow for unknown properties".
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ _NULL = b"null"
 
 
 class Wire(msgspec.Struct, kw_only=True):
-    """A JSON object of the protocol: typed properties, and `extra` for all the others, byte for byte.
+    """A JSON object of the protocol: typed properties, and `extra` for all others, byte for byte.
 
-    A known property that was sent as null is kept in `extra` too, so that null and absent stay
-    two things; setting the property later wins over it.
+    A known property that was sent as null is kept in `extra` too, so that null and absent remain
+    different. A value that is set later takes precedence over it.
     """
 
     extra: dict[str, Raw] = {}
@@ -36,8 +36,8 @@ class Wire(msgspec.Struct, kw_only=True):
         """Decode one JSON object.
 
         Raises:
-            msgspec.DecodeError: not JSON.
-            msgspec.ValidationError: JSON, but not of this shape.
+            msgspec.DecodeError: the data is not JSON.
+            msgspec.ValidationError: the JSON does not have this struct's form.
         """
         properties = _RAW_OBJECT.decode(data)
         known: dict[str, Any] = {}
@@ -47,13 +47,13 @@ class Wire(msgspec.Struct, kw_only=True):
                 known[name] = read(properties.pop(encoded))
         try:
             return cls(**known, extra={key: raw.copy() for key, raw in properties.items()})
-        except TypeError as error:  # a required property is not there
+        except TypeError as error:  # a required property is missing
             raise msgspec.ValidationError(f"{cls.__name__}: {error}") from None
 
     def to_json(self) -> bytes:
-        """Encode to one line of JSON, without the newline; what is None is left out."""
+        """Encode as one line of JSON, without the newline. Properties that are None are omitted."""
         encoded = msgspec.json.encode(self._properties())
-        # Only between tokens, and only in what was read from a file that people can read.
+        # Line breaks occur only between tokens, in raw values from a formatted JSON file.
         return encoded.replace(b"\n", b" ").replace(b"\r", b" ")
 
     def _properties(self) -> dict[str, Any]:
@@ -67,7 +67,7 @@ class Wire(msgspec.Struct, kw_only=True):
 
 def _plain(value: Any) -> Any:
     if isinstance(value, Wire):
-        return value._properties()  # noqa: SLF001 - our own, of another struct
+        return value._properties()  # noqa: SLF001 - the same method of another struct
     if isinstance(value, list):
         return [_plain(item) for item in value]
     return value

@@ -1,1 +1,1 @@
-"""Singer's messages, catalogs and schemas, as the Airbyte Protocol's."""
+"""Conversion of Singer messages, catalogs and schemas to those of the Airbyte Protocol."""

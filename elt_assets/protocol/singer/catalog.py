@@ -1,7 +1,7 @@
-"""Singer's catalogs: what a tap has, and what of it is wanted, how.
+"""Singer catalogs: the streams of a tap, and the selection that the tap gets for a read.
 
-spec: Singer, discovery mode and the catalog's metadata. A tap's own entry travels with its stream, as the
-property `singer`, so that `read` can hand it back with nothing changed but the selection.
+Spec: Singer, discovery mode and the catalog's metadata. A stream keeps the tap's own entry in its property
+`singer`, so that `read` can return the entry with only the selection changed.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from elt_assets.protocol.singer.messages import key_paths
 from elt_assets.protocol.singer.schema import json_schema
 
 ENTRY = "singer"
-"""The property of a stream that holds the tap's own entry."""
+"""The property of a stream that contains the tap's own entry."""
 FULL_TABLE = "FULL_TABLE"
 LOG_BASED = "LOG_BASED"
 
@@ -36,10 +36,10 @@ _STREAM: Breadcrumb = ()
 
 
 def read_catalog(text: bytes) -> Catalog:
-    """What `--discover` printed, as this project's catalog.
+    """Return the output of `--discover` as a catalog of this project.
 
     Raises:
-        SystemFailure: it is no Singer catalog.
+        SystemFailure: the output is not a Singer catalog.
     """
     try:
         entries = json.loads(text)["streams"]
@@ -52,14 +52,14 @@ def read_catalog(text: bytes) -> Catalog:
 
 
 def _stream(entry: Entry) -> AirbyteStream:
-    told = _metadata(entry).get(_STREAM, {})
-    key = told.get("table-key-properties") or told.get("view-key-properties")
-    is_logged = _is_log_based(entry, told)
-    cursor = None if is_logged else _cursor(entry, told)
+    metadata = _metadata(entry).get(_STREAM, {})
+    key = metadata.get("table-key-properties") or metadata.get("view-key-properties")
+    is_logged = _is_log_based(entry, metadata)
+    cursor = None if is_logged else _cursor(entry, metadata)
     return AirbyteStream(
         name=str(entry.get("tap_stream_id") or entry["stream"]),
         json_schema=json_schema(entry.get("schema") or {}),
-        supported_sync_modes=_sync_modes(entry, told, cursor),
+        supported_sync_modes=_sync_modes(entry, metadata, cursor),
         source_defined_cursor=True if is_logged else None,
         default_cursor_field=None if cursor is None else [cursor],
         source_defined_primary_key=key_paths(key or entry.get("key_properties")),
@@ -72,51 +72,51 @@ def _raw(entry: Entry) -> Raw:
 
 
 def _metadata(entry: Entry) -> dict[Breadcrumb, dict[str, Any]]:
-    """What an entry says of the stream and of its fields, by breadcrumb; none in old taps."""
+    """Return the metadata of a stream and of its fields, by breadcrumb; empty for old taps."""
     given = entry.get("metadata") or []
     return {tuple(one["breadcrumb"]): dict(one.get("metadata") or {}) for one in given}
 
 
-def _method(entry: Entry, told: Mapping[str, Any]) -> str | None:
-    """How the tap says that it replicates the stream."""
-    named = (told.get("forced-replication-method"), told.get("replication-method"))
+def _method(entry: Entry, metadata: Mapping[str, Any]) -> str | None:
+    """Return the replication method that the tap declares for the stream."""
+    named = (metadata.get("forced-replication-method"), metadata.get("replication-method"))
     return next((each for each in (*named, entry.get("replication_method")) if each), None)
 
 
-def _is_log_based(entry: Entry, told: Mapping[str, Any]) -> bool:
-    return _method(entry, told) == LOG_BASED
+def _is_log_based(entry: Entry, metadata: Mapping[str, Any]) -> bool:
+    return _method(entry, metadata) == LOG_BASED
 
 
-def _cursor(entry: Entry, told: Mapping[str, Any]) -> str | None:
-    """The field that the tap would go by, where it names one."""
-    valid = told.get("valid-replication-keys") or []
+def _cursor(entry: Entry, metadata: Mapping[str, Any]) -> str | None:
+    """Return the replication key that the tap declares; None if it declares none, or several valid ones."""
+    valid = metadata.get("valid-replication-keys") or []
     only = valid[0] if len(valid) == 1 else None
-    found = told.get("replication-key") or entry.get("replication_key") or only
+    found = metadata.get("replication-key") or entry.get("replication_key") or only
     return None if found is None else str(found)
 
 
-def _sync_modes(entry: Entry, told: Mapping[str, Any], cursor: str | None) -> list[str]:
-    """A tap that names no field leaves the choice to whoever selects the stream, unless it reads it whole
-    and nothing else."""
-    choices = cursor or told.get("valid-replication-keys")
-    is_forced = told.get("forced-replication-method") == FULL_TABLE
-    if is_forced or (_method(entry, told) == FULL_TABLE and not choices):
+def _sync_modes(entry: Entry, metadata: Mapping[str, Any], cursor: str | None) -> list[str]:
+    """Return the sync modes of a stream. If the tap declares no replication key, the user chooses one. Only
+    full refresh is supported if the tap forces FULL_TABLE, or declares it without a key."""
+    choices = cursor or metadata.get("valid-replication-keys")
+    is_forced = metadata.get("forced-replication-method") == FULL_TABLE
+    if is_forced or (_method(entry, metadata) == FULL_TABLE and not choices):
         return [FULL_REFRESH]
     return [FULL_REFRESH, INCREMENTAL]
 
 
 def selection(streams: Sequence[ConfiguredStream]) -> dict[str, Any]:
-    """The catalog that `--catalog` is given: these streams alone, and of each the fields that its schema
-    still has.
+    """Return the catalog for `--catalog`: only these streams, with only those fields selected that their
+    configured schemas still have.
 
     Raises:
-        ConfigError: a stream is not a tap's, or its cursor is no field of its own.
+        ConfigError: a stream is not from a tap, or its cursor is not a single top-level field.
     """
     return {"streams": [_selected(stream) for stream in streams]}
 
 
 def stream_names(streams: Sequence[ConfiguredStream]) -> dict[str, str]:
-    """What records call a stream → its `tap_stream_id`, where these differ and it is clear which is meant."""
+    """Return the `tap_stream_id` for each name that records use, if the two differ and the name is unique."""
     ids = {stream.stream.name for stream in streams}
     named = [(_entry(stream.stream).get("stream"), stream.stream.name) for stream in streams]
     times = Counter(name for name, _ in named)
@@ -128,33 +128,34 @@ def stream_names(streams: Sequence[ConfiguredStream]) -> dict[str, str]:
 
 
 def shared_names(streams: Sequence[ConfiguredStream]) -> dict[str, list[str]]:
-    """Return what several entries call their stream → the `tap_stream_id` of each of them."""
+    """Return each stream name that several entries share, with the `tap_stream_id` of each of them. A name
+    that is itself a `tap_stream_id` is omitted."""
     found: dict[str, list[str]] = {}
     for stream in streams:
-        called = _entry(stream.stream).get("stream")
-        if isinstance(called, str):
-            found.setdefault(called, []).append(stream.stream.name)
+        name = _entry(stream.stream).get("stream")
+        if isinstance(name, str):
+            found.setdefault(name, []).append(stream.stream.name)
     own = {stream.stream.name for stream in streams}
     return {name: ids for name, ids in found.items() if len(ids) > 1 and name not in own}
 
 
 def log_based(stream: AirbyteStream) -> AirbyteStream:
-    """Return a tap's stream as one that it reads by `LOG_BASED`, from the log of a database.
+    """Return a tap's stream with the replication method `LOG_BASED`, which reads the log of a database.
 
     Raises:
-        ConfigError: the stream is no tap's, or its tap forces another method.
+        ConfigError: the stream is not from a tap, or the tap forces another method.
     """
     entry = _entry(stream)
-    told = _metadata(entry)
-    of_stream = told.setdefault(_STREAM, {})
-    forced = of_stream.get("forced-replication-method")
+    metadata = _metadata(entry)
+    stream_metadata = metadata.setdefault(_STREAM, {})
+    forced = stream_metadata.get("forced-replication-method")
     if forced not in (None, "", LOG_BASED):
         raise ConfigError(
-            f"the tap reads stream {stream.name!r} by {forced} and nothing else",
-            guidance="leave out `replication_method`",
+            f"the tap reads stream {stream.name!r} only by {forced}",
+            guidance="remove `replication_method`",
         )
-    of_stream["replication-method"] = LOG_BASED
-    entry["metadata"] = _written(told)
+    stream_metadata["replication-method"] = LOG_BASED
+    entry["metadata"] = _metadata_list(metadata)
     found = copy.copy(stream)
     found.supported_sync_modes = [FULL_REFRESH, INCREMENTAL]
     found.source_defined_cursor, found.default_cursor_field = True, None
@@ -167,70 +168,70 @@ def _entry(stream: AirbyteStream) -> Entry:
     if raw is None:
         raise ConfigError(
             f"stream {stream.name!r} was not discovered from a Singer tap",
-            guidance="write the catalog anew with `elt discover`",
+            guidance="write the catalog again with `elt discover`",
         )
     return dict(json.loads(bytes(raw)))
 
 
-def _written(told: Mapping[Breadcrumb, Mapping[str, Any]]) -> list[Entry]:
-    """Return an entry's metadata as the catalog has it."""
-    return [{"breadcrumb": list(at), "metadata": of} for at, of in told.items()]
+def _metadata_list(metadata: Mapping[Breadcrumb, Mapping[str, Any]]) -> list[Entry]:
+    """Return an entry's metadata in the form of the catalog."""
+    return [{"breadcrumb": list(key), "metadata": value} for key, value in metadata.items()]
 
 
 def _selected(stream: ConfiguredStream) -> Entry:
     entry = copy.deepcopy(_entry(stream.stream))
-    told = _metadata(entry)
-    is_old = not told
-    of_stream = {**told.get(_STREAM, {}), "selected": True}
+    metadata = _metadata(entry)
+    is_old = not metadata
+    stream_metadata = {**metadata.get(_STREAM, {}), "selected": True}
     for field in ("replication-key", "replication_key"):
-        of_stream.pop(field, None)
+        stream_metadata.pop(field, None)
         entry.pop(field, None)
-    method, cursor = _replication(stream, entry, of_stream)
-    of_stream["replication-method"] = entry["replication_method"] = method
+    method, cursor = _replication(stream, entry, stream_metadata)
+    stream_metadata["replication-method"] = entry["replication_method"] = method
     if cursor is not None:
-        of_stream["replication-key"] = entry["replication_key"] = cursor
-    told[_STREAM] = of_stream
+        stream_metadata["replication-key"] = entry["replication_key"] = cursor
+    metadata[_STREAM] = stream_metadata
     schema = entry.setdefault("schema", {})
-    schema["selected"] = entry["selected"] = True  # where taps older than metadata look
-    for place, wanted in _fields(schema, stream.stream.json_schema, ()):
-        if len(place) > 2 and place not in told:
-            continue  # a tap that selects inside of objects says so
-        metadata = told.setdefault(place, {})
-        if metadata.get("inclusion") not in ("automatic", "unsupported"):
-            metadata["selected"] = wanted
-        if is_old and isinstance(part := schema["properties"][place[1]], dict):
-            part["selected"] = wanted
-    entry["metadata"] = _written(told)
+    schema["selected"] = entry["selected"] = True  # taps older than metadata read these
+    for path, is_selected in _fields(schema, stream.stream.json_schema, ()):
+        if len(path) > 2 and path not in metadata:
+            continue  # the tap does not select fields inside objects
+        field_metadata = metadata.setdefault(path, {})
+        if field_metadata.get("inclusion") not in ("automatic", "unsupported"):
+            field_metadata["selected"] = is_selected
+        if is_old and isinstance(part := schema["properties"][path[1]], dict):
+            part["selected"] = is_selected
+    entry["metadata"] = _metadata_list(metadata)
     return entry
 
 
 def _replication(
-    stream: ConfiguredStream, entry: Entry, told: Mapping[str, Any]
+    stream: ConfiguredStream, entry: Entry, metadata: Mapping[str, Any]
 ) -> tuple[str, str | None]:
-    """The method, and the replication key where it has one."""
+    """Return the replication method, and the replication key if the method uses one."""
     if stream.sync_mode != INCREMENTAL:
         return FULL_TABLE, None
-    if _is_log_based(entry, told):
+    if _is_log_based(entry, metadata):
         return LOG_BASED, None
     cursor = stream.cursor
     if len(cursor) != 1:
         raise ConfigError(
-            f"stream {stream.stream.name!r}: a tap's cursor is one field, and none inside of another, "
+            f"stream {stream.stream.name!r}: the cursor of a tap must be a single top-level field, "
             f"but it is {'.'.join(cursor) or 'none'}",
-            guidance="write `cursor_field: [<field>]`",
+            guidance="set `cursor_field: [<field>]`",
         )
     return "INCREMENTAL", cursor[0]
 
 
 def _fields(
-    schema: Any, wanted: Any, above: Breadcrumb, *, rest: bool = True
+    schema: Any, configured: Any, parent: Breadcrumb, *, has_parent: bool = True
 ) -> Iterator[tuple[Breadcrumb, bool]]:
-    """Every field of a schema and of the objects in it, with whether the configured one still has it."""
+    """Yield every field of a schema and its objects, with whether the configured schema still has it."""
     own = schema.get("properties") if isinstance(schema, Mapping) else None
-    kept = wanted.get("properties") if isinstance(wanted, Mapping) else None
+    kept = configured.get("properties") if isinstance(configured, Mapping) else None
     for name, part in own.items() if isinstance(own, Mapping) else ():
-        place = (*above, "properties", name)
-        is_wanted = rest and (not isinstance(kept, Mapping) or name in kept)
-        yield place, is_wanted
+        path = (*parent, "properties", name)
+        has_field = has_parent and (not isinstance(kept, Mapping) or name in kept)
+        yield path, has_field
         inner = kept.get(name) if isinstance(kept, Mapping) else None
-        yield from _fields(part, inner, place, rest=is_wanted)
+        yield from _fields(part, inner, path, has_parent=has_field)

@@ -1,7 +1,7 @@
-"""Singer's lines as this project's messages.
+"""Conversion of Singer's lines to messages of this project.
 
-spec: Singer, messages and state; State & Bookmarks ("Standard State Format"). A stream is known by its
-`tap_stream_id`, which is what bookmarks are kept by.
+Spec: Singer, messages and state; State & Bookmarks ("Standard State Format"). A stream is identified by its
+`tap_stream_id`, which is also the key of its bookmark.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from msgspec import Raw
 
 from elt_assets.errors import ConfigError, SystemFailure
 from elt_assets.protocol.airbyte.catalog import AirbyteStream, Catalog, StreamDescriptor
-from elt_assets.protocol.airbyte.lines import Language, repair, too_deep
+from elt_assets.protocol.airbyte.lines import LineProtocol, repair, too_deep
 from elt_assets.protocol.airbyte.messages import (
     Message,
     RawRecord,
@@ -26,11 +26,11 @@ from elt_assets.protocol.airbyte.messages import (
 )
 from elt_assets.protocol.singer.schema import json_schema
 
-BOOKMARKS = "bookmarks"
-OTHERS = "singer_bookmarks"
-"""The property of a stream's state that holds the bookmarks of streams that are not read: of its parent, say.
-They are given back with it."""
-_STANDARD = frozenset({BOOKMARKS, "currently_syncing"})
+_BOOKMARKS = "bookmarks"
+_OTHER_BOOKMARKS = "singer_bookmarks"
+"""The property of a stream's state that contains the bookmarks of streams that are not read, for example of
+its parent. The tap gets them back with the state."""
+_STANDARD = frozenset({_BOOKMARKS, "currently_syncing"})
 _KINDS = {
     "RECORD": ["record", "stream", "time_extracted"],
     "SCHEMA": ["schema", "key_properties", "bookmark_properties"],
@@ -38,25 +38,25 @@ _KINDS = {
     "ACTIVATE_VERSION": ["version"],
     "BATCH": ["manifest", "encoding"],
 }
-_LANGUAGE = Language(_KINDS, vital=_KINDS)
+_PROTOCOL = LineProtocol(_KINDS, vital=_KINDS)
 _NOTHING = Raw(b"")
-_USUAL = 32
-"""Characters of a time as most taps write it: with microseconds and an offset."""
+_TIME_LENGTH = 32
+"""Characters of a time in the form that most taps write: with microseconds and an offset."""
 
 
 class Encoding(msgspec.Struct, frozen=True):
-    """How the files of a BATCH are written."""
+    """The encoding of the files of a BATCH."""
 
     format: str
     compression: str | None = None
 
 
 ReadFile = Callable[[str, Encoding], Iterator[bytes]]
-"""From a file's URL and encoding to the records in it, a line each."""
+"""Function that yields the records of a file, one line each, given the file's URL and encoding."""
 
 
 class _Envelope(msgspec.Struct):
-    """Any message, and all of a RECORD; what is raw is not looked into."""
+    """Any message, with all properties of a RECORD. Raw values are not decoded."""
 
     type: str
     stream: str | None = None
@@ -94,13 +94,14 @@ _decode_raw = msgspec.json.Decoder(Raw).decode
 
 
 class Translator:
-    """Reads a tap's lines, in their order.
+    """Converts a tap's lines to messages, in order.
 
     Args:
-        names: of streams, where records and schemas have another one than the bookmarks.
-        read_file: reads the files of a BATCH; without it, a BATCH is refused.
-        streams: that are read; bookmarks of others travel with the states of these. None: whichever come.
-        whole_states: each STATE is a LEGACY one, whatever its form: a target gives it back as it came.
+        names: the `tap_stream_id` by the name in records and schemas, where the two differ.
+        read_file: reads the files of a BATCH. Without it, a BATCH is refused.
+        streams: the streams that are read. The states of these contain the bookmarks of all other streams.
+            None: every stream that has a bookmark is read.
+        whole_states: every STATE becomes a LEGACY state, whatever its form: a target returns it unchanged.
     """
 
     def __init__(
@@ -120,45 +121,46 @@ class Translator:
         self._bookmarks: dict[str, bytes] = {}
         self._others: dict[str, bytes] = {}
         self._is_legacy = False
-        self._clock = _Clock()
+        self._parse_time = _TimeParser()
 
     def messages(self, line: bytes) -> Iterable[RawRecord | Message]:
-        """What one line says, its newline left off.
+        """Return the messages of one line, without its newline.
 
-        A RECORD is a `RawRecord`, before it a GENERATION where its `version` is another than that of the
-        record before; an ACTIVATE_VERSION is a GENERATION that is complete; a SCHEMA is a CATALOG of its one
-        stream, unless it says what the last one said; a STATE is one of each stream that it moves, if it has
-        the standard form, else a LEGACY one; a BATCH is the records of its files. A line that is none
-        of these is an `Unread` LOG message, and what JSON does not have is repaired, as `codec.decode` does.
+        A RECORD becomes a `RawRecord`, after a GENERATION if its stream's `version` has changed.
+        An ACTIVATE_VERSION becomes a complete GENERATION. A SCHEMA becomes a CATALOG of its one stream,
+        unless it equals the stream's previous SCHEMA. A STATE of the standard form becomes a state of each
+        stream whose bookmark changes; any other STATE becomes a LEGACY state. A BATCH becomes the records
+        of its files. Any other line becomes an `Unread` LOG message. Deviations from JSON are repaired as
+        in `codec.decode`.
 
         Raises:
-            SystemFailure: the line is a Singer message, but cut off, not well formed, not UTF-8, or nested
-                too deeply; or as `read_file`.
-            ConfigError: a BATCH that cannot be read.
+            SystemFailure: the line is a Singer message, but is truncated, malformed, not UTF-8, or nested
+                too deeply; or `read_file` fails.
+            ConfigError: a BATCH cannot be read.
         """
         try:
             if not line.isascii():
-                line.decode()  # the decoder would let other bytes through in what it leaves raw
-            said = _decode_envelope(line)
+                line.decode()  # the decoder does not check that raw values are UTF-8
+            envelope = _decode_envelope(line)
         except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-            return self._unreadable(line, error)
+            return self._recover(line, error)
         except RecursionError:
             raise too_deep(line) from None
-        if said.type != "RECORD":
-            return self._other(line, said.type)
-        if said.stream is None or said.record is _NOTHING:
-            missing = "stream" if said.stream is None else "record"
-            return [_LANGUAGE.misshapen(line, f"it has no {missing!r}")]
-        name = self._names.get(said.stream, said.stream)
-        record = RawRecord(name, said.record, self._clock(said.time_extracted))
-        if said.version is None or said.version == self._versions.get(name):
+        if envelope.type != "RECORD":
+            return self._other(line, envelope.type)
+        if envelope.stream is None or envelope.record is _NOTHING:
+            missing = "stream" if envelope.stream is None else "record"
+            return [_PROTOCOL.replacement(line, f"it has no {missing!r}")]
+        name = self._names.get(envelope.stream, envelope.stream)
+        record = RawRecord(name, envelope.record, self._parse_time(envelope.time_extracted))
+        if envelope.version is None or envelope.version == self._versions.get(name):
             return (record,)
-        return (self._generation(name, said.version, complete=False), record)
+        return (self._generation(name, envelope.version, complete=False), record)
 
-    def _unreadable(self, line: bytes, error: Exception) -> Iterable[RawRecord | Message]:
-        """Almost JSON, a torn or misshapen message, or plain text."""
-        mended = _LANGUAGE.mended(line, error, _decode_envelope)
-        return self.messages(mended) if isinstance(mended, bytes) else [mended]
+    def _recover(self, line: bytes, error: Exception) -> Iterable[RawRecord | Message]:
+        """Return the messages of a line that failed to decode, repaired; or the message that replaces it."""
+        recovered = _PROTOCOL.recover(line, error, _decode_envelope)
+        return self.messages(recovered) if isinstance(recovered, bytes) else [recovered]
 
     def _other(self, line: bytes, kind: str) -> Iterable[RawRecord | Message]:
         try:
@@ -167,112 +169,111 @@ class Translator:
             if kind == "SCHEMA":
                 return self._schema(msgspec.json.decode(line, type=_Schema))
             if kind == "ACTIVATE_VERSION":
-                told = msgspec.json.decode(line, type=_Activation)
-                name = self._names.get(told.stream, told.stream)
-                return [self._generation(name, told.version, complete=True)]
+                activation = msgspec.json.decode(line, type=_Activation)
+                name = self._names.get(activation.stream, activation.stream)
+                return [self._generation(name, activation.version, complete=True)]
             if kind == "BATCH":
                 return self._batch(msgspec.json.decode(line, type=_Batch))
         except msgspec.MsgspecError as error:
-            return [_LANGUAGE.misshapen(line, error)]
+            return [_PROTOCOL.replacement(line, error)]
         except RecursionError:
             raise too_deep(line) from None
-        return [_LANGUAGE.misshapen(line, None)]
+        return [_PROTOCOL.replacement(line, None)]
 
     def _generation(self, name: str, version: int, *, complete: bool) -> Message:
-        """A version is a generation, and its number is the generation's."""
+        """Return the GENERATION of a version, which has the version's number."""
         self._versions[name] = version
         descriptor = StreamDescriptor(name=name)
-        told = StreamGeneration(
+        generation = StreamGeneration(
             stream_descriptor=descriptor, generation_id=version, complete=complete
         )
-        return Message(type="GENERATION", generation=told)
+        return Message(type="GENERATION", generation=generation)
 
-    def _schema(self, said: _Schema) -> list[Message]:
-        name = self._names.get(said.stream, said.stream)
-        told = (bytes(said.schema), said.key_properties, said.bookmark_properties)
-        if self._schemas.get(name) == told:
+    def _schema(self, message: _Schema) -> list[Message]:
+        name = self._names.get(message.stream, message.stream)
+        contents = (bytes(message.schema), message.key_properties, message.bookmark_properties)
+        if self._schemas.get(name) == contents:
             return []
-        stream = AirbyteStream(name=name, json_schema=json_schema(_decode_schema(said.schema)))
-        stream.source_defined_primary_key = key_paths(said.key_properties)
-        cursors = said.bookmark_properties
+        stream = AirbyteStream(name=name, json_schema=json_schema(_decode_schema(message.schema)))
+        stream.source_defined_primary_key = key_paths(message.key_properties)
+        cursors = message.bookmark_properties
         if isinstance(cursors, list) and len(cursors) == 1 and isinstance(cursors[0], str):
             stream.default_cursor_field = [cursors[0]]
-        self._schemas[name] = told
+        self._schemas[name] = contents
         return [Message(type="CATALOG", catalog=Catalog(streams=[stream]))]
 
     def _state(self, value: Raw) -> list[Message]:
         found = None if self._whole_states else bookmarks(value)
-        if found is None or (
-            self._is_legacy and not found
-        ):  # of no stream is there anything to say
+        if found is None or (self._is_legacy and not found):  # no stream has a bookmark
             self._is_legacy, self._bookmarks, self._others = True, {}, {}
             return [Message(type="STATE", state=State(type="LEGACY", data=value.copy()))]
         self._is_legacy = False
-        wanted = found.keys() if self._streams is None else self._streams
-        others = {name: mark for name, mark in found.items() if name not in wanted}
-        found = {name: mark for name, mark in found.items() if name in wanted}
-        before, self._bookmarks = self._bookmarks, found
-        gone = [name for name in before if name not in found]
-        moved = [name for name, bookmark in found.items() if before.get(name) != bookmark]
+        read = found.keys() if self._streams is None else self._streams
+        others = {name: mark for name, mark in found.items() if name not in read}
+        found = {name: mark for name, mark in found.items() if name in read}
+        previous, self._bookmarks = self._bookmarks, found
+        gone = [name for name in previous if name not in found]
+        moved = [name for name, bookmark in found.items() if previous.get(name) != bookmark]
         if others != self._others:
-            self._others, moved = others, sorted(wanted - set(gone))
+            self._others, moved = others, sorted(read - set(gone))
         return [self._stream_state(name, found.get(name)) for name in (*gone, *moved)]
 
     def _stream_state(self, name: str, bookmark: bytes | None) -> Message:
-        """Without a bookmark, and none of other streams: the stream has lost the one that it had."""
+        """Return the state of a stream. It is null if there are no bookmarks, neither of the stream nor of
+        others: the stream has lost the bookmark that it had."""
         others = {key: Raw(mark) for key, mark in self._others.items()}
         blob = bookmark or (b"{}" if others else None)
-        told = StreamState(
+        state = StreamState(
             stream_descriptor=StreamDescriptor(name=name),
             stream_state=None if blob is None else Raw(blob),
-            extra={OTHERS: Raw(msgspec.json.encode(others))} if others else {},
+            extra={_OTHER_BOOKMARKS: Raw(msgspec.json.encode(others))} if others else {},
         )
-        return Message(type="STATE", state=State(type="STREAM", stream=told))
+        return Message(type="STATE", state=State(type="STREAM", stream=state))
 
-    def _batch(self, said: _Batch) -> Iterator[RawRecord]:
-        name = self._names.get(said.stream, said.stream)
+    def _batch(self, batch: _Batch) -> Iterator[RawRecord]:
+        name = self._names.get(batch.stream, batch.stream)
         if self._read_file is None:
             raise ConfigError(
-                f"stream {name!r}: the tap sent a BATCH, but from where files may be read is not said",
-                guidance="set `batch_config.storage.root` in its config to a folder's file:// URL, "
-                "or leave `batch_config` out",
+                f"stream {name!r}: the tap sent a BATCH, but no folder is configured to read its files from",
+                guidance="set `batch_config.storage.root` in the tap's config to a folder's file:// URL, "
+                "or remove `batch_config`",
             )
-        for url in said.manifest:
-            for line in self._read_file(url, said.encoding):
-                yield RawRecord(name, _in_file(line, url))
+        for url in batch.manifest:
+            for line in self._read_file(url, batch.encoding):
+                yield RawRecord(name, _batch_record(line, url))
 
 
-class _Clock:
-    """Reads times. Of times in the same millisecond, as those of thousands of records are, one is read."""
+class _TimeParser:
+    """Parses times. Successive times in the same millisecond, as in thousands of records, are parsed once."""
 
     def __init__(self) -> None:
-        self._until = self._zone = " "
+        self._prefix = self._offset = " "
         self._milliseconds: float | None = None
 
-    def __call__(self, told: Any) -> float | None:
-        """Milliseconds since the epoch; a time without a zone is in UTC; None: it is none."""
-        if not isinstance(told, str):
+    def __call__(self, time: Any) -> float | None:
+        """Return milliseconds since the epoch; None for anything but a time. Without a zone it is in UTC."""
+        if not isinstance(time, str):
             return None
-        if len(told) != _USUAL:
-            return _milliseconds(told)
+        if len(time) != _TIME_LENGTH:
+            return _milliseconds(time)
         # 2026-01-02T03:04:05.123|456|+00:00
-        if not (told.startswith(self._until) and told.endswith(self._zone)):
-            self._milliseconds = _milliseconds(told)
-            self._until, self._zone = told[:23], told[26:]
+        if not (time.startswith(self._prefix) and time.endswith(self._offset)):
+            self._milliseconds = _milliseconds(time)
+            self._prefix, self._offset = time[:23], time[26:]
         return self._milliseconds
 
 
-def _milliseconds(told: str) -> float | None:
+def _milliseconds(time: str) -> float | None:
     try:
-        at = msgspec.convert(told, dt.datetime)
+        at = msgspec.convert(time, dt.datetime)
     except msgspec.ValidationError:
         return None
     at = at if at.tzinfo else at.replace(tzinfo=dt.timezone.utc)
     return float(round(at.timestamp() * 1000))
 
 
-def _in_file(line: bytes, url: str) -> Raw:
-    """A line of a BATCH's file, which must be JSON."""
+def _batch_record(line: bytes, url: str) -> Raw:
+    """Return the record of a line of a BATCH file, which must be JSON."""
     try:
         line.decode()
         try:
@@ -281,8 +282,8 @@ def _in_file(line: bytes, url: str) -> Raw:
             return _decode_raw(repair(line))
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
         raise SystemFailure(
-            f"the batch file {url} holds a malformed record: {error}",
-            guidance="this is a defect of the tap, or the file was cut off; "
+            f"the batch file {url} contains a malformed record: {error}",
+            guidance="this is a defect of the tap, or the file was truncated; "
             "the sync stops so that no data is lost",
         ) from None
     except RecursionError:
@@ -290,33 +291,33 @@ def _in_file(line: bytes, url: str) -> Raw:
 
 
 def key_paths(names: Any) -> list[list[str]] | None:
-    """The primary key that the names of properties make; None of none."""
-    named = names if isinstance(names, list) else []
-    return [[name] for name in named if isinstance(name, str)] or None
+    """Return the primary key that consists of these properties; None if there are none."""
+    properties = names if isinstance(names, list) else []
+    return [[name] for name in properties if isinstance(name, str)] or None
 
 
 def bookmarks(value: bytes | Raw) -> dict[str, bytes] | None:
-    """The bookmarks in the value of a STATE, to the letter; None if it has not the standard form: an
-    object of `bookmarks`, which are objects, and nothing else but `currently_syncing`."""
+    """Return the bookmarks in the value of a STATE, byte for byte; None if it does not have the standard
+    form: an object with `bookmarks`, which are objects, and no other key than `currently_syncing`."""
     try:
         parts = _decode_object(value)
-        if BOOKMARKS not in parts or not parts.keys() <= _STANDARD:
+        if _BOOKMARKS not in parts or not parts.keys() <= _STANDARD:
             return None
-        found = {name: bytes(each) for name, each in _decode_object(parts[BOOKMARKS]).items()}
+        found = {name: bytes(each) for name, each in _decode_object(parts[_BOOKMARKS]).items()}
     except (msgspec.MsgspecError, UnicodeDecodeError):
         return None
     return found if all(each.startswith(b"{") for each in found.values()) else None
 
 
 def state_value(states: Sequence[State]) -> bytes | None:
-    """What a tap's `--state` is given: the value of the STATE that these came from, but for
-    `currently_syncing`; None where there is nothing to give.
+    """Return the value for a tap's `--state`: the STATE from which these states were made, without
+    `currently_syncing`; None if no state has a value.
 
-    A bookmark of a stream that has no state here is left out where the states of two streams say it
-    differently: that stream is read from its beginning.
+    A stream that has no state here loses its bookmark if the states of other streams contain different
+    bookmarks of it: that stream is read from the beginning.
 
     Raises:
-        ConfigError: a GLOBAL state, which no tap has.
+        ConfigError: a state is GLOBAL, which no tap has.
     """
     legacy: bytes | None = None
     found: dict[str, Raw] = {}
@@ -324,8 +325,8 @@ def state_value(states: Sequence[State]) -> bytes | None:
     for state in states:
         if state.global_ is not None:
             raise ConfigError(
-                "a GLOBAL state is none that a Singer tap understands",
-                guidance="give a LEGACY state, or those of its streams",
+                "a GLOBAL state is not valid for a Singer tap",
+                guidance="provide a LEGACY state, or one state per stream",
             )
         if state.stream is None:
             legacy = None if state.data is None else bytes(state.data)
@@ -339,10 +340,10 @@ def state_value(states: Sequence[State]) -> bytes | None:
             found[name] = state.stream.stream_state
     agreed = {name: Raw(*marks) for name, marks in others.items() if len(marks) == 1}
     found = {**agreed, **found}
-    return msgspec.json.encode({BOOKMARKS: found}) if found else legacy
+    return msgspec.json.encode({_BOOKMARKS: found}) if found else legacy
 
 
 def _others(state: StreamState) -> Mapping[str, Raw]:
-    """The bookmarks of other streams that travel with a stream's state."""
-    raw = state.extra.get(OTHERS)
+    """Return the bookmarks of other streams that a stream's state contains."""
+    raw = state.extra.get(_OTHER_BOOKMARKS)
     return {} if raw is None else _decode_object(raw)

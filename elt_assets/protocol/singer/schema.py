@@ -1,6 +1,6 @@
-"""Schemas as Singer taps write them, in this project's words.
+"""Conversion of the schemas of Singer taps to schemas of this project.
 
-spec: Singer, SCHEMA message; Airbyte supported data types.
+Spec: Singer, SCHEMA message; Airbyte supported data types.
 """
 
 from __future__ import annotations
@@ -10,38 +10,38 @@ from decimal import Decimal, InvalidOperation
 from typing import Any
 
 DECIMALS = 9
-"""Digits after the point that a `big_number` keeps."""
-_MOST_REFERENCES = 10_000
-"""That are followed in one schema: each may name several others, and so grow without end."""
-_LARGEST = 2**63 - 1
+"""Digits after the decimal point that a `big_number` keeps."""
+_MAX_REFERENCES = 10_000
+"""Maximum number of references that are followed in a schema: each may contain others, without end."""
+_MAX_LONG = 2**63 - 1
 
 Place = tuple[str, ...]
 
 
 def json_schema(schema: Mapping[str, Any]) -> dict[str, Any]:
-    """A stream's schema that needs nothing but itself, and says what its numbers are.
+    """Return a stream's schema without references, and with the exact types of its numbers.
 
-    References into the schema (`#/definitions/…`) are replaced by what they name; one that comes back to
-    itself, leads nowhere, or is one too many, by `{}`: any JSON. Decimals (`format: singer.decimal`, which
-    come as strings, and numbers with a `multipleOf`) are `big_number`s or `big_integer`s, where those hold
-    them.
+    References into the schema (`#/definitions/…`) are replaced by their targets. A reference that leads
+    back to itself or to no schema, or that exceeds the maximum number, becomes `{}`: any JSON. Decimals
+    (`format: singer.decimal`, which are sent as strings, and numbers with a `multipleOf`) become
+    `big_number`s or `big_integer`s if these types can store them.
 
     Raises:
-        RecursionError: it is nested too deeply.
+        RecursionError: the schema is nested too deeply.
     """
     found = _Resolution(schema).of(schema, ())
     return {key: part for key, part in found.items() if key not in ("definitions", "$defs")}
 
 
 class _Resolution:
-    """The references of one schema."""
+    """The resolution of the references of one schema."""
 
     def __init__(self, root: Mapping[str, Any]):
         self._root = root
-        self._left = _MOST_REFERENCES
+        self._remaining = _MAX_REFERENCES
 
     def of(self, schema: Any, followed: Place) -> Any:
-        """The same without references. `followed`: those that led here."""
+        """Return a part of the schema without references. `followed`: the references that led to it."""
         if isinstance(schema, list):
             return [self.of(part, followed) for part in schema]
         if not isinstance(schema, Mapping):
@@ -49,13 +49,13 @@ class _Resolution:
         reference = schema.get("$ref")
         if isinstance(reference, str) and reference.startswith("#"):
             beside = {key: part for key, part in schema.items() if key != "$ref"}
-            named = self._named(reference, followed)
-            return {**named, **self.of(beside, followed)} if isinstance(named, Mapping) else {}
-        return _told({key: self.of(part, followed) for key, part in schema.items()})
+            target = self._target(reference, followed)
+            return {**target, **self.of(beside, followed)} if isinstance(target, Mapping) else {}
+        return _with_exact_number({key: self.of(part, followed) for key, part in schema.items()})
 
-    def _named(self, reference: str, followed: Place) -> Any:
-        self._left -= 1
-        if reference in followed or self._left < 0:
+    def _target(self, reference: str, followed: Place) -> Any:
+        self._remaining -= 1
+        if reference in followed or self._remaining < 0:
             return {}
         found: Any = self._root
         for step in reference[1:].split("/")[1:]:
@@ -64,8 +64,9 @@ class _Resolution:
         return self.of(found, (*followed, reference))
 
 
-def _told(schema: dict[str, Any]) -> dict[str, Any]:
-    """What a number is, where the column for it says more than `number` or `integer`."""
+def _with_exact_number(schema: dict[str, Any]) -> dict[str, Any]:
+    """Return the schema of a number with a more exact type than `number` or `integer`, if there is one.
+    Any other schema is unchanged."""
     kinds = schema.get("type")
     given = kinds if isinstance(kinds, list) else [kinds]
     if schema.get("format") == "singer.decimal" and "string" in given:
@@ -76,23 +77,23 @@ def _told(schema: dict[str, Any]) -> dict[str, Any]:
         places = _places(schema.get("multipleOf"))
         if places is not None and places <= DECIMALS:
             return {**schema, "airbyte_type": "big_number" if places else "big_integer"}
-    if "integer" in given and "airbyte_type" not in schema and _is_larger(schema.get("maximum")):
+    if "integer" in given and "airbyte_type" not in schema and _exceeds_long(schema.get("maximum")):
         return {**schema, "airbyte_type": "big_integer"}
     return schema
 
 
 def _places(step: Any) -> int | None:
-    """Digits after the point of the multiples of a number."""
+    """Return the digits after the decimal point of the multiples of `step`; None if `step` is not valid."""
     if isinstance(step, bool) or not isinstance(step, (int, float)) or step <= 0:
         return None
     try:
         exponent = Decimal(str(step)).normalize().as_tuple().exponent
-    except InvalidOperation:  # no number that is finite
+    except InvalidOperation:  # not a finite number
         return None
     return max(0, -exponent) if isinstance(exponent, int) else None
 
 
-def _is_larger(maximum: Any) -> bool:
-    """Than a long: an unsigned one is."""
+def _exceeds_long(maximum: Any) -> bool:
+    """Return whether a maximum is larger than a long can store, as the maximum of an unsigned long is."""
     is_number = isinstance(maximum, (int, float)) and not isinstance(maximum, bool)
-    return is_number and maximum > _LARGEST
+    return is_number and maximum > _MAX_LONG
