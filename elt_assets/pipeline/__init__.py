@@ -1,1 +1,1 @@
-"""One sync, planned and run, and the reading of its tables; without Dagster."""
+"""Planning and running one sync, and reading its tables, without Dagster."""

@@ -1,4 +1,4 @@
-"""One stream of a connection: what it is, and how and where it lands. Dagster shows it as an asset."""
+"""One stream of a connection: its configuration, its tables and its asset key in Dagster."""
 
 from __future__ import annotations
 
@@ -16,23 +16,25 @@ from elt_assets.lake.write.stream_tables import StreamTables, app_id
 from elt_assets.lake.write.table_ownership import refuse_foreign
 from elt_assets.protocol.airbyte.catalog import INCREMENTAL, AirbyteStream, ConfiguredStream
 from elt_assets.storage.location import Location
-from elt_assets.sync.selection.fields import FieldSelection, asked
+from elt_assets.sync.selection.fields import FieldSelection, narrowed
 from elt_assets.sync.selection.filters import RecordFilter
 
 STATES = "_elt_states"
-"""The first level of what keeps the states of streams whose rows are in another destination."""
+"""The first level of the table path of a stream whose rows are in another destination."""
 
 
 def default_key(connection: Connection, stream: ConfiguredStream) -> tuple[str, ...]:
-    """The levels of a stream's asset key, by the public contract: the connection, the stream's namespace if
-    it has one, the stream."""
+    """Return the levels of a stream's asset key, which are part of the public contract.
+
+    They are the connection, the stream's namespace if it has one, and the stream.
+    """
     namespace = stream.stream.namespace
     levels = () if namespace is None else (namespace,)
     return (connection.name, *levels, stream.stream.name)
 
 
 def table_path(connection: Connection, stream: ConfiguredStream) -> list[str]:
-    """The levels of its table under the lake's root."""
+    """Return the levels of the stream's table below the root of the lake."""
     path = path_of(connection.lake_namespace, stream.id)
     return path if connection.destination is None else [STATES, *path]
 
@@ -41,8 +43,8 @@ def table_path(connection: Connection, stream: ConfiguredStream) -> list[str]:
 class ConnectionStream:
     """One configured stream of a connection.
 
-    `stream`: as the source has it and the connection wants it; `levels`: of the asset key, by which its
-    tables know their writer.
+    `stream`: the source's stream with the settings of the connection. `levels`: of the asset key, which also
+    identifies the writer of its tables.
     """
 
     connection: Connection
@@ -51,7 +53,7 @@ class ConnectionStream:
 
     @property
     def name(self) -> str:
-        """The asset key, as people write it."""
+        """The asset key as text, with slashes between the levels."""
         return "/".join(self.levels)
 
     @property
@@ -64,23 +66,24 @@ class ConnectionStream:
 
     @cached_property
     def wanted(self) -> Stream:
+        """The stream's settings in the connection."""
         return self.connection.wanted(self.stream.id)
 
     @cached_property
     def fields(self) -> FieldSelection | None:
-        """Which of its fields are stored."""
+        """The selection of the fields that are stored; None if all are stored as they are."""
         return field_selection(self.connection, self.stream)
 
     def asked(self, stream: ConfiguredStream | None = None) -> ConfiguredStream:
-        """The stream as its source is asked for it: without the fields that are not stored.
+        """Return the stream as requested from its source: without the fields that are not stored.
 
         Args:
-            stream: with the generation of a sync; default, without one.
+            stream: the stream with the generation of a sync; default: without a generation.
         """
-        return asked(stream or self.stream, self.fields)
+        return narrowed(stream or self.stream, self.fields)
 
     def record_filter(self) -> RecordFilter | None:
-        """What removes and hashes fields of its records; None where all of them are stored as they are.
+        """Return the filter that removes and hashes fields; None if all fields are stored as they are.
 
         Raises:
             ConfigError: as `paths.hash_salt`.
@@ -92,50 +95,57 @@ class ConnectionStream:
 
     @property
     def salt_fingerprint(self) -> str | None:
-        """Of what its fields are hashed with; read when a sync starts, never at load."""
+        """The fingerprint of the salt; None if no field is hashed.
+
+        The salt is read when a sync starts, never at load.
+        """
         hashes = self.fields is not None and self.fields.hashed
         return paths.fingerprint(paths.hash_salt()) if hashes else None
 
     @property
     def selection(self) -> str | None:
-        """The fingerprint of which fields are stored, and how."""
+        """The fingerprint of the field selection and the salt; None if all fields are stored as they are."""
         if self.fields is None:
             return None
         text = f"{self.fields} {self.salt_fingerprint}"
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 
     def tables(self, lake_uri: str, partition: str | None = None) -> StreamTables:
-        """Its tables as they stand, with the state of one partition."""
+        """Return the stream's tables at their newest snapshots, with the state of one partition."""
         writer = app_id(self.levels)
         if partition is not None:
             writer = f"{writer}|{partition}"
-        place = Location.of(lake_uri).child(*self.table_path)
-        return StreamTables(place.uri, writer, history=self.wanted.history)
+        location = Location.of(lake_uri).child(*self.table_path)
+        return StreamTables(location.uri, writer, history=self.wanted.history)
 
     def refuse_foreign(self, table: Table) -> None:
-        """Refuse a table that another asset filled, or this one when it had another key, or no partitions.
+        """Check that no other asset wrote the table, nor this one under another key or without partitions.
 
         Raises:
-            ConfigError: says whose it is.
+            ConfigError: another writer filled the table; the message names it.
         """
         refuse_foreign(
             table,
             f"{self.name} as it is now",
-            "give the asset back its former key or partitions; or move the table away, and "
-            "the stream is read anew",
+            "restore the former key or partitions of the asset; or move the table away: the stream is then "
+            "read from the beginning",
             partitions_of=None if self.wanted.partitions is None else app_id(self.levels),
         )
 
     def landed(self, described: AirbyteStream | None = None) -> ConfiguredStream:
-        """The stream as its table gets it, of the catalog's schema or of what its source says of it
-        otherwise. A partition with a window is read whole each time, and its
-        rows replaced; so are those of a key, unless the stream is incremental: then the partition has a
-        cursor of its own, and goes on from it."""
+        """Return the stream as its table stores it.
+
+        A sync of a partition reads it from the beginning and replaces its rows. Only a partition by key of an
+        incremental stream has a cursor of its own and resumes from it.
+
+        Args:
+            described: the stream as its source describes it; default: as in the catalog.
+        """
         found = as_landed(self.connection, self.stream, described)
-        written = self.wanted.partitions
-        if written is None:
+        partitions = self.wanted.partitions
+        if partitions is None:
             return found
-        if has_window(written) or found.sync_mode != INCREMENTAL:
+        if has_window(partitions) or found.sync_mode != INCREMENTAL:
             found = copy.copy(found)
             found.destination_sync_mode = found.mode.replacing
         return found

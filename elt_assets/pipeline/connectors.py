@@ -1,4 +1,4 @@
-"""The connectors of a connection: its source, and where its records go if that is not the lake."""
+"""The connectors of a connection: its source, and its destination if the records do not go to the lake."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ def connect(
     *,
     hear: Hear = ignore,
 ) -> Connector:
-    """The connection's source; nothing runs yet.
+    """Return the connector of the connection's source, not started.
 
     Args:
-        config: in place of the connection's.
-        hear: takes what the connector says in other verbs than `read`.
+        config: replaces the connection's config.
+        hear: receives the log lines of the connector, except those of `read`.
     """
     source = connection.source
     config = source.config if config is None else config
@@ -35,18 +35,18 @@ def connect(
 def connect_destination(
     connection: Connection, workdir: Path, *, hear: Hear = ignore
 ) -> Connector | None:
-    """The connector that the connection's records go to, if that is not the lake; nothing runs yet."""
-    written = connection.destination
-    if written is None:
+    """Return the connector of the connection's destination, not started; None if that is the lake."""
+    destination = connection.destination
+    if destination is None:
         return None
     store = f"{connection.name}.destination.json"
-    return _open(connection, written, written.config, workdir, store, hear)
+    return _open(connection, destination, destination.config, workdir, store, hear)
 
 
 def package_to_install(connection: Connection) -> str | None:
-    """The package that must be installed before the connection's connectors can run; None if none must."""
-    for end in filter(None, (connection.source, connection.destination)):
-        found = to_install(end.kind, end.value, paths.packages(), end.install)
+    """Return the package to install before the connection's connectors can run; None if none is missing."""
+    for settings in filter(None, (connection.source, connection.destination)):
+        found = to_install(settings.kind, settings.value, paths.packages(), settings.install)
         if found is not None:
             return found
     return None
@@ -54,27 +54,29 @@ def package_to_install(connection: Connection) -> str | None:
 
 def _open(
     connection: Connection,
-    written: Source | Destination,
+    settings: Source | Destination,
     config: Mapping[str, Any],
     workdir: Path,
     store: str,
     hear: Hear,
 ) -> Connector:
-    """Args:
-    store: the name of the file that keeps what the connector changes in its config.
+    """Return a connector of the connection.
+
+    Args:
+        store: name of the file with the persisted config updates of the connector.
     """
     return open_connector(
-        written.kind,
-        written.value,
+        settings.kind,
+        settings.value,
         config,
         workdir,
         paths.packages(),
         heartbeat=connection.heartbeat.total_seconds(),
         store=paths.config_store() / store,
-        environment=written.environment,
-        installation=written.install,
-        container=written.container,
-        user=written.user,
+        environment=settings.environment,
+        installation=settings.install,
+        container=settings.container,
+        user=settings.user,
         hear=hear,
         deadlines=connection.deadlines.seconds(),
     )

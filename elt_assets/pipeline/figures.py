@@ -1,4 +1,4 @@
-"""What one sync of one stream moved."""
+"""The figures of one sync of one stream."""
 
 from __future__ import annotations
 
@@ -12,8 +12,11 @@ from elt_assets.sync.events import Committed
 
 @dataclass
 class SyncFigures:
-    """What one sync of one stream moved, summed over its commits. Counts are of records; `bytes` as read;
-    `undeclared`: by field that the catalog does not declare, how many records had it."""
+    """The figures of one sync of one stream, summed over its commits.
+
+    Counts are of records. `bytes`: as read. `undeclared`: number of records by field that the catalog does
+    not declare.
+    """
 
     read: int = 0
     committed: int = 0
@@ -25,7 +28,7 @@ class SyncFigures:
 
     @property
     def rate(self) -> float:
-        """Records read a second."""
+        """Records read per second."""
         return self.read / self.seconds if self.seconds else 0.0
 
     def add(self, commit: Committed) -> None:

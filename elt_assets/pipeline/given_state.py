@@ -1,4 +1,4 @@
-"""States as people write them, as the messages that a source gets."""
+"""States that a user gives: their conversion to the STATE messages that a source gets."""
 
 from __future__ import annotations
 
@@ -18,24 +18,23 @@ KINDS = ("STREAM", "LEGACY", "GLOBAL")
 
 
 def as_message(given: Any, stream: ConfiguredStream) -> dict[str, Any]:
-    """A state as people write it, as the STATE message that the source gets.
+    """Return the STATE message that the source gets for a state that a user gives.
 
     Args:
-        given: such a message, in its envelope or without, or what it says of the stream alone; a JSON
-            object.
+        given: a JSON object: a STATE message, with or without its envelope, or only the stream's part of one.
 
     Raises:
-        ConfigError: it is neither, or of another stream.
+        ConfigError: the state is not valid, or belongs to another stream.
     """
     name = str(stream.id)
     if not isinstance(given, Mapping) or not given:
         raise ConfigError(
             f"the state of stream {name!r} must be a JSON object, not {json.dumps(given, default=str)}",
-            guidance='write what the source says of the stream, as {"updated_at": "2026-01-01"}, or a whole '
-            "STATE message; to begin anew, use `elt state reset` or `refresh`",
+            guidance='write the state as the source sends it, for example {"updated_at": "2026-01-01"}, or a '
+            "whole STATE message; to read from the beginning, use `elt state reset` or `refresh`",
         )
     if given.get("type") == "STATE" and isinstance(given.get("state"), Mapping):
-        given = {"type": "LEGACY", **given["state"]}  # which is what no type means
+        given = {"type": "LEGACY", **given["state"]}  # a state without a type is LEGACY
     if given.get("type") not in KINDS:
         descriptor = {"name": stream.stream.name}
         if stream.stream.namespace is not None:
@@ -45,19 +44,22 @@ def as_message(given: Any, stream: ConfiguredStream) -> dict[str, Any]:
     try:
         message = State.from_json(json.dumps(given))
     except msgspec.MsgspecError as error:
-        raise ConfigError(f"the state of stream {name!r} is no STATE message: {error}") from error
+        raise ConfigError(
+            f"the state of stream {name!r} is not a valid STATE message: {error}"
+        ) from error
     if message.type == "GLOBAL" or (message.stream is None and message.data is None):
         raise ConfigError(
-            f"the state of stream {name!r} is a {message.type} state that says nothing of one stream alone",
-            guidance="give what it says of this stream",
+            f"the state of stream {name!r} is a {message.type} state that contains no state of a single "
+            "stream",
+            guidance="give this stream's part of the state",
         )
     if stream_of(message, [stream.id]) is None:
-        raise ConfigError(f"the state is of another stream than {name!r}")
+        raise ConfigError(f"the state belongs to another stream, not to {name!r}")
     return dict(given)
 
 
 def blob(state: str | None) -> str | None:
-    """What the source itself wrote, out of its protocol envelope."""
+    """Return the source's own JSON, without the envelope of the protocol; None if `state` is None."""
     if state is None:
         return None
     message: dict[str, Any] = json.loads(state)
@@ -67,15 +69,15 @@ def blob(state: str | None) -> str | None:
 
 
 def refuse_stateless(stream: ConnectionStream) -> None:
-    """Refuse a state of a stream of which no sync starts from one.
+    """Check that a sync of the stream can start from a state.
 
     Raises:
-        ConfigError: says so.
+        ConfigError: each sync reads the stream, or each of its partitions, from the beginning.
     """
     landed = stream.landed()
     if landed.sync_mode != INCREMENTAL or landed.overwrites:
         what = "each partition of it" if stream.wanted.partitions is not None else "it"
         raise ConfigError(
-            f"{stream.name} starts from no state: each sync reads {what} whole",
-            guidance="a state is for streams with `sync_mode: incremental`, and not for windows of them",
+            f"{stream.name} cannot start from a state: each sync reads {what} from the beginning",
+            guidance="only streams with `sync_mode: incremental` start from a state; their windows do not",
         )

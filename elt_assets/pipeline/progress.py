@@ -1,4 +1,4 @@
-"""What a long sync is doing, in the log: a line when a phase begins, then how far it is."""
+"""Progress of a long sync in the log: a line at the start of each phase, then reports about it."""
 
 from __future__ import annotations
 
@@ -14,18 +14,20 @@ from elt_assets.sync.events import Checkpoint, Committed
 from elt_assets.sync.segments import Segment
 
 QUIET = 3.0
-"""Seconds for which a sync says nothing: a short one has no phases worth a line."""
+"""Seconds before the first line: a short sync logs no phases."""
 FIRST, LONGEST = 5.0, 60.0
-"""Seconds from the beginning of a phase to its first report; each pause is twice the one before, up to the
-longest."""
-_LOOK = 0.5
-"""Seconds between two looks at the phase."""
+"""Seconds from the start of a phase to its first report, and the longest time between two reports.
+
+The time between reports doubles with each report.
+"""
+_POLL_INTERVAL = 0.5
+"""Seconds between two checks of the phase."""
 
 Log = Callable[[str], object]
 
 
 class Phase(enum.Enum):
-    """What a sync waits for."""
+    """The activity that a sync waits for."""
 
     INSTALLING = "installing"
     READING = "reading"
@@ -37,8 +39,11 @@ class Phase(enum.Enum):
 
 @dataclass(frozen=True)
 class Progress:
-    """How far a sync is. Counts are of records; `size`: bytes read; `estimate`: how many records the source
-    expects, if it says so; `package`: the one that is being installed."""
+    """The progress of a sync.
+
+    Counts are of records. `size`: bytes read. `estimate`: records that the source expects to send; None if it
+    reports none. `package`: the package that is being installed.
+    """
 
     phase: Phase
     read: int = 0
@@ -48,14 +53,14 @@ class Progress:
     estimate: int | None = None
     package: str | None = None
 
-    def beginning(self) -> str:
-        """The line that a phase begins with."""
+    def first_line(self) -> str:
+        """Return the line for the start of the phase."""
         if self.phase is Phase.INSTALLING:
             return f"installing {self.package}, once for all runs"
         return str(self.phase.value)
 
     def report(self, seconds: float) -> str:
-        """How far the phase is, after so many seconds of it."""
+        """Return a line about the phase, which has lasted for `seconds`."""
         if self.phase is Phase.READING:
             return self._reading(seconds)
         so_far = f"{_duration(seconds)} so far"
@@ -79,7 +84,7 @@ class Progress:
 
 
 class Work:
-    """What the sinks of a sync have done, and do; from any thread."""
+    """The work of the sinks of a sync: records written, and whether one commits. Readable from any thread."""
 
     def __init__(self) -> None:
         self.written = 0
@@ -88,7 +93,7 @@ class Work:
 
 @dataclass(frozen=True)
 class WatchedSink:
-    """A sink whose work is counted."""
+    """A sink that counts its work."""
 
     sink: ClosableSink
     work: Work
@@ -110,48 +115,51 @@ class WatchedSink:
 
 @contextlib.contextmanager
 def reporting(
-    look: Callable[[], Progress], log: Log, *, quiet: float = QUIET, first: float = FIRST
+    get_progress: Callable[[], Progress], log: Log, *, quiet: float = QUIET, first: float = FIRST
 ) -> Iterator[None]:
-    """Log the phases of a sync while it lasts, and how far each of them is."""
-    over = threading.Event()
+    """Log the phases of a sync and their progress while the context lasts."""
+    ended = threading.Event()
 
     def report() -> None:
         reporter = Reporter(log, first, time.monotonic())
         wait = quiet
-        while not over.wait(wait):
-            reporter.report(look(), time.monotonic())
-            wait = min(_LOOK, first)
+        while not ended.wait(wait):
+            reporter.report(get_progress(), time.monotonic())
+            wait = min(_POLL_INTERVAL, first)
 
     thread = threading.Thread(target=report, name="progress", daemon=True)
     thread.start()
     try:
         yield
     finally:
-        over.set()
+        ended.set()
         thread.join()
 
 
 class Reporter:
-    """Says what is worth a line at the time."""
+    """A reporter that logs the start of each phase once, and its progress at growing intervals.
+
+    Times are monotonic, in seconds.
+    """
 
     def __init__(self, log: Log, first: float, started: float):
         self._log = log
         self._first = first
         self._phase: Phase | None = None
-        self._said: set[Phase] = set()
-        self._began = started
+        self._logged: set[Phase] = set()
+        self._phase_start = started
         self._due = self._pause = 0.0
 
     def report(self, progress: Progress, now: float) -> None:
         if progress.phase is not self._phase:
-            self._began = self._began if self._phase is None else now
+            self._phase_start = self._phase_start if self._phase is None else now
             self._phase = progress.phase
-        if progress.phase not in self._said:  # writing and committing alternate: one line each
-            self._said.add(progress.phase)
-            self._log(progress.beginning())
+        if progress.phase not in self._logged:  # writing and committing alternate: log each once
+            self._logged.add(progress.phase)
+            self._log(progress.first_line())
             self._pause = self._first
         elif now >= self._due:
-            self._log(progress.report(now - self._began))
+            self._log(progress.report(now - self._phase_start))
             self._pause = min(self._pause * 2, LONGEST)
         else:
             return

@@ -1,7 +1,7 @@
-"""One read of a connection's source, planned: from which states, which streams, and how each of them lands.
+"""The plan for one read of a connection's source: its streams, their starting states and their tables.
 
-A plan says what is to be done and does nothing: no process is started and no table is written before it is
-run (`pipeline.sync`).
+A plan has no effects: no process is started and no table is written before the plan is run
+(`pipeline.sync`).
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ from elt_assets.sync.session import Threshold
 
 @dataclass
 class ReadPlan:
-    """One process of a connector that reads streams of one connection.
+    """The plan for one process of a connector that reads streams of one connection.
 
-    `states`: what the source is given. `together`: whether the streams may share a state. `destination`:
-    that the records go to, where that is not the lake.
+    `states`: starting states, given to the source. `together`: whether the streams may share a state.
+    `destination`: connector that gets the records; None if they go to the lake.
     """
 
     connection: Connection
@@ -45,7 +45,7 @@ class ReadPlan:
     destination: Connector | None = None
 
     def sync_plan(self, open_sink: OpenSink) -> SyncPlan:
-        """The sync of these streams into sinks."""
+        """Return the plan for the sync of these streams into sinks."""
         catalog = ConfiguredCatalog(streams=[read.of.asked(read.stream) for read in self.streams])
         filters = {read.id: read.of.record_filter() for read in self.streams}
         checkpoint = self.connection.checkpoint
@@ -63,20 +63,20 @@ class ReadPlan:
             threshold=Threshold(checkpoint.rows, checkpoint.megabytes << 20, checkpoint.seconds),
             filters={stream: found for stream, found in filters.items() if found is not None},
             together=self.together,
-            # So a GLOBAL state is this stream's own: no other stream of the source is ever read.
+            # No other stream of the source is read, so a GLOBAL state belongs to this stream.
             alone=len(self.connection.streams) == 1,
-            # In the Airbyte Protocol a catalog in mid-read is of no meaning.
+            # In the Airbyte Protocol a catalog during a read has no meaning.
             reopens=KINDS[self.connection.source.kind].can_reopen,
             notices=self._notices,
         )
         if self.destination is not None:
             streams = [landed(read.stream, read.of.fields) for read in self.streams]
-            taken = ConfiguredCatalog(streams=streams)
-            plan.send = partial(self.destination.write, taken, stop=self.connector.cancel)
+            written = ConfiguredCatalog(streams=streams)
+            plan.send = partial(self.destination.write, written, stop=self.connector.cancel)
         return plan
 
     def _notices(self) -> Iterator[Logged]:
-        """What the user should know of the settings before anything is read."""
+        """Yield the notices about the settings, which are logged before anything is read."""
         for read in self.streams:
             yield from (Logged("WARN", notice) for notice in notices(read.of.fields))
             unused = unused_settings(read.of.wanted, read.stream.stream)
@@ -95,11 +95,11 @@ def plan_read(
     *,
     hear: Hear = ignore,
 ) -> ReadPlan:
-    """The read of one stream, or of one of its partitions.
+    """Plan the read of one stream, or of one of its partitions.
 
     Args:
-        config: of the source, in place of the connection's: of a window or a partition.
-        hear: takes what the connectors say in other verbs than `read`.
+        config: config of the source for a window or a partition; it replaces the connection's.
+        hear: receives the log lines of the connectors, except those of `read`.
     """
     connection = read.of.connection
     return ReadPlan(
@@ -120,14 +120,15 @@ def plan_shared_read(
     hear: Hear = ignore,
     warn: Callable[[str], object],
 ) -> ReadPlan:
-    """One read of several streams of a connection, from a state that holds for all of them.
+    """Plan one read of several streams of a connection, from a state that covers all of them.
 
     Args:
-        given: a state to start from, unless all of the streams go on with what an earlier attempt began.
-        hear: as of `plan_read`; `warn`: is told what has to be read again.
+        given: starting state; ignored if all streams continue an earlier attempt.
+        hear: as in `plan_read`.
+        warn: logs what has to be read again.
 
     Raises:
-        ConfigError: the given state is none of streams that share one.
+        ConfigError: the given state is not one that streams share.
     """
     connection = reads[0].of.connection
     sync_id = max(read.stream.sync_id or 0 for read in reads)

@@ -1,4 +1,4 @@
-"""A read of a connection's source while it runs: the writers of its streams, and what it has moved so far."""
+"""A running read of a connection's source: the writers of its streams and its figures."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ from elt_assets.sync.events import Acknowledged, SessionEvent, StreamProgress
 
 
 class ReadRun:
-    """A read plan that is run once.
+    """One run of a read plan.
+
+    `figures`: by stream, updated with each event.
 
     Args:
-        run_id: of the run that it is part of; its commits name it.
-        warn: is told how the schema of a stream has changed, from any thread.
-
-    `figures`: by stream, what it has moved.
+        run_id: id of the run that the read belongs to; stored in its commits.
+        warn: logs a change of a stream's schema; called from any thread.
     """
 
     def __init__(
@@ -50,7 +50,7 @@ class ReadRun:
         self._started = time.monotonic()
 
     def run(self) -> Generator[SessionEvent, None, None]:
-        """Read to the end; yields what happens as it happens, once `figures` has it.
+        """Run the read to its end and yield its events, each after `figures` is updated.
 
         Raises:
             EltError: as `Sync.run`.
@@ -65,11 +65,11 @@ class ReadRun:
         return self._sync.progress(stream)
 
     def schema_changes(self, stream: StreamId) -> Sequence[str]:
-        """How the stream's schema differs from its table's, in words."""
+        """Return descriptions of the differences between the stream's schema and its table's."""
         return self._writers[stream].schema_changes
 
     def look(self) -> Progress:
-        """How far the read is, roughly; from any thread."""
+        """Return the approximate progress of the read; callable from any thread."""
         so_far = [self._sync.read_so_far(stream) for stream in self._reads]
         estimates = [self.progress(stream).estimate for stream in self._reads]
         known = [estimate for estimate in estimates if estimate is not None]
@@ -104,10 +104,10 @@ class ReadRun:
             self.figures[event.stream].add(event.commit)
 
     def _open(self, stream: ConfiguredStream) -> ClosableSink:
-        """The writer of a stream as it is configured now.
+        """Return a writer for the present configuration of a stream.
 
         Raises:
-            ConfigError: its schema changed in the middle of a refresh.
+            ConfigError: the schema changed in the middle of a refresh.
         """
         read = self._reads[stream.id]
         spec = read.write_spec(self._run_id, stream)
@@ -116,7 +116,7 @@ class ReadRun:
         else:
             if read.id in self._writers:
                 _refuse_incompatible_refresh(read, spec)
-                # Its rows come after those of the first one.
+                # The rows of this writer come after those of the previous one.
                 spec = replace(spec, began=next_sync_id(read.tables.head))
             writer = TableWriter(self._spark, read.tables, spec)
         for change in writer.schema_changes:
@@ -126,10 +126,10 @@ class ReadRun:
 
 
 def _refuse_incompatible_refresh(read: StreamPlan, spec: WriteSpec) -> None:
-    """Refuse rows that would begin a refresh anew of which this sync has committed some already."""
+    """Raise ConfigError if the rows would restart a refresh that this sync has partly committed."""
     if has_incompatible_refresh(spec.stream, spec.generation, read.tables.head, spec.salt):
         raise ConfigError(
             f"the source changed the schema of stream {str(read.id)!r} in the middle of a sync that replaces "
             "its rows",
-            guidance="write the catalog anew with `elt discover`, and sync again; the table is as it was",
+            guidance="update the catalog with `elt discover` and sync again; the table is unchanged",
         )

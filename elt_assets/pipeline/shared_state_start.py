@@ -1,10 +1,10 @@
-"""Streams that one process reads together, since their source keeps one state for all of them.
+"""The starting state of streams that one process reads together because their source has one state for all.
 
-Each table carries that state, and may stand at another one than its neighbours: a run was killed between
-their commits, or read some of the streams alone. A sync begins at the newest state that all of them
-have: up to there nobody lacks a row, and what some have beyond it is read again.
+Each table stores that state. The tables may have different states: a run was killed between their commits,
+or it read only some of the streams. A sync starts from the newest state that all tables have had: no table
+lacks a row before it, and later rows are read again.
 
-spec: Airbyte Protocol, State & Checkpointing, V2: GLOBAL, LEGACY, and the way from them to STREAM.
+Spec: Airbyte Protocol, State & Checkpointing, V2: GLOBAL, LEGACY, and the migration from them to STREAM.
 """
 
 from __future__ import annotations
@@ -28,47 +28,47 @@ Warn = Callable[[str], object]
 
 
 def starting_states(reads: Sequence[StreamPlan], warn: Warn) -> list[State]:
-    """What the source is given: a state that holds for all of the streams.
+    """Return the states that are given to the source: one that covers all streams, or one for each stream.
 
     Args:
-        warn: is told what has to be read again.
+        warn: logs what has to be read again.
     """
     given = {read.id: State.from_json(read.state) for read in reads if read.state is not None}
     shared = {stream for stream, state in given.items() if kind_of(state) != STREAM}
     if not shared:
         return list(given.values())
     if len(shared) < len(given):
-        return [*_moved(given, shared, warn)]
+        return [*_stream_states(given, shared, warn)]
     state = _common([read for read in reads if read.id in shared])
     if state is None:
         warn(
             "the tables of these streams have no state in common; all of them are read from the beginning"
         )
         return []
-    return _without(state, reads, warn)
+    return _without_stateless(state, reads, warn)
 
 
 def as_shared(given: Any) -> State:
-    """A state as people write it for streams that are read together.
+    """Return the state that a user gives for streams that are read together.
 
     Raises:
-        ConfigError: it is no GLOBAL or LEGACY state.
+        ConfigError: it is not a GLOBAL or LEGACY state.
     """
     body = given.get("state", given) if isinstance(given, Mapping) else None
     if not isinstance(body, Mapping) or not ({"global", "data"} & set(body)):
         raise ConfigError(
-            "the state of streams that are read together is one of all of them",
+            "the state of streams that are read together must cover all of them",
             guidance='write a whole STATE message: {"type": "GLOBAL", "global": {…}} or '
             '{"type": "LEGACY", "data": {…}}',
         )
     try:
         return State.from_json(json.dumps(body))
     except msgspec.MsgspecError as error:
-        raise ConfigError(f"the given state is no STATE message: {error}") from error
+        raise ConfigError(f"the given state is not a valid STATE message: {error}") from error
 
 
-def part_of(state: State, stream: StreamId) -> State | None:
-    """What a shared state says of one stream, as a STREAM state; None if it says nothing of it alone."""
+def state_of_stream(state: State, stream: StreamId) -> State | None:
+    """Return one stream's part of a shared state, as a STREAM state; None if there is no such part."""
     blob = None
     if state.global_ is not None:
         blob = next(
@@ -80,7 +80,7 @@ def part_of(state: State, stream: StreamId) -> State | None:
             None,
         )
     else:
-        blob = _keyed(state).get(stream.name)
+        blob = _legacy_entries(state).get(stream.name)
     if blob is None:
         return None
     descriptor = stream.descriptor
@@ -89,15 +89,17 @@ def part_of(state: State, stream: StreamId) -> State | None:
     )
 
 
-def _moved(given: Mapping[StreamId, State], shared: set[StreamId], warn: Warn) -> list[State]:
-    """The states of streams, some of which have moved from a shared state to their own."""
+def _stream_states(
+    given: Mapping[StreamId, State], shared: set[StreamId], warn: Warn
+) -> list[State]:
+    """Return a STREAM state for each stream, when only some tables still have a shared state."""
     found = []
     for stream, state in given.items():
-        part = part_of(state, stream) if stream in shared else state
+        part = state_of_stream(state, stream) if stream in shared else state
         if part is None:
             warn(
-                f"the state of {str(stream)!r} is one of all streams that says nothing of it alone, and "
-                "others have states of their own by now; it is read from the beginning"
+                f"the shared state has no entry for stream {str(stream)!r}, and other streams now have "
+                "states of their own; the stream is read from the beginning"
             )
         else:
             found.append(part)
@@ -105,16 +107,18 @@ def _moved(given: Mapping[StreamId, State], shared: set[StreamId], warn: Warn) -
 
 
 def _common(reads: Sequence[StreamPlan]) -> State | None:
-    """The newest state that all tables have had, with all that came before it."""
+    """Return the newest state that all tables have had, so that all have the rows before it."""
     current = {_identity(State.from_json(read.state)) for read in reads if read.state is not None}
     if len(current) == 1:
         return State.from_json(reads[0].state or "")
-    first, *others = (_chain(read.tables.main) for read in reads)
-    return next((state for key, state in first.items() if all(key in it for it in others)), None)
+    first, *others = (_past_states(read.tables.main) for read in reads)
+    return next(
+        (state for key, state in first.items() if all(key in states for states in others)), None
+    )
 
 
-def _chain(table: Table) -> dict[bytes, State]:
-    """The shared states that a table's present generation has had, the newest first."""
+def _past_states(table: Table) -> dict[bytes, State]:
+    """Return the shared states that a table's present generation has had, the newest first."""
     found: dict[bytes, State] = {}
     for each in state_log.history(table):
         if each.head.generation != table.head.generation or each.head.state is None:
@@ -125,7 +129,7 @@ def _chain(table: Table) -> dict[bytes, State]:
         key = _identity(state)
         if (
             key in found and next(reversed(found)) != key
-        ):  # set back to by hand: what lies between was taken back
+        ):  # set by hand to an earlier state: the states between them are not in force
             later = list(found)[list(found).index(key) + 1 :]
             found = {known: one for known, one in found.items() if known not in later}
         found.setdefault(key, state)
@@ -133,27 +137,33 @@ def _chain(table: Table) -> dict[bytes, State]:
 
 
 def _identity(state: State) -> bytes:
-    """Where a source stands; counts beside it do not matter."""
+    """Return the content of a shared state, without its counts."""
     return state.global_.to_json() if state.global_ is not None else bytes(state.data or b"null")
 
 
-def _without(state: State, reads: Sequence[StreamPlan], warn: Warn) -> list[State]:
-    """The state, so that those of the streams that have none are read from the beginning."""
-    anew = {read.id for read in reads if read.state is None}
-    if not anew:
+def _without_stateless(state: State, reads: Sequence[StreamPlan], warn: Warn) -> list[State]:
+    """Return the state without entries of the streams whose tables have no state.
+
+    These streams are read from the beginning. If one of them is incremental and the state has no entries for
+    single streams, no state is returned, and all streams are read from the beginning.
+    """
+    stateless = {read.id for read in reads if read.state is None}
+    if not stateless:
         return [state]
     if state.global_ is not None:
-        rest, told = _global_without(state, anew), bool(state.global_.stream_states)
+        rest, has_entries = _global_without(state, stateless), bool(state.global_.stream_states)
     else:
-        rest, told = (
-            _legacy_without(state, anew),
-            bool({read.id.name for read in reads} & set(_keyed(state))),
+        rest, has_entries = (
+            _legacy_without(state, stateless),
+            bool({read.id.name for read in reads} & set(_legacy_entries(state))),
         )
-    lost = [read.id for read in reads if read.id in anew and read.stream.sync_mode == INCREMENTAL]
-    if lost and not told:
+    lost = [
+        read.id for read in reads if read.id in stateless and read.stream.sync_mode == INCREMENTAL
+    ]
+    if lost and not has_entries:
         warn(
             f"{', '.join(map(repr, map(str, lost)))} must be read from the beginning, and the source's state "
-            "says nothing of single streams; all of them are read from the beginning"
+            "has no entries for single streams; all of them are read from the beginning"
         )
         return []
     return [rest]
@@ -169,7 +179,7 @@ def _global_without(state: State, streams: set[StreamId]) -> State:
 
 
 def _legacy_without(state: State, streams: set[StreamId]) -> State:
-    names, blob = {stream.name for stream in streams}, _keyed(state)
+    names, blob = {stream.name for stream in streams}, _legacy_entries(state)
     if not names & set(blob):
         return state
     rest = State.from_json(state.to_json())
@@ -177,8 +187,8 @@ def _legacy_without(state: State, streams: set[StreamId]) -> State:
     return rest
 
 
-def _keyed(state: State) -> dict[str, Raw]:
-    """A LEGACY state's parts by their names; most sources key it by stream."""
+def _legacy_entries(state: State) -> dict[str, Raw]:
+    """Return the entries of a LEGACY state by name; most sources use the names of streams."""
     try:
         return msgspec.json.decode(bytes(state.data or b"null"), type=dict[str, Raw])
     except msgspec.MsgspecError:

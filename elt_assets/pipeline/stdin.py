@@ -1,4 +1,4 @@
-"""What comes on stdin, be it Airbyte's or Singer's."""
+"""Messages from stdin, in the protocol of Airbyte or Singer."""
 
 from __future__ import annotations
 
@@ -13,32 +13,32 @@ from elt_assets.protocol.airbyte.messages import Message, RawRecord
 
 CHUNK = 1 << 20
 IDLE_MS = 500
-"""How long to wait for more before it is said that for now there is none."""
-NOTHING = Message(type="NOTHING")
-"""For now there is no more: time to tell what is done."""
+"""Milliseconds without new bytes after which `IDLE` is yielded."""
+IDLE = Message(type="NOTHING")
+"""A message that has no content: no input is available now, so finished work can be reported."""
 
 
 Sent = RawRecord | Message
 
 
 def messages(stdin: BinaryIO, read: Callable[[bytes], Iterable[Sent]]) -> Iterator[Sent]:
-    """What comes, to the end; and `NOTHING` while nothing does.
+    """Yield the messages to the end of the input, and `IDLE` while no input is available.
 
     Args:
-        read: from a line to the messages in it.
+        read: returns the messages of a line.
 
     Raises:
-        SystemFailure: a line is longer than `MAX_LINE`; and as `read`.
+        SystemFailure: a line is longer than `MAX_LINE`; or as `read`.
     """
     for line in split(_chunks(stdin), MAX_LINE, "the source"):
         if line:
             yield from read(line)
         else:
-            yield NOTHING
+            yield IDLE
 
 
 def _chunks(stdin: BinaryIO) -> Iterator[bytes]:
-    """Empty where nothing has come for a while."""
+    """Yield the input in chunks; an empty chunk if no input was available for `IDLE_MS`."""
     try:
         descriptor = stdin.fileno()
     except io.UnsupportedOperation:

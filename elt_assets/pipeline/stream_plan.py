@@ -1,4 +1,4 @@
-"""The plan for one stream of a read: where it starts, which generation it writes, and how it lands."""
+"""The plan for one stream of a read: its starting state, its generation and its tables."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ from elt_assets.protocol.airbyte.catalog import ConfiguredStream, StreamId
 
 @dataclass(frozen=True)
 class SyncRequest:
-    """How a sync differs from an ordinary one; at most one of `refresh`, `state` and `is_beside`.
+    """The options of a sync; at most one of `refresh`, `state` and `is_beside` is set.
 
-    `refresh`: what a refresh does with the table's rows. `state`: to start from in place of the table's own,
-    as people write it. `is_beside`: a past window is read, and the cursor stays where it is. `intent`: names
-    the request for a refresh or from a state, the same in every attempt at it.
+    `refresh`: what a refresh does with the table's rows. `state`: starting state that a user gives, in place
+    of the table's own. `is_beside`: a past window is read and the table keeps its cursor. `intent`: name of
+    the request for a refresh or a starting state, the same in every attempt.
     """
 
     refresh: RefreshMode = "none"
@@ -45,12 +45,12 @@ ORDINARY = SyncRequest()
 
 @dataclass
 class StreamPlan:
-    """One stream, or one partition of it, in a read of its source.
+    """The plan for one stream, or one partition of it, in a read of its source.
 
-    `stream`: as the source has it, its generation and sync id set. `state`: what the source is given of it,
-    JSON. `keeps_state`: its states are not kept, since it is read beside its cursor. `intent`: as of
-    `SyncRequest`; `continues`: whether an earlier attempt at it committed some of it. `files_before`: paths
-    of the table's files before it.
+    `stream`: the source's stream, with generation and sync id. `state`: its starting state, as JSON.
+    `keeps_state`: the table keeps its state; the states of the read are dropped. `intent`: as in
+    `SyncRequest`. `continues`: an earlier attempt committed part of the request. `files_before`: paths of the
+    table's files before the sync.
     """
 
     of: ConnectionStream
@@ -68,19 +68,19 @@ class StreamPlan:
         return self.stream.id
 
     def write_spec(self, run_id: str, described: ConfiguredStream | None = None) -> WriteSpec:
-        """How the stream's tables get it.
+        """Return the specification for writing the stream to its tables.
 
         Args:
-            described: how it is configured now, where its source said so in the middle of the read.
+            described: the stream as its source described it during the read; default: as planned.
 
         Raises:
             ConfigError: as `paths.hash_salt`.
         """
-        told, wanted = described or self.stream, self.of.wanted
-        stream = self.of.landed(told.stream)
-        stream.generation_id = told.generation_id
-        stream.minimum_generation_id = told.minimum_generation_id
-        stream.sync_id = told.sync_id
+        configured, wanted = described or self.stream, self.of.wanted
+        stream = self.of.landed(configured.stream)
+        stream.generation_id = configured.generation_id
+        stream.minimum_generation_id = configured.minimum_generation_id
+        stream.sync_id = configured.sync_id
         return WriteSpec(
             stream=stream,
             run_id=run_id,
@@ -101,28 +101,30 @@ def plan_stream(
     request: SyncRequest = ORDINARY,
     partition: str | None = None,
 ) -> StreamPlan:
-    """Plan a sync of a stream, or of one of its partitions, from where its tables stand.
+    """Plan a sync of a stream, or of one of its partitions, that starts from its tables' snapshot.
 
     Args:
-        tables: at the snapshot to start from, what a run that died left in them undone.
+        tables: at the snapshot to start from, with the unfinished commits of an earlier run undone.
 
     Raises:
-        ConfigError: a refresh is under way that a window or a given state does not go with; the state is none
-            of this stream.
+        ConfigError: a refresh is in progress, so no window can be read and no state given; or the state is
+            not one of this stream.
     """
-    as_landed, head, salt = of.landed(), tables.head, of.salt_fingerprint
-    is_continued = continues(as_landed, head, request.intent, salt)
+    as_landed, metadata, salt = of.landed(), tables.head, of.salt_fingerprint
+    is_continued = continues(as_landed, metadata, request.intent, salt)
     mode = "none" if is_continued else request.refresh
     given = None if is_continued else request.state
     if request.is_beside or given is not None:
-        _refuse_refreshing(of, head)
-    state = starting_state(as_landed, head, mode, salt)
+        _refuse_during_refresh(of, metadata)
+    state = starting_state(as_landed, metadata, mode, salt)
     if given is not None and not of.connection.read_together:
         state = json.dumps(as_message(given, of.stream))
-    written = generations(as_landed, head, mode, salt)
+    written = generations(as_landed, metadata, mode, salt)
     return StreamPlan(
         of=of,
-        stream=_numbered(of.stream, head, present(head) if request.is_beside else written),
+        stream=_with_generation(
+            of.stream, metadata, current_generation(metadata) if request.is_beside else written
+        ),
         tables=tables,
         state=None if request.is_beside else state,
         partition=partition,
@@ -136,30 +138,30 @@ def plan_stream(
 def plan_replay(
     of: ConnectionStream, tables: StreamTables, partition: str | None = None
 ) -> StreamPlan:
-    """Plan to add rows to the generation that a stream's table holds, without reading its source."""
-    stream = _numbered(of.stream, tables.head, present(tables.head))
+    """Plan a sync that adds rows to the generation in a stream's table, without reading its source."""
+    stream = _with_generation(of.stream, tables.head, current_generation(tables.head))
     return StreamPlan(of=of, stream=stream, tables=tables, partition=partition)
 
 
-def present(head: CommitMetadata) -> Generations:
-    """The generation that the table holds, whose rows all stay."""
-    return Generations(max(head.generation, 1), 0)
+def current_generation(metadata: CommitMetadata) -> Generations:
+    """Return the generation in the table, to be kept with all its rows."""
+    return Generations(max(metadata.generation, 1), 0)
 
 
-def _numbered(
-    stream: ConfiguredStream, head: CommitMetadata, written: Generations
+def _with_generation(
+    stream: ConfiguredStream, metadata: CommitMetadata, written: Generations
 ) -> ConfiguredStream:
     stream = copy.copy(stream)
     stream.generation_id = written.generation_id
     stream.minimum_generation_id = written.minimum_generation_id
-    stream.sync_id = next_sync_id(head)
+    stream.sync_id = next_sync_id(metadata)
     return stream
 
 
-def _refuse_refreshing(of: ConnectionStream, head: CommitMetadata) -> None:
-    """What is read beside a refresh, or from elsewhere, would be a hole in it."""
-    if head.refresh is not None:
+def _refuse_during_refresh(of: ConnectionStream, metadata: CommitMetadata) -> None:
+    """Raise ConfigError during a refresh: with a window or a given state, rows would be missing from it."""
+    if metadata.refresh is not None:
         raise ConfigError(
             f"stream {str(of.stream.id)!r} is in the middle of a refresh",
-            guidance="let it finish (materialise the stream as ever); then read a window, or from a state",
+            guidance="finish the refresh first: materialise the stream; then read a window or give a state",
         )

@@ -1,4 +1,4 @@
-"""A sync, from the messages of a source to the sinks of its streams: the one way to run one.
+"""A sync from the messages of a source to the sinks of its streams. Every sync runs through this module.
 
 Assets, `read_together`, `elt-destination`, `target-elt` and other destinations each make a `SyncPlan`; `Sync`
 runs it.
@@ -30,10 +30,10 @@ Messages = Generator[RawRecord | Message, None, None]
 
 
 class ClosableSink(Sink, Protocol):
-    """A sink that keeps files of its own until they are committed."""
+    """A sink that owns files until they are committed."""
 
     def close(self) -> None:
-        """Remove what was written and never committed."""
+        """Remove what was written and not committed."""
 
 
 OpenSink = Callable[[ConfiguredStream], ClosableSink]
@@ -45,21 +45,23 @@ def _no_notices() -> Iterator[SessionEvent]:
 
 @dataclass(kw_only=True)
 class SyncPlan:
-    """What a sync reads, and where it lands.
+    """The source of a sync and the sinks of its streams.
 
     Args:
-        catalog: what is asked of the source.
-        read: starts the source; its messages.
-        open_sink: makes the sink of a stream. With `reopens` it is also called, from the sinks' thread, for a
-            stream whose schema or generation is another from now on (Singer).
-        staging: the folder of records on their way.
-        filters: of the streams some of whose fields must not be stored.
+        catalog: streams requested from the source.
+        read: starts the source and returns its messages.
+        open_sink: opens the sink of a stream.
+        staging: the staging folder.
+        threshold: when to close a segment.
+        filters: filters of the streams with fields that must not be stored.
         together: whether the streams may share a state.
-        alone: whether no other stream of the source is synced, so that a GLOBAL state is its own.
-        configure: how a stream is synced that the catalog does not have, when its schema comes. None: not.
-        notices: what is to be told before anything is read.
-        send: runs the destination that gets the records in place of the sinks, which then keep the states
-            alone.
+        alone: whether only one stream of the source is synced, so that a GLOBAL state belongs to it.
+        reopens: whether `open_sink` is also called, from the sinks' thread, when the schema or generation of
+            a stream changes (Singer).
+        configure: configures a stream that is not in the catalog, when its schema arrives. None if such a
+            stream is ignored.
+        notices: returns the events to report before anything is read.
+        send: runs the destination that gets the records. The sinks then store only the states.
     """
 
     catalog: ConfiguredCatalog
@@ -77,7 +79,7 @@ class SyncPlan:
 
 
 class Sync:
-    """A plan that is run once."""
+    """One run of a sync plan."""
 
     def __init__(self, plan: SyncPlan):
         self._plan = plan
@@ -85,11 +87,12 @@ class Sync:
         self._messages: Messages | None = None
 
     def run(self) -> Generator[SessionEvent, None, None]:
-        """Drive the sync to its end; yields what happens as it happens. The source ends with the iterator,
-        whatever the reason, and then the sinks are closed.
+        """Run the sync to its end and yield its events as they happen.
+
+        When the iterator ends, for any reason, the source is ended and then the sinks are closed.
 
         Raises:
-            EltError: as `Session.run`, `Relay.run`, and as the source and the sinks.
+            EltError: as `Session.run` and `Relay.run`, the source and the sinks.
         """
         plan = self._plan
         with contextlib.ExitStack() as opened:
@@ -110,12 +113,12 @@ class Sync:
         return StreamProgress() if self._session is None else self._session.progress(stream)
 
     def read_so_far(self, stream: StreamId) -> tuple[int, int]:
-        """Records and bytes; from any thread, and roughly."""
+        """Return the records and bytes read so far, approximately; callable from any thread."""
         return (0, 0) if self._session is None else self._session.read_so_far(stream)
 
     @property
     def source_ended(self) -> bool:
-        """Whether the source has sent everything; from any thread."""
+        """Return whether the source has sent everything; callable from any thread."""
         messages = self._messages
         return messages is not None and inspect.getgeneratorstate(messages) == inspect.GEN_CLOSED
 

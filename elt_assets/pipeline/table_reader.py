@@ -1,4 +1,4 @@
-"""`read_table`: any stream's table as a Spark DataFrame, in a notebook or a script."""
+"""`read_table`: the table of any stream as a Spark DataFrame, for a notebook or a script."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ def read_table(
     version: int | None = None,
     partition: str | None = None,
 ) -> DataFrame:
-    """The table of an asset at one snapshot.
+    """Return the table of an asset at one snapshot.
 
     Args:
-        key: the asset's key, as "shop/users" or ["shop", "users"]; with `_history` or `_dead_letter` at
-            its end, that table of the stream.
-        version: of the Delta table; default the newest.
-        partition: rows of that Dagster partition alone.
+        key: the asset's key, for example "shop/users" or ["shop", "users"]; with `_history` or `_dead_letter`
+            at its end, that companion table of the stream.
+        version: version of the Delta table; default: the newest.
+        partition: the Dagster partition whose rows are returned; default: all rows.
 
     Raises:
         ConfigError: there is no such table, version or partition.
@@ -38,13 +38,13 @@ def read_table(
 
 
 def table_path(key: Sequence[str]) -> list[str]:
-    """The levels under the lake's root of an asset's table."""
-    connection, *above, name = key
+    """Return the levels of an asset's table below the root of the lake."""
+    connection, *namespaces, name = key
     folder = paths.connections() / connection
     namespace = connection
     if (folder / DEFINITION_FILE).is_file():
         namespace = load_connection(folder).lake_namespace
-    found = [namespace, *map(table_name, above), table_name(name)]
+    found = [namespace, *map(table_name, namespaces), table_name(name)]
     stem, suffix = _companion(name)
     if suffix and not is_table(Location.of(paths.lake()).child(*found).uri):
         found[-1] = table_name(stem) + suffix
@@ -52,6 +52,6 @@ def table_path(key: Sequence[str]) -> list[str]:
 
 
 def _companion(name: str) -> tuple[str, str]:
-    """A stream's name and what its companion's ends in; no ending where it is none's."""
+    """Return a table's stream name and its companion suffix, which is empty for the stream's own table."""
     suffix = next((each for each in SUFFIXES.values() if name.endswith(each)), "")
     return name.removesuffix(suffix), suffix

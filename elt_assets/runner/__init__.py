@@ -1,1 +1,1 @@
-"""Connectors as four verbs over a process: spec, check, discover, read."""
+"""Run connectors as child processes, one for each verb: spec, check, discover, read, write, probe."""

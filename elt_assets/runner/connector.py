@@ -1,6 +1,6 @@
-"""A connector as four verbs.
+"""Run a connector: one process for each verb of the Airbyte Protocol (spec, check, discover, read, write).
 
-spec: Airbyte Specification (the command line of connectors); Airbyte Protocol, Source.
+Spec: Airbyte Specification (the command line of connectors); Airbyte Protocol, Source.
 """
 
 from __future__ import annotations
@@ -36,38 +36,38 @@ from elt_assets.protocol.masking import Masker
 from elt_assets.runner.config.environment import Environment
 from elt_assets.runner.config.settings import Settings
 from elt_assets.runner.connector_log import ConnectorLog, Hear, ignore
-from elt_assets.runner.ending import raise_for_end
-from elt_assets.runner.failures import DEADLINES, failure, too_slow
-from elt_assets.runner.process.account import open_workdir
+from elt_assets.runner.ending import raise_for_exit
+from elt_assets.runner.failures import DEADLINES, connector_failure, deadline_failure
+from elt_assets.runner.process.account import shared_workdir
 from elt_assets.runner.process.argument_files import private_files, state_file
 from elt_assets.runner.process.child import DeadlineError, Process
 from elt_assets.runner.process.container import Image
-from elt_assets.runner.process.decoding import Said, fast, lossless
+from elt_assets.runner.process.decoding import Decoder, decode_fast, decode_lossless
 from elt_assets.runner.program import Program
 
 _WITHHELD = (
-    "a line that could not be read as a message; it is not shown, since it may be part of a record "
-    "some of whose fields must not be stored"
+    "a line of output cannot be read as a message; it is not shown, because it may be part of a record "
+    "with fields that must not be stored"
 )
 
 
 class Connector:
-    """One connector and its config, run as a process for each verb.
+    """A connector and its config. Each verb runs as a separate process.
 
     Args:
-        command: the program and its first arguments; resolved when a verb is first used, since
-            finding it may mean installing it.
-        config: as written by the user, `{env: NAME}` included.
-        workdir: where private files may live while a process runs.
-        name: for messages.
-        heartbeat: seconds for which it may say nothing; None for ever.
-        image: that it is run from, in place of a command.
-        store: the file that keeps what it changes in its config; without one, this object does.
-        environment: of its process; default that of a `command` of which none is declared.
-        user: of this machine, that it runs as; default this process's.
-        hear: takes what it says in other verbs than `read` and `write`, whose messages hold it, and what of
-            its specification cannot be checked.
-        deadlines: seconds that a verb may take, in place of `DEADLINES`.
+        command: returns the program and its first arguments. Called only when a process is started, because
+            it may install a package.
+        config: the config as the user wrote it, with `{env: NAME}` references.
+        workdir: the parent directory of the private files of a running process.
+        name: the connector's name in messages.
+        heartbeat: maximum seconds without output; None for no limit.
+        image: the image that is run instead of `command`.
+        store: the file of the config changes that the connector makes; None keeps them in this object.
+        environment: the environment of the process; default: that of a `command` without declared variables.
+        user: the user of this machine that runs the process; default: the user of this process.
+        hear: receives the log lines of all verbs but `read` and `write`, which yield them as messages, and
+            warnings about parts of the specification that cannot be checked.
+        deadlines: the time limit of each verb in seconds.
     """
 
     def __init__(
@@ -88,7 +88,7 @@ class Connector:
         self._deadlines = deadlines
         self._heartbeat = heartbeat
         self._program = Program(command, image, environment or Environment(), user)
-        self._workdir = workdir if user is None else open_workdir()
+        self._workdir = workdir if user is None else shared_workdir()
         self._deadline: float | None = None
         self._running: set[Process] = set()
         self.name = name
@@ -97,41 +97,46 @@ class Connector:
 
     @cached_property
     def specification(self) -> Specification:
-        """spec: `spec() -> ConnectorSpecification`.
+        """The connector's specification.
+
+        Spec: `spec() -> ConnectorSpecification`.
 
         Raises:
-            ConfigError: the connector speaks a version of the protocol that is not supported.
+            ConfigError: the connector uses an unsupported version of the protocol.
         """
-        message = self._one("spec", {}, lambda message: message.spec)
+        message = self._answer("spec", {}, lambda message: message.spec)
         assert message.spec is not None
         check_version(message.spec, self.name)
         return message.spec
 
     @property
     def config(self) -> dict[str, Any]:
-        """The config to start with now: its environment variables in it, and what the connector changed;
-        valid by its specification.
+        """The config for the next process, validated by the specification.
+
+        It includes the values of environment variables and the changes that the connector made.
 
         Raises:
-            ConfigError: every violation, without any value of a secret.
+            ConfigError: the config violates the specification; lists every violation, but no secret.
         """
-        return self._settings.in_force(self.specification.connectionSpecification)
+        return self._settings.effective(self.specification.connectionSpecification)
 
     def notices(self) -> list[tuple[str, str]]:
-        """What a user should know of how this connector is run: a level, as in the protocol, and a text."""
+        """Return notices for the user about how the connector runs, each a protocol log level and a text."""
         return self._program.notices(self.name)
 
     def check(self) -> ConnectionStatus:
-        """spec: `check(Config) -> AirbyteConnectionStatus`.
+        """Return whether the connector can use its config.
 
-        An answer that it failed stands however the process ends.
+        A FAILED answer is returned even if the process then fails.
+
+        Spec: `check(Config) -> AirbyteConnectionStatus`.
         """
         files = {"config": self.config}
-        message = self._one(
+        message = self._answer(
             "check",
             files,
             lambda message: message.connectionStatus,
-            stands=lambda message: (
+            is_final=lambda message: (
                 message.connectionStatus is not None and not message.connectionStatus.succeeded
             ),
         )
@@ -139,9 +144,12 @@ class Connector:
         return message.connectionStatus
 
     def discover(self) -> Catalog:
-        """spec: `discover(Config) -> AirbyteCatalog`."""
+        """Return the catalog of the source.
+
+        Spec: `discover(Config) -> AirbyteCatalog`.
+        """
         files = {"config": self.config}
-        message = self._one("discover", files, lambda message: message.catalog)
+        message = self._answer("discover", files, lambda message: message.catalog)
         assert message.catalog is not None
         return message.catalog
 
@@ -153,20 +161,24 @@ class Connector:
         withhold: bool = False,
         whole: bool = False,
     ) -> Generator[RawRecord | Message, None, None]:
-        """spec: `read(Config, ConfiguredAirbyteCatalog, State) -> Stream<AirbyteMessage>`.
+        """Read streams, and yield the messages of the source.
 
-        No state file is given where there is no state. The process group ends with the iterator.
-        With `withhold`, a line that could not be read is told of but not quoted, in logs or errors:
-        it may be part of a record that must not be shown. With `whole`, records come as messages
-        that lose nothing, to be sent on; that takes several times as long.
+        The process gets no state file if there is no state. The process group ends with the iterator.
+
+        Args:
+            withhold: do not quote lines that cannot be read as messages, in logs or errors: they may be part
+                of a record that must not be shown.
+            whole: yield records as messages without any loss, to be sent on; several times slower.
 
         Raises:
-            EltError: the connector did not end with exit code 0; of the class that the
-                `failure_type` of its decisive ERROR trace says.
+            EltError: the exit code is not 0. The `failure_type` of the decisive ERROR trace selects the
+                class of the error.
+
+        Spec: `read(Config, ConfiguredAirbyteCatalog, State) -> Stream<AirbyteMessage>`.
         """
-        said = lossless if whole else fast
-        files = self._wanted(catalog, states)
-        yield from self._messages("read", files, withhold=withhold, said=said)
+        decoder = decode_lossless if whole else decode_fast
+        files = self._read_files(catalog, states)
+        yield from self._messages("read", files, withhold=withhold, decoder=decoder)
 
     def write(
         self,
@@ -175,18 +187,20 @@ class Connector:
         *,
         stop: Callable[[], None] | None = None,
     ) -> Generator[Message, None, None]:
-        """spec: `write(Config, ConfiguredAirbyteCatalog, Stream<AirbyteMessage>(stdin))`; what it answers.
+        """Send messages to a destination, and yield the messages that it sends back.
 
         Args:
-            lines: messages, as `encode` writes them; pulled in another thread, as fast as the destination
-                takes them. If they raise, the destination is told that this was all, and may finish.
-            stop: makes `lines` end where they wait for the next one: of a source its `cancel`. Called, from
-                this thread, when the destination has ended before them.
+            lines: messages, as `encode` writes them. Another thread consumes them, as fast as the destination
+                reads. If they raise an error, the destination's input ends, and the destination may finish.
+            stop: makes `lines` end while they wait for the next line, such as `cancel` of a source. Called
+                from this thread if the destination ends before `lines`.
 
         Raises:
-            ConfigError: the destination lacks the mode of a stream; nothing is pulled from `lines`.
-            EltError: as `read`; or it ended, if well, before it had all the lines.
-            Exception: what `lines` raised.
+            ConfigError: the destination does not support the mode of a stream; `lines` is not consumed.
+            EltError: as for `read`; or the destination ended with exit code 0 before it read all lines.
+            Exception: the error that `lines` raised.
+
+        Spec: `write(Config, ConfiguredAirbyteCatalog, Stream<AirbyteMessage>(stdin))`.
         """
         taken = catalog_for_destination(catalog, self.specification, self.name)
         files = {"config": self.config, "catalog": taken.to_json()}
@@ -195,34 +209,35 @@ class Connector:
                 yield message
 
     def cancel(self) -> None:
-        """End what is running, from another thread than the one that reads it, within a second or so."""
+        """Stop the running processes within about a second. Call it from a thread that reads none of them."""
         for process in tuple(self._running):
             process.cancel()
 
     def probe(
         self, catalog: ConfiguredCatalog, states: Sequence[State] = (), *, seconds: float
     ) -> News:
-        """Whether streams have anything that their states do not cover: a verb that connectors built on
-        this project's SDK have, beyond the Airbyte Specification.
+        """Return whether streams have new data, which their states do not cover.
+
+        The Airbyte Specification does not have this verb. Connectors built on this project's SDK have it.
 
         Args:
-            seconds: how long all that this takes may take.
+            seconds: time limit for the whole call.
 
         Raises:
-            EltError: the connector cannot be asked; a TransientError if it is too slow.
+            EltError: the connector cannot be probed; a TransientError if it exceeds the time limit.
         """
         self._deadline = time.monotonic() + seconds
         try:
-            message = self._one(
-                "probe", self._wanted(catalog, states), lambda message: message.news
+            message = self._answer(
+                "probe", self._read_files(catalog, states), lambda message: message.news
             )
         finally:
             self._deadline = None
         assert message.news is not None
         return message.news
 
-    def _wanted(self, catalog: ConfiguredCatalog, states: Sequence[State]) -> dict[str, Any]:
-        """The files that say what is to be read, and from where."""
+    def _read_files(self, catalog: ConfiguredCatalog, states: Sequence[State]) -> dict[str, Any]:
+        """Return the contents of the argument files of `read` and `probe`."""
         files: dict[str, Any] = {
             "config": self.config,
             "catalog": catalog_for_source(catalog).to_json(),
@@ -230,38 +245,39 @@ class Connector:
         state = state_file(states)
         return files if state is None else {**files, "state": state}
 
-    def _one(
+    def _answer(
         self,
         verb: str,
         files: Mapping[str, Any],
-        wanted: Callable[[Message], object],
-        stands: Callable[[Message], bool] = lambda _: False,
+        result: Callable[[Message], object],
+        is_final: Callable[[Message], bool] = lambda _: False,
     ) -> Message:
-        """The first message that holds what a verb returns; the rest of its output is drained.
+        """Return the first message that contains the result of a verb. The rest of the output is drained.
 
         Args:
-            stands: whether an answer stands even if the process then ends badly.
+            result: returns the result in a message, if there is one.
+            is_final: returns whether an answer is valid even if the process then fails.
         """
         found: Message | None = None
         error: ErrorTrace | None = None
         try:
             for message in self._messages(verb, files):
                 if isinstance(message, Message):
-                    self._heard(message)
+                    self._hear_message(message)
                     error = decisive(error, message.reported_error)
-                    if found is None and wanted(message) is not None:
+                    if found is None and result(message) is not None:
                         found = message
         except EltError:
-            if found is None or not stands(found):
+            if found is None or not is_final(found):
                 raise
         if found is None:
-            raise failure(f"{self._named(verb)} answered nothing", error)
+            raise connector_failure(f"{self._process_name(verb)} returned no result", error)
         return found
 
     def _warn(self, text: str) -> None:
         self._hear("WARN", ConnectorLog(self.mask, self.name).text(text))
 
-    def _heard(self, message: Message) -> None:
+    def _hear_message(self, message: Message) -> None:
         line = log_line(message)
         if line is not None:
             self._hear(*line)
@@ -272,72 +288,75 @@ class Connector:
         files: Mapping[str, Any],
         *,
         withhold: bool = False,
-        said: Said | None = None,
-        **fed: Any,
+        decoder: Decoder = decode_fast,
+        **stdin: Any,
     ) -> Iterator[RawRecord | Message]:
         error: ErrorTrace | None = None
         log = ConnectorLog(self.mask, self.name)
         with (
             private_files(self._workdir, files) as arguments,
-            self._started(verb, arguments, **fed) as process,
+            self._started(verb, arguments, **stdin) as process,
         ):
             try:
-                for heard in (said or fast)(process):
-                    if type(heard) is RawRecord:
-                        yield heard
+                for decoded in decoder(process):
+                    if type(decoded) is RawRecord:
+                        yield decoded
                         continue
-                    assert isinstance(heard, Message)
-                    message = heard
+                    assert isinstance(decoded, Message)
+                    message = decoded
                     if message.record is not None:
                         yield message
                         continue
                     error = decisive(error, message.reported_error)
                     if message.control is not None and "config" in files:
-                        message = self._obey(message.control, files["config"])
+                        message = self._apply_control(message.control, files["config"])
                     if withhold and isinstance(message, Unread) and message.log is not None:
                         message.log.message = _WITHHELD
-                    yield from log.shown(message)
+                    yield from log.filtered(message)
                     yield from log.stderr(*process.new_stderr())
                 process.wait()
                 yield from log.stderr(*process.new_stderr())
                 yield from log.end()
             except SystemFailure as unreadable:
-                # Of a connector that died in the middle of a line, its death is the news.
+                # A failed exit explains an incomplete last line, so it is the error that is raised.
                 if process.exhausted:
-                    raise_for_end(self._named(verb), process, error, log)
+                    raise_for_exit(self._process_name(verb), process, error, log)
                 if withhold:
-                    unreadable.detail = None  # the line's beginning
+                    unreadable.detail = None  # it quotes the beginning of the line
                 raise log.failure(unreadable) from None
-            raise_for_end(self._named(verb), process, error, log)
+            raise_for_exit(self._process_name(verb), process, error, log)
 
-    def _obey(self, control: Control, config: dict[str, Any]) -> Message:
-        """Before anything else that it says is heard: it may have given up what it had for this."""
+    def _apply_control(self, control: Control, config: dict[str, Any]) -> Message:
+        """Apply a CONTROL message, and return the message to send on.
+
+        This is done before the next message is read: the connector's old credential may no longer be valid.
+        """
         schema = self.specification.connectionSpecification
-        return self._settings.obey(control, config, schema)
+        return self._settings.apply(control, config, schema)
 
-    def _named(self, verb: str) -> str:
+    def _process_name(self, verb: str) -> str:
         return f"`{verb}` of connector {self.name}"
 
-    def _words(self, verb: str, arguments: Sequence[str]) -> Sequence[str]:
-        """A verb as the command line has it; `arguments` are its files."""
-        return [verb, *arguments]
+    def _verb_arguments(self, verb: str, files: Sequence[str]) -> Sequence[str]:
+        """Return the arguments of the program for a verb; `files` are those that name its files."""
+        return [verb, *files]
 
     @contextlib.contextmanager
-    def _started(self, verb: str, arguments: Sequence[str], **fed: Any) -> Iterator[Process]:
+    def _started(self, verb: str, arguments: Sequence[str], **stdin: Any) -> Iterator[Process]:
         limit = self._deadlines.get(verb)
         deadline = self._deadline
         if deadline is None and limit is not None:
             deadline = time.monotonic() + limit
         folder = Path(arguments[1]).parent if arguments else None
-        start = self._program.launch(self._words(verb, arguments), folder, self.mask)
+        launch = self._program.launch(self._verb_arguments(verb, arguments), folder, self.mask)
         with Process(
-            start.words,
-            environment=start.environment,
-            removal=start.removal,
-            account=start.account,
+            launch.command,
+            environment=launch.environment,
+            removal=launch.removal,
+            account=launch.account,
             deadline=deadline,
-            silence=self._heartbeat,
-            **fed,
+            heartbeat=self._heartbeat,
+            **stdin,
         ) as process:
             self._running.add(process)
             try:
@@ -345,7 +364,7 @@ class Connector:
             except DeadlineError:
                 if self._deadline is not None or limit is None:
                     raise
-                raise too_slow(verb, self.name, limit) from None
+                raise deadline_failure(verb, self.name, limit) from None
             except EltError as error:
                 if process.failed and error.guidance is None:
                     error.guidance = self._program.environment.hint()

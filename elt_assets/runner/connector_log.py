@@ -1,7 +1,7 @@
-"""The one way from what a connector says to what people read: masked, then cut, then limited in number.
+"""Filter a connector's texts before people see them: mask secrets, cut long texts, limit the number of lines.
 
-Every text of a connector goes through here: LOG and TRACE messages, a check's answer, lines of stderr and
-lines of stdout that are no messages.
+Every text of a connector passes through here: LOG and TRACE messages, the answer of a check, lines of stderr,
+and lines of stdout that are not messages.
 """
 
 from __future__ import annotations
@@ -15,25 +15,25 @@ from elt_assets.protocol.airbyte.messages import ErrorTrace, Log, Message, Trace
 from elt_assets.protocol.masking import Masker
 
 Hear = Callable[[str, str], None]
-"""Takes a line for the log: its level, as in the protocol, and its text."""
+"""Receives a log line: its protocol log level and its text."""
 
 
 def ignore(_level: str, _text: str) -> None:
-    """Hear nothing."""
+    """Discard the log line."""
 
 
-TEXT = 2_000
-"""Characters of a message that are shown."""
-TRACE = 20_000
-"""Characters of a stack trace."""
-_LOOKED_AT = 4 * TRACE
-"""Characters of a text that are searched for secrets; none after these is shown."""
-MOST = 200
-"""Lines of each kind (warnings and errors; all else) that are shown in a minute."""
-MOST_LATER = 20
-"""Warnings and errors that are shown in each minute after the first: they are kept as events."""
-MOST_ERRORS = 1_000
-"""ERROR traces that one process may send."""
+MAX_TEXT = 2_000
+"""Maximum number of characters of a message."""
+MAX_STACK_TRACE = 20_000
+"""Maximum number of characters of a stack trace."""
+_SEARCHED = 4 * MAX_STACK_TRACE
+"""Number of characters of a text that are searched for secrets. The rest of the text is dropped."""
+MAX_LINES = 200
+"""Maximum number of lines in a minute, for warnings and errors, and again for all other lines."""
+MAX_LINES_LATER = 20
+"""Maximum number of warnings and errors in each minute after the first. Dagster stores each as an event."""
+MAX_ERRORS = 1_000
+"""Maximum number of ERROR traces of one process."""
 _MINUTE = 60.0
 _SEVERE = ("WARN", "ERROR", "FATAL")
 _LEVELS = (*_SEVERE, "INFO", "DEBUG", "TRACE")
@@ -41,37 +41,41 @@ _OTHER_NAMES = {"WARNING": "WARN", "CRITICAL": "FATAL"}
 
 
 class ConnectorLog:
-    """What one process of a connector says, as it may be shown."""
+    """Filters the output of one process of a connector."""
 
     def __init__(self, mask: Masker, name: str):
         self._mask = mask
         self._name = name
-        self._limits = {True: _Limit(MOST, MOST_LATER), False: _Limit(MOST, MOST)}
+        self._limits = {
+            True: _Limit(MAX_LINES, MAX_LINES_LATER),
+            False: _Limit(MAX_LINES, MAX_LINES),
+        }
         self._errors = 0
 
-    def text(self, text: str, most: int = TEXT) -> str:
-        """A text without secrets and control characters, of limited length."""
-        masked = printable(self._mask(text[:_LOOKED_AT]))
-        return masked if len(masked) <= most else f"{masked[:most]}… (cut)"
+    def text(self, text: str, limit: int = MAX_TEXT) -> str:
+        """Return a text with secrets masked and control characters escaped, cut to `limit` characters."""
+        masked = printable(self._mask(text[:_SEARCHED]))
+        return masked if len(masked) <= limit else f"{masked[:limit]}… (cut)"
 
     def lines(self, text: str) -> str:
-        """A text of many lines, each cut by itself."""
+        """Return a text of several lines, each masked and cut separately."""
         return self._mask("\n".join(map(self.text, text.splitlines())))
 
     def failure(self, failure: SystemFailure) -> SystemFailure:
-        """A failure that quotes what the connector sent, as it may be shown."""
+        """Return a copy of a failure that quotes the connector, with its texts masked and cut."""
         return SystemFailure(
             self.text(failure.message),
             guidance=failure.guidance,
             detail=self._optional(failure.detail),
         )
 
-    def shown(self, message: Message) -> Iterator[Message]:
-        """The message as it may be shown, after a summary of those that were dropped before it; nothing, if
-        it is one too many.
+    def filtered(self, message: Message) -> Iterator[Message]:
+        """Yield the message masked and cut, after a summary of the lines that were dropped before it.
+
+        Nothing is yielded for a log line above the limit.
 
         Raises:
-            SystemFailure: the connector has sent more errors than anybody could read.
+            SystemFailure: the process has sent more than `MAX_ERRORS` ERROR traces.
         """
         self._clean(message)
         trace = message.trace
@@ -88,13 +92,13 @@ class ConnectorLog:
         yield message
 
     def stderr(self, lines: Iterable[str], lost: int) -> Iterator[Message]:
-        """Lines of stderr, as messages; `lost`: how many more there were."""
+        """Yield lines of stderr as LOG messages; `lost` is the number of lines that were not kept."""
         self._limits[False].dropped += lost
         for line in lines:
-            yield from self.shown(Message(type="LOG", log=Log(level="DEBUG", message=line)))
+            yield from self.filtered(Message(type="LOG", log=Log(level="DEBUG", message=line)))
 
     def end(self) -> Iterator[Message]:
-        """What there is to say of what was dropped since it was last said."""
+        """Yield summaries of the lines that were dropped since the last summary."""
         for severe in (True, False):
             yield from self._summary(severe=severe)
 
@@ -111,17 +115,17 @@ class ConnectorLog:
 
     def _count_error(self) -> None:
         self._errors += 1
-        if self._errors > MOST_ERRORS:
+        if self._errors > MAX_ERRORS:
             raise SystemFailure(
-                f"connector {self._name} sent more than {MOST_ERRORS:,} ERROR traces",
-                guidance="the first of them are in the log",
+                f"connector {self._name} sent more than {MAX_ERRORS:,} ERROR traces",
+                guidance="the log contains the first of them",
             )
 
     def _clean(self, message: Message) -> None:
         if message.log is not None:
             message.log.level = _level(message.log.level)
             message.log.message = self.text(message.log.message)
-            message.log.stack_trace = self._optional(message.log.stack_trace, TRACE)
+            message.log.stack_trace = self._optional(message.log.stack_trace, MAX_STACK_TRACE)
         if message.trace is not None:
             self._clean_trace(message.trace)
         status = message.connectionStatus
@@ -138,16 +142,18 @@ class ConnectorLog:
     def _clean_error(self, error: ErrorTrace) -> None:
         error.message = self._optional(error.message)
         error.internal_message = self._optional(error.internal_message)
-        error.stack_trace = self._optional(error.stack_trace, TRACE)
+        error.stack_trace = self._optional(error.stack_trace, MAX_STACK_TRACE)
 
-    def _optional(self, text: str | None, most: int = TEXT) -> str | None:
-        return None if text is None else self.text(text, most)
+    def _optional(self, text: str | None, limit: int = MAX_TEXT) -> str | None:
+        return None if text is None else self.text(text, limit)
 
 
 class _Limit:
-    """So many in the first minute, and so many in each one after it.
+    """A limit on the number of lines in a minute.
 
-    `dropped`: how many were too many, since somebody asked.
+    Args:
+        first: maximum number in the first minute.
+        later: maximum number in each later minute.
     """
 
     def __init__(self, first: int, later: int):
@@ -155,6 +161,7 @@ class _Limit:
         self._later = later
         self._since = time.monotonic()
         self.dropped = 0
+        """Number of lines above the limit since the last summary."""
 
     def take(self) -> bool:
         now = time.monotonic()
@@ -168,12 +175,12 @@ class _Limit:
 
 
 def _level(name: str) -> str:
-    """A level of the protocol; one that it does not have counts as INFO."""
+    """Return a log level as the protocol names it; INFO for an unknown level."""
     level = _OTHER_NAMES.get(name.upper(), name.upper())
     return level if level in _LEVELS else "INFO"
 
 
 def _for_log(message: Message) -> tuple[str, str] | None:
-    """As `log_line`; an estimate is a line, too."""
+    """Return the line that counts towards the limit: that of `log_line`, or an empty one for an estimate."""
     estimated = message.trace is not None and message.trace.estimate is not None
     return ("INFO", "") if estimated else log_line(message)

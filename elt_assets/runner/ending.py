@@ -1,24 +1,26 @@
-"""How a connector's process ended: quietly, or as an error."""
+"""Turn the end of a connector's process into success or an error."""
 
 from __future__ import annotations
 
 from elt_assets.protocol.airbyte.messages import ErrorTrace
 from elt_assets.runner.connector_log import ConnectorLog
-from elt_assets.runner.failures import ending, failure
+from elt_assets.runner.failures import connector_failure, exit_description
 from elt_assets.runner.process.child import Process
 
 
-def raise_for_end(what: str, process: Process, error: ErrorTrace | None, log: ConnectorLog) -> None:
-    """Wait for a process to end, and raise what its end means.
+def raise_for_exit(
+    action: str, process: Process, error: ErrorTrace | None, log: ConnectorLog
+) -> None:
+    """Wait for a process to end, and raise an error unless it succeeded.
 
     Args:
-        what: names the process in the error, as in "`read` of connector x".
-        error: the decisive ERROR trace that it sent.
-        log: cleans what its stderr ended with.
+        action: what the process did, for the error: "`read` of connector x".
+        error: the decisive ERROR trace that the process sent.
+        log: masks and cuts the last lines of stderr.
 
     Raises:
-        EltError: it did not end with exit code 0, or before it had read all that it was sent.
-        Exception: what the lines that it was to be sent raised.
+        EltError: the exit code is not 0, or the process ended before it read all of its input.
+        Exception: the error that the iterator of input lines raised.
     """
     code, feeder = process.wait(), process.feeder
     if feeder is not None:
@@ -26,6 +28,8 @@ def raise_for_end(what: str, process: Process, error: ErrorTrace | None, log: Co
         if feeder.error is not None:
             raise feeder.error
     if code != 0:
-        raise failure(f"{what} {ending(code)}", error, log.lines(process.stderr_tail))
+        stderr = log.lines(process.stderr_tail)
+        raise connector_failure(f"{action} {exit_description(code)}", error, stderr)
     if feeder is not None and not feeder.complete:
-        raise failure(f"{what} {ending(code)}, before it had read all that it was sent", error)
+        text = f"{action} {exit_description(code)} before it read all of its input"
+        raise connector_failure(text, error)

@@ -1,6 +1,6 @@
-"""The error that a connector's end raises: its decisive ERROR trace, exit code, and the tail of its stderr.
+"""Errors for failed connectors, made from the decisive ERROR trace, the exit code and the end of stderr.
 
-spec: AirbyteErrorTraceMessage.
+Spec: AirbyteErrorTraceMessage.
 """
 
 from __future__ import annotations
@@ -13,33 +13,39 @@ from elt_assets.errors import EltError, SystemFailure, TransientError, error_cla
 from elt_assets.protocol.airbyte.messages import ErrorTrace
 
 DEADLINES: Mapping[str, float] = MappingProxyType({"spec": 900, "check": 900, "discover": 3600})
-"""Seconds that a verb may take; those that are not named may take for ever."""
+"""Default time limit of each verb in seconds. Other verbs have no time limit."""
 
 
-def failure(ending: str, error: ErrorTrace | None, stderr: str = "") -> EltError:
-    """Return the error for a connector's decisive ERROR trace and the way it ended."""
+def connector_failure(problem: str, error: ErrorTrace | None, stderr: str = "") -> EltError:
+    """Return the error for a failed connector.
+
+    Args:
+        problem: what failed, such as "`read` of connector x ended with exit code 1".
+        error: the decisive ERROR trace; its `failure_type` selects the class of the error.
+        stderr: the last lines of stderr, for the detail of the error.
+    """
     tail = f"its stderr ended with:\n{stderr}" if stderr else None
     if error is None:
-        return SystemFailure(ending, detail=tail)
+        return SystemFailure(problem, detail=tail)
     parts = [error.internal_message, error.stack_trace, tail]
     return error_class(error.failure_type)(
-        f"{error.text} ({ending})", detail="\n".join(filter(None, parts)) or None
+        f"{error.text} ({problem})", detail="\n".join(filter(None, parts)) or None
     )
 
 
-def too_slow(verb: str, name: str, seconds: float) -> TransientError:
-    """The failure of a verb that did not end before its deadline."""
+def deadline_failure(verb: str, name: str, seconds: float) -> TransientError:
+    """Return the error for a verb that did not end before its deadline."""
     return TransientError(
-        f"`{verb}` of connector {name} took longer than {seconds:g} seconds, and was ended",
+        f"`{verb}` of connector {name} took longer than {seconds:g} seconds and was stopped",
         guidance=f"if it needs longer, set a longer `deadlines.{verb}` in the connection's YAML",
     )
 
 
-def ending(code: int) -> str:
-    """An exit code in words; negative: of the signal that ended it."""
+def exit_description(code: int) -> str:
+    """Return an exit code in words. A negative code is the number of the signal that ended the process."""
     if code < 0:
-        return f"was ended by {_signal_name(-code)}"
-    # A shell, or docker, tells in this way how its child ended.
+        return f"was terminated by {_signal_name(-code)}"
+    # A shell or docker adds 128 to the number of the signal that ended its child.
     after = f" (128 + {_signal_name(code - 128)})" if code > 128 else ""
     return f"ended with exit code {code}{after}"
 

@@ -1,4 +1,4 @@
-"""What the package index has, asked through pip."""
+"""Look up package versions in the package index, through pip."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ from elt_assets.errors import ConfigError, TransientError
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 _FOUND = re.compile(r"^\S+ \((?P<version>[^)]+)\)", re.MULTILINE)
-_SECONDS = 120
+_TIMEOUT_SECONDS = 120
 
 
 def newest_version(name: str) -> str:
     """Return the newest version of a package that this Python can run.
 
     Raises:
-        ConfigError: the index has no such package.
-        TransientError: the index cannot be reached.
+        ConfigError: the name is not a package name, or the index has no such package.
+        TransientError: pip cannot reach the index.
     """
     remedy = f"or name a version yourself: {name}==VERSION"
     if not _NAME.fullmatch(name):
-        raise ConfigError(f"{name!r} is no package's name", guidance="write NAME or NAME==VERSION")
+        raise ConfigError(f"{name!r} is not a package name", guidance="write NAME or NAME==VERSION")
     command = [
         sys.executable,
         "-m",
@@ -34,11 +34,12 @@ def newest_version(name: str) -> str:
     ]
     try:
         done = subprocess.run(
-            command, capture_output=True, text=True, check=False, timeout=_SECONDS
+            command, capture_output=True, text=True, check=False, timeout=_TIMEOUT_SECONDS
         )
     except subprocess.TimeoutExpired:
         raise TransientError(
-            f"the package index did not tell the newest version of {name} within {_SECONDS} s",
+            f"the package index did not return the newest version of {name} "
+            f"within {_TIMEOUT_SECONDS} s",
             guidance=f"try again later, {remedy}",
         ) from None
     found = _FOUND.search(done.stdout)
@@ -48,10 +49,10 @@ def newest_version(name: str) -> str:
     if "No matching distribution" in done.stderr and not unreachable:
         raise ConfigError(
             f"pip found no package {name} for this Python",
-            guidance=f"correct the name, or see whether pip reaches its index, {remedy}",
+            guidance=f"correct the name, or check that pip can reach its index, {remedy}",
         )
     raise TransientError(
-        f"the package index cannot be asked for the newest version of {name}",
-        guidance=f"see whether this machine is online, {remedy}",
+        f"pip cannot look up the newest version of {name} in the package index",
+        guidance=f"check that this machine is online, {remedy}",
         detail=done.stderr[-2000:],
     )

@@ -1,7 +1,7 @@
-"""Connectors from PyPI, each in a virtual environment of its own.
+"""Install connectors from PyPI, each in its own virtual environment.
 
-No code of a package runs while it is installed: pip takes wheels alone, unless the connection allows source
-distributions, and the programs are found in the package's metadata, not by starting its Python.
+No code of a package runs while it is installed. pip installs only wheels, unless the connection allows source
+distributions. The connector's program is found in the package's metadata, not by running its Python.
 """
 
 from __future__ import annotations
@@ -31,19 +31,19 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 _MISSING = re.compile(r"No matching distribution found for (?P<name>[A-Za-z0-9][A-Za-z0-9._-]*)")
 _HASHES = re.compile("do not match the hashes|in --require-hashes mode", re.IGNORECASE)
 _DONE = ".installed"
-_SHOWN = 2_000
-"""Characters of pip's output that an error shows: its last ones."""
+_MAX_OUTPUT = 2_000
+"""Maximum number of characters of pip's output in an error. The last ones are kept."""
 
 
 @dataclass(frozen=True)
 class Installation:
-    """How a package is installed: `source.install` in a connection's YAML.
+    """The options for installing a package: `source.install` in a connection's YAML.
 
     Args:
-        source_distributions: whether pip may build from source, which runs code of what it builds: all
-            packages (True), those named here, or none.
-        lock_file: a requirements file that has every package's version and hash; nothing else is installed.
-        seconds: how long pip may take.
+        source_distributions: the packages that pip may build from source, which runs their code: all (True),
+            none (False), or those in a list.
+        lock_file: a requirements file with the version and hash of every package. Nothing else is installed.
+        seconds: time limit for pip.
     """
 
     source_distributions: bool | list[str] = False
@@ -53,19 +53,19 @@ class Installation:
     def __post_init__(self) -> None:
         for name in self._built:
             if not _NAME.fullmatch(name):
-                raise ValueError(f"source_distributions: {name!r} is no name of a package")
+                raise ValueError(f"source_distributions: {name!r} is not a package name")
         if self.seconds <= 0:
             raise ValueError("seconds: write a number greater than 0")
 
     def arguments(self, requirement: str) -> list[str]:
-        """What pip is told to install, and from what."""
+        """Return the arguments of `pip install` that select packages and their form."""
         wheels = [] if self.source_distributions is True else ["--only-binary=:all:"]
         built = [f"--no-binary={name}" for name in self._built]
         locked = ["--require-hashes", f"--requirement={self.lock_file}"]
         return [*wheels, *built, *([requirement] if self.lock_file is None else locked)]
 
     def key(self) -> str:
-        """Tells environments apart that are installed in different ways; empty for the default way.
+        """Return a suffix that separates the environments of different options; empty for the defaults.
 
         Raises:
             ConfigError: the lock file cannot be read.
@@ -73,8 +73,8 @@ class Installation:
         lock = b"" if self.lock_file is None else _read(self.lock_file)
         if not lock and not self.source_distributions:
             return ""
-        way = f"{self.source_distributions}\n".encode() + lock
-        return f"-{hashlib.sha256(way).hexdigest()[:16]}"
+        options = f"{self.source_distributions}\n".encode() + lock
+        return f"-{hashlib.sha256(options).hexdigest()[:16]}"
 
     @property
     def _built(self) -> Sequence[str]:
@@ -82,50 +82,52 @@ class Installation:
 
 
 def package_name(requirement: str) -> str:
-    """The name in `name==version`.
+    """Return the name in `name==version`.
 
     Raises:
-        ConfigError: it is anything else.
+        ConfigError: the requirement has another form.
     """
     return _pinned(requirement)[0]
 
 
-def install(requirement: str, home: Path, how: Installation | None = None) -> Path:
-    """The executable of a pinned PyPI package, installed under `home` on first use.
+def install(requirement: str, home: Path, options: Installation | None = None) -> Path:
+    """Return the executable of a pinned PyPI package, which is installed under `home` on first use.
 
-    An environment is reused by exact version, Python and way of installation; a half-made one is made again.
-    Safe beside other processes that install the same.
+    An environment is reused for the same version, Python and options. An incomplete environment is created
+    again. Several processes may install the same package at the same time.
 
     Raises:
-        ConfigError: the requirement is not `name==version`, cannot be installed so, or has no program.
-        TransientError: the installation failed for another reason, or took too long.
+        ConfigError: the requirement is not `name==version`, cannot be installed with these options, or has
+            no program that is clearly the connector.
+        TransientError: the installation failed for another reason, or exceeded its time limit.
     """
-    how = how or Installation()
+    options = options or Installation()
     name, version = _pinned(requirement)
     make_private(home)
-    environment = _environment(requirement, home, how)
+    environment = _environment(requirement, home, options)
     done = environment / _DONE
     if not done.exists():
         with exclusive(home / f".{environment.name}.lock"):
             if not done.exists():
                 shutil.rmtree(environment, ignore_errors=True)
                 venv.create(environment, with_pip=True)
-                _run_pip(environment, requirement, how)
-                program = _program(name, _programs(environment, name, version, how))
-                # In one step: whoever sees the file, without the lock too, sees it whole.
+                _run_pip(environment, requirement, options)
+                program = _program(name, _programs(environment, name, version, options))
+                # Atomic: a process that does not hold the lock never sees an incomplete file.
                 partial = done.with_suffix(".partial")
                 partial.write_text(program)
                 partial.replace(done)
     return environment / "bin" / done.read_text()
 
 
-def is_installed(requirement: str, home: Path, how: Installation | None = None) -> bool:
-    """Whether `install` has nothing to do."""
-    return (_environment(requirement, home, how or Installation()) / _DONE).exists()
+def is_installed(requirement: str, home: Path, options: Installation | None = None) -> bool:
+    """Return whether `install` finds a complete environment."""
+    return (_environment(requirement, home, options or Installation()) / _DONE).exists()
 
 
-def _environment(requirement: str, home: Path, how: Installation) -> Path:
-    return home / f"{requirement}-py{sys.version_info.major}.{sys.version_info.minor}{how.key()}"
+def _environment(requirement: str, home: Path, options: Installation) -> Path:
+    python = f"py{sys.version_info.major}.{sys.version_info.minor}"
+    return home / f"{requirement}-{python}{options.key()}"
 
 
 def _pinned(requirement: str) -> tuple[str, str]:
@@ -138,20 +140,20 @@ def _pinned(requirement: str) -> tuple[str, str]:
     return match["name"], match["version"]
 
 
-def _run_pip(environment: Path, requirement: str, how: Installation) -> None:
+def _run_pip(environment: Path, requirement: str, options: Installation) -> None:
     variables, _ = INSTALLER.variables()
-    # Isolated (-I), so that no module of the working directory is taken for one of pip's.
+    # Isolated (-I), so that a module in the working directory cannot replace one of pip's.
     pip = [str(environment / "bin" / "python"), "-I", "-m", "pip", "install", "--quiet"]
-    options = ["--disable-pip-version-check", "--no-input", *how.arguments(requirement)]
-    deadline = time.monotonic() + how.seconds
-    with Process([*pip, *options], environment=variables, deadline=deadline) as process:
+    arguments = ["--disable-pip-version-check", "--no-input", *options.arguments(requirement)]
+    deadline = time.monotonic() + options.seconds
+    with Process([*pip, *arguments], environment=variables, deadline=deadline) as process:
         try:
             for _ in process.lines():
                 pass
             code = process.wait()
         except TransientError:
             raise TransientError(
-                f"installing {requirement} took longer than {how.seconds:g} seconds",
+                f"installing {requirement} took longer than {options.seconds:g} seconds",
                 guidance="if it needs longer, set `install: {seconds: …}` beside the package in the YAML",
             ) from None
         if code != 0:
@@ -159,16 +161,16 @@ def _run_pip(environment: Path, requirement: str, how: Installation) -> None:
 
 
 def _failure(requirement: str, output: str) -> ConfigError | TransientError:
-    """What pip's failure means, its output without secrets."""
+    """Return the error for a failed pip, with pip's output masked."""
     known = (text for name, value in os.environ.items() for text in secrets_in(name, value))
-    detail = Masker(known)(output)[-_SHOWN:]
+    detail = Masker(known)(output)[-_MAX_OUTPUT:]
     message = f"installing {requirement} failed"
     missing = _MISSING.search(output)
     if missing is not None and "connection broken" not in output:
         name = missing["name"]
         return ConfigError(
-            f"{message}: there is no wheel of {name} that fits",
-            guidance="correct the version; or, if there is a source distribution alone and you trust it, "
+            f"{message}: there is no compatible wheel of {name}",
+            guidance="correct the version; or, if there is only a source distribution and you trust it, "
             f"allow pip to build it: `install: {{source_distributions: [{name}]}}` beside the package in the "
             "YAML",
             detail=detail,
@@ -176,24 +178,24 @@ def _failure(requirement: str, output: str) -> ConfigError | TransientError:
     if _HASHES.search(output):
         return ConfigError(
             f"{message}: the packages do not match the lock file",
-            guidance="make the lock file anew, with a hash of every package that is needed",
+            guidance="create the lock file again, with a hash for every required package",
             detail=detail,
         )
     return TransientError(message, detail=detail)
 
 
-def _programs(environment: Path, name: str, version: str, how: Installation) -> list[str]:
-    """The programs of an installed package, by its metadata.
+def _programs(environment: Path, name: str, version: str, options: Installation) -> list[str]:
+    """Return the programs of an installed package, from its metadata.
 
     Raises:
-        ConfigError: the lock file has it in another version, or not at all.
+        ConfigError: the lock file installs another version of the package, or does not install it.
     """
     places = [str(place) for place in environment.glob("lib/python*/site-packages")]
     found = next(iter(distributions(name=name, path=places)), None)
-    if how.lock_file is not None and (found is None or found.version != version):
+    if options.lock_file is not None and (found is None or found.version != version):
         raise ConfigError(
-            f"{how.lock_file} installs {found.version if found else 'no version'} of {name}, "
-            f"and {version} is wanted",
+            f"{options.lock_file} installs {found.version if found else 'no version'} of {name}, "
+            f"but the connection requires {version}",
             guidance="write the same version in the connection's YAML and in the lock file",
         )
     scripts = found.entry_points.select(group="console_scripts") if found else ()
@@ -201,8 +203,11 @@ def _programs(environment: Path, name: str, version: str, how: Installation) -> 
 
 
 def _program(name: str, programs: list[str]) -> str:
-    """The connector among a package's programs: the only one, or the one called as the package, or as
-    its name ends (`airbyte-source-x`, `meltanolabs-tap-x`)."""
+    """Return the connector among a package's programs.
+
+    It is the only program, or the one whose name is the package's name or the end of it
+    (`airbyte-source-x`, `meltanolabs-tap-x`).
+    """
     if len(programs) == 1:
         return programs[0]
     named = [program for program in programs if f"-{name}".endswith(f"-{program}")]

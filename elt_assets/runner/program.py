@@ -1,4 +1,4 @@
-"""What a connector is run from: a command or an image, its environment, and the account that it runs as."""
+"""The program of a connector: its command or image, its environment, and its user account."""
 
 from __future__ import annotations
 
@@ -14,10 +14,16 @@ from elt_assets.runner.process.container import Image
 
 @dataclass(frozen=True)
 class Launch:
-    """The arguments of one `Process`: its command line, its variables, the command that removes what it
-    leaves behind, and its account."""
+    """The arguments of one `Process`.
 
-    words: Sequence[str]
+    Args:
+        command: the command line.
+        environment: the environment variables.
+        removal: a command that ends what the end of the process group does not end: a container.
+        account: the user that runs the process; None for the user of this process.
+    """
+
+    command: Sequence[str]
     environment: dict[str, str]
     removal: Sequence[str]
     account: Account | None
@@ -28,10 +34,11 @@ class Program:
     """A connector's program.
 
     Args:
-        command: the program and its first arguments; resolved when it is first started, since finding it
-            may mean installing it.
-        image: that it is run from, in place of a command.
-        user: of this machine, that it runs as; None for this process's.
+        command: returns the program and its first arguments. Called only when the program is started,
+            because it may install a package.
+        image: the image that is run instead of `command`.
+        environment: the environment variables of the program.
+        user: the user of this machine that runs the program; None for the user of this process.
     """
 
     command: Callable[[], Sequence[str]]
@@ -40,31 +47,31 @@ class Program:
     user: str | None
 
     def launch(self, arguments: Sequence[str], folder: Path | None, mask: Masker) -> Launch:
-        """Prepare a start.
+        """Prepare one start of the program.
 
         Args:
-            arguments: of the program.
-            folder: of the private files that they name; the program's account gets it.
-            mask: learns the secrets of the program's environment.
+            arguments: the program's further arguments.
+            folder: the folder of the private files in `arguments`. Its owner becomes `user`.
+            mask: gets the secrets in the program's environment.
         """
         command: Sequence[str] = self.command()
         removal: Sequence[str] = ()
         account = None if self.user is None else Account.named(self.user)
         if account is not None and folder is not None:
-            account.take(folder)
+            account.take_ownership(folder)
         if self.image is not None:
             run = self.image.container(folder, self.environment.names)
             command, removal = run.command, run.removal
         return Launch([*command, *arguments], self._variables(account, mask), removal, account)
 
     def notices(self, name: str) -> list[tuple[str, str]]:
-        """What a user should know of how the program is run: a level, as in the protocol, and a text."""
+        """Return notices for the user about how the program runs, each a protocol log level and a text."""
         found = []
         withheld = self.environment.hint()
         if withheld is not None:
             found.append(("DEBUG", f"{name}: {withheld}"))
-        if self.image is not None and self.image.moves:
-            text = f"the image {name} has no fixed tag, so it may be another one at each run"
+        if self.image is not None and self.image.is_mutable:
+            text = f"the image {name} has no fixed tag, so each run may use a different image"
             found.append(("WARN", f"{text}; write a version or a digest in the connection's YAML"))
         return found
 

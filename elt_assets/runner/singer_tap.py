@@ -1,7 +1,9 @@
-"""A Singer tap as a connector.
+"""Run a Singer tap as a connector.
 
-spec: Singer, running taps (`--config`, `--discover`, `--catalog` or `--properties`, `--state`); Singer SDK
-(`--about`). A tap has no statuses and no check: it has succeeded when its exit code is 0.
+A tap sends no stream statuses and has no check. Exit code 0 means success.
+
+Spec: Singer, running taps (`--config`, `--discover`, `--catalog` or `--properties`, `--state`); Singer SDK
+(`--about`).
 """
 
 from __future__ import annotations
@@ -39,20 +41,20 @@ from elt_assets.protocol.singer.messages import ReadFile, Translator, state_valu
 from elt_assets.runner.config.settings import CONNECTOR_CONFIG
 from elt_assets.runner.connector import Connector
 from elt_assets.runner.connector_log import ConnectorLog
-from elt_assets.runner.ending import raise_for_end
+from elt_assets.runner.ending import raise_for_exit
 from elt_assets.runner.process.argument_files import private_files
 from elt_assets.runner.process.child import Process
 from elt_assets.runner.process.singer_batches import BatchFiles, file_root
 
-_ABOUT = 120
-"""Seconds that a tap may take to tell of itself."""
-_MOST_OUTPUT = 1 << 30
-"""Bytes that a catalog may have."""
+_ABOUT_SECONDS = 120
+"""Time limit for `--about` and `--help`."""
+_MAX_OUTPUT = 1 << 30
+"""Maximum number of bytes of a catalog or another document."""
 _HIDDEN = (
     r"(?i)(password|passwd|passphrase|pwd|secret|token|credentials?"
     r"|(api|private|access|secret|encryption|signing)[_-]?key)s?$"
 )
-"""How the names of settings end whose values are secret, whether or not the tap says so."""
+"""The ends of the names of settings whose values are secret, even if the tap does not declare it."""
 _ANY = "#/definitions/elt_any"
 _NAMED_SECRETS = {
     "patternProperties": {_HIDDEN: {"airbyte_secret": True}},
@@ -62,31 +64,31 @@ _NAMED_SECRETS = {
 
 
 class SingerTap(Connector):
-    """A tap and its config, with the verbs of any connector."""
+    """A tap and its config, with the interface of a connector."""
 
     @cached_property
     def specification(self) -> Specification:
-        """What the tap says of its settings, if it is one that can be asked; else any config will do.
+        """The specification of the tap's settings; without support of `--about`, it accepts any config.
 
-        Values are secret where the tap says so, and under names that secrets have.
+        A value is secret if the tap declares it, or if its name is typical of secrets.
         """
         schema = _specification(self._about)
         return Specification(connectionSpecification=schema, supportsIncremental=True)
 
     def check(self) -> ConnectionStatus:
-        """Whether the tap can discover its streams."""
+        """Return whether the tap can discover its streams."""
         try:
             self.discover()
         except SystemFailure as failed:
-            told = [failed.message, *(failed.detail or "").splitlines()[-1:]]
-            return ConnectionStatus(status="FAILED", message=": ".join(told))
+            reasons = [failed.message, *(failed.detail or "").splitlines()[-1:]]
+            return ConnectionStatus(status="FAILED", message=": ".join(reasons))
         return ConnectionStatus(status="SUCCEEDED")
 
     def discover(self) -> Catalog:
-        """Its catalog; a stream's name is its `tap_stream_id`.
+        """Return the tap's catalog. The name of a stream is its `tap_stream_id`.
 
         Raises:
-            SystemFailure: it ended with another exit code than 0, or printed no catalog.
+            SystemFailure: the exit code is not 0, or the tap printed no catalog.
         """
         return read_catalog(_document(self._output("discover", {"config": self.config})))
 
@@ -98,11 +100,12 @@ class SingerTap(Connector):
         withhold: bool = False,
         whole: bool = False,
     ) -> Generator[RawRecord | Message, None, None]:
-        """As `Connector.read`. Each stream of which the tap has told the schema is COMPLETE when it has
-        ended well.
+        """Read streams, as `Connector.read`.
+
+        After exit code 0, each stream whose schema the tap has sent gets the status COMPLETE.
 
         Raises:
-            ConfigError: the catalog is not of a tap; or the tap sent a BATCH from where none may be read.
+            ConfigError: the catalog is not a tap's; or the tap sent a BATCH that may not be read.
         """
         config = self.config
         chosen = dict.fromkeys(self._catalog_options, selection(catalog.streams))
@@ -111,16 +114,18 @@ class SingerTap(Connector):
         if state is not None:
             files["state"] = state
         reading = _Reading(catalog.streams, config, self.mask, whole=whole)
-        yield from self._messages("read", files, withhold=withhold, said=reading.said)
-        yield from reading.completed()
+        yield from self._messages("read", files, withhold=withhold, decoder=reading.messages)
+        yield from reading.statuses()
 
     @cached_property
     def _catalog_options(self) -> Sequence[str]:
-        """Which options take the catalog: what is selected is read by `--properties` in old taps, of which
-        some have `--catalog` too and do not look at it."""
+        """The options that pass the catalog to the tap.
+
+        Old taps read the selection from `--properties`. Some of them accept `--catalog` too, but ignore it.
+        """
         if self._about:
             return ["catalog"]
-        self._deadline = time.monotonic() + _ABOUT
+        self._deadline = time.monotonic() + _ABOUT_SECONDS
         try:
             text = self._output("help", {}).decode(errors="replace")
         except EltError:
@@ -132,26 +137,28 @@ class SingerTap(Connector):
         return ["catalog", "properties"] if "--catalog" in text else ["properties"]
 
     @contextmanager
-    def _started(self, verb: str, arguments: Sequence[str], **fed: Any) -> Iterator[Process]:
-        """A tap that renews a credential, and can use it once, writes it to its config file."""
+    def _started(self, verb: str, arguments: Sequence[str], **stdin: Any) -> Iterator[Process]:
+        """Start the tap, and store what it changes in its config file: a renewed single-use credential."""
         files = dict(zip(arguments[::2], arguments[1::2], strict=True))
         path = files.get("--config")
         before = None if path is None else _json_object(Path(path))
         try:
-            with super()._started(verb, arguments, **fed) as process:
+            with super()._started(verb, arguments, **stdin) as process:
                 yield process
         finally:
             if path is not None and before is not None:
-                self._keep(before, _json_object(Path(path)))
+                self._store_changes(before, _json_object(Path(path)))
 
-    def _keep(self, before: dict[str, Any], after: Mapping[str, Any] | None) -> None:
-        """Persist what the tap changed in its config file. One that cannot be read was cut off."""
-        changed = {name: of for name, of in (after or {}).items() if before.get(name) != of}
+    def _store_changes(self, before: dict[str, Any], after: Mapping[str, Any] | None) -> None:
+        """Persist the tap's changes to its config file; an incomplete file (None) changes nothing."""
+        changed = {
+            name: value for name, value in (after or {}).items() if before.get(name) != value
+        }
         if changed:
             update = Control(type=CONNECTOR_CONFIG, connectorConfig=ConnectorConfig(config=changed))
-            self._obey(update, before)
+            self._apply_control(update, before)
 
-    def _words(self, verb: str, arguments: Sequence[str]) -> Sequence[str]:
+    def _verb_arguments(self, verb: str, files: Sequence[str]) -> Sequence[str]:
         flags = {
             "read": [],
             "discover": ["--discover"],
@@ -159,21 +166,21 @@ class SingerTap(Connector):
             "help": ["--help"],
         }
         if verb not in flags:
-            raise ConfigError(f"the tap {self.name} has no `{verb}`: that is a connector's")
-        return [*arguments, *flags[verb]]
+            raise ConfigError(f"the tap {self.name} has no `{verb}`: Singer taps do not support it")
+        return [*files, *flags[verb]]
 
     @cached_property
     def _about(self) -> Mapping[str, Any]:
-        """The schema of its settings; of a tap that cannot be asked, an empty one.
+        """The schema of the tap's settings; empty if the tap does not support `--about`.
 
         Raises:
-            ConfigError: it cannot be had at all.
-            TransientError: likewise; or it took too long, and which of its settings are secret is not known.
+            ConfigError: the tap cannot be started.
+            TransientError: the tap cannot be started, or takes too long: its secret settings are unknown.
         """
-        self._deadline = time.monotonic() + _ABOUT
+        self._deadline = time.monotonic() + _ABOUT_SECONDS
         try:
-            told = json.loads(_document(self._output("about", {})))
-            settings = told.get("settings")
+            about = json.loads(_document(self._output("about", {})))
+            settings = about.get("settings")
         except (SystemFailure, ValueError, AttributeError, RecursionError):
             return {}
         finally:
@@ -181,7 +188,7 @@ class SingerTap(Connector):
         return settings if isinstance(settings, dict) else {}
 
     def _output(self, verb: str, files: Mapping[str, Any]) -> bytes:
-        """All that it prints."""
+        """Return all output of a verb."""
         log = ConnectorLog(self.mask, self.name)
         with (
             private_files(self._workdir, files) as arguments,
@@ -193,13 +200,13 @@ class SingerTap(Connector):
             except SystemFailure as failed:
                 raise log.failure(failed) from None
             for message in (*log.stderr(*running.new_stderr()), *log.end()):
-                self._heard(message)
-            raise_for_end(self._named(verb), running, None, log)
+                self._hear_message(message)
+            raise_for_exit(self._process_name(verb), running, None, log)
         return text
 
 
 class _Reading:
-    """What the lines of one read say, as the tap says it."""
+    """Translates the lines of one read into messages."""
 
     def __init__(
         self,
@@ -209,69 +216,69 @@ class _Reading:
         *,
         whole: bool,
     ):
-        self._wanted = {stream.stream.name for stream in streams}
+        self._selected = {stream.stream.name for stream in streams}
         names, files = stream_names(streams), _batch_files(config)
-        self._translate = Translator(names, files, streams=self._wanted).messages
+        self._translate = Translator(names, files, streams=self._selected).messages
         self._shared_names = shared_names(streams)
         self._mask = mask
         self._whole = whole
-        self._heard: dict[str, None] = {}
+        self._with_schema: dict[str, None] = {}
 
-    def said(self, process: Process) -> Iterator[RawRecord | Message]:
+    def messages(self, process: Process) -> Iterator[RawRecord | Message]:
         try:
             for line in process.lines():
                 for message in self._translate(line):
                     if type(message) is RawRecord:
-                        yield _whole(message) if self._whole else message
+                        yield _whole_record(message) if self._whole else message
                         continue
                     assert isinstance(message, Message)
                     for stream in () if message.catalog is None else message.catalog.streams:
-                        self._hear(stream.name)
+                        self._add_schema(stream.name)
                     yield message
-        except ConfigError as refused:
-            raise ConfigError(self._mask(refused.message), guidance=refused.guidance) from None
+        except ConfigError as error:
+            raise ConfigError(self._mask(error.message), guidance=error.guidance) from None
 
-    def completed(self) -> Iterator[Message]:
-        """Of each stream of which the tap has told the schema: it has ended well."""
+    def statuses(self) -> Iterator[Message]:
+        """Return the status COMPLETE for each selected stream whose schema the tap has sent."""
         return (
             stream_status(StreamDescriptor(name=name), COMPLETE)
-            for name in self._heard
-            if name in self._wanted
+            for name in self._with_schema
+            if name in self._selected
         )
 
-    def _hear(self, name: str) -> None:
-        """Note that the tap has told a stream's schema.
+    def _add_schema(self, name: str) -> None:
+        """Remember that the tap has sent the schema of a stream.
 
         Raises:
-            ConfigError: it calls several of the streams so.
+            ConfigError: the tap uses this name for several of the streams.
         """
-        self._heard[name] = None
+        self._with_schema[name] = None
         if name in self._shared_names:
             ids = ", ".join(map(repr, self._shared_names[name]))
             raise ConfigError(
-                f"the tap calls the streams {ids} {name!r} alike: whose its records are cannot be told",
-                guidance="leave out `read_together`: then each of them is read by a process of its own",
+                f"the tap sends streams {ids} under one name, {name!r}: their records cannot be separated",
+                guidance="remove `read_together`, so that a separate process reads each stream",
             )
 
 
-def _whole(record: RawRecord) -> Message:
-    """To be sent on, in Airbyte's words, which ask for a time."""
+def _whole_record(record: RawRecord) -> Message:
+    """Return a record as an Airbyte message. It requires a time: a missing one becomes the present time."""
     at = time.time() * 1000 if record.emitted_at is None else record.emitted_at
     whole = Record(stream=record.stream, data=record.data, emitted_at=int(at))
     return Message(type="RECORD", record=whole)
 
 
 def _batch_files(config: Mapping[str, Any]) -> ReadFile | None:
-    """Reads the files of a BATCH from where the tap is told to write them, if it is told so."""
+    """Return a reader for the folder of batch files in the config; None if the config has no such folder."""
     found: Any = config
-    for step in ("batch_config", "storage", "root"):
-        found = found.get(step) if isinstance(found, Mapping) else None
+    for key in ("batch_config", "storage", "root"):
+        found = found.get(key) if isinstance(found, Mapping) else None
     root = file_root(found)
     return None if root is None else BatchFiles([root], MAX_LINE)
 
 
 def _json_object(path: Path) -> dict[str, Any] | None:
-    """Return the object that a file holds; None if it holds none."""
+    """Return the JSON object in a file; None if there is none."""
     try:
         found = json.loads(path.read_bytes())
     except (OSError, ValueError, RecursionError):
@@ -283,20 +290,20 @@ def _bounded(lines: Iterable[bytes]) -> Iterator[bytes]:
     size = 0
     for line in lines:
         size += len(line)
-        if size > _MOST_OUTPUT:
-            raise SystemFailure(f"the tap printed more than {_MOST_OUTPUT >> 20} MiB")
+        if size > _MAX_OUTPUT:
+            raise SystemFailure(f"the tap printed more than {_MAX_OUTPUT >> 20} MiB")
         yield line
 
 
 def _document(text: bytes) -> bytes:
-    """The JSON object in what a tap printed: some print a greeting before it."""
+    """Return the JSON object in a tap's output; some taps print other lines before it."""
     start = 0 if text.startswith(b"{") else text.find(b"\n{") + 1
     return text[start:]
 
 
 def _specification(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """A `connectionSpecification` of a tap's settings, its secrets marked as Airbyte marks them."""
-    marked = _marked(settings)
+    """Return the `connectionSpecification` of a tap's settings, with secrets marked as in Airbyte."""
+    marked = _mark_secrets(settings)
     definitions, parts = marked.get("definitions"), marked.get("allOf")
     return {
         "type": "object",
@@ -309,13 +316,16 @@ def _specification(settings: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _marked(schema: Any) -> Any:
-    """Also without options that are no schemas: the SDK's own settings have one."""
+def _mark_secrets(schema: Any) -> Any:
+    """Return a schema with its secrets marked, and without alternatives that are not schemas.
+
+    The SDK's own settings contain such an alternative.
+    """
     if isinstance(schema, list):
-        return [_marked(part) for part in schema]
+        return [_mark_secrets(part) for part in schema]
     if not isinstance(schema, Mapping):
         return schema
-    found = {key: _marked(part) for key, part in schema.items()}
+    found = {key: _mark_secrets(part) for key, part in schema.items()}
     for key in ("anyOf", "oneOf", "allOf"):
         if isinstance(found.get(key), list):
             found[key] = [part for part in found[key] if isinstance(part, (dict, bool))]

@@ -1,1 +1,1 @@
-"""The session: messages in, segments and acknowledged states out. No Spark, no Dagster."""
+"""The session: it turns messages into segments and acknowledged states, without Spark or Dagster."""

@@ -1,7 +1,7 @@
-"""The sinks' thread: what it has been given, in order, and what is done of it.
+"""The sinks' thread: a queue of segments and commits that it processes in order.
 
-While a sink works on one segment the next one fills. Memory does not grow with the sync; disk holds at
-most the open segment of each stream and `MAX_WAITING` closed ones.
+While a sink writes one segment the next one is filled. Memory does not grow with the sync; the disk holds
+at most the open segment of each stream and `MAX_WAITING` closed segments.
 """
 
 from __future__ import annotations
@@ -27,54 +27,64 @@ from elt_assets.sync.segments import Segment
 from elt_assets.sync.streams import StreamRun
 
 MAX_WAITING = 2
-"""Closed segments that may wait for their sink before reading pauses; commits, of each stream."""
+"""Maximum number of closed segments that wait for their sink; beyond it reading pauses.
+
+The same number of commits for each stream may wait.
+"""
 
 OpenSink = Callable[[ConfiguredStream], Sink]
 
 
 @dataclass(frozen=True)
 class _Commit:
-    """`staged`: how many records were written for it; `held`: the stream's own states that it covers;
-    `completes`: whether the stream's sync is complete with it."""
+    """A commit of one stream.
+
+    `staged`: records written for it. `pending`: the stream's own states that it covers. `completes`:
+    whether it completes the stream's sync.
+    """
 
     run: StreamRun
     checkpoint: Checkpoint
-    held: tuple[PendingState, ...]
+    pending: tuple[PendingState, ...]
     staged: int
     completes: bool
 
 
 @dataclass(frozen=True)
 class _Work:
-    """A segment to write, a commit, or else what may be told once all before it is done."""
+    """A task of the sinks' thread: it writes a segment, makes a commit or opens another sink.
 
-    done: Future[Committed | None]
+    `event`: reported when all tasks before this one are done.
+    """
+
+    future: Future[Committed | None]
     segment: Segment | None = None
     commit: _Commit | None = None
     event: SessionEvent | None = None
 
 
 class Committer:
-    """Gives segments and checkpoints to the sinks, from one thread.
+    """A queue that gives segments and checkpoints to the sinks, from one thread.
 
     Args:
-        streams: how many there are.
+        streams: number of streams.
     """
 
     def __init__(self, streams: int) -> None:
-        self._most_commits = MAX_WAITING * max(streams, 1)
+        self._max_commits = MAX_WAITING * max(streams, 1)
         self._worker = ThreadPoolExecutor(1, thread_name_prefix="sink")
         self._failed = Event()
         self._work: deque[_Work] = deque()
 
     @property
-    def failed(self) -> bool:
+    def has_failed(self) -> bool:
         return self._failed.is_set()
 
     def write(self, run: StreamRun, segment: Segment) -> None:
+        """Queue a segment for the stream's sink."""
         run.uncommitted += segment.records
-        done = self._submit(lambda: _write(run, segment))
-        self._work.append(_Work(done, segment=segment))
+        future = self._submit(lambda: _write(run, segment))
+        self._work.append(_Work(future, segment=segment))
 
     def commit(
         self,
@@ -84,44 +94,49 @@ class Committer:
         shared: tuple[PendingState, ...] = (),
         completes: bool | None = None,
     ) -> None:
-        """Commit what was written of a stream, with the last of its own states, or else of those shared.
+        """Queue a commit of what was written of a stream, with its pending states.
 
         Args:
-            completes: whether the stream's sync is complete with it; default, where it is final.
+            final: whether the stream is complete, as in `Checkpoint`.
+            shared: states that streams share; used if the stream has no pending states of its own.
+            completes: whether the commit completes the stream's sync; default: `final`.
         """
-        held = run.take()
-        states = tuple(each.state for each in (held or shared))
-        # A state that is shared is news of a stream that goes on from it, whatever else is said of it.
-        silent = not run.heard and not (shared and not run.whole)
+        pending = run.take_states()
+        states = tuple(each.state for each in (pending or shared))
+        # A shared state counts as a message about every resumable stream.
+        silent = not run.is_mentioned and not (shared and run.is_resumable)
         checkpoint = Checkpoint(states, final, silent=silent)
         complete = final if completes is None else completes
-        commit = _Commit(run, checkpoint, held, run.uncommitted, complete)
+        commit = _Commit(run, checkpoint, pending, run.uncommitted, complete)
         run.uncommitted = 0
-        done = self._submit(lambda: run.opened.commit(checkpoint))
-        self._work.append(_Work(done, commit=commit))
+        future = self._submit(lambda: run.opened_sink.commit(checkpoint))
+        self._work.append(_Work(future, commit=commit))
 
-    def share(self, held: tuple[PendingState, ...]) -> None:
-        """Tell of shared states, once the commits before this are done."""
-        done = self._submit(lambda: None)
-        self._work.append(_Work(done, event=SharedAcknowledged(held)))
+    def acknowledge_shared(self, states: tuple[PendingState, ...]) -> None:
+        """Queue an event that shared states are durable, reported when the commits before it are done."""
+        future = self._submit(lambda: None)
+        self._work.append(_Work(future, event=SharedAcknowledged(states)))
 
-    def reopen(self, run: StreamRun, open_sink: OpenSink) -> None:
-        """Give a stream the sink that goes with how it is configured now."""
+    def replace_sink(self, run: StreamRun, open_sink: OpenSink) -> None:
+        """Queue the opening of another sink, for the present configuration of a stream."""
         configured = run.configured
 
-        def reopened() -> None:
+        def replace() -> None:
             run.sink = open_sink(configured)
 
-        self._work.append(_Work(self._submit(reopened)))
+        self._work.append(_Work(self._submit(replace)))
 
-    def done(self, *, wait: bool = False) -> Iterator[SessionEvent]:
-        """What can be told of what is done, in order; raises what made a sink fail.
+    def completed_events(self, *, wait: bool = False) -> Iterator[SessionEvent]:
+        """Yield the events of the tasks that are done, in order; raise the error of a sink that failed.
 
-        Pauses the reading while too much waits for the sinks.
+        Blocks while too many tasks wait for the sinks.
+
+        Args:
+            wait: block until all tasks are done.
         """
-        while self._work and (wait or self._work[0].done.done() or self._is_behind()):
+        while self._work and (wait or self._work[0].future.done() or self._is_behind()):
             work = self._work[0]
-            committed = work.done.result()
+            committed = work.future.result()
             self._work.popleft()
             if work.commit is not None and committed is not None:
                 yield _acknowledged(work.commit, committed)
@@ -129,25 +144,29 @@ class Committer:
                 yield work.event
 
     def stop(self) -> None:
-        """Begin nothing more; what is under way goes on."""
+        """Start no more tasks; a task that is running continues."""
         self._worker.shutdown(wait=False, cancel_futures=True)
 
     def shut_down(self) -> None:
-        """End the thread; segments that no sink took are removed."""
+        """Wait for the thread to end; remove the segments that no sink took."""
         self._worker.shutdown(wait=True, cancel_futures=True)
         for work in self._work:
             if work.segment is not None:
                 work.segment.path.unlink(missing_ok=True)
 
-    def _submit(self, work: Callable[[], Committed | None]) -> Future[Committed | None]:
-        """Queue work for the thread. After one failure nothing more is done: what is queued behind a
-        failed write must not acknowledge the state that write belongs to."""
+    def _submit(self, task: Callable[[], Committed | None]) -> Future[Committed | None]:
+        """Queue a task for the thread. After one failure every later task fails too.
+
+        A commit that is queued behind a failed write must not acknowledge the state of that write.
+        """
 
         def guarded() -> Committed | None:
             if self._failed.is_set():
-                raise SystemFailure("not committed: an earlier segment could not be written")
+                raise SystemFailure(
+                    "not committed: an earlier segment or commit could not be written"
+                )
             try:
-                return work()
+                return task()
             except BaseException:
                 self._failed.set()
                 raise
@@ -156,27 +175,28 @@ class Committer:
 
     def _is_behind(self) -> bool:
         segments = sum(work.segment is not None for work in self._work)
-        return segments > MAX_WAITING or len(self._work) - segments > self._most_commits
+        return segments > MAX_WAITING or len(self._work) - segments > self._max_commits
 
 
 def _write(run: StreamRun, segment: Segment) -> None:
     try:
-        run.opened.write(segment)
+        run.opened_sink.write(segment)
     finally:
         segment.path.unlink(missing_ok=True)
 
 
-def _acknowledged(commit: _Commit, done: Committed) -> Acknowledged:
-    """
+def _acknowledged(commit: _Commit, committed: Committed) -> Acknowledged:
+    """Return the event of a commit that is done.
+
     Raises:
-        SystemFailure: what was committed is not what was staged.
+        SystemFailure: the records committed and rejected are not the records staged.
     """
     stream = commit.run.configured.id
-    if done.records + done.rejected != commit.staged:
+    if committed.records + committed.rejected != commit.staged:
         raise SystemFailure(
-            f"stream {str(stream)!r}: {commit.staged} records were staged, but {done.records} committed and "
-            f"{done.rejected} rejected; the commit is not acknowledged",
-            guidance="this is a defect of the lake; the next run goes on from what the table says",
+            f"stream {str(stream)!r}: {commit.staged} records were staged, but {committed.records} committed "
+            f"and {committed.rejected} rejected; the commit is not acknowledged",
+            guidance="this is a defect of the lake; the next run resumes from the state in the table",
         )
     state = commit.checkpoint.states[-1] if commit.checkpoint.states else None
-    return Acknowledged(stream, state, done, commit.completes, commit.held)
+    return Acknowledged(stream, state, committed, commit.completes, commit.pending)

@@ -1,4 +1,4 @@
-"""The session's seams: what it asks of a sink, and what it tells while it runs."""
+"""The interfaces of the session: the sinks that it writes to, and the events that it reports."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from elt_assets.sync.segments import Segment
 
 @dataclass(frozen=True)
 class Span:
-    """Records of a stream by their places in it, which count from 0: from `first`, up to but not `end`."""
+    """A range of positions of records in a stream, counted from 0: `first` is included, `end` is not."""
 
     stream: StreamId
     first: int
@@ -26,25 +26,27 @@ class Span:
 
 @dataclass(frozen=True)
 class PendingState:
-    """A state as received, and the records that were staged between it and the state before: of its
-    stream, or, where it is shared, of all streams, those that had any."""
+    """A state as received, and the records that were staged between the previous state and this one.
+
+    `spans`: of the state's stream; for a shared state, of every stream that had records.
+    """
 
     state: State
     spans: tuple[Span, ...]
 
     @property
     def records(self) -> int:
-        """How many they are."""
+        """Number of these records, of all streams."""
         return sum(span.records for span in self.spans)
 
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """What a sink is asked to publish: all segments written since the last one.
+    """A request to a sink to publish all segments written since the last checkpoint.
 
-    `states` are the stream's states in the order received, the last one being the one to keep;
-    `final` says that the stream is complete; `silent`, that the source ended well without a word of
-    it (no record, state or status): that is not the same as saying that it is empty.
+    `states`: the stream's states in the order received; the last one is stored. `final`: the stream is
+    complete. `silent`: the source ended without an error and sent no record, state or status of the stream,
+    which does not mean that the stream is empty.
     """
 
     states: tuple[State, ...]
@@ -54,10 +56,12 @@ class Checkpoint:
 
 @dataclass(frozen=True)
 class Committed:
-    """What a sink measured of one commit. Counts are of this commit alone; `state` is the stream's
-    from here on, as JSON; `places`: those of the rejected records in their stream, ascending, where the
-    sink was asked to tell them; `undeclared`: by field that the stream's schema does not declare, how many
-    records had it."""
+    """The result of one commit, as the sink measured it. Counts are of this commit only.
+
+    `state`: the stream's state from now on, as JSON. `places`: positions of the rejected records in their
+    stream, ascending; empty unless the sink was asked to report them. `undeclared`: number of records by
+    field that the stream's schema does not declare.
+    """
 
     sequence: int
     generation: int
@@ -71,21 +75,22 @@ class Committed:
 
 
 class Sink(Protocol):
-    """Where one stream's segments go. Called from one thread, in order."""
+    """The writer of one stream's segments. It is called from one thread, in order."""
 
     def write(self, segment: Segment) -> None:
-        """Prepare a segment for the next commit; nothing of it is visible yet."""
+        """Prepare a segment for the next commit; its records stay invisible to readers until then."""
 
     def commit(self, checkpoint: Checkpoint) -> Committed:
-        """Publish what was written, and the state, atomically."""
+        """Publish what was written and the state, atomically."""
 
 
 @dataclass(frozen=True)
 class Acknowledged:
-    """A commit of one stream is durable.
+    """An event: a commit of one stream is durable.
 
-    `states`: those of the stream that it covers, in the order received; `state`: the last one that it
-    carries, a shared one perhaps (None: it carries none that is new).
+    `states`: the stream's own states that the commit covers, in the order received. `state`: the last state
+    in the commit, which may be a shared one; None if the commit has no new state. `final`: the commit
+    completes the stream's sync.
     """
 
     stream: StreamId
@@ -97,14 +102,14 @@ class Acknowledged:
 
 @dataclass(frozen=True)
 class SharedAcknowledged:
-    """All that came before these states, which streams share, is durable, and so are they."""
+    """An event: shared states, and all records before them, are durable."""
 
     states: tuple[PendingState, ...]
 
 
 @dataclass(frozen=True)
 class Logged:
-    """A line for the log. `level` as in the protocol."""
+    """An event: a line for the log. `level`: as in the protocol."""
 
     level: str
     message: str
@@ -112,7 +117,7 @@ class Logged:
 
 @dataclass(frozen=True)
 class Estimated:
-    """How much the source expects to send: of a stream, or, where that is None, of all streams."""
+    """An event: the source estimates how much it will send of a stream; of all streams if that is None."""
 
     stream: StreamId | None
     rows: int | None
@@ -120,10 +125,10 @@ class Estimated:
 
     @property
     def text(self) -> str:
-        given = {"rows": self.rows, "bytes": self.bytes}
-        amounts = [f"{amount:,} {unit}" for unit, amount in given.items() if amount is not None]
-        whole = " in all streams" if self.stream is None else ""
-        return f"the source estimates {', '.join(amounts)}{whole}"
+        estimates = {"rows": self.rows, "bytes": self.bytes}
+        amounts = [f"{amount:,} {unit}" for unit, amount in estimates.items() if amount is not None]
+        scope = " in all streams" if self.stream is None else ""
+        return f"the source estimates {', '.join(amounts)}{scope}"
 
 
 SessionEvent = Acknowledged | SharedAcknowledged | Logged | Estimated
@@ -138,12 +143,12 @@ NOT_AMONG_RECORDS = (
 
 @dataclass
 class StreamProgress:
-    """One stream's figures, growing while the session runs.
+    """The figures of one stream, updated while the session runs.
 
-    `counted`: how many records the source says that it sent, None if it never said; `estimate`: how many
-    it thinks there are. Of a read that has ended: `ignored`, how many records it sent of streams that are
-    not configured; `unmentioned`, QUIET, NOT_AMONG_STATUSES or NOT_AMONG_RECORDS for a stream that no
-    record, state or status was about.
+    `counted`: records that the source reports it sent; None if it reports none. `estimate`: records that the
+    source expects to send. Set when the read has ended: `ignored`, the number of records that the source
+    sent of streams that are not configured; `unmentioned`, QUIET, NOT_AMONG_STATUSES or NOT_AMONG_RECORDS
+    if no record, state or status of the stream was received.
     """
 
     records_read: int = 0

@@ -1,4 +1,4 @@
-"""Records of streams that are not configured: they are counted, and go nowhere."""
+"""Records of streams that are not configured: they are counted and not stored."""
 
 from __future__ import annotations
 
@@ -8,20 +8,20 @@ from elt_assets.protocol.airbyte.catalog import StreamId
 from elt_assets.sync.events import Logged
 
 MAX_STREAMS = 100
-"""Streams that are counted one by one; the records of all others are counted together."""
+"""Maximum number of streams with a separate count; the records of all others are counted together."""
 MAX_NAME = 1_000
-"""Characters of the name of such a stream."""
+"""Maximum length, in characters, of the name of a stream with a separate count."""
 
 
 class IgnoredRecords:
-    """Counts them, in memory that does not grow with the names that a source invents."""
+    """A counter of ignored records. Its memory does not grow with the stream names that a source sends."""
 
     def __init__(self) -> None:
         self.total = 0
         self._counts: dict[StreamId, int] = {}
 
     def add(self, stream: StreamId) -> Iterator[Logged]:
-        """Count one record; a warning when it is the first of its stream."""
+        """Count one record; yield a warning if it is the first of its stream."""
         self.total += 1
         if stream in self._counts:
             self._counts[stream] += 1
@@ -30,6 +30,7 @@ class IgnoredRecords:
             yield Logged("WARN", f"ignoring the records of stream {str(stream)!r}: not configured")
 
     def summary(self) -> Iterator[Logged]:
+        """Yield one warning with the count of each stream, and one with the count of all others."""
         for stream, count in self._counts.items():
             yield Logged("WARN", f"ignored {count} records of stream {str(stream)!r}")
         others = self.total - sum(self._counts.values())

@@ -1,4 +1,4 @@
-"""How a read stands: what its messages say about its streams, whatever becomes of the records."""
+"""The status of a read: its streams, their failures, and the lines and records that do not belong to it."""
 
 from __future__ import annotations
 
@@ -22,30 +22,30 @@ from elt_assets.sync.streams import StreamRun
 
 
 class ReadStatus:
-    """The streams of one read, which of them have failed and why, and what was no part of it."""
+    """The streams of one read, which of them failed and why, and what the source sent besides."""
 
     def __init__(self) -> None:
         self.routes = StreamRoutes()
         self._ignored = IgnoredRecords()
         self._error: ErrorTrace | None = None
         self._noise = 0
-        self._spoke = False
+        self._message_received = False
 
     @property
     def runs(self) -> list[StreamRun]:
         return list(self.routes.values())
 
     @property
-    def failed(self) -> bool:
-        """Whether the source reported a failure, of some stream or of none."""
-        return self._error is not None or any(run.failed for run in self.runs)
+    def has_failures(self) -> bool:
+        """Return whether the source reported a failure, with or without a stream."""
+        return self._error is not None or any(run.has_failed for run in self.runs)
 
     def note(self, message: Message) -> Iterator[SessionEvent]:
-        """Take in what any message but a record says; returns what is to be logged or shown of it."""
+        """Update the status from any message except a record; yield what is to be logged or shown."""
         if isinstance(message, Unread):
             self._noise += isinstance(message, Noise)
         else:
-            self._spoke = True
+            self._message_received = True
         error = message.reported_error
         if error:
             self._fail(error)
@@ -55,79 +55,92 @@ class ReadStatus:
         """Count a record of a stream that is not configured.
 
         Raises:
-            SystemFailure: it may belong to a configured stream, whose state would move past it.
+            SystemFailure: the record may belong to a configured stream, whose state would move past it.
         """
         namesakes = self.routes.namesakes(stream)
         if namesakes:
             names = ", ".join(repr(str(run.configured.id)) for run in namesakes)
             raise SystemFailure(
                 f"the connector sent a record of stream {str(stream)!r} without a namespace: "
-                f"it may belong to any of {names}",
-                guidance="this is a defect of the connector; sync these streams in connections of their own",
+                f"the record may belong to any of {names}",
+                guidance="this is a defect of the connector; sync each of these streams in a separate "
+                "connection",
             )
         yield from self._ignored.add(stream)
 
-    def broken(self) -> list[StreamRun]:
-        """The streams that are not complete, now that the source has ended well."""
-        garbage = self._noise > 0 and not self._has_spoken
-        return [run for run in self.runs if run.incomplete or (garbage and not run.heard)]
+    def incomplete_runs(self) -> list[StreamRun]:
+        """Return the streams that are not complete, after the source has ended without an error.
+
+        If the source printed lines but no message of the protocol, every stream is incomplete.
+        """
+        has_only_noise = self._noise > 0 and not self._has_messages
+        return [
+            run
+            for run in self.runs
+            if run.is_incomplete or (has_only_noise and not run.is_mentioned)
+        ]
 
     def conclude(self) -> Iterator[Logged]:
-        """Set what each stream's figures say of the read as a whole; returns the warnings."""
-        reported = any(run.progress.status is not None for run in self.runs)
+        """Set the figures of each stream that concern the whole read; yield the warnings."""
+        has_statuses = any(run.progress.status is not None for run in self.runs)
         for run in self.runs:
             run.progress.ignored = self._ignored.total
-            if not run.heard:
+            if not run.is_mentioned:
                 others = NOT_AMONG_RECORDS if self._ignored.total else QUIET
-                run.progress.unmentioned = NOT_AMONG_STATUSES if reported else others
+                run.progress.unmentioned = NOT_AMONG_STATUSES if has_statuses else others
                 yield Logged(
                     "WARN", f"stream {str(run.configured.id)!r}: {run.progress.unmentioned}"
                 )
         yield from self._ignored.summary()
 
-    def check(self, broken: list[StreamRun]) -> None:
-        """
-        Raises:
-            EltError: streams are broken, or the source reported an error of no stream.
-        """
-        if broken:
-            raise self.failure(broken)
-        if self._error is not None:
-            raise _as_failure(self._error, "the source reported")
+    def check(self, incomplete: list[StreamRun]) -> None:
+        """Raise the error of the read if it failed.
 
-    def failure(self, broken: list[StreamRun]) -> EltError:
-        """The error for streams that were not completed."""
-        names = ", ".join(repr(str(run.configured.id)) for run in broken)
-        errors = (run.error for run in broken)
+        Raises:
+            EltError: streams are incomplete, or the source reported an error without a stream.
+        """
+        if incomplete:
+            raise self.failure(incomplete)
+        if self._error is not None:
+            raise _as_failure(self._error, "the source reported an error")
+
+    def failure(self, incomplete: list[StreamRun]) -> EltError:
+        """Return the error for streams that were not completed."""
+        names = ", ".join(repr(str(run.configured.id)) for run in incomplete)
+        errors = (run.error for run in incomplete)
         error: ErrorTrace | None = reduce(decisive, errors, None)
         if error is not None:
             return _as_failure(error, f"stream {names}")
-        if not broken[0].heard:
+        if not incomplete[0].is_mentioned:
             return SystemFailure(
-                f"the connector said nothing of stream {names}, but printed {self._noise} lines that are no "
-                "messages of the Airbyte Protocol (see the log)",
-                guidance="is it a connector? `command:` must speak the protocol on its stdout",
+                f"the connector sent no message about stream {names}, but printed {self._noise} lines that "
+                "are not messages of the Airbyte Protocol (see the log)",
+                guidance="check that the program is a connector: `command:` must write messages of the "
+                "protocol to its stdout",
             )
         return SystemFailure(
             f"the connector ended without completing stream {names} "
-            f"(its last status: {broken[0].progress.status})",
-            guidance="what it committed up to its last state is kept; the next run goes on from there",
+            f"(its last status: {incomplete[0].progress.status})",
+            guidance="what was committed up to the last state is kept; the next run resumes from there",
         )
 
     @property
-    def _has_spoken(self) -> bool:
-        """Whether any line was a message of the protocol."""
-        return self._spoke or self._ignored.total > 0 or any(run.heard for run in self.runs)
+    def _has_messages(self) -> bool:
+        """Return whether any line was a message of the protocol."""
+        return (
+            self._message_received
+            or self._ignored.total > 0
+            or any(run.is_mentioned for run in self.runs)
+        )
 
     def _fail(self, error: ErrorTrace) -> None:
-        """Fail the streams that an error is about; an error without a stream is about all of them but
-        those that are complete.
+        """Fail the stream that an error names; an error without a stream fails all that are not complete.
 
-        spec: AirbyteErrorTraceMessage.
+        Spec: AirbyteErrorTraceMessage.
         """
         if error.stream_descriptor is None:
             self._error = decisive(self._error, error)
-            failed = [run for run in self.runs if not run.completed]
+            failed = [run for run in self.runs if not run.is_complete]
         else:
             run = self.routes.get(error.stream_descriptor.id)
             failed = [] if run is None else [run]
@@ -135,7 +148,7 @@ class ReadStatus:
             run.error = decisive(run.error, error)
 
 
-def _as_failure(error: ErrorTrace, whose: str) -> EltError:
+def _as_failure(error: ErrorTrace, subject: str) -> EltError:
     return error_class(error.failure_type)(
-        f"{whose}: {error.text}", detail=error.stack_trace or error.internal_message
+        f"{subject}: {error.text}", detail=error.stack_trace or error.internal_message
     )

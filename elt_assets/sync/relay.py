@@ -1,7 +1,7 @@
-"""A sync into another destination: messages go to its connector, and a state is acknowledged once that
-connector sends it back.
+"""A sync into another destination. Messages go to its connector; a state is acknowledged when the connector
+sends it back.
 
-spec: Airbyte Protocol, State & the Whole Sync: the destination emits a state when all records before it
+Spec: Airbyte Protocol, State & the Whole Sync: the destination emits a state when all records before it
 are committed.
 """
 
@@ -44,40 +44,41 @@ from elt_assets.sync.read_status import ReadStatus
 from elt_assets.sync.selection.filters import RecordFilter
 from elt_assets.sync.source_events import events_from
 from elt_assets.sync.states.sent import SentState, SentStates, check_counts
-from elt_assets.sync.streams import StreamRun, miscounted
+from elt_assets.sync.streams import StreamRun, record_count_error
 
-EVERY = 1.0
-"""Seconds between commits of acknowledged states, at least."""
+COMMIT_INTERVAL = 1.0
+"""Minimum time between two commits of a stream's acknowledged states, in seconds."""
 
 Send = Callable[[Iterable[bytes]], Iterable[Message]]
-"""Gives lines to a destination, from a thread of its own; what it answers."""
+"""A function that sends lines to a destination, from a separate thread, and returns its messages."""
 
 
 @dataclass
 class _Relayed:
-    """One stream's part: how many of its records are acknowledged and rejected, and the last state.
+    """One stream of a relay: its acknowledged and rejected records, and its last acknowledged state.
 
-    `ending`: COMPLETE or INCOMPLETE, once the destination was sent that.
+    `committed_counts`: records acknowledged and rejected at the last commit, which was made at the monotonic
+    time `committed_at`. `final_status`: COMPLETE or INCOMPLETE, if the destination was sent it.
     """
 
     run: StreamRun
     acknowledged: int = 0
     rejected: int = 0
-    committed: tuple[int, int] = (0, 0)
+    committed_counts: tuple[int, int] = (0, 0)
     state: State | None = None
-    waits: bool = False
-    ending: str | None = None
-    since: float = field(default_factory=time.monotonic)
+    has_uncommitted_state: bool = False
+    final_status: str | None = None
+    committed_at: float = field(default_factory=time.monotonic)
 
 
 class Relay:
     """One sync of the streams of a configured catalog into a destination that is a connector.
 
     Args:
-        sinks: keep the states of the streams; they get no records.
-        filters: of the streams some of whose fields must not be sent on.
+        sinks: writers of the streams' states; they get no records.
+        filters: filters of the streams with fields that must not be sent on.
         together: whether the streams may share a state.
-        alone: whether no other stream of the source is synced, so that a GLOBAL state is its own.
+        alone: whether only one stream of the source is synced, so that a GLOBAL state belongs to it.
     """
 
     def __init__(
@@ -101,72 +102,76 @@ class Relay:
             self._status.routes.add(relayed.run)
         self._runs = self._status.routes
         self._sent = SentStates()
-        self._shared_to = 0
-        self._news: SimpleQueue[SessionEvent] = SimpleQueue()
+        self._records_at_shared_state = 0
+        self._events: SimpleQueue[SessionEvent] = SimpleQueue()
 
     def progress(self, stream: StreamId) -> StreamProgress:
         return self._runs[stream].progress
 
     def read_so_far(self, stream: StreamId) -> tuple[int, int]:
-        """Records and bytes; from any thread, and roughly."""
+        """Return the records and bytes read so far, approximately; callable from any thread."""
         progress = self._runs[stream].progress
         return progress.records_read, progress.bytes_read
 
     def run(self, messages: Iterable[RawRecord | Message], send: Send) -> Iterator[SessionEvent]:
-        """Drive the sync to its end; yields what happens, what the source tells when the destination speaks.
+        """Run the sync to its end and yield its events.
+
+        Events of the source are yielded when the destination sends a message, and at the end.
 
         Raises:
             EltError: the source or the destination failed, or ended without completing a stream.
         """
         try:
             for answer in send(self._lines(messages)):
-                yield from self._heard()
+                yield from self._queued_events()
                 if answer.state is not None:
-                    yield from self._echoed(answer.state)
+                    yield from self._handle_echo(answer.state)
                 else:
                     yield from events_from(answer, {})
         except EltError:
-            yield from self._heard()
-            yield from self._end_early()
+            yield from self._queued_events()
+            yield from self._finish_early()
             raise
-        yield from self._heard()
+        yield from self._queued_events()
         yield from self._finish()
 
-    def _heard(self) -> Iterator[SessionEvent]:
-        while not self._news.empty():
-            yield self._news.get_nowait()
+    def _queued_events(self) -> Iterator[SessionEvent]:
+        while not self._events.empty():
+            yield self._events.get_nowait()
 
     def _lines(self, messages: Iterable[RawRecord | Message]) -> Iterator[bytes]:
-        """The source's messages that go to the destination, then the final status of each stream.
+        """Yield the source's messages for the destination, then the final status of each stream.
 
-        Some destinations fail without that status, and to others the end of their input alone would look
-        like success.
+        Some destinations fail without a final status; others take the end of their input for a success.
         """
         try:
             for message in messages:
                 assert isinstance(message, Message)
-                if self._goes(message):
+                if self._accept(message):
                     yield encode(message)
         except EltError:
-            yield from self._endings([run for run in self._status.runs if not run.completed])
+            yield from self._final_statuses(
+                [run for run in self._status.runs if not run.is_complete]
+            )
             raise
-        yield from self._endings(self._status.broken())
+        yield from self._final_statuses(self._status.incomplete_runs())
 
-    def _endings(self, broken: Sequence[StreamRun]) -> Iterator[bytes]:
-        """The final statuses that the destination has not been sent yet."""
+    def _final_statuses(self, incomplete: Sequence[StreamRun]) -> Iterator[bytes]:
+        """Yield the final statuses that the destination was not sent yet."""
         for relayed in self._streams.values():
-            ending = INCOMPLETE if relayed.run in broken else COMPLETE
-            if relayed.ending not in (ending, INCOMPLETE):
-                yield encode(stream_status(relayed.run.configured.id.descriptor, ending))
+            status = INCOMPLETE if relayed.run in incomplete else COMPLETE
+            if relayed.final_status not in (status, INCOMPLETE):
+                yield encode(stream_status(relayed.run.configured.id.descriptor, status))
 
-    def _goes(self, message: Message) -> bool:
+    def _accept(self, message: Message) -> bool:
+        """Keep what a message reports; return whether the message goes to the destination."""
         if message.record is not None:
-            return self._record(message.record)
+            return self._accept_record(message.record)
         if message.state is not None:
-            return self._state(message.state)
-        return self._note(message)
+            return self._accept_state(message.state)
+        return self._accept_other(message)
 
-    def _record(self, record: Record) -> bool:
+    def _accept_record(self, record: Record) -> bool:
         stream = StreamId(record.stream, record.namespace)
         run = self._runs.get(stream)
         if run is None:
@@ -174,75 +179,75 @@ class Relay:
             return False
         record.namespace = run.configured.id.namespace
         if run.configured.id in self._filters:
-            _filtered(record, self._filters[run.configured.id])
-        run.heard = True
+            _filter_record(record, self._filters[run.configured.id])
+        run.is_mentioned = True
         run.progress.records_read += 1
         run.progress.bytes_read += len(record.data)
         return True
 
-    def _note(self, message: Message) -> bool:
-        """Keep what a message says; whether it is for the destination too: a stream's status."""
+    def _accept_other(self, message: Message) -> bool:
+        """Keep what a message other than a record or state reports; only a stream status is sent on."""
         self._queue(self._status.note(message))
         status = message.trace and message.trace.stream_status
         run = self._runs.get(status.stream_descriptor.id) if status else None
         if not status or run is None:
             return False
         relayed = self._streams[run.configured.id]
-        if relayed.ending is not None or (run.failed and status.status == COMPLETE):
+        if relayed.final_status is not None or (run.has_failed and status.status == COMPLETE):
             return False
         if status.status in (COMPLETE, INCOMPLETE):
-            relayed.ending = status.status
+            relayed.final_status = status.status
         status.stream_descriptor.namespace = run.configured.id.namespace
         return True
 
     def _queue(self, events: Iterable[SessionEvent]) -> None:
         for event in events:
-            self._news.put(event)
+            self._events.put(event)
 
-    def _state(self, state: State) -> bool:
-        """Remember what comes before a state; whether it goes to the destination."""
+    def _accept_state(self, state: State) -> bool:
+        """Keep the record counts before a state; return whether the state goes to the destination."""
         check_contents(state)
         is_shared = self._together and state.stream is None
         stream = None if is_shared else stream_of(state, self._runs, alone=self._alone)
         if stream is None and not is_shared:
-            self._news.put(Logged("WARN", "ignoring a state of a stream that is not configured"))
+            self._events.put(Logged("WARN", "ignoring a state of a stream that is not configured"))
             return False
-        concerned = self._status.runs if stream is None else [self._runs[stream]]
+        runs = self._status.runs if stream is None else [self._runs[stream]]
         if stream is not None and state.stream is not None:
-            stream = concerned[0].configured.id
+            stream = runs[0].configured.id
             state.stream.stream_descriptor.namespace = stream.namespace
-        if any(run.failed for run in concerned):
-            self._news.put(Logged("WARN", "ignoring a state: its stream has failed"))
+        if any(run.has_failed for run in runs):
+            self._events.put(Logged("WARN", "ignoring a state: its stream has failed"))
             return False
-        error = self._miscounted(state, stream)
+        error = self._count_error(state, stream)
         if error is not None:
-            for run in concerned:
+            for run in runs:
                 run.error = error
-            raise self._status.failure(concerned)
-        counts = {run.configured.id: run.progress.records_read for run in concerned}
+            raise self._status.failure(runs)
+        counts = {run.configured.id: run.progress.records_read for run in runs}
         self._sent.add(stream, SentState(state, counts))
         return True
 
-    def _miscounted(self, state: State, stream: StreamId | None) -> ErrorTrace | None:
+    def _count_error(self, state: State, stream: StreamId | None) -> ErrorTrace | None:
         if stream is None:
-            came = sum(run.sent for run in self._runs.values())
-            before, self._shared_to = self._shared_to, came
-            return miscounted(state, came - before)
+            received = sum(run.records_received for run in self._runs.values())
+            before, self._records_at_shared_state = self._records_at_shared_state, received
+            return record_count_error(state, received - before)
         run = self._runs[stream]
-        run.count(state)
-        before, run.counted_to = run.counted_to, run.sent
-        return miscounted(state, run.sent - before)
+        run.add_source_count(state)
+        before, run.records_at_state = run.records_at_state, run.records_received
+        return record_count_error(state, run.records_received - before)
 
-    def _echoed(self, echo: State) -> Iterator[SessionEvent]:
-        """A state came back: all that came before it, earlier states included, is committed there."""
+    def _handle_echo(self, echo: State) -> Iterator[SessionEvent]:
+        """Acknowledge a state that came back: the destination has committed all records before it."""
         sent = self._sent.take(self._stream_of_echo(echo), echo)
         self._acknowledge(sent, echo.destinationStats or StateStats())
         for each in sent.counts:
-            if time.monotonic() - self._streams[each].since >= EVERY:
-                yield self._committed(self._streams[each], final=False)
+            if time.monotonic() - self._streams[each].committed_at >= COMMIT_INTERVAL:
+                yield self._commit(self._streams[each], final=False)
 
     def _stream_of_echo(self, echo: State) -> StreamId | None:
-        """The stream whose states the one that came back is among; None: those that are shared."""
+        """Return the stream of a state that came back; None if the state is a shared one."""
         if echo.stream is not None:
             stream = echo.stream.stream_descriptor.id
             return self._runs[stream].configured.id if stream in self._runs else stream
@@ -251,65 +256,73 @@ class Relay:
         return None
 
     def _acknowledge(self, sent: SentState, stats: StateStats) -> None:
-        """Count what came before a state, since the last one that came back, as committed or rejected."""
+        """Count the records between the last acknowledged state and this one as committed or rejected."""
         rejected = int(stats.rejectedRecordCount or 0)
         before = sum(self._streams[each].acknowledged for each in sent.counts)
         check_counts(stats, sum(sent.counts.values()) - before)
         for each, count in sent.counts.items():
             relayed = self._streams[each]
-            # Which stream's they are it does not say.
+            # The destination does not report the stream of a rejected record: count them in order.
             own = min(rejected, count - relayed.acknowledged)
             rejected -= own
             relayed.rejected += own
-            relayed.acknowledged, relayed.state, relayed.waits = count, sent.state, True
+            relayed.acknowledged, relayed.state = count, sent.state
+            relayed.has_uncommitted_state = True
 
-    def _committed(self, relayed: _Relayed, *, final: bool) -> Acknowledged:
-        """Keep the last state that was acknowledged."""
-        state = relayed.state if relayed.waits else None
+    def _commit(self, relayed: _Relayed, *, final: bool) -> Acknowledged:
+        """Commit the last acknowledged state; return the event."""
+        state = relayed.state if relayed.has_uncommitted_state else None
         checkpoint = Checkpoint(() if state is None else (state,), final)
-        commit = relayed.run.opened.commit(checkpoint)
-        done, rejected = relayed.committed
-        records = relayed.acknowledged - done - (relayed.rejected - rejected)
+        commit = relayed.run.opened_sink.commit(checkpoint)
+        acknowledged, rejected = relayed.committed_counts
+        records = relayed.acknowledged - acknowledged - (relayed.rejected - rejected)
         commit = replace(commit, records=records, rejected=relayed.rejected - rejected)
-        relayed.committed = (relayed.acknowledged, relayed.rejected)
-        relayed.waits, relayed.since = False, time.monotonic()
+        relayed.committed_counts = (relayed.acknowledged, relayed.rejected)
+        relayed.has_uncommitted_state, relayed.committed_at = False, time.monotonic()
         return Acknowledged(relayed.run.configured.id, state, commit, final)
 
-    def _end_early(self) -> Iterator[SessionEvent]:
-        """What was acknowledged stays so. Where the source told which streams failed, the others are
-        complete if nothing of theirs is left to acknowledge; but who knows whether a destination that
-        may have failed too has swapped an overwrite in."""
-        told_which = self._status.failed
+    def _finish_early(self) -> Iterator[SessionEvent]:
+        """Commit the acknowledged states after a failure.
+
+        If the source reported which streams failed, the others are complete once all their records are
+        acknowledged. A stream that overwrites is not: the destination may have failed too, before it replaced
+        the old rows.
+        """
+        has_named_failures = self._status.has_failures
         for relayed in self._streams.values():
             run = relayed.run
-            whole = told_which and run.completed and not run.configured.overwrites
-            if whole and relayed.acknowledged == run.sent:
-                yield self._committed(relayed, final=True)
-            elif relayed.waits:
-                yield self._committed(relayed, final=False)
+            can_complete = has_named_failures and run.is_complete and not run.configured.overwrites
+            if can_complete and relayed.acknowledged == run.records_received:
+                yield self._commit(relayed, final=True)
+            elif relayed.has_uncommitted_state:
+                yield self._commit(relayed, final=False)
 
     def _finish(self) -> Iterator[SessionEvent]:
-        """The destination ended well: all that it was sent is committed."""
+        """Complete the streams after the destination ended without an error: it has committed everything.
+
+        Raises:
+            EltError: the destination did not acknowledge a state, or a stream is incomplete.
+        """
         lost = self._sent.unacknowledged()
         if lost:
-            yield from self._end_early()
+            yield from self._finish_early()
             names = ", ".join("all streams" if each is None else repr(str(each)) for each in lost)
             raise SystemFailure(
                 f"the destination ended without acknowledging the states of {names}"
             )
-        broken = self._status.broken()
+        incomplete = self._status.incomplete_runs()
         yield from self._status.conclude()
         for relayed in self._streams.values():
-            if relayed.run in broken:
-                if relayed.waits:
-                    yield self._committed(relayed, final=False)
+            if relayed.run in incomplete:
+                if relayed.has_uncommitted_state:
+                    yield self._commit(relayed, final=False)
                 continue
-            relayed.acknowledged = relayed.run.sent
-            yield self._committed(relayed, final=True)
-        self._status.check(broken)
+            relayed.acknowledged = relayed.run.records_received
+            yield self._commit(relayed, final=True)
+        self._status.check(incomplete)
 
 
-def _filtered(record: Record, record_filter: RecordFilter) -> None:
+def _filter_record(record: Record, record_filter: RecordFilter) -> None:
     """Filter a record in place."""
     raw = RawRecord(record.stream, record.data, meta=record.meta or NULL)
     raw = record_filter(raw)

@@ -1,4 +1,4 @@
-"""The streams of a sync by the names that messages give them."""
+"""The streams of a sync by the names that messages use for them."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from elt_assets.sync.streams import StreamRun
 
 
 class StreamRoutes(Mapping[StreamId, StreamRun]):
-    """Finds the stream that a message means; iterates over the configured streams alone.
+    """A mapping from the stream name of a message to the configured stream.
 
-    Some sources leave the namespace out of their messages. Such a message means the configured stream of
-    that name, where there is only one.
+    Some sources omit the namespace in their messages. Such a message belongs to the configured stream of
+    that name, if there is exactly one. Iteration yields the configured names only.
 
     Attributes:
-        direct: all names found so far; the hot path looks here first.
+        direct: every name that was resolved so far; the hot path looks here first.
     """
 
     def __init__(self) -> None:
@@ -43,5 +43,5 @@ class StreamRoutes(Mapping[StreamId, StreamRun]):
         return len(self._configured)
 
     def namesakes(self, stream: StreamId) -> list[StreamRun]:
-        """The streams that a message without a namespace may mean."""
+        """Return the configured streams of the same name; an empty list if `stream` has a namespace."""
         return self._by_name.get(stream.name, []) if stream.namespace is None else []

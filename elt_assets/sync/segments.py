@@ -1,7 +1,7 @@
-"""Segments: a stream's raw records on local disk, one line each, on their way to the table.
+"""Segments: files of a stream's raw records on local disk, one record a line, staged for the table.
 
-A line is the record's `data` as received, with three properties of ours spliced in at its end
-(where, in a JSON object, the last of equal names wins): nothing is decoded or encoded again.
+A line is the record's `data` as received, with up to three properties of this project added at its end: in
+a JSON object the last of equal names wins. Nothing is decoded and encoded again.
 """
 
 from __future__ import annotations
@@ -17,26 +17,26 @@ from typing import IO
 from elt_assets.protocol.airbyte.messages import NULL, RawRecord
 
 EXTRACTED_AT = "_elt:extracted_at"
-"""Epoch milliseconds, from the record's `emitted_at`."""
+"""The property with the extraction time in epoch milliseconds, from the record's `emitted_at`."""
 SEQUENCE = "_elt:sequence"
-"""The record's place in its stream within this sync, from 0: the extraction order."""
+"""The property with the record's position in its stream within this sync, from 0: the extraction order."""
 META = "_elt:meta"
-"""The record's own `meta`, where it has one."""
+"""The property with the record's own `meta`; absent if the record has none."""
 NOT_AN_OBJECT = "_airbyte_not_an_object"
-"""Holds `data` that is no JSON object. Such a line has no SEQUENCE, and is rejected for it."""
+"""The property with `data` that is not a JSON object. Its line has no SEQUENCE, so it is rejected."""
 PLACE = "_elt:place"
-"""What SEQUENCE would be, of such a line."""
+"""The property that has the position, in place of SEQUENCE, in a line with NOT_AN_OBJECT."""
 
 _TAIL = b'%b,"' + EXTRACTED_AT.encode() + b'":%d,"' + SEQUENCE.encode() + b'":%d}\n'
 _BUFFER = 1 << 20
 UNBOUNDED = (sys.maxsize, sys.maxsize)
-_LATEST = 1e14
-"""Epoch milliseconds, in the year 5138. Nanoseconds would overflow a timestamp."""
+_MAX_EMITTED_AT = 1e14
+"""Limit of `emitted_at` in epoch milliseconds: the year 5138. Nanoseconds would overflow a timestamp."""
 
 
 @dataclass(frozen=True)
 class Segment:
-    """A closed segment file: `records` lines, `size` bytes."""
+    """A closed segment file of `records` lines and `size` bytes."""
 
     path: Path
     records: int
@@ -44,17 +44,18 @@ class Segment:
 
 
 class SegmentWriter:
-    """Appends records to one segment file; can be cut back to a mark.
+    """A writer that appends records to one segment file and can cut the file back to a mark.
 
     Args:
-        most: records and bytes at which it is full.
+        first_sequence: SEQUENCE of the first record.
+        limits: records and bytes at which the segment is full.
     """
 
-    def __init__(self, path: Path, first_sequence: int, most: tuple[int, int] = UNBOUNDED):
+    def __init__(self, path: Path, first_sequence: int, limits: tuple[int, int] = UNBOUNDED):
         self.path = path
         self.size = 0
-        self._full_at = first_sequence + most[0]
-        self._most_bytes = most[1]
+        self._full_at = first_sequence + limits[0]
+        self._max_bytes = limits[1]
         self._first = first_sequence
         self._next = first_sequence
         self._file: IO[bytes] = path.open("wb", buffering=_BUFFER)
@@ -71,32 +72,34 @@ class SegmentWriter:
 
     @property
     def at_mark(self) -> bool:
-        """Whether no record came after the last mark."""
+        """Return whether no record was appended after the last mark."""
         return self._mark == (self.size, self._next)
 
     def append(self, record: RawRecord) -> bool:
-        """Stage one record; returns whether the segment is full.
+        """Append one record; return whether the segment is full.
 
         Raises:
-            OSError: the disk is full or gone.
+            OSError: the disk is full or not available.
         """
-        data, at, here = bytes(record.data), record.emitted_at, self._next
-        if at is None or not 0 <= at < _LATEST:  # left out, or in other units: then it is now
+        data, at, sequence = bytes(record.data), record.emitted_at, self._next
+        if (
+            at is None or not 0 <= at < _MAX_EMITTED_AT
+        ):  # absent or in another unit: use the time now
             at = time.time() * 1000
         if record.meta is not NULL or data[:2] != b'{"':
-            line = self._unusual(record, at)
+            line = self._general_line(record, at)
         else:
-            line = _TAIL % (data[:-1], at, here)
+            line = _TAIL % (data[:-1], at, sequence)
         self.size += self._write(line)
-        self._next = here = here + 1
-        return here >= self._full_at or self.size >= self._most_bytes
+        self._next = sequence = sequence + 1
+        return sequence >= self._full_at or self.size >= self._max_bytes
 
     def mark(self) -> None:
-        """Remember this point: everything before it belongs to a state."""
+        """Record the present position: a state covers everything before it."""
         self._mark = (self.size, self._next)
 
     def cut_to_mark(self) -> None:
-        """Forget the records after the last mark."""
+        """Remove the records after the last mark."""
         self._file.flush()
         self.size, self._next = self._mark
         self._file.seek(self.size)
@@ -107,11 +110,14 @@ class SegmentWriter:
         return Segment(self.path, self.records, self.size)
 
     def discard(self) -> None:
-        with contextlib.suppress(OSError):  # what is buffered need not reach a full disk
+        with contextlib.suppress(
+            OSError
+        ):  # the buffered bytes are not needed; the disk may be full
             self._file.close()
         self.path.unlink(missing_ok=True)
 
-    def _unusual(self, record: RawRecord, at: float) -> bytes:
+    def _general_line(self, record: RawRecord, at: float) -> bytes:
+        """Return the line of any record: it may have `meta`, have no fields or not be an object."""
         data = bytes(record.data)
         if not data.startswith(b"{"):
             return b'{"%b":%b,"%b":%d}\n' % (
@@ -127,17 +133,19 @@ class SegmentWriter:
 
 
 class FilteredSegmentWriter(SegmentWriter):
-    """A segment whose records pass a filter first. A class of its own, so that streams without one
-    do not pay for asking."""
+    """A segment writer that filters each record first.
+
+    It is a separate class so that streams without a filter need no check for each record.
+    """
 
     def __init__(
         self,
         path: Path,
         first_sequence: int,
         record_filter: Callable[[RawRecord], RawRecord],
-        most: tuple[int, int] = UNBOUNDED,
+        limits: tuple[int, int] = UNBOUNDED,
     ):
-        super().__init__(path, first_sequence, most)
+        super().__init__(path, first_sequence, limits)
         self._filter = record_filter
 
     def append(self, record: RawRecord) -> bool:

@@ -1,8 +1,8 @@
-"""The session of one sync: routes records to segments, and acknowledges a state once it is committed.
+"""The session of one sync: it writes records to segments and acknowledges each state when it is committed.
 
-It takes any iterable of messages and any sinks, and does no I/O of its own but the segment files.
+It accepts any iterable of messages and any sinks. Its only I/O is the segment files.
 
-spec: Airbyte Protocol, State & the Whole Sync: a state is passed on only when every record before
+Spec: Airbyte Protocol, State & the Whole Sync: a state is passed on only when every record before
 it is committed.
 """
 
@@ -36,13 +36,13 @@ from elt_assets.sync.selection.filters import RecordFilter
 from elt_assets.sync.shared_state import SharedState
 from elt_assets.sync.streams import StreamRun
 
-OVERRUN = 1.25
-"""How far past its threshold a segment may grow while no state arrives."""
+OVERFLOW_FACTOR = 1.25
+"""Maximum size of a segment relative to its threshold, while no state arrives."""
 
 
 @dataclass(frozen=True)
 class Threshold:
-    """A segment is sealed at the first state after any of these is reached."""
+    """Limits of a segment: it is closed and committed at the first state after one of them is reached."""
 
     rows: int = 1_000_000
     bytes: int = 256 << 20
@@ -53,16 +53,17 @@ class Session:
     """One sync of the streams of a configured catalog.
 
     Args:
-        catalog: what was asked of the source; records of other streams are ignored, and said so.
+        catalog: streams requested from the source; records of other streams are ignored with a warning.
         sinks: one for each stream of the catalog.
-        staging: a directory of the session's own.
-        threshold: when to seal a segment.
-        filters: of the streams some of whose fields must not be stored.
+        staging: directory that only this session uses.
+        threshold: when to close a segment.
+        filters: filters of the streams with fields that must not be stored.
         together: whether the streams may share a state.
-        alone: whether no other stream of the source is synced, so that a GLOBAL state is its own.
-        open_sink: makes the sink of a stream whose schema or generation is another from now on (Singer);
-            it is called from the sinks' thread. None: those are fixed.
-        configure: how a stream is synced that the catalog does not have, when its schema comes. None: not.
+        alone: whether only one stream of the source is synced, so that a GLOBAL state belongs to it.
+        open_sink: opens another sink for a stream when its schema or generation changes (Singer); called
+            from the sinks' thread. None if neither can change.
+        configure: configures a stream that is not in the catalog, when its schema arrives. None if such a
+            stream is ignored.
     """
 
     def __init__(
@@ -96,18 +97,21 @@ class Session:
         return self._streams[stream].progress
 
     def read_so_far(self, stream: StreamId) -> tuple[int, int]:
-        """Records and bytes, those of the open segment too; from any thread, and roughly."""
+        """Return the records and bytes read so far, approximately; callable from any thread.
+
+        The open segment is included.
+        """
         run = self._streams[stream]
         writer, progress = run.writer, run.progress
         open_rows, open_bytes = (0, 0) if writer is None else (writer.records, writer.size)
         return progress.records_read + open_rows, progress.bytes_read + open_bytes
 
     def run(self, messages: Iterable[RawRecord | Message]) -> Iterator[SessionEvent]:
-        """Drive the sync to its end; yields what happens as it happens.
+        """Run the sync to its end and yield its events as they happen.
 
-        When the source fails, what lies before its last state is still committed and
-        acknowledged, then its error is raised; streams that it had completed before another one failed
-        are complete. When a sink fails, its error is raised at once.
+        If the source fails, the records before its last state are still committed and acknowledged; then
+        its error is raised. Streams that the source completed before another stream failed are complete. If
+        a sink fails, its error is raised at once.
 
         Raises:
             EltError: the source failed, or ended without completing a stream.
@@ -116,12 +120,12 @@ class Session:
             try:
                 yield from self._read(messages)
             except EltError:
-                yield from self._end_early()
+                yield from self._finish_early()
                 raise
             yield from self._finish()
         finally:
-            self._committer.stop()  # of a run that is ended, nobody would tell of another commit
-            _close(messages)  # first: the source must not outlive a sink that takes its time
+            self._committer.stop()  # the run has ended: no later commit would be reported
+            _close(messages)  # before the sinks: the source must not outlive a slow sink
             self._committer.shut_down()
             for run in self._runs:
                 if run.writer is not None:
@@ -134,192 +138,210 @@ class Session:
     def _add(self, stream: ConfiguredStream, sink: Sink | None) -> StreamRun:
         folder = self._staging / f"{len(self._streams):04d}"
         folder.mkdir(parents=True, exist_ok=True)
-        most = (int(self._threshold.rows * OVERRUN), int(self._threshold.bytes * OVERRUN))
-        run = StreamRun(stream, sink, folder, self._filters.get(stream.id), most)
+        limits = (
+            int(self._threshold.rows * OVERFLOW_FACTOR),
+            int(self._threshold.bytes * OVERFLOW_FACTOR),
+        )
+        run = StreamRun(stream, sink, folder, self._filters.get(stream.id), limits)
         self._streams.add(run)
         return run
 
     def _read(self, messages: Iterable[RawRecord | Message]) -> Iterator[SessionEvent]:
-        known = self._streams.direct
+        direct = self._streams.direct
         for message in messages:
             if type(message) is not RawRecord:
                 assert isinstance(message, Message)
                 yield from self._handle(message)
                 continue
-            run = known.get((message.stream, message.namespace)) or self._find(message)
+            run = direct.get((message.stream, message.namespace)) or self._find(message)
             if run is None:
                 yield from self._status.ignore(StreamId(message.stream, message.namespace))
                 continue
-            writer = run.writer or run.open()
+            writer = run.writer or run.open_segment()
             if writer.append(message):
-                run.overrun = True
+                run.has_overflowed = True
                 self._rotate(run)
-                yield from self._committer.done()
+                yield from self._committer.completed_events()
 
     def _find(self, record: RawRecord) -> StreamRun | None:
         return self._streams.get(StreamId(record.stream, record.namespace))
 
     def _handle(self, message: Message) -> Iterator[SessionEvent]:
         if message.state is not None:
-            yield from self._state(message.state)
+            yield from self._handle_state(message.state)
         elif message.catalog is not None:
             for stream in message.catalog.streams:
-                yield from self._describe(stream)
+                yield from self._update_schema(stream)
         elif message.generation is not None:
-            self._generation(message.generation)
+            self._update_generation(message.generation)
         yield from self._status.note(message)
-        yield from self._committer.done()
+        yield from self._committer.completed_events()
 
-    def _state(self, state: State) -> Iterator[SessionEvent]:
+    def _handle_state(self, state: State) -> Iterator[SessionEvent]:
         check_contents(state)
         if self._together and state.stream is None:
-            yield from self._shared_state(state)
+            yield from self._handle_shared_state(state)
             return
         stream = stream_of(state, self._streams, alone=self._alone)
         if stream is None:
             yield Logged("WARN", "ignoring a state of a stream that is not configured")
             return
         run = self._streams[stream]
-        if run.failed:
-            yield Logged("WARN", f"ignoring a state of {str(stream)!r}, which has failed")
+        if run.has_failed:
+            yield Logged(
+                "WARN", f"ignoring a state of stream {str(stream)!r}: the stream has failed"
+            )
             return
-        run.count(state)
-        run.error = run.miscounts(state)
+        run.add_source_count(state)
+        run.error = run.count_error(state)
         if run.error is not None:
-            yield from self._miscounted(run.error)
+            yield from self._log_count_error(run.error)
             return
-        run.hold(state)
-        if not run.whole and self._is_due(run):
+        run.add_state(state)
+        if run.is_resumable and self._is_due(run):
             self._rotate(run)
             self._committer.commit(run, final=False)
 
-    def _shared_state(self, state: State) -> Iterator[SessionEvent]:
+    def _handle_shared_state(self, state: State) -> Iterator[SessionEvent]:
         runs = self._runs
-        if any(run.failed for run in runs):
-            yield Logged("WARN", "ignoring a state that streams share: one of them has failed")
+        if any(run.has_failed for run in runs):
+            yield Logged("WARN", "ignoring a shared state: one of its streams has failed")
             return
-        error = self._shared.miscounts(state, runs)
+        error = self._shared.count_error(state, runs)
         if error is not None:
             for run in runs:
                 run.error = error
-            yield from self._miscounted(error)
+            yield from self._log_count_error(error)
             return
-        self._shared.hold(state, runs)
-        due = any(self._is_due(run) for run in runs if not run.whole)
-        if due or self._shared.is_due(self._threshold.seconds):
+        self._shared.add(state, runs)
+        is_due = any(self._is_due(run) for run in runs if run.is_resumable)
+        if is_due or self._shared.is_due(self._threshold.seconds):
             for run in runs:
-                if not run.whole:
+                if run.is_resumable:
                     self._rotate(run)
             self._shared.commit(runs, final=False)
 
-    def _miscounted(self, error: ErrorTrace) -> Iterator[SessionEvent]:
+    def _log_count_error(self, error: ErrorTrace) -> Iterator[SessionEvent]:
         yield Logged("ERROR", error.text)
-        if all(run.failed for run in self._runs):  # what else comes is of no use
+        if all(run.has_failed for run in self._runs):  # no later message can be used
             raise self._status.failure(self._runs)
 
     def _is_due(self, run: StreamRun) -> bool:
         limits = self._threshold
         return run.is_due(limits.rows, limits.bytes, limits.seconds)
 
-    def _describe(self, stream: AirbyteStream) -> Iterator[SessionEvent]:
-        """A stream's schema is another from now on, or first told of."""
+    def _update_schema(self, stream: AirbyteStream) -> Iterator[SessionEvent]:
+        """Use the schema of a stream from now on; configure the stream if it is new."""
         run = self._streams.get(stream.id)
         if self._open_sink is None:
             return
         if run is None:
             if self._configure is not None:
-                self._committer.reopen(self._add(self._configure(stream), None), self._open_sink)
+                self._committer.replace_sink(
+                    self._add(self._configure(stream), None), self._open_sink
+                )
             return
-        described = _described(run.configured, stream)
-        if described is not None:
-            self._reopen(run, described, self._open_sink)
-            yield Logged("DEBUG", f"stream {str(stream.id)!r} has another schema from here on")
+        configured = _with_schema(run.configured, stream)
+        if configured is not None:
+            self._replace_sink(run, configured, self._open_sink)
+            yield Logged("DEBUG", f"stream {str(stream.id)!r}: the schema has changed")
 
-    def _generation(self, told: StreamGeneration) -> None:
-        """spec: Singer's ACTIVATE_VERSION; the rows of a new version replace the others once it is whole."""
-        run = self._streams.get(told.stream_descriptor.id)
+    def _update_generation(self, generation: StreamGeneration) -> None:
+        """Use a generation of a stream from now on; commit it if it is complete.
+
+        Spec: Singer's ACTIVATE_VERSION: the rows of a new version replace the others when it is complete.
+        """
+        run = self._streams.get(generation.stream_descriptor.id)
         if run is None or self._open_sink is None:
             return
-        run.heard = True
-        if run.configured.generation_id != told.generation_id:
+        run.is_mentioned = True
+        if run.configured.generation_id != generation.generation_id:
             configured = copy.copy(run.configured)
-            configured.generation_id = told.generation_id
-            configured.minimum_generation_id = told.generation_id
-            self._reopen(run, configured, self._open_sink)
-        if told.complete:
+            configured.generation_id = generation.generation_id
+            configured.minimum_generation_id = generation.generation_id
+            self._replace_sink(run, configured, self._open_sink)
+        if generation.complete:
             self._rotate(run)
             self._committer.commit(run, final=True, completes=False)
 
-    def _reopen(self, run: StreamRun, configured: ConfiguredStream, open_sink: OpenSink) -> None:
-        """Commit what a stream's sink has, and give it another."""
+    def _replace_sink(
+        self, run: StreamRun, configured: ConfiguredStream, open_sink: OpenSink
+    ) -> None:
+        """Commit what was given to a stream's sink; then open a sink for another configuration."""
         self._rotate(run)
         if run.uncommitted:
             self._committer.commit(run, final=False)
         run.configured = configured
-        self._committer.reopen(run, open_sink)
+        self._committer.replace_sink(run, open_sink)
 
     def _rotate(self, run: StreamRun) -> None:
-        """Hand the open segment to the sink. Without a state at its end it can no longer be cut."""
+        """Give the open segment to the sink; unless it ends at a state, it can no longer be cut to one."""
         if run.writer is None:
             return
-        run.salvageable = run.writer.at_mark and run.salvageable
-        segment = run.close()
+        run.can_cut_to_state = run.writer.at_mark and run.can_cut_to_state
+        segment = run.close_segment()
         if segment is not None:
             self._committer.write(run, segment)
 
-    def _end_early(self) -> Iterator[SessionEvent]:
-        """The source has failed. Where it told of which streams, those it had completed are complete."""
-        runs = self._runs
-        whole = [run for run in runs if run.completed] if self._status.failed else []
-        if whole:
-            self._complete(whole)
-        yield from self._salvage([run for run in runs if run not in whole])
+    def _finish_early(self) -> Iterator[SessionEvent]:
+        """Commit what can be committed after the source failed.
 
-    def _salvage(self, runs: list[StreamRun]) -> Iterator[SessionEvent]:
-        """Commit what lies before the last state of streams that cannot go on."""
-        if self._shared and any(run.failed for run in self._runs):
-            self._shared.forget()
-        shared = [run for run in self._runs if not run.whole] if self._shared else []
-        can_share = bool(shared) and all(run.salvageable and run in runs for run in shared)
-        kept = [run for run in runs if not run.whole and run.salvageable]
-        for run in kept:
-            if self._committer.failed or not (can_share or len(run.held)):
+        If the source reported which streams failed, the streams that it had completed are complete.
+        """
+        runs = self._runs
+        completed = [run for run in runs if run.is_complete] if self._status.has_failures else []
+        if completed:
+            self._complete(completed)
+        yield from self._commit_to_last_state([run for run in runs if run not in completed])
+
+    def _commit_to_last_state(self, runs: list[StreamRun]) -> Iterator[SessionEvent]:
+        """Commit the records before the last state, of streams that are not completed."""
+        if self._shared and any(run.has_failed for run in self._runs):
+            self._shared.discard()
+        shared = [run for run in self._runs if run.is_resumable] if self._shared else []
+        can_share = bool(shared) and all(run.can_cut_to_state and run in runs for run in shared)
+        cut = [run for run in runs if run.is_resumable and run.can_cut_to_state]
+        for run in cut:
+            if self._committer.has_failed or not (can_share or len(run.pending)):
                 continue
             if run.writer is not None:
                 run.writer.cut_to_mark()
             self._rotate(run)
             if not can_share:
                 self._committer.commit(run, final=False)
-        if can_share and not self._committer.failed:
+        if can_share and not self._committer.has_failed:
             self._shared.commit(shared, final=False)
-        yield from self._committer.done(wait=True)
+        yield from self._committer.completed_events(wait=True)
 
     def _complete(self, runs: list[StreamRun]) -> None:
-        """Commit all of some streams, and with it a shared state, if all are among them."""
+        """Commit streams completely, with the shared states if `runs` are all streams; else drop those."""
         if len(runs) != len(self._streams):
-            self._shared.forget()
+            self._shared.discard()
         for run in runs:
             self._rotate(run)
         self._shared.commit(runs, final=True)
 
     def _finish(self) -> Iterator[SessionEvent]:
         runs = self._runs
-        broken = self._status.broken()
+        incomplete = self._status.incomplete_runs()
         yield from self._status.conclude()
-        self._complete([run for run in runs if run not in broken])
-        yield from self._salvage(broken)
-        self._status.check(broken)
+        self._complete([run for run in runs if run not in incomplete])
+        yield from self._commit_to_last_state(incomplete)
+        self._status.check(incomplete)
 
 
 def _close(messages: Iterable[RawRecord | Message]) -> None:
-    """End a source that can be ended: a generator over a process, say."""
+    """Close the source if it can be closed, for example a generator over a process."""
     close = getattr(messages, "close", None)
     if close is not None:
         close()
 
 
-def _described(configured: ConfiguredStream, stream: AirbyteStream) -> ConfiguredStream | None:
-    """A stream with what is newly told of its fields; those that are not told of stay. None: nothing new."""
+def _with_schema(configured: ConfiguredStream, stream: AirbyteStream) -> ConfiguredStream | None:
+    """Return a stream with the fields and key of a new schema; None if they change nothing.
+
+    Fields that the new schema does not declare stay.
+    """
     known, new = configured.stream.json_schema, stream.json_schema
     properties = {**(known.get("properties") or {}), **(new.get("properties") or {})}
     key = stream.source_defined_primary_key or configured.stream.source_defined_primary_key

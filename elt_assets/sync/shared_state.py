@@ -1,10 +1,10 @@
-"""A state that streams share (GLOBAL, LEGACY): it moves for all of them, or for none.
+"""States that several streams share (GLOBAL, LEGACY): each advances for all of the streams or for none.
 
-Each table carries it, since each is a table of its own. So what came before it is committed first, in
-every table, and only then the state, in every table: no table ever says a state that is ahead of
-another's rows.
+Each stream has its own table, and every table stores the shared state. So the rows received before the
+state are committed first, in every table, and then the state, in every table: no table has a state that is
+ahead of the rows of another table.
 
-spec: Airbyte Protocol, State & Checkpointing, V2.
+Spec: Airbyte Protocol, State & Checkpointing, V2.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from elt_assets.protocol.airbyte.messages import ErrorTrace, State
 from elt_assets.sync.committer import Committer
 from elt_assets.sync.events import PendingState, Span
 from elt_assets.sync.states.pending import PendingStates
-from elt_assets.sync.streams import StreamRun, miscounted
+from elt_assets.sync.streams import StreamRun, record_count_error
 
 
 class SharedState:
-    """The shared states of one session.
+    """The shared states of one session that wait for a commit.
 
     Args:
         committer: of the session.
@@ -29,62 +29,67 @@ class SharedState:
 
     def __init__(self, committer: Committer):
         self._committer = committer
-        self._held = PendingStates()
-        self._since: float | None = None
-        self._counted_to: dict[StreamId, int] = {}
+        self._pending = PendingStates()
+        self._uncommitted_since: float | None = None
+        self._records_at_state: dict[StreamId, int] = {}
 
     def __bool__(self) -> bool:
-        """Whether one waits for a commit."""
-        return bool(len(self._held))
+        """Return whether a state waits for a commit."""
+        return bool(len(self._pending))
 
-    def miscounts(self, state: State, runs: Sequence[StreamRun]) -> ErrorTrace | None:
-        return miscounted(state, sum(span.records for span in self._spans(runs)))
+    def count_error(self, state: State, runs: Sequence[StreamRun]) -> ErrorTrace | None:
+        """Return the error if a state reports another record count than was received since the last state."""
+        return record_count_error(state, sum(span.records for span in self._spans(runs)))
 
-    def hold(self, state: State, runs: Sequence[StreamRun]) -> None:
-        """Keep a state: what has come so far, of every stream, belongs to it."""
+    def add(self, state: State, runs: Sequence[StreamRun]) -> None:
+        """Keep a state for the next commit; it covers what was received so far of every stream."""
         spans = self._spans(runs)
-        self._held.add(state, spans)
-        self._counted_to |= {span.stream: span.end for span in spans}
-        if self._since is None:
-            self._since = time.monotonic()
+        self._pending.add(state, spans)
+        self._records_at_state |= {span.stream: span.end for span in spans}
+        if self._uncommitted_since is None:
+            self._uncommitted_since = time.monotonic()
         for run in runs:
             run.mark()
-        if all(run.whole for run in runs):
-            self._held.forget_oldest()
+        if not any(run.is_resumable for run in runs):
+            self._pending.forget_oldest()
 
     def _spans(self, runs: Sequence[StreamRun]) -> tuple[Span, ...]:
-        """What has come of each stream since the last state."""
-        told = self._counted_to
-        since = ((run.configured.id, run.sent) for run in runs)
-        spans = (Span(stream, told.get(stream, 0), sent) for stream, sent in since)
+        """Return the records since the last state, of each stream that has any."""
+        before = self._records_at_state
+        received = ((run.configured.id, run.records_received) for run in runs)
+        spans = (Span(stream, before.get(stream, 0), count) for stream, count in received)
         return tuple(span for span in spans if span.records)
 
     def is_due(self, seconds: float) -> bool:
-        late = self._since is not None and time.monotonic() - self._since >= seconds
-        return self._held.flooded or late
+        """Return whether the states are to be committed: there are too many, or one is `seconds` old."""
+        since = self._uncommitted_since
+        is_late = since is not None and time.monotonic() - since >= seconds
+        return self._pending.is_over_limit or is_late
 
     def commit(self, runs: Sequence[StreamRun], *, final: bool) -> None:
-        """Commit what was written of streams, then the state. A stream that is published only at its end
-        waits for that: no sync of it begins at a state."""
-        held = self._take()
-        if not held:
+        """Commit what was written of streams, then the states.
+
+        A stream that is not resumable is committed only at its end: no sync of it starts from a state.
+        """
+        states = self._take()
+        if not states:
             for run in runs:
                 self._committer.commit(run, final=final)
             return
         for run in runs:
-            if run.whole and final:
-                self._committer.commit(run, final=True, shared=held)
-            elif not run.whole and run.uncommitted:
+            if not run.is_resumable and final:
+                self._committer.commit(run, final=True, shared=states)
+            elif run.is_resumable and run.uncommitted:
                 self._committer.commit(run, final=False)
         for run in runs:
-            if not run.whole:
-                self._committer.commit(run, final=final, shared=held)
-        self._committer.share(held)
+            if run.is_resumable:
+                self._committer.commit(run, final=final, shared=states)
+        self._committer.acknowledge_shared(states)
 
-    def forget(self) -> None:
-        """One of the streams has failed: nobody's state moves."""
+    def discard(self) -> None:
+        """Drop the pending states: a stream has failed, so they advance for no stream."""
         self._take()
 
     def _take(self) -> tuple[PendingState, ...]:
-        self._since = None
-        return self._held.take()
+        self._uncommitted_since = None
+        return self._pending.take()

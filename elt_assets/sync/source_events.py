@@ -1,4 +1,4 @@
-"""What a source tells of its sync, for the log and for the figures; none of it moves a row."""
+"""Log lines and figures from the LOG and TRACE messages of a source. None of these messages changes a row."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ from elt_assets.sync.streams import StreamRun
 RATE_LIMITED = "RATE_LIMITED"
 SYNC = "SYNC"
 MAX_TYPE = 100
-"""Characters shown of a trace's type."""
+"""Maximum number of characters of a trace's type that are logged."""
 
 Runs = Mapping[StreamId, StreamRun]
 
 
 def events_from(message: Message, runs: Runs) -> Iterator[SessionEvent]:
-    """The events of a LOG or a TRACE; what a stream's figures are to say of it is set."""
+    """Yield the events of a LOG or TRACE message; update the progress of the streams that it names."""
     line = log_line(message)
     if line is not None:
         yield Logged(*line)
@@ -44,39 +44,48 @@ def _trace(trace: Trace, runs: Runs) -> Iterator[SessionEvent]:
         yield from _estimate(trace.estimate, runs)
     else:
         kind = trace.type[:MAX_TYPE]
-        yield Logged("WARN", f"ignored a trace of type {kind!r}: unknown, or without contents")
+        yield Logged(
+            "WARN", f"ignored a trace of type {kind!r}: the type is unknown or the trace is empty"
+        )
 
 
-def _status(told: StreamStatusTrace, runs: Runs) -> Iterator[SessionEvent]:
-    """spec: AirbyteStreamStatusTraceMessage. A stream that has failed stays so."""
-    stream = told.stream_descriptor.id
+def _status(trace: StreamStatusTrace, runs: Runs) -> Iterator[SessionEvent]:
+    """Keep the status of a stream. A stream that has failed keeps its failure.
+
+    Spec: AirbyteStreamStatusTraceMessage.
+    """
+    stream = trace.stream_descriptor.id
     run = runs.get(stream)
-    if run is None or run.failed:
+    if run is None or run.has_failed:
         return
-    run.heard = True
-    run.progress.status = told.status
-    if told.status == INCOMPLETE:
+    run.is_mentioned = True
+    run.progress.status = trace.status
+    if trace.status == INCOMPLETE:
         yield Logged("WARN", f"the source could not complete stream {str(stream)!r}")
-    for reason in told.reasons or []:
+    for reason in trace.reasons or []:
         if reason.type == RATE_LIMITED:
             until = _quota_reset(reason.rate_limited)
             yield Logged("WARN", f"the source is rate limited on stream {str(stream)!r}{until}")
 
 
-def _quota_reset(told: Raw | None) -> str:
-    """When the source may go on, where it says so: epoch milliseconds."""
+def _quota_reset(rate_limited: Raw | None) -> str:
+    """Return a text with the time when the source may continue; an empty text if it reports none.
+
+    Args:
+        rate_limited: JSON of the reason; its `quota_reset` is in epoch milliseconds.
+    """
     try:
-        reset = json.loads(bytes(told or b"{}"))["quota_reset"]
+        reset = json.loads(bytes(rate_limited or b"{}"))["quota_reset"]
         time = dt.datetime.fromtimestamp(reset / 1000, dt.timezone.utc)
     except (ValueError, TypeError, KeyError, OverflowError, OSError):
         return ""
-    return f"; it goes on at {time:%Y-%m-%d %H:%M:%S} UTC"
+    return f"; it continues at {time:%Y-%m-%d %H:%M:%S} UTC"
 
 
 def _estimate(estimate: EstimateTrace, runs: Runs) -> Iterator[SessionEvent]:
     """Keep an estimate of one stream (STREAM), or of all that the sync reads (SYNC).
 
-    spec: AirbyteEstimateTraceMessage.
+    Spec: AirbyteEstimateTraceMessage.
     """
     found = [runs.get(StreamId(estimate.name or "", estimate.namespace))]
     if estimate.type == SYNC:

@@ -1,4 +1,4 @@
-"""What the session keeps of one stream."""
+"""The progress of one stream in a session: its open segment, its pending states and its counts."""
 
 from __future__ import annotations
 
@@ -17,127 +17,147 @@ from elt_assets.sync.states.pending import PendingStates
 
 @dataclass(eq=False)
 class StreamRun:
-    """One stream in mid-sync: its open segment, the states that wait for a commit, its figures.
+    """One stream during a sync.
 
-    `sink`: of the sinks' thread; None until it has opened it. `uncommitted`: records given to the sink since
-    its last commit. `most`: records and bytes of a segment.
+    `sink`: belongs to the sinks' thread; None until that thread has opened it. `segment_limits`: maximum
+    records and bytes of a segment. `writer`: of the open segment. `uncommitted_since`: monotonic time, in
+    seconds, of the first uncommitted record or state. `has_overflowed`: a segment reached its limits since
+    the last commit. `is_mentioned`: a record, state or status of the stream was received. `pending`: states
+    that wait for a commit. `records_at_state`: records received before the last state. `uncommitted`:
+    records given to the sink since its last commit. `can_cut_to_state`: no record after the last state was
+    given to the sink.
     """
 
     configured: ConfiguredStream
     sink: Sink | None
     staging: Path
     record_filter: RecordFilter | None = None
-    most: tuple[int, int] = UNBOUNDED
+    segment_limits: tuple[int, int] = UNBOUNDED
     progress: StreamProgress = field(default_factory=StreamProgress)
     writer: SegmentWriter | None = None
-    since: float | None = None
-    segments: int = 0
-    sequence: int = 0
-    overrun: bool = False
-    heard: bool = False
-    held: PendingStates = field(default_factory=PendingStates)
-    counted_to: int = 0
+    uncommitted_since: float | None = None
+    segment_count: int = 0
+    next_sequence: int = 0
+    has_overflowed: bool = False
+    is_mentioned: bool = False
+    pending: PendingStates = field(default_factory=PendingStates)
+    records_at_state: int = 0
     uncommitted: int = 0
-    salvageable: bool = True
+    can_cut_to_state: bool = True
     error: ErrorTrace | None = None
 
     @property
-    def opened(self) -> Sink:
+    def opened_sink(self) -> Sink:
         assert self.sink is not None
         return self.sink
 
     @property
-    def whole(self) -> bool:
-        """Whether the stream has no cut but its end: none of its states can be gone on from.
+    def is_resumable(self) -> bool:
+        """Return whether a sync can resume from the stream's states, so that each may be committed.
 
-        Of a stream that has, an overwrite may be committed at any of them too: its sink keeps the
-        new generation hidden until the final commit.
+        An overwrite too may be committed at each state: its sink keeps the new generation hidden until
+        the final commit. A stream that is not resumable is committed only at its end.
         """
-        return not self.configured.resumable
+        return self.configured.resumable
 
     @property
-    def failed(self) -> bool:
+    def has_failed(self) -> bool:
         return self.error is not None or self.progress.status == INCOMPLETE
 
     @property
-    def completed(self) -> bool:
-        return not self.failed and self.progress.status == COMPLETE
+    def is_complete(self) -> bool:
+        return not self.has_failed and self.progress.status == COMPLETE
 
     @property
-    def incomplete(self) -> bool:
-        """A stream that told its status must have told COMPLETE; one that never did is judged by
-        the exit code."""
-        return self.failed or self.progress.status not in (None, COMPLETE)
+    def is_incomplete(self) -> bool:
+        """Return whether the stream failed, or its last status is not COMPLETE.
+
+        A stream without a status is not incomplete: the exit code of the source decides.
+        """
+        return self.has_failed or self.progress.status not in (None, COMPLETE)
 
     @property
-    def sent(self) -> int:
-        """Records that came so far."""
+    def records_received(self) -> int:
+        """Number of records received so far, those of the open segment included."""
         return self.progress.records_read + (0 if self.writer is None else self.writer.records)
 
-    def open(self) -> SegmentWriter:
+    def open_segment(self) -> SegmentWriter:
+        """Return the writer of the open segment; open a segment if there is none."""
         if self.writer is None:
-            path = self.staging / f"{self.segments:08d}.jsonl"
+            path = self.staging / f"{self.segment_count:08d}.jsonl"
             self.writer = (
-                SegmentWriter(path, self.sequence, self.most)
+                SegmentWriter(path, self.next_sequence, self.segment_limits)
                 if self.record_filter is None
-                else FilteredSegmentWriter(path, self.sequence, self.record_filter, self.most)
+                else FilteredSegmentWriter(
+                    path, self.next_sequence, self.record_filter, self.segment_limits
+                )
             )
-            self.segments += 1
-            self.heard = True
-            self.begin()
+            self.segment_count += 1
+            self.is_mentioned = True
+            self.start_commit_timer()
         return self.writer
 
-    def begin(self) -> None:
-        """Something is to be committed from now on."""
-        if self.since is None:
-            self.since = time.monotonic()
+    def start_commit_timer(self) -> None:
+        """Record the time from which something is uncommitted."""
+        if self.uncommitted_since is None:
+            self.uncommitted_since = time.monotonic()
 
     def is_due(self, rows: int, size: int, seconds: float) -> bool:
-        """Whether its next state is to be committed."""
+        """Return whether the stream is to be committed at its next state.
+
+        Args:
+            rows, size: records and bytes of the open segment that make a commit due.
+            seconds: age of uncommitted data that makes a commit due.
+        """
         writer = self.writer
-        if self.overrun or self.held.flooded:
+        if self.has_overflowed or self.pending.is_over_limit:
             return True
-        if self.since is not None and time.monotonic() - self.since >= seconds:
+        since = self.uncommitted_since
+        if since is not None and time.monotonic() - since >= seconds:
             return True
         return writer is not None and (writer.records >= rows or writer.size >= size)
 
-    def hold(self, state: State) -> None:
+    def add_state(self, state: State) -> None:
         """Keep a state for the next commit."""
-        self.begin()
-        self.heard = True
-        self.held.add(state, (Span(self.configured.id, self.counted_to, self.sent),))
-        self.counted_to = self.sent
-        if self.whole:
-            self.held.forget_oldest()
+        self.start_commit_timer()
+        self.is_mentioned = True
+        span = Span(self.configured.id, self.records_at_state, self.records_received)
+        self.pending.add(state, (span,))
+        self.records_at_state = self.records_received
+        if not self.is_resumable:
+            self.pending.forget_oldest()
         self.mark()
 
     def mark(self) -> None:
-        """Remember that all that came before belongs to a state."""
-        self.salvageable = True
+        """Record that a state covers everything received so far."""
+        self.can_cut_to_state = True
         if self.writer is not None:
             self.writer.mark()
 
-    def count(self, state: State) -> None:
-        """What the source says that it sent."""
-        told = told_count(state)
-        if told is not None:
-            self.progress.counted = (self.progress.counted or 0) + told
+    def add_source_count(self, state: State) -> None:
+        """Add the record count that the source reports in a state to the stream's total."""
+        count = source_count(state)
+        if count is not None:
+            self.progress.counted = (self.progress.counted or 0) + count
 
-    def miscounts(self, state: State) -> ErrorTrace | None:
-        """spec: AirbyteStateStats: how many records the source sent since its state before. What is
-        wrong if not as many came."""
-        return miscounted(state, self.sent - self.counted_to)
+    def count_error(self, state: State) -> ErrorTrace | None:
+        """Return the error if a state reports another record count than was received since the last state.
 
-    def take(self) -> tuple[PendingState, ...]:
-        """The states of a commit that is made now."""
-        self.since, self.overrun = None, False
-        return self.held.take()
+        Spec: AirbyteStateStats: how many records the source sent since the previous state.
+        """
+        return record_count_error(state, self.records_received - self.records_at_state)
 
-    def close(self) -> Segment | None:
+    def take_states(self) -> tuple[PendingState, ...]:
+        """Remove and return the pending states, for a commit that is made now."""
+        self.uncommitted_since, self.has_overflowed = None, False
+        return self.pending.take()
+
+    def close_segment(self) -> Segment | None:
+        """Close the open segment and return it; None if it is empty or there is none."""
         writer, self.writer = self.writer, None
         if writer is None:
             return None
-        self.sequence = writer.next_sequence
+        self.next_sequence = writer.next_sequence
         if writer.records == 0:
             writer.discard()
             return None
@@ -147,18 +167,19 @@ class StreamRun:
         return segment
 
 
-def told_count(state: State) -> int | None:
+def source_count(state: State) -> int | None:
+    """Return the record count that the source reports in a state; None if it reports none."""
     stats: StateStats | None = state.sourceStats
     return None if stats is None or stats.recordCount is None else int(stats.recordCount)
 
 
-def miscounted(state: State, came: int) -> ErrorTrace | None:
-    """What is wrong with a state of which the source says another count than came; None if nothing is."""
-    told = told_count(state)
-    if told is None or told == came:
+def record_count_error(state: State, received: int) -> ErrorTrace | None:
+    """Return the error if a state reports another record count than `received`; None if they are equal."""
+    count = source_count(state)
+    if count is None or count == received:
         return None
     return ErrorTrace(
-        message=f"the source says that it sent {told} records before its state, but {came} came; "
-        "that state is not acknowledged",
+        message=f"the source reports {count} records before its state, but {received} were received; "
+        "the state is not acknowledged",
         failure_type=SystemFailure.failure_type,
     )

@@ -1,1 +1,1 @@
-"""A connector's config and environment, and the secrets in them."""
+"""Resolve a connector's config and environment, and collect the secrets in them."""

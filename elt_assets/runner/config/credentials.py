@@ -1,4 +1,4 @@
-"""Which environment variables may hold a credential, by their name or by their value."""
+"""Detect environment variables that may hold a credential, by name or by value."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from urllib.parse import unquote
 from elt_assets.errors import ConfigError
 
 RESERVED = re.compile("(ELT|DAGSTER)_.*")
-"""Names of this project's own variables and of Dagster's."""
+"""Matches the names of this project's own variables and of Dagster's, which are reserved."""
 ALLOWED = "ELT_ALLOW_REFERENCES"
-"""The variable that lists reserved names which connections may refer to all the same."""
+"""The variable that lists the reserved names to which connections may refer."""
 
 _SECRET_NAME = re.compile(
     r"(?i)(.*_)?(SECRET|TOKEN|CREDENTIAL|CRED|SALT|PAT|DSN|JWT|APIKEY|(API|ACCESS|PRIVATE|SECRET)_KEY)S?(_.*)?"
     r"|.*(PASSWORD|PASSWD|PASSPHRASE)S?(_.*)?"
     r"|.*_(PASS|PWD|AUTH)"
 )
-"""The value is a secret."""
+"""Matches names of variables whose value is a secret."""
 _ACCESS_NAME = re.compile(
     r"(?i)(.*_)?(KEYS?|CONNECTION_STR(ING)?|COOKIES?)(_FILE|_PATH)?"
     r"|(.*_)?(DATABASE|DB|POSTGRES(QL)?|MYSQL|MONGO(DB)?|REDIS|AMQP|BROKER|WEBHOOK)_UR[IL]"
@@ -26,9 +26,10 @@ _ACCESS_NAME = re.compile(
     r"|PGPASSFILE|PGSERVICEFILE|NETRC|KUBECONFIG|BOTO_CONFIG|AWS_CONFIG_FILE|CLOUDSDK_CONFIG|IDENTITY_HEADER"
     r"|DOCKER_CONFIG|(.*_)?AUTH_CONFIG"
 )
-"""The value leads to a secret: a file, an agent, an address that is one; or it often is one."""
+"""Matches names of variables whose value gives access to a secret (a file, an agent, an address with a
+password), or is often a secret itself."""
 _SECRET_VALUE = re.compile(
-    # scheme://user:password@host, the password up to the authority's last @, or with a slash in it
+    # scheme://user:password@host; the password ends at the last @ of the authority, or contains a slash
     r"[a-z][a-z0-9+.-]{0,30}://[^\s/?#@:]*:(?P<password>[^\s/?#]+|[^\s@]+)@"
     r"|https?://(?P<user>[^\s/?#@:]+)@"
     r"|(?:^|[?&;,\s])(?:password|passwd|pwd|secret|token|sig|(?:account|access|api|shared_?access)_?key)"
@@ -39,28 +40,31 @@ _SECRET_VALUE = re.compile(
 
 
 def looks_secret(name: str) -> bool:
-    """Whether the value of a variable of this name must not be shown: API_KEY, PG_PASSWORD_2."""
+    """Return whether a variable of this name has a secret value: API_KEY, PG_PASSWORD_2."""
     return _SECRET_NAME.fullmatch(name) is not None
 
 
 def may_give_access(name: str, value: str) -> bool:
-    """Whether a variable may hold a credential, or lead to one."""
+    """Return whether a variable may hold a credential or give access to one."""
     named = looks_secret(name) or _ACCESS_NAME.fullmatch(name)
     return bool(named or _SECRET_VALUE.search(value))
 
 
 def secrets_in(name: str, value: str) -> list[str]:
-    """What of a variable's value must not be shown: all of it, and a password within it."""
+    """Return the secrets in a variable's value: the whole value, and the passwords in it."""
     found = [part for match in _SECRET_VALUE.finditer(value) for part in match.groups() if part]
     parts = [text for part in found for text in (part, unquote(part))]
     return [value, *parts] if found or looks_secret(name) else []
 
 
 def refuse_reserved(name: str, where: str) -> None:
-    """Refuse a reference to a variable of this project's or of Dagster's: the salt of hashes, say.
+    """Refuse a reference to a variable of this project or of Dagster, such as the salt of hashed fields.
+
+    Args:
+        where: the place of the reference, for the error.
 
     Raises:
-        ConfigError: names the reference's place, and how to allow it.
+        ConfigError: the variable is reserved and not listed in `ALLOWED`.
     """
     if RESERVED.fullmatch(name) and name not in re.split(r"[\s,]+", os.environ.get(ALLOWED, "")):
         raise ConfigError(

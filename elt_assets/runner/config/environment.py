@@ -1,4 +1,4 @@
-"""Which environment variables a connector's process is given."""
+"""Select the environment variables of a connector's process."""
 
 from __future__ import annotations
 
@@ -17,26 +17,28 @@ from elt_assets.runner.config.credentials import (
 from elt_assets.runner.config.secrets import resolve_environment
 
 Declared = Mapping[str, Any] | Sequence[str]
-"""What a connection says: values by name, `{env: OTHER}` among them; or names to pass on, where set."""
+"""The `environment` of a connection: values by name, which may be `{env: OTHER}`; or a list of names to pass
+on if they are set."""
 
 _BASE = re.compile(
     "PATH|HOME|LANG|LC_.*|TZ|TMPDIR|SSL_CERT_FILE|SSL_CERT_DIR|REQUESTS_CA_BUNDLE|JAVA_HOME"
     "|(?i:(http|https|ftp|all|no)_proxy)"
 )
-"""What any program may need to run here, and to reach a network; a proxy's password is left out."""
+"""Variables that any program may need to run and to reach a network, called the base set. A proxy variable
+with a password is not passed on."""
 _INSTALLER = re.compile("PIP_.*|XDG_.*|NETRC|CURL_CA_BUNDLE|(?i:(http|https|ftp|all|no)_proxy)")
-"""What pip may need: its options, its own files, and the way to an index, a proxy's password too."""
+"""Variables that pip may need: its options, its files, and the access to an index, with proxy passwords."""
 _NOTHING = re.compile(r"(?!)")
 
 
 @dataclass(frozen=True)
 class Environment:
-    """The variables of one kind of connector.
+    """The environment variables of one kind of connector.
 
     Args:
-        declared: by the connection; None where it says nothing.
-        closed: whether nothing but the base set is passed on that is not declared.
-        needs: what this kind needs beside the base set.
+        declared: the variables that the connection declares; None if it declares none.
+        closed: pass on only the base set, `needs` and declared variables. Always so if `declared` is set.
+        needs: matches the names of variables that this kind needs beside the base set.
     """
 
     declared: Declared | None = None
@@ -45,23 +47,22 @@ class Environment:
 
     @property
     def names(self) -> list[str]:
-        """Of what is declared; of names alone, those that are set."""
+        """The names of the declared variables; of a list of names, those that are set."""
         if isinstance(self.declared, Mapping):
             return list(self.declared)
         return [name for name in self.declared or () if name in os.environ]
 
     def variables(self) -> tuple[dict[str, str], list[str]]:
-        """All that the process is given, and what of it must not be shown.
+        """Return the variables of the process, and the secrets among their values.
 
         Raises:
-            ConfigError: a variable that is referred to is not set, or may not be passed on.
+            ConfigError: a declared reference names a variable that is not set or is reserved.
         """
         given, secrets = self._given()
         return {**dict(self._inherited()), **given}, secrets
 
     def withheld(self) -> list[str]:
-        """The names of the variables that this kind would be given, and is not, since they may hold a
-        credential."""
+        """Return the names of variables that are not passed on only because they may hold a credential."""
         return sorted(
             name
             for name, value in os.environ.items()
@@ -69,12 +70,12 @@ class Environment:
         )
 
     def hint(self) -> str | None:
-        """A sentence that says what was withheld, for somebody whose connector lacks it."""
+        """Return a sentence that lists the withheld variables; None if there are none."""
         names = self.withheld()
         if not names:
             return None
         return (
-            f"not passed to the connector, since they may hold credentials: {', '.join(names)}; "
+            f"variables not passed to the connector, because they may hold credentials: {', '.join(names)}; "
             "declare those that it needs under `environment` in the connection's YAML"
         )
 
@@ -95,7 +96,7 @@ class Environment:
                 yield name, value
 
     def _is_for(self, name: str) -> bool:
-        """Whether this kind is given a variable of that name, unless it may hold a credential."""
+        """Return whether this kind gets a variable of this name, if the variable holds no credential."""
         if _BASE.fullmatch(name) or self.needs.fullmatch(name):
             return True
         return not (self.closed or self.declared is not None or RESERVED.fullmatch(name))
@@ -105,4 +106,4 @@ class Environment:
 
 
 INSTALLER = Environment(closed=True, needs=_INSTALLER)
-"""The variables that pip is given."""
+"""The environment of pip."""

@@ -1,6 +1,6 @@
-"""References to environment variables in a config, and the values that they bring.
+"""Resolve references to environment variables in a config, and collect their values as secrets.
 
-spec: Actor Specification; `airbyte_secret` marks a property whose value is one.
+Spec: Actor Specification; `airbyte_secret` marks a property whose value is a secret.
 """
 
 from __future__ import annotations
@@ -21,51 +21,59 @@ from elt_assets.runner.config.updates import strings
 def resolve_environment(
     config: Any, *, where: str = "config", schema: Any = None
 ) -> tuple[Any, list[str]]:
-    """Replace every `{env: NAME}` by the variable's value, and every `{literal: value}` by that value as it
-    stands; returns the config and the variables' values.
+    """Replace every `{env: NAME}` by the variable's value, and every `{literal: value}` by its value.
 
     Args:
-        schema: a `connectionSpecification`; where it allows no text, the variable's text is read as JSON.
+        where: the name of the config in errors.
+        schema: a `connectionSpecification`. Where it allows no string, the variable's text is parsed as JSON.
+
+    Returns:
+        The resolved config, and the texts of the variables' values.
 
     Raises:
-        ConfigError: a variable is not set, or is not of the type that is allowed; names it and its place,
-            and no value.
+        ConfigError: a variable is not set, is reserved, or does not have a type that the schema allows.
+            The message has the variable's name and place, but not its value.
     """
-    kinds = {
-        place: types for place, value, types in types_at(config, schema) if is_reference(value)
+    types = {
+        place: allowed for place, value, allowed in types_at(config, schema) if is_reference(value)
     }
-    return _resolved(config, (), where, kinds)
+    return _resolved(config, (), where, types)
 
 
 def is_reference(value: Any) -> bool:
-    """Whether this is `{env: NAME}`."""
+    """Return whether a value of a config is `{env: NAME}`."""
     return isinstance(value, Mapping) and set(value) == {"env"} and isinstance(value["env"], str)
 
 
 def _resolved(
-    config: Any, at: Place, where: str, kinds: Mapping[Place, set[str]]
+    config: Any, at: Place, where: str, types: Mapping[Place, set[str]]
 ) -> tuple[Any, list[str]]:
     if is_reference(config):
         text, _ = _variable(config["env"], where)
-        value = typed(text, kinds[at], config["env"], where)
-        return value, _shown_as(text, value)
+        value = typed(text, types[at], config["env"], where)
+        return value, _secret_texts(text, value)
     if isinstance(config, Mapping):
         if set(config) == {"literal"}:
             return config["literal"], []
-        pairs = {k: _resolved(v, (*at, k), f"{where}.{k}", kinds) for k, v in config.items()}
+        pairs = {k: _resolved(v, (*at, k), f"{where}.{k}", types) for k, v in config.items()}
         return {k: v[0] for k, v in pairs.items()}, [s for v in pairs.values() for s in v[1]]
     if isinstance(config, list):
-        items = [_resolved(v, (*at, i), f"{where}[{i}]", kinds) for i, v in enumerate(config)]
+        items = [_resolved(v, (*at, i), f"{where}[{i}]", types) for i, v in enumerate(config)]
         return [v[0] for v in items], [s for v in items for s in v[1]]
     return config, []
 
 
 def typed(text: str, types: Collection[str], name: str, where: str) -> Any:
-    """The text of a variable as a value of one of some JSON types; as it stands where text is allowed, or
-    nothing is said.
+    """Return the text of a variable as a value of one of the given JSON types.
+
+    The text is returned unchanged if strings are allowed or `types` is empty.
+
+    Args:
+        name: the variable's name, for the error.
+        where: the place of the reference, for the error.
 
     Raises:
-        ConfigError: it is of none of them.
+        ConfigError: the value has none of these types.
     """
     if not types or "string" in types:
         return text
@@ -76,7 +84,7 @@ def typed(text: str, types: Collection[str], name: str, where: str) -> Any:
     if not _json_types(value) & set(types):
         wanted = " or ".join(sorted(types))
         raise ConfigError(
-            f"{where} must be of type {wanted}, and the text of the environment variable {name} is not",
+            f"{where} must be of type {wanted}, but the value of the environment variable {name} is not",
             guidance=f"set {name} to a JSON value of type {wanted}",
         )
     return value
@@ -93,8 +101,8 @@ def _json_types(value: Any) -> set[str]:
     return {names[type(value)]}
 
 
-def _shown_as(text: str, value: Any) -> list[str]:
-    """How a variable's value may show up in a text; true, false and null give nothing away."""
+def _secret_texts(text: str, value: Any) -> list[str]:
+    """Return the texts of a variable's value that are secret; none for true, false and null."""
     if value is None or isinstance(value, bool):
         return []
     return [text, *strings(value)] if isinstance(value, (dict, list)) else [text]

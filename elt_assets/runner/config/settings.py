@@ -1,6 +1,6 @@
-"""A connector's config: as written, its environment variables in it, and what the connector changed.
+"""Build a connector's config from the written config, environment variables and the connector's own changes.
 
-spec: Actor Specification; AirbyteControlConnectorConfigMessage.
+Spec: Actor Specification; AirbyteControlConnectorConfigMessage.
 """
 
 from __future__ import annotations
@@ -28,13 +28,14 @@ CONNECTOR_CONFIG = "CONNECTOR_CONFIG"
 
 
 class Settings:
-    """The config of one connector; every secret that it meets is made known to `mask`.
+    """The config of one connector.
 
     Args:
-        written: by the user, `{env: NAME}` included.
-        name: of the connector, for messages.
-        store: the file of what the connector changed; None keeps that in memory.
-        warn: takes what of the specification could not be checked, once each.
+        written: the config as the user wrote it, with `{env: NAME}` references.
+        name: the connector's name in messages.
+        mask: gets every secret in the config.
+        store: the file of the connector's changes; None keeps them in memory.
+        warn: receives, once each, the parts of the specification that cannot be checked.
     """
 
     def __init__(
@@ -53,11 +54,12 @@ class Settings:
         self._warn = warn
         self._unchecked: set[str] = set()
 
-    def in_force(self, schema: Mapping[str, Any]) -> dict[str, Any]:
-        """The config to start with now, valid by a `connectionSpecification`.
+    def effective(self, schema: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the config for the next process, validated by a `connectionSpecification`.
 
         Raises:
-            ConfigError: every violation, without any value of a secret; or a variable is not set.
+            ConfigError: the config violates the specification; lists every violation, but no secret. Or a
+                variable is not set.
         """
         written, secrets = resolve_environment(dict(self._written), schema=schema)
         changes = self._store.changes(written)
@@ -66,33 +68,38 @@ class Settings:
         found = self._validated(config, schema)
         if found.violations:
             raise ConfigError(
-                f"the config of connector {self._name} breaks its specification:\n{_listed(found)}",
-                guidance=f"correct `source.config` in the connection's YAML{self._or_forget(changes)}",
+                f"the config of connector {self._name} violates its specification:\n{_violation_list(found)}",
+                guidance=f"correct `source.config` in the connection's YAML{self._reset_hint(changes)}",
             )
         return config
 
-    def obey(self, control: Control, config: dict[str, Any], schema: Mapping[str, Any]) -> Message:
-        """Carry out a CONTROL message of a process that was started with `config`, which is brought up to
-        date; what is changed is durable when this returns.
+    def apply(self, control: Control, config: dict[str, Any], schema: Mapping[str, Any]) -> Message:
+        """Apply a CONTROL message of a process, and store its changes; they are durable on return.
+
+        Args:
+            config: the config that the process was started with. It is updated in place.
+            schema: the `connectionSpecification`.
 
         Returns:
-            The message to send on: it says that there was a change, and no value.
+            The message to send on. It reports the change without any value.
 
         Raises:
-            SystemFailure: the config would break its specification, or cannot be kept.
+            SystemFailure: the changed config violates its specification, or the change cannot be stored.
         """
         if control.type != CONNECTOR_CONFIG:
             text = f"ignored a control message of the unknown type {control.type!r}"
             return Message(type="LOG", log=Log(level="WARN", message=text))
         if control.connectorConfig is None:
-            raise SystemFailure(f"connector {self._name} sent a change of its config without one")
+            raise SystemFailure(
+                f"connector {self._name} sent a {CONNECTOR_CONFIG} message without a config"
+            )
         self._change(config, control.connectorConfig.config, schema)
-        told = Control(
+        notice = Control(
             type=control.type,
             emitted_at=control.emitted_at,
             connectorConfig=ConnectorConfig(config={}),
         )
-        return Message(type="CONTROL", control=told)
+        return Message(type="CONTROL", control=notice)
 
     def _change(
         self, config: dict[str, Any], update: Mapping[str, Any], schema: Mapping[str, Any]
@@ -103,9 +110,9 @@ class Settings:
         found = self._validated(updated, schema)
         if found.violations:
             raise SystemFailure(
-                f"connector {self._name} changed its config to one that breaks its specification:\n"
-                f"{_listed(found)}",
-                guidance="this is a defect of the connector; the config is kept as it was",
+                f"connector {self._name} changed its config to one that violates its specification:\n"
+                f"{_violation_list(found)}",
+                guidance="this is a defect of the connector; the stored config is unchanged",
             )
         if changed:
             written, _ = resolve_environment(dict(self._written), schema=schema)
@@ -113,13 +120,13 @@ class Settings:
             config.clear()
             config.update(updated)
 
-    def _or_forget(self, changes: Sequence[Change]) -> str:
+    def _reset_hint(self, changes: Sequence[Change]) -> str:
         if not changes or self._path is None:
             return ""
-        return f"; or remove {self._path}, which holds what the connector changed in its config"
+        return f"; or remove {self._path}, which contains the connector's changes to its config"
 
     def _validated(self, config: Mapping[str, Any], schema: Mapping[str, Any]) -> Validation:
-        """A config held against the specification; its secrets are masked from here on."""
+        """Validate a config, and add its secrets to the mask."""
         found = validate(config, schema, self._name)
         self._mask.add(as_texts(value for _, value in found.secrets))
         for line in found.unchecked:
@@ -129,5 +136,5 @@ class Settings:
         return found
 
 
-def _listed(found: Validation) -> str:
+def _violation_list(found: Validation) -> str:
     return "\n".join(f"  - {line}" for line in found.violations)

@@ -1,11 +1,11 @@
-"""What a connector changed in its own config: a credential that it may use once, say.
+"""Store the changes that a connector makes to its own config, such as a renewed single-use credential.
 
-spec: AirbyteControlConnectorConfigMessage: "the orchestrator process should update its persistence layer".
+The file contains only the places that differ from the written config. A reference to an environment variable
+stays a reference if the connector did not change its value. Each change has a keyed hash of the value that
+was written at its place. If the user writes another value there, or the variable gets another value, the
+change no longer applies: the user's value is used.
 
-The file holds what differs from the config as written, leaf by leaf; a reference to a variable whose value
-the connector did not change stays a reference. Beside each leaf stands a keyed hash of what was written
-there: once somebody writes something else, or the variable that it comes from changes, the newer value is
-theirs, and it wins.
+Spec: AirbyteControlConnectorConfigMessage: "the orchestrator process should update its persistence layer".
 """
 
 from __future__ import annotations
@@ -28,11 +28,16 @@ from elt_assets.runner.process.locks import exclusive
 from elt_assets.storage.directories import make_private
 
 ABSENT = object()
-"""In place of a value: there is none."""
+"""Stands for a missing value."""
 
 
 class Change(msgspec.Struct, frozen=True):
-    """`was`: the keyed hash of what was written at the place; `removed`: nothing is there any more."""
+    """A change at one place of a config.
+
+    Args:
+        was: keyed hash of the value that was written at the place.
+        removed: whether the change removes the value; `value` is None then.
+    """
 
     place: Place
     value: Any
@@ -48,16 +53,16 @@ class _Stored(msgspec.Struct):
         text = "" if value is ABSENT else _canonical(value)
         return hmac.digest(bytes.fromhex(self.key), text.encode(), "sha256").hex()
 
-    def in_force(self, written: Mapping[str, Any]) -> list[Change]:
-        """The changes of what is still written as it was."""
-        return [one for one in self.changes if one.was == self.hash(_at(written, one.place))]
+    def applicable(self, written: Mapping[str, Any]) -> list[Change]:
+        """Return the changes at places where the written value is still the same."""
+        return [one for one in self.changes if one.was == self.hash(_value_at(written, one.place))]
 
 
 class ConfigStore:
     """The changes of one connection's config, in a file that only this user can read.
 
     Args:
-        path: None keeps them in memory, for as long as this lives.
+        path: the file; None keeps the changes in memory, in this object.
     """
 
     def __init__(self, path: Path | None):
@@ -65,30 +70,35 @@ class ConfigStore:
         self._memory = _Stored()
 
     def changes(self, written: Mapping[str, Any]) -> list[Change]:
-        """What is to be changed in a config as written, environment variables in it, in this order.
+        """Return the changes to apply to a config, in their order.
+
+        Args:
+            written: the config as written, with environment variables resolved.
 
         Raises:
             ConfigError: the file cannot be read.
         """
-        return self._load().in_force(written)
+        return self._load().applicable(written)
 
     def keep(self, written: Mapping[str, Any], changed: Mapping[Place, Any]) -> None:
-        """Add changes, in the place of older ones; durable when this returns. Safe beside others that
-        add theirs.
+        """Add changes, which replace older ones at or within the same places; they are durable on return.
+
+        Several processes may add changes at the same time.
 
         Args:
-            changed: as `differences` gives them.
+            written: the config as written, with environment variables resolved.
+            changed: the new values by place, as `differences` returns them.
 
         Raises:
             ConfigError: the file cannot be read.
-            SystemFailure: it cannot be written.
+            SystemFailure: the file cannot be written.
         """
         with self._writing():
             stored = self._load()
-            kept = stored.in_force(written)
-            kept = [one for one in kept if not any(_within(one.place, new) for new in changed)]
+            kept = stored.applicable(written)
+            kept = [one for one in kept if not any(_is_within(one.place, new) for new in changed)]
             for place, value in changed.items():
-                kept.append(change(place, value, stored.hash(_at(written, place))))
+                kept.append(change(place, value, stored.hash(_value_at(written, place))))
             stored.changes = kept
             self._save(stored)
 
@@ -104,9 +114,10 @@ class ConfigStore:
                 yield
         except OSError as error:
             raise SystemFailure(
-                f"a connector changed its config, which cannot be kept in {self._path}: {error.strerror}",
-                guidance="make it possible to write there; if what was changed is a credential that can be "
-                "used once, the one in the connection's YAML must be renewed",
+                f"a connector changed its config, but the change cannot be stored in {self._path}: "
+                f"{error.strerror}",
+                guidance="make the file writable; if the change was a single-use credential, renew the one "
+                "in the connection's YAML",
             ) from error
 
     def _load(self) -> _Stored:
@@ -118,13 +129,13 @@ class ConfigStore:
             return _Stored()
         except (OSError, msgspec.MsgspecError, UnicodeDecodeError) as error:
             raise ConfigError(
-                f"what connectors changed in their config, {self._path}, cannot be read: {error}",
-                guidance="bring it back from a backup; or remove it, and renew in the connection's YAML "
-                "any credential that can be used once",
+                f"the stored config changes of a connector, {self._path}, cannot be read: {error}",
+                guidance="restore the file from a backup; or remove it, and renew every single-use "
+                "credential in the connection's YAML",
             ) from None
 
     def _save(self, stored: _Stored) -> None:
-        """Whole or not at all, and on the disk: a credential that was rotated is nowhere else."""
+        """Write the file atomically and durably: a rotated credential is stored nowhere else."""
         if self._path is None:
             return
         draft = self._path.with_suffix(f".{secrets.token_hex(8)}")
@@ -136,41 +147,43 @@ class ConfigStore:
                 file.flush()
                 os.fsync(file.fileno())
             draft.replace(self._path)
-            _sync(self._path.parent)
+            _fsync_folder(self._path.parent)
         finally:
             draft.unlink(missing_ok=True)
 
 
 def change(place: Place, value: Any, was: str) -> Change:
-    """A change to a value, or, where that is `ABSENT`, the removal of the place."""
+    """Return the change to a value; for `ABSENT`, the removal of the place."""
     removed = value is ABSENT
     return Change(place, None if removed else value, was, removed)
 
 
 def changed_config(config: Mapping[str, Any], changes: list[Change]) -> dict[str, Any]:
-    """The config with changes made; one whose surroundings are gone is left out."""
+    """Return a config with changes applied, except changes inside objects or lists that no longer exist."""
     found: dict[str, Any] = copy.deepcopy(dict(config))
     for each in changes:
         *outer, last = each.place
-        inner = _at(found, tuple(outer))
+        inner = _value_at(found, tuple(outer))
         if isinstance(inner, dict) and each.removed:
             inner.pop(last, None)
-        elif isinstance(inner, dict) or _at(inner, (last,)) is not ABSENT:
+        elif isinstance(inner, dict) or _value_at(inner, (last,)) is not ABSENT:
             inner[last] = copy.deepcopy(each.value)
     return found
 
 
 def merged(config: Mapping[str, Any], update: Mapping[str, Any]) -> dict[str, Any]:
-    """A config with the properties of `update` in place of those of the same name, whole.
+    """Return a config in which each property of `update` replaces the property of the same name as a whole.
 
-    spec: AirbyteControlConnectorConfigMessage: "the config items … to update"; what it does not name stays.
+    Spec: AirbyteControlConnectorConfigMessage: "the config items … to update"; all other properties stay.
     """
     return {**config, **update}
 
 
 def differences(old: Any, new: Any, at: Place = ()) -> Iterator[tuple[Place, Any]]:
-    """What `new` has that `old` has not, or has otherwise: the outermost places where they part, with their
-    value in `new`, or `ABSENT`. Items of lists of one length are compared one by one."""
+    """Yield the outermost places where two values differ, with their value in `new` or `ABSENT`.
+
+    Lists of the same length are compared item by item.
+    """
     if isinstance(old, Mapping) and isinstance(new, Mapping):
         for name, value in new.items():
             yield from differences(old.get(name, ABSENT), value, (*at, name))
@@ -183,7 +196,7 @@ def differences(old: Any, new: Any, at: Place = ()) -> Iterator[tuple[Place, Any
 
 
 def strings(value: Any) -> Iterator[str]:
-    """Every string in a JSON value, names of properties aside."""
+    """Yield every string in a JSON value, except the names of properties."""
     if isinstance(value, str):
         yield value
     elif isinstance(value, Mapping):
@@ -194,7 +207,7 @@ def strings(value: Any) -> Iterator[str]:
             yield from strings(inner)
 
 
-def _at(config: Any, place: Place) -> Any:
+def _value_at(config: Any, place: Place) -> Any:
     for step in place:
         is_there = isinstance(config, Mapping) and step in config
         if not is_there and not (
@@ -205,7 +218,7 @@ def _at(config: Any, place: Place) -> Any:
     return config
 
 
-def _within(place: Place, outer: Place) -> bool:
+def _is_within(place: Place, outer: Place) -> bool:
     return place[: len(outer)] == outer
 
 
@@ -213,7 +226,7 @@ def _canonical(value: Any) -> str:
     return json.dumps(value, sort_keys=True)
 
 
-def _sync(folder: Path) -> None:
+def _fsync_folder(folder: Path) -> None:
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(descriptor)

@@ -1,8 +1,7 @@
-"""A config held against a connector's specification, in a process that can be ended.
+"""Validate a config against a connector's specification, in a separate process with limits.
 
-A specification comes from elsewhere and is a program: a pattern such as `^(a+)+$`, or references that
-multiply, may run for ever. So a process of its own does the work, with limits; it costs about a tenth of a
-second.
+A specification is not trusted: a pattern such as `^(a+)+$`, or references that multiply, can run without end.
+The separate process costs about 0.1 seconds.
 """
 
 from __future__ import annotations
@@ -24,19 +23,22 @@ from elt_assets.protocol.config_places import Place
 from elt_assets.protocol.specification import inspect, secret_places
 
 PATTERN_SECONDS = 1.0
-"""Of processor time that one pattern may take."""
-_PROCESSOR_SECONDS = 20
-"""That a whole validation may take."""
-_SECONDS = 180
-"""In which it must have ended, however busy the machine is."""
+"""Processor time limit of one pattern, in seconds."""
+_CPU_SECONDS = 20
+"""Processor time limit of a whole validation, in seconds."""
+_TIMEOUT_SECONDS = 180
+"""Elapsed time limit of a whole validation, in seconds. It is long, because the machine may be busy."""
 _MEMORY = 2 << 30
-"""Bytes of address space."""
+"""Limit of the address space, in bytes."""
 
 
 class Validation(msgspec.Struct):
-    """What is wrong with a config, what could not be checked, and what of it is secret.
+    """The result of a validation.
 
-    `violations`, `unchecked`: a line each, without any part of the config. `secrets`: each with its place.
+    Args:
+        violations: one line for each violation, without any part of the config.
+        unchecked: one line for each part of the specification that cannot be checked, likewise.
+        secrets: the secret values of the config, each with its place.
     """
 
     violations: list[str]
@@ -45,13 +47,13 @@ class Validation(msgspec.Struct):
 
 
 def validate(config: Mapping[str, Any], schema: Mapping[str, Any], name: str) -> Validation:
-    """Hold a config against a `connectionSpecification`.
+    """Validate a config against a `connectionSpecification`.
 
     Args:
-        name: of the connector, for messages.
+        name: the connector's name in messages.
 
     Raises:
-        SystemFailure: the specification asks for more work than is allowed, or is nested too deeply.
+        SystemFailure: the validation exceeds its limits, or the specification is nested too deeply.
     """
     try:
         question = json.dumps([config, schema]).encode()
@@ -60,22 +62,22 @@ def validate(config: Mapping[str, Any], schema: Mapping[str, Any], name: str) ->
             input=question,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
-            timeout=_SECONDS,
+            timeout=_TIMEOUT_SECONDS,
             check=True,
         )
         return msgspec.json.decode(done.stdout, type=Validation)
     except (RecursionError, subprocess.SubprocessError, msgspec.MsgspecError):
         raise SystemFailure(
             f"the config of connector {name} cannot be checked: its specification is nested too deeply, or "
-            f"checking it takes more than {_PROCESSOR_SECONDS} seconds or {_MEMORY >> 30} GiB",
+            f"checking it takes more than {_CPU_SECONDS} seconds of processor time or {_MEMORY >> 30} GiB",
             guidance="this is a defect of the connector's specification: report it to its maintainer",
         ) from None
 
 
 def _main() -> None:
-    resource.setrlimit(resource.RLIMIT_CPU, (_PROCESSOR_SECONDS, _PROCESSOR_SECONDS))
+    resource.setrlimit(resource.RLIMIT_CPU, (_CPU_SECONDS, _CPU_SECONDS))
     resource.setrlimit(resource.RLIMIT_AS, (_MEMORY, _MEMORY))
-    signal.signal(signal.SIGVTALRM, _late)
+    signal.signal(signal.SIGVTALRM, _raise_timeout)
     config, schema = json.load(sys.stdin)
     found = inspect(config, schema, _search)
     secrets = list(secret_places(config, schema, _search))
@@ -84,10 +86,10 @@ def _main() -> None:
 
 
 def _search(pattern: str, text: str) -> bool:
-    """As `re.search`.
+    """Return whether a pattern is found in a text, as with `re.search`.
 
     Raises:
-        TimeoutError: it takes longer than a pattern may.
+        TimeoutError: the search takes more than `PATTERN_SECONDS`.
     """
     signal.setitimer(signal.ITIMER_VIRTUAL, PATTERN_SECONDS)
     try:
@@ -96,7 +98,7 @@ def _search(pattern: str, text: str) -> bool:
         signal.setitimer(signal.ITIMER_VIRTUAL, 0)
 
 
-def _late(_: int, __: FrameType | None) -> NoReturn:
+def _raise_timeout(_: int, __: FrameType | None) -> NoReturn:
     raise TimeoutError
 
 

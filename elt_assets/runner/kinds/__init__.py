@@ -1,1 +1,1 @@
-"""The kinds of source that a connection may name."""
+"""The kinds of source that a connection can use."""

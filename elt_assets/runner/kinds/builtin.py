@@ -1,4 +1,4 @@
-"""`connector:`, one of the connectors that come with this project."""
+"""The kind `connector:`, a built-in connector of this project."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from elt_assets.runner.config.environment import Declared, Environment
 from elt_assets.runner.kinds.source_kind import Command, Installed, SourceKind, Value
 
 _PACKAGE = "connectors"
-_NO_CONNECTOR = ("sdk",)
+_NOT_CONNECTORS = ("sdk",)
 _PYTHON = re.compile("PYTHONPATH|VIRTUAL_ENV")
 
 
 class BuiltIn(SourceKind):
-    """A module of this project, run by this Python."""
+    """Runs a module of this project with this Python."""
 
     key = "connector"
     value_type = str
-    examples = (("connector: faker", "one that is built in"),)
+    examples = (("connector: faker", "a built-in connector"),)
     label = "python"
     tells_news = True
 
@@ -30,7 +30,7 @@ class BuiltIn(SourceKind):
         if value not in known:
             raise ConfigError(
                 f"there is no built-in connector {value!r}",
-                guidance=f"built in: {', '.join(known)}; others run by `command:` or `package:`",
+                guidance=f"built in: {', '.join(known)}; run others with `command:` or `package:`",
             )
         return lambda: [sys.executable, "-m", f"{_PACKAGE}.{value}"], value
 
@@ -39,7 +39,7 @@ class BuiltIn(SourceKind):
 
 
 def built_in() -> list[str]:
-    """The names of the connectors that come with this project; none of them is imported."""
+    """Return the names of this project's connectors, without importing them."""
     spec = find_spec(_PACKAGE)
     places = list(spec.submodule_search_locations or ()) if spec else []
-    return sorted(m.name for m in iter_modules(places) if m.name not in _NO_CONNECTOR)
+    return sorted(m.name for m in iter_modules(places) if m.name not in _NOT_CONNECTORS)

@@ -1,4 +1,4 @@
-"""`command:`, any program of this machine that speaks the Airbyte Protocol."""
+"""The kind `command:`, any program on this machine that speaks the Airbyte Protocol."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from pydantic import Field
 
 from elt_assets.runner.kinds.source_kind import Command, Installed, SourceKind, Value
 
-WORDS = Annotated[list[str], Field(min_length=1)]
-"""A command line: the program and its first arguments."""
+COMMAND_LINE = Annotated[list[str], Field(min_length=1)]
+"""The type of a command line: the program and its first arguments."""
 
 
 class Program(SourceKind):
-    """A program as it is written."""
+    """Runs a command line, unchanged."""
 
     key = "command"
-    value_type = WORDS
+    value_type = COMMAND_LINE
     examples = (("command: [source-x, --flag]", "any program that speaks the Airbyte Protocol"),)
     is_destination = True
 

@@ -1,4 +1,4 @@
-"""`image:`, a connector in a container, run by docker or a client like it."""
+"""The kind `image:`, a connector in a container, run by docker or a compatible client."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from elt_assets.runner.kinds.source_kind import Command, Installed, SourceKind, 
 from elt_assets.runner.process.container import ContainerOptions, Image
 
 _CLIENT = re.compile("(DOCKER|CONTAINERD?|CONTAINERS|BUILDKIT|NERDCTL|PODMAN|XDG)_.*")
-"""What a client of containers may need; its containers get none of it."""
+"""Matches the variables that a container client may need. Containers do not get them."""
 
 
 class ImageKind(SourceKind):
-    """The entry point of an image."""
+    """Runs the entry point of an image."""
 
     key = "image"
     value_type = str
     examples = (
-        ("image: airbyte/source-faker:6.2.0", "a container, by docker or a client like it"),
+        ("image: airbyte/source-faker:6.2.0", "a container, run by docker or a compatible client"),
     )
     label = "docker"
     is_destination = True

@@ -1,4 +1,4 @@
-"""`manifest:`, an Airbyte low-code manifest, which nothing here runs yet."""
+"""The kind `manifest:`, an Airbyte low-code manifest, which is not supported yet."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from elt_assets.runner.kinds.source_kind import Installed, SourceKind, Value
 
 
 class Manifest(SourceKind):
-    """A key that is known, so that it is refused with what to write instead."""
+    """Refuses the key `manifest`, with an error that lists the alternatives."""
 
     key = "manifest"
     value_type = str

@@ -1,4 +1,4 @@
-"""`package:`, a connector from PyPI, installed in an environment of its own on first use."""
+"""The kind `package:`, a connector from PyPI, installed in its own environment on first use."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from elt_assets.runner.packages import install, package_name
 
 
 class Package(SourceKind):
-    """A program of a package, at an exact version."""
+    """Runs the program of a package of an exact version."""
 
     key = "package"
     value_type = str
@@ -21,7 +21,7 @@ class Package(SourceKind):
     is_destination = True
 
     def command(self, value: Value, packages: Installed) -> tuple[Command, str]:
-        return installed_command(value, packages)
+        return package_command(value, packages)
 
     def environment(self, value: Value, declared: Declared | None) -> Environment:
         return Environment(declared, closed=True)
@@ -30,11 +30,11 @@ class Package(SourceKind):
         return str(value)
 
 
-def installed_command(value: str, packages: Installed) -> tuple[Command, str]:
-    """The command of a package, which is installed when it is first needed.
+def package_command(value: str, packages: Installed) -> tuple[Command, str]:
+    """Return the command of a package, which installs the package when it is first called, and its name.
 
     Raises:
-        ConfigError: it names no exact version.
+        ConfigError: the value names no exact version.
     """
-    package_name(value)  # refused here, when definitions load, rather than at the first run
+    package_name(value)  # raises its error when definitions load, rather than at the first run
     return lambda: [str(install(value, packages.folder, packages.options))], value

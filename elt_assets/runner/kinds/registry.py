@@ -1,4 +1,4 @@
-"""The kinds of source that there are; packages add others by entry points of `GROUP`."""
+"""The registry of all kinds of source. Packages add kinds through entry points of the group `GROUP`."""
 
 from __future__ import annotations
 
@@ -33,13 +33,13 @@ def _kinds() -> Iterator[SourceKind]:
 
 
 KINDS: Mapping[str, SourceKind] = MappingProxyType({kind.key: kind for kind in _kinds()})
-"""By their keys in the YAML."""
+"""The kinds of source by their keys in the YAML."""
 
 
 def to_install(
     kind: str, value: Value, packages: Path, installation: Installation | None = None
 ) -> str | None:
-    """The package that starting a connector would install first; None if it would install nothing."""
+    """Return the package that must be installed before a connector starts; None if there is none."""
     package = KINDS[kind].package(value)
     if package is None or is_installed(package, packages, installation):
         return None
@@ -61,26 +61,29 @@ def open_connector(
     hear: Hear = ignore,
     deadlines: Mapping[str, float] = DEADLINES,
 ) -> Connector:
-    """The connector that a connection's `source` names; nothing is started or installed yet.
+    """Return the connector of a connection's `source`. Nothing is started or installed yet.
 
     Args:
-        kind: which key of `source` is set; `value`: what it says.
-        workdir: for private files while the connector runs.
-        packages: where PyPI packages are installed.
-        heartbeat: seconds for which it may say nothing; None for ever.
-        store: the file that keeps what the connector changes in its config; None: nothing outlives it.
-        environment: what `source.environment` declares, if it does.
-        installation: how a package is installed.
-        container: how an image is run.
-        user: of this machine, that it runs as; default this process's.
-        hear, deadlines: as of `Connector`.
+        kind: the key that is set in `source`.
+        value: the value of that key.
+        config: the config as the user wrote it.
+        workdir: the parent directory of the connector's private files.
+        packages: the directory of installed PyPI packages.
+        heartbeat: maximum seconds without output; None for no limit.
+        store: the file of the config changes that the connector makes; None keeps them in memory.
+        environment: the variables in `source.environment`, if it is set.
+        installation: the options for installing a package.
+        container: the options for running an image.
+        user: the user of this machine that runs the process; default: the user of this process.
+        hear: as for `Connector`.
+        deadlines: as for `Connector`.
 
     Raises:
-        ConfigError: there is no such kind; and as `SourceKind.command`.
+        ConfigError: there is no such kind; or as for `SourceKind.command`.
     """
     if kind not in KINDS:
         raise ConfigError(
-            f"`source.{kind}` is no kind of source", guidance=f"write one of {', '.join(KINDS)}"
+            f"`source.{kind}` is not a kind of source", guidance=f"write one of {', '.join(KINDS)}"
         )
     known = KINDS[kind]
     command, name = known.command(value, Installed(packages, installation))

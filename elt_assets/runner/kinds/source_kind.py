@@ -1,4 +1,4 @@
-"""What a kind of source is: a key of `source` in a connection's YAML, and all that follows from it."""
+"""The interface of a kind of source: a key of `source` in a connection's YAML, and how it is run."""
 
 from __future__ import annotations
 
@@ -14,27 +14,31 @@ from elt_assets.runner.packages import Installation
 from elt_assets.runner.process.container import ContainerOptions, Image
 
 Value: TypeAlias = Any
-"""What the YAML says under the kind's key: a text, or a list of texts, as `SourceKind.value_type` has it."""
+"""The value of the kind's key in the YAML, a string or a list of strings, as `SourceKind.value_type`."""
 Command = Callable[[], Sequence[str]]
-"""Finds a connector's command line when it is first needed; to find it may mean to install it."""
+"""Returns a connector's command line. Called only when the connector starts: it may install a package."""
 
 
 @dataclass(frozen=True)
 class Installed:
-    """Where and how packages are installed."""
+    """The directory of installed packages, and the options for installing them."""
 
     folder: Path
     options: Installation | None = None
 
 
 class SourceKind(ABC):
-    """A kind of connector that a connection may name.
+    """A kind of connector that a connection can use.
 
-    `key`: under `source`, or `destination`, in the YAML; `value_type`: of its value, as pydantic takes it.
-    `examples`: what the YAML may say, and what that runs. `connector_class`: speaks with it. `label`: the
-    kind that its asset shows in Dagster. `is_destination`: whether it can take records, too. `can_reopen`:
-    whether the schema of a stream may change in the middle of a read. `tells_news`: whether it can be asked
-    for new data.
+    Attributes:
+        key: the key in `source` or `destination` in the YAML.
+        value_type: the type of its value, for pydantic.
+        examples: examples of the YAML, each with a description of what it runs.
+        connector_class: the class that runs the connector.
+        label: the kind that Dagster shows for the asset.
+        is_destination: whether the connector can also be a destination.
+        can_reopen: whether the schema of a stream may change during a read.
+        tells_news: whether the connector can be probed for new data.
     """
 
     key: ClassVar[str]
@@ -48,32 +52,32 @@ class SourceKind(ABC):
 
     @abstractmethod
     def command(self, value: Value, packages: Installed) -> tuple[Command, str]:
-        """How to find the command when it is needed, and what to call the connector in messages.
+        """Return the function that returns the command line, and the connector's name in messages.
 
-        Starts, installs and imports nothing: it is what a connection's YAML is checked by at load.
+        It starts, installs and imports nothing, because it also checks a connection's YAML at load.
 
         Raises:
-            ConfigError: nothing can run what is written.
+            ConfigError: the value cannot be run.
         """
 
     def environment(self, value: Value, declared: Declared | None) -> Environment:
-        """The variables that its process is given; of what comes from elsewhere, no others than declared."""
+        """Return the environment of the process. A kind that runs packages or images returns a closed one."""
         return Environment(declared)
 
     def package(self, value: Value) -> str | None:
-        """The package from PyPI that it needs, if it needs one."""
+        """Return the PyPI package that the connector needs; None if it needs none."""
         return None
 
     def image(self, value: Value, options: ContainerOptions | None) -> Image | None:
-        """The image that it is run from, if it is."""
+        """Return the image that runs the connector; None if there is none."""
         return None
 
     def misplaced(self, value: Value, options: set[str]) -> str | None:
-        """Why some of the options that stand beside it do not go with it; None if all do."""
+        """Return why an option beside the kind's key is not valid for it; None if all are valid."""
         if "install" in options and self.package(value) is None:
-            return "`install` goes with a package from PyPI: `package`, or `tap: name==version`"
+            return "`install` is only for a package from PyPI: `package`, or `tap: name==version`"
         if "container" in options and self.image(value, None) is None:
-            return "`container` goes with `image`"
+            return "`container` is only for `image`"
         if "user" in options and self.image(value, None) is not None:
-            return "`user` goes with a program; a container runs as this process's user"
+            return "`user` is only for a program; a container runs as the user of this process"
         return None

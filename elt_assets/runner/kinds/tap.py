@@ -1,21 +1,21 @@
-"""`tap:`, a Singer tap: a program of this machine, or a package from PyPI."""
+"""The kind `tap:`, a Singer tap: a program on this machine, or a package from PyPI."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 from elt_assets.runner.config.environment import Declared, Environment
-from elt_assets.runner.kinds.command import WORDS
-from elt_assets.runner.kinds.package import installed_command
+from elt_assets.runner.kinds.command import COMMAND_LINE
+from elt_assets.runner.kinds.package import package_command
 from elt_assets.runner.kinds.source_kind import Command, Installed, SourceKind, Value
 from elt_assets.runner.singer_tap import SingerTap
 
 
 class Tap(SourceKind):
-    """A Singer tap; a text names a package, a list is a command line."""
+    """Runs a Singer tap. A string names a package, and a list is a command line."""
 
     key = "tap"
-    value_type = WORDS | str
+    value_type = COMMAND_LINE | str
     examples = (
         ("tap: [tap-x, --flag]", "any program that is a Singer tap"),
         (
@@ -29,7 +29,7 @@ class Tap(SourceKind):
 
     def command(self, value: Value, packages: Installed) -> tuple[Command, str]:
         if isinstance(value, str):
-            return installed_command(value, packages)
+            return package_command(value, packages)
         return lambda: value, Path(value[0]).name
 
     def environment(self, value: Value, declared: Declared | None) -> Environment:

@@ -1,1 +1,1 @@
-"""A program as a child process: its start, its files, its output, its end."""
+"""Run a program as a child process: its start, its files, its output and its end."""

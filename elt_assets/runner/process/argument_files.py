@@ -1,6 +1,6 @@
-"""The files that a connector is called with: private, and gone when it has ended.
+"""Write the private files in a connector's arguments, and remove them when the connector ends.
 
-spec: Airbyte Specification, the commands' arguments.
+Spec: Airbyte Specification, the commands' arguments.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _LEGACY = (None, "LEGACY")
 
 @contextlib.contextmanager
 def private_files(workdir: Path, files: Mapping[str, Any]) -> Iterator[list[str]]:
-    """Write each value to a file that only this user can read; yields `--<name> <path>` arguments."""
+    """Write each value to a file that only this user can read, and yield the arguments `--<name> <path>`."""
     if not files:
         yield []
         return
@@ -36,10 +36,12 @@ def private_files(workdir: Path, files: Mapping[str, Any]) -> Iterator[list[str]
 
 
 def state_file(states: Sequence[State]) -> bytes | None:
-    """What `read --state` is given; None where there is nothing to give.
+    """Return the content of the file for `read --state`; None if there is no state.
 
-    spec: State & Checkpointing. STREAM and GLOBAL states are a list of the messages' bodies. A LEGACY one is
-    its bare `data`: connectors of that time know no other form.
+    STREAM and GLOBAL states become a list of the messages' bodies. A LEGACY state becomes its `data` alone,
+    because old connectors support no other form.
+
+    Spec: State & Checkpointing.
     """
     legacy = [state for state in states if _is_legacy(state)]
     if len(legacy) < len(states):

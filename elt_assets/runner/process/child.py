@@ -1,4 +1,4 @@
-"""A child process whose output is read to the end and whose whole group ends with it."""
+"""Run a child process, read its output to the end, and end its whole process group."""
 
 from __future__ import annotations
 
@@ -25,35 +25,43 @@ from elt_assets.runner.process.inspection import deny_inspection
 
 CHUNK = 1 << 20
 STDERR_LINES = 50
+"""Number of last lines of stderr that are kept."""
 STDERR_WIDTH = 16_000
-"""Characters that are kept of each; whoever shows them masks them first, and then cuts them further."""
+"""Maximum number of characters of such a line. Before it is shown, it is masked and then cut further."""
 _STDERR_NEW = 200
-"""Lines of stderr that are kept for `new_stderr`."""
+"""Maximum number of lines of stderr that are kept for `new_stderr`."""
 _IDLE_MS = 500
-"""How often to look, while nothing comes, whether the child still lives."""
-_REMOVAL = 30
-"""Seconds that a removal may take."""
-_GRACE = 3.0
-"""Seconds between SIGTERM and SIGKILL."""
-_LAST_WORDS = 2.0
-"""Seconds at most in which to read what a dead child left on stderr, if somebody else holds that open."""
-_EMPTY, _PAUSE = 3, 0.05
-"""That pipe is read to its end once it was found empty so many times, with so many seconds in between."""
+"""Interval in milliseconds at which a reader without output checks whether the child is still running."""
+_REMOVAL_SECONDS = 30
+"""Time limit for the removal command."""
+_GRACE_SECONDS = 3.0
+"""Time between SIGTERM and SIGKILL."""
+_DRAIN_SECONDS = 2.0
+"""Time limit for reading the rest of stderr after the child's exit, if another process holds it open."""
+_EMPTY_CHECKS, _EMPTY_SECONDS = 3, 0.05
+"""The rest of stderr is read when the pipe is empty at so many checks in a row, so many seconds apart."""
 
 
 class DeadlineError(TransientError):
-    """A process has not ended in the time that it was given."""
+    """A process did not end before its deadline."""
 
 
 class Process:
-    """Runs `command` in a process group of its own; use as a context manager.
+    """Runs a command in its own process group; use it as a context manager.
 
-    Its stdout is read line by line with `lines`; a thread drains its stderr, keeping the last
-    `STDERR_LINES` lines. Leaving the context ends the group, whatever the reason. `deadline`: when it must
-    have ended, by `time.monotonic`; `silence`: seconds for which it may say nothing while it is listened to.
-    `removal`: a command that ends what the group's end does not: a container. `lines`: what its stdin is fed,
-    which is empty otherwise; while it waits for more of them, it is not silent. `stop`: as of `Feeder`.
-    `account`: the user that it runs as; default this process's.
+    Its stdout is read with `lines` or `blocks`. A thread reads its stderr, and keeps the last `STDERR_LINES`
+    lines. Leaving the context always ends the process group.
+
+    Args:
+        command: the program and its arguments.
+        environment: the environment variables; default: those of this process.
+        deadline: the time at which the process must have ended, by `time.monotonic`.
+        heartbeat: maximum seconds without output while the output is read. The time in which the process
+            waits for input does not count.
+        removal: a command that ends what the end of the process group does not end: a container.
+        lines: the lines of its stdin; default: an empty stdin.
+        stop: as for `Feeder`.
+        account: the user that runs the process; default: the user of this process.
 
     Raises:
         ConfigError: the program is missing or cannot be executed.
@@ -65,14 +73,14 @@ class Process:
         *,
         environment: Mapping[str, str] | None = None,
         deadline: float | None = None,
-        silence: float | None = None,
+        heartbeat: float | None = None,
         removal: Sequence[str] = (),
         lines: Iterable[bytes] | None = None,
         stop: Callable[[], None] | None = None,
         account: Account | None = None,
     ):
         self._deadline = deadline
-        self._silence = silence
+        self._heartbeat = heartbeat
         self._removal = removal
         self._environment = dict(environment) if environment is not None else None
         self._cancelled = threading.Event()
@@ -86,7 +94,7 @@ class Process:
                 stderr=subprocess.PIPE,
                 start_new_session=True,
                 env=self._environment,
-                **(account.how if account is not None else {}),
+                **(account.popen_options if account is not None else {}),
             )
         except FileNotFoundError:
             raise ConfigError(
@@ -97,19 +105,19 @@ class Process:
             raise ConfigError(
                 f"the connector {command[0]!r} cannot be executed: {error.strerror}"
             ) from error
-        _widen(self._child.stdout)
+        _enlarge(self._child.stdout)
         self.exhausted = False
-        """Whether stdout was read to its end."""
-        self._watchdog = _watch(self._child.pid, removal, self._environment)
-        self._tail: deque[str] = deque(maxlen=STDERR_LINES)
-        self._new: deque[str] = deque(maxlen=_STDERR_NEW)
-        self._written = 0
-        self._taken = 0
+        """True if stdout was read to its end."""
+        self._watchdog = _start_watchdog(self._child.pid, removal, self._environment)
+        self._stderr_tail: deque[str] = deque(maxlen=STDERR_LINES)
+        self._stderr_new: deque[str] = deque(maxlen=_STDERR_NEW)
+        self._stderr_count = 0
+        self._stderr_reported = 0
         self._drain = threading.Thread(target=self._drain_stderr, name="stderr", daemon=True)
         self._drain.start()
         self.feeder: Feeder | None = None
         if lines is not None and self._child.stdin is not None:
-            _widen(self._child.stdin)
+            _enlarge(self._child.stdin)
             self.feeder = Feeder(self._child.stdin, lines, stop)
 
     def __enter__(self) -> Process:
@@ -129,125 +137,130 @@ class Process:
 
     @property
     def failed(self) -> bool:
-        """Whether it has ended, and not with exit code 0."""
+        """Return whether the process has ended with another exit code than 0."""
         return bool(self._child.poll())
 
     @property
     def stderr_tail(self) -> str:
-        return "\n".join(self._tail)
+        return "\n".join(self._stderr_tail)
 
     def new_stderr(self) -> tuple[list[str], int]:
-        """The newest lines of stderr since the last call, and how many before them were not kept."""
-        written, lines = self._written, []
+        """Return the lines of stderr since the last call, and the number of older ones that were not kept."""
+        count, lines = self._stderr_count, []
         with contextlib.suppress(IndexError):
             while True:
-                lines.append(self._new.popleft())
-        lost = max(0, written - self._taken - len(lines))
-        self._taken += lost + len(lines)
+                lines.append(self._stderr_new.popleft())
+        lost = max(0, count - self._stderr_reported - len(lines))
+        self._stderr_reported += lost + len(lines)
         return lines, lost
 
     def lines(self) -> Iterator[bytes]:
-        r"""The lines of stdout without their newline, split at byte `\n` alone, empty ones left out.
+        r"""Yield the lines of stdout without their newline, split only at byte `\n`, without empty lines.
 
         Raises:
             SystemFailure: a line is longer than `MAX_LINE`.
-            TransientError: the deadline has passed, it was silent for too long, or it was cancelled.
+            TransientError: the deadline has passed, the process sent no output for longer than `heartbeat`,
+                or it was cancelled.
         """
-        return split(self._to_the_end(), MAX_LINE)
+        return split(self._all_chunks(), MAX_LINE)
 
     def blocks(self) -> Iterator[bytes]:
-        """The same lines, as many as came at once.
+        """Yield the same lines in blocks, each with the whole lines that arrived together.
 
         Raises:
-            as `lines`.
+            SystemFailure: as for `lines`.
+            TransientError: as for `lines`.
         """
-        return blocks(self._to_the_end(), MAX_LINE)
+        return blocks(self._all_chunks(), MAX_LINE)
 
-    def _to_the_end(self) -> Iterator[bytes]:
+    def _all_chunks(self) -> Iterator[bytes]:
         yield from self._chunks()
         self.exhausted = True
 
     def _chunks(self) -> Iterator[bytes]:
-        """What comes on stdout, until it is closed, or its child dead and what it left behind silent."""
+        """Yield the output until stdout is closed, or the child has ended and no more output arrives.
+
+        Another process may hold stdout open after the child has ended.
+        """
         assert self._child.stdout is not None
         descriptor = self._child.stdout.fileno()
         poll = select.poll()
         poll.register(descriptor, select.POLLIN)
         since = time.monotonic()
         while True:
-            ended = (
-                self._child.poll() is not None
-            )  # asked first: what it wrote before is there then
-            if self._left() == 0:
-                raise _late()
+            # Checked before the read, so that the read finds all that the child wrote before its end.
+            has_ended = self._child.poll() is not None
+            if self._remaining() == 0:
+                raise _deadline_error()
             if self._cancelled.is_set():
-                raise TransientError("the connector was ended: nobody wants more of it")
+                raise TransientError("the connector was stopped: its output is no longer needed")
             if poll.poll(_IDLE_MS):
                 chunk = os.read(descriptor, CHUNK)
                 if not chunk:
                     return
                 yield chunk
-                since = (
-                    time.monotonic()
-                )  # not of when it spoke: whoever listens may have kept it waiting
-            elif ended:
+                # Set after the yield: the consumer may have kept the connector waiting.
+                since = time.monotonic()
+            elif has_ended:
                 return
-            elif self._silence is not None and self._silent_since(since) >= self._silence:
-                raise _silent(self._silence)
+            elif self._heartbeat is not None and self._silent_seconds(since) >= self._heartbeat:
+                raise _heartbeat_error(self._heartbeat)
 
-    def _silent_since(self, spoke: float) -> float:
-        """Seconds; one that waits for what it is fed, or takes of it, is not silent."""
-        return time.monotonic() - max(spoke, self.feeder.moved if self.feeder else 0)
+    def _silent_seconds(self, since: float) -> float:
+        """Return the seconds since `since`, or since the last progress of its input if that is later."""
+        return time.monotonic() - max(since, self.feeder.last_progress if self.feeder else 0)
 
     def cancel(self) -> None:
-        """Make whoever reads `lines`, in another thread, end with an error within half a second."""
+        """Make the reader of `lines`, in another thread, end with an error within half a second."""
         self._cancelled.set()
 
     def wait(self) -> int:
-        """The exit code, once stdout has ended; negative: the signal that ended it.
+        """Return the exit code. A negative code is the number of the signal that ended the process.
+
+        Read stdout to its end first.
 
         Raises:
             DeadlineError: the deadline has passed.
         """
         try:
-            code = self._child.wait(self._left())
+            code = self._child.wait(self._remaining())
         except subprocess.TimeoutExpired:
-            raise _late() from None
+            raise _deadline_error() from None
         self._ended = self._ended or time.monotonic()
-        self._drain_rest(self._ended + _LAST_WORDS)
+        self._drain_rest(self._ended + _DRAIN_SECONDS)
         return code
 
     def end(self) -> None:
-        """End the whole group: SIGTERM, then SIGKILL after a grace."""
-        went_by_itself = self._child.poll() is not None
+        """End the whole process group: SIGTERM, then SIGKILL after a grace period."""
+        had_ended = self._child.poll() is not None
         if self._signal(signal.SIGTERM):
-            deadline = time.monotonic() + _GRACE
+            deadline = time.monotonic() + _GRACE_SECONDS
             while time.monotonic() < deadline and (self._child.poll() is None or self._signal(0)):
                 time.sleep(0.02)
             self._signal(signal.SIGKILL)
         if self.feeder is not None:
             self.feeder.end()
-        self._watchdog.kill()  # before the child is reaped, so that its number is still its own
+        self._watchdog.kill()  # before its pipe closes: the group's number may be reused by then
         self._watchdog.communicate()
         self._child.wait()
         if self._child.stdout is not None:
             self._child.stdout.close()
-        if self._removal and not went_by_itself:
+        if self._removal and not had_ended:
             with contextlib.suppress(OSError, subprocess.TimeoutExpired):
                 subprocess.run(
                     self._removal,
                     capture_output=True,
-                    timeout=_REMOVAL,
+                    timeout=_REMOVAL_SECONDS,
                     check=False,
                     env=self._environment,
                 )
 
-    def _left(self) -> float | None:
-        """Seconds to the deadline."""
+    def _remaining(self) -> float | None:
+        """Return the seconds until the deadline; None without a deadline."""
         return None if self._deadline is None else max(0.0, self._deadline - time.monotonic())
 
     def _signal(self, number: int) -> bool:
-        """Signal the group; False when nobody is left in it."""
+        """Send a signal to the process group, and return whether it still has processes."""
         try:
             os.killpg(self._child.pid, number)
         except (ProcessLookupError, PermissionError):
@@ -255,43 +268,45 @@ class Process:
         return True
 
     def _drain_rest(self, deadline: float) -> None:
-        """Wait until all that a dead child wrote to stderr is read; a stray may hold the pipe open."""
+        """Wait until the stderr of the ended child is read. Another process may hold the pipe open."""
         empty = 0
-        while self._drain.is_alive() and empty < _EMPTY and time.monotonic() < deadline:
-            self._drain.join(_PAUSE)
+        while self._drain.is_alive() and empty < _EMPTY_CHECKS and time.monotonic() < deadline:
+            self._drain.join(_EMPTY_SECONDS)
             empty = 0 if self._unread_stderr() else empty + 1
 
     def _unread_stderr(self) -> int:
-        """Bytes that wait in the pipe."""
-        waiting = array("i", [0])
-        with contextlib.suppress(OSError, ValueError):  # closed meanwhile
-            fcntl.ioctl(self._child.stderr or -1, termios.FIONREAD, waiting)
-        return waiting[0]
+        """Return the number of unread bytes in the pipe of stderr."""
+        unread = array("i", [0])
+        with contextlib.suppress(OSError, ValueError):  # the thread has closed it
+            fcntl.ioctl(self._child.stderr or -1, termios.FIONREAD, unread)
+        return unread[0]
 
     def _drain_stderr(self) -> None:
-        # Closed here: closing it elsewhere would wait for a read that a stray process can hold up.
+        # Closed by this thread: another one would wait for a read that a remaining process can block.
         pipe: IO[bytes] | None = self._child.stderr
         assert pipe is not None
         with contextlib.suppress(OSError), pipe:
             for line in iter(lambda: pipe.readline(CHUNK), b""):
                 text = line.decode("utf-8", "replace").rstrip()
-                self._tail.append(text[:STDERR_WIDTH])
-                self._new.append(text[:STDERR_WIDTH])
-                self._written += 1
+                self._stderr_tail.append(text[:STDERR_WIDTH])
+                self._stderr_new.append(text[:STDERR_WIDTH])
+                self._stderr_count += 1
 
 
-def _widen(pipe: IO[bytes] | None) -> None:
-    """Let a pipe hold a whole chunk, where the system allows it: sixteen times fewer reads."""
+def _enlarge(pipe: IO[bytes] | None) -> None:
+    """Enlarge a pipe to the size of a chunk, if the system allows it: sixteen times fewer reads."""
     with contextlib.suppress(OSError, AttributeError):
         assert pipe is not None
         fcntl.fcntl(pipe.fileno(), fcntl.F_SETPIPE_SZ, CHUNK)
 
 
-def _watch(
+def _start_watchdog(
     group: int, removal: Sequence[str], environment: Mapping[str, str] | None
 ) -> subprocess.Popen[bytes]:
-    """A shell that outlives us just long enough to end a process group, and what does not end with it: it
-    reads a pipe that only we hold open, which the kernel closes however we end."""
+    """Start a shell that ends a process group, and runs its removal command, if this process ends first.
+
+    The shell reads a pipe that only this process holds open. The kernel closes it when this process ends.
+    """
     return subprocess.Popen(
         ["sh", "-c", f'read _; kill -KILL -{group}; "$@"', "sh", *(removal or ["true"])],
         stdin=subprocess.PIPE,
@@ -302,12 +317,12 @@ def _watch(
     )
 
 
-def _silent(seconds: float) -> TransientError:
+def _heartbeat_error(seconds: float) -> TransientError:
     return TransientError(
-        f"the connector said nothing for {seconds:g} seconds, and was ended",
+        f"the connector sent no output for {seconds:g} seconds and was stopped",
         guidance="if it may be silent for longer, set a longer `heartbeat` in the connection's YAML",
     )
 
 
-def _late() -> DeadlineError:
-    return DeadlineError("the connector took longer than it may")
+def _deadline_error() -> DeadlineError:
+    return DeadlineError("the connector exceeded its time limit and was stopped")

@@ -1,8 +1,8 @@
-"""Connectors in images: `docker run`, or any client with its command line.
+"""Run connectors in containers, with `docker run` or a client with the same command line.
 
-The container sees the run's private files, at the same path and read-only, and nothing else of this
-machine but what the connection's YAML mounts. It has no capabilities, and limits. It is named, so that it can
-be removed when its client had no chance to.
+The container sees the private files of its process, at the same path and read-only. It sees nothing else of
+this machine but the volumes in the connection's YAML. By default it has no capabilities, and it has limits of
+memory and processes. It has a name, so that it can be removed if its client could not remove it.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from typing import Literal
 from elt_assets.errors import ConfigError
 
 CLIENT = "ELT_DOCKER"
-"""The client's command, its first arguments too, as a shell splits them; default `docker`."""
+"""The variable with the client's command and first arguments, split as in a shell; default: `docker`."""
 
 _HOST = r"[A-Za-z0-9]+(?:[.-][A-Za-z0-9-]*[A-Za-z0-9])*|\[[A-Fa-f0-9:]+\]"
 _PART = r"[a-z0-9]+(?:(?:\.|_|__|-+)[a-z0-9]+)*"
@@ -33,18 +33,18 @@ _REFERENCE = re.compile(
 
 @dataclass(frozen=True)
 class ContainerOptions:
-    """How an image is run: `source.container` in a connection's YAML.
+    """The options for running an image: `source.container` in a connection's YAML.
 
     Args:
-        network: what the container joins (`none`, `host`, a network's name); None: the client's default.
-        volumes: what it sees of this machine beside its private files: `host:container`, `host:container:ro`.
-        memory: its limit, as `512m`; None: no limit.
-        cpus: how many it may use; None: all.
-        pids: how many processes and threads it may have; None: no limit.
+        network: the network of the container (`none`, `host`, or a name); None: the client's default.
+        volumes: directories of this machine to mount: `host:container`, `host:container:ro`.
+        memory: the limit of memory, such as `512m`; None: no limit.
+        cpus: maximum number of processors; None: all.
+        pids: maximum number of processes and threads; None: no limit.
         pull: when the image is pulled; None: the client's default, which is `missing`.
-        platform: of the image, as `linux/amd64`.
-        capabilities: those of Linux that it keeps.
-        new_privileges: whether its programs may gain privileges, by setuid for example.
+        platform: the platform of the image, such as `linux/amd64`.
+        capabilities: the Linux capabilities that the container keeps.
+        new_privileges: whether programs in the container may gain privileges, for example by setuid.
     """
 
     network: str | None = None
@@ -62,10 +62,12 @@ class ContainerOptions:
             if ":" not in volume:
                 raise ValueError(f"volumes: {volume!r} is not of the form `host:container`")
         if self.memory is not None and not re.fullmatch("[0-9]+[bkmgBKMG]?", self.memory):
-            raise ValueError(f"memory: {self.memory!r} is no size; write 512m, or 4g")
+            raise ValueError(
+                f"memory: {self.memory!r} is not a size; write 512m or 4g, for example"
+            )
 
     def arguments(self) -> list[str]:
-        """The options of `docker run`."""
+        """Return the options of `docker run`."""
         single = {
             "network": self.network,
             "memory": self.memory,
@@ -85,7 +87,7 @@ class ContainerOptions:
 
 @dataclass(frozen=True)
 class Container:
-    """One run of an image: `command` starts it, `removal` ends it, whatever became of the first."""
+    """The commands for one container: `command` starts it, and `removal` removes it in any state."""
 
     command: Sequence[str]
     removal: Sequence[str]
@@ -96,7 +98,7 @@ class Image:
     """An image that is run as a connector.
 
     Raises:
-        ConfigError: `reference` is no image reference; an option of the client, say.
+        ConfigError: `reference` is not an image reference, but for example an option of the client.
     """
 
     reference: str
@@ -105,24 +107,25 @@ class Image:
     def __post_init__(self) -> None:
         if _REFERENCE.fullmatch(self.reference) is None:
             raise ConfigError(
-                f"{self.reference!r} is no reference of an image",
+                f"{self.reference!r} is not an image reference",
                 guidance="write `name:tag` or `registry/name@sha256:…`; the name in lower case",
             )
 
     @property
-    def moves(self) -> bool:
-        """Whether the same reference may be another image tomorrow."""
+    def is_mutable(self) -> bool:
+        """Return whether the reference may name different images at different times."""
         found = _REFERENCE.fullmatch(self.reference)
         assert found is not None
         return found["digest"] is None and found["tag"] in (None, "latest")
 
     def container(self, folder: Path | None, variables: Sequence[str] = ()) -> Container:
-        """A container that reads its standard input, and is removed when it ends.
+        """Return the commands for a container that reads stdin and is removed when it ends.
+
+        The container runs as this user, because only this user can read the private files.
 
         Args:
-            folder: of the run's private files; they are this user's alone, so the container runs as this
-                user.
-            variables: names of those that it gets from its client's environment.
+            folder: the directory of the private files.
+            variables: the names of variables that the container gets from its client's environment.
         """
         client = shlex.split(os.environ.get(CLIENT) or "docker")
         name = f"elt-{uuid.uuid4().hex[:16]}"

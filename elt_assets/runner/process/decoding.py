@@ -1,4 +1,4 @@
-"""The messages in what a connector's process prints."""
+"""Decode the output of a connector's process into messages."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from elt_assets.protocol.airbyte.codec import decode, decode_blocks
 from elt_assets.protocol.airbyte.messages import Message, RawRecord
 from elt_assets.runner.process.child import Process
 
-Said = Callable[[Process], Iterator[RawRecord | Message]]
-"""Decodes what a process says."""
+Decoder = Callable[[Process], Iterator[RawRecord | Message]]
+"""Yields the messages in the output of a process."""
 
 
-def fast(process: Process) -> Iterator[RawRecord | Message]:
-    """Records come as they are kept in the lake: without what only another destination would need."""
+def decode_fast(process: Process) -> Iterator[RawRecord | Message]:
+    """Yield messages, with records as the lake needs them: without what only another destination needs."""
     return decode_blocks(process.blocks())
 
 
-def lossless(process: Process) -> Iterator[RawRecord | Message]:
-    """Records come whole, to be sent on."""
+def decode_lossless(process: Process) -> Iterator[RawRecord | Message]:
+    """Yield messages, with complete records, to be sent on."""
     return map(partial(decode, whole=True), process.lines())

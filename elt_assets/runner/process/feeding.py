@@ -1,4 +1,4 @@
-"""Lines into a process, from a thread of its own, as fast as they are read at the other end."""
+"""Write lines to a process from a separate thread, as fast as the process reads them."""
 
 from __future__ import annotations
 
@@ -11,34 +11,34 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import IO
 
 _IDLE_MS = 200
-"""How often to look, while the pipe is full, whether anybody still wants more."""
-_LETTING_GO = 10.0
-"""Seconds that the lines have to end when they are told to."""
+"""Interval in milliseconds at which a feeder with a full pipe checks whether it was ended."""
+_STOP_SECONDS = 10.0
+"""Time limit for the lines to end after `stop`."""
 
 
 class Feeder:
-    """Writes lines, each with its newline, to a pipe, and closes it at their end.
+    """Writes lines, each with its newline, to a pipe, and closes the pipe after the last line.
 
-    The pipe holds what the kernel lets it hold and no more, so a slow reader slows down whoever makes the
-    lines. They are pulled, and closed where they can be, in the feeder's thread alone.
+    Nothing is buffered but the kernel's pipe, so a slow reader slows down the producer of the lines. Only the
+    feeder's thread consumes the lines, and closes them if they have a `close`.
 
     Args:
-        stop: makes lines end that wait for the next one; called from another thread, more than once.
+        stop: makes `lines` end while they wait for the next line. Called repeatedly, from another thread.
     """
 
     def __init__(
         self, pipe: IO[bytes], lines: Iterable[bytes], stop: Callable[[], None] | None = None
     ):
         self.error: BaseException | None = None
-        """What the lines raised, unless nobody wanted them any more."""
+        """The error that the lines raised before `end` was called."""
         self.complete = False
-        """Whether all of them were written."""
+        """True if all lines were written."""
         self._pipe = pipe
         self._lines = lines
         self._stop = stop
-        self._unwanted = threading.Event()
-        self._waits = True
-        self._moved = 0.0
+        self._ended = threading.Event()
+        self._is_waiting = True
+        self._last_progress = 0.0
         os.set_blocking(pipe.fileno(), False)
         self._room = select.poll()
         self._room.register(pipe.fileno(), select.POLLOUT)
@@ -46,14 +46,14 @@ class Feeder:
         self._thread.start()
 
     @property
-    def moved(self) -> float:
-        """When the reader last took something, or had nothing to take, by `time.monotonic`."""
-        return time.monotonic() if self._waits else self._moved
+    def last_progress(self) -> float:
+        """The time of the reader's last progress, by `time.monotonic`; now while it waits for lines."""
+        return time.monotonic() if self._is_waiting else self._last_progress
 
     def end(self) -> None:
-        """Pull no more lines, and wait for those that can be stopped to have ended."""
-        self._unwanted.set()
-        deadline = time.monotonic() + (_LETTING_GO if self._stop else 0.5)
+        """Consume no more lines, and wait for the thread to end: at most 10 seconds with `stop`, else 0.5."""
+        self._ended.set()
+        deadline = time.monotonic() + (_STOP_SECONDS if self._stop else 0.5)
         while self._thread.is_alive() and time.monotonic() < deadline:
             if self._stop is not None:
                 self._stop()
@@ -61,41 +61,41 @@ class Feeder:
 
     def _feed(self) -> None:
         try:
-            self.complete = all(map(self._written, self._pulled()))
-        except BaseException as error:  # noqa: BLE001 - told by who reads what comes back
-            if not self._unwanted.is_set():  # of being stopped, nobody need hear
+            self.complete = all(map(self._write, self._consumed()))
+        except BaseException as error:  # noqa: BLE001 - `raise_for_exit` raises it
+            if not self._ended.is_set():  # an error after `end` is expected
                 self.error = error
-        self._moved, self._waits = time.monotonic(), False
+        self._last_progress, self._is_waiting = time.monotonic(), False
         self._pipe.close()
         with contextlib.suppress(Exception):
             getattr(self._lines, "close", lambda: None)()
 
-    def _pulled(self) -> Iterator[bytes]:
+    def _consumed(self) -> Iterator[bytes]:
         lines = iter(self._lines)
         while True:
-            self._waits = True
+            self._is_waiting = True
             line = next(lines, None)
-            self._moved, self._waits = time.monotonic(), False
+            self._last_progress, self._is_waiting = time.monotonic(), False
             if line is None:
                 return
             yield line
 
-    def _written(self, line: bytes) -> bool:
-        """Whether all of a line was taken; if not, nobody wants more."""
-        left = memoryview(line)
+    def _write(self, line: bytes) -> bool:
+        """Write a line, and return whether all of it was written; False after `end` or the reader's end."""
+        rest = memoryview(line)
         try:
-            while left and not self._unwanted.is_set():
-                left = left[self._taken(left) :]
+            while rest and not self._ended.is_set():
+                rest = rest[self._write_some(rest) :]
         except BrokenPipeError:
             return False
-        return not left
+        return not rest
 
-    def _taken(self, some: memoryview) -> int:
-        """How many bytes went into the pipe, after a while of waiting if it is full."""
+    def _write_some(self, data: memoryview) -> int:
+        """Write to the pipe, and return the number of bytes. If the pipe is full, wait and return 0."""
         try:
-            taken = os.write(self._pipe.fileno(), some)
+            written = os.write(self._pipe.fileno(), data)
         except BlockingIOError:
             self._room.poll(_IDLE_MS)
             return 0
-        self._moved = time.monotonic()
-        return taken
+        self._last_progress = time.monotonic()
+        return written

@@ -1,4 +1,4 @@
-"""Keeping this process's memory and environment from other processes of the same user."""
+"""Protect this process's memory and environment from other processes of the same user."""
 
 from __future__ import annotations
 
@@ -7,16 +7,17 @@ import os
 import sys
 
 ALLOWED = "ELT_ALLOW_INSPECTION"
-"""The variable that, where it is set, leaves the process open to debuggers and core dumps."""
+"""The variable that, if set, allows debuggers and core dumps."""
 _PR_SET_DUMPABLE = 4
-"""Of Linux's prctl(2)."""
+"""The constant of Linux's prctl(2)."""
 
 
 def deny_inspection() -> None:
-    """Make this process undumpable: no other process without privileges can read its memory, or its
-    environment in /proc, and it leaves no core dump. Programs that it starts are dumpable again.
+    """Make this process undumpable.
 
-    Does nothing where `ALLOWED` is set, or on other systems than Linux.
+    No unprivileged process can then read its memory, or its environment in /proc, and it leaves no core dump.
+    Programs that it starts are dumpable again. Nothing is done if `ALLOWED` is set, or on systems other than
+    Linux.
     """
     if sys.platform.startswith("linux") and not os.environ.get(ALLOWED):
         ctypes.CDLL(None).prctl(_PR_SET_DUMPABLE, 0, 0, 0, 0)

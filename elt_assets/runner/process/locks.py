@@ -1,4 +1,4 @@
-"""Locks between processes, and between threads."""
+"""File locks between processes and between threads."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 
 @contextlib.contextmanager
 def exclusive(path: Path) -> Iterator[None]:
-    """A file that one holds at a time; the kernel frees it when its holder dies."""
+    """Hold an exclusive lock on a file; the kernel releases it if its process dies."""
     with path.open("w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         yield

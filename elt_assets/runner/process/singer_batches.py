@@ -1,9 +1,9 @@
-"""The files of a Singer BATCH, a line for each record.
+"""Read the files of a Singer BATCH, one line for each record.
 
-A tap says which files to read, and what it says may have come from anywhere: only regular files within the
-folders that are allowed are opened, and what is compressed is not trusted to stay small.
+The file names come from the tap and are not trusted. Only regular files in the allowed folders are opened,
+and the size of a compressed file's content is limited.
 
-spec: Singer SDK, BATCH messages.
+Spec: Singer SDK, BATCH messages.
 """
 
 from __future__ import annotations
@@ -24,9 +24,10 @@ from elt_assets.protocol.singer.messages import Encoding
 
 CHUNK = 1 << 20
 EXPANSION = 1_000
-"""Times its size that a file may grow to, once that is more than `EXPANDED` bytes: JSON lines compress
-by ten, nothing but a bomb by a thousand."""
+"""Maximum ratio of a file's expanded size to its size, for files that expand to more than `EXPANDED` bytes.
+JSON lines compress by a factor of ten; only a decompression bomb has a factor of a thousand."""
 EXPANDED = 1 << 30
+"""Number of bytes to which any file may expand."""
 _COMPRESSIONS = (None, "none", "gzip")
 
 
@@ -34,37 +35,37 @@ class BatchFiles:
     """Reads the files of a BATCH.
 
     Args:
-        roots: the folders whose files may be read, those beneath them included.
-        longest: bytes that a line may have.
+        roots: the allowed folders, including their subfolders.
+        max_line: maximum number of bytes of a line.
     """
 
-    def __init__(self, roots: Sequence[Path], longest: int):
+    def __init__(self, roots: Sequence[Path], max_line: int):
         self._roots = [Path(os.path.realpath(root)) for root in roots]
-        self._longest = longest
+        self._max_line = max_line
 
     def __call__(self, url: str, encoding: Encoding) -> Iterator[bytes]:
-        """The lines of one file, as they are read; memory does not grow with it.
+        """Yield the lines of one file as they are read. Memory does not grow with the size of the file.
 
         Args:
             url: `file:///path`, percent-encoded.
 
         Raises:
-            ConfigError: the file lies elsewhere than in the roots, is none that can be read here, or is
-                written in another way than as JSON lines, plain or compressed with gzip.
-            SystemFailure: the file is missing, was cut off, expands beyond all measure, or has a line that
-                is too long.
+            ConfigError: the file is outside the roots, is not a regular file on this machine, or is not in
+                JSON lines, plain or compressed with gzip.
+            SystemFailure: the file is missing or incomplete, expands beyond the limit, or has a line that is
+                too long.
         """
         if encoding.format != "jsonl" or encoding.compression not in _COMPRESSIONS:
             compressed = f", {encoding.compression}" if encoding.compression else ""
             raise ConfigError(
-                f"the tap sent a batch file that is written as {encoding.format}{compressed}: {url}",
+                f"the tap sent a batch file of the unsupported encoding {encoding.format}{compressed}: {url}",
                 guidance="set `batch_config.encoding` in its config to `{format: jsonl, compression: gzip}`",
             )
         with self._opened(url) as file:
             chunks = _chunks(file)
             if encoding.compression == "gzip":
                 chunks = _expanded(file, url)
-            yield from split(chunks, self._longest, f"the batch file {url}")
+            yield from split(chunks, self._max_line, f"the batch file {url}")
 
     @contextmanager
     def _opened(self, url: str) -> Iterator[IO[bytes]]:
@@ -73,20 +74,21 @@ class BatchFiles:
         if not any(path.is_relative_to(root) for root in self._roots):
             raise ConfigError(
                 f"the tap sent a batch file outside of the folders that it may write to: {path}",
-                guidance=f"it may write to {roots}: set by `batch_config.storage.root` in its config",
+                guidance=f"it may write to {roots}; set this by `batch_config.storage.root` in its config",
             )
         try:
-            # Links were followed above, and are not followed again; a pipe must not keep us waiting.
+            # Links are resolved above. O_NOFOLLOW refuses one that appeared since; O_NONBLOCK avoids waiting
+            # for a named pipe.
             number = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
         except OSError as error:
             raise SystemFailure(
                 f"the batch file {path} cannot be read: {error.strerror}",
-                guidance="the tap says that it has written it",
+                guidance="the tap reported this file as written: check its folder and its permissions",
             ) from error
         if not stat.S_ISREG(os.fstat(number).st_mode):
             os.close(number)
             raise ConfigError(
-                f"the tap sent a batch file that is no regular file: {path}",
+                f"the tap sent a batch file that is not a regular file: {path}",
                 guidance=f"it may write regular files to {roots}",
             )
         with os.fdopen(number, "rb") as file:
@@ -94,7 +96,7 @@ class BatchFiles:
 
 
 def file_root(url: object) -> Path | None:
-    """The folder that a `file://` URL names; None for anything else."""
+    """Return the folder of a `file://` URL; None for anything else."""
     try:
         return _path(url) if isinstance(url, str) else None
     except ConfigError:
@@ -106,7 +108,7 @@ def _path(url: str) -> Path:
     try:
         parts = urlsplit(url)
         found = os.fsdecode(unquote_to_bytes(parts.path))
-    except ValueError:  # a host in half a bracket
+    except ValueError:  # a host with an unclosed bracket
         found = ""
     is_here = parts is not None and parts.scheme == "file" and parts.netloc in ("", "localhost")
     if not is_here or not found.startswith("/") or "\0" in found:
@@ -123,21 +125,21 @@ def _chunks(file: IO[bytes]) -> Iterator[bytes]:
 
 
 def _expanded(file: IO[bytes], url: str) -> Iterator[bytes]:
-    most = max(EXPANDED, EXPANSION * os.fstat(file.fileno()).st_size)
+    limit = max(EXPANDED, EXPANSION * os.fstat(file.fileno()).st_size)
     size = 0
     try:
         with gzip.open(file, "rb") as expanded:
             while chunk := expanded.read(CHUNK):
                 size += len(chunk)
-                if size > most:
+                if size > limit:
                     raise SystemFailure(
-                        f"the batch file {url} expands to more than {most >> 20} MiB",
-                        guidance="it is made to fill the machine rather than to hold records",
+                        f"the batch file {url} expands to more than {limit >> 20} MiB",
+                        guidance="it is probably a decompression bomb: records do not compress as much",
                     )
                 yield chunk
     except (EOFError, OSError, zlib.error) as error:
         raise SystemFailure(
-            f"the batch file {url} is not whole: {error}",
+            f"the batch file {url} is incomplete or damaged: {error}",
             guidance="this is a defect of the tap, or the file was cut off; "
             "the sync stops so that no data is lost",
         ) from error

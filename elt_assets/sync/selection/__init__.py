@@ -1,1 +1,1 @@
-"""Which fields of records are stored: rules, schemas, and the filter of records."""
+"""The selection of the fields that are stored: rules, schemas, and the filter of records."""

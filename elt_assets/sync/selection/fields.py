@@ -1,7 +1,7 @@
-"""Which fields of a stream are stored, and which of them only as hashes.
+"""The selection of a stream's fields that are stored, and of those that are stored only as hashes.
 
-The rules are a tree over the fields' names; arrays are looked through, so that a path through an
-array of objects means each of them. `filters` applies the tree to records, this module to schemas.
+The rules are a tree over the names of the fields. Arrays have no level of their own: a path through an array
+of objects applies to each of them. `filters` applies the tree to records, this module to schemas.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from elt_assets.protocol.airbyte.catalog import ConfiguredStream
 
 Path = tuple[str, ...]
 UNDECLARED = "_extra"
-"""The column of a stream with `on_undeclared: keep`: a JSON object of what its schema does not declare."""
+"""The column of the undeclared fields of a stream with `on_undeclared: keep`, as a JSON object."""
 _PARTS = ("items", "oneOf", "anyOf", "allOf")
-"""Where a schema describes the same value further, or an array's elements."""
+"""The keywords of a schema that describe the same value further, or the elements of an array."""
 
 
-class Verdict(Enum):
-    """What becomes of a value as a whole."""
+class Action(Enum):
+    """The treatment of a whole value."""
 
     KEEP = auto()
     DROP = auto()
@@ -31,30 +31,34 @@ class Verdict(Enum):
 
 @dataclass(frozen=True)
 class Node:
-    """What becomes of an object's fields. `path`: where it stands, dotted; `rest`: whether the
-    fields that are not among its children are kept."""
+    """The rules for the fields of an object.
+
+    `path`: of the object, with dots between the names. `keeps_others`: whether fields without a rule in
+    `children` are kept.
+    """
 
     path: str
     children: Mapping[str, Rule]
-    rest: bool
+    keeps_others: bool
 
-    def of(self, name: str) -> Rule:
-        return self.children.get(name, Verdict.KEEP if self.rest else Verdict.DROP)
+    def rule_for(self, name: str) -> Rule:
+        return self.children.get(name, Action.KEEP if self.keeps_others else Action.DROP)
 
 
-Rule = Verdict | Node
+Rule = Action | Node
 
 
 @dataclass(frozen=True)
 class FieldSelection:
-    """What a connection says of a stream's fields, joined with what the stream cannot do without.
+    """The field settings of a stream, with the fields that the stream needs.
 
     Args:
-        include: nothing else is kept; None: everything is.
-        exclude: not kept; empty where `include` is given.
-        hashed: kept as a hash alone.
-        key, cursor: in force for the stream, and kept whatever the others say.
-        markers: of deletes, kept like the key: without them a delete would be taken for a row of nulls.
+        include: only these fields are kept; None: all fields.
+        exclude: these fields are not kept; empty if `include` is given.
+        hashed: only the hashes of these fields are kept.
+        key, cursor: of the stream; always kept, whatever the other settings are.
+        markers: delete markers; always kept, because a delete without its marker would be stored as a row
+            of nulls.
     """
 
     include: tuple[Path, ...] | None = None
@@ -69,13 +73,13 @@ class FieldSelection:
         object.__setattr__(self, "tree", _node(self, ()))
 
     @property
-    def kept(self) -> tuple[Path, ...]:
+    def always_kept(self) -> tuple[Path, ...]:
         cursor = (self.cursor,) if self.cursor else ()
         return (*self.key, *cursor, *self.markers)
 
     def covers(self, path: Path) -> bool:
-        """Whether the value at a path is kept, as far as no deeper path says otherwise."""
-        if lies_in(path, self.kept):
+        """Return whether the value at a path is kept, apart from parts with a rule of their own."""
+        if lies_in(path, self.always_kept):
             return True
         if self.include is not None:
             return lies_in(path, self.include)
@@ -83,7 +87,7 @@ class FieldSelection:
 
 
 def lies_in(path: Path, others: Iterable[Path]) -> bool:
-    """Whether a path is one of the others, or beneath one."""
+    """Return whether a path is one of the others, or lies below one."""
     return any(path[: len(other)] == other for other in others)
 
 
@@ -92,23 +96,23 @@ def dotted(path: Path) -> str:
 
 
 def _node(fields: FieldSelection, at: Path) -> Node:
-    paths = (*(fields.include or ()), *fields.exclude, *fields.hashed, *fields.kept)
+    paths = (*(fields.include or ()), *fields.exclude, *fields.hashed, *fields.always_kept)
     depth = len(at)
     names = dict.fromkeys(p[depth] for p in paths if len(p) > depth and p[:depth] == at)
     children = {name: _rule(fields, (*at, name)) for name in names}
-    return Node(dotted(at), children, rest=fields.covers(at))
+    return Node(dotted(at), children, keeps_others=fields.covers(at))
 
 
 def _rule(fields: FieldSelection, at: Path) -> Rule:
     if at in fields.hashed:
-        return Verdict.HASH
+        return Action.HASH
     node = _node(fields, at)
-    alike = Verdict.KEEP if node.rest else Verdict.DROP
-    return alike if all(rule is alike for rule in node.children.values()) else node
+    action = Action.KEEP if node.keeps_others else Action.DROP
+    return action if all(rule is action for rule in node.children.values()) else node
 
 
 def notices(fields: FieldSelection | None) -> list[str]:
-    """What is kept although it was to be excluded, one line each; for the log of every sync."""
+    """Return a line for each field that is kept although it is excluded, for the log of every sync."""
     if fields is None:
         return []
     needed = [("primary key", path) for path in fields.key]
@@ -117,44 +121,45 @@ def notices(fields: FieldSelection | None) -> list[str]:
     found = []
     for excluded in fields.exclude:
         for role, path in needed:
-            why = f"is the stream's {role}, which is always kept"
+            reason = f"is the stream's {role}, which is always kept"
             if path == excluded:
-                found.append(f"fields.exclude: {dotted(path)!r} is stored all the same: it {why}")
+                found.append(f"fields.exclude: {dotted(path)!r} is still stored: it {reason}")
             elif lies_in(path, [excluded]):
                 found.append(
-                    f"fields.exclude: of {dotted(excluded)!r}, {dotted(path)!r} is stored all the "
-                    f"same: it {why}"
+                    f"fields.exclude: {dotted(path)!r} in {dotted(excluded)!r} is still stored: it {reason}"
                 )
             elif lies_in(excluded, [path]):
                 found.append(
-                    f"fields.exclude: {dotted(excluded)!r} is stored all the same: {dotted(path)!r} {why}"
+                    f"fields.exclude: {dotted(excluded)!r} is still stored: {dotted(path)!r} {reason}"
                 )
     return found
 
 
 def narrowed_schema(json_schema: dict[str, Any], fields: FieldSelection | None) -> dict[str, Any]:
-    """A stream's schema without what is not kept: what its connector is asked for."""
-    return json_schema if fields is None else _narrowed(json_schema, fields.tree, hashes=False)
+    """Return the schema that is requested from a connector: without the fields that are not kept."""
+    return json_schema if fields is None else _narrow(json_schema, fields.tree, hashes=False)
 
 
 def landed_schema(json_schema: dict[str, Any], fields: FieldSelection | None) -> dict[str, Any]:
-    """A stream's schema as its records are after the filter: what is not kept is gone, and what is
-    hashed is a string."""
-    return json_schema if fields is None else _narrowed(json_schema, fields.tree, hashes=True)
+    """Return the schema of a stream's records after the filter.
+
+    Fields that are not kept are removed; a hashed field is a string.
+    """
+    return json_schema if fields is None else _narrow(json_schema, fields.tree, hashes=True)
 
 
-def asked(stream: ConfiguredStream, fields: FieldSelection | None) -> ConfiguredStream:
-    """The stream with its `narrowed_schema`."""
+def narrowed(stream: ConfiguredStream, fields: FieldSelection | None) -> ConfiguredStream:
+    """Return the stream with its `narrowed_schema`."""
     return _with_schema(stream, narrowed_schema(stream.stream.json_schema, fields))
 
 
 def landed(stream: ConfiguredStream, fields: FieldSelection | None) -> ConfiguredStream:
-    """The stream with its `landed_schema`."""
+    """Return the stream with its `landed_schema`."""
     return _with_schema(stream, landed_schema(stream.stream.json_schema, fields))
 
 
 def with_undeclared(stream: ConfiguredStream) -> ConfiguredStream:
-    """The stream with the field that holds what its schema does not declare."""
+    """Return the stream with the field `UNDECLARED` for the fields that its schema does not declare."""
     schema = stream.stream.json_schema
     field = {
         "type": ["null", "object"],
@@ -174,8 +179,7 @@ def _with_schema(stream: ConfiguredStream, json_schema: dict[str, Any]) -> Confi
 
 
 def properties(schema: Any) -> dict[str, Any]:
-    """The fields that a schema describes by name: of an object, of an array's elements, of any of
-    its options."""
+    """Return the fields that a schema declares by name: of an object, an array's elements or any option."""
     if not isinstance(schema, Mapping):
         return {}
     own = schema.get("properties")
@@ -187,10 +191,10 @@ def properties(schema: Any) -> dict[str, Any]:
     return found
 
 
-def _narrowed(schema: Any, rule: Rule, *, hashes: bool) -> Any:
+def _narrow(schema: Any, rule: Rule, *, hashes: bool) -> Any:
     if not isinstance(schema, Mapping):
         return schema
-    if rule is Verdict.HASH and hashes:
+    if rule is Action.HASH and hashes:
         described = {k: schema[k] for k in ("title", "description") if k in schema}
         return {"type": ["null", "string"], **described}
     if not isinstance(rule, Node):
@@ -198,15 +202,17 @@ def _narrowed(schema: Any, rule: Rule, *, hashes: bool) -> Any:
     found = dict(schema)
     inner, required = schema.get("properties"), schema.get("required")
     if isinstance(inner, Mapping):
-        kept = {name: rule.of(name) for name in inner if rule.of(name) is not Verdict.DROP}
+        kept = {
+            name: rule.rule_for(name) for name in inner if rule.rule_for(name) is not Action.DROP
+        }
         found["properties"] = {
-            name: _narrowed(inner[name], of, hashes=hashes) for name, of in kept.items()
+            name: _narrow(inner[name], part, hashes=hashes) for name, part in kept.items()
         }
     if isinstance(required, list):
-        found["required"] = [name for name in required if rule.of(name) is not Verdict.DROP]
+        found["required"] = [name for name in required if rule.rule_for(name) is not Action.DROP]
     for key in _PARTS:
         if isinstance(given := schema.get(key), list):
-            found[key] = [_narrowed(part, rule, hashes=hashes) for part in given]
+            found[key] = [_narrow(part, rule, hashes=hashes) for part in given]
         elif key in schema:
-            found[key] = _narrowed(given, rule, hashes=hashes)
+            found[key] = _narrow(given, rule, hashes=hashes)
     return found

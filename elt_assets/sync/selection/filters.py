@@ -1,7 +1,7 @@
-"""Records without what must not be stored: applied before anything is staged.
+"""The filter that removes or hashes fields of records before they are staged.
 
-A record is decoded one level at a time, along the rules' paths alone: a value that no rule is about
-is never looked into, and goes on byte for byte.
+A record is decoded one level at a time, along the paths of the rules only. A value that no rule concerns is
+not decoded; its bytes stay unchanged.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ import msgspec
 from msgspec import Raw
 
 from elt_assets.protocol.airbyte.messages import NULL, RawRecord
-from elt_assets.sync.selection.fields import FieldSelection, Node, Verdict
+from elt_assets.sync.selection.fields import Action, FieldSelection, Node
 
 WITHHELD = Raw(b'"withheld: some fields of this stream must not be stored"')
-"""Stands for the content of a record that is no JSON object, so that it can only be rejected."""
+"""The replacement for the content of a record that is not a JSON object: such a record is rejected."""
 
 _OBJECT, _ARRAY, _QUOTE, _N = b'{["n'
 _decode_object = msgspec.json.Decoder(dict[str, Raw]).decode
@@ -28,7 +28,7 @@ _encode = msgspec.json.Encoder().encode
 
 
 class _Change(msgspec.Struct, omit_defaults=True):
-    """spec: AirbyteRecordMessageMetaChange."""
+    """A change to one field of a record. Spec: AirbyteRecordMessageMetaChange."""
 
     field: str | None = None
     change: str | None = None
@@ -43,16 +43,16 @@ _decode_meta = msgspec.json.Decoder(_Meta).decode
 
 
 class RecordFilter:
-    """Applies a selection to the records of its stream.
+    """A filter that applies a field selection to the records of its stream.
 
-    What cannot be looked into on the way to a field (text where an object was expected) is null
-    afterwards, and recorded in the record's `meta.changes`. A record that is no JSON object, or
-    cannot be read, has its content replaced by `WITHHELD`. Of a record's `meta` the changes are
-    kept, those of dropped fields left out.
+    A value on the path of a rule that is neither an object nor an array (for example text) becomes null,
+    and the record's `meta.changes` lists it. The content of a record that is not a JSON object, or cannot
+    be decoded, is replaced by `WITHHELD`. Only `changes` is kept of a record's `meta`, without the changes
+    of dropped fields.
 
     Args:
         fields: the rules.
-        salt: the key of the hashes; needed where the rules hash.
+        salt: the key of the hashes; required if the rules hash a field.
     """
 
     def __init__(self, fields: FieldSelection, salt: bytes | None = None):
@@ -64,8 +64,8 @@ class RecordFilter:
         """Filter a record in place."""
         withheld: list[str] = []
         try:
-            known = memoryview(record.data)[0] == _OBJECT
-            data = self._object(record.data, self._tree, withheld) if known else WITHHELD
+            is_object = memoryview(record.data)[0] == _OBJECT
+            data = self._object(record.data, self._tree, withheld) if is_object else WITHHELD
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
             data = WITHHELD
         record.data = data
@@ -74,27 +74,27 @@ class RecordFilter:
         return record
 
     def _object(self, value: Raw, node: Node, withheld: list[str]) -> Raw:
-        # As names and raw values: of equal names, however they are spelt, the last is all there is.
+        # A dict of names and raw values: of equal names, with or without escapes, only the last one stays.
         fields = _decode_object(value)
-        if not node.rest:
+        if not node.keeps_others:
             fields = {name: inner for name, inner in fields.items() if name in node.children}
         for name, rule in node.children.items():
-            if rule is Verdict.KEEP or name not in fields:
+            if rule is Action.KEEP or name not in fields:
                 continue
-            if rule is Verdict.DROP:
+            if rule is Action.DROP:
                 del fields[name]
-            elif rule is Verdict.HASH:
+            elif rule is Action.HASH:
                 fields[name] = hashed(fields[name], self._salt)
             elif isinstance(rule, Node):
-                fields[name] = self._within(fields[name], rule, withheld)
+                fields[name] = self._nested(fields[name], rule, withheld)
         return Raw(_encode(fields))
 
-    def _within(self, value: Raw, node: Node, withheld: list[str]) -> Raw:
+    def _nested(self, value: Raw, node: Node, withheld: list[str]) -> Raw:
         first = memoryview(value)[0]
         if first == _OBJECT:
             return self._object(value, node, withheld)
         if first == _ARRAY:
-            items = [self._within(item, node, withheld) for item in _decode_array(value)]
+            items = [self._nested(item, node, withheld) for item in _decode_array(value)]
             return Raw(_encode(items))
         if first != _N:
             withheld.append(node.path)
@@ -105,27 +105,32 @@ class RecordFilter:
             own = _decode_meta(meta).changes or []
         except (msgspec.MsgspecError, RecursionError):
             own = []
-        changes = [one for one in own if one.field is None or _stores(self._tree, one.field)]
-        nulled = dict.fromkeys(withheld)  # once, for however many elements of an array
+        changes = [each for each in own if each.field is None or _is_stored(self._tree, each.field)]
+        nulled = dict.fromkeys(withheld)  # one change for all elements of an array
         changes += [_Change(path, "NULLED", "DESTINATION_TYPECAST_ERROR") for path in nulled]
         return Raw(_encode(_Meta(changes))) if changes else NULL
 
 
-def _stores(node: Node, path: str) -> bool:
-    """Whether anything of a field is kept. Its dots may be steps, or part of its name."""
+def _is_stored(node: Node, path: str) -> bool:
+    """Return whether any part of a field is kept.
+
+    A dot in `path` separates two levels or is part of a name.
+    """
     first, _, rest = path.partition(".")
-    rule = node.of(path if path in node.children else first)
+    rule = node.rule_for(path if path in node.children else first)
     if isinstance(rule, Node) and rest and path not in node.children:
-        return _stores(rule, rest)
-    return rule is not Verdict.DROP
+        return _is_stored(rule, rest)
+    return rule is not Action.DROP
 
 
 def hashed(value: Raw, salt: bytes) -> Raw:
-    """A value as a JSON string: the hex HMAC-SHA-256, keyed with the salt, of a string's UTF-8 text,
-    or of any other value's canonical JSON. Null stays null.
+    """Return the hash of a value as a JSON string; null stays null.
+
+    The hash is the hexadecimal HMAC-SHA-256, with the salt as its key, of the UTF-8 text of a string, or of
+    the canonical JSON of any other value.
 
     Raises:
-        msgspec.MsgspecError: the value is no JSON.
+        msgspec.MsgspecError: the value is not JSON.
     """
     first = memoryview(value)[0]
     if first == _N:
@@ -135,8 +140,10 @@ def hashed(value: Raw, salt: bytes) -> Raw:
 
 
 def canonical(value: Raw) -> str:
-    """The one spelling of a JSON value: names sorted, no spaces, no needless escapes, and numbers
-    as their value says, whatever it is written like: `5`, `5.0` and `0.5e1` are `5`."""
+    """Return the canonical text of a JSON value: names sorted, no spaces, no unnecessary escapes.
+
+    Equal numbers have the same text: `5`, `5.0` and `0.5e1` become `5`.
+    """
     first = memoryview(value)[0]
     if first == _OBJECT:
         fields = sorted(_decode_object(value).items())
@@ -155,10 +162,10 @@ def _quoted(text: str) -> str:
 
 
 def _number(text: str) -> str:
-    """To the last digit, in the form that ECMAScript gives a number."""
+    """Return the canonical text of a number: all its digits, in the format of ECMAScript."""
     try:
         sign, digits, exponent = Decimal(text).as_tuple()
-    except InvalidOperation:  # an exponent of twenty digits
+    except InvalidOperation:  # for example an exponent of twenty digits
         return text.lower()
     assert isinstance(exponent, int)
     significant = "".join(map(str, digits)).rstrip("0")

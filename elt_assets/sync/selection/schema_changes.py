@@ -1,8 +1,8 @@
-"""What a stream may say of a schema that has changed."""
+"""The choices of a stream's setting `on_schema_change`."""
 
 from __future__ import annotations
 
 from typing import Literal
 
 OnSchemaChange = Literal["evolve", "freeze", "fail"]
-"""Whether the table follows, keeps its columns, or the sync fails (`on_schema_change`)."""
+"""The reaction to a changed schema: the table follows it, the table keeps its columns, or the sync fails."""

@@ -1,1 +1,1 @@
-"""States between the source and their acknowledgement."""
+"""Queues of states that were received and are not acknowledged yet."""

@@ -1,4 +1,4 @@
-"""States that wait for the commit of what came before them."""
+"""States that wait for the commit of the records before them."""
 
 from __future__ import annotations
 
@@ -9,42 +9,46 @@ from elt_assets.sync.events import PendingState, Span
 
 MAX_STATES = 10_000
 MAX_STATE_BYTES = 32 << 20
-"""States that may be held for one commit, so that a flood of them keeps memory flat. Beyond that a
-stream with such states commits, and one that is published only at its end forgets the oldest."""
+"""Limit, in bytes, of the states that wait for one commit; `MAX_STATES` limits their number.
+
+The limits bound memory. Beyond them a resumable stream is committed; a stream that is published only at its
+end drops its oldest states.
+"""
 
 
 class PendingStates:
-    """In the order received."""
+    """A queue of states in the order received."""
 
     def __init__(self) -> None:
-        self._held: deque[PendingState] = deque()
+        self._states: deque[PendingState] = deque()
         self._bytes = 0
 
     def __len__(self) -> int:
-        return len(self._held)
+        return len(self._states)
 
     @property
-    def flooded(self) -> bool:
-        return len(self._held) > MAX_STATES or self._bytes > MAX_STATE_BYTES
+    def is_over_limit(self) -> bool:
+        return len(self._states) > MAX_STATES or self._bytes > MAX_STATE_BYTES
 
     def add(self, state: State, spans: tuple[Span, ...]) -> None:
-        self._held.append(PendingState(state, spans))
+        self._states.append(PendingState(state, spans))
         self._bytes += _size(state)
 
     def forget_oldest(self) -> None:
-        while self.flooded and len(self._held) > 1:
-            self._bytes -= _size(self._held.popleft().state)
+        """Drop the oldest states until the limits are met; the newest state always stays."""
+        while self.is_over_limit and len(self._states) > 1:
+            self._bytes -= _size(self._states.popleft().state)
 
     def take(self) -> tuple[PendingState, ...]:
-        """All of them; none is held from then on."""
-        taken = tuple(self._held)
-        self._held.clear()
+        """Remove and return all states."""
+        taken = tuple(self._states)
+        self._states.clear()
         self._bytes = 0
         return taken
 
 
 def _size(state: State) -> int:
-    """About as many bytes as a state is long."""
+    """Return the approximate size of a state in bytes."""
     blobs = [state.data]
     if state.stream is not None:
         blobs.append(state.stream.stream_state)

@@ -1,6 +1,6 @@
-"""The states that went to a destination, until it sends them back.
+"""The states that were sent to a destination and that it has not sent back yet.
 
-spec: Airbyte Protocol, State & the Whole Sync: the destination emits a state when all records before it
+Spec: Airbyte Protocol, State & the Whole Sync: the destination emits a state when all records before it
 are committed.
 """
 
@@ -18,28 +18,29 @@ from elt_assets.protocol.airbyte.messages import State, StateStats
 from elt_assets.sync.selection.filters import canonical
 
 MAX_SENT = 1_000_000
-"""States that a destination may keep us waiting for."""
+"""Maximum number of states of a stream that a destination may leave unacknowledged."""
 
 
 @dataclass
 class SentState:
-    """A state that went to the destination. `counts`: records of each stream that came before it."""
+    """A state that was sent to the destination. `counts`: records of each stream before it."""
 
     state: State
     counts: Mapping[StreamId, int]
 
 
 class SentStates:
-    """Those of each stream in the order sent; under None, those that streams share."""
+    """The unacknowledged states of each stream, in the order sent. Shared states are kept under None."""
 
     def __init__(self) -> None:
         self._waiting: dict[StreamId | None, deque[SentState]] = {}
         self._last: dict[StreamId | None, State] = {}
 
     def add(self, stream: StreamId | None, sent: SentState) -> None:
-        """
+        """Keep a state that is sent to the destination.
+
         Raises:
-            SystemFailure: the destination acknowledges none of too many.
+            SystemFailure: more than `MAX_SENT` states of the stream are unacknowledged.
         """
         waiting = self._waiting.setdefault(stream, deque())
         waiting.append(sent)
@@ -50,51 +51,54 @@ class SentStates:
             )
 
     def take(self, stream: StreamId | None, echo: State) -> SentState:
-        """The state that came back; earlier ones of its stream are acknowledged with it.
+        """Remove and return the state that came back; earlier states of its stream are removed with it.
 
         Raises:
-            SystemFailure: the destination was not sent this state, or has sent it or a later one back.
+            SystemFailure: the destination was not sent this state, or it already sent back this state or a
+                later one.
         """
         waiting, identity = self._waiting.get(stream, deque()), _identity(echo)
-        while waiting:  # another thread may add to it
+        while waiting:  # another thread may append to it
             sent = waiting.popleft()
             if _identity(sent.state) == identity:
                 self._last[stream] = sent.state
                 return sent
         raise SystemFailure(
-            "the destination sent a state that it was not given, or not in this order",
-            guidance="this is a defect of the destination; the next run goes on from the last state that "
+            "the destination sent back a state that it did not receive, or sent states back in another order",
+            guidance="this is a defect of the destination; the next run resumes from the last state that "
             "it acknowledged",
         )
 
     def unacknowledged(self) -> list[StreamId | None]:
-        """The streams of which a state did not come back that differs from the last one that did."""
-        return [stream for stream in self._waiting if self._lacks(stream)]
+        """Return the streams with an unacknowledged state that differs from the last acknowledged one."""
+        return [stream for stream in self._waiting if self._is_unacknowledged(stream)]
 
-    def _lacks(self, stream: StreamId | None) -> bool:
+    def _is_unacknowledged(self, stream: StreamId | None) -> bool:
         last = self._last.get(stream)
-        known = None if last is None else _identity(last)
-        return any(_identity(sent.state) != known for sent in self._waiting[stream])
+        acknowledged = None if last is None else _identity(last)
+        return any(_identity(sent.state) != acknowledged for sent in self._waiting[stream])
 
 
 def check_counts(stats: StateStats, sent: int) -> None:
-    """spec: AirbyteStateStats: source = committed + rejected.
+    """Check that the destination committed or rejected every record that was sent before a state.
+
+    Spec: AirbyteStateStats: source = committed + rejected.
 
     Raises:
-        SystemFailure: the destination says otherwise.
+        SystemFailure: the destination reports another count.
     """
     if stats.recordCount is None:
         return
-    kept = int(stats.recordCount) + int(stats.rejectedRecordCount or 0)
-    if kept != sent:
+    count = int(stats.recordCount) + int(stats.rejectedRecordCount or 0)
+    if count != sent:
         raise SystemFailure(
-            f"the destination says that it committed or rejected {kept} records before its state, but it was "
-            f"sent {sent}; that state is not acknowledged",
+            f"the destination reports {count} committed or rejected records before its state, but was sent "
+            f"{sent}; the state is not acknowledged",
         )
 
 
 def _identity(state: State) -> str:
-    """What a state says, however a destination spells it."""
+    """Return the canonical content of a state: the same text however a destination writes it."""
     if state.stream is not None:
         blob = state.stream.stream_state
     else:
