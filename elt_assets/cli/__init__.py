@@ -1,4 +1,4 @@
-"""`elt`: the command line beside Dagster's own."""
+"""`elt`: the command line of this project, in addition to Dagster's."""
 
 from elt_assets.cli.entry import main
 

@@ -1,4 +1,4 @@
-"""`python -m elt_assets.cli`."""
+"""Entry point of `python -m elt_assets.cli`."""
 
 import sys
 

@@ -1,4 +1,4 @@
-"""The `elt` command: its sub-commands, and how they end."""
+"""The `elt` command: its sub-commands and its exit codes."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import click
 from click.shell_completion import CompletionItem
 
 from elt_assets.cli.options import output_options
-from elt_assets.cli.output import FAILED, INTERRUPTED, REFUSED, complain
+from elt_assets.cli.output import FAILED, INTERRUPTED, REFUSED, print_error
 from elt_assets.errors import ConfigError, EltError, SystemFailure
 
 COMMANDS: Mapping[str, str] = MappingProxyType(
@@ -24,7 +24,7 @@ COMMANDS: Mapping[str, str] = MappingProxyType(
         "discover": "Write catalog.json, and show what has changed in the source.",
         "preview": "Show the first records of a stream; nothing is stored.",
         "sync": "Sync the streams of a connection, with a live progress bar.",
-        "status": "Show what each stream moved last, its table and its state.",
+        "status": "Show the last sync of each stream, its table and its state.",
         "state": "Show, set, restore or reset the state of a stream.",
         "replay": "Process the records of the dead letter tables again.",
     }
@@ -47,7 +47,7 @@ Completion, in ~/.bashrc (for other shells: zsh_source, fish_source):
 
 
 class _Commands(click.Group):
-    """A group that imports a sub-command when it is run; help and completion import none of them."""
+    """Group that imports a sub-command only to run it; its own help and completion import none."""
 
     def list_commands(self, _: click.Context) -> list[str]:
         return list(COMMANDS)
@@ -75,13 +75,13 @@ class _Commands(click.Group):
 def _elt(context: click.Context, machine: bool, verbose: bool) -> None:
     """Manage connections, their sources and the state of their streams.
 
-    Runs belong to Dagster: `elt sync`, `dagster asset materialize` and the UI all leave the same events.
+    `elt sync`, `dagster asset materialize` and the UI all start Dagster runs, which record the same events.
     """
     context.obj = (machine, verbose)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one command.
+    """Run one command and print its error, if it fails.
 
     Returns:
         The exit code (see `elt --help`).
@@ -94,15 +94,15 @@ def main(argv: Sequence[str] | None = None) -> int:
         click.echo(error.format_message(), err=True)
         return REFUSED
     except click.UsageError as error:
-        complain(_as_config_error(error), machine=machine)
+        print_error(_as_config_error(error), machine=machine)
         return REFUSED
     except EltError as error:
-        complain(error, machine=machine)
+        print_error(error, machine=machine)
         return REFUSED if isinstance(error, ConfigError) else FAILED
     except click.Abort:
         return INTERRUPTED
-    except Exception as error:  # noqa: BLE001 - an error of Dagster, of storage …: shown like all others
-        complain(SystemFailure(f"{type(error).__name__}: {error}"), machine=machine)
+    except Exception as error:  # noqa: BLE001 - errors of Dagster, storage … are shown like all others
+        print_error(SystemFailure(f"{type(error).__name__}: {error}"), machine=machine)
         return FAILED
     return code
 

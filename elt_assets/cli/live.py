@@ -1,4 +1,4 @@
-"""The live progress bars of `elt sync`, on stderr, where that is a terminal."""
+"""Live progress bars of `elt sync`, on stderr if it is a terminal."""
 
 from __future__ import annotations
 
@@ -25,24 +25,24 @@ from elt_assets.pipeline.progress import Progress as ReadProgress
 from elt_assets.pipeline.read_plan import ReadPlan
 from elt_assets.protocol.airbyte.log_text import printable
 
-_EVERY = 0.25
-"""Seconds between two looks at a read."""
+_INTERVAL = 0.25
+"""Seconds between two updates of a bar."""
 
 
 class LiveProgress:
     """One bar for each read: its phase, rows, rate, percentage and time left.
 
-    The bars are written to a copy of stderr. While they are shown, all other output to stderr is kept from
-    the terminal; Dagster stores it with the run.
+    The bars are written to a copy of stderr. While they are shown, other output to stderr does not reach the
+    terminal; Dagster stores it with the run.
 
     Args:
-        is_wanted: whether there are to be bars if stderr is a terminal.
+        is_enabled: whether bars are shown if stderr is a terminal.
     """
 
-    def __init__(self, *, is_wanted: bool):
+    def __init__(self, *, is_enabled: bool):
         self._file = os.fdopen(os.dup(2), "w")
         self._console = Console(file=self._file, highlight=False, markup=False)
-        self.is_shown = is_wanted and self._console.is_terminal
+        self.is_shown = is_enabled and self._console.is_terminal
         self._bars = Progress(
             TextColumn("{task.description}", markup=False),
             TextColumn("{task.fields[phase]}", markup=False),
@@ -77,45 +77,45 @@ class LiveProgress:
         self._console.print(printable(text), soft_wrap=True)
 
     @contextlib.contextmanager
-    def watch(self, plan: ReadPlan, look: Callable[[], ReadProgress]) -> Iterator[None]:
-        """Show a read while the block runs."""
+    def watch(self, plan: ReadPlan, get_progress: Callable[[], ReadProgress]) -> Iterator[None]:
+        """Show the bar of a read while the block runs."""
         if not self.is_shown:
             yield
             return
-        over = threading.Event()
+        stop = threading.Event()
         task = self._bars.add_task(_name(plan), total=None, phase="", rows="")
-        row = _Row(self._bars, task, look)
+        bar = _Bar(self._bars, task, get_progress)
 
         def follow() -> None:
-            while not over.wait(_EVERY):
-                row.update()
+            while not stop.wait(_INTERVAL):
+                bar.update()
 
         thread = threading.Thread(target=follow, name="live-progress", daemon=True)
         thread.start()
         try:
             yield
         finally:
-            over.set()
+            stop.set()
             thread.join()
-            row.update()
+            bar.update()
             self._bars.update(task, phase="done")
             self._bars.stop_task(task)
 
 
-class _Row:
-    """The bar of one read. Its rate is that of the reading, and stays when the reading has ended."""
+class _Bar:
+    """The bar of one read. Its rate is that of the reading phase, and stays when this phase has ended."""
 
-    def __init__(self, bars: Progress, task: TaskID, look: Callable[[], ReadProgress]):
+    def __init__(self, bars: Progress, task: TaskID, get_progress: Callable[[], ReadProgress]):
         self._bars = bars
         self._task = task
-        self._look = look
-        self._started = self._until = time.monotonic()
+        self._get_progress = get_progress
+        self._started = self._ended = time.monotonic()
 
     def update(self) -> None:
-        progress = self._look()
+        progress = self._get_progress()
         if progress.phase is Phase.READING:
-            self._until = time.monotonic()
-        rate = progress.read / max(self._until - self._started, _EVERY)
+            self._ended = time.monotonic()
+        rate = progress.read / max(self._ended - self._started, _INTERVAL)
         self._bars.update(
             self._task,
             total=progress.estimate,

@@ -1,4 +1,4 @@
-"""From the names that people write to connections and streams."""
+"""Lookup of connections, streams and assets by the names on the command line."""
 
 from __future__ import annotations
 
@@ -18,25 +18,25 @@ from elt_assets.protocol.airbyte.catalog import StreamId, stream_names
 
 
 def refuse_installed(folder: Path) -> None:
-    """Refuse to write a connection into an installed package.
+    """Raise ConfigError if the folder of a connection is inside the installed package.
 
     Raises:
-        ConfigError: names the variable that says where connections are.
+        ConfigError: it is; names the variable with the folder of the connections.
     """
     package = Path(paths.__file__).parent
     if paths.project() is None and package in folder.absolute().parents:
         raise ConfigError(
-            f"{folder} is inside the installed package elt_assets, where no connection of yours belongs",
+            f"{folder} is inside the installed package elt_assets, which cannot hold your connections",
             guidance="set ELT_DEFS to the folder of your project's connections: "
             'export ELT_DEFS="$PWD/connections"',
         )
 
 
 def find_stream(connection: str, streams: Collection[StreamId], name: str) -> StreamId:
-    """Return the stream that a name on the command line means.
+    """Return the stream with a name as written on the command line.
 
     Raises:
-        ConfigError: there is none, or there are several.
+        ConfigError: no stream has this name, or several streams have it.
     """
     found = [each for each in streams if name == each.quoted]
     found = found or [each for each in streams if name == str(each)]
@@ -49,31 +49,31 @@ def find_stream(connection: str, streams: Collection[StreamId], name: str) -> St
         )
     known = sorted(stream_names(streams).values())
     near = difflib.get_close_matches(name, known, n=1)
-    meant = f"did you mean {near[0]!r}?" if near else f"its streams: {', '.join(known)}"
-    raise ConfigError(f"{connection} has no stream {name!r}", guidance=meant)
+    hint = f"did you mean {near[0]!r}?" if near else f"its streams: {', '.join(known)}"
+    raise ConfigError(f"{connection} has no stream {name!r}", guidance=hint)
 
 
 def assets_of(folder: Path) -> list[StreamAsset]:
-    """The configured streams of a connection.
+    """Return the configured streams of a connection.
 
     Raises:
-        ConfigError: it cannot be loaded.
+        ConfigError: the connection cannot be loaded.
     """
     return ConnectionComponent.of(load_connection(folder)).stream_assets(folder)
 
 
 def find_asset(key: str) -> StreamAsset:
-    """The stream of an asset key, whichever connection it is of.
+    """Return the stream with an asset key, from any connection.
 
     Raises:
-        ConfigError: there is none; names those that are. Or the connection that the key begins with
-            cannot be loaded.
+        ConfigError: no stream has this key; lists the existing keys. Or the connection that the key begins
+            with cannot be loaded.
     """
     first = key.partition("/")[0]
     folders = paths.connection_folders()
     known: list[StreamAsset] = []
     broken: dict[str, ConfigError] = {}
-    # The one that the key begins with is most likely its own: then no other need be loaded.
+    # The connection that the key begins with is loaded first: usually it has the stream.
     for folder in sorted(folders, key=lambda folder: folder.name != first):
         try:
             assets = assets_of(folder)
@@ -94,19 +94,20 @@ def find_asset(key: str) -> StreamAsset:
         raise
 
 
-def parsed(written: str, what: str) -> Any:
-    """JSON, or that of a file, written `@FILE`.
+def parse_json(written: str, label: str) -> Any:
+    """Parse JSON, or the JSON of a file, which is written `@FILE`.
 
     Raises:
-        ConfigError: it is none; its text, which may hold a secret, is not quoted.
+        ConfigError: the text is not JSON, or the file cannot be read. The text is not quoted, since it may
+            contain a secret.
     """
     text = written
     if written.startswith("@"):
         try:
             text = Path(written[1:]).expanduser().read_text(encoding="utf-8")
         except (OSError, UnicodeDecodeError) as error:
-            reason = getattr(error, "strerror", None) or "it is no UTF-8 text"
-            raise ConfigError(f"{what}: {written[1:]} cannot be read: {reason}") from None
+            reason = getattr(error, "strerror", None) or "it is not UTF-8 text"
+            raise ConfigError(f"{label}: {written[1:]} cannot be read: {reason}") from None
     try:
         return json.loads(text)
     except (ValueError, RecursionError) as error:
@@ -116,6 +117,6 @@ def parsed(written: str, what: str) -> Any:
             else str(error)
         )
         raise ConfigError(
-            f"{what} is no JSON: {where}",
-            guidance=f'write {what} as \'{{"name": "value"}}\', or as @FILE to read it from a file',
+            f"{label} is not JSON: {where}",
+            guidance=f'write {label} as \'{{"name": "value"}}\', or as @FILE to read it from a file',
         ) from None

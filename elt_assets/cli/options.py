@@ -25,16 +25,16 @@ def output_options(function: Function) -> Function:
 
 
 def subcommand(name: str, *examples: str, group: click.Group | None = None) -> Callable[..., Any]:
-    """Make a sub-command of a function that takes an `Output` and the values of its options, and returns the
-    exit code.
+    """Return a decorator that makes a sub-command of a function. The function gets an `Output` and the values
+    of its options, and returns the exit code.
 
     Args:
-        name: what users type.
+        name: name of the sub-command.
         examples: command lines that the help shows.
-        group: that the sub-command belongs to, if it is not `elt` itself.
+        group: group that the sub-command belongs to, if it is not `elt` itself.
     """
     epilog = "\n".join(["\b", "Examples:", *(f"  {line}" for line in examples)])
-    made = (group.command if group else click.command)(name, epilog=epilog if examples else None)
+    make = (group.command if group else click.command)(name, epilog=epilog if examples else None)
 
     def decorate(function: Callable[..., int]) -> click.Command:
         @click.pass_context
@@ -44,14 +44,14 @@ def subcommand(name: str, *examples: str, group: click.Group | None = None) -> C
             out = Output(machine=machine or outer_machine, verbose=verbose or outer_verbose)
             return function(out, **values)
 
-        found: click.Command = made(output_options(run))
+        found: click.Command = make(output_options(run))
         return found
 
     return decorate
 
 
 def connection_argument(*, required: bool = True) -> Callable[[Function], Function]:
-    """Add the argument CONNECTION: the name of its folder, or a path to it."""
+    """Add the argument CONNECTION: the name of the connection's folder, or a path to it."""
     return click.argument("connection", required=required, shell_complete=_complete_connection)
 
 
@@ -66,16 +66,16 @@ def partition_option(text: str) -> Callable[[Function], Function]:
     return click.option("--partition", metavar="KEY", help=text)
 
 
-def count_option(what: str) -> Callable[[Function], Function]:
-    """Add the option `-n`, of how many there are to be."""
+def count_option(items: str) -> Callable[[Function], Function]:
+    """Add the option `-n`, the number of items to show."""
     return click.option(
         "-n",
         "count",
         type=click.IntRange(min=1),
         default=20,
         show_default=True,
-        metavar=what.upper(),
-        help=f"Number of {what} to show.",
+        metavar=items.upper(),
+        help=f"Number of {items} to show.",
     )
 
 

@@ -1,6 +1,6 @@
-"""A connection as people write it: the attributes of `defs.yaml`, and the catalog beside it.
+"""A connection: the attributes in its `defs.yaml`, and its `catalog.json`.
 
-Loading one reads two files and nothing else: no process, no network, no secret.
+Loading a connection only reads these two files. It starts no process and uses no network and no secret.
 """
 
 from elt_assets.connection.files import (

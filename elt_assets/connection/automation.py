@@ -1,4 +1,4 @@
-"""When streams are to be synced, as people write it."""
+"""Settings of a connection for automation, freshness, new data, retries and drift."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ _UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days", "w": "weeks
 
 
 def _duration(value: Any) -> Any:
-    """`90m` as a time span."""
+    """Convert a text such as `90m` to a time span. Return any other type unchanged."""
     if not isinstance(value, str):
         return value
     found = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([smhdw])\s*", value)
     if found is None or not float(found[1]):
-        raise ValueError("write a time as `30m`, `6h` or `1d`")
+        raise ValueError("write a duration as `30m`, `6h` or `1d`")
     return dt.timedelta(**{_UNITS[found[2]]: float(found[1])})
 
 
@@ -30,19 +30,19 @@ Duration = Annotated[
 
 
 class OnCron(ConfigModel):
-    """Sync at each tick of a cron schedule, once what is upstream is up to date."""
+    """A sync at each tick of a cron schedule, as soon as the upstream assets are up to date."""
 
     on_cron: str
     timezone: str = "UTC"
 
 
 def _automation(value: Any) -> Any:
-    """`on_cron "0 6 * * *"` in one line, or as a mapping."""
+    """Convert the text `on_cron "0 6 * * *"` to a mapping. Return other valid values unchanged."""
     if isinstance(value, str) and value.startswith("on_cron"):
         return {"on_cron": value.removeprefix("on_cron").strip().strip("\"'")}
     if value is None or value == "eager" or isinstance(value, OnCron | Mapping):
         return value
-    raise ValueError('write `eager`, `on_cron "0 6 * * *"`, or leave it out')
+    raise ValueError('write `eager` or `on_cron "0 6 * * *"`, or leave the key out')
 
 
 Automation = Annotated[
@@ -53,8 +53,11 @@ Automation = Annotated[
 
 
 class Freshness(ConfigModel):
-    """How old a stream may become: `fail_after`, and `warn_after` before that; or by when, of each `cron`
-    tick, it must have been synced, `within` which time."""
+    """Limits on the age of a stream, by age or by deadline.
+
+    By age: `fail_after`, optionally with an earlier `warn_after`. By deadline: the stream must be synced in
+    the time `within` before each tick of `cron`.
+    """
 
     fail_after: Duration | None = None
     warn_after: Duration | None = None
@@ -63,7 +66,7 @@ class Freshness(ConfigModel):
     timezone: str = "UTC"
 
     @model_validator(mode="after")
-    def _says_one_thing(self) -> Freshness:
+    def _check_one_limit(self) -> Freshness:
         by_age, by_cron = self.fail_after is not None, self.cron is not None
         if (
             by_age == by_cron
@@ -71,28 +74,32 @@ class Freshness(ConfigModel):
             or (self.warn_after and by_cron)
         ):
             raise ValueError(
-                "write `fail_after: 24h` (and `warn_after` if you like), or `cron` and `within`"
+                "write either `fail_after: 24h`, optionally with `warn_after`, or both `cron` and `within`"
             )
         return self
 
 
 class NewData(ConfigModel):
-    """A look, now and then, whether the source has anything new; streams that have are synced."""
+    """A check for new data in the source, made once in `every`. Streams with new data are synced."""
 
     every: Duration = Field(default=dt.timedelta(minutes=5))
 
 
 class Retry(ConfigModel):
-    """How often a sync that failed for something that passes is tried again, and how long after; each
-    time twice as long. What only a person can mend is not tried again."""
+    """Retries of a sync that failed with a transient error. Other failures are not retried.
+
+    `attempts`: number of retries. `delay`: time before the first retry; it doubles with each retry.
+    """
 
     attempts: int = Field(default=2, ge=0, le=20)
     delay: Duration = dt.timedelta(seconds=10)
 
 
 class Drift(ConfigModel):
-    """A look at what the source has, now and then. `tell`: what changed is an event of the stream and a
-    warning; `update`: `catalog.json` is written anew too."""
+    """A comparison of the source with `catalog.json`, made once in `every`.
+
+    `tell` records each changed stream as an event and logs a warning. `update` also rewrites `catalog.json`.
+    """
 
     policy: Literal["tell", "update"] = "tell"
     every: Duration = Field(default=dt.timedelta(hours=24))

@@ -1,4 +1,4 @@
-"""What has changed between two catalogs of one source: its streams, their columns, how they may be read."""
+"""Differences between two catalogs of a source: streams, columns, sync modes, keys and cursors."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from elt_assets.sync.selection.fields import dotted, properties
 Kind = Literal["stream", "column", "type", "sync_modes", "primary_key", "cursor_field"]
 
 _COLUMN_KEYS = ("format", "airbyte_type", "contentEncoding", "$ref")
-"""What of a schema, beside its type, decides which column it becomes."""
+"""Keywords of a JSON schema that, besides its type, determine the column type."""
 
 
 @dataclass(frozen=True)
 class Change:
-    """One difference.
+    """One difference between two catalogs.
 
-    `field`: its dotted path, for a `column` or a `type`. `before` and `after` are as people read them;
-    None: it was not there, or is not there any more.
+    `field`: dotted path of the field, if `kind` is `column` or `type`. `before` and `after`: readable texts;
+    None if there was or is no value.
     """
 
     stream: StreamId
@@ -31,10 +31,14 @@ class Change:
     after: str | None
 
     @property
-    def told(self) -> str:
-        """As a sentence."""
+    def description(self) -> str:
+        """Description of the change, for people."""
         if self.kind == "stream":
-            return "the source has a new stream" if self.before is None else "the source lost it"
+            return (
+                "the source has a new stream"
+                if self.before is None
+                else "the source no longer has the stream"
+            )
         if self.kind == "column":
             if self.before is None:
                 return f"{self.field} is new: {self.after}"
@@ -44,25 +48,25 @@ class Change:
 
 
 def changes(old: Catalog, new: Catalog) -> list[Change]:
-    """All differences that matter to tables or to how streams are read, in the order of the old catalog,
-    what is new at its end. Not those of texts for people, nor of whether a value may be null."""
+    """Return the differences that affect tables or reads, in the order of the old catalog; new streams are
+    last. Differences in titles, descriptions and nullability are ignored."""
     found: list[Change] = []
     for stream in old.streams:
         present = new.find(stream.id)
         if present is None:
             found.append(Change(stream.id, "stream", None, str(stream.id), None))
         else:
-            found += _of_stream(stream, present)
+            found += _stream_changes(stream, present)
     added = (stream.id for stream in new.streams if old.find(stream.id) is None)
     return [*found, *(Change(each, "stream", None, None, str(each)) for each in added)]
 
 
-def _of_stream(old: AirbyteStream, new: AirbyteStream) -> Iterator[Change]:
+def _stream_changes(old: AirbyteStream, new: AirbyteStream) -> Iterator[Change]:
     before, after = dict(_columns(old.json_schema)), dict(_columns(new.json_schema))
     for path in dict.fromkeys([*before, *after]):
         was, now = before.get(path), after.get(path)
         if was is None or now is None:
-            # A field that came or went with the object around it is told with that.
+            # A field that was added or removed with its parent object is reported with the parent.
             if not _parent(path) or (_parent(path) in before and _parent(path) in after):
                 yield Change(old.id, "column", dotted(path), was, now)
         elif was != now:
@@ -77,7 +81,7 @@ def _parent(path: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def _columns(schema: Any, at: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], str]]:
-    """Each field, nested ones too, and its type; arrays are looked through."""
+    """Yield the path and type of each field, including nested fields and fields of array elements."""
     for name, inner in properties(schema).items():
         path = (*at, name)
         yield path, _type(inner)

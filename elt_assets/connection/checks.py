@@ -1,4 +1,4 @@
-"""The checks of a stream, as people write them."""
+"""Settings for the checks of a stream."""
 
 from __future__ import annotations
 
@@ -12,29 +12,29 @@ Severity = Literal["error", "warn"]
 
 
 class Check(ConfigModel):
-    """Whether a check is made, and how bad it is if it fails."""
+    """One check: whether it is enabled, and the severity of its failure."""
 
     enabled: bool = True
     severity: Severity = "error"
 
 
 class Share(Check):
-    """A check of how large a part of the records something befell."""
+    """A check that limits the share of records which are changed or rejected."""
 
     max: float = Field(default=0.0, ge=0, le=1)
 
 
-def _switched(value: Any) -> Any:
-    """`false` for a check that is not wanted."""
+def _from_bool(value: Any) -> Any:
+    """Convert `true` or `false` to the mapping that enables or disables a check."""
     return {"enabled": value} if isinstance(value, bool) else value
 
 
-_Check = Annotated[Check, BeforeValidator(_switched)]
-_Share = Annotated[Share, BeforeValidator(_switched)]
+_Check = Annotated[Check, BeforeValidator(_from_bool)]
+_Share = Annotated[Share, BeforeValidator(_from_bool)]
 
 
 class Checks(ConfigModel):
-    """What is looked at after each sync. A share is a fraction of the records read: 0.01 is 1 %."""
+    """Checks made after each sync. A share is a fraction of the records read: 0.01 is 1 %."""
 
     counts: _Check = Check()
     completed: _Check = Check()
@@ -45,13 +45,13 @@ class Checks(ConfigModel):
     cursor: _Check = Check(severity="warn")
 
     def over(self, general: Checks) -> Checks:
-        """These; what they leave unsaid as the connection says it, or else by default."""
+        """Return these checks; a value that they do not set comes from `general`, or else is the default."""
         default = Checks()
         found = {}
         for name in type(self).model_fields:
-            said: dict[str, Any] = {}
+            given: dict[str, Any] = {}
             for written in (general, self):
                 if name in written.model_fields_set:
-                    said |= getattr(written, name).model_dump(exclude_unset=True)
-            found[name] = getattr(default, name).model_copy(update=said)
+                    given |= getattr(written, name).model_dump(exclude_unset=True)
+            found[name] = getattr(default, name).model_copy(update=given)
         return Checks.model_construct(**found)

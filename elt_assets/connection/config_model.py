@@ -1,4 +1,4 @@
-"""What everything that people write is made of."""
+"""Base model and field types of the settings in `defs.yaml`."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ FieldPath = Annotated[list[FieldName], Field(min_length=1)]
 
 
 def _steps(path: Any) -> Any:
-    """`address.city` as [address, city]. A name that holds a dot, or is empty, needs the list."""
+    """Split `address.city` into [address, city]. Names that contain a dot or are empty need the list form."""
     if not isinstance(path, str):
         return path
     if "" in (steps := path.split(".")):
@@ -39,20 +39,20 @@ DottedPaths = Annotated[list[DottedPath], Field(min_length=1)]
 
 
 def known_keys(kind: type) -> Callable[[Any], Any]:
-    """A validator that refuses a key which a dataclass lacks, with the nearest one that it has."""
+    """Return a validator that rejects keys which are not fields of a dataclass, and suggests the nearest."""
     known = {each.name for each in dataclasses.fields(kind)}
 
-    def refuse(value: Any) -> Any:
+    def reject(value: Any) -> Any:
         unknown = [key for key in value if key not in known] if isinstance(value, Mapping) else []
         if unknown:
             raise ValueError("; ".join(_suggest(str(key), known) for key in unknown))
         return value
 
-    return refuse
+    return reject
 
 
 class ConfigModel(BaseModel):
-    """Base of everything written by hand: an unknown key is refused, with the nearest known one."""
+    """Base of all settings in `defs.yaml`. It rejects an unknown key and suggests the nearest known key."""
 
     model_config = ConfigDict(extra="forbid", hide_input_in_errors=True)
 
@@ -70,10 +70,11 @@ class ConfigModel(BaseModel):
 
     @classmethod
     def label(cls) -> str:
+        """Return the name of the model in error messages."""
         return cls.__name__.lower()
 
 
 def _suggest(key: str, known: set[str]) -> str:
     near = difflib.get_close_matches(key, known, n=1)
-    meant = f"did you mean {near[0]!r}?" if near else f"known keys are {', '.join(sorted(known))}"
-    return f"unknown key {key!r}; {meant}"
+    hint = f"did you mean {near[0]!r}?" if near else f"known keys are {', '.join(sorted(known))}"
+    return f"unknown key {key!r}; {hint}"

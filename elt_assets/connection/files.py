@@ -1,4 +1,4 @@
-"""A connection's two files: `defs.yaml`, and the `catalog.json` beside it."""
+"""The two files of a connection, `defs.yaml` and `catalog.json`: loading and saving."""
 
 from __future__ import annotations
 
@@ -19,19 +19,20 @@ from elt_assets.protocol.airbyte.catalog import Catalog
 
 CATALOG_FILE = "catalog.json"
 COMPONENT = "elt_assets.ConnectionComponent"
+"""The value of `type` in `defs.yaml`."""
 
 
 def load_connection(folder: Path) -> Connection:
     """Read `<folder>/defs.yaml`.
 
     Raises:
-        ConfigError: the file is missing, not YAML, or not a connection; names file and field.
+        ConfigError: the file is missing, not YAML, or not a connection; names the file and the field.
     """
     path = folder / DEFINITION_FILE
     try:
-        # From the file, not from its text: the parser would quote lines of that in its errors.
+        # The parser gets the file and not its text: otherwise its errors would quote lines of the text.
         with path.open(encoding="utf-8") as file:
-            document = yaml.load(file, _Loader)  # noqa: S506 - a safe one
+            document = yaml.load(file, _Loader)  # noqa: S506 - a subclass of SafeLoader
     except FileNotFoundError:
         known = sorted(p.parent.name for p in folder.parent.glob(f"*/{DEFINITION_FILE}"))
         raise ConfigError(
@@ -44,21 +45,22 @@ def load_connection(folder: Path) -> Connection:
         raise ConfigError(f"{path} cannot be read: {error.strerror}") from error
     if not isinstance(document, Mapping) or document.get("type") != COMPONENT:
         raise ConfigError(
-            f"{path} is no connection", guidance=f"it should start `type: {COMPONENT}`"
+            f"{path} is not a connection", guidance=f"begin the file with `type: {COMPONENT}`"
         )
     return parse_connection(document.get("attributes"), path)
 
 
 def parse_connection(attributes: Any, path: Path) -> Connection:
-    """The attributes that `path` holds, as a connection.
+    """Return the connection that the attributes of the file `path` describe.
 
     Raises:
-        ConfigError: lists everything that is wrong, and quotes no value, which may be a secret.
+        ConfigError: the attributes are not valid. The error lists every problem, and quotes no value, since a
+            value may be a secret.
     """
     if not isinstance(attributes, Mapping):
         raise ConfigError(
             f"{path}: `attributes` is missing",
-            guidance="it should hold `name`, `source`, `streams`",
+            guidance="write `attributes` with `name`, `source` and `streams`",
         )
     try:
         return Connection.model_validate(attributes, context={FOLDER: path.parent})
@@ -71,17 +73,17 @@ def parse_connection(attributes: Any, path: Path) -> Connection:
 
 
 class _Loader(yaml.SafeLoader):
-    """As Dagster reads YAML: a date stays the text that was written."""
+    """YAML loader that, like Dagster's, reads a date as text."""
 
 
 _Loader.yaml_implicit_resolvers = {
-    first: [(tag, form) for tag, form in resolvers if tag != "tag:yaml.org,2002:timestamp"]
+    first: [(tag, pattern) for tag, pattern in resolvers if tag != "tag:yaml.org,2002:timestamp"]
     for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
 }
 
 
 def _place(path: Sequence[str | int], attributes: Mapping[str, Any]) -> str:
-    """Where in the YAML, a stream by its name."""
+    """Return the prefix of an error message: the place in the YAML, with the name of the stream."""
     at, words = list(path), []
     if len(at) > 1 and at[0] == "streams":
         written = attributes["streams"][at[1]]
@@ -92,10 +94,10 @@ def _place(path: Sequence[str | int], attributes: Mapping[str, Any]) -> str:
 
 
 def load_catalog(folder: Path) -> Catalog:
-    """Read the `catalog.json` that `elt discover` wrote beside the YAML.
+    """Read the `catalog.json` of a connection, which `elt discover` writes.
 
     Raises:
-        ConfigError: it is missing or no catalog.
+        ConfigError: the file is missing, cannot be read, or is not a catalog.
     """
     path = folder / CATALOG_FILE
     remedy = f"write it with `elt discover {folder.name}`"
@@ -104,17 +106,17 @@ def load_catalog(folder: Path) -> Catalog:
     except FileNotFoundError:
         raise ConfigError(f"{path} does not exist", guidance=remedy) from None
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-        raise ConfigError(f"{path} is no valid catalog: {error}", guidance=remedy) from error
+        raise ConfigError(f"{path} is not a valid catalog: {error}", guidance=remedy) from error
     except OSError as error:
         raise ConfigError(f"{path} cannot be read: {error.strerror}") from error
     return catalog
 
 
 def save_catalog(folder: Path, catalog: Catalog) -> Path:
-    """Write the `catalog.json` of a connection, whole or not at all; returns its path.
+    """Write the `catalog.json` of a connection atomically, and return its path.
 
     Raises:
-        ConfigError: it cannot be written.
+        ConfigError: the file cannot be written.
     """
     path = folder / CATALOG_FILE
     draft = path.with_name(f".{CATALOG_FILE}.{secrets.token_hex(8)}")

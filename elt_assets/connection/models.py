@@ -1,4 +1,4 @@
-"""The attributes of a connection, as people write them."""
+"""Models of a connection's attributes in `defs.yaml`."""
 
 from __future__ import annotations
 
@@ -41,18 +41,18 @@ from elt_assets.runner.process.container import ContainerOptions
 from elt_assets.sync.selection.schema_changes import OnSchemaChange
 
 FOLDER = "folder"
-"""In the context of validation: where the YAML lies."""
+"""Key of the validation context: the folder of `defs.yaml`."""
 _NAME = re.compile(r"[A-Za-z0-9_]+")
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _TEMPLATE = re.compile(r"\{\{-?\s*env\b")
-"""Dagster's `{{ env.NAME }}`, or `{{ env('NAME') }}`."""
+"""Pattern of Dagster's templates `{{ env.NAME }}` and `{{ env('NAME') }}`."""
 
 
 def plain_name(written: str) -> str:
-    """Return a name as it is, if it can name a folder, a table's namespace and a group alike.
+    """Return a name unchanged, if it is valid for a folder, a namespace of tables and an asset group.
 
     Raises:
-        ValueError: says what to write instead.
+        ValueError: the name has characters other than letters, digits and underscores.
     """
     if _NAME.fullmatch(written):
         return written
@@ -70,37 +70,37 @@ PlainName = Annotated[
 ]
 
 
-def _variables(written: Any) -> Any:
-    """An environment: values by name, or a list of names."""
+def _check_variables(written: Any) -> Any:
+    """Check an environment, which is a mapping of names to values or a list of names, and return it."""
     if not isinstance(written, (Mapping, list)):
-        raise ValueError(  # noqa: TRY004 - what pydantic reports
-            "write `NAME: value` for each variable, or a list of those to pass on"
+        raise ValueError(  # noqa: TRY004 - pydantic reports ValueError
+            "write `NAME: value` for each variable, or a list of the variables to pass on"
         )
     for name in written:
         if not isinstance(name, str) or not _VARIABLE.fullmatch(name):
-            raise ValueError(f"{name!r} cannot name an environment variable")
+            raise ValueError(f"{name!r} is not a valid name of an environment variable")
     for name, value in written.items() if isinstance(written, Mapping) else ():
-        reference = isinstance(value, Mapping) and set(value) == {"env"}
-        plain = not isinstance(value, bool) and isinstance(value, (str, int, float))
-        if not (isinstance(value["env"], str) if reference else plain):
+        is_reference = isinstance(value, Mapping) and set(value) == {"env"}
+        is_plain = not isinstance(value, bool) and isinstance(value, (str, int, float))
+        if not (isinstance(value["env"], str) if is_reference else is_plain):
             raise ValueError(
                 f"{name}: write a text (true in quotes), a number, or `{{env: OTHER}}`"
             )
     return written
 
 
-def _no_templates(written: Any) -> Any:
-    """A config without Dagster's templates of environment variables, which nothing would fill in."""
-    if (place := _template(written)) is not None:
+def _reject_templates(written: Any) -> Any:
+    """Reject Dagster's templates of environment variables in a config: nothing replaces them."""
+    if (place := _find_template(written)) is not None:
         raise ValueError(
-            f"{place[1:] or 'it'}: templates as `{{{{ env.NAME }}}}` are not filled in here; write "
-            "`{env: NAME}`, or `{literal: …}` around a text that is meant as it stands"
+            f"{place[1:] or 'the value'}: templates as `{{{{ env.NAME }}}}` are not replaced here; write "
+            "`{env: NAME}`, or `{literal: …}` for a text that is used unchanged"
         )
     return written
 
 
-def _template(value: Any) -> str | None:
-    """The place of the first text that holds a template of an environment variable."""
+def _find_template(value: Any) -> str | None:
+    """Return the path of the first text with a template of a variable; None if there is none."""
     if isinstance(value, str):
         return "" if _TEMPLATE.search(value) else None
     inner: Any = ()
@@ -108,32 +108,36 @@ def _template(value: Any) -> str | None:
         inner = value.items()
     elif isinstance(value, list):
         inner = enumerate(value)
-    found = ((name, _template(each)) for name, each in inner)
+    found = ((name, _find_template(each)) for name, each in inner)
     return next((f".{name}{place}" for name, place in found if place is not None), None)
 
 
 Variables = Annotated[
-    dict[str, Any] | list[str], BeforeValidator(_variables), BeforeValidator(_no_templates)
+    dict[str, Any] | list[str],
+    BeforeValidator(_check_variables),
+    BeforeValidator(_reject_templates),
 ]
 
 
-def _sync_mode(written: str) -> str:
+def _check_sync_mode(written: str) -> str:
     if written not in MODES:
         raise ValueError(f"write one of {', '.join(MODES)}")
     return written
 
 
 SyncModeName = Annotated[
-    str, AfterValidator(_sync_mode), WithJsonSchema({"enum": list(MODES), "type": "string"})
+    str, AfterValidator(_check_sync_mode), WithJsonSchema({"enum": list(MODES), "type": "string"})
 ]
 
 
 class _Connector(ConfigModel):
-    """Exactly one kind of connector, and its config."""
+    """A connector of exactly one kind, with its config and the settings of its process."""
 
     kinds: ClassVar[Sequence[SourceKind]]
 
-    config: Annotated[dict[str, Any], BeforeValidator(_no_templates)] = Field(default_factory=dict)
+    config: Annotated[dict[str, Any], BeforeValidator(_reject_templates)] = Field(
+        default_factory=dict
+    )
     environment: Variables | None = None
     install: Annotated[Installation, BeforeValidator(known_keys(Installation))] | None = None
     container: Annotated[ContainerOptions, BeforeValidator(known_keys(ContainerOptions))] | None = (
@@ -143,10 +147,10 @@ class _Connector(ConfigModel):
 
     @field_validator("install")
     @classmethod
-    def _beside_the_yaml(
+    def _resolve_lock_file(
         cls, written: Installation | None, info: ValidationInfo
     ) -> Installation | None:
-        """A relative path of a lock file starts at the folder of the YAML."""
+        """Resolve a relative path of a lock file from the folder of `defs.yaml`."""
         folder = (info.context or {}).get(FOLDER)
         if written is None or written.lock_file is None or folder is None:
             return written
@@ -156,81 +160,81 @@ class _Connector(ConfigModel):
         return dataclasses.replace(written, lock_file=path)
 
     @model_validator(mode="after")
-    def _one_kind(self) -> _Connector:
+    def _check_one_kind(self) -> _Connector:
         keys = [kind.key for kind in self.kinds]
         given = [key for key in keys if getattr(self, key) is not None]
         if len(given) != 1:
             raise ValueError(
-                f"{self.label()}: exactly one of {', '.join(keys)} is wanted, "
-                f"{' and '.join(given) or 'none'} is given"
+                f"{self.label()}: write exactly one of {', '.join(keys)}; "
+                f"given: {', '.join(given) or 'none'}"
             )
-        _no_templates({self.kind: self.value})
+        _reject_templates({self.kind: self.value})
         return self
 
     @model_validator(mode="after")
-    def _can_be_run(self) -> _Connector:
+    def _check_kind(self) -> _Connector:
         kind = KINDS[self.kind]
         try:
             kind.command(self.value, Installed(Path()))
         except ConfigError as error:
             raise ValueError(f"{kind.key}: {error.message}; {error.guidance}") from None
-        beside = ("install", "container", "user")
-        given = {option for option in beside if getattr(self, option) is not None}
+        options = ("install", "container", "user")
+        given = {option for option in options if getattr(self, option) is not None}
         if misplaced := kind.misplaced(self.value, given):
             raise ValueError(misplaced)
         return self
 
     @property
     def kind(self) -> str:
-        """The key of its kind."""
+        """Key of the connector's kind."""
         return next(kind.key for kind in self.kinds if getattr(self, kind.key) is not None)
 
     @property
     def value(self) -> Any:
-        """What is written under that key."""
+        """Value under the key of the kind."""
         return getattr(self, self.kind)
 
 
 def _with_keys(model: type[_Connector]) -> type[_Connector]:
-    """The model with a field for each of its kinds, by the kind's key."""
+    """Return the model with an optional field for the key of each of its kinds."""
     fields: dict[str, Any] = {kind.key: (kind.value_type | None, None) for kind in model.kinds}
     return create_model(model.__name__, __base__=model, __doc__=model.__doc__, **fields)
 
 
 @_with_keys
 class Source(_Connector):
-    """Where records come from: exactly one kind of connector, and its config."""
+    """The source of the records: exactly one kind of connector, and its config."""
 
     kinds = tuple(KINDS.values())
 
 
 @_with_keys
 class Destination(_Connector):
-    """Where records go instead of the lake: exactly one kind of connector, and its config."""
+    """The destination of the records instead of the lake: exactly one kind of connector, and its config."""
 
     kinds = tuple(kind for kind in KINDS.values() if kind.is_destination)
 
 
 class Fields(ConfigModel):
-    """Which fields of a stream are stored, and which of them as a hash alone."""
+    """The fields of a stream that are stored, and those that are stored only as a hash."""
 
     include: DottedPaths | None = None
     exclude: DottedPaths | None = None
     hash: DottedPaths | None = None
 
     @model_validator(mode="after")
-    def _says_one_thing(self) -> Fields:
+    def _check_keys(self) -> Fields:
         if self.include and self.exclude:
-            raise ValueError("`include` leaves out all else; keep it, or `exclude`, not both")
-        if not (self.include or self.exclude or self.hash):
             raise ValueError(
-                "it says nothing; write `include`, `exclude` or `hash`, or leave it out"
+                "`include` excludes all other fields; write `include` or `exclude`, not both"
             )
+        if not (self.include or self.exclude or self.hash):
+            raise ValueError("it is empty; write `include`, `exclude` or `hash`, or leave it out")
         return self
 
 
 class Stream(ConfigModel):
-    """One stream that is wanted, and how."""
+    """Settings of one stream."""
 
     name: str
     namespace: str | None = None
@@ -254,13 +258,15 @@ class Stream(ConfigModel):
     tags: dict[str, str] = Field(default_factory=dict)
 
     @model_validator(mode="after")
-    def _goes_together(self) -> Stream:
+    def _check_combinations(self) -> Stream:
         if self.partitions is not None and self.window is not None:
             raise ValueError("`window` is for a stream without `partitions`; leave out one of them")
         if self.partitions is not None and self.history:
-            raise ValueError("a stream with `partitions` keeps no `history`; leave out one of them")
+            raise ValueError(
+                "a stream with `partitions` cannot have `history`; leave out one of them"
+            )
         if self.replication_method is not None and self.sync_mode != "incremental":
-            raise ValueError("`replication_method` is for `sync_mode: incremental`; write it too")
+            raise ValueError("`replication_method` needs `sync_mode: incremental`; write both")
         return self
 
     @property
@@ -273,19 +279,19 @@ class Stream(ConfigModel):
 
 
 class Deadlines(ConfigModel):
-    """How long each of a connector's short commands may take before it is ended."""
+    """Time limits of a connector's short commands. A command that takes longer is ended."""
 
     spec: Duration = dt.timedelta(minutes=15)
     check: Duration = dt.timedelta(minutes=15)
     discover: Duration = dt.timedelta(hours=1)
 
     def seconds(self) -> dict[str, float]:
-        """By the name of the command."""
+        """Return the time limits in seconds, by the name of the command."""
         return {name: value.total_seconds() for name, value in self}
 
 
 class Checkpoint(ConfigModel):
-    """When a commit is due: at the first state after any of these is reached."""
+    """Thresholds of a commit, which is due at the first state after any of them is reached."""
 
     rows: int = Field(default=1_000_000, gt=0)
     megabytes: int = Field(default=256, gt=0)
@@ -317,19 +323,19 @@ class Connection(ConfigModel):
     checkpoint: Checkpoint = Checkpoint()
 
     @model_validator(mode="after")
-    def _can_be_asked(self) -> Connection:
+    def _check_new_data(self) -> Connection:
         if self.new_data is not None and not KINDS[self.source.kind].tells_news:
             raise ValueError(
-                "new_data: only a built-in connector (`source.connector`) can be asked for news; "
-                f"`source.{self.source.kind}` cannot; write a `schedule`"
+                "new_data: only a built-in connector (`source.connector`) can be asked for new data; "
+                f"`source.{self.source.kind}` cannot; write a `schedule` instead"
             )
         return self
 
     def wanted(self, stream: StreamId) -> Stream:
-        """What it says of one of its streams."""
+        """Return the settings of one of the connection's streams."""
         return next(one for one in self.streams if one.id == stream)
 
     @property
     def lake_namespace(self) -> str:
-        """The first level under the lake's root."""
+        """First level of the table paths under the lake's root."""
         return self.namespace or self.name

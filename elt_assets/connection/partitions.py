@@ -1,4 +1,4 @@
-"""Partitions and windows of a stream, as people write them."""
+"""Settings for the partitions and windows of a stream."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ KINDS = (*TIMED, "static", "dynamic", "multi")
 
 
 def _instant(value: Any) -> Any:
-    """A date or a date and time, as ISO 8601 writes it."""
+    """Parse an ISO 8601 date or date-time. Return any other type unchanged."""
     if isinstance(value, str):
         try:
             return moment(value)
@@ -25,10 +25,10 @@ def _instant(value: Any) -> Any:
 
 
 def moment(text: str) -> dt.datetime:
-    """A date, or a date and time, of ISO 8601; Python knows `Z` since 3.11 alone.
+    """Parse an ISO 8601 date or date-time. It may end in `Z`, which Python before 3.11 does not parse.
 
     Raises:
-        ValueError: it is neither.
+        ValueError: the text is neither.
     """
     return dt.datetime.fromisoformat(text.removesuffix("Z") + "+00:00" * text.endswith("Z"))
 
@@ -37,10 +37,10 @@ Instant = Annotated[dt.datetime, BeforeValidator(_instant)]
 
 
 class Bind(ConfigModel):
-    """Which fields of the source's config a window sets, and how it writes them.
+    """The fields of the source's config that a window sets, and the format of their values.
 
-    `format`: as of `strftime`; `%s` and `%ms` are seconds and milliseconds since 1970. `inclusive`: the
-    end is the last moment, or day, that is wanted; else the first that is not.
+    `format`: as for `strftime`; `%s` and `%ms` are seconds and milliseconds since 1970. `inclusive`: the
+    end is the last time (or day) of the window; otherwise it is the first time after the window.
     """
 
     start: DottedPath | None = None
@@ -49,20 +49,20 @@ class Bind(ConfigModel):
     inclusive: bool = False
 
     @model_validator(mode="after")
-    def _binds(self) -> Bind:
+    def _check_fields(self) -> Bind:
         if self.start is None and self.end is None:
             raise ValueError("name the config fields: `bind: {start: start_date, end: end_date}`")
         return self
 
 
 class Window(ConfigModel):
-    """How a stream without partitions is read anew for a while of its past (run config `window`)."""
+    """The binding of the run config `window`, which reads a past period of an unpartitioned stream again."""
 
     bind: Bind
 
 
 class TimePartitions(ConfigModel):
-    """One partition for each hour, day, week or month; its window is bound to the source's config."""
+    """One partition per hour, day, week or month. `bind` writes its window into the source's config."""
 
     type: Literal["hourly", "daily", "weekly", "monthly"]
     start: Instant
@@ -73,30 +73,31 @@ class TimePartitions(ConfigModel):
 
     @field_validator("timezone")
     @classmethod
-    def _known(cls, value: str) -> str:
+    def _check_timezone(cls, value: str) -> str:
         if value not in available_timezones():
-            raise ValueError(f"{value!r} is no time zone; write one as 'Europe/Berlin'")
+            raise ValueError(f"{value!r} is not a time zone; write a name such as 'Europe/Berlin'")
         return value
 
     @model_validator(mode="after")
-    def _ends_after_it_starts(self) -> TimePartitions:
+    def _check_end(self) -> TimePartitions:
         if self.end is not None and self._aware(self.end) <= self._aware(self.start):
             raise ValueError("`end` is not after `start`")
         return self
 
     def _aware(self, value: dt.datetime) -> dt.datetime:
+        """Return a time with a time zone: by default that of the partitions."""
         return value if value.tzinfo is not None else value.replace(tzinfo=ZoneInfo(self.timezone))
 
 
 class KeyBind(ConfigModel):
-    """Which config field a key sets, and of which type it is there."""
+    """The field of the source's config that a partition key sets, and the type of its value."""
 
     field: DottedPath
     type: Literal["string", "integer", "number", "boolean"] = "string"
 
 
 def _key_bind(value: Any) -> Any:
-    """A path alone is that of a text."""
+    """Convert a path alone to the binding of a string field."""
     return {"field": value} if isinstance(value, str | list) else value
 
 
@@ -104,7 +105,7 @@ BoundKey = Annotated[KeyBind, BeforeValidator(_key_bind)]
 
 
 class StaticPartitions(ConfigModel):
-    """One partition for each of some values of a config field."""
+    """One partition for each listed value of a config field."""
 
     type: Literal["static"]
     keys: Annotated[list[FieldName], Field(min_length=1)]
@@ -113,14 +114,14 @@ class StaticPartitions(ConfigModel):
 
     @field_validator("keys")
     @classmethod
-    def _once(cls, value: list[str]) -> list[str]:
+    def _check_unique(cls, value: list[str]) -> list[str]:
         if repeated := sorted({key for key in value if value.count(key) > 1}):
-            raise ValueError(f"{', '.join(map(repr, repeated))} is there twice")
+            raise ValueError(f"{', '.join(map(repr, repeated))}: listed more than once")
         return value
 
 
 class Discovery(ConfigModel):
-    """Where new keys come from: a field of another stream of the connection, as it stands in the lake."""
+    """The origin of new partition keys: a field of another stream of the connection, read from its table."""
 
     stream: str
     field: DottedPath
@@ -128,7 +129,7 @@ class Discovery(ConfigModel):
 
 
 class DynamicPartitions(ConfigModel):
-    """As static ones, but keys come and go: from the UI, the command line, or a sensor."""
+    """One partition for each key. Keys can be added and removed at any time; `discover` adds them."""
 
     type: Literal["dynamic"]
     name: str | None = None
@@ -141,17 +142,17 @@ KeyPartitions = Annotated[StaticPartitions | DynamicPartitions, Field(discrimina
 
 
 class MultiPartitions(ConfigModel):
-    """Two dimensions: a window and a key."""
+    """One partition for each pair of a window and a key."""
 
     type: Literal["multi"]
     window: TimePartitions
     key: KeyPartitions
 
     @model_validator(mode="after")
-    def _run_alone(self) -> MultiPartitions:
+    def _check_partitions_per_run(self) -> MultiPartitions:
         if self.window.partitions_per_run or self.key.partitions_per_run:
             raise ValueError(
-                "`partitions_per_run`: each pair of a window and a key is a run of its own"
+                "`partitions_per_run` is not supported: each pair of a window and a key is a separate run"
             )
         return self
 
@@ -175,10 +176,11 @@ Partitions = Annotated[
 
 
 def dynamic_partitions(written: Partitions | None) -> DynamicPartitions | None:
-    """The dynamic dimension, if there is one."""
+    """Return the dynamic partitions, or the dynamic keys of multi-partitions; None if there are none."""
     inner = written.key if isinstance(written, MultiPartitions) else written
     return inner if isinstance(inner, DynamicPartitions) else None
 
 
 def has_window(written: Partitions | None) -> bool:
+    """Return whether each partition is or includes a time window."""
     return isinstance(written, TimePartitions | MultiPartitions)

@@ -1,4 +1,4 @@
-"""What is wanted, joined with what there is; and all that keeps the two apart."""
+"""Resolution of a connection's streams: their settings joined with the catalog, and checked against it."""
 
 from __future__ import annotations
 
@@ -36,39 +36,39 @@ from elt_assets.sync.selection.fields import (
 
 
 def resolve_streams(connection: Connection, catalog: Catalog) -> list[ConfiguredStream]:
-    """Join what is wanted with what there is.
+    """Join the settings of each stream of a connection with its catalog.
 
     Raises:
-        ConfigError: one error that lists every stream that cannot be synced as written, and what to
-            write instead.
+        ConfigError: a stream cannot be synced as configured. The error lists all problems of all streams, and
+            what to write instead.
     """
     problems: list[str] = []
     configured: list[ConfiguredStream] = []
-    for wanted in connection.streams:
-        stream = catalog.find(wanted.id)
+    for settings in connection.streams:
+        stream = catalog.find(settings.id)
         if stream is None:
-            problems.append(_missing(wanted, catalog))
+            problems.append(_missing_stream(settings, catalog))
             continue
-        if wanted.replication_method is not None:
+        if settings.replication_method is not None:
             try:
                 stream = log_based(stream)
             except ConfigError as error:
                 problems.append(f"{error.message}; {error.guidance}")
                 continue
-        configured.append(_configured(wanted, stream))
-        found = _overridden(wanted, stream) + _problems(configured[-1])
-        found += _misplaced(wanted, configured[-1])
-        if wanted.history and not configured[-1].deduplicates:
+        configured.append(_configured(settings, stream))
+        found = _overridden_key(settings, stream) + _mode_problems(configured[-1])
+        found += _field_problems(settings, configured[-1])
+        if settings.history and not configured[-1].deduplicates:
             found.append(
                 "history: versions need a key; write `destination_sync_mode: append_dedup` "
                 "or `overwrite_dedup`"
             )
-        problems += [f"stream {str(wanted.id)!r}: {text}" for text in found]
-    problems += _repeated(connection.streams)
+        problems += [f"stream {str(settings.id)!r}: {text}" for text in found]
+    problems += _repeated_streams(connection.streams)
     if connection.read_together:
-        problems += _apart(connection)
+        problems += _together_problems(connection)
     if connection.destination is not None:
-        problems += _of_the_lake(connection)
+        problems += _destination_problems(connection)
     if problems:
         raise ConfigError(
             f"the streams in {DEFINITION_FILE} of connection {connection.name!r} are not valid:\n"
@@ -77,21 +77,21 @@ def resolve_streams(connection: Connection, catalog: Catalog) -> list[Configured
     return configured
 
 
-def _apart(connection: Connection) -> list[str]:
-    """What streams that are read together cannot have of their own."""
+def _together_problems(connection: Connection) -> list[str]:
+    """Return the settings that are not supported for streams that are read together."""
     return [
-        f"stream {str(stream.id)!r}: {key}: streams that are read together have none of their own; leave it "
-        "out, or move the stream to a connection of its own"
+        f"stream {str(stream.id)!r}: {key}: not supported for streams that are read together; leave it "
+        "out, or move the stream to a separate connection"
         for stream in connection.streams
         for key in ("partitions", "window")
         if getattr(stream, key) is not None
     ]
 
 
-def _of_the_lake(connection: Connection) -> list[str]:
-    """What streams whose rows are in another destination cannot have."""
+def _destination_problems(connection: Connection) -> list[str]:
+    """Return the settings that are not supported for a connection with another destination."""
     return [
-        f"stream {str(stream.id)!r}: {key}: this is done by the tables of the lake, and the connection has "
+        f"stream {str(stream.id)!r}: {key}: only tables of the lake support this, and the connection has "
         "another `destination`; leave it out"
         for stream in connection.streams
         for key, is_set in {
@@ -104,15 +104,15 @@ def _of_the_lake(connection: Connection) -> list[str]:
     ]
 
 
-def _configured(wanted: Stream, stream: AirbyteStream) -> ConfiguredStream:
+def _configured(settings: Stream, stream: AirbyteStream) -> ConfiguredStream:
     configured = ConfiguredStream(
         stream=stream,
-        sync_mode=wanted.sync_mode,
-        destination_sync_mode=wanted.destination_sync_mode,
-        cursor_field=None if _unused_cursor(wanted, stream) else wanted.cursor_field,
-        primary_key=None if _unused_key(wanted, stream) else wanted.primary_key,
+        sync_mode=settings.sync_mode,
+        destination_sync_mode=settings.destination_sync_mode,
+        cursor_field=None if _unused_cursor(settings, stream) else settings.cursor_field,
+        primary_key=None if _unused_key(settings, stream) else settings.primary_key,
     )
-    # Connectors read the configured fields, so what is in force is written into them.
+    # Connectors read the configured fields, so these get the cursor and the key that are in force.
     if configured.sync_mode == INCREMENTAL and not configured.cursor_field:
         configured.cursor_field = stream.default_cursor_field
     if not configured.primary_key:
@@ -120,58 +120,58 @@ def _configured(wanted: Stream, stream: AirbyteStream) -> ConfiguredStream:
     return configured
 
 
-def unused_settings(wanted: Stream, stream: AirbyteStream) -> list[str]:
-    """The settings of a stream that its sync ignores, a sentence each; for the log of every sync.
+def unused_settings(settings: Stream, stream: AirbyteStream) -> list[str]:
+    """Return a message for each setting of a stream that its sync ignores, for the log of every sync.
 
-    spec: ConfiguredAirbyteStream: `cursor_field` and `primary_key` are ignored where nothing needs them.
+    Spec: ConfiguredAirbyteStream: `cursor_field` and `primary_key` are ignored where nothing needs them.
     """
     reasons = {
-        "cursor_field": _unused_cursor(wanted, stream),
-        "primary_key": _unused_key(wanted, stream),
+        "cursor_field": _unused_cursor(settings, stream),
+        "primary_key": _unused_key(settings, stream),
     }
     name = str(stream.id)
     return [f"stream {name!r}: {key} is ignored: {why}" for key, why in reasons.items() if why]
 
 
-def _unused_cursor(wanted: Stream, stream: AirbyteStream) -> str | None:
-    """Why the stream's `cursor_field` does not count; None where it does, or is not given."""
-    if wanted.cursor_field is None or wanted.cursor_field == stream.default_cursor_field:
+def _unused_cursor(settings: Stream, stream: AirbyteStream) -> str | None:
+    """Return why the `cursor_field` of a stream is ignored; None if it is used or not set."""
+    if settings.cursor_field is None or settings.cursor_field == stream.default_cursor_field:
         return None
     if stream.source_defined_cursor:
         return "the source defines its own cursor"
-    if wanted.sync_mode != INCREMENTAL and not wanted.deduplicates:
-        return f"a full refresh with `{wanted.destination_sync_mode}` needs no cursor"
+    if settings.sync_mode != INCREMENTAL and not settings.deduplicates:
+        return f"a full refresh with `{settings.destination_sync_mode}` needs no cursor"
     return None
 
 
-def _unused_key(wanted: Stream, stream: AirbyteStream) -> str | None:
-    """Why a `primary_key` that does not fit the stream does not matter; None where it does."""
-    if wanted.destination_sync_mode != APPEND or wanted.primary_key is None:
+def _unused_key(settings: Stream, stream: AirbyteStream) -> str | None:
+    """Return why a `primary_key` that does not fit the stream is ignored; None otherwise."""
+    if settings.destination_sync_mode != APPEND or settings.primary_key is None:
         return None
-    fits = not _is_another_key(wanted, stream) and not any(
-        _unknown(path, stream) for path in wanted.primary_key
+    fits = not _is_another_key(settings, stream) and not any(
+        _is_unknown(path, stream) for path in settings.primary_key
     )
     return None if fits else "`append` needs no key"
 
 
-def _missing(wanted: Stream, catalog: Catalog) -> str:
+def _missing_stream(settings: Stream, catalog: Catalog) -> str:
     known = [str(stream.id) for stream in catalog.streams]
-    near = difflib.get_close_matches(str(wanted.id), known, n=1)
-    meant = f"did you mean {near[0]!r}?" if near else f"it has {_some(list(map(repr, known)))}"
-    return f"stream {str(wanted.id)!r} is not in the catalog ({CATALOG_FILE}); {meant}"
+    near = difflib.get_close_matches(str(settings.id), known, n=1)
+    hint = f"did you mean {near[0]!r}?" if near else f"it has {_listed(list(map(repr, known)))}"
+    return f"stream {str(settings.id)!r} is not in the catalog ({CATALOG_FILE}); {hint}"
 
 
-def _overridden(wanted: Stream, stream: AirbyteStream) -> list[str]:
-    """What the source defines for itself, and the YAML says otherwise."""
-    if not _is_another_key(wanted, stream) or _unused_key(wanted, stream):
+def _overridden_key(settings: Stream, stream: AirbyteStream) -> list[str]:
+    """Return a problem if the settings have another key than the one that the source defines."""
+    if not _is_another_key(settings, stream) or _unused_key(settings, stream):
         return []
     own = _yaml(stream.source_defined_primary_key)
     text = "the source defines its own key, which cannot be overridden"
     return [f"primary_key: {text}; write {own}, or leave it out"]
 
 
-def _is_another_key(wanted: Stream, stream: AirbyteStream) -> bool:
-    own, given = stream.source_defined_primary_key, wanted.primary_key
+def _is_another_key(settings: Stream, stream: AirbyteStream) -> bool:
+    own, given = stream.source_defined_primary_key, settings.primary_key
     return bool(own and given and sorted(given) != sorted(own))
 
 
@@ -179,7 +179,7 @@ def _yaml(value: Any) -> str:
     return str(yaml.safe_dump(value, default_flow_style=True, allow_unicode=True)).strip()
 
 
-def _problems(configured: ConfiguredStream) -> list[str]:
+def _mode_problems(configured: ConfiguredStream) -> list[str]:
     stream, found = configured.stream, []
     if configured.sync_mode not in stream.sync_modes:
         found.append(
@@ -193,7 +193,7 @@ def _problems(configured: ConfiguredStream) -> list[str]:
         cursor = []
     if configured.sync_mode == INCREMENTAL and configured.overwrites:
         found.append(
-            "sync_mode: an incremental sync sends what is new, and overwriting would keep that alone; "
+            "sync_mode: an incremental sync reads only new records, and overwriting would keep only these; "
             "write `sync_mode: full_refresh`, or `destination_sync_mode: append_dedup` or `append`"
         )
     if configured.deduplicates and not configured.key:
@@ -202,32 +202,36 @@ def _problems(configured: ConfiguredStream) -> list[str]:
             "write `primary_key: [[<field>]]`"
         )
     paths = [("cursor_field", cursor), *(("primary_key", path) for path in configured.key)]
-    found += [_unknown_path(field, path, stream) for field, path in paths if _unknown(path, stream)]
+    found += [
+        _unknown_field(field, path, stream) for field, path in paths if _is_unknown(path, stream)
+    ]
     return found
 
 
-def _unknown(path: Sequence[str], stream: AirbyteStream) -> bool:
-    """Whether the schema has no such field. A schema that lists no properties allows any."""
-    return _known_beside(path, stream) is not None
+def _is_unknown(path: Sequence[str], stream: AirbyteStream) -> bool:
+    """Return whether the schema has no such field. A schema without properties allows any field."""
+    return _find_unknown(path, stream) is not None
 
 
-def _unknown_path(field: str, path: Sequence[str], stream: AirbyteStream) -> str:
-    depth, known = _known_beside(path, stream) or (0, [])
+def _unknown_field(field: str, path: Sequence[str], stream: AirbyteStream) -> str:
+    depth, known = _find_unknown(path, stream) or (0, [])
     near = difflib.get_close_matches(path[depth], known, n=1)
-    meant = f"did you mean {dotted((*path[:depth], *near))!r}?" if near else ""
-    whose = f"{dotted(tuple(path[:depth]))!r} has" if depth else "it has"
-    return (
-        f"{field}: the stream has no field {'.'.join(path)!r}; {meant or f'{whose} {_some(known)}'}"
-    )
+    hint = f"did you mean {dotted((*path[:depth], *near))!r}?" if near else ""
+    parent = f"{dotted(tuple(path[:depth]))!r} has" if depth else "it has"
+    return f"{field}: the stream has no field {'.'.join(path)!r}; {hint or f'{parent} {_listed(known)}'}"
 
 
-def _some(names: Sequence[str], most: int = 20) -> str:
+def _listed(names: Sequence[str], most: int = 20) -> str:
     more = f" and {len(names) - most} more" if len(names) > most else ""
     return ", ".join(names[:most]) + more
 
 
-def _known_beside(path: Sequence[str], stream: AirbyteStream) -> tuple[int, list[str]] | None:
-    """At which step the schema knows of no such field, and the names that it has there."""
+def _find_unknown(path: Sequence[str], stream: AirbyteStream) -> tuple[int, list[str]] | None:
+    """Return the first step of a path that the schema does not have, and the names that it has there.
+
+    Returns:
+        The index of the step, and the names. None if the schema allows the path.
+    """
     schema: Any = stream.json_schema
     for depth, name in enumerate(path):
         known = properties(schema)
@@ -240,29 +244,30 @@ def _known_beside(path: Sequence[str], stream: AirbyteStream) -> tuple[int, list
 
 
 def field_selection(connection: Connection, stream: ConfiguredStream) -> FieldSelection | None:
-    """What a connection says of the fields of one of its streams; None if it says nothing."""
+    """Return the field selection that a connection has for one of its streams; None if it has none."""
     return _selection(connection.wanted(stream.id), stream)
 
 
 def as_landed(
     connection: Connection, configured: ConfiguredStream, stream: AirbyteStream | None = None
 ) -> ConfiguredStream:
-    """One of a connection's streams as its table gets it.
+    """Return a stream of a connection as its table gets it: with the selected fields and, if these are kept,
+    the column of undeclared fields.
 
     Args:
-        stream: what its source says of it; default, what the catalog says.
+        stream: the source's description of the stream; default: that of the catalog.
     """
     found = configured
     if stream is not None and stream is not configured.stream:
         found = copy.copy(configured)
         found.stream = stream
-    wanted = connection.wanted(configured.id)
-    found = landed(found, _selection(wanted, configured))
-    return with_undeclared(found) if wanted.on_undeclared == "keep" else found
+    settings = connection.wanted(configured.id)
+    found = landed(found, _selection(settings, configured))
+    return with_undeclared(found) if settings.on_undeclared == "keep" else found
 
 
-def _selection(wanted: Stream, configured: ConfiguredStream) -> FieldSelection | None:
-    written = wanted.fields
+def _selection(settings: Stream, configured: ConfiguredStream) -> FieldSelection | None:
+    written = settings.fields
     if written is None:
         return None
     return FieldSelection(
@@ -280,54 +285,54 @@ def _paths(written: Sequence[Sequence[str]]) -> tuple[Path, ...]:
 
 
 def _cursor(configured: ConfiguredStream) -> Path:
-    """The cursor, where anything goes by it."""
+    """Return the cursor; empty if the sync does not use it."""
     if not (configured.sync_mode == INCREMENTAL or configured.deduplicates):
         return ()
     try:
         return tuple(configured.cursor)
-    except ConfigError:  # that it has none is told elsewhere
+    except ConfigError:  # `_mode_problems` reports that there is none
         return ()
 
 
 def _markers(configured: ConfiguredStream) -> tuple[Path, ...]:
-    """The fields that mark a delete, where deletes are applied."""
+    """Return the delete markers; empty if the sync does not apply deletes."""
     known = properties(configured.stream.json_schema) if configured.deduplicates else {}
     return tuple((name,) for name in DELETE_MARKERS if name in known)
 
 
-def _misplaced(wanted: Stream, configured: ConfiguredStream) -> list[str]:
-    """What `fields` and `on_undeclared` say that the stream does not go with."""
+def _field_problems(settings: Stream, configured: ConfiguredStream) -> list[str]:
+    """Return the problems of `fields` and `on_undeclared` with the stream."""
     stream, found = configured.stream, []
-    if wanted.on_undeclared == "keep" and UNDECLARED in properties(stream.json_schema):
+    if settings.on_undeclared == "keep" and UNDECLARED in properties(stream.json_schema):
         found.append(
             f"on_undeclared: `keep` stores undeclared fields in a column {UNDECLARED!r}, and the stream has "
-            "a field of that name; leave it out"
+            "a field of that name; leave `on_undeclared` out"
         )
-    fields = _selection(wanted, configured)
+    fields = _selection(settings, configured)
     if fields is None:
         return found
-    rows = {"include": fields.include or (), "exclude": fields.exclude, "hash": fields.hashed}
+    selected = {"include": fields.include or (), "exclude": fields.exclude, "hash": fields.hashed}
     found += [
-        _unknown_path(f"fields.{key}", path, stream)
-        for key, paths in rows.items()
+        _unknown_field(f"fields.{key}", path, stream)
+        for key, paths in selected.items()
         for path in paths
-        if _unknown(path, stream)
+        if _is_unknown(path, stream)
     ]
     unhashable = ((path, _unhashable(path, fields)) for path in fields.hashed)
     return found + [f"fields.hash: {dotted(path)!r} {why}" for path, why in unhashable if why]
 
 
 def _unhashable(path: Path, fields: FieldSelection) -> str | None:
-    """Why a field cannot be stored as a hash; None if it can."""
+    """Return why a field cannot be stored as a hash; None if it can."""
     cursor, others = fields.cursor, [other for other in fields.hashed if other != path]
-    if cursor and _overlap(path, cursor):
+    if cursor and _overlaps(path, cursor):
         return (
             f"is or holds part of the cursor {dotted(cursor)!r}, and hashes have no order; "
             "leave it out, or write another `cursor_field`"
         )
     if beneath := [key for key in fields.key if key != path and lies_in(key, [path])]:
         return f"holds the primary key {dotted(beneath[0])!r}; write `hash: [{dotted(beneath[0])}]`"
-    if excluded := [other for other in fields.exclude if _overlap(path, other)]:
+    if excluded := [other for other in fields.exclude if _overlaps(path, other)]:
         return f"is both hashed and excluded ({dotted(excluded[0])!r}); keep one of the two"
     if not fields.covers(path):
         return "is not among `include`; write it there too, or leave it out"
@@ -336,11 +341,11 @@ def _unhashable(path: Path, fields: FieldSelection) -> str | None:
     return None
 
 
-def _overlap(one: Path, other: Path) -> bool:
+def _overlaps(one: Path, other: Path) -> bool:
     return lies_in(one, [other]) or lies_in(other, [one])
 
 
-def _repeated(streams: Sequence[Stream]) -> list[str]:
+def _repeated_streams(streams: Sequence[Stream]) -> list[str]:
     seen: set[StreamId] = set()
     found = []
     for stream in streams:

@@ -1,4 +1,4 @@
-"""A new connection, as `defs.yaml` has it."""
+"""Attributes of new connections and streams, as written to `defs.yaml`."""
 
 from __future__ import annotations
 
@@ -19,35 +19,37 @@ from elt_assets.protocol.airbyte.catalog import (
 from elt_assets.protocol.airbyte.sync_modes import APPEND, APPEND_DEDUP, OVERWRITE
 
 Written = dict[str, Any]
-Fits = Callable[[ConfiguredStream], None]
+StreamCheck = Callable[[ConfiguredStream], None]
 
 
 def attributes(name: str, source: Written, streams: Sequence[Written]) -> Written:
-    """Those of a connection, in the order in which people read them."""
+    """Return the attributes of a connection, in the order in which people read them."""
     return {"name": name, "source": source, "streams": list(streams)}
 
 
 def document(name: str, source: Written, streams: Sequence[Written]) -> Written:
-    """The whole of `defs.yaml`."""
+    """Return the whole content of `defs.yaml`."""
     return {"type": COMPONENT, "attributes": attributes(name, source, streams)}
 
 
-def stream_attributes(stream: AirbyteStream, fits: Fits) -> Written | None:
-    """A stream with the best modes that it supports: what is new alone, if the source can tell it, and
-    one row for each key, if there is one; else all of it, each time in place of what was there.
+def stream_attributes(stream: AirbyteStream, check: StreamCheck) -> Written | None:
+    """Return the attributes of a stream, with the best sync modes that it supports.
+
+    A stream that supports incremental syncs and has a cursor is incremental: with a key it is deduplicated,
+    without a key its records are appended. Any other stream is a full refresh that overwrites its table.
 
     Args:
-        fits: raises a ConfigError where a stream cannot land as it is configured.
+        check: raises a ConfigError if a table cannot be made for the stream as it is configured.
 
     Returns:
-        None: the stream's own key or cursor is not in its schema, so that it cannot be had as it stands.
+        The attributes. None if the stream cannot be configured: its own key or cursor is not in its schema.
     """
-    ways = [_incremental(stream), replaced(stream.name, stream.namespace)]
-    return next((way for way in ways if way is not None and _goes(way, stream, fits)), None)
+    options = [_incremental(stream), replaced(stream.name, stream.namespace)]
+    return next((one for one in options if one is not None and _is_valid(one, stream, check)), None)
 
 
 def replaced(name: str, namespace: str | None = None) -> Written:
-    """A stream that is read whole each time, and replaces its table: right for any stream."""
+    """Return the attributes of a full refresh that overwrites its table, which any stream supports."""
     named = _named(name, namespace)
     return {**named, "sync_mode": FULL_REFRESH, "destination_sync_mode": OVERWRITE}
 
@@ -62,7 +64,7 @@ def _incremental(stream: AirbyteStream) -> Written | None:
         "sync_mode": INCREMENTAL,
         "destination_sync_mode": APPEND_DEDUP if keyed else APPEND,
     }
-    # A cursor that the source only proposes is one that people may want to see, and to change.
+    # The user can change a cursor that the source only proposes, so it is written.
     if not stream.source_defined_cursor:
         written["cursor_field"] = stream.default_cursor_field
     return written
@@ -72,12 +74,14 @@ def _named(name: str, namespace: str | None) -> Written:
     return {"name": name, **({} if namespace is None else {"namespace": namespace})}
 
 
-def _goes(written: Written, stream: AirbyteStream, fits: Fits) -> bool:
-    """Whether the stream's own schema goes with it."""
-    given = attributes("any", {"command": ["any"]}, [written])
+def _is_valid(written: Written, stream: AirbyteStream, check: StreamCheck) -> bool:
+    """Return whether the attributes are valid with the schema of the stream."""
+    connection = attributes("any", {"command": ["any"]}, [written])
     try:
-        for each in resolve_streams(Connection.model_validate(given), Catalog(streams=[stream])):
-            fits(each)
+        for each in resolve_streams(
+            Connection.model_validate(connection), Catalog(streams=[stream])
+        ):
+            check(each)
     except ConfigError:
         return False
     return True

@@ -1,4 +1,4 @@
-"""`python -m elt_assets.destination`."""
+"""Entry point of `python -m elt_assets.destination`."""
 
 import sys
 

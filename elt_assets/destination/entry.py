@@ -1,6 +1,6 @@
-"""`elt-destination`: its commands, their arguments, and how they end.
+"""`elt-destination`: its commands, their arguments and their exit codes.
 
-spec: Airbyte Specification, Destination: `spec`, `check`, `write` (the command line of connectors).
+Spec: Airbyte Specification, Destination: `spec`, `check`, `write` (the command line of connectors).
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import BinaryIO
 from elt_assets import paths
 from elt_assets.destination.opening import PROTOCOL_SYNC_MODES
 from elt_assets.destination.output import Output
-from elt_assets.destination.process import FAILED, OK, Terminated, answering, provider
+from elt_assets.destination.process import FAILED, OK, Terminated, output_stream, provider
 from elt_assets.destination.settings import SPECIFICATION, Settings
 from elt_assets.destination.writing import Write
 from elt_assets.errors import EltError
@@ -33,22 +33,22 @@ def main(
     stdout: BinaryIO | None = None,
     spark: SparkProvider | None = None,
 ) -> int:
-    """Run one command; returns the exit code.
+    """Run one command and return its exit code.
 
-    0: done; so is a `check` that found that nothing can be written. 1: it failed, and an ERROR trace says
-    why. 128 and the signal's number: it was ended by a signal.
+    0: success; also if `check` reports that nothing can be written. 1: failure; an ERROR trace has the
+    reason. 128 plus the number of a signal: ended by this signal.
 
     Args:
-        stdout: where messages go. Without one they go to the process's stdout, which nothing else is written
-            to then, and signals end the command in order.
-        spark: the session; without one the process starts its own.
+        stdout: gets the messages. Default: the stdout of the process; then nothing else is written to it, and
+            signals end the command in order.
+        spark: provides the Spark session. Default: the process starts its own.
 
     Raises:
-        SystemExit: the arguments are wrong (code 2), or ask for help.
+        SystemExit: the arguments are not valid (code 2), or request help.
     """
     arguments = _parser().parse_args(argv)
-    with answering(stdout) as own:
-        output = Output(own)
+    with output_stream(stdout) as stream:
+        output = Output(stream)
         try:
             if arguments.command == "spec":
                 output.send([_specification()])
@@ -58,10 +58,10 @@ def main(
             return _write(arguments, stdin or sys.stdin.buffer, output, spark)
         except OutputClosedError:
             return FAILED
-        except Terminated as ended:
+        except Terminated as signal:
             with contextlib.suppress(OutputClosedError):
-                output.log("ERROR", f"{ended}; nothing more is committed")
-            return ended.code
+                output.log("ERROR", f"{signal}; nothing more is committed")
+            return signal.code
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -69,13 +69,13 @@ def _parser() -> argparse.ArgumentParser:
         prog="elt-destination", description="The lake as an Airbyte destination."
     )
     commands = parser.add_subparsers(dest="command", required=True)
-    commands.add_parser("spec", help="how it is configured")
+    commands.add_parser("spec", help="print the specification of the config")
     for name, files, text in (
-        ("check", ["config"], "write a row to the lake, and remove it"),
+        ("check", ["config"], "write a row to the lake, read it, and remove it"),
         (
             "write",
             ["config", "catalog"],
-            "write the messages on stdin; print states once committed",
+            "write the messages on stdin to the lake; print each state once it is committed",
         ),
     ):
         command = commands.add_parser(name, help=text)
@@ -85,7 +85,10 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _specification() -> Message:
-    """spec: Actor Specification."""
+    """Return the SPEC message.
+
+    Spec: Actor Specification.
+    """
     body = Specification(
         connectionSpecification=SPECIFICATION,
         protocol_version=message_factory.PROTOCOL_VERSION,
@@ -103,7 +106,7 @@ def _check(path: str, output: Output, spark: SparkProvider | None) -> int:
             probe((spark or provider(config)).get(), f"{config.lake}/{config.namespace}")
     except EltError as error:
         reason = str(error)
-    except Exception as error:  # noqa: BLE001 - of storage, of Spark: it is what `check` is to tell
+    except Exception as error:  # noqa: BLE001 - `check` reports errors of storage and of Spark
         reason = f"{type(error).__name__}: {error}"
     output.connection(succeeded=reason is None, text=reason)
     return OK
@@ -120,7 +123,7 @@ def _write(
         sync.run(stdin)
     except OutputClosedError:
         raise
-    except Exception as error:  # noqa: BLE001 - whatever it is, the reader is told
+    except Exception as error:  # noqa: BLE001 - any error is reported as an ERROR trace
         stream = None if sync is None else sync.stream_of(error)
         output.error(error, stream and stream.descriptor)
         return FAILED

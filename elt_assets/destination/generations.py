@@ -1,10 +1,10 @@
 """The generation that a sync of a stream writes.
 
-spec: ConfiguredAirbyteStream as of 0.9: a refresh that truncates has a generation of its own, below which
-none is kept; until it is complete readers see the older ones.
+Spec: ConfiguredAirbyteStream as of 0.9: a truncating refresh has its own generation, and no older generation
+is kept. Until it is complete, readers see the older generations.
 
-A table numbers its generations itself: they only grow. Their numbers are those that the platform gives, but
-where it overwrites a complete generation under the same `generation_id` once more, as PyAirbyte does.
+The generation numbers of a table only increase. They are those of the platform, unless it overwrites a
+complete generation again under the same `generation_id`, as PyAirbyte does: then the table assigns its own.
 """
 
 from __future__ import annotations
@@ -18,15 +18,16 @@ from elt_assets.protocol.airbyte.catalog import FULL_REFRESH, ConfiguredStream
 
 
 def publishes_at_end(stream: ConfiguredStream) -> bool:
-    """Whether the states of the stream wait for its last record: it overwrites without a generation.
+    """Return whether the states of a stream are withheld until its last record: it overwrites, without a
+    generation from the platform.
 
-    The next sync could not know whether its source resumes from an earlier state, or begins again.
+    Otherwise the next sync cannot know whether its source resumes from a state or reads from the beginning.
     """
     return stream.overwrites and not _is_numbered(stream)
 
 
 def read_as(stream: ConfiguredStream) -> ConfiguredStream:
-    """Return the stream as the session reads it: one whose states are committed as they come, unless it
+    """Return the stream as the session reads it: its states are committed as they arrive, unless it
     `publishes_at_end`."""
     found = _resumable(stream)
     if publishes_at_end(stream):
@@ -34,64 +35,66 @@ def read_as(stream: ConfiguredStream) -> ConfiguredStream:
     return found
 
 
-def repeats(stream: ConfiguredStream, head: CommitMetadata) -> bool:
-    """Whether the stream overwrites a generation that is complete, under the same `generation_id`."""
-    is_building = head.refresh is not None and head.refresh.truncates
-    is_complete = head.sequence > 0 and not is_building
+def is_repeated_overwrite(stream: ConfiguredStream, metadata: CommitMetadata) -> bool:
+    """Return whether the stream overwrites a complete generation again, under the same `generation_id`."""
+    is_building = metadata.refresh is not None and metadata.refresh.truncates
+    is_complete = metadata.sequence > 0 and not is_building
     overwrites = stream.overwrites and _is_numbered(stream)
-    return overwrites and is_complete and stream.generation_id == _newest_requested(head)
+    return overwrites and is_complete and stream.generation_id == _newest_requested(metadata)
 
 
-def numbered(
-    stream: ConfiguredStream, head: CommitMetadata, *, adds: bool = False
+def with_generation(
+    stream: ConfiguredStream, metadata: CommitMetadata, *, adds: bool = False
 ) -> ConfiguredStream:
-    """Return the stream with the table's generation and the sync id that are in force.
+    """Return the stream with the generation and the sync id that its sync writes.
 
-    Those that the catalog gives; without them, or where it lets an overwrite keep what it is to replace,
-    those of the lake. An unfinished refresh is resumed if it has the same generation.
+    They are those of the catalog. The lake assigns them if the catalog has none, or gives an overwrite the
+    minimum 0, which keeps older rows. An unfinished refresh of the same generation is resumed.
 
     Args:
-        adds: a complete generation that is overwritten once more gets the records, in place of a new one.
+        adds: whether a repeated overwrite adds its records to the complete generation, instead of a new one.
 
     Raises:
-        ConfigError: the generation is older than the table's, or it was begun in another way.
+        ConfigError: the generation is older than the table's, or is a refresh that was started differently.
     """
     found = _resumable(stream)
     if stream.generation_id is None or not _is_numbered(stream):
-        if not stream.overwrites and write_spec.must_restart(stream, head):
-            raise _other_making(stream, head.refresh)
-        own = write_spec.generations(stream, head, "truncate" if stream.overwrites else "none")
+        if not stream.overwrites and write_spec.must_restart(stream, metadata):
+            raise _incompatible_refresh(stream, metadata.refresh)
+        own = write_spec.generations(stream, metadata, "truncate" if stream.overwrites else "none")
         found.generation_id = own.generation_id
         found.minimum_generation_id = own.minimum_generation_id
     elif stream.minimum_generation_id in (0, stream.generation_id):
-        _refuse_older(stream, stream.generation_id, head)
-        begins = stream.generation_id > _newest_requested(head)
-        if begins or (repeats(stream, head) and not adds):
-            found.generation_id = max(stream.generation_id, _newest(head) + 1)
+        _refuse_older(stream, stream.generation_id, metadata)
+        is_new = stream.generation_id > _newest_requested(metadata)
+        if is_new or (is_repeated_overwrite(stream, metadata) and not adds):
+            found.generation_id = max(stream.generation_id, _newest(metadata) + 1)
         else:
-            found.generation_id = _newest(head)
+            found.generation_id = _newest(metadata)
         if stream.minimum_generation_id:
             found.minimum_generation_id = found.generation_id
-        _refuse_other_making(found, head)
+        _refuse_incompatible(found, metadata)
     if found.sync_id is None:
-        found.sync_id = write_spec.next_sync_id(head)
+        found.sync_id = write_spec.next_sync_id(metadata)
     return found
 
 
-def requested(stream: ConfiguredStream, head: CommitMetadata, written: int | None) -> int | None:
-    """Return the `requested_generation` (`CommitMetadata`) of the generation that a sync writes.
+def requested_generation(
+    stream: ConfiguredStream, metadata: CommitMetadata, written: int | None
+) -> int | None:
+    """Return the `requested_generation` (see `CommitMetadata`) of the generation that a sync writes.
 
     Args:
-        written: the table's number of it.
+        written: the number of this generation in the table.
     """
     if not _is_numbered(stream):
-        return head.requested_generation if written == _newest(head) else None
+        return metadata.requested_generation if written == _newest(metadata) else None
     return stream.generation_id if written != stream.generation_id else None
 
 
 def _resumable(stream: ConfiguredStream) -> ConfiguredStream:
-    """Return the stream as one whose states can all be resumed from, so that each of them is committed. An
-    overwrite builds its generation where no reader sees it, until it is complete."""
+    """Return the stream as resumable from each of its states, so that each state is committed. The generation
+    of an overwrite is invisible to readers until it is complete."""
     found = copy.copy(stream)
     found.stream = copy.copy(stream.stream)
     found.stream.is_resumable = True
@@ -99,46 +102,48 @@ def _resumable(stream: ConfiguredStream) -> ConfiguredStream:
 
 
 def _is_numbered(stream: ConfiguredStream) -> bool:
-    """Whether the catalog's generation is in force. Who knows of no refreshes sends zeros."""
+    """Return whether the catalog's generation is in force. Platforms without refreshes send zeros."""
     overwrites_all = stream.overwrites and not stream.minimum_generation_id
     return stream.generation_id is not None and not overwrites_all
 
 
-def _newest(head: CommitMetadata) -> int:
+def _newest(metadata: CommitMetadata) -> int:
     """Return the table's newest generation, complete or not."""
-    return max(head.generation, 0 if head.refresh is None else head.refresh.generation)
+    return max(metadata.generation, 0 if metadata.refresh is None else metadata.refresh.generation)
 
 
-def _newest_requested(head: CommitMetadata) -> int:
+def _newest_requested(metadata: CommitMetadata) -> int:
     """Return the platform's number of the newest generation."""
-    known = head.requested_generation
-    return _newest(head) if known is None else known
+    known = metadata.requested_generation
+    return _newest(metadata) if known is None else known
 
 
-def _refuse_older(stream: ConfiguredStream, given: int, head: CommitMetadata) -> None:
-    present = _newest_requested(head)
+def _refuse_older(stream: ConfiguredStream, given: int, metadata: CommitMetadata) -> None:
+    present = _newest_requested(metadata)
     if given < present:
         raise ConfigError(
-            f"stream {str(stream.id)!r}: generation_id {given} is older than what its table has, {present}",
-            guidance="refresh the stream with a generation_id that is greater, or move its table away",
+            f"stream {str(stream.id)!r}: generation_id {given} is older than the generation of its table, "
+            f"{present}",
+            guidance="refresh the stream with a greater generation_id, or move its table away",
         )
 
 
-def _refuse_other_making(stream: ConfiguredStream, head: CommitMetadata) -> None:
-    """Refuse to resume a refresh in another way: its source will not send again what was acknowledged."""
-    begun, given = head.refresh, stream.generation_id
-    if begun is None or not begun.truncates or begun.generation != given:
+def _refuse_incompatible(stream: ConfiguredStream, metadata: CommitMetadata) -> None:
+    """Refuse to resume a refresh that was started differently: its source does not send acknowledged records
+    again."""
+    refresh, given = metadata.refresh, stream.generation_id
+    if refresh is None or not refresh.truncates or refresh.generation != given:
         return
     if stream.minimum_generation_id == 0 or write_spec.has_incompatible_refresh(
-        stream, given, head
+        stream, given, metadata
     ):
-        raise _other_making(stream, begun)
+        raise _incompatible_refresh(stream, refresh)
 
 
-def _other_making(stream: ConfiguredStream, begun: Refresh | None) -> ConfigError:
-    generation = None if begun is None else begun.generation
+def _incompatible_refresh(stream: ConfiguredStream, refresh: Refresh | None) -> ConfigError:
+    generation = None if refresh is None else refresh.generation
     return ConfigError(
-        f"stream {str(stream.id)!r}: its refresh, generation {generation}, was begun with another schema, "
-        "key, cursor, sync mode or minimum_generation_id, and cannot be gone on with in this way",
-        guidance="refresh it with a greater generation_id, or go on with the former settings",
+        f"stream {str(stream.id)!r}: its unfinished refresh, generation {generation}, has another schema, "
+        "key, cursor, sync mode or minimum_generation_id, and cannot be resumed with the present ones",
+        guidance="refresh the stream with a greater generation_id, or resume with the former settings",
     )

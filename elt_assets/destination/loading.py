@@ -1,7 +1,7 @@
-"""A Singer tap's lines in, the states whose records are committed out.
+"""`target-elt`: commits the records of a Singer tap, and returns the acknowledged states.
 
-spec: Singer, targets: a STATE is printed once all records before it are durable; the records of a new version
-of a stream replace those of others when it is activated.
+Spec: Singer, targets: a STATE is printed once all records before it are durable. When a version of a stream
+is activated, its records replace those of all other versions.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import BinaryIO
 from msgspec import Raw
 
 from elt_assets import paths
-from elt_assets.destination.opening import Blame, Log, Opener, StreamSink
+from elt_assets.destination.opening import Log, Opener, StreamErrors, StreamSink
 from elt_assets.destination.settings import Settings
 from elt_assets.errors import ConfigError, SystemFailure
 from elt_assets.lake.spark.session import SparkProvider
@@ -35,29 +35,29 @@ from elt_assets.runner.process.singer_batches import BatchFiles
 from elt_assets.sync.events import Checkpoint, Committed, Logged, SessionEvent, SharedAcknowledged
 
 Version = tuple[str, int]
-"""A stream and the number of its version."""
+"""The name of a stream, and the number of one of its versions."""
 
 
 class Load:
     """One run of a tap.
 
     Args:
-        log: told a level, as in the Airbyte Protocol, and a text.
+        log: gets a level of the Airbyte Protocol, and a text.
     """
 
     def __init__(self, settings: Settings, spark: SparkProvider, log: Log):
         self._settings = settings
         self._spark = spark
         self._log = log
-        self._opener = Opener(settings, spark, log, Blame())
+        self._opener = Opener(settings, spark, log, StreamErrors())
         self._known: dict[str, ConfiguredStream] = {}
         self._activated: set[Version] = set()
 
     def run(self, stdin: BinaryIO) -> Generator[Raw, None, None]:
-        """The values of STATE messages, to the letter and in order, each once it is committed.
+        """Yield the values of STATE messages, unchanged and in order, each once it is committed.
 
         Raises:
-            EltError: the run is not complete; what lies before the last state is committed.
+            EltError: the run is not complete; what the tap sent before its last state is committed.
         """
         self._spark.warm_up()
         roots = self._settings.batch_roots
@@ -65,7 +65,7 @@ class Load:
         translator = Translator(read_file=files, whole_states=True)
         plan = SyncPlan(
             catalog=ConfiguredCatalog(streams=[]),
-            read=lambda: self._noted(messages(stdin, translator.messages)),
+            read=lambda: self._observed(messages(stdin, translator.messages)),
             open_sink=self._open,
             staging=paths.staging(),
             threshold=self._settings.threshold,
@@ -75,39 +75,39 @@ class Load:
         )
         with contextlib.closing(Sync(plan).run()) as events:
             for event in events:
-                yield from self._told(event)
+                yield from self._states(event)
 
-    def _told(self, event: SessionEvent) -> Iterator[Raw]:
+    def _states(self, event: SessionEvent) -> Iterator[Raw]:
         if isinstance(event, Logged):
             self._log(event.level, event.message)
         elif isinstance(event, SharedAcknowledged):
-            for held in event.states:
-                assert held.state.data is not None
-                yield held.state.data
+            for pending in event.states:
+                assert pending.state.data is not None
+                yield pending.state.data
 
-    def _noted(self, sent: Iterable[Sent]) -> Messages:
-        """The messages; which versions are activated is remembered."""
+    def _observed(self, sent: Iterable[Sent]) -> Messages:
+        """Yield the messages, and record which versions are activated."""
         known, last = self._known, ""
         for message in sent:
             if type(message) is RawRecord:
                 if message.stream != last and message.stream not in known:
                     raise SystemFailure(
                         f"the tap sent a record of stream {message.stream!r} before its SCHEMA",
-                        guidance="this is a defect of the tap; what lies before its last state is kept",
+                        guidance="correct the tap; what it sent before its last state is committed",
                     )
                 last = message.stream
             elif isinstance(message, Message) and message.generation is not None:
-                told = message.generation
-                if told.complete:
-                    self._activated.add((told.stream_descriptor.name, told.generation_id))
+                version = message.generation
+                if version.complete:
+                    self._activated.add((version.stream_descriptor.name, version.generation_id))
             yield message
 
     def _configured(self, stream: AirbyteStream) -> ConfiguredStream:
-        """How a stream is synced: what comes later counts, be its bookmark what it may."""
+        """Return how a stream is synced: a later record replaces an earlier one, whatever their bookmarks."""
         if not stream.json_schema.get("properties"):
             raise ConfigError(
-                f"the SCHEMA of stream {stream.name!r} has no properties: nothing would be kept",
-                guidance="see whether the tap can discover the stream's fields",
+                f"the SCHEMA of stream {stream.name!r} has no properties: no field would be stored",
+                guidance="check whether the tap discovers the fields of the stream",
             )
         found = copy.copy(stream)
         found.source_defined_cursor, found.default_cursor_field = True, None
@@ -125,19 +125,21 @@ class Load:
         return APPEND_DEDUP if is_keyed else APPEND
 
     def _open(self, stream: ConfiguredStream) -> _VersionedSink:
-        """Where there are no rows to be replaced, those of the first version are seen at once. A key that
-        comes with a later SCHEMA counts from there on."""
+        """Open the sink of a stream. A key in a later SCHEMA is in force from then on.
+
+        If the stream has no table, there are no rows to replace, and its first version is visible at once.
+        """
         stream = copy.copy(stream)
         stream.destination_sync_mode = self._mode(stream.stream)
         name, version = stream.stream.name, stream.generation_id
         if version is not None and self._opener.is_new(stream):
             stream.minimum_generation_id = 0
-        told = None if version is None else (name, version)
-        return _VersionedSink(self._opener.open(stream), told, self._activated)
+        written = None if version is None else (name, version)
+        return _VersionedSink(self._opener.open(stream), written, self._activated)
 
 
 class _VersionedSink:
-    """A sink of one version of a stream, which is complete when it is activated and not before."""
+    """The sink of one version of a stream. The version is complete only when it is activated."""
 
     def __init__(self, sink: StreamSink, version: Version | None, activated: set[Version]):
         self._version = version

@@ -1,6 +1,6 @@
-"""Settings of the Meltano SDK's targets, in this project's words.
+"""Settings of the Meltano SDK's targets, translated to the settings of this project.
 
-spec: Meltano SDK, target settings: https://sdk.meltano.com
+Spec: Meltano SDK, target settings: https://sdk.meltano.com
 """
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ from elt_assets.errors import ConfigError
 
 APPEND_ONLY = "append_only"
 NAMESPACE = "^[A-Za-z0-9_]+$"
-"""Pattern of the first level under the lake."""
+"""Pattern of the first level of the table paths under the lake."""
 
 SETTINGS: dict[str, Any] = {
     "load_method": {
         "title": "Load method",
-        "description": "upsert: of a key the latest row stays; append-only: every record is a row.",
+        "description": "upsert: the latest row of each key; append-only: every record is a row.",
         "type": "string",
         "default": "upsert",
     },
@@ -45,7 +45,7 @@ SETTINGS: dict[str, Any] = {
     "hard_delete": {"title": "Deletes", "type": "boolean"},
     "process_activate_version_messages": {"title": "ACTIVATE_VERSION", "type": "boolean"},
 }
-"""JSON schemas of the settings that are read; of some, one value alone is supported."""
+"""JSON schemas of the settings that are accepted. Those in `_ONLY` support one value only."""
 
 _ONLY: Mapping[str, tuple[bool, str]] = {
     "add_record_metadata": (
@@ -54,9 +54,9 @@ _ONLY: Mapping[str, tuple[bool, str]] = {
     ),
     "validate_records": (
         False,
-        "a value that does not fit its schema becomes null, which _airbyte_meta records",
+        "a value that does not fit its schema becomes null, and is recorded in _airbyte_meta",
     ),
-    "flattening_enabled": (False, "an object is a column of its own, with the fields in it"),
+    "flattening_enabled": (False, "an object is one column, which contains its fields"),
     "hard_delete": (True, "a record with _sdc_deleted_at removes the row of its key"),
     "process_activate_version_messages": (True, "an activated version replaces all other rows"),
 }
@@ -66,7 +66,7 @@ _REFUSED: Mapping[str, str] = {
     "stream_maps": "records are loaded as they come",
     "stream_map_config": "records are loaded as they come",
     "faker_config": "records are loaded as they come",
-    "batch_config": "it writes no batches; `batch_roots` names the folders from which they are read",
+    "batch_config": "the target writes no batches; `batch_roots` lists the folders from which they are read",
 }
 _SAME_AS = {
     "batch_size_rows": ("checkpoint", "rows"),
@@ -76,10 +76,10 @@ _APPEND_ONLY = "append-only"
 
 
 def refuse_unsupported(config: Mapping[str, Any]) -> None:
-    """Refuse settings of the SDK that have no meaning here, or not with their value.
+    """Raise ConfigError if a setting of the SDK, or its value, is not supported.
 
     Raises:
-        ConfigError: names each of them, and says what is done instead.
+        ConfigError: lists each such setting, and what the target does instead.
     """
     problems = [f"{name}: not supported: {why}" for name, why in _REFUSED.items() if name in config]
     for name, (value, why) in _ONLY.items():
@@ -95,12 +95,12 @@ def refuse_unsupported(config: Mapping[str, Any]) -> None:
         raise ConfigError(
             "the config has settings of the Meltano SDK that this target does not support:\n"
             + "\n".join(f"  - {problem}" for problem in problems),
-            guidance="leave them out; docs/singer.md lists what is supported",
+            guidance="remove them; docs/singer.md lists the supported settings",
         )
 
 
 def translated(config: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a valid config with `SETTINGS` as this project's own; where both are given, its own wins."""
+    """Return a valid config with `SETTINGS` translated. This project's settings win if both are given."""
     found = {name: value for name, value in config.items() if name not in SETTINGS}
     for name, (outer, inner) in _SAME_AS.items():
         if name in config:

@@ -1,4 +1,4 @@
-"""Streams of a configured catalog → the writers of their tables."""
+"""Table writers for the streams of a configured catalog."""
 
 from __future__ import annotations
 
@@ -6,7 +6,11 @@ import uuid
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
-from elt_assets.destination.generations import numbered, repeats, requested
+from elt_assets.destination.generations import (
+    is_repeated_overwrite,
+    requested_generation,
+    with_generation,
+)
 from elt_assets.destination.settings import Settings
 from elt_assets.errors import ConfigError
 from elt_assets.lake.schema.names import table_path
@@ -17,30 +21,28 @@ from elt_assets.lake.write.write_spec import WriteSpec, check_columns, next_sync
 from elt_assets.lake.write.writer import TableWriter
 from elt_assets.pipeline.sync import ClosableSink
 from elt_assets.protocol.airbyte.catalog import ConfiguredStream, StreamId
-from elt_assets.protocol.airbyte.sync_modes import (
-    MODES,
-)
+from elt_assets.protocol.airbyte.sync_modes import MODES
 from elt_assets.storage.directories import make_private_lake
 from elt_assets.storage.location import Location
 from elt_assets.sync.events import Checkpoint, Committed
 from elt_assets.sync.segments import Segment
 
 PROTOCOL_SYNC_MODES = [mode.name for mode in MODES.values() if mode.is_standard]
-"""What `spec` says: other members than these the protocol's enumeration does not have."""
+"""Destination sync modes that `spec` lists: those of the protocol's enumeration."""
 
 Log = Callable[[str, str], None]
-"""Told a level, as in the protocol, and a text."""
+"""Function that gets a level of the protocol, and a text."""
 
 
-class Blame:
-    """Whose error it is."""
+class StreamErrors:
+    """Record of the stream that an error belongs to."""
 
     def __init__(self) -> None:
         self._found: tuple[BaseException, StreamId] | None = None
 
     @contextmanager
-    def on(self, stream: StreamId) -> Iterator[None]:
-        """What fails within is this stream's."""
+    def attributed_to(self, stream: StreamId) -> Iterator[None]:
+        """Attribute an error of the block to a stream."""
         try:
             yield
         except Exception as error:
@@ -48,40 +50,43 @@ class Blame:
             raise
 
     def stream_of(self, error: BaseException) -> StreamId | None:
+        """Return the stream of an error; None if it is attributed to none."""
         return self._found[1] if self._found is not None and self._found[0] is error else None
 
 
 class StreamSink:
-    """A stream's writer, whose errors are the stream's; that Spark does not start is nobody's."""
+    """The sink of a stream. Its writer's errors are attributed to the stream; a failed Spark start is not."""
 
-    def __init__(self, stream: StreamId, spark: SparkProvider, writer: ClosableSink, blame: Blame):
+    def __init__(
+        self, stream: StreamId, spark: SparkProvider, writer: ClosableSink, errors: StreamErrors
+    ):
         self._stream = stream
         self._spark = spark
         self._writer = writer
-        self._blame = blame
+        self._errors = errors
 
     def write(self, segment: Segment) -> None:
         self._spark.get()
-        with self._blame.on(self._stream):
+        with self._errors.attributed_to(self._stream):
             self._writer.write(segment)
 
     def commit(self, checkpoint: Checkpoint) -> Committed:
-        with self._blame.on(self._stream):
+        with self._errors.attributed_to(self._stream):
             return self._writer.commit(checkpoint)
 
     def close(self) -> None:
-        """Remove what was written and never committed."""
+        """Remove what is written and not committed."""
         self._writer.close()
 
 
-class _Repetition:
-    """Writer of a complete generation that is overwritten once more: records begin a new one.
+class _RepeatedOverwriteWriter:
+    """Writer of a stream that overwrites a complete generation again: its records start a new generation.
 
-    A source that sends states and no record has resumed after its last record: the retry of a sync in which
-    another stream failed. Then the rows stay.
+    If the source sends states and no record, it has resumed after its last record: this sync is the retry of
+    one in which another stream failed. Then the rows stay.
 
     Args:
-        open_writer: opens the writer of the new generation, or, if told so, of the one that is there.
+        open_writer: opens the writer of the new generation, or, given True, of the complete one.
     """
 
     def __init__(self, open_writer: Callable[[bool], ClosableSink]):
@@ -112,27 +117,27 @@ class Opener:
     """Opens the tables of streams for one sync.
 
     Args:
-        log: told of what is worth a user's knowing.
-        blame: told of what fails.
+        log: gets the notices for the user.
+        errors: records the stream of each error.
     """
 
-    def __init__(self, settings: Settings, spark: SparkProvider, log: Log, blame: Blame):
+    def __init__(self, settings: Settings, spark: SparkProvider, log: Log, errors: StreamErrors):
         self._settings = settings
         self._spark = spark
         self._log = log
-        self._blame = blame
+        self._errors = errors
         self._run_id = str(uuid.uuid4())
 
     def check(self, streams: Sequence[ConfiguredStream]) -> None:
-        """Refuse what cannot be written, before anything is.
+        """Raise ConfigError if a stream cannot be written. Nothing is written.
 
         Raises:
-            ConfigError: a stream is there twice, two would share a table, or one lacks what its sync mode
-                needs.
+            ConfigError: a stream is configured twice, two streams would share a table, or a stream lacks what
+                its sync mode needs.
         """
         seen: set[StreamId] = set()
         for stream in streams:
-            with self._blame.on(stream.id):
+            with self._errors.attributed_to(stream.id):
                 if stream.id in seen:
                     raise ConfigError(f"the catalog configures stream {str(stream.id)!r} twice")
                 seen.add(stream.id)
@@ -144,39 +149,39 @@ class Opener:
         )
 
     def open(self, stream: ConfiguredStream) -> StreamSink:
-        """The sink of a stream, at the newest snapshot of its tables.
+        """Return the sink of a stream, at the newest snapshot of its tables.
 
         Raises:
-            ConfigError: the table is another's, or cannot take the stream as it is configured.
+            ConfigError: another writer filled the table, or it cannot take the stream as configured.
         """
         make_private_lake(self._settings.lake)
-        with self._blame.on(stream.id):
+        with self._errors.attributed_to(stream.id):
             writer: ClosableSink = (
-                _Repetition(lambda adds: self._writer(stream, adds=adds))
-                if repeats(stream, self._tables(stream).head)
+                _RepeatedOverwriteWriter(lambda adds: self._writer(stream, adds=adds))
+                if is_repeated_overwrite(stream, self._tables(stream).head)
                 else self._writer(stream)
             )
-            return StreamSink(stream.id, self._spark, writer, self._blame)
+            return StreamSink(stream.id, self._spark, writer, self._errors)
 
     def is_new(self, stream: ConfiguredStream) -> bool:
-        """Whether the stream has no table yet."""
+        """Return whether the stream has no table yet."""
         return not self._tables(stream).main.exists
 
     def _writer(self, stream: ConfiguredStream, *, adds: bool = False) -> TableWriter:
         tables = self._tables(stream)
         for notice in tables.settle(self._run_id):
             self._log("WARN", notice)
-        head = tables.head
-        if repeats(stream, head):
-            self._log("INFO", _repetition(stream, adds=adds))
-        landed = numbered(stream, head, adds=adds)
+        metadata = tables.head
+        if is_repeated_overwrite(stream, metadata):
+            self._log("INFO", _repeated_overwrite_notice(stream, adds=adds))
+        landed = with_generation(stream, metadata, adds=adds)
         spec = WriteSpec(
             stream=landed,
             run_id=self._run_id,
             history=self._keeps_history(stream),
             on_schema_change=self._settings.on_schema_change,
-            began=next_sync_id(head),
-            requested_generation=requested(stream, head, landed.generation_id),
+            began=next_sync_id(metadata),
+            requested_generation=requested_generation(stream, metadata, landed.generation_id),
         )
         writer = TableWriter(self._spark, tables, spec, locate=True)
         for change in writer.schema_changes:
@@ -184,14 +189,14 @@ class Opener:
         return writer
 
     def _tables(self, stream: ConfiguredStream) -> StreamTables:
-        settings, found = self._settings, stream.id
-        above = [] if found.namespace is None else [found.namespace]
-        writer = app_id([settings.namespace, *above, found.name])
+        settings, name = self._settings, stream.id
+        parents = [] if name.namespace is None else [name.namespace]
+        writer = app_id([settings.namespace, *parents, name.name])
         place = Location.of(settings.lake).child(*self._path(stream))
         tables = StreamTables(place.uri, writer, history=self._keeps_history(stream))
         refuse_foreign(
             tables.main,
-            f"this destination's stream {str(found)!r}",
+            f"this destination's stream {str(name)!r}",
             "give the destination another `namespace`, or move the table away",
         )
         return tables
@@ -203,8 +208,8 @@ class Opener:
         return self._settings.history and stream.deduplicates
 
 
-def _repetition(stream: ConfiguredStream, *, adds: bool) -> str:
-    """Return what the log says of a complete generation that is overwritten once more."""
+def _repeated_overwrite_notice(stream: ConfiguredStream, *, adds: bool) -> str:
+    """Return the log message of a stream that overwrites a complete generation again."""
     generation = f"stream {str(stream.id)!r}: its generation {stream.generation_id} is complete"
     if adds:
         return f"{generation}, and the source sent a state and no record: the table keeps its rows"

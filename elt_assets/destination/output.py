@@ -1,4 +1,4 @@
-"""The destination's messages on stdout, each written when it is given."""
+"""Output of `elt-destination`: messages on stdout."""
 
 from __future__ import annotations
 
@@ -10,25 +10,26 @@ from elt_assets.protocol.airbyte.messages import Message, State, StateStats
 
 
 class Output(output.Output):
-    """Messages, each written when it is given."""
+    """Messages that are written as soon as they are sent."""
 
     def send(self, messages: Iterable[Message]) -> None:
-        """
+        """Write messages.
+
         Raises:
-            OutputClosedError: nobody reads any more.
+            OutputClosedError: the reader has closed the output.
         """
         super().send(messages)
         self.flush()
 
 
-def counted(state: State, committed: int, rejected: int) -> State:
-    """A state as received, and what became of its records.
+def with_counts(state: State, committed: int, rejected: int) -> State:
+    """Return a copy of a state with the counts of its committed and its rejected records.
 
-    spec: AirbyteStateStats: counts are doubles; `rejectedRecordCount` since 0.18.
+    Spec: AirbyteStateStats: counts are doubles; `rejectedRecordCount` since 0.18.
     """
-    told = copy.copy(state)
+    found = copy.copy(state)
     stats = StateStats() if state.destinationStats is None else copy.copy(state.destinationStats)
     stats.recordCount = float(committed)
     stats.rejectedRecordCount = float(rejected) if rejected else None
-    told.destinationStats = stats
-    return told
+    found.destinationStats = stats
+    return found

@@ -1,4 +1,4 @@
-"""What a command of the lake needs as a process: its stdout, its signals, its Spark."""
+"""The process of a command: its exit codes, its stdout, its signals and its Spark session."""
 
 from __future__ import annotations
 
@@ -17,7 +17,10 @@ OK, FAILED = 0, 1
 
 
 class Terminated(BaseException):
-    """A signal has asked for the end: no error of a source's, after which what it sent would be committed."""
+    """The end of the command by a signal: nothing more is committed.
+
+    It is not an `EltError`: after an error of the source, records before its last state are still committed.
+    """
 
     def __init__(self, number: int):
         super().__init__(f"ended by {signal.Signals(number).name}")
@@ -26,9 +29,9 @@ class Terminated(BaseException):
 
 @contextlib.contextmanager
 def standard_output() -> Iterator[BinaryIO]:
-    """The process's stdout, for messages alone: what else is written there, by Java say, goes to stderr."""
+    """Yield the process's stdout, for messages only. Other output to stdout, as of Java, goes to stderr."""
     sys.stdout.flush()
-    own = os.dup(1)  # no child inherits it
+    own = os.dup(1)  # child processes do not inherit it
     os.dup2(2, 1)
     try:
         with os.fdopen(own, "wb", closefd=False) as stream:
@@ -40,7 +43,7 @@ def standard_output() -> Iterator[BinaryIO]:
 
 @contextlib.contextmanager
 def signals() -> Iterator[None]:
-    """SIGTERM and SIGINT as `Terminated`; a second one ends the process at once."""
+    """Raise `Terminated` on SIGTERM and SIGINT during the block. A second signal ends the process at once."""
 
     def end(number: int, _: object) -> NoReturn:
         signal.signal(number, signal.SIG_DFL)
@@ -55,8 +58,8 @@ def signals() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def answering(stdout: BinaryIO | None) -> Iterator[BinaryIO]:
-    """Where a command's answers go: there, or to the process's stdout, and then signals end it in order."""
+def output_stream(stdout: BinaryIO | None) -> Iterator[BinaryIO]:
+    """Yield the stream for a command's output: `stdout`, or else the process's stdout with `signals`."""
     if stdout is not None:
         yield stdout
         return
@@ -65,10 +68,10 @@ def answering(stdout: BinaryIO | None) -> Iterator[BinaryIO]:
 
 
 def provider(config: Settings) -> SparkProvider:
-    """The process's own session, which starts when it is asked for.
+    """Return the process's own Spark session, which starts when it is first used.
 
     Raises:
-        ConfigError: the settings are wrong.
+        ConfigError: the Spark settings are not valid.
     """
-    wanted = settings({}, config.spark)
-    return SparkProvider(lambda: start(wanted))
+    spark_settings = settings({}, config.spark)
+    return SparkProvider(lambda: start(spark_settings))

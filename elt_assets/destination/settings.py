@@ -1,4 +1,4 @@
-"""What the destination is configured with."""
+"""Configs of `elt-destination` and `target-elt`: their specifications and their settings."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from elt_assets.sync.selection.schema_changes import OnSchemaChange
 from elt_assets.sync.session import Threshold
 
 NAMESPACE = "destination"
+"""Default of `namespace`."""
 _DEFAULTS = Threshold()
 
 SPECIFICATION: dict[str, Any] = {
@@ -25,7 +26,7 @@ SPECIFICATION: dict[str, Any] = {
     "properties": {
         "lake": {
             "title": "Lake",
-            "description": "The root of the tables: a path, or a URI that Spark and delta-rs know. "
+            "description": "The root of the tables: a path, or a URI that Spark and delta-rs support. "
             "Default: ELT_LAKE, or `lake` in DAGSTER_HOME.",
             "type": "string",
             "minLength": 1,
@@ -41,7 +42,7 @@ SPECIFICATION: dict[str, Any] = {
         },
         "on_schema_change": {
             "title": "When a stream's schema changes",
-            "description": "evolve: the table follows; freeze: what is new is left out; fail.",
+            "description": "evolve: the table follows; freeze: new fields are left out; fail: an error.",
             "type": "string",
             "enum": list(get_args(OnSchemaChange)),
             "default": "evolve",
@@ -85,14 +86,17 @@ SPECIFICATION: dict[str, Any] = {
         },
     },
 }
-"""spec: Actor Specification, `connectionSpecification`."""
+"""JSON schema of the config of `elt-destination`.
+
+Spec: Actor Specification, `connectionSpecification`.
+"""
 TARGET_SPECIFICATION: dict[str, Any] = {
     **SPECIFICATION,
     "properties": {
         **SPECIFICATION["properties"],
         "batch_roots": {
             "title": "Folders of batches",
-            "description": "Paths; a file of a BATCH is read if it lies in one of them. Default: none is.",
+            "description": "Paths; a file of a BATCH is read only if it is in one of them. Default: none.",
             "type": "array",
             "items": {"type": "string", "minLength": 1},
             "order": 6,
@@ -100,14 +104,17 @@ TARGET_SPECIFICATION: dict[str, Any] = {
         **meltano.SETTINGS,
     },
 }
-"""Of the Singer target's config."""
+"""JSON schema of the config of `target-elt`."""
 
 
 @dataclass(frozen=True)
 class Settings:
-    """A config that was looked at. `lake`: without a slash at its end; `namespace`: the first level under it;
-    `spark`: the file of Spark's settings; `batch_roots`: the folders whose batch files may be read;
-    `append_only`: whether keys are of no meaning."""
+    """The settings of a valid config.
+
+    `lake`: without a slash at its end. `namespace`: first level of the table paths under the lake. `spark`:
+    file of Spark settings. `batch_roots`: folders whose batch files may be read. `append_only`: whether
+    primary keys are ignored.
+    """
 
     lake: str
     namespace: str
@@ -120,10 +127,10 @@ class Settings:
 
     @classmethod
     def of_target(cls, config: Mapping[str, Any]) -> Settings:
-        """Return the settings of the Singer target.
+        """Return the settings of `target-elt`.
 
         Raises:
-            ConfigError: as `from_config`; or a setting of the Meltano SDK is not supported.
+            ConfigError: as for `from_config`; or a setting of the Meltano SDK is not supported.
         """
         meltano.refuse_unsupported(config)
         _refuse_invalid(config, TARGET_SPECIFICATION)
@@ -131,10 +138,10 @@ class Settings:
 
     @classmethod
     def from_config(cls, config: Mapping[str, Any]) -> Settings:
-        """Return the settings of the Airbyte destination.
+        """Return the settings of `elt-destination`.
 
         Raises:
-            ConfigError: it is not as the specification says; every violation is named.
+            ConfigError: the config does not match the specification; lists every violation.
         """
         _refuse_invalid(config, SPECIFICATION)
         return cls._from_valid(config)
@@ -164,5 +171,5 @@ def _refuse_invalid(config: Mapping[str, Any], specification: Mapping[str, Any])
     if found:
         raise ConfigError(
             "the config does not match the specification:\n" + "\n".join(found),
-            guidance="docs/destination.md lists what it may say",
+            guidance="docs/destination.md lists the valid settings",
         )

@@ -1,9 +1,9 @@
-"""Which state's records were rejected.
+"""Counts of rejected records, by the state that covers them.
 
-A commit covers many states, and a state that streams share many commits: what was rejected is told by its
-place in its stream, and so belongs to the state whose records these are.
+A commit can cover many states, and a state that streams share can cover many commits. A rejected record is
+identified by its place in its stream, and belongs to the state that covers this place.
 
-spec: AirbyteStateStats: what the source sent before a state is what was committed and rejected of it.
+Spec: AirbyteStateStats: the records that the source sent before a state are either committed or rejected.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from elt_assets.sync.events import Acknowledged, PendingState, SharedAcknowledge
 
 
 class Tally:
-    """Of one session; told of each acknowledgement in order."""
+    """Counts of one session. It must get every acknowledgement, in order."""
 
     def __init__(self) -> None:
         self._before: dict[StreamId, int] = {}
@@ -24,33 +24,36 @@ class Tally:
         self._unplaced = 0
 
     def acknowledged(self, event: Acknowledged) -> Iterator[tuple[PendingState, int]]:
-        """A stream's own states, each with how many of its records were rejected.
+        """Yield a stream's own states, each with the number of its rejected records.
 
-        What an earlier commit rejected, which had no state, is of the first that comes.
+        Rejected records of an earlier commit without a state are counted for the first state.
         """
         stream, places = event.stream, event.commit.places
         earlier = self._before.pop(stream, 0)
-        told = 0
-        for held in event.states:
-            rejected = earlier + sum(_within(places, span) for span in held.spans)
-            yield held, rejected
-            told, earlier = told + rejected - earlier, 0
-        self._before[stream] = earlier + len(places) - told
+        counted = 0
+        for pending in event.states:
+            rejected = earlier + sum(_count_within(places, span) for span in pending.spans)
+            yield pending, rejected
+            counted, earlier = counted + rejected - earlier, 0
+        self._before[stream] = earlier + len(places) - counted
         if event.states:
             self._unplaced += len(places)
         else:
             self._places.setdefault(stream, []).extend(places)
 
     def shared(self, event: SharedAcknowledged) -> Iterator[tuple[PendingState, int]]:
-        """States that streams share, likewise. Of a source that also sends states of single streams only
-        the sum is exact."""
-        for held in event.states:
-            placed = sum(_within(self._places.get(one.stream, ()), one) for one in held.spans)
-            more = min(self._unplaced, held.records - placed)
+        """Yield the states that streams share, each with the number of its rejected records.
+
+        If the source also sends states of single streams, only the sum of the numbers is exact.
+        """
+        for pending in event.states:
+            spans = pending.spans
+            placed = sum(_count_within(self._places.get(one.stream, ()), one) for one in spans)
+            more = min(self._unplaced, pending.records - placed)
             self._unplaced -= more
-            yield held, placed + more
+            yield pending, placed + more
         self._places.clear()
 
 
-def _within(places: Sequence[int], span: Span) -> int:
+def _count_within(places: Sequence[int], span: Span) -> int:
     return bisect_left(places, span.end) - bisect_left(places, span.first)

@@ -1,6 +1,6 @@
 """`target-elt`: the lake as a Singer target.
 
-spec: Singer: `target --config FILE < messages > states`.
+Spec: Singer: `target --config FILE < messages > states`.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from importlib import metadata
 from typing import Any, BinaryIO
 
 from elt_assets.destination.loading import Load
-from elt_assets.destination.process import FAILED, OK, Terminated, answering, provider
+from elt_assets.destination.process import FAILED, OK, Terminated, output_stream, provider
 from elt_assets.destination.settings import TARGET_SPECIFICATION, Settings
 from elt_assets.errors import EltError
 from elt_assets.lake.spark.session import SparkProvider
@@ -27,43 +27,43 @@ def main(
     stdout: BinaryIO | None = None,
     spark: SparkProvider | None = None,
 ) -> int:
-    """Load what a tap says on stdin; returns the exit code.
+    """Load the messages of a tap on stdin, and return the exit code.
 
-    States go to stdout, one JSON value a line; what is worth a user's knowing goes to stderr. 0: done. 1: it
-    failed. 128 and the signal's number: it was ended by a signal.
+    States go to stdout, one JSON value per line. Log lines go to stderr. Exit codes: 0: success. 1: failure.
+    128 plus the number of a signal: ended by this signal.
 
     Args:
-        stdout: as of `elt-destination`; `spark`: likewise.
+        stdout, spark: as for `elt-destination`.
 
     Raises:
-        SystemExit: the arguments are wrong (code 2), or ask for help.
+        SystemExit: the arguments are not valid (code 2), or request help.
     """
     parser = argparse.ArgumentParser(prog="target-elt", description="The lake as a Singer target.")
-    parser.add_argument("--config", metavar="FILE", help="JSON; default: an empty one")
+    parser.add_argument("--config", metavar="FILE", help="JSON; default: an empty config")
     parser.add_argument("--version", action="version", version=f"%(prog)s {_version()}")
-    parser.add_argument("--about", action="store_true", help="say what it is, and its settings")
-    parser.add_argument("--format", choices=["json"], default="json", help="of --about")
+    parser.add_argument("--about", action="store_true", help="print a description and the settings")
+    parser.add_argument("--format", choices=["json"], default="json", help="format of --about")
     arguments = parser.parse_args(argv)
     path = arguments.config
-    with answering(stdout) as own:
+    with output_stream(stdout) as stream:
         try:
             if arguments.about:
-                own.write(json.dumps(_about(), indent=2).encode() + b"\n")
+                stream.write(json.dumps(_about(), indent=2).encode() + b"\n")
                 return OK
             config = Settings.of_target(load_config(path) if path else {})
             load = Load(config, spark or provider(config), _log)
             with contextlib.closing(load.run(stdin or sys.stdin.buffer)) as states:
                 for state in states:
-                    own.write(bytes(state) + b"\n")
-                    own.flush()
+                    stream.write(bytes(state) + b"\n")
+                    stream.flush()
         except BrokenPipeError:
             return FAILED
         except EltError as error:
             _log(error.failure_type, str(error))
             return FAILED
-        except Terminated as ended:
-            _log("ERROR", f"{ended}; nothing more is committed")
-            return ended.code
+        except Terminated as signal:
+            _log("ERROR", f"{signal}; nothing more is committed")
+            return signal.code
     return OK
 
 
@@ -72,7 +72,10 @@ def _version() -> str:
 
 
 def _about() -> dict[str, Any]:
-    """spec: Meltano SDK, `--about --format=json`."""
+    """Return the answer to `--about`.
+
+    Spec: Meltano SDK, `--about --format=json`.
+    """
     return {
         "name": "target-elt",
         "description": "The lake as a Singer target.",

@@ -1,7 +1,7 @@
-"""`write`: messages in, acknowledged states out.
+"""`elt-destination write`: commits the records on stdin, and prints the acknowledged states.
 
-spec: Airbyte Protocol, Destination, Write; State & the Whole Sync: a state that comes out says that every
-record before it is committed.
+Spec: Airbyte Protocol, Destination, Write; State & the Whole Sync: a printed state means that every record
+before it is committed.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from typing import BinaryIO
 
 from elt_assets import paths
 from elt_assets.destination.generations import publishes_at_end, read_as
-from elt_assets.destination.opening import Blame, Opener
-from elt_assets.destination.output import Output, counted
+from elt_assets.destination.opening import Opener, StreamErrors
+from elt_assets.destination.output import Output, with_counts
 from elt_assets.destination.settings import Settings
 from elt_assets.destination.tally import Tally
 from elt_assets.lake.parse import undeclared
@@ -46,7 +46,7 @@ class Write:
         self._catalog = catalog
         self._spark = spark
         self._output = output
-        self._blame = Blame()
+        self._errors = StreamErrors()
         self._tally = Tally()
         self._sync: Sync | None = None
         self._envelopes: dict[int, Message] = {}
@@ -54,18 +54,19 @@ class Write:
         self._withheld = PendingStates()
 
     def run(self, stdin: BinaryIO) -> None:
-        """
+        """Write the messages on stdin, and send each state once it is committed.
+
         Raises:
-            EltError: the sync is not complete; what was acknowledged is committed.
-            OutputClosedError: nobody reads the states.
+            EltError: the sync is not complete; what is acknowledged is committed.
+            OutputClosedError: the reader of the states has closed the output.
         """
-        opener = Opener(self._settings, self._spark, self._output.log, self._blame)
+        opener = Opener(self._settings, self._spark, self._output.log, self._errors)
         opener.check(self._catalog.streams)
         self._spark.warm_up()
         streams = {stream.id: stream for stream in self._catalog.streams}
         plan = SyncPlan(
             catalog=ConfiguredCatalog(streams=[read_as(stream) for stream in streams.values()]),
-            read=lambda: self._noted(stdin),
+            read=lambda: self._messages(stdin),
             open_sink=lambda stream: opener.open(streams[stream.id]),
             staging=paths.staging(),
             threshold=self._settings.threshold,
@@ -74,11 +75,11 @@ class Write:
         self._sync = Sync(plan)
         with contextlib.closing(self._sync.run()) as events:
             for event in events:
-                self._tell(event)
+                self._report(event)
 
     def stream_of(self, error: BaseException) -> StreamId | None:
-        """The stream that failed, if it was one alone."""
-        found = self._blame.stream_of(error)
+        """Return the stream that failed; None if it is not a single one."""
+        found = self._errors.stream_of(error)
         if found is not None or self._sync is None:
             return found
         streams = [stream.id for stream in self._catalog.streams]
@@ -86,8 +87,8 @@ class Write:
         failed = [one for one in streams if status[one] not in (None, COMPLETE)]
         return failed[0] if len(failed) == 1 else None
 
-    def _noted(self, stdin: BinaryIO) -> Messages:
-        """The messages; what surrounds a state and is not known here is kept for when it comes out."""
+    def _messages(self, stdin: BinaryIO) -> Messages:
+        """Yield the messages. Keep unknown fields of STATE messages, which are sent with their states."""
         for message in messages(stdin, lambda line: (decode(line),)):
             if type(message) is not RawRecord:
                 assert isinstance(message, Message)
@@ -95,27 +96,27 @@ class Write:
                     self._envelopes[id(message.state)] = message
             yield message
 
-    def _tell(self, event: SessionEvent) -> None:
+    def _report(self, event: SessionEvent) -> None:
         if isinstance(event, Logged):
             self._output.log(event.level, event.message)
         elif isinstance(event, SharedAcknowledged):
-            for held in event.states:
-                self._withheld.add(held.state, held.spans)
+            for pending in event.states:
+                self._withheld.add(pending.state, pending.spans)
             self._send_shared()
         elif isinstance(event, Acknowledged):
             done = event.commit
             if done.records or done.rejected:
-                told = f"stream {str(event.stream)!r}: {done.records} records committed"
+                committed = f"stream {str(event.stream)!r}: {done.records} records committed"
                 rejected = f", {done.rejected} rejected" if done.rejected else ""
-                self._output.log("INFO", f"{told}{rejected} (commit {done.sequence})")
+                self._output.log("INFO", f"{committed}{rejected} (commit {done.sequence})")
             if done.undeclared:
                 found = undeclared.described(done.undeclared)
                 self._output.log(
                     "INFO",
-                    f"stream {str(event.stream)!r}: fields that its schema does not declare, and "
-                    f"that are not stored: {found}",
+                    f"stream {str(event.stream)!r}: fields that its schema does not declare are not "
+                    f"stored: {found}",
                 )
-            self._output.send(self._state(*told) for told in self._tally.acknowledged(event))
+            self._output.send(self._state(*counted) for counted in self._tally.acknowledged(event))
             if event.final:
                 self._unpublished.discard(event.stream)
                 self._send_shared()
@@ -127,9 +128,9 @@ class Write:
             return
         if states := self._withheld.take():
             shared = self._tally.shared(SharedAcknowledged(states))
-            self._output.send(self._state(*told) for told in shared)
+            self._output.send(self._state(*counted) for counted in shared)
 
-    def _state(self, held: PendingState, rejected: int) -> Message:
-        envelope = self._envelopes.pop(id(held.state), None)
-        state = counted(held.state, held.records - rejected, rejected)
+    def _state(self, pending: PendingState, rejected: int) -> Message:
+        envelope = self._envelopes.pop(id(pending.state), None)
+        state = with_counts(pending.state, pending.records - rejected, rejected)
         return Message(type="STATE", state=state, extra=envelope.extra if envelope else {})

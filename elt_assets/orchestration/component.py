@@ -1,4 +1,4 @@
-"""`ConnectionComponent`: a connection's YAML as a Dagster component."""
+"""The Dagster component `ConnectionComponent`: a connection that is configured in YAML."""
 
 from __future__ import annotations
 
@@ -34,8 +34,11 @@ from elt_assets.protocol.airbyte.catalog import ConfiguredStream
 
 
 class _Attributes(BaseModel):
-    """What Dagster reads: anything. `load` looks at it, since Dagster's own errors quote what was
-    written, secrets included. Its JSON schema, for editors, is the connection's."""
+    """The attributes of the component for Dagster; every attribute is accepted.
+
+    `load` validates them, because the errors of Dagster quote the values, which may contain secrets. The JSON
+    schema, for editors, is the schema of the connection.
+    """
 
     model_config = ConfigDict(extra="allow")
 
@@ -49,7 +52,7 @@ class _Attributes(BaseModel):
 
 
 class _Translator(ConnectionTranslator):
-    """That of a component, whose subclasses may override `get_asset_spec`."""
+    """Translator that calls `get_asset_spec` of the component, which subclasses may override."""
 
     def __init__(self, component: ConnectionComponent):
         self._component = component
@@ -61,11 +64,11 @@ class _Translator(ConnectionTranslator):
 
 @dg.scaffold_with(ConnectionScaffolder)
 class ConnectionComponent(dg.Component, Connection):
-    """A source connector, its config, and the streams wanted from it; each stream becomes an asset.
+    """A source connector, its config and its selected streams; each stream becomes an asset.
 
-    The attributes are read as they stand, without Dagster's templates: a secret is named by
-    `{env: NAME}` and read when the connector starts, so that loading needs none. Templates are for
-    `translation` alone, where `spec`, `stream` and `connection` are what an asset is made of.
+    Dagster templates in the attributes are not evaluated. A secret is referenced by `{env: NAME}` and read
+    when the connector starts, so loading needs no secrets. Templates work only in `translation`, with the
+    variables `spec`, `stream` and `connection`.
     """
 
     _resolution: dg.ResolutionContext | None = PrivateAttr(None)
@@ -79,21 +82,21 @@ class ConnectionComponent(dg.Component, Connection):
     def load(
         cls, attributes: BaseModel | None, context: dg.ComponentLoadContext
     ) -> ConnectionComponent:
-        written = attributes.model_extra if attributes is not None else None
-        connection = parse_connection(written, Path(context.path) / DEFINITION_FILE)
+        extra = attributes.model_extra if attributes is not None else None
+        connection = parse_connection(extra, Path(context.path) / DEFINITION_FILE)
         return cls.of(connection, context.resolution_context)
 
     @classmethod
     def of(
         cls, connection: Connection, resolution: dg.ResolutionContext | None = None
     ) -> ConnectionComponent:
-        """The component of a connection that is loaded already."""
-        found = cls.model_construct(**dict(connection))
-        found._resolution = resolution  # noqa: SLF001 - its own class
-        return found
+        """Return the component of a connection that is already loaded."""
+        component = cls.model_construct(**dict(connection))
+        component._resolution = resolution  # noqa: SLF001 - its own class
+        return component
 
     def get_asset_spec(self, stream: ConfiguredStream) -> dg.AssetSpec:
-        """The spec of one stream's asset; to be overridden.
+        """Return the spec of one stream's asset; subclasses may override this method.
 
         Raises:
             ConfigError: `translation` is not valid.
@@ -105,26 +108,26 @@ class ConnectionComponent(dg.Component, Connection):
 
     @property
     def built(self) -> Sequence[StreamAsset]:
-        """The streams that `build_defs` made assets of."""
+        """The streams that `build_defs` created assets for."""
         return self._built
 
     def stream_assets(self, folder: Path) -> list[StreamAsset]:
-        """The configured streams; their catalog lies in the folder.
+        """Return the configured streams; the catalog is in the folder.
 
         Raises:
-            ConfigError: as `resolve_streams`.
+            ConfigError: see `resolve_streams`.
         """
         return stream_assets(self, resolve_streams(self, load_catalog(folder)), _Translator(self))
 
     def build_defs(self, context: dg.ComponentLoadContext) -> dg.Definitions:
-        """As `definitions`."""
+        """Return the definitions of the connection (see `definitions`)."""
         return self.definitions(Path(context.path))
 
     def definitions(self, folder: Path) -> dg.Definitions:
-        """The connection's assets, its jobs, schedules and sensors, and the resources they need.
+        """Return the assets, jobs, schedules and sensors of the connection, and the resources they need.
 
         Raises:
-            ConfigError: names the file, and everything in it that must change.
+            ConfigError: the connection cannot be loaded; the error names the file and all changes it needs.
         """
         try:
             self._built = assets = self.stream_assets(folder)
@@ -147,29 +150,29 @@ class ConnectionComponent(dg.Component, Connection):
 
 def _translated(
     spec: dg.AssetSpec,
-    written: Any,
+    translation: Any,
     connection: Connection,
     stream: ConfiguredStream,
     resolution: dg.ResolutionContext | None,
 ) -> dg.AssetSpec:
-    """The spec with what `translation` says, templates filled in."""
+    """Return the spec with the changes of `translation`, after its templates are evaluated."""
     try:
         info = TranslatorResolvingInfo(
-            AssetAttributesModel.model_validate(written)
-            if not isinstance(written, str)
-            else written,
+            AssetAttributesModel.model_validate(translation)
+            if not isinstance(translation, str)
+            else translation,
             resolution or dg.ResolutionContext.default(),
             model_key="translation",
         )
         scope = {"spec": spec, "connection": connection, "stream": stream.stream}
         return info.get_asset_spec(spec, scope)
     except (ValidationError, dg.DagsterError, TypeError, ValueError) as error:
-        told = (
+        problems = (
             [f"{'.'.join(map(str, e['loc']))}: {e['msg']}" for e in error.errors()]
             if isinstance(error, ValidationError)
             else [str(error)]
         )
         raise ConfigError(
-            f"translation: {'; '.join(told)}",
-            guidance="it takes what it takes in Dagster: key, key_prefix, group_name, tags, owners …",
+            f"translation: {'; '.join(problems)}",
+            guidance="use the attributes that Dagster supports: key, key_prefix, group_name, tags, owners …",
         ) from error

@@ -1,4 +1,4 @@
-"""Our errors as what the user reads in the UI."""
+"""Conversion of this project's errors to `dagster.Failure`, which the UI shows."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from elt_assets.errors import EltError, SystemFailure, TransientError
 
 @contextlib.contextmanager
 def as_dagster_failure() -> Iterator[None]:
-    """Turn an error of this project into a `dagster.Failure`.
+    """Convert an error of this project to a `dagster.Failure`.
 
-    Where our code ran into it is shown of a system failure alone: the others are for people who look for the
-    message at the end of the output, not for maintainers.
+    Only a system failure keeps its cause with the stack trace, for maintainers. For other errors the stack
+    trace is omitted, so the message is at the end of the output, where users look for it.
     """
     try:
         yield
@@ -24,7 +24,7 @@ def as_dagster_failure() -> Iterator[None]:
 
 
 def _failure(error: EltError) -> dg.Failure:
-    """What the user reads in the UI; what does not pass is not worth a retry."""
+    """Return the failure with the message for the UI; only a transient error allows retries."""
     metadata = {"failure_type": error.failure_type}
     if error.guidance:
         metadata["what to do"] = error.guidance

@@ -1,4 +1,4 @@
-"""The Spark IO manager: takes a stream about to be read and makes it a table; gives tables back."""
+"""The Spark IO manager: it writes streams and DataFrames to tables, and loads tables as DataFrames."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from elt_assets.orchestration.events.metadata import (
     DESTINATION,
     ROW_COUNT,
     TABLE_PATH,
-    plain,
     table_metadata,
+    unwrapped,
 )
-from elt_assets.orchestration.events.report import Complete, Report, Running
+from elt_assets.orchestration.events.report import CompleteStream, ReportedRead, RunContext
 from elt_assets.orchestration.failures import as_dagster_failure
 from elt_assets.orchestration.resources import (
     IO_MANAGER_KEY,
@@ -31,15 +31,15 @@ from elt_assets.orchestration.resources import (
 from elt_assets.orchestration.stream_sync import StreamSync
 from elt_assets.pipeline.read_plan import ReadPlan
 
-TOLD = 10
-"""Partitions whose failures are told in the run's own."""
+MAX_LISTED_FAILURES = 10
+"""Maximum number of partitions that the error of a run lists."""
 
 
 class SparkIOManager(dg.ConfigurableIOManager):
-    """Commits a stream's checkpoints as they are sealed; loads any stream as a Spark DataFrame.
+    """IO manager that commits checkpoints of a stream during its read, and loads streams as DataFrames.
 
-    An asset downstream that returns a DataFrame gets a table of its own, at the asset key's levels under
-    the lake's root. Each materialisation replaces the table, or the partitions that the run is for.
+    A downstream asset that returns a DataFrame gets its own table. The path of the table under the root of
+    the lake is the asset key. Each materialisation replaces the table, or the partitions of the run.
     """
 
     spark: SparkResource
@@ -62,36 +62,40 @@ class SparkIOManager(dg.ConfigurableIOManager):
             )
 
     def load_input(self, context: dg.InputContext) -> DataFrame:
-        """Return the rows of the upstream asset's table at one snapshot: of the partitions that the
-        partition mapping gives, or all of them."""
+        """Return the rows of the upstream asset's table from one snapshot.
+
+        The rows are those of the partitions in the partition mapping, or all rows.
+        """
         upstream = context.upstream_output
         assert upstream is not None
         with as_dagster_failure():
-            _refuse_elsewhere(upstream)
+            _refuse_other_destination(upstream)
             uri = self.lake.table_uri(_path_of(upstream))
             partitions = _partitions_of(context)
             writer = app_id(upstream.asset_key.path)
             return snapshot(self.spark.provider.get(), uri, writer, partitions=partitions)
 
     def _sync(self, context: dg.OutputContext, sync: StreamSync) -> None:
-        """Read what is wanted; a partition that fails does not keep the others from being read, unless it
-        fails for what only the user can change."""
+        """Sync a stream, or its partitions.
+
+        If a partition fails, the sync continues with the next one, unless the user must change the config.
+        """
         try:
-            self._each(context, sync)
+            self._sync_partitions(context, sync)
         except BaseException:
-            # The event of the whole output is never made then: tell of those that are committed.
-            for each in sync.done:
+            # Dagster creates no event for a failed output: report the committed reads here.
+            for read in sync.reads:
                 context.log_event(
                     dg.AssetMaterialization(
-                        sync.asset.key, metadata=dict(each.metadata), partition=each.partition
+                        sync.asset.key, metadata=dict(read.metadata), partition=read.partition
                     )
                 )
             raise
 
-    def _each(self, context: dg.OutputContext, sync: StreamSync) -> None:
+    def _sync_partitions(self, context: dg.OutputContext, sync: StreamSync) -> None:
         failures: dict[str, EltError] = {}
         for partition in sync.partitions:
-            error = self._one(context, sync, partition)
+            error = self._sync_partition(context, sync, partition)
             if error is None:
                 continue
             if partition is None or len(sync.partitions) == 1:
@@ -101,83 +105,84 @@ class SparkIOManager(dg.ConfigurableIOManager):
             if isinstance(error, ConfigError):
                 break
         if failures:
-            raise _all_told(failures, len(sync.partitions))
+            raise _combined_failure(failures, len(sync.partitions))
 
-    def _one(
+    def _sync_partition(
         self, context: dg.OutputContext, sync: StreamSync, partition: str | None
     ) -> EltError | None:
-        """What went wrong; None if it is committed."""
+        """Sync one partition, or a whole stream; return its error, or None if it is committed."""
         try:
             complete = list(self.land(context, context.run_id, sync.plan(partition)))
         except EltError as error:
             return error
-        for read in complete:  # none of a read that failed, be its stream complete or not
-            sync.keep(read)
+        for stream in complete:  # reached only if the whole read succeeded
+            sync.add(stream)
         return None
 
-    def land(self, run: Running, run_id: str, plan: ReadPlan) -> Iterator[Complete]:
-        """Run a planned read into the tables of its streams; yields those that are complete.
+    def land(self, run: RunContext, run_id: str, plan: ReadPlan) -> Iterator[CompleteStream]:
+        """Run a planned read and write its streams to their tables; yield each stream when it is complete.
 
         Raises:
-            EltError: the source, a stream or a table failed; some streams may be complete before it.
+            EltError: the source, a stream or a table failed; some streams may be complete before the error.
         """
-        return Report(self.spark.provider, run, run_id, plan).complete()
+        return ReportedRead(self.spark.provider, run, run_id, plan).run()
 
     def _store(self, context: dg.OutputContext, rows: DataFrame) -> None:
-        """Replace the table of an asset downstream, or the partitions of it that the run is for."""
+        """Replace the table of a downstream asset, or the partitions of the run."""
         path, key = _path_of(context), context.asset_key.path
         target = dataframes.Target(self.lake.table_uri(path), key, context.run_id)
         if not context.has_asset_partitions:
             metadata = table_metadata(dataframes.replace_table(target, rows).table, ".".join(path))
         else:
             partitions = [str(key) for key in context.asset_partition_keys]
-            done = dataframes.replace_partitions(target, rows, partitions)
-            metadata = table_metadata(done.table, ".".join(path), partition_rows=done.rows)
-            if len(partitions) > 1:  # their events get the same metadata
+            stored = dataframes.replace_partitions(target, rows, partitions)
+            metadata = table_metadata(stored.table, ".".join(path), partition_rows=stored.rows)
+            if len(partitions) > 1:  # Dagster adds the same metadata to the event of each partition
                 metadata = {name: metadata[name] for name in metadata if name != ROW_COUNT}
         context.add_output_metadata(dict(metadata))
 
 
 def _partitions_of(context: dg.InputContext) -> list[str] | None:
-    """Return the partitions of the upstream asset that the partition mapping gives; None for all rows."""
+    """Return the partitions of the upstream asset in the partition mapping; None for all rows."""
     if not context.has_asset_partitions:
         return None
     keys = [str(key) for key in context.asset_partition_keys]
     every = context.asset_partitions_def.get_partition_keys(
         dynamic_partitions_store=context.instance
     )
-    # A run without partitions that is given every key reads the table as it is, with no long list of keys.
+    # A run without partitions that gets all keys reads the whole table, without a long list of keys.
     is_whole = not context.has_partition_key and set(keys) >= set(every)
     return None if is_whole else keys
 
 
-def _refuse_elsewhere(upstream: dg.OutputContext) -> None:
+def _refuse_other_destination(upstream: dg.OutputContext) -> None:
     destination = (upstream.definition_metadata or {}).get(DESTINATION)
     if destination is not None:
         raise ConfigError(
-            f"the rows of {upstream.asset_key.to_user_string()} are not in the lake: its connection sends "
-            f"them to another destination, {plain(destination)}",
-            guidance="read them from there",
+            f"the rows of {upstream.asset_key.to_user_string()} are not in the lake: its connection writes "
+            f"to the destination {unwrapped(destination)}",
+            guidance="read the rows from this destination",
         )
 
 
 def _path_of(context: dg.OutputContext) -> list[str]:
-    """The table's levels under the root: as its definition says, or else as its key does."""
-    given: Any = (context.definition_metadata or {}).get(TABLE_PATH)
-    value = getattr(given, "value", given)
+    """Return the path of the table under the root: from the asset's definition, or else from its key."""
+    wrapped: Any = (context.definition_metadata or {}).get(TABLE_PATH)
+    value = unwrapped(wrapped)
     return value.split("/") if isinstance(value, str) else list(context.asset_key.path)
 
 
-def _all_told(failures: Mapping[str, EltError], wanted: int) -> EltError:
-    """The failures of some partitions as one; of the kind that is all of theirs, or else transient."""
+def _combined_failure(failures: Mapping[str, EltError], total: int) -> EltError:
+    """Return one error for the failures of several partitions: of their common type, or else transient."""
     kinds = {type(error) for error in failures.values()}
     kind = kinds.pop() if len(kinds) == 1 else TransientError
-    told = [f"partition {name!r}: {error.message}" for name, error in failures.items()][:TOLD]
-    if len(failures) > TOLD:
-        told.append(f"and {len(failures) - TOLD} more (see the log)")
+    lines = [f"partition {name!r}: {error.message}" for name, error in failures.items()]
+    if len(lines) > MAX_LISTED_FAILURES:
+        more = f"and {len(lines) - MAX_LISTED_FAILURES} more (see the log)"
+        lines = [*lines[:MAX_LISTED_FAILURES], more]
     return kind(
-        f"{len(failures)} of {wanted} partitions failed; what is committed stays\n"
-        + "\n".join(told),
+        f"{len(failures)} of {total} partitions failed; committed partitions are kept\n"
+        + "\n".join(lines),
         guidance=next(iter(failures.values())).guidance,
     )
 
@@ -191,7 +196,9 @@ _RESOURCES = {
 
 
 def resources() -> dict[str, Any]:
-    """The resources that the assets of connections need, configured by the environment (`ELT_LAKE`,
-    `ELT_STAGING`, `ELT_SPARK`). The same objects each time, so that definitions that bring them can be
-    merged."""
+    """Return the resources that the assets of connections need.
+
+    The environment variables `ELT_LAKE`, `ELT_STAGING` and `ELT_SPARK` configure them. Each call returns the
+    same objects, so definitions that contain them can be merged.
+    """
     return dict(_RESOURCES)

@@ -1,4 +1,4 @@
-"""Materialises streams of one connection in this process: what `elt sync` does."""
+"""Materialise streams of one connection in this process; `elt sync` uses it."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ JOB = "elt_sync"
 
 @dataclass(frozen=True)
 class Materialized:
-    """Result of one run. `figures`: of each stream that is complete. `errors`: of each step that failed."""
+    """Result of one run. `figures`: one for each complete stream. `errors`: one for each failed step."""
 
     run_id: str
     figures: Mapping[StreamId, SyncFigures]
@@ -43,13 +43,14 @@ def materialize(
     log: Callable[[int, str], object],
     watch: Watch,
 ) -> Materialized:
-    """Materialise streams of a connection, with their companions and checks, in one run of this process.
+    """Materialise streams of a connection, their companion tables and checks in one run of this process.
 
     Args:
-        folder: of the connection.
-        partition: of all the streams; None for streams without partitions.
-        log: gets each line of the run's log, with its level (of `logging`).
-        watch: of each read while it runs.
+        folder: the folder of the connection.
+        wanted: the streams to materialise.
+        partition: the partition of all the streams; None for streams without partitions.
+        log: is called with the level (as in `logging`) and the text of each line of the run's log.
+        watch: observes each read while it runs.
 
     Raises:
         ConfigError: the connection cannot be loaded, or has no such partition.
@@ -78,30 +79,30 @@ def materialize(
 
 
 def _keys(asset: StreamAsset) -> list[dg.AssetKey]:
-    """The assets that the sync of a stream writes."""
+    """Return the keys of the assets that the sync of a stream writes."""
     return [asset.key, *(spec.key for spec in companion_specs(asset))]
 
 
 def _op(asset: StreamAsset) -> str:
-    """The name of the op that syncs a stream."""
+    """Return the name of the op that syncs a stream."""
     connection = asset.connection
     return op_name(dg.AssetKey([connection.name])) if connection.read_together else asset.op_name
 
 
 def _logger(log: Callable[[int, str], object]) -> dg.LoggerDefinition:
-    """A logger that passes the lines of the run's log on, without Dagster's events."""
+    """Return a logger that forwards the lines of the run's log to `log`, without Dagster's events."""
 
     class Forwarding(logging.Handler):
         def emit(self, record: logging.LogRecord) -> None:
-            told = getattr(record, "dagster_meta", {})
-            if told.get("dagster_event") is None:
-                log(record.levelno, told.get("orig_message") or record.getMessage())
+            metadata = getattr(record, "dagster_meta", {})
+            if metadata.get("dagster_event") is None:
+                log(record.levelno, metadata.get("orig_message") or record.getMessage())
 
     @dg.logger
     def forwarding(_: dg.InitLoggerContext) -> logging.Logger:
-        made = logging.getLoggerClass()(JOB)  # one for each run
-        made.addHandler(Forwarding())
-        return made
+        logger = logging.getLoggerClass()(JOB)  # one for each run
+        logger.addHandler(Forwarding())
+        return logger
 
     return forwarding
 
@@ -122,10 +123,10 @@ def _errors(result: dg.ExecuteInProcessResult) -> list[EltError]:
 
 
 def _error(failure: Any) -> EltError:
-    """The error of a step, as it was before it became a `dagster.Failure`."""
+    """Return the error of a step, restored from its `dagster.Failure`."""
     user = failure.user_failure_data
     if user is None:
         return SystemFailure(failure.error.to_string() if failure.error else "a step failed")
-    told = {name: value.value for name, value in (user.metadata or {}).items()}
-    kind = error_class(str(told.get("failure_type")))
+    metadata = {name: value.value for name, value in (user.metadata or {}).items()}
+    kind = error_class(str(metadata.get("failure_type")))
     return kind(user.description or user.label)

@@ -1,4 +1,4 @@
-"""What every sync needs: the lake's place and the Spark session."""
+"""Dagster resources that every sync needs: the locations of the lake, and the Spark session."""
 
 from __future__ import annotations
 
@@ -20,32 +20,34 @@ from elt_assets.storage.directories import check_writable
 from elt_assets.storage.location import Location
 
 SPARK_KEY, LAKE_KEY, IO_MANAGER_KEY = "elt_spark", "elt_lake", "elt_io_manager"
-"""What the assets of connections ask Dagster for."""
+"""Keys of the Dagster resources that the assets of connections require."""
 
 
 class SparkResource(LazyPySparkResource):
-    """dagster-pyspark's lazy session, with the settings that the lake needs, startable in advance.
+    """Lazy Spark session of dagster-pyspark, with the settings that the lake needs; can be started early.
 
-    Spark's settings come from the user's file (`paths.spark_settings_file`), read when a session is
-    first asked for, and from `spark_config`, which wins. Either may point it at a cluster
-    (`spark.master`) or at a Spark Connect server (`spark.remote`). The session is the process's own
-    and ends with it, so that all assets of a run share one JVM.
+    The Spark settings come from the user's file (`paths.spark_settings_file`) and from `spark_config`, which
+    takes precedence. The file is read at the first use of a session. Both can select a cluster
+    (`spark.master`) or a Spark Connect server (`spark.remote`). The session lives as long as the process,
+    so all assets of a run share one JVM.
     """
 
     spark_config: dict[str, Any] = Field(
         default={},
-        description="Spark's settings, nested or with dots, as {spark: {sql: {shuffle: {partitions: 8}}}}. "
-        "They win over those of the settings file (docs/spark.md).",
+        description="Spark settings, nested or with dots: {spark: {sql: {shuffle: {partitions: 8}}}}. "
+        "They take precedence over the settings file (docs/spark.md).",
     )
 
     @cached_property
     def provider(self) -> SparkProvider:
-        """Raises:
-        ConfigError: the settings are wrong (see `lake.spark.settings`).
+        """The provider of the Spark session.
+
+        Raises:
+            ConfigError: the settings are not valid (see `lake.spark.session.settings`).
         """
-        given = dict(flatten_dict(self.spark_config))  # type: ignore[no-untyped-call]
-        wanted = settings(given, paths.spark_settings_file())
-        return SparkProvider(lambda: start(wanted))
+        configured = dict(flatten_dict(self.spark_config))  # type: ignore[no-untyped-call]
+        spark_settings = settings(configured, paths.spark_settings_file())
+        return SparkProvider(lambda: start(spark_settings))
 
     @property
     def spark_session(self) -> SparkSession:
@@ -53,20 +55,20 @@ class SparkResource(LazyPySparkResource):
 
     @property
     def spark_context(self) -> SparkContext:
-        """Of the same session; a remote one has none."""
+        """The context of the session. A Spark Connect session has no context."""
         return self.spark_session.sparkContext
 
 
 class LakeResource(dg.ConfigurableResource[Any]):
-    """Where tables and staged segments are. `root` and `staging` default to the environment's."""
+    """Locations of the tables and of the staged segments; by default from the environment variables."""
 
     root: str | None = Field(
         default=None,
-        description="The tables' root, a path or URI; default $ELT_LAKE, or $DAGSTER_HOME/lake.",
+        description="Root of the tables, a path or URI; default $ELT_LAKE, or $DAGSTER_HOME/lake.",
     )
     staging: str | None = Field(
         default=None,
-        description="The folder of records on their way; default $ELT_STAGING, or $DAGSTER_HOME/staging.",
+        description="Staging folder of uncommitted records; default $ELT_STAGING, or $DAGSTER_HOME/staging.",
     )
 
     @property
@@ -78,10 +80,10 @@ class LakeResource(dg.ConfigurableResource[Any]):
         return Path(paths.location(self.staging)) if self.staging else paths.staging()
 
     def check_writable(self) -> None:
-        """Refuse a place that cannot be written to, before a source is read.
+        """Check that the lake and the staging folder are writable; called before a source is read.
 
         Raises:
-            ConfigError: names the setting and the path.
+            ConfigError: one of them is not writable; the error names the setting and the path.
         """
         root, staging = self.root, self.staging
         check_writable(self.uri, "the lake", "`root` of elt_lake" if root else _setting("ELT_LAKE"))
@@ -93,5 +95,5 @@ class LakeResource(dg.ConfigurableResource[Any]):
 
 
 def _setting(variable: str) -> str:
-    """Return the variable that a default place comes from."""
+    """Return the name of the environment variable that sets a default location."""
     return variable if os.environ.get(variable) else f"DAGSTER_HOME (or {variable})"

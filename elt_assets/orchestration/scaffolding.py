@@ -1,4 +1,4 @@
-"""`dg scaffold defs elt_assets.ConnectionComponent NAME`: a connection to fill in."""
+"""The command `dg scaffold defs elt_assets.ConnectionComponent NAME`: create a connection from a template."""
 
 from __future__ import annotations
 
@@ -16,27 +16,27 @@ class ConnectionParameters(BaseModel):
 
     connector: str | None = Field(default=None, description="a built-in connector")
     package: str | None = Field(
-        default=None, description="a PyPI package, as airbyte-source-faker==7.2.1"
+        default=None, description="a PyPI package, for example airbyte-source-faker==7.2.1"
     )
     command: str | None = Field(
-        default=None, description="a program that speaks the Airbyte Protocol"
+        default=None, description="a program that implements the Airbyte Protocol"
     )
 
 
 class ConnectionScaffolder(dg.Scaffolder[ConnectionParameters]):
-    """Writes `defs.yaml`; `elt discover` then tells which streams there are."""
+    """Scaffolder that writes `defs.yaml`. The next step is `elt discover`, which finds the streams."""
 
     @classmethod
     def get_scaffold_params(cls) -> type[ConnectionParameters]:
         return ConnectionParameters
 
     def scaffold(self, request: dg.ScaffoldRequest[ConnectionParameters]) -> None:
-        given = request.params
-        source: dict[str, Any] = {"connector": given.connector or "faker", "config": {}}
-        if given.package is not None:
-            source = {"package": given.package, "config": {}}
-        elif given.command is not None:
-            source = {"command": shlex.split(given.command), "config": {}}
+        options = request.params
+        source: dict[str, Any] = {"connector": options.connector or "faker", "config": {}}
+        if options.package is not None:
+            source = {"package": options.package, "config": {}}
+        elif options.command is not None:
+            source = {"command": shlex.split(options.command), "config": {}}
         dg.scaffold_component(
             request, attributes(request.target_path.name, source, [replaced("users")])
         )

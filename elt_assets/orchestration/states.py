@@ -1,7 +1,7 @@
-"""A stream's state in hand: what it is and was, setting it, going back to one, starting anew.
+"""List, set, rewind and reset the state of a stream.
 
-The state is the table's: each one that was acknowledged is in a commit of the table's log, and an event
-of the asset besides. One that is set is a commit too, so that it is where the next sync starts from.
+The state belongs to the table: each acknowledged state is in a commit of the table's log, and also in an
+event of the asset. Setting a state is a commit too, so the next sync starts from it.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from elt_assets.lake.write import state_log
 from elt_assets.lake.write.state_log import Acknowledged
 from elt_assets.lake.write.stream_tables import StreamTables
 from elt_assets.lake.write.write_spec import declared_schema
-from elt_assets.orchestration.events.metadata import head_metadata
+from elt_assets.orchestration.events.metadata import commit_metadata
 from elt_assets.orchestration.streams import StreamAsset
 from elt_assets.pipeline.given_state import as_message, refuse_stateless
 from elt_assets.protocol.airbyte.messages import State
@@ -26,7 +26,7 @@ from elt_assets.protocol.airbyte.states import STREAM, kind_of
 
 
 def history(asset: StreamAsset, lake_uri: str, partition: str | None = None) -> list[Acknowledged]:
-    """The states that were acknowledged and are in force, the newest first."""
+    """Return the acknowledged states, the newest first. States that a restore undid are left out."""
     return state_log.history(asset.tables(lake_uri, partition).main)
 
 
@@ -37,16 +37,17 @@ def set_state(
     instance: dg.DagsterInstance,
     partition: str | None = None,
 ) -> StreamTables:
-    """Make the next sync start from a state; the rows stay as they are.
+    """Make the next sync start from a state. The rows of the table do not change.
 
     Raises:
-        ConfigError: as `as_message`; or no sync of the stream starts from a state.
-        ConcurrentSync: a sync of the stream is running, and was first.
+        ConfigError: the state is not valid (see `as_message`); the streams of the connection share one
+            state; or the stream never starts from a state.
+        ConcurrentSync: a running sync of the stream committed first.
     """
     refuse_stateless(asset)
     message, tables = json.dumps(as_message(state, asset.stream)), asset.tables(lake_uri, partition)
     _refuse_shared(asset, tables.head.state)
-    return _set(asset, tables, message, instance, partition)
+    return _commit_state(asset, tables, message, instance, partition)
 
 
 def rewind(
@@ -56,23 +57,26 @@ def rewind(
     instance: dg.DagsterInstance,
     partition: str | None = None,
 ) -> StreamTables:
-    """Make the next sync start from the state of an earlier commit; the rows stay as they are.
+    """Make the next sync start from the state of an earlier commit. The rows of the table do not change.
 
     Raises:
-        ConfigError: there is no such commit, or it had no state; or no sync of the stream starts from one.
-        ConcurrentSync: a sync of the stream is running, and was first.
+        ConfigError: there is no commit with this sequence, or it has no state; or the stream never starts
+            from a state.
+        ConcurrentSync: a running sync of the stream committed first.
     """
     refuse_stateless(asset)
     tables = asset.tables(lake_uri, partition)
-    past = state_log.history(tables.main)
-    found = next((one for one in past if one.head.sequence == sequence), None)
+    commits = state_log.history(tables.main)
+    found = next((one for one in commits if one.head.sequence == sequence), None)
     if found is None or found.head.state is None:
-        known = [str(one.head.sequence) for one in past if one.head.state is not None]
+        known = [str(one.head.sequence) for one in commits if one.head.state is not None]
         raise ConfigError(
-            f"{asset.key.to_user_string()} has no state of sequence {sequence}",
-            guidance=f"it has those of {', '.join(known)}" if known else "it has none yet",
+            f"{asset.key.to_user_string()} has no state with sequence {sequence}",
+            guidance=f"sequences with a state: {', '.join(known)}"
+            if known
+            else "it has no state yet",
         )
-    return _set(asset, tables, found.head.state, instance, partition)
+    return _commit_state(asset, tables, found.head.state, instance, partition)
 
 
 def reset(
@@ -81,15 +85,15 @@ def reset(
     instance: dg.DagsterInstance,
     partition: str | None = None,
 ) -> StreamTables:
-    """Make the next sync read from the beginning, in a new generation; the rows stay as they are.
+    """Make the next sync read from the beginning, in a new generation. The rows of the table do not change.
 
     Raises:
-        ConcurrentSync: a sync of the stream is running, and was first.
+        ConcurrentSync: a running sync of the stream committed first.
     """
-    return _set(asset, asset.tables(lake_uri, partition), None, instance, partition)
+    return _commit_state(asset, asset.tables(lake_uri, partition), None, instance, partition)
 
 
-def _set(
+def _commit_state(
     asset: StreamAsset,
     tables: StreamTables,
     state: str | None,
@@ -101,60 +105,66 @@ def _set(
     tables.settle(run_id)
     schema = declared_schema(asset.landed(), partitioned=asset.partitions is not None)
     state_log.set_state(tables, state, run_id, schema, str(asset.stream.id))
-    metadata = {**head_metadata(tables.head, tables.main.version), "elt/set_by_hand": True}
+    metadata = {**commit_metadata(tables.head, tables.main.version), "elt/set_by_hand": True}
     instance.report_runless_asset_event(
         dg.AssetObservation(asset.key, metadata=metadata, partition=partition)
     )
     return tables
 
 
-def _refuse_shared(asset: StreamAsset, present: str | None) -> None:
-    if not asset.connection.read_together or present is None:
+def _refuse_shared(asset: StreamAsset, current: str | None) -> None:
+    if not asset.connection.read_together or current is None:
         return
-    if kind_of(State.from_json(present)) != STREAM:
+    if kind_of(State.from_json(current)) != STREAM:
         raise ConfigError(
-            f"the state of {asset.key.to_user_string()} is one of all streams of its connection",
-            guidance="go back to an earlier one with `--sequence`, or give a run of all of them a whole "
-            "STATE message as `state`",
+            f"the state of {asset.key.to_user_string()} is shared by all streams of its connection",
+            guidance="restore an earlier state with `--sequence`, or run all streams with a whole STATE "
+            "message as the run config `state`",
         )
 
 
-def partition_of(asset: StreamAsset, given: str | None, instance: dg.DagsterInstance) -> str | None:
-    """The partition that is meant: None for a stream that has none.
+def partition_of(
+    asset: StreamAsset, requested: str | None, instance: dg.DagsterInstance
+) -> str | None:
+    """Return the requested partition after validation; None for a stream without partitions.
 
     Raises:
-        ConfigError: the stream has none, or has them and none is named, or not that one.
+        ConfigError: a partition is requested of a stream without partitions; none is requested of a stream
+            with partitions; or the stream has no such partition.
     """
     key = asset.key.to_user_string()
     if asset.partitions is None:
-        if given is not None:
-            raise ConfigError(f"{key} has no partitions", guidance="leave the partition out")
+        if requested is not None:
+            raise ConfigError(f"{key} has no partitions", guidance="omit the partition")
         return None
     with dg.partition_loading_context(dynamic_partitions_store=instance):
-        if given is not None and asset.partitions.has_partition_key(given):
-            return given
+        if requested is not None and asset.partitions.has_partition_key(requested):
+            return requested
         known = asset.partitions.get_partition_keys()
-    some = f"it has {_some(known)}" if known else "it has none yet"
-    if given is None:
+    guidance = f"its partitions: {_abbreviated(known)}" if known else "it has no partitions yet"
+    if requested is None:
         raise ConfigError(
-            f"{key} has partitions, each with a state of its own; none is named", guidance=some
+            f"{key} has partitions, each with its own state, and no partition is given",
+            guidance=guidance,
         )
-    raise ConfigError(f"{key} has no partition {given!r}", guidance=some)
+    raise ConfigError(f"{key} has no partition {requested!r}", guidance=guidance)
 
 
-def _some(names: Sequence[str]) -> str:
-    few = 6
-    if len(names) <= few:
+def _abbreviated(names: Sequence[str]) -> str:
+    limit = 6
+    if len(names) <= limit:
         return ", ".join(names)
-    return f"{', '.join(names[: few // 2])} … {', '.join(names[-few // 2 :])} ({len(names)})"
+    return f"{', '.join(names[: limit // 2])} … {', '.join(names[-limit // 2 :])} ({len(names)})"
 
 
 def find(assets: Sequence[StreamAsset], key: str) -> StreamAsset:
-    """The stream of an asset key, as "shop/users". A slash inside a part may be written with a backslash
-    before it, and must be where two keys are otherwise written the same.
+    """Return the stream with an asset key, for example "shop/users".
+
+    A slash inside a part of the key may be escaped with a backslash. It must be escaped if two keys are the
+    same without escapes.
 
     Raises:
-        ConfigError: there is none, or there are several; names those that are.
+        ConfigError: no stream or several streams have this key; the guidance lists the possible keys.
     """
     found = [one for one in assets if one.key.to_escaped_user_string() == key]
     found = found or [one for one in assets if one.key.to_user_string() == key]
@@ -167,6 +177,6 @@ def find(assets: Sequence[StreamAsset], key: str) -> StreamAsset:
         known = ", ".join(sorted(one.key.to_user_string() for one in assets))
         raise ConfigError(
             f"there is no stream with the asset key {key!r}",
-            guidance=f"known: {known}" if known else "there is none at all",
+            guidance=f"known asset keys: {known}" if known else "there are no streams",
         )
     return found[0]

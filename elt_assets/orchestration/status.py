@@ -1,4 +1,4 @@
-"""Where each stream of a connection stands: its last materialisation, and its table."""
+"""The status of each stream of a connection: its last materialisation and its table."""
 
 from __future__ import annotations
 
@@ -20,9 +20,12 @@ _PAGE = 1000
 
 @dataclass(frozen=True)
 class StreamStatus:
-    """One stream. Figures are of its last materialisation, None if it has none; `rows` and `state`
-    are the table's own; `state` is the source's blob alone, as JSON. `rows` of a stream that goes to another
-    destination: how many that destination has committed in all syncs."""
+    """The status of one stream.
+
+    `figures`: those of the last materialisation; None if there is none. `rows`: number of rows of the table;
+    with another destination than the lake, the number of records that it committed in all syncs. `state`: the
+    state in the table, without the protocol envelope, as JSON. `path`: the URI of the table.
+    """
 
     stream: str
     policy: str
@@ -33,7 +36,7 @@ class StreamStatus:
 
 
 def open_instance() -> dg.DagsterInstance:
-    """The instance of the home directory, which need not be in the environment for a look at it."""
+    """Return the Dagster instance of the home directory; `DAGSTER_HOME` need not be set."""
     make_private(paths.home())
     return dg.DagsterInstance.from_config(str(paths.home()))
 
@@ -41,7 +44,7 @@ def open_instance() -> dg.DagsterInstance:
 def stream_statuses(
     assets: Sequence[StreamAsset], lake_uri: str, instance: dg.DagsterInstance
 ) -> list[StreamStatus]:
-    """The status of each stream of a connection, in the order given."""
+    """Return the status of each stream of a connection, in the given order."""
     names = stream_names([asset.stream.id for asset in assets])
     return [_status(asset, names[asset.stream.id], lake_uri, instance) for asset in assets]
 
@@ -49,21 +52,21 @@ def stream_statuses(
 def _status(
     asset: StreamAsset, name: str, lake_uri: str, instance: dg.DagsterInstance
 ) -> StreamStatus:
-    table, delivers = asset.tables(lake_uri).main, asset.connection.destination
+    table, destination = asset.tables(lake_uri).main, asset.connection.destination
     event = instance.get_latest_materialization_event(asset.key)
     materialization = event.asset_materialization if event else None
     return StreamStatus(
         stream=name,
         policy=f"{asset.stream.sync_mode} → {asset.stream.destination_sync_mode}",
         figures=figures_of(materialization.metadata) if materialization else None,
-        rows=table.records if delivers is None else _delivered(instance, asset.key),
+        rows=table.records if destination is None else _committed_records(instance, asset.key),
         state=blob(table.head.state),
         path=table.uri,
     )
 
 
-def _delivered(instance: dg.DagsterInstance, key: dg.AssetKey) -> int:
-    """Return the sum over all materialisations that the event log holds."""
+def _committed_records(instance: dg.DagsterInstance, key: dg.AssetKey) -> int:
+    """Return the number of committed records in all materialisations in the event log."""
     total, cursor, has_more = 0, None, True
     while has_more:
         found = instance.fetch_materializations(key, limit=_PAGE, cursor=cursor)

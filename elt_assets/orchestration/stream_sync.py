@@ -1,4 +1,4 @@
-"""What an asset hands to the IO manager: the syncs of a stream that one materialisation is to make."""
+"""The output of a stream's op for the IO manager: the syncs of one materialisation."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from elt_assets.lake.write.stream_tables import StreamTables
-from elt_assets.orchestration.events.report import Complete
+from elt_assets.orchestration.events.report import CompleteStream
 from elt_assets.orchestration.streams import StreamAsset
 from elt_assets.pipeline.read_plan import ReadPlan
 
 
 @dataclass(frozen=True)
-class Done:
-    """A read that was committed: its partition, what its event says, and how many records it rejected."""
+class CommittedRead:
+    """A committed read: its partition, the metadata of its event, and its number of rejected records."""
 
     partition: str | None
     metadata: Mapping[str, Any]
@@ -22,39 +22,39 @@ class Done:
 
 
 @dataclass(kw_only=True)
-class Landed:
-    """What one materialisation did to a stream.
+class SyncResult:
+    """The result of one materialisation of a stream.
 
-    `done`: the reads that were committed; `files_before`: paths of the table's files before the first of
-    them; `tables`: as they stand after the last.
+    `reads`: the committed reads. `files_before`: paths of the table's files before the first read. `tables`:
+    the tables after the last read.
     """
 
     asset: StreamAsset
-    done: list[Done] = field(default_factory=list)
+    reads: list[CommittedRead] = field(default_factory=list)
     files_before: frozenset[str] = frozenset()
     tables: StreamTables | None = None
 
-    def keep(self, complete: Complete) -> None:
-        """Remember what a read did, and let go of its plan."""
+    def add(self, complete: CompleteStream) -> None:
+        """Add the result of a read. The plan of the read is not stored."""
         read = complete.read
-        if not self.done:
+        if not self.reads:
             self.files_before = read.files_before
         self.tables = read.tables
-        self.done.append(Done(read.partition, complete.metadata, complete.rejected))
+        self.reads.append(CommittedRead(read.partition, complete.metadata, complete.rejected))
 
 
 @dataclass(kw_only=True)
-class StreamSync(Landed):
-    """What one materialisation reads: a stream, or some partitions of it, one after the other.
+class StreamSync(SyncResult):
+    """One materialisation of a stream: a sync of the stream, or of some partitions one after the other.
 
-    `plan`: plans the read of one of them when its turn comes; `tell`: puts metadata on the asset's
-    event.
+    `partitions`: the partitions; a single None for a stream without partitions. `plan`: plans the read of a
+    partition; it is called just before the read. `add_metadata`: adds metadata to the event of the asset.
     """
 
     partitions: Sequence[str | None]
     plan: Callable[[str | None], ReadPlan]
-    tell: Callable[[str | None, Mapping[str, Any]], None]
+    add_metadata: Callable[[str | None, Mapping[str, Any]], None]
 
-    def keep(self, complete: Complete) -> None:
-        super().keep(complete)
-        self.tell(complete.read.partition, complete.metadata)
+    def add(self, complete: CompleteStream) -> None:
+        super().add(complete)
+        self.add_metadata(complete.read.partition, complete.metadata)

@@ -23,14 +23,17 @@ def default_asset_key(connection: Connection, stream: ConfiguredStream) -> dg.As
 def partitions_definition(
     connection: Connection, stream: ConfiguredStream
 ) -> dg.PartitionsDefinition[Any] | None:
-    written = connection.wanted(stream.id).partitions
-    if written is None:
+    configured = connection.wanted(stream.id).partitions
+    if configured is None:
         return None
-    return partitions.definition(written, op_name(default_asset_key(connection, stream)))
+    return partitions.definition(configured, op_name(default_asset_key(connection, stream)))
 
 
 def op_name(key: dg.AssetKey) -> str:
-    """A Dagster name: ASCII alone. A hash keeps apart what cleaning made equal."""
+    """Return a valid Dagster name for an asset key.
+
+    Dagster allows ASCII only. A hash keeps names distinct that are equal after the replacement.
+    """
     readable = "__".join(key.path)
     name = re.sub(r"[^A-Za-z0-9_]", "_", readable)[:100]
     if name == readable:
@@ -40,7 +43,7 @@ def op_name(key: dg.AssetKey) -> str:
 
 @dataclass(frozen=True)
 class StreamAsset(ConnectionStream):
-    """One stream of a connection, and the asset that it is: `spec`, as its translator says."""
+    """One stream of a connection, as an asset. `spec`: the spec that the translator returned."""
 
     spec: dg.AssetSpec
 

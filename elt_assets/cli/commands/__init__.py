@@ -1,1 +1,1 @@
-"""The sub-commands of `elt`, one module each; `entry.COMMANDS` names them."""
+"""The sub-commands of `elt`, one module each; `entry.COMMANDS` lists them."""

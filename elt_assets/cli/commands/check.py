@@ -1,4 +1,4 @@
-"""`elt check`: whether the source of a connection can be reached."""
+"""`elt check`: checks a connection and whether its source can be reached."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ def command(out: Output, connection: str) -> int:
     else:
         out.note(f"the streams are not checked: run `elt discover {folder.name}` first")
     out.announce_installation(package_to_install(loaded))
-    connector = connect(loaded, paths.staging(), hear=out.hear)
+    connector = connect(loaded, paths.staging(), hear=out.log)
     out.note(f"starting {connector.name}")
     schema = connector.specification.connectionSpecification
     for warning in unknown_fields(loaded.source.config, schema):
         out.warn(warning)
     answer = connector.check()
-    destination = connect_destination(loaded, paths.staging(), hear=out.hear)
+    destination = connect_destination(loaded, paths.staging(), hear=out.log)
     if answer.succeeded and destination is not None:
         out.note(f"starting the destination {destination.name}")
         connector, answer = destination, destination.check()

@@ -1,4 +1,4 @@
-"""`elt connectors`: the built-in connectors, and the other kinds of source."""
+"""`elt connectors`: lists the built-in connectors, and the other kinds of source."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ def command(out: Output) -> int:
     """
     found = [_described(name) for name in built_in()]
     out.table(
-        ["connector", "what it is", "config (*: required)"],
+        ["connector", "description", "config (*: required)"],
         [(one["connector"], one["description"] or one["error"], _settings(one)) for one in found],
     )
-    examples = {text: runs for kind in KINDS.values() for text, runs in kind.examples}
-    out.table(["source:", "what it runs"], examples.items())
+    examples = {text: program for kind in KINDS.values() for text, program in kind.examples}
+    out.table(["source:", "program"], examples.items())
     out.document({"connectors": found, "kinds": examples})
     return FAILED if any(one["error"] for one in found) else OK
 
 
 def _described(name: str) -> Document:
-    """The specification of a built-in connector; its error, if it has none."""
+    """Describe a built-in connector by its specification, or by the error if it cannot be started."""
     connector = open_connector("connector", name, {}, paths.staging(), paths.packages())
     answer: Document = {
         "connector": name,
@@ -37,14 +37,14 @@ def _described(name: str) -> Document:
         "error": None,
     }
     try:
-        told = connector.specification
+        specification = connector.specification
     except EltError as error:
         return {**answer, "error": error.message, "config": [], "required": []}
-    schema = told.connectionSpecification
+    schema = specification.connectionSpecification
     return {
         **answer,
         "description": schema.get("title") or schema.get("description"),
-        "documentation": told.documentationUrl,
+        "documentation": specification.documentationUrl,
         "config": list(schema.get("properties") or {}),
         "required": list(schema.get("required") or []),
     }

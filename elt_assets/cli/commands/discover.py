@@ -1,4 +1,4 @@
-"""`elt discover`: the catalog of a source, and what has changed in it."""
+"""`elt discover`: writes the catalog of a source, and shows its changes."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ from elt_assets.protocol.airbyte.catalog import Catalog, stream_names
 @click.option("--dry-run", is_flag=True, help="Show what would change; write nothing.")
 @click.option("--exit-code", is_flag=True, help="With --dry-run: exit code 1 if anything changed.")
 def command(out: Output, connection: str, dry_run: bool, exit_code: bool) -> int:
-    """Ask the source for its streams, write catalog.json, and show what has changed."""
+    """Discover the streams of the source, write catalog.json, and show what has changed."""
     if exit_code and not dry_run:
         raise ConfigError("--exit-code needs --dry-run", guidance="write both options")
     folder = paths.connection_folder(connection)
@@ -44,23 +44,23 @@ def command(out: Output, connection: str, dry_run: bool, exit_code: bool) -> int
         refuse_installed(folder)
     loaded = load_connection(folder)
     out.announce_installation(package_to_install(loaded))
-    connector = connect(loaded, paths.staging(), hear=out.hear)
+    connector = connect(loaded, paths.staging(), hear=out.log)
     out.note(f"starting {connector.name}")
     catalog = connector.discover()
-    former = _former(folder, out)
-    found = changes(former or Catalog(streams=[]), catalog)
-    names = stream_names({one.id for one in (*catalog.streams, *(former or catalog).streams)})
+    previous = _previous(folder, out)
+    found = changes(previous or Catalog(streams=[]), catalog)
+    names = stream_names({one.id for one in (*catalog.streams, *(previous or catalog).streams)})
     out.table(*_table(catalog, loaded))
-    if former is None:
+    if previous is None:
         out.line(f"there was no {CATALOG_FILE} before")
     elif not found:
         out.line(f"nothing has changed since {CATALOG_FILE} was written")
     else:
         out.table(
-            ["stream", "what changed", "field", "before", "after"],
+            ["stream", "change", "field", "before", "after"],
             [(names[c.stream], c.kind, c.field, c.before, c.after) for c in found],
         )
-    problem = _misfit(loaded, catalog)
+    problem = _load_error(loaded, catalog)
     if problem is not None:
         out.warn(f"with this catalog the connection cannot be loaded:\n{problem}")
     path = folder / CATALOG_FILE if dry_run else save_catalog(folder, catalog)
@@ -80,7 +80,7 @@ def command(out: Output, connection: str, dry_run: bool, exit_code: bool) -> int
 def _table(
     catalog: Catalog, connection: Connection
 ) -> tuple[Sequence[str], list[Sequence[object]]]:
-    """The streams of a source, for people: columns and rows."""
+    """Return the columns and rows of a table of the source's streams."""
     names = ["stream", "sync modes", "primary key", "cursor", "fields", "configured"]
     rows: list[Sequence[object]] = [
         (
@@ -97,7 +97,7 @@ def _table(
 
 
 def _streams(catalog: Catalog, connection: Connection) -> list[Document]:
-    wanted = {stream.id for stream in connection.streams}
+    configured = {stream.id for stream in connection.streams}
     names = stream_names([stream.id for stream in catalog.streams])
     return [
         {
@@ -106,14 +106,14 @@ def _streams(catalog: Catalog, connection: Connection) -> list[Document]:
             "primary_key": stream.source_defined_primary_key or [],
             "cursor_field": stream.default_cursor_field or [],
             "fields": len(stream.json_schema.get("properties") or {}),
-            "configured": stream.id in wanted,
+            "configured": stream.id in configured,
         }
         for stream in catalog.streams
     ]
 
 
-def _former(folder: Path, out: Output) -> Catalog | None:
-    """The catalog before; None if there was none, or it cannot be read."""
+def _previous(folder: Path, out: Output) -> Catalog | None:
+    """Return the previous catalog; None if there is none, or if it cannot be read."""
     try:
         return load_catalog(folder)
     except ConfigError as error:
@@ -122,8 +122,8 @@ def _former(folder: Path, out: Output) -> Catalog | None:
         return None
 
 
-def _misfit(connection: Connection, catalog: Catalog) -> ConfigError | None:
-    """Why the connection cannot be loaded with a catalog; None if it can."""
+def _load_error(connection: Connection, catalog: Catalog) -> ConfigError | None:
+    """Return why the connection cannot be loaded with a catalog; None if it can."""
     try:
         build_connection_assets(connection, catalog=catalog)
     except ConfigError as error:
@@ -132,4 +132,4 @@ def _misfit(connection: Connection, catalog: Catalog) -> ConfigError | None:
 
 
 def _change(change: Change, stream: str) -> Document:
-    return {**asdict(change), "stream": stream, "told": change.told}
+    return {**asdict(change), "stream": stream, "told": change.description}

@@ -1,4 +1,4 @@
-"""`elt list`: the connections, or the streams of one."""
+"""`elt list`: lists the connections, or the streams of one."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def command(out: Output, connection: str | None) -> int:
 
 
 def _connection(folder: Path, out: Output) -> Document | None:
-    """Describe a connection; None, with a warning, if it cannot be loaded."""
+    """Describe a connection. Return None, and show a warning, if it cannot be loaded."""
     try:
         found = load_connection(folder)
     except ConfigError as error:

@@ -1,4 +1,4 @@
-"""`elt new`: a connection with every stream of a source."""
+"""`elt new`: creates a connection with every stream of a source."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import click
 import yaml
 
 from elt_assets import paths
-from elt_assets.cli.lookup import parsed, refuse_installed
+from elt_assets.cli.lookup import parse_json, refuse_installed
 from elt_assets.cli.options import subcommand
 from elt_assets.cli.output import OK, Output
 from elt_assets.connection import (
@@ -40,9 +40,9 @@ from elt_assets.runner.kinds.registry import open_connector, to_install
 from elt_assets.runner.package_index import newest_version
 
 _PACKAGE = re.compile(r"[A-Za-z0-9._-]*(?:^|-)(?:source|tap)-[A-Za-z0-9._-]+")
-"""What packages of connectors are called: as `airbyte-source-x`, or `meltanolabs-tap-x`."""
+"""Pattern of the names of connectors' packages, such as `airbyte-source-x` or `meltanolabs-tap-x`."""
 _TAP = re.compile(r"(?:^|-)tap-")
-"""What Singer taps are called: `tap-x`, and their packages `tap-x`, or `somebody-tap-x`."""
+"""Pattern of the names of Singer taps (`tap-x`) and of their packages (`tap-x`, `somebody-tap-x`)."""
 
 
 @subcommand(
@@ -62,20 +62,20 @@ _TAP = re.compile(r"(?:^|-)tap-")
 def command(out: Output, name: str, source: str, config: str | None) -> int:
     """Create the connection NAME with every stream that its source has.
 
-    NAME has letters, digits and underscores. Secrets in the config are replaced by environment variables;
-    the command prints which ones to set.
+    NAME consists of letters, digits and underscores. Secrets in the config are replaced by environment
+    variables; the command prints the variables to set.
     """
     folder = _new_folder(name)
     kind, value = _source(source, out)
-    given = {} if config is None else parsed(config, "--config")
+    given = {} if config is None else parse_json(config, "--config")
     if not isinstance(given, dict):
         raise ConfigError(
             "--config must be a JSON object", guidance="for example '{\"count\": 10}'"
         )
     out.announce_installation(to_install(kind, value, paths.packages()))
-    connector = open_connector(kind, value, given, paths.staging(), paths.packages(), hear=out.hear)
+    connector = open_connector(kind, value, given, paths.staging(), paths.packages(), hear=out.log)
     out.note(f"starting {connector.name}")
-    _refuse_config(connector, given)
+    _check_config(connector, given)
     schema = connector.specification.connectionSpecification
     for warning in unknown_fields(given, schema):
         out.warn(warning)
@@ -83,27 +83,31 @@ def command(out: Output, name: str, source: str, config: str | None) -> int:
     kept, variables = _without_secrets(given, secrets, name)
     catalog = connector.discover()
     names = stream_names([stream.id for stream in catalog.streams])
-    ways = {
+    found = {
         names[stream.id]: stream_attributes(stream, check_columns) for stream in catalog.streams
     }
-    streams = {stream: way for stream, way in ways.items() if way is not None}
-    left_out = sorted(set(ways) - set(streams))
+    streams = {stream: settings for stream, settings in found.items() if settings is not None}
+    left_out = sorted(set(found) - set(streams))
     if not streams:
         raise ConfigError(
-            f"{connector.name} has no streams that can be had as they stand",
-            guidance=f"its catalog has {', '.join(left_out) or 'none at all'}",
+            f"{connector.name} has no streams that can be configured automatically",
+            guidance=f"streams of its catalog: {', '.join(left_out) or 'none'}",
         )
     _write(folder, document(name, {kind: value, "config": kept}, list(streams.values())), catalog)
     modes = ("sync_mode", "destination_sync_mode")
     out.table(
         ["stream", *modes],
-        [(stream, *(way[mode] for mode in modes)) for stream, way in streams.items()],
+        [(stream, *(settings[mode] for mode in modes)) for stream, settings in streams.items()],
     )
     for stream in left_out:
-        out.warn(f"{stream} is left out: its schema has no such key or cursor as the source says")
+        out.warn(
+            f"{stream} is left out: its schema lacks the key or cursor that the source defines"
+        )
     out.line(f"wrote {folder / DEFINITION_FILE} and {CATALOG_FILE}")
     for variable, field in variables.items():
-        out.line(f"set {variable} wherever it runs: {field} is a secret, and was not written")
+        out.line(
+            f"set {variable} where Dagster runs: {field} is a secret and is not written to the file"
+        )
     out.line(f"next: dagster asset materialize -m elt_assets.definitions --select 'group:{name}'")
     out.document(
         {
@@ -119,26 +123,30 @@ def command(out: Output, name: str, source: str, config: str | None) -> int:
 
 
 def _new_folder(name: str) -> Path:
-    """Where a new connection is to be."""
+    """Return the folder of a new connection.
+
+    Raises:
+        ConfigError: the name is not valid, or the folder exists.
+    """
     try:
         plain_name(name)
     except ValueError as error:
-        raise ConfigError(f"{name!r} cannot name a connection", guidance=str(error)) from None
+        raise ConfigError(
+            f"{name!r} is not a valid name of a connection", guidance=str(error)
+        ) from None
     folder = paths.connections() / name
     refuse_installed(folder)
     if folder.exists():
-        raise ConfigError(
-            f"{folder} is there already", guidance="choose another name, or remove it"
-        )
+        raise ConfigError(f"{folder} already exists", guidance="choose another name, or remove it")
     return folder
 
 
 def _source(written: str, out: Output) -> tuple[str, str | list[str]]:
-    """The kind of source that is meant, and which; a package without a version is its newest one.
+    """Return the kind and the value of `--source`. A package without a version gets its newest version.
 
     Raises:
-        ConfigError: none that there is.
-        TransientError: as `newest_version`.
+        ConfigError: there is no such connector, package or program.
+        TransientError: as for `newest_version`.
     """
     if written in built_in():
         return "connector", written
@@ -156,23 +164,25 @@ def _source(written: str, out: Output) -> tuple[str, str | list[str]]:
         return _source(pinned, out)
     raise ConfigError(
         f"--source: there is no connector and no program {words[0] if words else written!r}",
-        guidance=f"built in: {', '.join(built_in())}; a package is written NAME==VERSION, "
-        'or as its name alone (airbyte-source-x, tap-x); a command "PROGRAM ARGUMENT …"',
+        guidance=f"built in: {', '.join(built_in())}; write a package as NAME==VERSION, "
+        'or as its name alone (airbyte-source-x, tap-x), and a command as "PROGRAM ARGUMENT …"',
     )
 
 
-def _refuse_config(connector: Connector, config: Mapping[str, Any]) -> None:
-    """Raises:
-    ConfigError: the source needs config that is not given, or cannot take what is.
+def _check_config(connector: Connector, config: Mapping[str, Any]) -> None:
+    """Check a config against the specification of its connector.
+
+    Raises:
+        ConfigError: required config is missing, a variable is not set, or a value is not valid.
     """
     schema = connector.specification.connectionSpecification
     known = schema.get("properties") or {}
     missing = [name for name in schema.get("required") or [] if name not in config]
     if missing:
-        told = "\n".join(f"  - {name}{_about(known.get(name))}" for name in missing)
+        lines = "\n".join(f"  - {name}{_about(known.get(name))}" for name in missing)
         raise ConfigError(
-            f"{connector.name} needs config that is not given:\n{told}",
-            guidance="give it: --config JSON, or --config @FILE; a secret as "
+            f"{connector.name} needs config that is not given:\n{lines}",
+            guidance="add it with --config JSON or --config @FILE; write a secret as "
             '{"env": "NAME"}, the name of a variable',
         )
     resolve_environment(config)
@@ -184,7 +194,7 @@ def _refuse_config(connector: Connector, config: Mapping[str, Any]) -> None:
 
 
 def _about(schema: Any) -> str:
-    """What a specification says of a field."""
+    """Return the type and the title of a field from its specification."""
     if not isinstance(schema, Mapping):
         return ""
     words = [str(schema["type"])] if isinstance(schema.get("type"), str) else []
@@ -197,33 +207,33 @@ def _about(schema: Any) -> str:
 def _without_secrets(
     config: Mapping[str, Any], secrets: Iterable[tuple[Place, Any]], name: str
 ) -> tuple[dict[str, Any], dict[str, str]]:
-    """The config with a variable in place of each secret that was given itself; the variables, each with
-    its field."""
+    """Return the config with a variable in place of each secret value, and the field of each variable."""
     kept = copy.deepcopy(dict(config))
     variables: dict[str, str] = {}
     for place, value in secrets:
         if value is None or isinstance(value, bool) or value == "":
             continue
-        above: Any = kept
+        parent: Any = kept
         for step in place[:-1]:
-            above = above[step]
+            parent = parent[step]
         dotted = ".".join(map(str, place))
-        if isinstance(above, dict) and set(above) == {"env"}:
-            continue  # a variable already
+        if isinstance(parent, dict) and set(parent) == {"env"}:
+            continue  # already a variable
         if not isinstance(value, str):
             raise ConfigError(
-                f"config.{dotted} is a secret and no text, which no variable can hold",
+                f"config.{dotted} is a secret but not text: a variable can only hold text",
                 guidance="write the connection by hand",
             )
-        if above[place[-1]] == value:  # else another form of the specification was there first
+        # A secret that another form of the schema lists too is replaced already.
+        if parent[place[-1]] == value:
             variable = _variable([name, *map(str, place)], variables)
-            above[place[-1]] = {"env": variable}
+            parent[place[-1]] = {"env": variable}
             variables[variable] = f"config.{dotted}"
     return kept, variables
 
 
 def _variable(words: list[str], taken: Mapping[str, str]) -> str:
-    """A name that no other field has."""
+    """Return a name for a variable that is not taken."""
     first = name = re.sub(r"\W", "_", "_".join(words), flags=re.ASCII).upper()
     if RESERVED.fullmatch(first):
         first = name = f"SOURCE_{first}"
@@ -235,10 +245,10 @@ def _variable(words: list[str], taken: Mapping[str, str]) -> str:
 
 
 def _write(folder: Path, written: Mapping[str, Any], catalog: Catalog) -> None:
-    """Both files, or neither.
+    """Write both files of a connection, or neither.
 
     Raises:
-        ConfigError: they cannot be written, or would not be loaded.
+        ConfigError: the files cannot be written, or the connection could not be loaded.
     """
     path = folder / DEFINITION_FILE
     build_connection_assets(parse_connection(written["attributes"], path), catalog=catalog)
@@ -246,7 +256,7 @@ def _write(folder: Path, written: Mapping[str, Any], catalog: Catalog) -> None:
     try:
         folder.mkdir(parents=True)
     except OSError as error:
-        raise ConfigError(f"{folder} cannot be made: {error.strerror}") from error
+        raise ConfigError(f"{folder} cannot be created: {error.strerror}") from error
     try:
         path.write_text(text, encoding="utf-8")
         save_catalog(folder, catalog)

@@ -1,4 +1,4 @@
-"""`elt preview`: a stream's first records, as they would be stored, and nothing else."""
+"""`elt preview`: shows the first records of a stream, as they would be stored."""
 
 from __future__ import annotations
 
@@ -35,10 +35,9 @@ from elt_assets.runner.connector import Connector
 from elt_assets.sync.selection.fields import notices
 
 _CELL = 60
-"""Characters of a value in a table."""
+"""Maximum length of a value in a table, in characters."""
 _COLUMN = 14
-"""Characters that a column should have at least; where there are more columns than that allows, each
-record is shown from top to bottom."""
+"""Minimum width of a column in characters. With too many columns, each record is shown as a table."""
 
 
 @subcommand("preview", "elt preview shop users", "elt preview shop users -n 5 --json")
@@ -48,8 +47,8 @@ record is shown from top to bottom."""
 def command(out: Output, connection: str, stream: str, count: int) -> int:
     """Show the first records of a stream, as they would be stored. Nothing is stored.
 
-    STREAM is its name in the catalog; with a namespace, NAMESPACE.STREAM. It may be a stream that the
-    connection does not configure.
+    STREAM is the name of the stream in the catalog, with a namespace NAMESPACE.STREAM. The connection need
+    not configure this stream.
     """
     folder = paths.connection_folder(connection)
     loaded = load_connection(folder)
@@ -64,14 +63,14 @@ def command(out: Output, connection: str, stream: str, count: int) -> int:
         withhold = any(one.fields is not None for one in loaded.streams)
         with contextlib.closing(_records(connector, chosen, withhold=withhold)) as found:
             for record in itertools.islice(found, count):
-                records.append(record)  # noqa: PERF402 - those before a failure count
+                records.append(record)  # noqa: PERF402 - keeps the records before a failure
     except EltError as error:
         if not records:
             raise
-        failure = error  # what the source said before it broke is worth seeing too
+        failure = error  # the records before the failure are shown first
     shown = [masked(record, connector.mask) for record in records]
     configured = chosen.stream
-    _tell(shown, list(configured.stream.json_schema.get("properties") or {}), out)
+    _print_records(shown, list(configured.stream.json_schema.get("properties") or {}), out)
     name = stream_names([one.id for one in catalog.streams])[configured.id]
     out.document({"connection": loaded.name, "stream": name, "records": shown})
     if failure is not None:
@@ -80,17 +79,18 @@ def command(out: Output, connection: str, stream: str, count: int) -> int:
 
 
 def _chosen(connection: Connection, catalog: Catalog, name: str) -> ConnectionStream:
-    """A stream of the catalog, as the connection wants it, or as it stands; of the connection as if it wanted
-    nothing else.
+    """Return a stream of the catalog, for a connection that configures no other stream.
+
+    The stream has the settings that the connection has for it, or else the default settings.
 
     Raises:
-        ConfigError: the catalog has no such stream, or the connection cannot have it so.
+        ConfigError: the catalog has no such stream, or the stream cannot be synced with its settings.
     """
     known = {stream.id: stream for stream in catalog.streams}
-    wanted_id = find_stream(connection.name, known, name)
-    plain = Stream(name=wanted_id.name, namespace=wanted_id.namespace)
-    wanted = next((one for one in connection.streams if one.id == wanted_id), plain)
-    only = connection.model_copy(update={"streams": [wanted]})
+    found = find_stream(connection.name, known, name)
+    default = Stream(name=found.name, namespace=found.namespace)
+    settings = next((one for one in connection.streams if one.id == found), default)
+    only = connection.model_copy(update={"streams": [settings]})
     (stream,) = resolve_streams(only, catalog)
     stream.generation_id, stream.minimum_generation_id = 1, 0
     stream.sync_id = int(time.time() * 1000)
@@ -103,27 +103,27 @@ def _records(
     *,
     withhold: bool,
 ) -> Generator[Any, None, None]:
-    """A stream's records from the beginning, as they would be stored; the connector ends with the
+    """Yield the records of a stream from the beginning, as they would be stored. The connector ends with the
     iterator.
 
     Raises:
-        EltError: as `Connector.read`; or it says nothing that is a message.
+        EltError: as for `Connector.read`; or no line of the connector's output is a message.
     """
     keep = stream.record_filter()
     catalog = ConfiguredCatalog(streams=[stream.asked()])
-    understood, noise = False, 0
+    has_message, noise = False, 0
     with contextlib.closing(connector.read(catalog, withhold=withhold)) as messages:
         for message in messages:
             if isinstance(message, Message):
                 noise += isinstance(message, Noise)
-                understood = understood or not isinstance(message, Noise)
+                has_message = has_message or not isinstance(message, Noise)
             elif (message.stream, message.namespace) == stream.stream.id:
-                understood = True
+                has_message = True
                 yield _value(message if keep is None else keep(message))
-    if noise and not understood:
+    if noise and not has_message:
         raise SystemFailure(
             f"connector {connector.name} printed {noise} lines, none of which is a message",
-            guidance="see whether `source` names a program that speaks the Airbyte Protocol",
+            guidance="check that `source` names a program that speaks the Airbyte Protocol",
         )
 
 
@@ -135,8 +135,8 @@ def _value(record: RawRecord) -> Any:
         return text
 
 
-def _tell(records: Sequence[Any], known: Sequence[str], out: Output) -> None:
-    """A row for each record; where there are too many columns for that, a table for each."""
+def _print_records(records: Sequence[Any], known: Sequence[str], out: Output) -> None:
+    """Print a table with a row for each record; if it has too many columns, a table for each record."""
     rows = [
         record if isinstance(record, Mapping) else {"(no object)": record} for record in records
     ]
@@ -152,7 +152,7 @@ def _tell(records: Sequence[Any], known: Sequence[str], out: Output) -> None:
 
 
 def _cell(row: Mapping[str, Any], name: str) -> object:
-    """A value as it reads best; what is not there is blank, and null is not."""
+    """Return the content of a cell: None if the record lacks the field; a null is shown as `null`."""
     if name not in row:
         return None
     value = row[name]

@@ -1,4 +1,4 @@
-"""`elt replay`: records of the dead letter tables, processed again."""
+"""`elt replay`: processes the records of the dead letter tables again."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ from elt_assets.protocol.airbyte.catalog import stream_names
 @connection_argument()
 @click.argument("streams", nargs=-1, metavar="[STREAM]...")
 def command(out: Output, connection: str, streams: Sequence[str]) -> int:
-    """Process the records of the dead letter tables again, of all streams or of some.
+    """Process the records of the dead letter tables again, for all streams or the named ones.
 
-    Records that fit now go to the tables of their streams; the others stay in the dead letter table.
+    Records that are now valid go to the tables of their streams. The others stay in the dead letter table.
     """
     assets = {one.stream.id: one for one in assets_of(paths.connection_folder(connection))}
     names = stream_names(assets)
-    wanted = [find_stream(connection, assets, name) for name in streams]
+    selected = [find_stream(connection, assets, name) for name in streams]
     answers: list[Document] = []
     with open_instance() as instance:
-        for stream in wanted or assets:
+        for stream in selected or assets:
             done = replay_stream(assets[stream], LakeResource(), SparkResource(), instance)
             replayed, rejected = (0, 0) if done is None else (done.records, done.rejected)
             result = f"{replayed} records replayed, {rejected} rejected again"

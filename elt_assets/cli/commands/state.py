@@ -1,4 +1,4 @@
-"""`elt state`: the state of a stream, shown and changed."""
+"""`elt state`: shows and changes the state of a stream."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from elt_assets import paths
-from elt_assets.cli.lookup import find_asset, parsed
+from elt_assets.cli.lookup import find_asset, parse_json
 from elt_assets.cli.options import asset_arguments, count_option, subcommand
 from elt_assets.cli.output import OK, Document, Output, cut
 from elt_assets.errors import ConfigError
@@ -21,14 +21,14 @@ from elt_assets.pipeline.given_state import blob
 from elt_assets.protocol.airbyte.sync_modes import APPEND
 
 _WIDTH = 200
-"""Most characters of a state in a row of `elt state history`."""
+"""Maximum length of a state in `elt state history`, in characters."""
 
 
 @click.group("state")
 def command() -> None:
     """Show, set, restore or reset the state of a stream.
 
-    ASSET is the asset key of the stream, as shop/users.
+    ASSET is the asset key of the stream, for example shop/users.
     """
 
 
@@ -45,7 +45,7 @@ def show(out: Output, asset: str, partition: str | None) -> int:
 @asset_arguments
 @count_option("states")
 def history(out: Output, asset: str, partition: str | None, count: int) -> int:
-    """Show the states that were acknowledged, the newest first."""
+    """Show the acknowledged states, the newest first."""
     chosen, key = _chosen(asset, partition)
     found = states.history(chosen, paths.lake(), key)[:count]
     rows: list[Document] = [
@@ -82,7 +82,7 @@ def set_(
 ) -> int:
     """Make the next sync start from another state. The rows of the table do not change.
 
-    STATE is what the source says of the stream, or a whole STATE message: JSON, or @FILE.
+    STATE is the state of the stream as the source writes it, or a whole STATE message: JSON, or @FILE.
     """
     if (state is None) == (sequence is None):
         raise ConfigError(
@@ -90,7 +90,7 @@ def set_(
             guidance="elt state set ASSET '{…}', or elt state set ASSET --sequence N",
         )
     chosen, key = _chosen(asset, partition)
-    given: Any = None if state is None else parsed(state, "the state")
+    given: Any = None if state is None else parse_json(state, "the state")
     with open_instance() as instance:
         if sequence is None:
             tables = states.set_state(chosen, paths.lake(), given, instance, key)
@@ -117,7 +117,7 @@ def reset(out: Output, asset: str, partition: str | None) -> int:
 
 
 def _chosen(asset: str, partition: str | None) -> tuple[StreamAsset, str | None]:
-    """Return the stream, and its partition.
+    """Return the stream of an asset key, and its partition.
 
     Raises:
         ConfigError: there is no such stream or partition.
@@ -128,13 +128,13 @@ def _chosen(asset: str, partition: str | None) -> tuple[StreamAsset, str | None]
 
 
 def _print(asset: StreamAsset, partition: str | None, table: Table, out: Output) -> None:
-    head = table.head
-    refresh = head.refresh
+    metadata = table.head
+    refresh = metadata.refresh
     answer = {
         **_about(asset, partition),
-        "state": _state(head),
-        "sequence": head.sequence,
-        "generation": head.generation,
+        "state": _state(metadata),
+        "sequence": metadata.sequence,
+        "generation": metadata.generation,
         "table_version": table.version if table.exists else None,
         "table": table.uri,
         "refresh": None if refresh is None else _refresh(refresh.generation, refresh.state),
@@ -149,7 +149,7 @@ def _print(asset: StreamAsset, partition: str | None, table: Table, out: Output)
 
 
 def _refresh(generation: int, state: str | None) -> Document:
-    """An unfinished refresh, which the next sync resumes from its own state."""
+    """Describe an unfinished refresh, which the next sync resumes from the refresh's own state."""
     text = blob(state)
     return {"generation": generation, "state": None if text is None else json.loads(text)}
 
@@ -158,9 +158,9 @@ def _about(asset: StreamAsset, partition: str | None) -> Document:
     return {"asset": asset.key.to_user_string(), "partition": partition}
 
 
-def _state(head: CommitMetadata) -> Any:
-    """Return what the source said of the stream."""
-    text = blob(head.state)
+def _state(metadata: CommitMetadata) -> Any:
+    """Return the state of the stream as the source wrote it."""
+    text = blob(metadata.state)
     return None if text is None else json.loads(text)
 
 

@@ -1,4 +1,4 @@
-"""`elt status`: what each stream moved last, its table and its state."""
+"""`elt status`: shows the last sync of each stream, its table and its state."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ from elt_assets.orchestration.status import StreamStatus, open_instance, stream_
 @subcommand("status", "elt status", "elt status shop", "elt status --json")
 @connection_argument(required=False)
 def command(out: Output, connection: str | None) -> int:
-    """Show what each stream moved last, its table and its state, of one connection or of all.
+    """Show the last sync of each stream, its table and its state, for one connection or all.
 
     The exit code is 1 if a connection cannot be loaded.
     """
     if connection is not None:
-        out.document(_shown(paths.connection_folder(connection), connection, out))
+        out.document(_print_status(paths.connection_folder(connection), connection, out))
         return OK
     answers: list[Document] = []
     broken: list[ConfigError] = []
     for folder in paths.connection_folders():
         out.line(f"{folder.name}:")
         try:
-            answers.append(_shown(folder, folder.name, out))
+            answers.append(_print_status(folder, folder.name, out))
         except ConfigError as error:
             out.warn(str(error))
             broken.append(error)
@@ -38,7 +38,7 @@ def command(out: Output, connection: str | None) -> int:
     return FAILED if broken else OK
 
 
-def _shown(folder: Path, name: str, out: Output) -> Document:
+def _print_status(folder: Path, name: str, out: Output) -> Document:
     """Print the status of a connection's streams, and return it for machines."""
     assets = assets_of(folder)
     with open_instance() as instance:

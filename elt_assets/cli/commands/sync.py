@@ -1,4 +1,4 @@
-"""`elt sync`: streams of a connection, materialised in this process with a live progress bar."""
+"""`elt sync`: syncs streams of a connection in this process, with live progress bars."""
 
 from __future__ import annotations
 
@@ -45,23 +45,23 @@ def command(
     partition: str | None,
     refresh: str | None,
 ) -> int:
-    """Sync the streams of a connection, all of them or some.
+    """Sync all streams of a connection, or the named ones.
 
-    This is one run of Dagster in this process: the UI shows its events, and the next sync goes on from its
-    state. On a terminal a progress bar shows what each stream is doing. The exit code is 1 or 2 if a stream
-    failed; the other streams are synced all the same.
+    This is one Dagster run in this process: the UI shows its events, and the next sync continues from its
+    state. On a terminal, progress bars show what each read is doing. The exit code is 1 or 2 if a stream
+    failed; the other streams are still synced.
     """
     folder = paths.connection_folder(connection)
     component = ConnectionComponent.of(load_connection(folder))
     assets = {one.stream.id: one for one in component.stream_assets(folder)}
     chosen = [find_stream(connection, assets, name) for name in streams] or list(assets)
-    wanted = [assets[stream] for stream in chosen]
-    _refuse_partition(wanted, partition)
-    with open_instance() as instance, LiveProgress(is_wanted=out.shows_progress) as live:
+    selected = [assets[stream] for stream in chosen]
+    _check_partition(selected, partition)
+    with open_instance() as instance, LiveProgress(is_enabled=out.shows_progress) as live:
         result = materialize(
             component,
             folder,
-            wanted,
+            selected,
             instance,
             partition=partition,
             refresh=Refresh[refresh or Refresh.none.name],
@@ -76,23 +76,24 @@ def command(
     return FAILED if result.errors else OK
 
 
-def _refuse_partition(wanted: Sequence[StreamAsset], partition: str | None) -> None:
-    """
+def _check_partition(assets: Sequence[StreamAsset], partition: str | None) -> None:
+    """Check that `--partition` is given if, and only if, the streams have partitions.
+
     Raises:
-        ConfigError: a stream needs a partition that is not given, or has none.
+        ConfigError: it is missing, or a stream has no partitions.
     """
-    for asset in wanted:
+    for asset in assets:
         if (asset.partitions is None) != (partition is None):
             has = "no partitions" if asset.partitions is None else "partitions"
-            what = "leave out" if asset.partitions is None else "add"
+            action = "leave out" if asset.partitions is None else "add"
             raise ConfigError(
                 f"stream {str(asset.stream.id)!r} has {has}",
-                guidance=f"{what} --partition KEY, or name the streams that it is for",
+                guidance=f"{action} --partition KEY, or name only streams that it applies to",
             )
 
 
 def _log(level: int, text: str, out: Output, live: LiveProgress) -> None:
-    """Show a line of the run's log: warnings and errors always, others where no bar shows the progress."""
+    """Show a line of the run's log: warnings and errors always, other lines only if there are no bars."""
     if live.is_shown:
         if level >= logging.WARNING:
             live.line(f"warning: {text}")
@@ -104,10 +105,10 @@ def _log(level: int, text: str, out: Output, live: LiveProgress) -> None:
 
 def _print(result: Materialized, names: dict[StreamId, str], out: Output) -> None:
     columns = ["stream", "read", "committed", "rejected", "result"]
-    none = SyncFigures()
+    empty = SyncFigures()
     rows = []
     for stream, name in names.items():
-        figures = result.figures.get(stream, none)
+        figures = result.figures.get(stream, empty)
         word = "complete" if stream in result.figures else "failed"
         rows.append((name, figures.read, figures.committed, figures.rejected, word))
     out.table(columns, rows)

@@ -1,4 +1,4 @@
-"""`elt validate`: every error in the connections."""
+"""`elt validate`: finds every error in the connections."""
 
 from __future__ import annotations
 

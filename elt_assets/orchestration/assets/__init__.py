@@ -1,1 +1,1 @@
-"""Streams as software-defined assets: specs, partitions, checks."""
+"""Streams as Dagster assets: specs, partitions and checks."""

@@ -1,6 +1,6 @@
-"""Streams → software-defined assets."""
+"""Build Dagster assets from the streams of a connection."""
 
-# No `from __future__ import annotations`: Dagster looks at the op's annotations itself.
+# No `from __future__ import annotations`: Dagster inspects the annotations of the op.
 
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
@@ -17,12 +17,12 @@ from elt_assets.lake.write.table_ownership import check_claims
 from elt_assets.lake.write.write_spec import check_columns
 from elt_assets.orchestration.assets import checks, companions, partitions
 from elt_assets.orchestration.assets.planning import plan, plan_together
-from elt_assets.orchestration.assets.run_config import CONFIG_SCHEMA, SyncConfig, refuse
+from elt_assets.orchestration.assets.run_config import CONFIG_SCHEMA, SyncConfig, validate
 from elt_assets.orchestration.assets.translator import ConnectionTranslator, companion_specs
 from elt_assets.orchestration.events.metadata import HISTORY, TABLE_PATH
 from elt_assets.orchestration.failures import as_dagster_failure
 from elt_assets.orchestration.resources import IO_MANAGER_KEY, LAKE_KEY, SPARK_KEY
-from elt_assets.orchestration.stream_sync import Landed, StreamSync
+from elt_assets.orchestration.stream_sync import StreamSync, SyncResult
 from elt_assets.orchestration.streams import StreamAsset, op_name
 from elt_assets.pipeline.connectors import connect
 from elt_assets.protocol.airbyte.catalog import Catalog, ConfiguredStream
@@ -31,7 +31,7 @@ SyncEvent = dg.MaterializeResult[StreamSync] | dg.AssetCheckResult
 
 
 def check_shared_tables(specs: Iterable[dg.AssetSpec]) -> None:
-    """`check_claims` for the assets of several connections."""
+    """Check that no two assets of several connections write to one table (see `check_claims`)."""
     check_claims(
         (
             f"asset {spec.key.to_user_string()}",
@@ -44,7 +44,7 @@ def check_shared_tables(specs: Iterable[dg.AssetSpec]) -> None:
 
 
 def specs_of(definitions: dg.Definitions) -> list[dg.AssetSpec]:
-    """The specs of all assets, executable or not."""
+    """Return the specs of all assets, executable or not."""
     found: list[dg.AssetSpec] = []
     for asset in definitions.assets or []:
         if isinstance(asset, dg.AssetSpec):
@@ -55,10 +55,10 @@ def specs_of(definitions: dg.Definitions) -> list[dg.AssetSpec]:
 
 
 def check_together(definitions: Sequence[dg.Definitions]) -> None:
-    """Check what connections that can each be loaded have in common.
+    """Check that connections, each of which can be loaded, can also be loaded together.
 
     Raises:
-        ConfigError: two of them write to one table, or Dagster does not take them together.
+        ConfigError: two connections write to one table, or Dagster rejects the merged definitions.
     """
     merged = dg.Definitions.merge(*definitions)
     check_shared_tables(specs_of(merged))
@@ -73,7 +73,7 @@ def stream_assets(
     streams: Sequence[ConfiguredStream],
     translator: ConnectionTranslator | None = None,
 ) -> list[StreamAsset]:
-    """The configured streams of a connection, with the specs of their assets."""
+    """Return the configured streams of a connection, with the specs of their assets."""
     translator = translator or ConnectionTranslator()
     return [
         StreamAsset.of(connection, stream, _spec(connection, stream, translator))
@@ -88,7 +88,7 @@ def _spec(
         return translator.get_asset_spec(connection, stream)
     except (dg.DagsterError, CheckError, ValueError) as error:
         raise ConfigError(
-            f"stream {str(stream.id)!r} cannot be an asset as it is written: {error}"
+            f"stream {str(stream.id)!r}: the configuration is not valid for a Dagster asset: {error}"
         ) from error
 
 
@@ -98,18 +98,19 @@ def build_connection_assets(
     catalog: Catalog | None = None,
     translator: ConnectionTranslator | None = None,
 ) -> list[dg.AssetsDefinition | dg.AssetSpec]:
-    """A connection's assets: one for each configured stream, with its history and dead letter, which its
-    materialisation writes; and the source system, which nothing here writes.
+    """Return the assets of a connection.
 
-    They need the resources that `elt_assets.resources()` gives.
+    There is one asset for each configured stream, and one for each of its companion tables (history, dead
+    letter), which the materialisation of the stream writes. One more asset is the source system, which is
+    never materialised. The assets need the resources that `elt_assets.resources()` returns.
 
     Args:
-        connection: its folder (with `defs.yaml`, and the `catalog.json` of `elt discover`), or itself.
-        catalog: what the source has; default the folder's.
-        translator: how the assets look; default `ConnectionTranslator()`.
+        connection: the connection, or its folder (with `defs.yaml`, and `catalog.json` of `elt discover`).
+        catalog: the catalog of the source; default: `catalog.json` in the folder.
+        translator: creates the specs of the assets; default: `ConnectionTranslator()`.
 
     Raises:
-        ConfigError: the connection is not valid; streams or columns collide; the source is of no known kind.
+        ConfigError: the connection is not valid; streams or columns collide; the kind of source is unknown.
     """
     if not isinstance(connection, Connection):
         folder = Path(connection)
@@ -117,7 +118,7 @@ def build_connection_assets(
     if catalog is None:
         raise ConfigError(
             f"the catalog of connection {connection.name!r} is missing",
-            guidance="give its folder, or a `catalog`",
+            guidance="pass the folder of the connection, or a `catalog`",
         )
     translator = translator or ConnectionTranslator()
     assets = stream_assets(connection, resolve_streams(connection, catalog), translator)
@@ -127,10 +128,10 @@ def build_connection_assets(
 def build_assets(
     connection: Connection, assets: Sequence[StreamAsset], translator: ConnectionTranslator
 ) -> list[dg.AssetsDefinition | dg.AssetSpec]:
-    """As `build_connection_assets`, of streams whose specs are there.
+    """Return the assets of a connection whose streams already have specs (see `build_connection_assets`).
 
     Raises:
-        ConfigError: streams or columns collide; the source is of no known kind.
+        ConfigError: streams or columns collide, or the kind of source is unknown.
     """
     check_claims(
         (f"stream {str(one.stream.id)!r}", one.table_path, one.wanted.history) for one in assets
@@ -145,9 +146,9 @@ def build_assets(
 
 
 def _outs(asset: StreamAsset) -> dict[str, dg.AssetOut]:
-    """Return the outputs of a stream's op: the stream and its companions, any of which a selection may name.
+    """Return the outputs of a stream's op: the stream and its companions, each of which can be selected.
 
-    Not `specs`: it would name an output after its key, which may be no name of Dagster's.
+    `specs` is not used: it would name an output after the asset key, which may be an invalid Dagster name.
     """
     return {
         op_name(spec.key): dg.AssetOut.from_spec(
@@ -158,7 +159,7 @@ def _outs(asset: StreamAsset) -> dict[str, dg.AssetOut]:
 
 
 def _deps(assets: Iterable[StreamAsset]) -> dict[str, set[dg.AssetKey]]:
-    """Return what each output depends on: a stream on what its spec names, a companion on its stream."""
+    """Return the dependencies of each output: of a stream those of its spec, of a companion its stream."""
     found = {asset.op_name: {dep.asset_key for dep in asset.spec.deps} for asset in assets}
     for asset in assets:
         found |= {op_name(spec.key): {asset.key} for spec in companion_specs(asset)}
@@ -168,7 +169,7 @@ def _deps(assets: Iterable[StreamAsset]) -> dict[str, set[dg.AssetKey]]:
 def _build_together(
     connection: Connection, assets: Sequence[StreamAsset], source: dg.AssetKey
 ) -> dg.AssetsDefinition:
-    """One asset definition of all streams, any of which can be selected: one process reads those."""
+    """Return one asset definition of all streams; one connector process reads the selected streams."""
     name = op_name(dg.AssetKey([connection.name]))
 
     @dg.multi_asset(
@@ -184,20 +185,20 @@ def _build_together(
         pool=name,
     )
     def sync(context: dg.AssetExecutionContext) -> Iterator[SyncEvent]:
-        wanted = [asset for asset in assets if asset.key in context.selected_asset_keys]
-        companions.log_unread([asset for asset in assets if asset not in wanted], context)
-        landed, error = _read_together(wanted, context) if wanted else ({}, None)
-        for done in landed.values():
-            # Its rows are there by now, since the IO manager wrote them as they came.
-            metadata = dict(done.done[0].metadata)
-            yield dg.MaterializeResult(asset_key=done.asset.key, metadata=metadata)
-            yield from companions.results(done, source, context)
+        selected = [asset for asset in assets if asset.key in context.selected_asset_keys]
+        companions.log_unread([asset for asset in assets if asset not in selected], context)
+        complete, error = _read_together(selected, context) if selected else ({}, None)
+        for result in complete.values():
+            # The rows are already committed: the IO manager wrote them during the read.
+            metadata = dict(result.reads[0].metadata)
+            yield dg.MaterializeResult(asset_key=result.asset.key, metadata=metadata)
+            yield from companions.results(result, source, context)
         with as_dagster_failure():
             for asset in assets:
-                if asset in wanted and asset.key not in landed:
+                if asset in selected and asset.key not in complete:
                     continue
-                names = _checked(asset, context)
-                evidence = _evidence(asset, context, landed.get(asset.key))
+                names = _selected_checks(asset, context)
+                evidence = _evidence(asset, context, complete.get(asset.key))
                 yield from checks.results(evidence, names)
             if error is not None:
                 raise error
@@ -207,32 +208,32 @@ def _build_together(
 
 def _read_together(
     assets: Sequence[StreamAsset], context: dg.AssetExecutionContext
-) -> tuple[dict[dg.AssetKey, Landed], EltError | None]:
-    """The streams that are complete, and what the others failed for."""
+) -> tuple[dict[dg.AssetKey, SyncResult], EltError | None]:
+    """Read streams in one process; return the complete streams, and the error that the others failed with."""
     config = SyncConfig(**context.op_execution_context.op_config)
     with as_dagster_failure():
         for asset in assets:
-            refuse(asset, config)
+            validate(asset, config)
         plan = plan_together(assets, context.resources.elt_lake, config, context)
-    of = {asset.stream.id: asset for asset in assets}
-    landed: dict[dg.AssetKey, Landed] = {}
+    by_id = {asset.stream.id: asset for asset in assets}
+    results: dict[dg.AssetKey, SyncResult] = {}
     try:
-        for complete in context.resources.elt_io_manager.land(context, context.run.run_id, plan):
-            asset = of[complete.read.id]
-            landed[asset.key] = Landed(asset=asset)
-            landed[asset.key].keep(complete)
+        for stream in context.resources.elt_io_manager.land(context, context.run.run_id, plan):
+            asset = by_id[stream.read.id]
+            results[asset.key] = SyncResult(asset=asset)
+            results[asset.key].add(stream)
     except EltError as failure:
-        return landed, failure
-    return landed, None
+        return results, failure
+    return results, None
 
 
-def _checked(asset: StreamAsset, context: dg.AssetExecutionContext) -> list[str]:
-    """The checks of a stream that the run is to make."""
+def _selected_checks(asset: StreamAsset, context: dg.AssetExecutionContext) -> list[str]:
+    """Return the names of the stream's checks that the run selected."""
     return [key.name for key in context.selected_asset_check_keys if key.asset_key == asset.key]
 
 
 def _build(asset: StreamAsset, source: dg.AssetKey) -> dg.AssetsDefinition:
-    written = asset.wanted.partitions
+    configured = asset.wanted.partitions
 
     @dg.multi_asset(
         name=asset.op_name,
@@ -242,85 +243,85 @@ def _build(asset: StreamAsset, source: dg.AssetKey) -> dg.AssetsDefinition:
         check_specs=checks.check_specs(asset),
         can_subset=True,
         partitions_def=asset.partitions,
-        backfill_policy=None if written is None else partitions.backfill_policy(written),
-        # Not as an annotated argument: a schema would be inferred anew for each of many streams.
+        backfill_policy=None if configured is None else partitions.backfill_policy(configured),
+        # Not an annotated argument: Dagster would infer the schema again for each stream.
         config_schema=CONFIG_SCHEMA,
         required_resource_keys={LAKE_KEY, SPARK_KEY},
         retry_policy=_retries(asset.connection.retry),
-        # Partitions of one stream may run side by side.
-        pool=asset.op_name if written is None else None,
+        # Partitions of one stream may run at the same time.
+        pool=asset.op_name if configured is None else None,
     )
     def sync(context: dg.AssetExecutionContext) -> Iterator[SyncEvent]:
-        wanted = _checked(asset, context)
+        names = _selected_checks(asset, context)
         if asset.key not in context.selected_asset_keys:
             companions.log_unread([asset], context)
             with as_dagster_failure():
-                yield from checks.results(_evidence(asset, context), wanted)
+                yield from checks.results(_evidence(asset, context), names)
             return
-        read = _sync(asset, context, SyncConfig(**context.op_execution_context.op_config))
-        yield dg.MaterializeResult(asset_key=asset.key, value=read)
-        yield from companions.results(read, source, context)
+        result = _sync(asset, context, SyncConfig(**context.op_execution_context.op_config))
+        yield dg.MaterializeResult(asset_key=asset.key, value=result)
+        yield from companions.results(result, source, context)
         with as_dagster_failure():
-            yield from checks.results(_evidence(asset, context, read), wanted)
+            yield from checks.results(_evidence(asset, context, result), names)
 
     return sync
 
 
-def _retries(written: Retry) -> dg.RetryPolicy | None:
-    if not written.attempts:
+def _retries(retry: Retry) -> dg.RetryPolicy | None:
+    if not retry.attempts:
         return None
-    seconds = written.delay.total_seconds()
-    return dg.RetryPolicy(written.attempts, seconds, dg.Backoff.EXPONENTIAL, dg.Jitter.PLUS_MINUS)
+    seconds = retry.delay.total_seconds()
+    return dg.RetryPolicy(retry.attempts, seconds, dg.Backoff.EXPONENTIAL, dg.Jitter.PLUS_MINUS)
 
 
 def _sync(asset: StreamAsset, context: dg.AssetExecutionContext, config: SyncConfig) -> StreamSync:
     with as_dagster_failure():
-        refuse(asset, config)
+        validate(asset, config)
 
-    def tell(partition: str | None, metadata: Any) -> None:
+    def add_metadata(partition: str | None, metadata: Any) -> None:
         context.add_asset_metadata(dict(metadata), asset.key, partition)
 
     keys = _partition_keys(asset, context)
     if config.state is not None and len(keys) > 1:
         with as_dagster_failure():
             raise ConfigError(
-                f"a state is given, and {len(keys)} partitions, each of which has one of its own",
-                guidance="give a state to a run of one partition",
+                f"`state` is set, but the run has {len(keys)} partitions and each has its own state",
+                guidance="set `state` in a run of one partition",
             )
     lake = context.resources.elt_lake
     return StreamSync(
         asset=asset,
         partitions=keys,
         plan=lambda partition: plan(asset, lake, config, partition, context),
-        tell=tell,
+        add_metadata=add_metadata,
     )
 
 
 def _partition_keys(
     asset: StreamAsset, context: dg.AssetExecutionContext
 ) -> Sequence[str] | Sequence[None]:
-    """Return the partitions that the run is for; None alone for a stream without partitions."""
+    """Return the partitions of the run; a single None for a stream without partitions."""
     if asset.partitions is None:
         return [None]
     if not (context.has_partition_key or context.has_partition_key_range):
         with as_dagster_failure():
             raise ConfigError(
-                f"{asset.key.to_user_string()} has partitions, and this run names none",
-                guidance="give `--partition KEY` or `--partition-range FIRST...LAST` on the command line, or "
-                "choose partitions in the UI",
+                f"{asset.key.to_user_string()} has partitions, and this run selects no partition",
+                guidance="use `--partition KEY` or `--partition-range FIRST...LAST` on the command line, or "
+                "select partitions in the UI",
             )
     return list(context.partition_keys)
 
 
 def _evidence(
-    asset: StreamAsset, context: dg.AssetExecutionContext, sync: Landed | None = None
+    asset: StreamAsset, context: dg.AssetExecutionContext, sync: SyncResult | None = None
 ) -> checks.Evidence:
-    """Of a sync that was just made, or of the last one."""
+    """Return the evidence for the checks: of the given sync, or of the last sync of the stream."""
     resources = context.resources
     if sync is not None and sync.tables is not None:
         tables = sync.tables
         files = [file for file in tables.main.files if file.path not in sync.files_before]
-        syncs = [done.metadata for done in sync.done]
+        syncs = [read.metadata for read in sync.reads]
         return checks.Evidence(asset, syncs, tables, files, resources.elt_spark.provider)
     tables = asset.tables(resources.elt_lake.uri)
     event = context.instance.get_latest_materialization_event(asset.key)

@@ -1,7 +1,7 @@
-"""Checks of a stream, made of what its last sync told and of its table.
+"""Asset checks of a stream, based on the metadata of its last sync and on its table.
 
-Each reads the metadata of the last materialisation, the table's log, or, for the primary key alone, the
-key's columns: of the files that the sync wrote, or of all where a check is run by itself.
+A check reads the metadata of the last materialisation or the log of the table. Only the check of the primary
+key reads data: the key columns of the files that the sync wrote, or of all files if the check runs alone.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from elt_assets.lake.spark.session import SparkProvider
 from elt_assets.lake.write.stream_tables import StreamTables
 from elt_assets.lake.write.write_spec import differences, key_of
 from elt_assets.orchestration.events.metadata import (
-    COUNTED,
     IGNORED,
+    SOURCE_RECORDS,
     STATUS,
     UNMENTIONED,
-    few,
     figures_of,
-    plain,
+    truncated,
+    unwrapped,
 )
 from elt_assets.orchestration.streams import StreamAsset, op_name
 from elt_assets.pipeline.figures import SyncFigures
@@ -40,22 +40,22 @@ from elt_assets.protocol.airbyte.sync_modes import APPEND
 from elt_assets.sync.events import QUIET
 
 DESCRIPTIONS = {
-    "counts": "records read are those the source says it sent, and all were committed or rejected",
-    "completed": "the source mentioned the stream, and said that it is complete if it reports statuses",
-    "primary_key": "no two rows have the same primary key",
-    "changed": "few records had a value that did not fit and was nulled",
-    "rejected": "few records went to the dead letter",
-    "columns": "the table's columns are those of the catalog",
-    "cursor": "the acknowledged cursor did not go back",
+    "counts": "The number of records read matches the source, and all records were committed or rejected.",
+    "completed": "The source sent messages about the stream; its last stream status, if any, is COMPLETE.",
+    "primary_key": "No two rows have the same primary key.",
+    "changed": "Few records had a value that could not be cast and became null.",
+    "rejected": "Few records were rejected to the dead letter table.",
+    "columns": "The columns of the table match the catalog.",
+    "cursor": "The acknowledged cursor did not decrease.",
 }
 
 
 @dataclass(frozen=True)
 class Evidence:
-    """What the checks look at.
+    """The input of the checks.
 
-    `syncs`: the metadata of what was materialised, for each partition; `tables`: as they stand; `files`:
-    those that hold the rows to look at.
+    `syncs`: the metadata of the materialisation, one entry for each partition. `tables`: the tables in their
+    current version. `files`: the files with the rows to check.
     """
 
     asset: StreamAsset
@@ -78,79 +78,92 @@ class Evidence:
 Outcome = tuple[bool, str, Mapping[str, Any]]
 
 
-class _Spec(dg.AssetCheckSpec):
-    """Of a stream of any name: Dagster makes an output's name of the asset's key, which may be none."""
+class _CheckSpec(dg.AssetCheckSpec):
+    """Check spec with a valid output name. Dagster uses the asset key, which may be an invalid name."""
 
     def get_python_identifier(self) -> str:
         return f"{op_name(self.asset_key)}_{self.name}"
 
 
 def check_specs(asset: StreamAsset) -> list[dg.AssetCheckSpec]:
-    """The checks that are wanted of a stream."""
-    return [_Spec(name, asset=asset.key, description=DESCRIPTIONS[name]) for name in _wanted(asset)]
+    """Return the specs of the checks that are enabled for a stream."""
+    return [
+        _CheckSpec(name, asset=asset.key, description=DESCRIPTIONS[name])
+        for name in _enabled(asset)
+    ]
 
 
 def settings(asset: StreamAsset) -> Checks:
     return asset.wanted.checks.over(asset.connection.checks)
 
 
-def _wanted(asset: StreamAsset) -> list[str]:
-    written, stream = settings(asset), asset.stream
-    keyed = bool(stream.key) and stream.destination_sync_mode != APPEND
-    # Partitions have a cursor each, and those with windows begin anew each time.
-    moves = stream.sync_mode == INCREMENTAL and asset.wanted.partitions is None
-    lands = asset.connection.destination is None
-    applies = {"primary_key": keyed and lands, "cursor": moves, "changed": lands, "columns": lands}
+def _enabled(asset: StreamAsset) -> list[str]:
+    configured, stream = settings(asset), asset.stream
+    has_unique_key = bool(stream.key) and stream.destination_sync_mode != APPEND
+    # Each partition has its own cursor, and a partition with a window always starts from the beginning.
+    has_cursor = stream.sync_mode == INCREMENTAL and asset.wanted.partitions is None
+    is_in_lake = asset.connection.destination is None
+    applies = {
+        "primary_key": has_unique_key and is_in_lake,
+        "cursor": has_cursor,
+        "changed": is_in_lake,
+        "columns": is_in_lake,
+    }
     return [
-        name for name in DESCRIPTIONS if getattr(written, name).enabled and applies.get(name, True)
+        name
+        for name in DESCRIPTIONS
+        if getattr(configured, name).enabled and applies.get(name, True)
     ]
 
 
 def results(evidence: Evidence, names: Iterable[str]) -> Iterator[dg.AssetCheckResult]:
-    """Look, and say what was found."""
-    written = settings(evidence.asset)
+    """Run checks and yield their results."""
+    configured = settings(evidence.asset)
     for name in names:
-        check: Check = getattr(written, name)
-        passed, text, told = _LOOK[name](evidence, check)
-        warns = check.severity == "warn" or told.get("unmentioned") == QUIET
+        check: Check = getattr(configured, name)
+        passed, text, metadata = _CHECKS[name](evidence, check)
+        is_warning = check.severity == "warn" or metadata.get("unmentioned") == QUIET
         yield dg.AssetCheckResult(
             check_name=name,
             asset_key=evidence.asset.key,
             passed=passed,
-            severity=dg.AssetCheckSeverity.WARN if warns else dg.AssetCheckSeverity.ERROR,
+            severity=dg.AssetCheckSeverity.WARN if is_warning else dg.AssetCheckSeverity.ERROR,
             description=text,
-            metadata=dict(told),
+            metadata=dict(metadata),
         )
 
 
 def _counts(evidence: Evidence, _: Check) -> Outcome:
     found = evidence.figures
-    counts = [plain(sync.get(COUNTED)) for sync in evidence.syncs]
+    counts = [unwrapped(sync.get(SOURCE_RECORDS)) for sync in evidence.syncs]
     source = None if None in counts or not counts else sum(map(int, counts))
-    told = {"read": found.read, "committed": found.committed, "rejected": found.rejected}
+    metadata = {"read": found.read, "committed": found.committed, "rejected": found.rejected}
     if found.read != found.committed + found.rejected:
-        return False, "records read are not those committed and rejected", told
+        text = "the number of records read is not the sum of committed and rejected records"
+        return False, text, metadata
     if source is None:
-        return True, "the source does not say how many records it sent", told
-    told["source"] = source
-    same = source == found.read
-    return same, f"the source says {source:,} records, {found.read:,} were read", told
+        return True, "the source does not report how many records it sent", metadata
+    metadata["source"] = source
+    is_same = source == found.read
+    return is_same, f"the source reports {source:,} records; {found.read:,} were read", metadata
 
 
 def _completed(evidence: Evidence, _: Check) -> Outcome:
-    statuses = {str(plain(sync.get(STATUS)) or "none") for sync in evidence.syncs}
-    told: dict[str, Any] = {"status": ", ".join(sorted(statuses)) or "none"}
-    reasons = {plain(sync[UNMENTIONED]) for sync in evidence.syncs if UNMENTIONED in sync}
+    statuses = {str(unwrapped(sync.get(STATUS)) or "none") for sync in evidence.syncs}
+    metadata: dict[str, Any] = {"status": ", ".join(sorted(statuses)) or "none"}
+    reasons = {unwrapped(sync[UNMENTIONED]) for sync in evidence.syncs if UNMENTIONED in sync}
     if reasons:
-        ignored = sum(int(plain(sync.get(IGNORED)) or 0) for sync in evidence.syncs)
-        told |= {
+        ignored = sum(int(unwrapped(sync.get(IGNORED)) or 0) for sync in evidence.syncs)
+        metadata |= {
             "unmentioned": max(reasons, key=lambda reason: reason != QUIET),
             "ignored": ignored,
         }
-        return False, f"{told['unmentioned']}: does it still have the stream?", told
+        text = f"{metadata['unmentioned']}; check that the source still has the stream"
+        return False, text, metadata
     if statuses <= {"none"}:
-        return True, "the source tells no status; it ended well", told
-    return statuses <= {COMPLETE, "none"}, f"the source's last status: {told['status']}", told
+        return True, "the source reports no status; it ended without an error", metadata
+    text = f"last status from the source: {metadata['status']}"
+    return statuses <= {COMPLETE, "none"}, text, metadata
 
 
 def _primary_key(evidence: Evidence, _: Check) -> Outcome:
@@ -158,46 +171,51 @@ def _primary_key(evidence: Evidence, _: Check) -> Outcome:
     key = key_of(stream, table)
     if evidence.asset.partitions is not None:
         key.append([PARTITION])
-    told = {"files": len(evidence.files), "rows": sum(file.records for file in evidence.files)}
+    metadata = {"files": len(evidence.files), "rows": sum(file.records for file in evidence.files)}
     if not key or not evidence.files:
-        return True, "there is nothing to look at", told
+        return True, "there are no rows to check", metadata
     repeated = repeated_keys(evidence.spark, table, evidence.files, key)
-    return not repeated, f"{repeated:,} keys have more than one row", {**told, "repeated": repeated}
+    text = f"{repeated:,} keys have more than one row"
+    return not repeated, text, {**metadata, "repeated": repeated}
 
 
 def _share(figure: Callable[[SyncFigures], int]) -> Callable[[Evidence, Check], Outcome]:
-    def look(evidence: Evidence, check: Check) -> Outcome:
+    def check_share(evidence: Evidence, check: Check) -> Outcome:
         assert isinstance(check, Share)
         found = evidence.figures
         share = figure(found) / found.read if found.read else 0.0
-        # Each number is plotted over runs: the limit, which is the same each time, is in the text alone.
-        told = {"records": figure(found), "read": found.read, "share": share}
-        return share <= check.max, f"{share:.2%} of the records read, at most {check.max:.2%}", told
+        # Dagster plots each number over runs. The limit is constant, so it is only in the text.
+        metadata = {"records": figure(found), "read": found.read, "share": share}
+        text = f"{share:.2%} of the records read; the limit is {check.max:.2%}"
+        return share <= check.max, text, metadata
 
-    return look
+    return check_share
 
 
 def _columns(evidence: Evidence, _: Check) -> Outcome:
     if not evidence.tables.main.exists:
-        return True, "there is no table yet", {}
-    found = few(differences(evidence.asset.landed(), evidence.tables.main))
-    text = "; ".join(found) or "the table has the catalog's columns"
+        return True, "the table does not exist yet", {}
+    found = truncated(differences(evidence.asset.landed(), evidence.tables.main))
+    text = "; ".join(found) or "the columns of the table match the catalog"
     return not found, text, {"differences": dg.MetadataValue.json(found)}
 
 
 def _cursor(evidence: Evidence, _: Check) -> Outcome:
-    """Of the states that say the cursor field's value; a source may keep it in its own way."""
-    head, cursor = evidence.tables.head, evidence.asset.stream.cursor
-    heads = (one for _, _, one in evidence.tables.main.past())
-    before = next((one for one in heads if one.run_id != head.run_id), None)
-    if before is None or before.generation != head.generation:
-        return True, "there is no earlier cursor of this generation", {}
-    values = [_cursor_of(one.state, cursor) for one in (before, head)]
-    told = {"before": str(values[0]), "now": str(values[1])}
+    """Compare the cursor with that of the previous run, if the states contain the value of the cursor field.
+
+    A source may keep its cursor in another form; then the check passes.
+    """
+    current, cursor = evidence.tables.head, evidence.asset.stream.cursor
+    commits = (one for _, _, one in evidence.tables.main.past())
+    before = next((one for one in commits if one.run_id != current.run_id), None)
+    if before is None or before.generation != current.generation:
+        return True, "there is no earlier cursor in this generation", {}
+    values = [_cursor_of(one.state, cursor) for one in (before, current)]
+    metadata = {"before": str(values[0]), "now": str(values[1])}
     if None in values or type(values[0]) is not type(values[1]):
-        return True, "the source's state does not say the cursor field's value", told
-    went_back = values[1] < values[0]  # type: ignore[operator]
-    return not went_back, f"from {values[0]} to {values[1]}", told
+        return True, "the state does not contain the value of the cursor field", metadata
+    is_decreased = values[1] < values[0]  # type: ignore[operator]
+    return not is_decreased, f"from {values[0]} to {values[1]}", metadata
 
 
 def _cursor_of(state: str | None, cursor: Sequence[str]) -> dt.datetime | str | float | None:
@@ -215,7 +233,7 @@ def _cursor_of(state: str | None, cursor: Sequence[str]) -> dt.datetime | str | 
     return float(found) if isinstance(found, int | float) else None
 
 
-_LOOK: Mapping[str, Callable[[Evidence, Any], Outcome]] = {
+_CHECKS: Mapping[str, Callable[[Evidence, Any], Outcome]] = {
     "counts": _counts,
     "completed": _completed,
     "primary_key": _primary_key,

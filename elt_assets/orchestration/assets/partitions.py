@@ -1,4 +1,4 @@
-"""Partitions of a stream: Dagster's definition of them, and what each sets in the source's config."""
+"""Partitions of a stream: their Dagster definition, and the source config of each partition."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from elt_assets.connection.partitions import (
 from elt_assets.errors import ConfigError
 
 WINDOW, KEY = "window", "key"
-"""The dimensions of a stream that has both."""
+"""Names of the dimensions of a stream with windows and keys."""
 
 _TIMED: Mapping[str, Callable[..., dg.TimeWindowPartitionsDefinition]] = {
     "hourly": dg.HourlyPartitionsDefinition,
@@ -31,89 +31,93 @@ _TIMED: Mapping[str, Callable[..., dg.TimeWindowPartitionsDefinition]] = {
 }
 
 
-def definition(written: Partitions, name: str) -> dg.PartitionsDefinition[Any]:
-    """Args:
-    name: of dynamic partitions that were given none.
+def definition(configured: Partitions, name: str) -> dg.PartitionsDefinition[Any]:
+    """Return the Dagster definition of configured partitions.
+
+    Args:
+        name: default name of dynamic partitions.
     """
-    if isinstance(written, MultiPartitions):
-        window, key = definition(written.window, name), definition(written.key, name)
+    if isinstance(configured, MultiPartitions):
+        window, key = definition(configured.window, name), definition(configured.key, name)
         return dg.MultiPartitionsDefinition({WINDOW: window, KEY: key})
-    if isinstance(written, StaticPartitions):
-        return dg.StaticPartitionsDefinition(written.keys)
-    if isinstance(written, DynamicPartitions):
-        return dg.DynamicPartitionsDefinition(name=written.name or name)
-    return _TIMED[written.type](
-        start_date=written.start, end_date=written.end, timezone=written.timezone
+    if isinstance(configured, StaticPartitions):
+        return dg.StaticPartitionsDefinition(configured.keys)
+    if isinstance(configured, DynamicPartitions):
+        return dg.DynamicPartitionsDefinition(name=configured.name or name)
+    return _TIMED[configured.type](
+        start_date=configured.start, end_date=configured.end, timezone=configured.timezone
     )
 
 
-def backfill_policy(written: Partitions) -> dg.BackfillPolicy:
-    """All partitions of a backfill in one run, one after the other, unless another number is written.
-    Pairs of a window and a key are runs of their own: a range of pairs is none of Dagster's."""
-    if isinstance(written, MultiPartitions):
+def backfill_policy(configured: Partitions) -> dg.BackfillPolicy:
+    """Return the backfill policy: one run for all partitions, or runs of `partitions_per_run` partitions.
+
+    Each pair of a window and a key is a separate run, because Dagster has no ranges of pairs.
+    """
+    if isinstance(configured, MultiPartitions):
         return dg.BackfillPolicy.multi_run(1)
-    if written.partitions_per_run is None:
+    if configured.partitions_per_run is None:
         return dg.BackfillPolicy.single_run()
-    return dg.BackfillPolicy.multi_run(written.partitions_per_run)
+    return dg.BackfillPolicy.multi_run(configured.partitions_per_run)
 
 
-def bound(
+def config_for_partition(
     config: Mapping[str, Any],
-    written: Partitions,
+    configured: Partitions,
     partitions: dg.PartitionsDefinition[Any],
     key: str,
 ) -> dict[str, Any]:
-    """The source's config for one partition.
+    """Return the source config for one partition.
 
     Raises:
-        ConfigError: a field cannot be set.
+        ConfigError: a config field cannot be set.
     """
-    if isinstance(written, MultiPartitions):
+    if isinstance(configured, MultiPartitions):
         assert isinstance(partitions, dg.MultiPartitionsDefinition)
         pair = partitions.get_partition_key_from_str(key).keys_by_dimension
         inner = {each.name: each.partitions_def for each in partitions.partitions_defs}
-        found = bound(config, written.window, inner[WINDOW], pair[WINDOW])
-        return bound(found, written.key, inner[KEY], pair[KEY])
-    if isinstance(written, TimePartitions):
+        found = config_for_partition(config, configured.window, inner[WINDOW], pair[WINDOW])
+        return config_for_partition(found, configured.key, inner[KEY], pair[KEY])
+    if isinstance(configured, TimePartitions):
         assert isinstance(partitions, dg.TimeWindowPartitionsDefinition)
         window = partitions.time_window_for_partition_key(key)
-        default = "%Y-%m-%dT%H:%M:%SZ" if written.type == "hourly" else "%Y-%m-%d"
-        return windowed(config, written.bind, window.start, window.end, default)
-    return _set(config, written.bind.field, _typed(key, written.bind.type))
+        default = "%Y-%m-%dT%H:%M:%SZ" if configured.type == "hourly" else "%Y-%m-%d"
+        return config_for_window(config, configured.bind, window.start, window.end, default)
+    return _with_field(config, configured.bind.field, _cast(key, configured.bind.type))
 
 
-def _typed(key: str, kind: str) -> Any:
-    """A key as the source's config has it."""
+def _cast(key: str, kind: str) -> Any:
+    """Return a partition key as a value of the type that the source config needs."""
     try:
         if kind == "boolean":
             return {"true": True, "false": False}[key]
         return int(key) if kind == "integer" else float(key) if kind == "number" else key
     except (KeyError, ValueError):
         raise ConfigError(
-            f"the partition {key!r} cannot be bound: it is no {kind}",
-            guidance="remove it, or write another `type` in `bind`",
+            f"the partition {key!r} cannot be used in the source config: it is not a valid {kind}",
+            guidance="remove the partition, or change `type` in `bind`",
         ) from None
 
 
-def windowed(
+def config_for_window(
     config: Mapping[str, Any],
     bind: Bind,
     start: dt.datetime,
     end: dt.datetime,
     default: str = "%Y-%m-%dT%H:%M:%SZ",
 ) -> dict[str, Any]:
-    """The source's config for a while of its past, from `start` on, and before `end`."""
+    """Return the source config for a period from `start` (inclusive) to `end` (exclusive)."""
     style = bind.format or default
     last = end - _granularity(style) if bind.inclusive else end
     found = dict(config)
     for path, value in ((bind.start, start), (bind.end, last)):
         if path is not None:
-            found = _set(found, path, _written(value, style))
+            found = _with_field(found, path, _formatted(value, style))
     return found
 
 
 def _granularity(style: str) -> dt.timedelta:
-    """What a format tells apart."""
+    """Return the smallest time difference that a format can express."""
     if "%f" in style:
         return dt.timedelta(microseconds=1)
     if style == "%ms":
@@ -122,7 +126,7 @@ def _granularity(style: str) -> dt.timedelta:
     return dt.timedelta(seconds=1) if timed else dt.timedelta(days=1)
 
 
-def _written(value: dt.datetime, style: str) -> str | int:
+def _formatted(value: dt.datetime, style: str) -> str | int:
     if style == "%s":
         return int(value.timestamp())
     if style == "%ms":
@@ -132,37 +136,37 @@ def _written(value: dt.datetime, style: str) -> str | int:
     return value.strftime(style)
 
 
-def _set(config: Mapping[str, Any], path: Sequence[str], value: Any) -> dict[str, Any]:
-    """A copy of a config with one field set, objects above it made where there are none."""
+def _with_field(config: Mapping[str, Any], path: Sequence[str], value: Any) -> dict[str, Any]:
+    """Return a copy of a config with one field set; missing parent objects are created."""
     found = copy.deepcopy(dict(config))
     at: Any = found
     for name in path[:-1]:
         at = at.setdefault(name, {})
         if not isinstance(at, dict):
             raise ConfigError(
-                f"bind: {'.'.join(path)!r} cannot be set in the source's config: {name!r} is no object"
+                f"bind: {'.'.join(path)!r} cannot be set in the source config: {name!r} is not an object"
             )
     at[path[-1]] = value
     return found
 
 
 def parse_window(start: str, end: str) -> tuple[dt.datetime, dt.datetime]:
-    """A window as run config writes it; what says no zone is in UTC.
+    """Parse a window of the run config. Times without a zone are in UTC.
 
     Raises:
-        ConfigError: it is none, or ends before it starts.
+        ConfigError: a time is not valid, or the window does not end after its start.
     """
     try:
         found = [moment(each) for each in (start, end)]
     except ValueError as error:
         raise ConfigError(
             f"window: {start!r} to {end!r}: {error}",
-            guidance='write dates, as "2026-01-31", or dates and times, as "2026-01-31T06:00:00Z"',
+            guidance='write a date, "2026-01-31", or a date and a time, "2026-01-31T06:00:00Z"',
         ) from error
     first, last = (each if each.tzinfo else each.replace(tzinfo=dt.timezone.utc) for each in found)
     if last <= first:
         raise ConfigError(
-            f"window: it ends ({end}) before it starts ({start})",
-            guidance="`end` is the first moment that is not wanted: later than `start`",
+            f"window: `end` ({end}) is not after `start` ({start})",
+            guidance="`end` is exclusive: write a time after `start`",
         )
     return first, last

@@ -1,4 +1,4 @@
-"""From a run and where its streams' tables stand to the plan of the read that is to be made."""
+"""Plan the reads of a run from its run config and the current state of the tables."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ import dagster as dg
 from elt_assets.lake.write.stream_tables import StreamTables
 from elt_assets.orchestration.assets import partitions
 from elt_assets.orchestration.assets.run_config import Refresh, SyncConfig
-from elt_assets.orchestration.events.connector_log import hearing
-from elt_assets.orchestration.events.metadata import head_metadata
+from elt_assets.orchestration.events.connector_log import log_function
+from elt_assets.orchestration.events.metadata import commit_metadata
 from elt_assets.orchestration.events.reconcile import reconcile
 from elt_assets.orchestration.resources import LakeResource
 from elt_assets.orchestration.streams import StreamAsset
@@ -27,16 +27,16 @@ def plan(
     partition: str | None,
     context: dg.AssetExecutionContext,
 ) -> ReadPlan:
-    """The read of a stream, or of one of its partitions, from where its table stands.
+    """Return the plan to read a stream, or one of its partitions, from the current state of its table.
 
     Raises:
-        ConfigError: a refresh is under way that a window does not go with; lake or staging cannot be
-            written to.
+        ConfigError: the run reads a window, or from a given state, during an unfinished refresh; or the lake
+            or the staging folder is not writable.
     """
     lake.check_writable()
     read = _stream_plan(asset, lake, config, partition, context)
-    settings = _settings(asset, config, partition)
-    return plan_read(read, lake.staging_path, settings, hear=hearing(context.log))
+    source_config = _source_config(asset, config, partition)
+    return plan_read(read, lake.staging_path, source_config, hear=log_function(context.log))
 
 
 def plan_together(
@@ -45,15 +45,15 @@ def plan_together(
     config: SyncConfig,
     context: dg.AssetExecutionContext,
 ) -> ReadPlan:
-    """One read of several streams of a connection, from a state that holds for all of them.
+    """Return the plan of one read of several streams of a connection, from a state that all of them share.
 
     Raises:
-        ConfigError: a refresh is under way that a given state does not go with; lake or staging cannot be
-            written to.
+        ConfigError: a state is given during an unfinished refresh; or the lake or the staging folder is not
+            writable.
     """
     lake.check_writable()
     reads = [_stream_plan(asset, lake, config, None, context) for asset in assets]
-    hear, warn = hearing(context.log), context.log.warning
+    hear, warn = log_function(context.log), context.log.warning
     return plan_shared_read(reads, lake.staging_path, config.state, hear=hear, warn=warn)
 
 
@@ -64,7 +64,7 @@ def _stream_plan(
     partition: str | None,
     context: dg.AssetExecutionContext,
 ) -> StreamPlan:
-    tables = _settled(asset, lake, partition, context)
+    tables = _recovered_tables(asset, lake, partition, context)
     request = SyncRequest(
         refresh=config.refresh.mode,
         state=config.state,
@@ -73,15 +73,15 @@ def _stream_plan(
     )
     found = plan_stream(asset, tables, request, partition)
     if found.continues:
-        context.log.info(f"{asset.name}: continuing what an earlier attempt began")
+        context.log.info(f"{asset.name}: resuming from the commits of an earlier attempt")
     return found
 
 
 def _intent(config: SyncConfig, context: dg.AssetExecutionContext) -> str | None:
-    """Return a name for what the run asks for, the same in every attempt at it: the first run's id.
+    """Return the id of the request for a refresh or a given state: the id of its first run.
 
-    A retry of a step has the run's own id; a run that retries or re-executes another names it as its
-    parent. To re-execute a run that succeeded is a request of its own.
+    All attempts have the same id: a retry of a step keeps the run id, and a run that retries or re-executes
+    another run names it as its parent. The re-execution of a successful run is a new request.
     """
     if config.refresh is Refresh.none and config.state is None:
         return None
@@ -94,32 +94,37 @@ def _intent(config: SyncConfig, context: dg.AssetExecutionContext) -> str | None
     return run.run_id
 
 
-def _settled(
+def _recovered_tables(
     asset: StreamAsset,
     lake: LakeResource,
     partition: str | None,
     context: dg.AssetExecutionContext,
 ) -> StreamTables:
-    """The tables, what a run that died left in them undone; what they and the events say is compared."""
+    """Return the tables, after the uncommitted changes of a killed run are undone; log and report differences
+    between the tables and the event log."""
     make_private_lake(lake.uri)
     tables = asset.tables(lake.uri, partition)
     asset.refuse_foreign(tables.main)
-    standing = reconcile(context.instance, asset.key, tables.main, partition)
-    for warning in (*standing.warnings, *tables.settle(context.run.run_id)):
+    start = reconcile(context.instance, asset.key, tables.main, partition)
+    for warning in (*start.warnings, *tables.settle(context.run.run_id)):
         context.log.warning(warning)
-    if standing.unreported:
-        metadata = {**head_metadata(tables.head, tables.main.version), "elt/recovered": True}
+    if start.is_unreported:
+        metadata = {**commit_metadata(tables.head, tables.main.version), "elt/recovered": True}
         context.log_event(dg.AssetObservation(asset.key, metadata=metadata, partition=partition))
     return tables
 
 
-def _settings(asset: StreamAsset, config: SyncConfig, partition: str | None) -> Mapping[str, Any]:
-    """The source's config, with what a window or a partition sets in it."""
-    settings: Mapping[str, Any] = asset.connection.source.config
+def _source_config(
+    asset: StreamAsset, config: SyncConfig, partition: str | None
+) -> Mapping[str, Any]:
+    """Return the config of the source, with the fields that a window or a partition sets."""
+    source_config: Mapping[str, Any] = asset.connection.source.config
     wanted = asset.wanted
     if config.window is not None and wanted.window is not None:
         start, end = partitions.parse_window(config.window.start, config.window.end)
-        return partitions.windowed(settings, wanted.window.bind, start, end)
+        return partitions.config_for_window(source_config, wanted.window.bind, start, end)
     if partition is not None and wanted.partitions is not None and asset.partitions is not None:
-        return partitions.bound(settings, wanted.partitions, asset.partitions, partition)
-    return settings
+        return partitions.config_for_partition(
+            source_config, wanted.partitions, asset.partitions, partition
+        )
+    return source_config

@@ -1,4 +1,4 @@
-"""The run config of a stream's op: how a run syncs the stream, where it differs from an ordinary sync."""
+"""The run config of a stream's op: options that change how one run syncs the stream."""
 
 from __future__ import annotations
 
@@ -18,7 +18,10 @@ from elt_assets.protocol.airbyte.sync_modes import APPEND_DEDUP
 
 
 class Refresh(enum.Enum):
-    """spec: Airbyte's refreshes: `retain` keeps what the table holds, `truncate` replaces it at the end."""
+    """Kinds of refresh: `retain` keeps the rows of the table, `truncate` replaces them at the end.
+
+    Spec: Airbyte, Refreshes.
+    """
 
     none = "none"
     retain = "retain"
@@ -30,57 +33,56 @@ class Refresh(enum.Enum):
 
 
 class WindowConfig(dg.Config):
-    """A period of the source's past, in ISO 8601."""
+    """A past period of the source data; times in ISO 8601."""
 
     start: str = Field(
-        description='The first moment to read, as "2026-01-01" or "2026-01-01T06:00:00Z".'
+        description='Start of the period (inclusive): "2026-01-01" or "2026-01-01T06:00:00Z".'
     )
-    end: str = Field(description="The first moment not to read any more.")
+    end: str = Field(description="End of the period (exclusive).")
 
 
 class SyncConfig(dg.Config):
-    """How this run syncs the stream, where it differs from an ordinary sync; at most one of these."""
+    """Options that change how this run syncs the stream; at most one of them may be set."""
 
     refresh: Refresh = Field(
         default=Refresh.none,
-        description="Read the whole source again: `truncate` replaces the table's rows at the end, `retain` "
-        "keeps them and adds to them or merges into them.",
+        description="Read the stream from the beginning: `truncate` replaces the rows of the table at the "
+        "end, `retain` keeps them and appends or merges the records.",
     )
     state: dict[str, Any] | None = Field(
         default=None,
-        description="Start from this state instead of the table's own: a STATE message, or what it says of "
-        'this stream, as {updated_at: "2026-01-01"}. For incremental streams; of one partition at a time.',
+        description="Start from this state instead of the state of the table: a STATE message, or only the "
+        'state of this stream: {updated_at: "2026-01-01"}. For incremental streams, one partition at a time.',
     )
     window: WindowConfig | None = Field(
         default=None,
-        description="Read this period again and leave the cursor where it is, as "
-        '{start: "2026-01-01", end: "2026-01-08"}. For append_dedup streams whose YAML has a `window`.',
+        description='Read this period again: {start: "2026-01-01", end: "2026-01-08"}. The cursor does not '
+        "change. For append_dedup streams whose YAML has a `window`.",
     )
 
 
 CONFIG_SCHEMA = SyncConfig.to_fields_dict()
-"""Of every stream's op."""
+"""The config schema of every stream's op."""
 
 
-def refuse(asset: StreamAsset, config: SyncConfig) -> None:
-    """Look at the run config before anything runs.
+def validate(asset: StreamAsset, config: SyncConfig) -> None:
+    """Validate the run config of a stream before a connector starts.
 
     Raises:
-        ConfigError: what it asks for does not go together, or not with the stream.
+        ConfigError: options cannot be combined, or the stream does not support an option.
     """
     name, refreshes = str(asset.stream.id), config.refresh is not Refresh.none
-    given = [refreshes, config.state is not None, config.window is not None]
-    if sum(given) > 1:
+    options = [refreshes, config.state is not None, config.window is not None]
+    if sum(options) > 1:
         raise ConfigError(
-            f"stream {name!r}: `refresh`, `state` and `window` are each a way of their own to begin",
-            guidance="give one of them",
+            f"stream {name!r}: `refresh`, `state` and `window` cannot be combined",
+            guidance="set only one of them",
         )
     if asset.wanted.partitions is not None and (refreshes or config.window is not None):
-        what = "refresh" if refreshes else "window"
+        option = "refresh" if refreshes else "window"
         raise ConfigError(
-            f"stream {name!r} has partitions, each of which is replaced when it is materialised; "
-            f"`{what}` is for streams without",
-            guidance="materialise the partitions that you want to read anew",
+            f"stream {name!r} has partitions; `{option}` is for streams without partitions",
+            guidance="materialise the partitions that you want to read again",
         )
     if asset.connection.read_together:
         if config.state is not None:
@@ -89,20 +91,20 @@ def refuse(asset: StreamAsset, config: SyncConfig) -> None:
         refuse_stateless(asset)
         as_message(config.state, asset.stream)
     if config.window is not None:
-        _refuse_window(asset, config.window)
+        _validate_window(asset, config.window)
 
 
-def _refuse_window(asset: StreamAsset, window: WindowConfig) -> None:
+def _validate_window(asset: StreamAsset, window: WindowConfig) -> None:
     name = str(asset.stream.id)
     partitions.parse_window(window.start, window.end)
     if asset.wanted.window is None:
         raise ConfigError(
-            f"stream {name!r}: which config fields of the source a window sets is not said",
-            guidance="write `window: {bind: {start: <field>, end: <field>}}` for the stream in defs.yaml",
+            f"stream {name!r}: defs.yaml does not declare which config fields of the source a window sets",
+            guidance="add `window: {bind: {start: <field>, end: <field>}}` to the stream in defs.yaml",
         )
     if asset.stream.destination_sync_mode != APPEND_DEDUP:
         raise ConfigError(
-            f"stream {name!r}: a window is read into what the table holds, which needs "
+            f"stream {name!r}: a window is merged into the table, which requires "
             f"`destination_sync_mode: append_dedup`; it is {asset.stream.destination_sync_mode}",
             guidance="run a `refresh` instead",
         )

@@ -1,7 +1,7 @@
-"""How a connection's streams look in Dagster: the specs of their assets.
+"""The translator: it creates the specs of the assets of a connection's streams.
 
-Dagster's integrations have a translator each; this is ours. Override `get_asset_spec` to give streams
-other keys, groups, tags, owners …; what is not about looks (partitions, tables) stays as it is.
+Every Dagster integration has a translator. Override `get_asset_spec` to change the keys, groups, tags or
+owners of streams. Partitions and table paths stay the same.
 """
 
 from __future__ import annotations
@@ -30,49 +30,49 @@ from elt_assets.protocol.airbyte.catalog import INCREMENTAL, ConfiguredStream
 from elt_assets.runner.kinds.registry import KINDS
 
 COMPANION_OF = "elt/companion_of"
-"""On the definition: the stream whose history or dead letter it is."""
+"""Metadata key of a companion table's definition: the stream that the companion belongs to."""
 
 
 class ConnectionTranslator:
-    """The default looks of a connection's assets."""
+    """The default translator of a connection's assets."""
 
     def get_asset_spec(self, connection: Connection, stream: ConfiguredStream) -> dg.AssetSpec:
-        """The spec of one stream's asset."""
-        written = connection.wanted(stream.id)
+        """Return the spec of one stream's asset."""
+        settings = connection.wanted(stream.id)
         path = table_path(connection, stream)
         landed = as_landed(connection, stream)
-        schema = declared_schema(landed, partitioned=written.partitions is not None)
-        source, lands = self.get_source_spec(connection), connection.destination is None
+        schema = declared_schema(landed, partitioned=settings.partitions is not None)
+        source, is_in_lake = self.get_source_spec(connection), connection.destination is None
         table = {"dagster/table_name": ".".join(path), "dagster/storage_kind": "delta"}
         return dg.AssetSpec(
             default_asset_key(connection, stream),
             deps=[source],
             group_name=connection.group or connection.name,
-            description=_description(written, stream),
-            kinds={"spark", "delta"} if lands else {"airbyte"},
-            owners=written.owners if written.owners is not None else connection.owners,
-            tags={**connection.tags, **written.tags},
+            description=_description(settings, stream),
+            kinds={"spark", "delta"} if is_in_lake else {"airbyte"},
+            owners=settings.owners if settings.owners is not None else connection.owners,
+            tags={**connection.tags, **settings.tags},
             partitions_def=partitions_definition(connection, stream),
-            automation_condition=_automation(connection, written, source.key),
-            freshness_policy=_freshness(written.freshness or connection.freshness),
+            automation_condition=_automation(connection, settings, source.key),
+            freshness_policy=_freshness(settings.freshness or connection.freshness),
             metadata={
                 TABLE_PATH: "/".join(path),
-                HISTORY: written.history,
+                HISTORY: settings.history,
                 "elt/connection": connection.name,
                 "elt/policy": stream.destination_sync_mode,
                 "elt/sync_mode": stream.sync_mode,
                 "dagster/column_schema": column_schema(schema, landed),
-                **(table if lands else {DESTINATION: _writer(connection)}),
+                **(table if is_in_lake else {DESTINATION: _writer(connection)}),
             },
         )
 
     def get_source_spec(self, connection: Connection) -> dg.AssetSpec:
-        """The spec of the system that the connection reads from, upstream of all its streams."""
+        """Return the spec of the source system, which is upstream of all streams of the connection."""
         source = connection.source
         return dg.AssetSpec(
             [connection.name],
             group_name=connection.group or connection.name,
-            description=f"the system that connection {connection.name} reads from, by {_reader(connection)}",
+            description=f"The source system of connection {connection.name}, read by {_reader(connection)}.",
             kinds={KINDS[source.kind].label},
             owners=connection.owners,
             tags=connection.tags,
@@ -81,13 +81,15 @@ class ConnectionTranslator:
 
 
 def companion_specs(asset: StreamAsset) -> list[dg.AssetSpec]:
-    """The specs of a stream's history, if it keeps one, and of its dead letter: tables that its own
-    materialisation writes."""
+    """Return the specs of a stream's companion tables: the dead letter table, and the history if enabled.
+
+    The materialisation of the stream writes these tables.
+    """
     if asset.connection.destination is not None:
         return []
-    spec, companions = asset.spec, {DEAD_LETTER_SUFFIX: "the records of {} that were not accepted"}
+    spec, companions = asset.spec, {DEAD_LETTER_SUFFIX: "Rejected records of {}."}
     if asset.wanted.history:
-        companions[HISTORY_SUFFIX] = "every version of the rows of {} (SCD type 2)"
+        companions[HISTORY_SUFFIX] = "All versions of the rows of {} (SCD type 2)."
     return [
         dg.AssetSpec(
             companion_key(spec.key, suffix),
@@ -111,17 +113,17 @@ def companion_specs(asset: StreamAsset) -> list[dg.AssetSpec]:
 
 
 def companion_key(key: dg.AssetKey, suffix: str) -> dg.AssetKey:
-    """The key of a stream's history or dead letter."""
+    """Return the asset key of a stream's companion table."""
     return dg.AssetKey([*key.path[:-1], key.path[-1] + suffix])
 
 
 def _reader(connection: Connection) -> str:
-    """What reads the source, as the YAML names it; no config, which may hold secrets."""
+    """Return the kind and name of the source connector; never its config, which may contain secrets."""
     return _named(connection.source)
 
 
 def _writer(connection: Connection) -> str:
-    """What writes to another destination than the lake."""
+    """Return the kind and name of the destination connector; empty if the destination is the lake."""
     return "" if connection.destination is None else _named(connection.destination)
 
 
@@ -130,48 +132,51 @@ def _named(connector: Source | Destination) -> str:
     return f"{connector.kind} {value if isinstance(value, str) else value[0]}"
 
 
-def _description(written: Stream, stream: ConfiguredStream) -> str:
-    """As the connection says it, or else the source's schema, and how it is synced."""
+def _description(settings: Stream, stream: ConfiguredStream) -> str:
+    """Return the description in the connection, or else in the source's schema, and the sync settings."""
     schema: Mapping[str, Any] = stream.stream.json_schema
-    found = (written.description, schema.get("description"), schema.get("title"))
+    found = (settings.description, schema.get("description"), schema.get("title"))
     texts = [text for text in found if isinstance(text, str)][:1]
     key = ", ".join(".".join(path) for path in stream.key)
-    told = f"Stream `{stream.id}`: {stream.sync_mode}, {stream.destination_sync_mode}"
-    told += f"; key {key}" if key and stream.deduplicates else ""
+    summary = f"Stream `{stream.id}`: {stream.sync_mode}, {stream.destination_sync_mode}"
+    summary += f"; key {key}" if key and stream.deduplicates else ""
     if stream.sync_mode == INCREMENTAL and stream.cursor:
-        told += f"; cursor {'.'.join(stream.cursor)}"
-    return "\n\n".join([*texts, f"{told}."])
+        summary += f"; cursor {'.'.join(stream.cursor)}"
+    return "\n\n".join([*texts, f"{summary}."])
 
 
 def _automation(
-    connection: Connection, written: Stream, source: dg.AssetKey
+    connection: Connection, settings: Stream, source: dg.AssetKey
 ) -> dg.AutomationCondition[Any] | None:
-    """Nobody need tell Dagster of the source: a stream does not wait for it, but follows where it is told."""
-    found = written.automation
-    if found is None and "automation" not in written.model_fields_set:
+    """Return the automation condition of a stream.
+
+    A stream does not wait for an event of its source asset. With `eager`, such an event starts a sync.
+    """
+    found = settings.automation
+    if found is None and "automation" not in settings.model_fields_set:
         found = connection.automation
     if found is None:
         return None
-    beside = dg.AssetSelection.assets(source)
+    ignored = dg.AssetSelection.assets(source)
     if not isinstance(found, OnCron):
         missing = dg.AutomationCondition.any_deps_missing()
-        return dg.AutomationCondition.eager().replace(missing, missing.ignore(beside))
+        return dg.AutomationCondition.eager().replace(missing, missing.ignore(ignored))
     try:
-        return dg.AutomationCondition.on_cron(found.on_cron, found.timezone).ignore(beside)
-    except Exception as error:  # of Dagster's own check of the expression
+        return dg.AutomationCondition.on_cron(found.on_cron, found.timezone).ignore(ignored)
+    except Exception as error:  # Dagster validates the expression
         raise ConfigError(
-            f"automation: {found.on_cron!r} is no cron expression",
-            guidance='write five fields, as in on_cron "0 6 * * *"',
+            f"automation: {found.on_cron!r} is not a valid cron expression",
+            guidance='write five fields, for example on_cron "0 6 * * *"',
         ) from error
 
 
-def _freshness(written: Freshness | None) -> dg.FreshnessPolicy | None:
-    if written is None:
+def _freshness(freshness: Freshness | None) -> dg.FreshnessPolicy | None:
+    if freshness is None:
         return None
-    if written.fail_after is not None:
-        return dg.FreshnessPolicy.time_window(written.fail_after, written.warn_after)
-    assert written.cron is not None and written.within is not None
+    if freshness.fail_after is not None:
+        return dg.FreshnessPolicy.time_window(freshness.fail_after, freshness.warn_after)
+    assert freshness.cron is not None and freshness.within is not None
     try:
-        return dg.FreshnessPolicy.cron(written.cron, written.within, written.timezone)
-    except Exception as error:  # of Dagster's own check of the expression and the time
+        return dg.FreshnessPolicy.cron(freshness.cron, freshness.within, freshness.timezone)
+    except Exception as error:  # Dagster validates the expression and the time
         raise ConfigError(f"freshness: {error}") from error

@@ -1,1 +1,1 @@
-"""What starts runs without a person, and tells of those that failed."""
+"""Schedules and sensors that start runs, and alerts about failed runs."""

@@ -1,6 +1,6 @@
-"""Told of failed runs: a function of the user's, named by `ELT_ALERT_HOOK`."""
+"""Alerts about failed runs: a call of the user's function that `ELT_ALERT_HOOK` names."""
 
-# No `from __future__ import annotations`: Dagster looks at the context's annotation itself.
+# No `from __future__ import annotations`: Dagster inspects the annotation of the context.
 
 import importlib
 from collections.abc import Callable, Iterable
@@ -12,7 +12,7 @@ import dagster as dg
 from elt_assets import paths
 from elt_assets.errors import ConfigError, SystemFailure
 from elt_assets.lake.write.stream_tables import SUFFIXES
-from elt_assets.orchestration.events.metadata import plain
+from elt_assets.orchestration.events.metadata import unwrapped
 
 HOOK = "ELT_ALERT_HOOK"
 
@@ -21,9 +21,9 @@ HOOK = "ELT_ALERT_HOOK"
 class FailureAlert:
     """A failed run.
 
-    `assets`: keys, as "shop/users", of what the failed steps were to make. `error`: as the user reads it in
-    the UI. `failure_type`: who must act: "config_error", "transient_error" or "system_error". `url`: of
-    the run in the UI, if `ELT_UI_URL` says where that is.
+    `assets`: keys, for example "shop/users", of the assets that the failed steps should have materialised.
+    `error`: the message that the UI shows. `failure_type`: "config_error", "transient_error" or
+    "system_error"; it shows who must act. `url`: the page of the run in the UI; None without `ELT_UI_URL`.
     """
 
     run_id: str
@@ -35,42 +35,42 @@ class FailureAlert:
 
 
 def failure_sensors() -> list[dg.SensorDefinition]:
-    """`elt_failure_alert`, if `ELT_ALERT_HOOK` names a function.
+    """Return the sensor `elt_failure_alert` if `ELT_ALERT_HOOK` is set; else no sensor.
 
     Raises:
-        ConfigError: it names none.
+        ConfigError: `ELT_ALERT_HOOK` does not name a function.
     """
-    given = paths.alert_hook()
-    if given is None:
+    hook_path = paths.alert_hook()
+    if hook_path is None:
         return []
-    hook = _hook(given)
+    hook = _load_hook(hook_path)
 
     @dg.run_failure_sensor(
         name="elt_failure_alert",
-        description=f"Calls {given} for each run that fails.",
+        description=f"Calls {hook_path} for each run that fails.",
         default_status=dg.DefaultSensorStatus.STOPPED,
     )
     def failed(context: dg.RunFailureSensorContext) -> None:
         alert = _alert(context)
         try:
             hook(alert)
-        except Exception:  # the user's own code: the next failure is to be told all the same
-            context.log.exception(f"{HOOK}={given} failed for run {alert.run_id}")
+        except Exception:  # an error in the user's code must not stop the alerts for later failures
+            context.log.exception(f"{HOOK}={hook_path} failed for run {alert.run_id}")
 
     return [failed]
 
 
-def _hook(given: str) -> Callable[[FailureAlert], Any]:
-    module, _, name = given.partition(":")
+def _load_hook(hook_path: str) -> Callable[[FailureAlert], Any]:
+    module, _, name = hook_path.partition(":")
     try:
         found = getattr(importlib.import_module(module), name)
     except (ImportError, AttributeError, ValueError) as error:
         raise ConfigError(
-            f"{HOOK}: {given!r} cannot be loaded: {error}",
-            guidance='write "package.module:function", of a module on the Python path',
+            f"{HOOK}: {hook_path!r} cannot be loaded: {error}",
+            guidance='write "package.module:function"; the module must be on the Python path',
         ) from error
     if not callable(found):
-        raise ConfigError(f"{HOOK}: {given!r} is no function")
+        raise ConfigError(f"{HOOK}: {hook_path!r} is not a function")
     return found  # type: ignore[no-any-return]
 
 
@@ -80,7 +80,9 @@ def _alert(context: dg.RunFailureSensorContext) -> FailureAlert:
     data = steps[0].step_failure_data if steps else None
     if data is not None and data.user_failure_data is not None:
         error = data.user_failure_data.description or error
-        failure_type = str(plain(data.user_failure_data.metadata.get("failure_type", failure_type)))
+        failure_type = str(
+            unwrapped(data.user_failure_data.metadata.get("failure_type", failure_type))
+        )
     elif data is not None and data.error is not None:
         error = (data.error.cause or data.error).message.strip()
     url = paths.ui_url()
@@ -95,8 +97,10 @@ def _alert(context: dg.RunFailureSensorContext) -> FailureAlert:
 
 
 def _assets(context: dg.RunFailureSensorContext, steps: Iterable[str | None]) -> tuple[str, ...]:
-    """Return the streams that the failed steps were to materialise; of a run that failed outside of any
-    step, all of the run's. Histories and dead letters go with their streams."""
+    """Return the streams that the failed steps should have materialised, without their companion tables.
+
+    If the run failed outside of a step, return all streams of the run.
+    """
     records = context.instance.get_records_for_run(
         context.dagster_run.run_id, of_type=dg.DagsterEventType.ASSET_MATERIALIZATION_PLANNED
     ).records

@@ -1,4 +1,4 @@
-"""What the source has now, beside what `catalog.json` says."""
+"""Comparison of the current catalog of a source with `catalog.json`."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from elt_assets.connection import CATALOG_FILE, Connection, load_catalog, save_c
 from elt_assets.connection.catalog_diff import Change, changes
 from elt_assets.errors import ConfigError
 from elt_assets.orchestration.assets.build import build_connection_assets
-from elt_assets.orchestration.events.connector_log import hearing
-from elt_assets.orchestration.events.metadata import few
+from elt_assets.orchestration.events.connector_log import log_function
+from elt_assets.orchestration.events.metadata import truncated
 from elt_assets.orchestration.streams import StreamAsset
 from elt_assets.pipeline.connectors import connect
 from elt_assets.protocol.airbyte.catalog import Catalog
 
 DRIFT = "elt/drift"
-"""On an observation: how the source's stream differs from the catalog, a list of sentences."""
+"""Metadata key of an observation: differences between the source and the catalog, a list of sentences."""
 
 
 @dataclass(frozen=True)
@@ -33,47 +33,52 @@ class Source:
     assets: Sequence[StreamAsset]
 
 
-def tell_drift(source: Source, context: dg.OpExecutionContext, *, update: bool) -> list[Change]:
-    """Discover, and tell what has changed: of each configured stream by an observation and a warning, of
-    the others in the log.
+def report_drift(source: Source, context: dg.OpExecutionContext, *, update: bool) -> list[Change]:
+    """Discover the source and report what changed.
+
+    A changed stream that is configured gets an observation and a warning; other streams get a log line.
 
     Args:
-        update: also write the catalog anew.
+        update: whether to write the new catalog too.
 
     Raises:
-        EltError: the source could not be asked.
-        ConfigError: the new catalog was not written, since the connection does not go with it.
+        EltError: the catalog of the source could not be discovered.
+        ConfigError: the new catalog is not written, because the connection cannot be loaded with it.
     """
     known = load_catalog(source.folder)
-    hear = hearing(context.log)
-    present = connect(source.connection, paths.staging(), hear=hear).discover()
-    found = changes(known, present)
+    hear = log_function(context.log)
+    current = connect(source.connection, paths.staging(), hear=hear).discover()
+    found = changes(known, current)
     for asset in source.assets:
-        told = [change.told for change in found if change.stream == asset.stream.id]
-        if told:
-            cut = few(told)
-            context.log.warning(f"{asset.key.to_user_string()} has changed: {'; '.join(cut)}")
-            metadata = {DRIFT: dg.MetadataValue.json(cut)}
+        sentences = truncated(
+            [change.description for change in found if change.stream == asset.stream.id]
+        )
+        if sentences:
+            context.log.warning(f"{asset.key.to_user_string()} has changed: {'; '.join(sentences)}")
+            metadata = {DRIFT: dg.MetadataValue.json(sentences)}
             context.log_event(dg.AssetObservation(asset.key, metadata=metadata))
     configured = {asset.stream.id for asset in source.assets}
     for change in found:
         if change.stream not in configured:
-            context.log.info(f"stream {str(change.stream)!r}, not configured: {change.told}")
+            context.log.info(
+                f"stream {str(change.stream)!r} (not configured): {change.description}"
+            )
     if not found:
-        context.log.info(f"the source has what {CATALOG_FILE} says")
-    if update and json.loads(present.to_json()) != json.loads(known.to_json()):
-        context.log.info(_updated(source, present))
+        context.log.info(f"the source matches {CATALOG_FILE}")
+    if update and json.loads(current.to_json()) != json.loads(known.to_json()):
+        context.log.info(_update(source, current))
     return found
 
 
-def _updated(source: Source, present: Catalog) -> str:
+def _update(source: Source, current: Catalog) -> str:
+    """Write the current catalog and return a line for the log."""
     try:
-        build_connection_assets(source.connection, catalog=present)
+        build_connection_assets(source.connection, catalog=current)
     except ConfigError as error:
         raise ConfigError(
-            f"{CATALOG_FILE} was not updated: the connection does not go with what the source has now\n"
+            f"{CATALOG_FILE} was not updated: the connection cannot be loaded with the new catalog\n"
             f"{error.message}",
             guidance=error.guidance or "correct defs.yaml, then discover again",
         ) from error
-    path = save_catalog(source.folder, present)
+    path = save_catalog(source.folder, current)
     return f"wrote {path}; it takes effect when the definitions are loaded again"

@@ -1,4 +1,4 @@
-"""Whether a connection's source has anything that its tables have not: asked, not read."""
+"""Check for new data in a source with the `probe` command of its connector, without a read."""
 
 from __future__ import annotations
 
@@ -16,47 +16,47 @@ from elt_assets.protocol.airbyte.catalog import INCREMENTAL, ConfiguredCatalog
 from elt_assets.protocol.airbyte.messages import State
 
 TIMEOUT = 25.0
-"""Seconds that a source may take to answer; ending it may take a few more."""
+"""Seconds that a probe may take; stopping the connector may take a few more."""
 
 
 @dataclass(frozen=True)
-class Found:
-    """`news`: the streams that have some. `told`: what is said if there are none."""
+class ProbeResult:
+    """Result of a probe. `new_data`: the streams with new data. `skip_reason`: applies if there are none."""
 
-    news: list[dg.AssetKey]
-    told: str
+    new_data: list[dg.AssetKey]
+    skip_reason: str
 
 
-def can_be_asked(asset: StreamAsset) -> bool:
-    """Whether the stream has one state that says what is old."""
+def can_probe(asset: StreamAsset) -> bool:
+    """Return whether the stream can be probed: it is incremental and has one state, not one per partition."""
     return asset.stream.sync_mode == INCREMENTAL and asset.wanted.partitions is None
 
 
-def streams_with_news(
+def probe_streams(
     connection: Connection, assets: Sequence[StreamAsset], lake: LakeResource
-) -> Found:
-    """Ask the source, from the state that each stream's table holds.
+) -> ProbeResult:
+    """Probe the source for data after the state of each stream's table.
 
     Raises:
-        EltError: it could not be asked, or not in time.
+        EltError: the source cannot be probed, or does not answer in time.
     """
-    states = [_state(asset, lake) for asset in assets]
-    news = connect(connection, lake.staging_path).probe(
+    states = [_starting_state(asset, lake) for asset in assets]
+    answer = connect(connection, lake.staging_path).probe(
         ConfiguredCatalog(streams=[asset.asked() for asset in assets]),
         [State.from_json(state) for state in states if state is not None],
         seconds=TIMEOUT,
     )
-    told = {each.stream_descriptor.id: each.has_news for each in news.streams}
-    unknown = [asset.key.to_user_string() for asset in assets if told.get(asset.stream.id) is None]
-    return Found(
-        news=[asset.key for asset in assets if told.get(asset.stream.id)],
-        told=f"the source cannot tell of {', '.join(unknown)}"
+    has_news = {each.stream_descriptor.id: each.has_news for each in answer.streams}
+    unknown = [a.key.to_user_string() for a in assets if has_news.get(a.stream.id) is None]
+    return ProbeResult(
+        new_data=[asset.key for asset in assets if has_news.get(asset.stream.id)],
+        skip_reason=f"the source cannot report new data of {', '.join(unknown)}"
         if unknown
-        else "there is nothing new",
+        else "there is no new data",
     )
 
 
-def _state(asset: StreamAsset, lake: LakeResource) -> str | None:
-    """Where the next sync would start."""
-    head = asset.tables(lake.uri).head
-    return starting_state(asset.landed(), head, salt=asset.salt_fingerprint)
+def _starting_state(asset: StreamAsset, lake: LakeResource) -> str | None:
+    """Return the state that the next sync would start from."""
+    metadata = asset.tables(lake.uri).head
+    return starting_state(asset.landed(), metadata, salt=asset.salt_fingerprint)

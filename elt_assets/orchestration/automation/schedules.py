@@ -13,10 +13,10 @@ from elt_assets.orchestration.streams import StreamAsset, op_name
 
 
 def schedules(connection: Connection, assets: Sequence[StreamAsset]) -> list[dg.ScheduleDefinition]:
-    """That of the connection, for the streams without one of their own; and theirs.
+    """Return the schedules of the streams, and the schedule of the connection for all other streams.
 
     Raises:
-        ConfigError: what is written is no cron expression.
+        ConfigError: a schedule is not a valid cron expression.
     """
     found = []
     if connection.schedule is not None:
@@ -39,26 +39,27 @@ def _schedule(name: str, cron: str, assets: Sequence[StreamAsset]) -> dg.Schedul
         )
     except dg.DagsterInvalidDefinitionError as error:
         raise ConfigError(
-            f"schedule: {cron!r} is no cron expression",
-            guidance='write five fields, as in "0 6 * * *"',
+            f"schedule: {cron!r} is not a valid cron expression",
+            guidance='write five fields, for example "0 6 * * *"',
         ) from error
 
 
 def _requests(
     assets: Sequence[StreamAsset],
 ) -> Callable[[dg.ScheduleEvaluationContext], Iterator[dg.RunRequest]]:
-    """One run for all streams without partitions; of each that has some, the newest window, and every key.
+    """Return a function that yields the run requests of a tick.
 
-    Dagster wants several requests of one tick told apart by their `run_key`.
+    There is one request for all streams without partitions. For each other stream there is one request for
+    each partition that `_partitions_of_tick` returns. Dagster distinguishes requests by their `run_key`.
     """
 
     def requests(context: dg.ScheduleEvaluationContext) -> Iterator[dg.RunRequest]:
         at = context.scheduled_execution_time.isoformat()
-        whole = [one.key for one in assets if one.partitions is None]
-        if whole:
-            yield dg.RunRequest(run_key=at, asset_selection=whole)
+        unpartitioned = [one.key for one in assets if one.partitions is None]
+        if unpartitioned:
+            yield dg.RunRequest(run_key=at, asset_selection=unpartitioned)
         for asset in assets:
-            for key in _newest(asset, context):
+            for key in _partitions_of_tick(asset, context):
                 yield dg.RunRequest(
                     run_key=f"{at} {asset.key.to_user_string()} {key}",
                     asset_selection=[asset.key],
@@ -68,8 +69,8 @@ def _requests(
     return requests
 
 
-def _newest(asset: StreamAsset, context: dg.ScheduleEvaluationContext) -> Sequence[str]:
-    """The partitions that a tick is about."""
+def _partitions_of_tick(asset: StreamAsset, context: dg.ScheduleEvaluationContext) -> Sequence[str]:
+    """Return the partitions that a tick materialises: the newest window, and in it every key."""
     found = asset.partitions
     if found is None:
         return []
@@ -79,13 +80,13 @@ def _newest(asset: StreamAsset, context: dg.ScheduleEvaluationContext) -> Sequen
             return [last] if last is not None else []
         if not isinstance(found, dg.MultiPartitionsDefinition):
             return found.get_partition_keys()
-        of = {each.name: each.partitions_def for each in found.partitions_defs}
-        window = of[partitions.WINDOW]
+        dimensions = {each.name: each.partitions_def for each in found.partitions_defs}
+        window = dimensions[partitions.WINDOW]
         assert isinstance(window, dg.TimeWindowPartitionsDefinition)
         last = window.get_last_partition_key()
         if last is None:
             return []
-        keys = of[partitions.KEY].get_partition_keys()
+        keys = dimensions[partitions.KEY].get_partition_keys()
         return [
             str(dg.MultiPartitionKey({partitions.WINDOW: last, partitions.KEY: key}))
             for key in keys

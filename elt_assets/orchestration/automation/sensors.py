@@ -1,7 +1,9 @@
-"""What looks at sources and tables now and then, and asks for runs. A look is quick, and never fails: what
-keeps it from seeing is why it is skipped."""
+"""Sensors that check sources and tables at intervals and request runs.
 
-# No `from __future__ import annotations`: Dagster looks at the context's annotation itself.
+A tick is short and never fails: an error is the reason why the tick is skipped.
+"""
+
+# No `from __future__ import annotations`: Dagster inspects the annotation of the context.
 
 import datetime as dt
 from collections.abc import Sequence
@@ -14,30 +16,30 @@ from elt_assets.errors import ConfigError, EltError
 from elt_assets.lake.admin.distinct_values import plain_column, texts_of
 from elt_assets.lake.write.write_spec import declared_schema
 from elt_assets.orchestration.assets import partitions
-from elt_assets.orchestration.automation.new_data import can_be_asked, streams_with_news
+from elt_assets.orchestration.automation.new_data import can_probe, probe_streams
 from elt_assets.orchestration.resources import LAKE_KEY, LakeResource
 from elt_assets.orchestration.streams import StreamAsset
 
 STOPPED = dg.DefaultSensorStatus.STOPPED
-_LOOK = 300
-"""Seconds at most between ticks of a sensor that goes by its cursor."""
-_UNDER_WAY = [
+_MAX_INTERVAL = 300
+"""Maximum seconds between ticks of a sensor whose cursor holds the time of its last request."""
+_IN_PROGRESS = [
     dg.DagsterRunStatus.QUEUED,
     dg.DagsterRunStatus.NOT_STARTED,
     dg.DagsterRunStatus.STARTING,
     dg.DagsterRunStatus.STARTED,
 ]
-_NO_KEY = ("...", "\a", "\b", "\f", "\n", "\r", "\t", "\v", "\0")
-"""What Dagster allows in no partition key."""
+_FORBIDDEN = ("...", "\a", "\b", "\f", "\n", "\r", "\t", "\v", "\0")
+"""Texts that Dagster does not allow in a partition key."""
 
 
 def sensors(
     connection: Connection, assets: Sequence[StreamAsset], discover: dg.JobDefinition
 ) -> list[dg.SensorDefinition]:
-    """Those that the connection asks for; all are off until someone turns them on.
+    """Return the sensors that the connection configures. They are off until a user turns them on.
 
     Raises:
-        ConfigError: what is written does not go with the streams.
+        ConfigError: the configuration does not match the streams.
     """
     found = []
     if connection.drift is not None:
@@ -52,19 +54,19 @@ def sensors(
 
 
 def _drift(name: str, every: dt.timedelta, job: dg.JobDefinition) -> dg.SensorDefinition:
-    """Asks for a run of the discover job; the cursor is when it last did."""
+    """Return a sensor that requests a run of the discover job; its cursor is the time of the last request."""
 
     @dg.sensor(
         name=f"{name}_drift",
-        description=f"Once in {every}: has the source of {name} other streams or columns?",
+        description=f"Every {every}: checks whether streams or columns of the source of {name} changed.",
         job=job,
-        minimum_interval_seconds=max(1, min(_LOOK, int(every.total_seconds()))),
+        minimum_interval_seconds=max(1, min(_MAX_INTERVAL, int(every.total_seconds()))),
         default_status=STOPPED,
     )
     def drift(context: dg.SensorEvaluationContext) -> dg.SensorResult | dg.SkipReason:
         now = dt.datetime.now(dt.timezone.utc)
         if context.cursor and now < (due := dt.datetime.fromisoformat(context.cursor) + every):
-            return dg.SkipReason(f"the next look is due at {due.isoformat(timespec='seconds')}")
+            return dg.SkipReason(f"the next check is due at {due.isoformat(timespec='seconds')}")
         return dg.SensorResult(run_requests=[dg.RunRequest()], cursor=now.isoformat())
 
     return drift
@@ -73,35 +75,35 @@ def _drift(name: str, every: dt.timedelta, job: dg.JobDefinition) -> dg.SensorDe
 def _new_data(
     connection: Connection, every: dt.timedelta, assets: Sequence[StreamAsset]
 ) -> dg.SensorDefinition:
-    asked = [asset for asset in assets if can_be_asked(asset)]
-    if not asked:
+    probed = [asset for asset in assets if can_probe(asset)]
+    if not probed:
         raise ConfigError(
-            "new_data: no stream is incremental and without partitions, so there is no state to ask from",
-            guidance="write `sync_mode: incremental` for a stream, or a `schedule` instead",
+            "new_data: the sensor needs an incremental stream without partitions, and there is none",
+            guidance="set `sync_mode: incremental` for a stream, or use a `schedule` instead",
         )
     name = f"{connection.name}_new_data"
 
     @dg.sensor(
         name=name,
-        description=f"Every {every}: has the source of {connection.name} anything new?",
-        asset_selection=dg.AssetSelection.assets(*(asset.key for asset in asked)),
+        description=f"Every {every}: checks whether the source of {connection.name} has new data.",
+        asset_selection=dg.AssetSelection.assets(*(asset.key for asset in probed)),
         minimum_interval_seconds=max(1, int(every.total_seconds())),
         default_status=STOPPED,
         required_resource_keys={LAKE_KEY},
     )
     def new_data(context: dg.SensorEvaluationContext) -> dg.SensorResult | dg.SkipReason:
         tags = {"dagster/sensor_name": name}
-        running = dg.RunsFilter(tags=tags, statuses=_UNDER_WAY)
+        running = dg.RunsFilter(tags=tags, statuses=_IN_PROGRESS)
         if context.instance.get_runs_count(running):
-            return dg.SkipReason("the run that the last look asked for is under way")
+            return dg.SkipReason("skipped: the previous run is still in progress")
         lake: LakeResource = context.resources.elt_lake
         try:
-            found = streams_with_news(connection, asked, lake)
-        except Exception as error:  # noqa: BLE001 - whatever it is, it is no reason for the tick to fail
-            return dg.SkipReason(f"the source could not be asked: {_short(error)}")
-        if not found.news:
-            return dg.SkipReason(found.told)
-        return dg.SensorResult(run_requests=[dg.RunRequest(asset_selection=found.news)])
+            result = probe_streams(connection, probed, lake)
+        except Exception as error:  # noqa: BLE001 - no error may fail the tick
+            return dg.SkipReason(f"the source could not be checked for new data: {_message(error)}")
+        if not result.new_data:
+            return dg.SkipReason(result.skip_reason)
+        return dg.SensorResult(run_requests=[dg.RunRequest(asset_selection=result.new_data)])
 
     return new_data
 
@@ -109,14 +111,14 @@ def _new_data(
 def _partitions(
     asset: StreamAsset, discovery: Discovery, assets: Sequence[StreamAsset]
 ) -> dg.SensorDefinition:
-    """Adds keys; the cursor is the version of the table that was looked at."""
+    """Return a sensor that adds partition keys; its cursor is the table version that it last read."""
     origin, definition = _origin(asset, discovery, assets), _dynamic_definition(asset)
     name = definition.name
     assert name is not None
 
     @dg.sensor(
         name=f"{asset.op_name}_partitions",
-        description=f"New values of {'.'.join(discovery.field)} of {origin.key.to_user_string()} become "
+        description=f"Adds new values of {'.'.join(discovery.field)} of {origin.key.to_user_string()} as "
         f"partitions of {asset.key.to_user_string()}.",
         asset_selection=dg.AssetSelection.assets(asset.key),
         default_status=STOPPED,
@@ -129,24 +131,24 @@ def _partitions(
             if str(table.version) == context.cursor:
                 return dg.SkipReason(f"{table.uri} has not changed")
             values = texts_of(table, discovery.field)
-        except Exception as error:  # noqa: BLE001 - whatever it is, it is no reason for the tick to fail
-            return dg.SkipReason(f"the table could not be read: {_short(error)}")
+        except Exception as error:  # noqa: BLE001 - no error may fail the tick
+            return dg.SkipReason(f"the table could not be read: {_message(error)}")
         known = set(context.instance.get_dynamic_partitions(name))
         new = [value for value in values if value not in known]
         keys = [value for value in new if _is_key(asset, value)]
         if len(keys) < len(new):
             context.log.warning(
-                f"values that are no partition keys: {sorted({*new} - {*keys})[:10]}"
+                f"values that cannot be partition keys: {sorted({*new} - {*keys})[:10]}"
             )
         cursor = str(table.version)
         if not keys:
             return dg.SensorResult(skip_reason="no new values", cursor=cursor)
-        wanted = _requests(asset, keys, context) if discovery.materialize else []
+        requests = _requests(asset, keys, context) if discovery.materialize else []
         return dg.SensorResult(
-            run_requests=wanted,
+            run_requests=requests,
             skip_reason=None
-            if wanted
-            else f"{len(keys)} partitions were added, to be materialised later",
+            if requests
+            else f"added {len(keys)} partitions; no run is requested for them",
             dynamic_partitions_requests=[definition.build_add_request(keys)],
             cursor=cursor,
         )
@@ -155,18 +157,18 @@ def _partitions(
 
 
 def _origin(asset: StreamAsset, discovery: Discovery, assets: Sequence[StreamAsset]) -> StreamAsset:
-    """The stream that the keys come from.
+    """Return the stream that provides the partition keys.
 
     Raises:
-        ConfigError: there is none, or its field has no keys.
+        ConfigError: the connection has no such stream, or values of its field cannot be keys.
     """
     where = f"stream {str(asset.stream.id)!r}: partitions.discover"
     origin = next((one for one in assets if str(one.stream.id) == discovery.stream), None)
     if origin is None or origin is asset:
         others = [str(one.stream.id) for one in assets if one is not asset]
         raise ConfigError(
-            f"{where}: {discovery.stream!r} is no other stream of the connection",
-            guidance=f"name one of its `streams`: {', '.join(others) or 'there is none yet'}",
+            f"{where}: the connection has no other stream {discovery.stream!r}",
+            guidance=f"use one of its `streams`: {', '.join(others) or 'there are no other streams'}",
         )
     try:
         plain_column(declared_schema(origin.landed()), discovery.field)
@@ -184,14 +186,16 @@ def _dynamic_definition(asset: StreamAsset) -> dg.DynamicPartitionsDefinition:
 
 
 def _is_key(asset: StreamAsset, value: str) -> bool:
-    unfit = any(mark in value for mark in _NO_KEY) or not value
-    return not unfit and not ("|" in value and isinstance(asset.wanted.partitions, MultiPartitions))
+    is_forbidden = any(text in value for text in _FORBIDDEN) or not value
+    return not is_forbidden and not (
+        "|" in value and isinstance(asset.wanted.partitions, MultiPartitions)
+    )
 
 
 def _requests(
     asset: StreamAsset, keys: Sequence[str], context: dg.SensorEvaluationContext
 ) -> list[dg.RunRequest]:
-    """A run for each key; of a stream that has windows too, of the newest one."""
+    """Return a run request for each key; if the stream also has windows, for the newest window."""
     found = asset.partitions
     if isinstance(found, dg.MultiPartitionsDefinition):
         windows = found.get_partitions_def_for_dimension(partitions.WINDOW)
@@ -204,7 +208,7 @@ def _requests(
     return [dg.RunRequest(asset_selection=[asset.key], partition_key=key) for key in keys]
 
 
-def _short(error: Exception) -> str:
+def _message(error: Exception) -> str:
     if isinstance(error, EltError):
         return " ".join(filter(None, [error.message, error.guidance]))
     return f"{type(error).__name__}: {error}"

@@ -1,1 +1,1 @@
-"""What Dagster's event log is told, and what it says."""
+"""Write and read events in the event log of Dagster."""

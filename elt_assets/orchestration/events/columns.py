@@ -1,4 +1,4 @@
-"""A table's columns as Dagster shows them."""
+"""The columns of a table in the form that Dagster displays."""
 
 from __future__ import annotations
 
@@ -12,24 +12,26 @@ from elt_assets.lake.schema import logical_types, metadata_columns
 from elt_assets.protocol.airbyte.catalog import ConfiguredStream
 from elt_assets.sync.selection.fields import properties
 
-_COLUMN = 160
-"""About how many bytes a column takes in an event besides its texts."""
+_COLUMN_OVERHEAD = 160
+"""Approximate bytes of a column in an event, without its texts."""
 
 
 def column_schema(
     schema: metadata_columns.TableSchema,
     stream: ConfiguredStream | None = None,
-    most: int = sys.maxsize,
+    max_bytes: int = sys.maxsize,
 ) -> dg.TableSchema:
-    """A table's columns, with what their stream (as it lands) says of them.
+    """Return the columns of a table, with the descriptions and the key of their stream.
 
     Args:
-        most: about how many bytes they may take; beyond that their descriptions are left out, then the
-            last columns, whose number the last line tells.
+        schema: the schema of the table.
+        stream: the stream as it is stored.
+        max_bytes: approximate maximum size. Above it descriptions are omitted, then the last columns; a
+            final entry contains the number of omitted columns.
     """
     described = {} if stream is None else properties(stream.stream.json_schema)
     keys = [path for path in stream.key if len(path) == 1] if stream and stream.deduplicates else []
-    whole = len(keys) == 1 and stream is not None and len(stream.key) == 1
+    is_single_key = len(keys) == 1 and stream is not None and len(stream.key) == 1
     columns = []
     for field in schema.fields:
         source = field.metadata.get(logical_types.SOURCE, field.name)
@@ -41,21 +43,21 @@ def column_schema(
                 description=metadata_columns.OWN.get(field.name) or _text(described.get(source)),
                 constraints=dg.TableColumnConstraints(
                     nullable=not is_key and field.name not in metadata_columns.OWN,
-                    unique=(is_key and whole) or field.name == metadata_columns.RAW_ID,
+                    unique=(is_key and is_single_key) or field.name == metadata_columns.RAW_ID,
                 ),
             )
         )
-    return dg.TableSchema(_fitting(columns, most))
+    return dg.TableSchema(_limited(columns, max_bytes))
 
 
-def _fitting(columns: list[dg.TableColumn], most: int) -> list[dg.TableColumn]:
-    if sum(map(_size, columns)) <= most:
+def _limited(columns: list[dg.TableColumn], max_bytes: int) -> list[dg.TableColumn]:
+    if sum(map(_size, columns)) <= max_bytes:
         return columns
     kept, size = [], 0
     for number, column in enumerate(columns):
         plain = dg.TableColumn(column.name, column.type[:200], constraints=column.constraints)
         size += _size(plain)
-        if size > most:
+        if size > max_bytes:
             kept.append(dg.TableColumn(f"… and {len(columns) - number} more", ""))
             break
         kept.append(plain)
@@ -64,13 +66,12 @@ def _fitting(columns: list[dg.TableColumn], most: int) -> list[dg.TableColumn]:
 
 def _size(column: dg.TableColumn) -> int:
     texts = (column.name, column.type, column.description or "")
-    return _COLUMN + sum(
-        len(json.dumps(text)) for text in texts
-    )  # as Dagster stores it: ASCII alone
+    # Dagster stores ASCII only.
+    return _COLUMN_OVERHEAD + sum(len(json.dumps(text)) for text in texts)
 
 
 def _text(schema: Any) -> str | None:
-    """A field's description, or else its title."""
+    """Return the description of a field, or else its title."""
     found = (
         [schema.get(key) for key in ("description", "title")] if isinstance(schema, dict) else []
     )

@@ -1,4 +1,4 @@
-"""Where the lines go that a connector writes for people while a run is in progress."""
+"""Forward the log lines of a connector to the run or to stderr."""
 
 from __future__ import annotations
 
@@ -12,14 +12,17 @@ from elt_assets.runner.connector_log import Hear
 _EVENTS = {"FATAL": logging.CRITICAL, "ERROR": logging.ERROR, "WARN": logging.WARNING}
 
 
-def hearing(log: dg.DagsterLogManager) -> Hear:
-    """Makes warnings and errors events of the run; all other lines go to stderr, which Dagster keeps as the
-    step's compute log: an event for each of them would make the event log grow without need."""
+def log_function(log: dg.DagsterLogManager) -> Hear:
+    """Return a function that logs a line of a connector.
 
-    def hear(level: str, text: str) -> None:
+    Warnings and errors become events of the run. All other lines go to stderr, which Dagster stores as the
+    compute log of the step; this keeps the event log small.
+    """
+
+    def write(level: str, text: str) -> None:
         if level in _EVENTS:
             log.log(_EVENTS[level], text)
         else:
             sys.stderr.write(f"{level} {text}\n")
 
-    return hear
+    return write

@@ -1,4 +1,4 @@
-"""The metadata of the public contract, as Dagster shows it."""
+"""The metadata of events and asset definitions in Dagster; the keys are part of the public contract."""
 
 from __future__ import annotations
 
@@ -20,25 +20,25 @@ SEQUENCE = "elt/sequence"
 STATE = "elt/state"
 RECORDS_READ = "elt/records_read"
 TABLE_PATH = "elt/table_path"
-"""On the definition: the table's levels under the lake's root."""
+"""Metadata key of a definition: the path of the table under the root of the lake."""
 HISTORY = "elt/history"
-"""On the definition: whether the stream keeps one."""
+"""Metadata key of a definition: whether the stream has a history table."""
 DESTINATION = "elt/destination"
-"""On the definition: the connector that the rows go to, where that is not the lake."""
+"""Metadata key of a definition: the destination connector, if the destination is not the lake."""
 SCHEMA_CHANGES = "elt/schema_changes"
-COUNTED = "elt/source_records"
-"""How many records the source says that it sent; left out where it does not say."""
+SOURCE_RECORDS = "elt/source_records"
+"""Number of records that the source reports as sent; absent if it does not report it."""
 STATUS = "elt/stream_status"
-"""The last status that the source told of the stream; left out where it told none."""
+"""Last stream status from the source; absent if the source sent none."""
 IGNORED = "elt/records_ignored"
-"""How many records came of streams that are not configured; left out where none did."""
+"""Number of records of streams that are not configured; absent if zero."""
 UNDECLARED = "elt/undeclared_fields"
-"""By field that the catalog does not declare, how many records had it; left out where none did."""
+"""Number of records by field that the catalog does not declare; absent if there is no such field."""
 UNMENTIONED = "elt/unmentioned"
-"""What the source sent in place of any message about the stream; left out where it sent one."""
+"""Description of what the source sent if it sent no message about the stream; absent if it sent one."""
 ROW_COUNT = "dagster/row_count"
 TABLE_ROWS = "elt/table_rows"
-"""On the event of a partition: the rows of the whole table. `dagster/row_count` is the partition's own."""
+"""Metadata key of a partition's event: rows of the whole table. `dagster/row_count`: of the partition."""
 _FIGURES = {
     "read": RECORDS_READ,
     "committed": "elt/records_committed",
@@ -48,45 +48,45 @@ _FIGURES = {
     "seconds": "elt/seconds",
     "undeclared": UNDECLARED,
 }
-"""What `SyncFigures` calls a figure, and the public contract does."""
-MOST, LONGEST = 20, 300
-"""Sentences in an event, and characters of each."""
-MAX_SCHEMA = 20 * 1024
-"""About how many bytes the columns may take of an event; the definition tells of all of them."""
-MAX_STATE = 32 * 1024
-"""Bytes of JSON. The event log has no guard of its own; beyond this the table alone has it whole."""
+"""Attributes of `SyncFigures`, and their metadata keys in the public contract."""
+MAX_SENTENCES, MAX_LENGTH = 20, 300
+"""Maximum number of sentences in an event, and of characters in a sentence."""
+MAX_SCHEMA_BYTES = 20 * 1024
+"""Approximate maximum bytes of the columns in an event; the asset definition contains all columns."""
+MAX_STATE_BYTES = 32 * 1024
+"""Maximum bytes of a state (JSON) in an event, since the event log has no limit. The table always has it."""
 
 
 def figures_of(metadata: Mapping[str, Any]) -> SyncFigures:
-    """The figures that an event tells, or will."""
-    known = {name: plain(metadata[key]) for name, key in _FIGURES.items() if key in metadata}
+    """Return the figures in the metadata of an event, reported or not yet reported."""
+    known = {name: unwrapped(metadata[key]) for name, key in _FIGURES.items() if key in metadata}
     return SyncFigures(**known)
 
 
 def figures_metadata(figures: SyncFigures) -> dict[str, Any]:
-    """What an event tells of a sync's figures."""
-    told = {key: getattr(figures, name) for name, key in _FIGURES.items()}
-    undeclared = told.pop(UNDECLARED)
+    """Return the metadata of a sync's figures."""
+    values = {key: getattr(figures, name) for name, key in _FIGURES.items()}
+    undeclared = values.pop(UNDECLARED)
     return {
-        **told,
+        **values,
         "elt/seconds": round(figures.seconds, 3),
         "elt/records_per_second": round(figures.rate, 1),
         **({UNDECLARED: dg.MetadataValue.json(undeclared)} if undeclared else {}),
     }
 
 
-def plain(value: Any) -> Any:
-    """A metadata value without Dagster's wrapping."""
+def unwrapped(value: Any) -> Any:
+    """Return a metadata value without the wrapper object of Dagster."""
     return getattr(value, "value", value)
 
 
 def state_metadata(state: str | None) -> Any:
-    """The acknowledged state; a pointer and a hash where it is too large for an event."""
+    """Return the metadata value of a state; a reference and a hash if the state is too large for an event."""
     if state is None:
         return dg.MetadataValue.null()
     size = len(state.encode())
     message = json.loads(state)
-    if len(json.dumps(message)) <= MAX_STATE:  # as Dagster stores it: ASCII alone
+    if len(json.dumps(message)) <= MAX_STATE_BYTES:  # Dagster stores ASCII only
         return dg.MetadataValue.json(message)
     digest = hashlib.sha256(state.encode()).hexdigest()
     return dg.MetadataValue.json(
@@ -98,39 +98,42 @@ def state_metadata(state: str | None) -> Any:
     )
 
 
-def head_metadata(head: CommitMetadata, version: int) -> dict[str, Any]:
-    """What a commit says, and the table's version that it made."""
+def commit_metadata(commit: CommitMetadata, version: int) -> dict[str, Any]:
+    """Return the metadata of a commit and of the table version that it created."""
     return {
-        STATE: state_metadata(head.state),
-        SEQUENCE: head.sequence,
-        "elt/generation": head.generation,
+        STATE: state_metadata(commit.state),
+        SEQUENCE: commit.sequence,
+        "elt/generation": commit.generation,
         "elt/table_version": version,
     }
 
 
 def schema_metadata(changes: Sequence[str]) -> dict[str, Any]:
-    """How the schema differs from the table's; nothing where it does not."""
-    return {SCHEMA_CHANGES: dg.MetadataValue.json(few(changes))} if changes else {}
+    """Return the metadata of the schema changes; empty if there are none."""
+    return {SCHEMA_CHANGES: dg.MetadataValue.json(truncated(changes))} if changes else {}
 
 
-def few(sentences: Sequence[str]) -> list[str]:
-    """As many of them, and as much of each, as an event may hold."""
-    told = [text if len(text) <= LONGEST else f"{text[:LONGEST]}…" for text in sentences[:MOST]]
-    if len(sentences) > MOST:
-        told.append(f"and {len(sentences) - MOST} more")
-    return told
+def truncated(sentences: Sequence[str]) -> list[str]:
+    """Return the sentences, limited in number and length for an event."""
+    shown = [
+        text if len(text) <= MAX_LENGTH else f"{text[:MAX_LENGTH]}…"
+        for text in sentences[:MAX_SENTENCES]
+    ]
+    if len(sentences) > MAX_SENTENCES:
+        shown.append(f"and {len(sentences) - MAX_SENTENCES} more")
+    return shown
 
 
 def source_metadata(progress: StreamProgress) -> dict[str, Any]:
-    """What the source says of the stream itself; nothing where it says nothing."""
-    told = {
-        COUNTED: progress.counted,
+    """Return the metadata of the values that the source reported about the stream."""
+    values = {
+        SOURCE_RECORDS: progress.counted,
         STATUS: progress.status,
         "elt/estimate": progress.estimate,
         IGNORED: progress.ignored or None,
         UNMENTIONED: progress.unmentioned,
     }
-    return {name: value for name, value in told.items() if value is not None}
+    return {name: value for name, value in values.items() if value is not None}
 
 
 def table_metadata(
@@ -140,16 +143,19 @@ def table_metadata(
     *,
     partition_rows: int | None = None,
 ) -> Mapping[str, Any]:
-    """What Dagster itself knows to show of a table.
+    """Return the metadata of a table that Dagster displays by itself.
 
     Args:
-        partition_rows: the rows of the partition that the event is of, where it is of one.
+        table: the table.
+        name: the name of the table.
+        stream: the stream as it is stored, for the descriptions of columns.
+        partition_rows: number of rows of the partition, if the event is for one.
     """
-    whole = {} if partition_rows is None else {TABLE_ROWS: table.records}
+    total = {} if partition_rows is None else {TABLE_ROWS: table.records}
     return {
         ROW_COUNT: table.records if partition_rows is None else partition_rows,
-        **whole,
-        "dagster/column_schema": column_schema(table.schema, stream, most=MAX_SCHEMA),
+        **total,
+        "dagster/column_schema": column_schema(table.schema, stream, max_bytes=MAX_SCHEMA_BYTES),
         "dagster/table_name": name,
         "dagster/uri": table.uri,
         "dagster/storage_kind": "delta",
@@ -159,6 +165,6 @@ def table_metadata(
 def companion_metadata(
     table: Table, name: str, *, partition_rows: int | None = None
 ) -> dict[str, Any]:
-    """Return what the event of a history or dead letter says; while it is empty there may be no table."""
+    """Return the metadata of a companion table's event; a companion without rows may have no table."""
     found = dict(table_metadata(table, name, partition_rows=partition_rows))
     return {**found, "elt/table_version": table.version} if table.exists else found

@@ -1,7 +1,7 @@
-"""Where a sync starts from: the table's own state, compared with what the event log last said.
+"""Compare the state of a table with the event log before a sync.
 
-The table is right, always: its state was committed with its data. The event log mirrors it, and may
-lag (a run was killed between commit and event) or lead (the table was restored or deleted).
+The state of the table is always used, because it was committed with the data. The event log can be behind
+the table (a run was killed between commit and event) or ahead of it (the table was restored or deleted).
 """
 
 from __future__ import annotations
@@ -17,55 +17,57 @@ from elt_assets.lake.delta.commit_metadata import CommitMetadata
 from elt_assets.lake.delta.table import Table
 from elt_assets.orchestration.events.metadata import SEQUENCE
 
-FEW = 20
-"""Observations to look at: some, of drift say, tell of no commit."""
+MAX_OBSERVATIONS = 20
+"""Number of observations to search. Some, for example those of drift, do not refer to a commit."""
 
 
 @dataclass(frozen=True)
-class Standing:
-    """What a stream's next sync starts from.
+class StartingPoint:
+    """The commit that the next sync of a stream starts from.
 
-    `warnings` are for the log; `unreported` says that the event log lacks the table's last commit.
+    `warnings`: lines for the log. `is_unreported`: the event log has no event for this commit.
     """
 
-    head: CommitMetadata
+    metadata: CommitMetadata
     warnings: tuple[str, ...] = ()
-    unreported: bool = False
+    is_unreported: bool = False
 
 
 def reconcile(
     instance: DagsterInstance, key: dg.AssetKey, table: Table, partition: str | None = None
-) -> Standing:
-    """Compare a stream's table, or one partition's part of it, with its events; the table's state is
-    used in every case."""
-    head, known = table.head, last_sequence(instance, key, partition)
+) -> StartingPoint:
+    """Compare the table of a stream, or one of its partitions, with the events of the asset."""
+    metadata, known = table.head, last_sequence(instance, key, partition)
     if not os.environ.get("DAGSTER_HOME"):
         warning = (
-            "DAGSTER_HOME is not set, so this run's events will be lost; "
-            f"what is kept of it is in {paths.home()}, the table in {table.uri}"
+            "DAGSTER_HOME is not set, so the events of this run will be lost; "
+            f"its files are in {paths.home()}, and the table is {table.uri}"
         )
-        if head.sequence:
-            warning += f"; the cursor comes from the table (sequence {head.sequence})"
-        return Standing(head, (warning,))
-    if head.restored:
-        return Standing(head, (_restored(table),))
-    if known is not None and known > head.sequence:
-        return Standing(head, (_leads(known, table),))
-    unreported = head.sequence > (known or 0)
-    return Standing(head, (_lags(known, table),) if unreported else (), unreported)
+        if metadata.sequence:
+            warning += f"; the state comes from the table (sequence {metadata.sequence})"
+        return StartingPoint(metadata, (warning,))
+    if metadata.restored:
+        return StartingPoint(metadata, (_restored_warning(table),))
+    if known is not None and known > metadata.sequence:
+        return StartingPoint(metadata, (_ahead_warning(known, table),))
+    if metadata.sequence > (known or 0):
+        return StartingPoint(metadata, (_behind_warning(known, table),), is_unreported=True)
+    return StartingPoint(metadata)
 
 
 def last_sequence(
     instance: DagsterInstance, key: dg.AssetKey, partition: str | None = None
 ) -> int | None:
-    """What the newer of the asset's latest materialisation and latest observation says. Not the
-    higher one: after a rollback the sequence begins anew."""
+    """Return the sequence in the newest materialisation or observation of the asset; None if there is none.
+
+    The newest event is used and not the highest sequence: after a rollback the sequence restarts.
+    """
     found: dict[int, int] = {}
-    wanted = [partition] if partition is not None else None
-    records = AssetRecordsFilter(asset_key=key, asset_partitions=wanted)
+    partitions = [partition] if partition is not None else None
+    records = AssetRecordsFilter(asset_key=key, asset_partitions=partitions)
     for record in (
         *instance.fetch_materializations(records, limit=1).records,
-        *instance.fetch_observations(records, limit=FEW).records,
+        *instance.fetch_observations(records, limit=MAX_OBSERVATIONS).records,
     ):
         event = record.asset_materialization or record.event_log_entry.asset_observation
         value = event.metadata.get(SEQUENCE) if event else None
@@ -74,25 +76,25 @@ def last_sequence(
     return found[max(found)] if found else None
 
 
-def _restored(table: Table) -> str:
+def _restored_warning(table: Table) -> str:
     return (
-        f"the table {table.uri} was restored to an older version, whose state is used: "
-        "what came after it is read again."
+        f"the table {table.uri} was restored to an older version. The sync starts from the state of this "
+        "version and reads later data again."
     )
 
 
-def _leads(known: int, table: Table) -> str:
+def _ahead_warning(known: int, table: Table) -> str:
     return (
-        f"the last event tells of commit {known}, but the table {table.uri} is at "
-        f"{table.head.sequence}: it was rolled back or deleted. The table's state is used; "
-        "what came after it is read again."
+        f"the last event refers to commit {known}, but the table {table.uri} is at commit "
+        f"{table.head.sequence}: it was rolled back or deleted. The sync starts from the state of the table "
+        "and reads later data again."
     )
 
 
-def _lags(known: int | None, table: Table) -> str:
-    told = f"stops at commit {known}" if known is not None else "tells of no commit"
+def _behind_warning(known: int | None, table: Table) -> str:
+    gap = f"ends at commit {known}" if known is not None else "has no commit"
     return (
-        f"the table {table.uri} is at commit {table.head.sequence}, but the event log {told}: "
-        "an earlier run ended before it could tell. The table's state is used, and the missing "
-        "event reported."
+        f"the table {table.uri} is at commit {table.head.sequence}, but the event log {gap}: "
+        "an earlier run ended before it reported the commit. The sync starts from the state of the table and "
+        "reports the missing event."
     )

@@ -1,4 +1,4 @@
-"""What a run is told of a read: its log, an observation at each commit, and what the streams' events say."""
+"""Report a read to a Dagster run: log lines, an observation for each commit, and the events of streams."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from elt_assets.lake.delta.commit_metadata import CommitMetadata
 from elt_assets.lake.merge import partition_files
 from elt_assets.lake.parse import undeclared
 from elt_assets.lake.spark.session import SparkProvider
-from elt_assets.orchestration.events.connector_log import hearing
+from elt_assets.orchestration.events.connector_log import log_function
 from elt_assets.orchestration.events.metadata import (
+    commit_metadata,
     figures_metadata,
-    head_metadata,
     schema_metadata,
     source_metadata,
     table_metadata,
@@ -30,8 +30,8 @@ from elt_assets.sync.events import Acknowledged, Estimated, Logged, SessionEvent
 from elt_assets.sync.selection import fields
 
 
-class Running(Protocol):
-    """What is wanted of Dagster's context, of an op or of an output."""
+class RunContext(Protocol):
+    """The part of a Dagster context (of an op or an output) that a read uses."""
 
     @property
     def log(self) -> dg.DagsterLogManager: ...
@@ -42,34 +42,38 @@ class Running(Protocol):
 Watch: TypeAlias = Callable[
     [ReadPlan, Callable[[], Progress]], contextlib.AbstractContextManager[object]
 ]
-"""Entered while a read runs, with its plan and what says how far it is, from any thread."""
+"""Factory of a context manager that is active while a read runs.
+
+Its arguments are the plan, and a function that returns the progress and may be called from any thread.
+"""
 
 
-def _unwatched(_plan: ReadPlan, _look: Callable[[], Progress]) -> contextlib.nullcontext[None]:
+def _unwatched(_plan: ReadPlan, _progress: Callable[[], Progress]) -> contextlib.nullcontext[None]:
     return contextlib.nullcontext()
 
 
 WATCH: ContextVar[Watch] = ContextVar("watch", default=_unwatched)
-"""Watches the reads that this thread runs: of a command line that shows them, say."""
+"""Observer of the reads in this thread, for example the progress display of the command line."""
 
 
 @dataclass(frozen=True)
-class Complete:
-    """A stream whose read was committed to its end: what its event says, and how many records it rejected."""
+class CompleteStream:
+    """A fully committed stream, the metadata of its event, and its number of rejected records."""
 
     read: StreamPlan
     metadata: Mapping[str, Any]
     rejected: int
 
 
-class Report:
-    """Runs a read, and tells a run of it.
+class ReportedRead:
+    """Runs a read and reports it to a Dagster run.
 
     Args:
-        run: that the read is part of, and its id.
+        run: the context of the run that the read belongs to.
+        run_id: the id of this run.
     """
 
-    def __init__(self, spark: SparkProvider, run: Running, run_id: str, plan: ReadPlan):
+    def __init__(self, spark: SparkProvider, run: RunContext, run_id: str, plan: ReadPlan):
         self._spark = spark
         self._log = run.log
         self._log_event = run.log_event
@@ -77,11 +81,11 @@ class Report:
         self._reads = {read.id: read for read in plan.streams}
         self._run = ReadRun(plan, spark, run_id, self._warn_of_schema)
 
-    def complete(self) -> Iterator[Complete]:
-        """Read to the end; yields each stream that is complete.
+    def run(self) -> Iterator[CompleteStream]:
+        """Read to the end; yield each stream when it is complete.
 
         Raises:
-            EltError: as `ReadRun.run`; some streams may be complete before it.
+            EltError: see `ReadRun.run`; some streams may be complete before the error.
         """
         with (
             reporting(self._run.look, self._log_progress),
@@ -89,47 +93,47 @@ class Report:
             contextlib.closing(self._run.run()) as events,
         ):
             for event in events:
-                self._tell(event)
+                self._report(event)
                 if isinstance(event, Acknowledged) and event.final:
                     yield self._complete(self._reads[event.stream])
 
-    def _tell(self, event: SessionEvent) -> None:
+    def _report(self, event: SessionEvent) -> None:
         if isinstance(event, Logged):
-            hearing(self._log)(event.level, event.message)
+            log_function(self._log)(event.level, event.message)
         elif isinstance(event, Estimated):
             prefix = "" if event.stream is None else self._prefix(self._reads[event.stream])
-            hearing(self._log)("INFO", f"{prefix}{event.text}")
+            log_function(self._log)("INFO", f"{prefix}{event.text}")
         elif isinstance(event, Acknowledged) and not event.final:
             self._observe(self._reads[event.stream], event)
 
     def _observe(self, read: StreamPlan, event: Acknowledged) -> None:
         commit = event.commit
-        head = CommitMetadata(commit.sequence, commit.generation, commit.state)
-        metadata = {**head_metadata(head, commit.version), **self._figures(read)}
+        acknowledged = CommitMetadata(commit.sequence, commit.generation, commit.state)
+        metadata = {**commit_metadata(acknowledged, commit.version), **self._figures(read)}
         key = dg.AssetKey(list(read.of.levels))
         self._log_event(dg.AssetObservation(key, metadata=metadata, partition=read.partition))
 
-    def _complete(self, read: StreamPlan) -> Complete:
-        table, shown = read.tables.main, {}
+    def _complete(self, read: StreamPlan) -> CompleteStream:
+        table, of_table = read.tables.main, {}
         if self._plan.destination is None:
-            shown = dict(self._table_metadata(read))
+            of_table = dict(self._table_metadata(read))
         metadata = {
-            **head_metadata(read.tables.head, table.version),
+            **commit_metadata(read.tables.head, table.version),
             **self._figures(read),
-            **shown,
+            **of_table,
             **source_metadata(self._run.progress(read.id)),
             **schema_metadata(self._run.schema_changes(read.id)),
         }
         self._log_end(read)
-        return Complete(read, metadata, self._run.figures[read.id].rejected)
+        return CompleteStream(read, metadata, self._run.figures[read.id].rejected)
 
     def _figures(self, read: StreamPlan) -> dict[str, Any]:
         policy = {"elt/policy": read.stream.destination_sync_mode}
         return {**figures_metadata(self._run.figures[read.id]), **policy}
 
     def _table_metadata(self, read: StreamPlan) -> Mapping[str, Any]:
-        table, part = read.tables.main, read.partition
-        rows = None if part is None else partition_files.count(self._spark, table, part)
+        table, partition = read.tables.main, read.partition
+        rows = None if partition is None else partition_files.count(self._spark, table, partition)
         landed = read.of.landed()
         return table_metadata(table, read.of.table_name, landed, partition_rows=rows)
 
@@ -143,19 +147,19 @@ class Report:
             f"{self._prefix(read)}done in {figures.seconds:,.0f} s: {figures.read:,} records read"
         )
         counts = {"committed": figures.committed, "rejected": figures.rejected}
-        self._log_progress(", ".join([text, *(f"{n:,} {what}" for what, n in counts.items() if n)]))
+        self._log_progress(", ".join([text, *(f"{n:,} {name}" for name, n in counts.items() if n)]))
         if figures.undeclared:
             self._log_undeclared(read, figures.undeclared)
 
     def _log_undeclared(self, read: StreamPlan, counts: Mapping[str, int]) -> None:
-        done = (
-            f"kept in the column {fields.UNDECLARED}"
+        outcome = (
+            f"stored in the column {fields.UNDECLARED}"
             if read.of.wanted.on_undeclared == "keep"
             else "not stored; declare them in catalog.json (`elt discover`), or set `on_undeclared: keep`"
         )
         found = undeclared.described(counts)
         self._log.info(
-            f"{self._prefix(read)}fields that the catalog does not declare: {found}; they are {done}"
+            f"{self._prefix(read)}fields that the catalog does not declare: {found}; they are {outcome}"
         )
 
     def _warn_of_schema(self, read: StreamPlan, change: str) -> None:

@@ -1,1 +1,1 @@
-"""Jobs beside syncs: looking at a source, maintenance, replay."""
+"""Dagster jobs other than syncs: check, discover, maintenance and replay."""

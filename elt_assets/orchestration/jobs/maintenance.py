@@ -1,6 +1,6 @@
-"""Maintenance of tables as a job: compaction and vacuum."""
+"""The Dagster job for the maintenance of tables: compaction and vacuum."""
 
-# No `from __future__ import annotations`: Dagster looks at the context's annotation itself.
+# No `from __future__ import annotations`: Dagster inspects the annotation of the context.
 
 import datetime as dt
 from collections.abc import Iterable
@@ -18,8 +18,8 @@ JOB = "elt_maintenance"
 
 
 class MaintenanceConfig(dg.Config):
-    """`retention_hours`: how old a file that nobody names must be to be removed; a sync must not take
-    longer. `assets`: keys, as "shop/users"; default all."""
+    """Config of the job. `retention_hours`: minimum age of an unreferenced file before it is removed; no
+    sync may take longer. `assets`: asset keys, for example "shop/users"; default: all streams."""
 
     retention_hours: int = 7 * 24
     assets: list[str] = []  # noqa: RUF012 - pydantic copies it
@@ -34,12 +34,14 @@ def maintenance_job(specs: Iterable[dg.AssetSpec]) -> dg.JobDefinition:
         refuse_unknown(config.assets, tables)
         lake: LakeResource = context.resources.elt_lake
         retention = dt.timedelta(hours=config.retention_hours)
-        wanted = config.assets or sorted(tables)
-        failed = [key for key in wanted if not _maintained(context, tables[key], retention)]
-        swept = sweep(lake.staging_path, retention.total_seconds())
-        context.log.info(f"{swept} abandoned staging directories removed")
+        selected = config.assets or sorted(tables)
+        failed = [key for key in selected if not _try_maintain(context, tables[key], retention)]
+        removed = sweep(lake.staging_path, retention.total_seconds())
+        context.log.info(f"removed {removed} abandoned staging folders")
         if failed:
-            raise dg.Failure(f"not maintained: {', '.join(failed)} (see the log)")
+            raise dg.Failure(
+                f"the maintenance of these assets failed: {', '.join(failed)} (see the log)"
+            )
 
     @dg.job(name=JOB, description=maintenance_job.__doc__)
     def job() -> None:
@@ -49,22 +51,25 @@ def maintenance_job(specs: Iterable[dg.AssetSpec]) -> dg.JobDefinition:
 
 
 def maintenance_schedule(job: dg.JobDefinition) -> dg.ScheduleDefinition:
-    """Sundays at three; off until someone turns it on."""
+    """Return the schedule of the job: Sundays at 03:00. It is off until a user turns it on."""
     return dg.ScheduleDefinition(
         job=job, cron_schedule="0 3 * * 0", default_status=dg.DefaultScheduleStatus.STOPPED
     )
 
 
-def refuse_unknown(given: Iterable[str], known: Iterable[str]) -> None:
-    unknown = sorted(set(given) - set(known))
+def refuse_unknown(requested: Iterable[str], known: Iterable[str]) -> None:
+    unknown = sorted(set(requested) - set(known))
     if unknown:
-        raise dg.Failure(f"no assets of connections: {', '.join(unknown)}", allow_retries=False)
+        raise dg.Failure(
+            f"these assets are not streams of a connection: {', '.join(unknown)}",
+            allow_retries=False,
+        )
 
 
-def _maintained(
+def _try_maintain(
     context: dg.OpExecutionContext, spec: dg.AssetSpec, retention: dt.timedelta
 ) -> bool:
-    """Whether it went well; one table's trouble does not keep the others waiting."""
+    """Return whether the maintenance of a stream succeeded; an error is logged, so the others continue."""
     lake: LakeResource = context.resources.elt_lake
     spark: SparkResource = context.resources.elt_spark
     path = str(spec.metadata[TABLE_PATH]).split("/")
@@ -77,6 +82,6 @@ def _maintained(
                     f"{one.table}: {one.files_before} files → {one.files_after}; {one.removed} removed"
                 )
     except EltError:
-        context.log.exception(f"{spec.key.to_user_string()} was not maintained")
+        context.log.exception(f"the maintenance of {spec.key.to_user_string()} failed")
         return False
     return True

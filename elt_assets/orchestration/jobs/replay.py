@@ -1,6 +1,6 @@
-"""The replay of dead letters: as a job, and of one stream."""
+"""Replay of dead letter tables: a Dagster job for several streams, and a function for one stream."""
 
-# No `from __future__ import annotations`: Dagster looks at the context's annotation itself.
+# No `from __future__ import annotations`: Dagster inspects the annotation of the context.
 
 import uuid
 from collections.abc import Sequence
@@ -12,7 +12,7 @@ from elt_assets.errors import EltError
 from elt_assets.lake.admin.distinct_values import texts_of
 from elt_assets.lake.admin.replay import replay
 from elt_assets.lake.schema.metadata_columns import PARTITION
-from elt_assets.orchestration.events.metadata import head_metadata
+from elt_assets.orchestration.events.metadata import commit_metadata
 from elt_assets.orchestration.jobs.maintenance import refuse_unknown
 from elt_assets.orchestration.resources import LAKE_KEY, SPARK_KEY, LakeResource, SparkResource
 from elt_assets.orchestration.streams import StreamAsset
@@ -23,22 +23,24 @@ JOB = "elt_replay"
 
 
 class ReplayConfig(dg.Config):
-    """`assets`: keys, as "shop/users"; default all."""
+    """Config of the job. `assets`: asset keys, for example "shop/users"; default: all streams."""
 
     assets: list[str] = []  # noqa: RUF012 - pydantic copies it
 
 
 def replay_job(assets: Sequence[StreamAsset]) -> dg.JobDefinition:
-    """Tries the records in streams' dead letters again, one stream after the other."""
+    """Replays the records in the dead letter tables of streams, one stream after the other."""
     known = {asset.key.to_user_string(): asset for asset in assets}
 
     @dg.op(name="replay_dead_letters", required_resource_keys={LAKE_KEY, SPARK_KEY})
     def replay_dead_letters(context: dg.OpExecutionContext, config: ReplayConfig) -> None:
         refuse_unknown(config.assets, known)
-        wanted = config.assets or sorted(known)
-        failed = [key for key in wanted if not _replayed(context, known[key])]
+        selected = config.assets or sorted(known)
+        failed = [key for key in selected if not _try_replay(context, known[key])]
         if failed:
-            raise dg.Failure(f"not replayed: {', '.join(failed)} (see the log)")
+            raise dg.Failure(
+                f"the replay of these assets failed: {', '.join(failed)} (see the log)"
+            )
 
     @dg.job(name=JOB, description=replay_job.__doc__)
     def job() -> None:
@@ -47,8 +49,8 @@ def replay_job(assets: Sequence[StreamAsset]) -> dg.JobDefinition:
     return job
 
 
-def _replayed(context: dg.OpExecutionContext, asset: StreamAsset) -> bool:
-    """Whether it went well; one stream's trouble does not keep the others waiting."""
+def _try_replay(context: dg.OpExecutionContext, asset: StreamAsset) -> bool:
+    """Return whether the replay of a stream succeeded; an error is logged, so the other streams continue."""
     lake: LakeResource = context.resources.elt_lake
     key = asset.key.to_user_string()
     try:
@@ -56,18 +58,18 @@ def _replayed(context: dg.OpExecutionContext, asset: StreamAsset) -> bool:
             return True
         done = replay_stream(asset, lake, context.resources.elt_spark, context.instance)
     except EltError:
-        context.log.exception(f"{key} was not replayed")
+        context.log.exception(f"the replay of {key} failed")
         return False
-    told = "its dead letter is empty"
+    outcome = "the dead letter table is empty"
     if done is not None:
-        told = f"{done.records} records replayed, {done.rejected} rejected again"
-    context.log.info(f"{key}: {told}")
+        outcome = f"{done.records} records replayed, {done.rejected} rejected again"
+    context.log.info(f"{key}: {outcome}")
     return True
 
 
 @dataclass(frozen=True)
 class Replayed:
-    """How many records moved to the table, and how many were rejected again."""
+    """Counts of a replay: records that moved to the table, and records that were rejected again."""
 
     records: int
     rejected: int
@@ -76,20 +78,22 @@ class Replayed:
 def replay_stream(
     asset: StreamAsset, lake: LakeResource, spark: SparkResource, instance: dg.DagsterInstance
 ) -> Replayed | None:
-    """Try a stream's dead letter again, each partition's records for it; what came of it is an event of
-    the asset. None if the dead letter is empty.
+    """Replay the dead letter table of a stream, partition by partition, and report an event of the asset.
+
+    Returns:
+        The counts; None if the dead letter table is empty.
 
     Raises:
-        EltError: as `replay`.
+        EltError: see `replay`.
     """
     partitions: Sequence[str | None] = [None]
     if asset.partitions is not None:
         partitions = texts_of(asset.tables(lake.uri).dead_letter, [PARTITION])
-    tried = [_replay(asset, lake, spark, instance, each) for each in partitions]
-    done = [each for each in tried if each is not None]
-    if not done:
+    results = [_replay(asset, lake, spark, instance, each) for each in partitions]
+    commits = [each for each in results if each is not None]
+    if not commits:
         return None
-    return Replayed(sum(each.records for each in done), sum(each.rejected for each in done))
+    return Replayed(sum(each.records for each in commits), sum(each.rejected for each in commits))
 
 
 def _replay(
@@ -103,13 +107,13 @@ def _replay(
     run_id = str(uuid.uuid4())
     tables.settle(run_id)
     spec = plan_replay(asset, tables, partition).write_spec(run_id)
-    done = replay(spark.provider, tables, spec)
-    if done is not None:
+    commit = replay(spark.provider, tables, spec)
+    if commit is not None:
         metadata = {
-            **head_metadata(tables.head, tables.main.version),
-            "elt/records_replayed": done.records,
-            "elt/records_rejected": done.rejected,
+            **commit_metadata(tables.head, tables.main.version),
+            "elt/records_replayed": commit.records,
+            "elt/records_rejected": commit.rejected,
         }
         event = dg.AssetObservation(asset.key, metadata=metadata, partition=partition)
         instance.report_runless_asset_event(event)
-    return done
+    return commit

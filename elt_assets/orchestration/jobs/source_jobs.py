@@ -1,6 +1,6 @@
-"""What can be asked of a connection's source from the UI."""
+"""Dagster jobs for the source of a connection: check the access, and discover the catalog."""
 
-# No `from __future__ import annotations`: Dagster looks at the context's annotation itself.
+# No `from __future__ import annotations`: Dagster inspects the annotation of the context.
 
 import enum
 
@@ -8,33 +8,33 @@ import dagster as dg
 
 from elt_assets import paths
 from elt_assets.errors import ConfigError
-from elt_assets.orchestration.automation.drift import Source, tell_drift
-from elt_assets.orchestration.events.connector_log import hearing
+from elt_assets.orchestration.automation.drift import Source, report_drift
+from elt_assets.orchestration.events.connector_log import log_function
 from elt_assets.orchestration.failures import as_dagster_failure
 from elt_assets.pipeline.connectors import connect
 
 
 class DriftPolicy(enum.Enum):
-    """`tell` what has changed; or `update` the catalog, too."""
+    """Policy for changes in the source: `tell` reports them, `update` also writes the catalog."""
 
     tell = "tell"
     update = "update"
 
 
 class DiscoverConfig(dg.Config):
-    """`policy`: default, the one of the connection's `drift`, or else `tell`."""
+    """Config of the job. `policy`: default: the policy of the connection's `drift`, or else `tell`."""
 
     policy: DriftPolicy | None = None
 
 
 def check_job(source: Source) -> dg.JobDefinition:
-    """`<connection>_check`: fails if the source cannot be reached with the connection's config."""
+    """Return the job `<connection>_check`. It fails if the connector cannot access the source."""
     connection = source.connection
 
     @dg.op(name=f"{connection.name}_check_source")
     def check(context: dg.OpExecutionContext) -> None:
         with as_dagster_failure():
-            connector = connect(connection, paths.staging(), hear=hearing(context.log))
+            connector = connect(connection, paths.staging(), hear=log_function(context.log))
             status = connector.check()
             message = status.message or ""
             if not status.succeeded:
@@ -43,7 +43,7 @@ def check_job(source: Source) -> dg.JobDefinition:
 
     @dg.job(
         name=f"{connection.name}_check",
-        description=f"Can the source of {connection.name} be reached with its config?",
+        description=f"Checks that the source of {connection.name} can be accessed with its config.",
     )
     def job() -> None:
         check()
@@ -52,19 +52,19 @@ def check_job(source: Source) -> dg.JobDefinition:
 
 
 def discover_job(source: Source) -> dg.JobDefinition:
-    """`<connection>_discover`: tells how the source differs from the catalog; `update` writes that anew."""
+    """Return the job `<connection>_discover`. It reports how the source differs from the catalog."""
     connection = source.connection
-    written = connection.drift.policy if connection.drift is not None else "tell"
+    default = connection.drift.policy if connection.drift is not None else "tell"
 
     @dg.op(name=f"{connection.name}_discover_source")
     def discover(context: dg.OpExecutionContext, config: DiscoverConfig) -> None:
-        policy = config.policy or DriftPolicy(written)
+        policy = config.policy or DriftPolicy(default)
         with as_dagster_failure():
-            tell_drift(source, context, update=policy is DriftPolicy.update)
+            report_drift(source, context, update=policy is DriftPolicy.update)
 
     @dg.job(
         name=f"{connection.name}_discover",
-        description=f"What has changed in the source of {connection.name}? (policy: {written})",
+        description=f"Reports what changed in the source of {connection.name} (policy: {default}).",
     )
     def job() -> None:
         discover()
