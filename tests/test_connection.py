@@ -154,8 +154,8 @@ def test_an_unknown_key_is_refused_with_the_nearest(
 @pytest.mark.parametrize(
     ("source", "said"),
     [
-        ({}, "none is given"),
-        ({"connector": "a", "command": ["b"]}, "connector and command is given"),
+        ({}, "given: none"),
+        ({"connector": "a", "command": ["b"]}, "given: connector, command"),
         ({"command": []}, "source.command: "),
         ({"command": "source-x"}, "source.command: "),
         ({"connector": "a", "config": ["x"]}, "source.config: "),
@@ -206,9 +206,9 @@ def test_all_that_is_wrong_is_said_at_once(tmp_path: Path) -> None:
         (b"a: p4ss: p4ss", "is not valid YAML"),
         (b"a: \xff", "is not valid YAML"),
         (b"[" * 5000, "is not valid YAML"),
-        (b"", "is no connection\nit should start `type: elt_assets.ConnectionComponent`"),
-        (b"- type: elt_assets.ConnectionComponent", "is no connection"),
-        (b"type: elt_assets.Connection", "is no connection"),
+        (b"", "is not a connection\nbegin the file with `type: elt_assets.ConnectionComponent`"),
+        (b"- type: elt_assets.ConnectionComponent", "is not a connection"),
+        (b"type: elt_assets.Connection", "is not a connection"),
     ],
 )
 def test_a_file_that_is_no_connection(content: bytes, said: str, tmp_path: Path) -> None:
@@ -233,7 +233,7 @@ def test_a_malformed_catalog(content: bytes, tmp_path: Path) -> None:
     (tmp_path / "catalog.json").write_bytes(content)
     with pytest.raises(ConfigError) as error:
         load_catalog(tmp_path)
-    assert f"{tmp_path / 'catalog.json'} is no valid catalog" in error.value.message
+    assert f"{tmp_path / 'catalog.json'} is not a valid catalog" in error.value.message
     assert error.value.guidance == f"write it with `elt discover {tmp_path.name}`"
 
 
@@ -320,7 +320,7 @@ OWN_CURSOR = {"source_defined_cursor": True, "default_cursor_field": ["id"]}
         (
             INCREMENTAL | LOG_BASED,
             of_tap({"forced-replication-method": "INCREMENTAL"}),
-            "by INCREMENTAL and nothing else; leave out `replication_method`",
+            "only by INCREMENTAL; remove `replication_method`",
         ),
     ],
 )
@@ -353,7 +353,7 @@ def test_a_tap_may_be_asked_to_read_the_log_of_its_database(tmp_path: Path) -> N
     assert (stream.stream.source_defined_cursor, stream.cursor_field) == (True, None)
     [entry] = selection([stream])["streams"]
     assert entry["replication_method"] == "LOG_BASED"
-    with pytest.raises(ConfigError, match="`replication_method` is for `sync_mode: incremental`"):
+    with pytest.raises(ConfigError, match="`replication_method` needs `sync_mode: incremental`"):
         load(tmp_path, written(LOG_BASED))
 
 

@@ -18,7 +18,7 @@ def catalog(properties: dict[str, Any] | None = None, name: str = "users", **mor
 
 
 def told(old: Catalog, new: Catalog) -> list[str]:
-    return [f"{change.stream}: {change.told}" for change in changes(old, new)]
+    return [f"{change.stream}: {change.description}" for change in changes(old, new)]
 
 
 @pytest.mark.parametrize(
@@ -73,7 +73,7 @@ def test_what_makes_no_other_column_is_no_change(before: Any, after: Any) -> Non
 
 def test_streams_come_and_go() -> None:
     assert told(catalog(), catalog(name="people")) == [
-        "users: the source lost it",
+        "users: the source no longer has the stream",
         "people: the source has a new stream",
     ]
 

@@ -31,9 +31,9 @@ def test_values_or_names(environment: Any, tmp_path: Path) -> None:
         ({"A": None}, "A: write"),
         ({"A": {"enf": "B"}}, "A: write"),
         ({"A": {"env": 5}}, "A: write"),
-        ({"A-B": "x"}, "'A-B' cannot name"),
-        ([5], "5 cannot name"),
-        (["A=x"], "'A=x' cannot name"),
+        ({"A-B": "x"}, "'A-B' is not a valid name"),
+        ([5], "5 is not a valid name"),
+        (["A=x"], "'A=x' is not a valid name"),
     ],
 )
 def test_what_is_neither_is_refused(environment: Any, said: str, tmp_path: Path) -> None:

@@ -23,12 +23,12 @@ PACKAGE = "source-x==1.0"
     [
         ({"package": "source-x"}, "package: 'source-x' names no exact version; write `name==version`"),
         ({"package": "source-x>=1"}, "name==version"),
-        ({"image": "--volume=/:/host"}, "image: '--volume=/:/host' is no reference of an image"),
-        ({"package": PACKAGE, "container": {}}, "`container` goes with `image`"),
-        ({"command": ["x"], "install": {}}, "`install` goes with a package"),
-        ({"image": "x:1", "user": "me"}, "`user` goes with a program"),
+        ({"image": "--volume=/:/host"}, "image: '--volume=/:/host' is not an image reference"),
+        ({"package": PACKAGE, "container": {}}, "`container` is only for `image`"),
+        ({"command": ["x"], "install": {}}, "`install` is only for a package"),
+        ({"image": "x:1", "user": "me"}, "`user` is only for a program"),
         ({"image": "x:1", "container": {"netwrk": "none"}}, "did you mean 'network'?"),
-        ({"image": "x:1", "container": {"memory": "much"}}, "memory: 'much' is no size"),
+        ({"image": "x:1", "container": {"memory": "much"}}, "memory: 'much' is not a size"),
         ({"image": "x:1", "container": {"volumes": ["/a"]}}, "volumes: '/a' is not of the form"),
         ({"image": "x:1", "container": {"pull": "often"}}, "container.pull: "),
         ({"package": PACKAGE, "install": {"sdist": 1}}, "install: unknown key 'sdist'"),
@@ -54,7 +54,7 @@ def test_what_cannot_be_run_is_refused_at_load(
         ),
         ({"manifest": "manifest.yaml"}, "`source.manifest` is not supported"),
         ({"tap": "tap-x"}, "names no exact version"),
-        ({"tap": ["tap-x"], "install": {}}, "`install` goes with a package"),
+        ({"tap": ["tap-x"], "install": {}}, "`install` is only for a package"),
     ],
 )
 def test_kinds_that_sources_alone_have(source: dict[str, Any], said: str, tmp_path: Path) -> None:

@@ -130,7 +130,7 @@ def test_an_empty_salt_is_refused(folder: Path) -> None:
 
 def test_a_salt_that_cannot_be_made_is_told(folder: Path) -> None:
     folder.write_text("no directory")
-    with pytest.raises(ConfigError, match=r"hash_salt, cannot be read or made.*\n.*ELT_HASH_SALT"):
+    with pytest.raises(ConfigError, match=r"cannot read or create .*hash_salt: .*\n.*HASH_SALT"):
         paths.hash_salt()
 
 
@@ -160,5 +160,5 @@ def test_directories_are_made_for_their_owner_alone(tmp_path: Path) -> None:
     (shared / "file").touch()
     with pytest.raises(NotADirectoryError):
         make_private(shared / "file")
-    with pytest.raises(ConfigError, match=r"lake's directory .*/file/lake cannot.*\n.*ELT_LAKE"):
+    with pytest.raises(ConfigError, match=r"create .* the lake, .*/file/lake: .*\n.*ELT_LAKE"):
         make_private_lake(f"{shared}/file/lake")

@@ -56,7 +56,7 @@ def test_check_finds_what_loading_finds(own: Project, elt: Elt) -> None:
     own.amend("scripted", streams=[{"name": "thing"}])
     assert "did you mean 'things'?" in elt.refused("check", "scripted")["message"]
     script(own, [], schema={}, destination_sync_mode="append_dedup", primary_key=[["id"]])
-    assert "primary_key: 'id' is no column" in elt.refused("check", "scripted")["message"]
+    assert "primary_key: 'id' is not a column" in elt.refused("check", "scripted")["message"]
     (own.root / "defs" / "scripted" / "catalog.json").unlink()
     assert elt.json("check", "scripted")["succeeded"] is True  # comes before the first discovery
 

@@ -149,11 +149,14 @@ def test_what_the_source_needs_is_said(own: Project, elt: Elt) -> None:
 @pytest.mark.parametrize(
     ("config", "said"),
     [
-        ("{", "--config is no JSON"),
+        ("{", "--config is not JSON"),
         ("[]", "--config must be a JSON object"),
         ("@/nowhere", "/nowhere cannot be read"),
         ('{"token": "hunter2", "account": 5}', "config.account: is not of type"),
-        ('{"token": "hunter2", "account": "a", "pin": 1234}', "config.pin is a secret and no text"),
+        (
+            '{"token": "hunter2", "account": "a", "pin": 1234}',
+            "config.pin is a secret but not text",
+        ),
         ('{"token": {"env": "NOT_SET"}, "account": "a"}', "NOT_SET, which is not set"),
     ],
 )
@@ -171,8 +174,8 @@ def test_config_that_cannot_be(own: Project, elt: Elt, config: str, said: str) -
         ("x", "nonesuch --flag", "there is no connector and no program 'nonesuch'"),
         ("x", "a==", "names no exact version"),
         ("x", "'", "No closing quotation"),
-        ("a-b", "faker", "'a-b' cannot name a connection"),
-        ("../x", "faker", "cannot name a connection"),
+        ("a-b", "faker", "'a-b' is not a valid name of a connection"),
+        ("../x", "faker", "is not a valid name of a connection"),
     ],
 )
 def test_names_that_cannot_be(own: Project, elt: Elt, name: str, given: str, said: str) -> None:
@@ -211,7 +214,7 @@ def test_a_package_index_out_of_reach(
 def test_what_is_there_is_left_alone(own: Project, elt: Elt) -> None:
     folder = own.root / "defs" / "store"
     folder.mkdir()
-    assert "is there already" in elt.refused("new", "store", "--source", "faker")["message"]
+    assert "already exists" in elt.refused("new", "store", "--source", "faker")["message"]
     assert list(folder.iterdir()) == []
 
 

@@ -58,7 +58,7 @@ def test_a_whole_message_is_a_state_too(own: Project, elt: Elt) -> None:
     assert legacy["state"] == {"cursor": 8}
 
 
-def test_a_reset_begins_anew(own: Project, elt: Elt) -> None:
+def test_a_reset_starts_from_the_beginning(own: Project, elt: Elt) -> None:
     script(own, [])
     before = elt.json("state", "set", KEY, '{"cursor": 1}')
     assert "appends all that it reads" in elt("state", "reset", KEY)
@@ -86,7 +86,7 @@ def test_a_partition_has_a_state_of_its_own(own: Project, elt: Elt) -> None:
     assert elt.json("state", "show", key, "--partition", "south")["state"] is None
     for words in (["show"], ["history"], ["reset"]):
         error = elt.refused("state", *words, key)
-        assert "none is named" in error["message"] and "north, south" in error["guidance"]
+        assert "no partition is given" in error["message"] and "north, south" in error["guidance"]
     error = elt.refused("state", "reset", key, "--partition", "east")
     assert "has no partition 'east'" in error["message"]
 
@@ -94,7 +94,7 @@ def test_a_partition_has_a_state_of_its_own(own: Project, elt: Elt) -> None:
 def test_partitions_that_come_and_go(own: Project, elt: Elt) -> None:
     windowed(own, partitions={"type": "dynamic", "name": "stations", "bind": "station"}, **LIVE)
     words = ("state", "show", "weather/readings", "--partition", "north")
-    assert "it has none yet" in elt.refused(*words)["guidance"]
+    assert "it has no partitions yet" in elt.refused(*words)["guidance"]
     with dg.DagsterInstance.from_config(str(own.home)) as instance:
         instance.add_dynamic_partitions("stations", ["north"])
     assert elt.json(*words)["partition"] == "north"
@@ -113,7 +113,7 @@ def test_what_is_read_whole_each_time_starts_from_no_state(
     windowed(own, **how)
     partition = ["--partition", "2026-01-01"] if "partitions" in how else []
     error = elt.refused("state", "set", "weather/readings", '{"at": "x"}', *partition)
-    assert "starts from no state" in error["message"]
+    assert "cannot start from a state" in error["message"]
     assert not (own.home / "lake").exists()
 
 
@@ -127,8 +127,8 @@ def test_what_is_read_whole_each_time_starts_from_no_state(
         (["set", KEY, "{}", "--sequence", "1"], "either a state or --sequence"),
         (["set", KEY, "{}"], "must be a JSON object"),
         (["set", KEY, "null"], "must be a JSON object"),
-        (["set", KEY, "{'a': 1}"], "is no JSON"),
-        (["set", KEY, "--sequence", "9"], "no state of sequence 9"),
+        (["set", KEY, "{'a': 1}"], "is not JSON"),
+        (["set", KEY, "--sequence", "9"], "no state with sequence 9"),
         (["history", KEY, "-n", "many"], "'many' is no number"),
     ],
 )

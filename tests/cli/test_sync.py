@@ -100,7 +100,7 @@ from elt_assets.pipeline.progress import Phase, Progress
 read = Some(id="users", partition=None)
 plan = Some(streams=[read], connection=Some(name="shop"))
 steps = [Progress(Phase.READING, read=250, estimate=1000), Progress(Phase.WRITING, read=1000, estimate=1000)]
-with LiveProgress(is_wanted=True) as live:
+with LiveProgress(is_enabled=True) as live:
     assert live.is_shown
     with live.watch(plan, lambda: steps[0] if len(steps) == 1 else steps.pop(0)):
         live.line("warning: slow")
@@ -138,9 +138,9 @@ def test_bars_show_phase_rows_and_share_on_a_terminal() -> None:
 
 
 def test_without_a_terminal_there_are_no_bars() -> None:
-    with LiveProgress(is_wanted=True) as live:
+    with LiveProgress(is_enabled=True) as live:
         assert not live.is_shown
-    assert Progress(Phase.READING).beginning() == "reading"
+    assert Progress(Phase.READING).first_line() == "reading"
 
 
 def test_connections_and_their_streams_are_listed(own: Project, elt: Elt) -> None:

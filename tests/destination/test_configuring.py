@@ -111,7 +111,7 @@ def test_a_config_that_breaks_the_specification_is_refused(
 
 
 @pytest.mark.parametrize(
-    ("config", "told"), [("{", "not the JSON expected"), ("[]", "not the JSON expected")]
+    ("config", "told"), [("{", "JSON of the expected form"), ("[]", "JSON of the expected form")]
 )
 def test_a_config_that_is_no_object_is_refused(
     destination: Destination, config: str, told: str
@@ -132,7 +132,7 @@ def test_files_that_are_missing_are_named(destination: Destination) -> None:
 
 REFUSED: list[tuple[list[Json], str, str | None]] = [
     ([stream(mode="append_dedup", primary_key=None)], "needs a primary key", "users"),
-    ([stream(mode="append_dedup", primary_key=[["x"]])], "'x' is no column", "users"),
+    ([stream(mode="append_dedup", primary_key=[["x"]])], "'x' is not a column", "users"),
     ([stream(mode="soft_delete")], "'soft_delete' is not supported", "users"),
     ([stream("a"), stream("a")], "'a' twice", "a"),
     ([stream("a b"), stream("a_b")], "would both write to the table", None),

@@ -104,7 +104,7 @@ def test_a_complete_generation_is_overwritten_as_often_as_it_is_sent(
     destination.write([refresh(2, mode)], [*records(8), state(8), COMPLETE])
     assert destination.ids() == [8]
     older = destination.write([wanted], records(9), code=1)
-    assert "generation_id 1 is older than what its table has, 2" in older.error["message"]
+    assert "generation_id 1 is older than the generation of its table, 2" in older.error["message"]
 
 
 @pytest.mark.parametrize("mode", ["append", "append_dedup"])
@@ -183,7 +183,7 @@ def test_a_begun_refresh_is_not_gone_on_with_in_another_way(
     answer = destination.write([again], records(2), code=1)
 
     assert answer.error["failure_type"] == "config_error"
-    assert "cannot be gone on with" in answer.error["message"]
+    assert "cannot be resumed" in answer.error["message"]
     destination.write([refresh(2)], [*records(2), COMPLETE])
     assert destination.ids() == [1, 2]
 
@@ -193,7 +193,10 @@ def test_a_begun_refresh_is_not_gone_on_with_in_another_way(
     [
         ({"generation_id": 3, "minimum_generation_id": 2}, "minimum generation 2"),
         ({"generation_id": 3}, "minimum generation None"),
-        ({"generation_id": 1, "minimum_generation_id": 0}, "older than what its table has, 2"),
+        (
+            {"generation_id": 1, "minimum_generation_id": 0},
+            "older than the generation of its table, 2",
+        ),
     ],
 )
 def test_invalid_generations_are_refused(destination: Destination, ids: Json, told: str) -> None:

@@ -86,7 +86,7 @@ def test_a_state_is_told_while_the_source_is_silent(
     assert destination.ids() == [1]
 
 
-def test_killed_in_mid_sync_what_was_told_is_there(
+def test_killed_in_mid_sync_what_was_acknowledged_is_there(
     destination: Destination, running: subprocess.Popen[bytes]
 ) -> None:
     _say(running, *records(1), state(1))

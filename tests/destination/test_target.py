@@ -126,7 +126,7 @@ def test_a_record_before_its_schema_is_an_error_that_names_the_stream(elt: Targe
     ("message", "told"),
     [
         ({**schema(), "schema": {"type": "object"}}, "stream 'users' has no properties"),
-        (schema(key=["absent"]), "'absent' is no column"),
+        (schema(key=["absent"]), "'absent' is not a column"),
         (b'{"type":"RECORD","stream":"users","record":{"id":', "malformed RECORD"),
     ],
 )
@@ -224,7 +224,7 @@ def test_settings_of_the_sdk_mean_what_they_say(elt: Target) -> None:
         ({"flattening_enabled": True}, "flattening_enabled: true is not supported"),
         ({"hard_delete": False}, "hard_delete: false is not supported"),
         ({"stream_maps": {}}, "stream_maps: not supported"),
-        ({"batch_size_rows": 0}, "config.batch_size_rows: breaks `minimum`: 1"),
+        ({"batch_size_rows": 0}, "config.batch_size_rows: violates `minimum`: 1"),
     ],
 )
 def test_settings_of_the_sdk_that_have_no_meaning_here_are_refused(

@@ -213,7 +213,7 @@ def _green(ui: Ui) -> set[str]:
 
 def test_a_check_is_run_by_itself(ui: Ui) -> None:
     ui.open("assets/shop/users?view=checks&checkDetail=primary_key")
-    ui.is_told("no two rows have the same primary key")
+    ui.is_told("No two rows have the same primary key")
     ui.page.get_by_role("button", name=re.compile(r"Execute$")).first.click()
     ui.open("assets/shop/users?view=checks&checkDetail=primary_key&checkDetailTab=history")
     ui.shoot("checks")

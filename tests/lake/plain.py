@@ -112,7 +112,7 @@ class PlainWriter(TableWriter):
         rejections = Frame(
             [self._rejection(line) for line in rejected], dead_letter.schema(self._spec)
         )
-        pending.dead += write_files(dead, rejections)
+        pending.rejected_files += write_files(dead, rejections)
         pending.rejected += len(rejected)
 
     def _typed(self, found: Row) -> Row:
@@ -240,8 +240,8 @@ class PlainCounter:
         return frame
 
 
-def united(_: object, batch: Batch, pulled: Batch, by: Ordering, schema: t.StructType) -> Frame:
-    """In place of `dedup.united`."""
+def union_rows(_: object, batch: Batch, pulled: Batch, by: Ordering, schema: t.StructType) -> Frame:
+    """In place of `dedup.union_rows`."""
     new = [{**row, ARRIVAL: 1} for row in read_files(batch.table, None, batch.files, schema).rows]
     old = [{**row, ARRIVAL: 0} for row in read_files(pulled.table, None, pulled.files, schema).rows]
     return Frame([*old, *new], schema)
@@ -255,10 +255,10 @@ def latest(frame: Frame, by: Ordering) -> Frame:
     return Frame(kept, frame.schema)
 
 
-def written(
+def write_rows(
     table: Table, frame: Frame, is_end: object, visible: Sequence[str]
 ) -> tuple[list[DataFile], list[DataFile]]:
-    """In place of `dedup.written`."""
+    """In place of `dedup.write_rows`."""
     schema = t.StructType([field for field in frame.schema.fields if field.name in visible])
     ends = [] if is_end is None else [row for row in frame.rows if row[DELETED_AT] is not None]
     alive = frame.rows if is_end is None else [r for r in frame.rows if r[DELETED_AT] is None]
@@ -393,11 +393,11 @@ REPLACED: tuple[Replacement, ...] = (
     (dedup, "RowCounter", PlainCounter),
     (dedup, "is_delete", is_delete),
     (dedup, "latest", latest),
-    (dedup, "united", united),
-    (dedup, "written", written),
+    (dedup, "union_rows", union_rows),
+    (dedup, "write_rows", write_rows),
     (partition_files, "RowCounter", PlainCounter),
     (partition_files, "f", Functions),
-    (partition_files, "path", Named),
+    (partition_files, "value_at", Named),
     (row_counts, "RowCounter", PlainCounter),
     (replay, "TableWriter", PlainWriter),
     (file_splitting, "in_tasks", in_tasks),

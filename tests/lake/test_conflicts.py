@@ -150,7 +150,7 @@ def reject(
     head = CommitMetadata(tables.head.sequence + 1, 1, None, companions=tables.head.companions)
     if dies:
         if tables.head.companions is None:
-            tables._begin(head)
+            tables._record_companions(head)
         companion.publish()
     else:
         tables.commit(Change(), head, 0, [companion])

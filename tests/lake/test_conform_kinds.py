@@ -257,10 +257,10 @@ def test_a_strict_column_rejects_what_does_not_fit(conformer: Conformer) -> None
         {"at": "2024-01-02T03:04:05Z", "free": "x"},
     ]
     bad = [
-        ({"age": "x"}, "field 'age' holds no bigint, which the table's column is"),
-        ({"at": "x"}, "field 'at' holds no timestamp, which the table's column is"),
-        ({"s": {"n": "x"}}, "field 's' holds no struct<n:double>, which the table's column is"),
-        ({"l": [1]}, "field 'l' holds no array<boolean>, which the table's column is"),
+        ({"age": "x"}, "field 'age' does not fit its column's type, bigint"),
+        ({"at": "x"}, "field 'at' does not fit its column's type, timestamp"),
+        ({"s": {"n": "x"}}, "field 's' does not fit its column's type, struct<n:double>"),
+        ({"l": [1]}, "field 'l' does not fit its column's type, array<boolean>"),
     ]
     strict = ["age", "at", "s", "l"]
     data = [*good, *(record for record, _ in bad), b"5"]

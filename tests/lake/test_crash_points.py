@@ -172,7 +172,7 @@ def test_a_first_sync(lake: Lake, closely: bool) -> None:
 
 def test_a_merge(lake: Lake, closely: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     sync(lake, BATCHES[:1])
-    monkeypatch.setattr(file_splitting, "WHOLE", 0)  # files are taken apart, as large ones are
+    monkeypatch.setattr(file_splitting, "MAX_ROWS_UNSPLIT", 0)  # split files, as large ones are
     prove(lake, syncing(BATCHES), closely=closely, least=4)
 
 

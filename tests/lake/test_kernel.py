@@ -11,7 +11,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from elt_assets.lake.spark.tasks import KEPT, PULLED, TAKEN, Job, _take_apart
+from elt_assets.lake.spark.tasks import KEPT, PULLED, TAKEN, Job, _split
 
 ROW_BYTES = 100_000
 ROWS = 4_000
@@ -20,8 +20,8 @@ MOST_BYTES = 700 << 20
 """Of a process that takes them apart, pyarrow and the interpreter included."""
 _MEASURE = """
 import pathlib, pickle, re, sys
-from elt_assets.lake.spark.tasks import _take_apart
-list(_take_apart(pickle.load(sys.stdin.buffer), 0))
+from elt_assets.lake.spark.tasks import _split
+list(_split(pickle.load(sys.stdin.buffer), 0))
 status = pathlib.Path("/proc/self/status").read_text()
 print(int(re.search(r"VmHWM:\\s+(\\d+) kB", status)[1]) << 10)
 """
@@ -45,7 +45,7 @@ def large_rows(path: Path) -> None:
 
 
 def parts(root: Path, job: Job) -> Iterator[tuple[str, pq.FileMetaData]]:
-    for role, name in _take_apart(job, 0):
+    for role, name in _split(job, 0):
         if role != TAKEN:
             yield role, pq.read_metadata(root / name)
 

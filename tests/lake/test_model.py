@@ -127,7 +127,7 @@ def versions(events: list[Event]) -> Iterator[tuple[Event, int | None, int | Non
 def engine(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     """Each of the ways in which a merge takes files apart."""
     if request.param != "whole":
-        monkeypatch.setattr(file_splitting, "WHOLE", 0)
+        monkeypatch.setattr(file_splitting, "MAX_ROWS_UNSPLIT", 0)
     if request.param == "joins":
         monkeypatch.setattr(file_splitting, "MAX_KEYS", 0)
     return str(request.param)

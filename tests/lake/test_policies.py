@@ -167,7 +167,7 @@ def test_a_null_cursor_is_less_than_any(spark_provider: SparkProvider, tmp_path:
 def test_a_merge_writes_only_the_files_that_hold_its_keys(
     spark_provider: SparkProvider, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(file_splitting, "WHOLE", 0)  # a table that is worth taking apart
+    monkeypatch.setattr(file_splitting, "MAX_ROWS_UNSPLIT", 0)  # a table that is worth taking apart
     lake = Lake(spark_provider, tmp_path, APPEND_DEDUP)
     lake.sync([[(1, 0, 0)]])
     untouched = set(lake.table.files)

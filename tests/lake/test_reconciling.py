@@ -43,7 +43,7 @@ def test_a_merge_that_misses_a_row_commits_nothing(
     lake: Lake, engine: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if engine != "whole":
-        monkeypatch.setattr(file_splitting, "WHOLE", 0)
+        monkeypatch.setattr(file_splitting, "MAX_ROWS_UNSPLIT", 0)
     if engine == "joins":
         monkeypatch.setattr(file_splitting, "MAX_KEYS", 0)
     refuses_to_lose(lake, merge)

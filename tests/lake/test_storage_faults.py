@@ -32,7 +32,7 @@ def lake(spark_provider: SparkProvider, tmp_path: Path) -> Lake:
 
 def test_a_file_is_no_table(lake: Lake) -> None:
     Path(lake.uri).write_text("notes")
-    with pytest.raises(ConfigError, match="users should be a table, and is a file"):
+    with pytest.raises(ConfigError, match="users must be a table, but is a file"):
         lake.tables()
     assert Path(lake.uri).read_text() == "notes"
 
@@ -46,7 +46,7 @@ def test_a_folder_of_something_else_is_no_table(lake: Lake) -> None:
 
 def test_a_companion_s_place_may_be_taken_too(lake: Lake) -> None:
     Path(f"{lake.uri}_history").write_text("notes")
-    with pytest.raises(ConfigError, match="users_history should be a table, and is a file"):
+    with pytest.raises(ConfigError, match="users_history must be a table, but is a file"):
         lake.tables()
 
 

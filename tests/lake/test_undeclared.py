@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from elt_assets.lake.parse.undeclared import (
-    MOST_NAMES,
+    MAX_NAMES,
     OTHERS,
     UndeclaredFields,
     bounded,
@@ -93,15 +93,15 @@ def test_a_schema_that_declares_nothing_makes_every_field_undeclared(tmp_path: P
 def test_names_that_are_data_do_not_fill_memory(tmp_path: Path) -> None:
     records = [{f"user-{number}": 1, f"name-{number}": 2} for number in range(1000)]
     found = found_in(tmp_path, {"id": INTEGER}, *records, {"id": 1})
-    assert len(found) == MOST_NAMES + 1
-    assert found.pop(OTHERS) == 1000 - MOST_NAMES // 2
+    assert len(found) == MAX_NAMES + 1
+    assert found.pop(OTHERS) == 1000 - MAX_NAMES // 2
     assert set(found.values()) == {1}
 
 
 def test_sums_of_counts_stay_bounded() -> None:
-    counts = {**{f"n{number}": number + 1 for number in range(MOST_NAMES + 20)}, OTHERS: 5}
+    counts = {**{f"n{number}": number + 1 for number in range(MAX_NAMES + 20)}, OTHERS: 5}
     kept = bounded(counts)
-    assert len(kept) == MOST_NAMES + 1
+    assert len(kept) == MAX_NAMES + 1
     assert sum(kept.values()) == sum(counts.values())
     assert kept["n119"] == 120
     assert "n0" not in kept

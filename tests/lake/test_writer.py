@@ -222,7 +222,7 @@ def test_a_segment_cut_short_is_noticed(lake: Lake) -> None:
     lines = segment.path.read_bytes().splitlines(keepends=True)
     segment.path.write_bytes(lines[0])
     writer = lake.writer()
-    found = f"has {len(lines[0])} bytes, not the {len(lines[0]) + len(lines[1])} written"
+    found = f"has {len(lines[0])} bytes, but {len(lines[0]) + len(lines[1])} were written"
     with pytest.raises(SystemFailure, match=found):
         writer.write(segment)
     writer.close()
@@ -292,7 +292,9 @@ def test_a_merge_finds_its_keys_in_other_writers_files(lake: Lake) -> None:
 
 def test_an_incompatible_column_is_refused_before_anything_is_read(lake: Lake) -> None:
     lake.sync(stream(USERS), user(1))
-    with pytest.raises(ConfigError, match="'id' is bigint there, struct<x:bigint> in the catalog"):
+    with pytest.raises(
+        ConfigError, match="'id' is bigint in the table, struct<x:bigint> in the catalog"
+    ):
         lake.writer(stream({"id": struct(x=INTEGER)}))
     assert lake.ids() == [1]
 

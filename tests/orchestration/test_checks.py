@@ -75,7 +75,7 @@ def test_counts_that_differ_from_the_sources(own: Project) -> None:
     script(own, [status("STARTED"), *lines])
     found = evaluations(materialize(own, THINGS))
     assert failed(found) == {"counts"}
-    assert found["counts"].description == "the source says 2 records, 3 were read"
+    assert found["counts"].description == "the source reports 2 records; 3 were read"
 
 
 def test_a_state_of_another_count_than_came_fails_the_sync(own: Project) -> None:
@@ -89,7 +89,7 @@ def test_a_source_that_says_little(own: Project) -> None:
     script(own, [record(id=1), state(1)])
     found = evaluations(materialize(own, THINGS))
     assert failed(found) == set()
-    assert "does not say" in str(found["counts"].description)
+    assert "does not report" in str(found["counts"].description)
     assert "no status" in str(found["completed"].description)
 
 
@@ -110,7 +110,7 @@ def test_what_is_rejected(own: Project) -> None:
     script(own, lines, **keyed)
     found = evaluations(materialize(own, THINGS))
     assert failed(found) == {"rejected"}
-    assert found["rejected"].description == "50.00% of the records read, at most 0.00%"
+    assert found["rejected"].description == "50.00% of the records read; the limit is 0.00%"
 
 
 def test_columns_that_are_not_the_catalogs(own: Project) -> None:

@@ -170,7 +170,7 @@ def test_a_key_that_is_no_column(own: Project) -> None:
     script(own, [], schema={}, destination_sync_mode="append_dedup", primary_key=[["id"]])
     with pytest.raises(ConfigError) as caught:
         build()
-    assert "primary_key: 'id' is no column" in str(caught.value)
+    assert "primary_key: 'id' is not a column" in str(caught.value)
 
 
 def test_an_error_in_the_yaml_shows_no_secret(own: Project) -> None:
@@ -204,7 +204,7 @@ def test_a_malformed_catalog_names_the_remedy(own: Project) -> None:
     with pytest.raises(ConfigError) as caught:
         build()
     text = str(caught.value)
-    assert "catalog.json is no valid catalog" in text
+    assert "catalog.json is not a valid catalog" in text
     assert "elt discover scripted" in text
 
 

@@ -79,7 +79,7 @@ def test_a_state_is_acknowledged_when_it_comes_back(
 def test_what_a_destination_that_dies_had_acknowledged_stays(own: Project) -> None:
     script(own, [record(id=1), state(1), "!sleep 1.5", record(id=2), state(2), record(id=3)])
     own.amend("scripted", destination=to_file(own, dies_after=3))
-    assert "was ended by SIGKILL" in failure_of(materialize(own, KEY))
+    assert "was terminated by SIGKILL" in failure_of(materialize(own, KEY))
     assert materialized(own, "scripted", "things") == {}
     (*_, last) = observations(own, "scripted", "things")
     assert last["elt/state"]["stream"]["stream_state"]["cursor"] in (1, 2)
@@ -97,7 +97,7 @@ def test_a_destination_that_hangs_after_its_input_is_ended(own: Project) -> None
     own.amend(
         "scripted", destination=to_file(own, hangs=True), heartbeat="3s", retry={"attempts": 0}
     )
-    assert "said nothing for 3 seconds" in failure_of(materialize(own, KEY))
+    assert "sent no output for 3 seconds" in failure_of(materialize(own, KEY))
     assert materialized(own, "scripted", "things") == {}
 
 

@@ -70,7 +70,7 @@ def test_nothing_has_changed(own: Project) -> None:
     script(own, [])
     result = run_job(own, "scripted_discover")
     assert result.success
-    assert "the source has what catalog.json says" in logged(own, result)
+    assert "the source matches catalog.json" in logged(own, result)
     assert not drifts(own)
 
 
@@ -149,7 +149,7 @@ def test_assets_that_are_not_there_are_refused(own: Project, job: str) -> None:
     script(own, [])
     (op,) = build().resolve_job_def(job).all_node_defs
     config = {"ops": {op.name: {"config": {"assets": ["scripted/thongs"]}}}}
-    assert "no assets of connections: scripted/thongs" in failure_of(run_job(own, job, config))
+    assert "not streams of a connection: scripted/thongs" in failure_of(run_job(own, job, config))
 
 
 # --- alerts -----------------------------------------------------------------------------------------

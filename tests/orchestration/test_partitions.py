@@ -12,8 +12,7 @@ from elt_assets import read_table
 from elt_assets.connection import load_connection
 from elt_assets.connection.partitions import Bind, StaticPartitions
 from elt_assets.errors import ConfigError
-from elt_assets.orchestration.assets.partitions import bound
-from elt_assets.orchestration.assets.partitions import windowed as windowed_config
+from elt_assets.orchestration.assets.partitions import config_for_partition, config_for_window
 from tests.orchestration.running import failure_of, logged, materialize, materialized
 from tests.project import Project
 from tests.scripted import record, script, state
@@ -180,7 +179,7 @@ def test_what_partitions_do_not_go_with(own: Project, config: Any, said: str) ->
         ({"type": "yearly"}, "`type` must be one of hourly, daily"),
         ({"start": "yesterday"}, "write a date"),
         ({"end": "2025-01-01"}, "`end` is not after `start`"),
-        ({"timezone": "Mars"}, "'Mars' is no time zone"),
+        ({"timezone": "Mars"}, "'Mars' is not a time zone"),
         ({"bind": {}}, "name the config fields"),
         ({"bind": {"begin": "x"}}, "unknown key 'begin'"),
         ({"keys": ["a"]}, "unknown key 'keys'"),
@@ -200,7 +199,7 @@ def test_a_partition_that_a_killed_run_did_not_tell_of_is_told_later(own: Projec
     with dg.DagsterInstance.from_config(str(own.home)) as instance:
         instance.wipe_assets([dg.AssetKey(["weather", "readings"])])
     result = materialize(own, KEY, partition="2026-01-05")
-    assert "an earlier run ended before it could tell" in logged(own, result)
+    assert "an earlier run ended before it reported the commit" in logged(own, result)
     assert values(own) == {"2026-01-05": 48}
 
 
@@ -250,12 +249,12 @@ def test_a_state_is_for_one_partition_with_a_cursor(own: Project) -> None:
     given = {"at": "2026-01-01T05:00:00+00:00"}
     file = windowed(own, partitions=BY_STATION, config={"to": "2026-01-02"}, **how)
     result = materialize(own, KEY, partition="north", through="south", state=given)
-    assert "each of which has one of its own" in failure_of(result)
+    assert "each has its own state" in failure_of(result)
     assert materialize(own, KEY, partition="north", state=given).success
     assert [call["state"] for call in calls(file)] == [given]
     windowed(own, "daily", partitions=DAILY, **how)
     result = materialize(own, 'key:"daily/readings"', partition="2026-01-01", state=given)
-    assert "starts from no state" in failure_of(result)
+    assert "cannot start from a state" in failure_of(result)
 
 
 @pytest.mark.parametrize(
@@ -272,7 +271,7 @@ def test_an_end_that_is_wanted_too(style: str, last: Any) -> None:
     bind = Bind.model_validate({"start": "a.from", "end": "to", "format": style, "inclusive": True})
     start = dt.datetime(2026, 1, 5, tzinfo=dt.timezone.utc)
     config = {"a": {"b": 1}, "to": "x"}
-    found = windowed_config(config, bind, start, start + dt.timedelta(days=1))
+    found = config_for_window(config, bind, start, start + dt.timedelta(days=1))
     assert found["to"] == last
     assert set(found["a"]) == {"b", "from"}
     assert config == {"a": {"b": 1}, "to": "x"}
@@ -291,11 +290,11 @@ def test_a_key_is_bound_as_the_config_has_it(kind: str, key: str, value: Any) ->
     written = StaticPartitions.model_validate(
         {"type": "static", "keys": [key], "bind": {"field": "shop.id", "type": kind}}
     )
-    found = bound({}, written, dg.StaticPartitionsDefinition([key]), key)
+    found = config_for_partition({}, written, dg.StaticPartitionsDefinition([key]), key)
     assert found == {"shop": {"id": value}}
     if kind != "string":
-        with pytest.raises(ConfigError, match="cannot be bound"):
-            bound({}, written, dg.StaticPartitionsDefinition([key]), "?")
+        with pytest.raises(ConfigError, match="cannot be used in the source config"):
+            config_for_partition({}, written, dg.StaticPartitionsDefinition([key]), "?")
 
 
 def test_a_run_that_names_no_partition_is_told_how(own: Project) -> None:

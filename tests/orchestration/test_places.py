@@ -20,7 +20,7 @@ def test_it_is_named_before_the_source_is_read(
     own.amend("weather", retry={"attempts": 2, "delay": "1h"})
     text = failure_of(materialize(own, 'key:"weather/readings"'))
     assert f"cannot be written to: {place}" in text
-    assert f"{variable} says where it is" in text
+    assert f"or change {variable}" in text
     assert not calls(file)
 
 

@@ -91,5 +91,5 @@ def test_a_start_that_fails_says_where_and_what_to_look_at() -> None:
         check=False,
     )
     assert done.returncode == 1
-    assert "SystemFailure: Spark could not be started at local[*]" in done.stderr
-    assert "whether JAVA_HOME is" in done.stderr
+    assert "SystemFailure: Spark cannot be started at local[*]" in done.stderr
+    assert "check that JAVA_HOME is" in done.stderr

@@ -51,7 +51,7 @@ def test_a_connector_that_falls_silent_is_ended(own: Project) -> None:
     script(own, [record(id=1), state(1), "!sleep 600"])
     own.amend("scripted", heartbeat="2s")
     failure = failure_of(materialize(own, 'key:"scripted/things"'))
-    assert "said nothing for 2 seconds, and was ended" in failure
+    assert "sent no output for 2 seconds and was stopped" in failure
     assert "`heartbeat`" in failure
     assert [row["id"] for row in own.rows("scripted", "things")] == [1]
 

@@ -68,9 +68,13 @@ def test_a_window_is_read_beside_the_cursor(own: Project) -> None:
 @pytest.mark.parametrize(
     ("window", "how", "said"),
     [
-        ({"start": "2026-01-02", "end": "2026-01-01"}, {}, "ends (2026-01-01) before it starts"),
-        ({"start": "monday", "end": "2026-01-01"}, {}, "write dates"),
-        ({"start": "2026-01-01", "end": "2026-01-02"}, {"window": None}, "write `window: {bind"),
+        (
+            {"start": "2026-01-02", "end": "2026-01-01"},
+            {},
+            "`end` (2026-01-01) is not after `start`",
+        ),
+        ({"start": "monday", "end": "2026-01-01"}, {}, "write a date"),
+        ({"start": "2026-01-01", "end": "2026-01-02"}, {"window": None}, "add `window: {bind"),
         (
             {"start": "2026-01-01", "end": "2026-01-02"},
             {"destination_sync_mode": "append"},
@@ -110,7 +114,9 @@ def test_a_run_may_begin_at_a_state(own: Project) -> None:
 
 def test_one_way_to_begin_is_enough(own: Project) -> None:
     file = windowed(own, **LIVE)
-    assert "give one of them" in failure_of(materialize(own, KEY, state=FIRST, refresh="retain"))
+    assert "set only one of them" in failure_of(
+        materialize(own, KEY, state=FIRST, refresh="retain")
+    )
     assert not calls(file)
 
 
@@ -163,10 +169,10 @@ def test_a_state_before_the_first_sync(own: Project) -> None:
         ([], "must be a JSON object"),
         ({}, "must be a JSON object"),
         ("2026-01-01", "must be a JSON object"),
-        ({"type": "GLOBAL", "global": {"stream_states": []}}, "nothing of one stream alone"),
-        ({"type": "STREAM"}, "nothing of one stream alone"),
-        ({"type": "STREAM", "stream": {"stream_descriptor": {"name": "x"}}}, "of another stream"),
-        ({"type": "STREAM", "stream": 5}, "no STATE message"),
+        ({"type": "GLOBAL", "global": {"stream_states": []}}, "no state of a single stream"),
+        ({"type": "STREAM"}, "no state of a single stream"),
+        ({"type": "STREAM", "stream": {"stream_descriptor": {"name": "x"}}}, "to another stream"),
+        ({"type": "STREAM", "stream": 5}, "not a valid STATE message"),
     ],
 )
 def test_a_state_of_the_wrong_shape_is_refused(own: Project, state: Any, said: str) -> None:

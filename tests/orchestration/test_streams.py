@@ -110,7 +110,7 @@ def test_undeclared_fields_are_kept_where_the_stream_says_so(
     address = {"city": "x", "planet": [1.50, None]}
     lines = [record(id=2, address=address, colour="red"), record(id=None, size=3), state(2)]
     result = sync(own, *lines, **keeping)
-    assert "kept in the column _extra" in logged(own, result)
+    assert "stored in the column _extra" in logged(own, result)
     rows = read_table(spark, "scripted/things").orderBy("id").collect()
     assert [row["_extra"] for row in rows] == [
         None,

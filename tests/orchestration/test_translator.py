@@ -104,7 +104,7 @@ def test_a_factory_and_a_translator(own: Project) -> None:
     graph = dg.Definitions(assets=assets, resources=elt_assets.resources()).resolve_asset_graph()
     names = ("readings", "readings_dead_letter")
     assert graph.executable_asset_keys == {dg.AssetKey(["raw", "weather", name]) for name in names}
-    with pytest.raises(ConfigError, match="give its folder, or a `catalog`"):
+    with pytest.raises(ConfigError, match="pass the folder of the connection, or a `catalog`"):
         elt_assets.build_connection_assets(load_connection(folder))
 
 

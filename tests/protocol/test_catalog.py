@@ -80,7 +80,7 @@ def test_full_refresh_is_always_possible(modes: list[str] | None) -> None:
     assert sorted(stream.sync_modes) == sorted({*(modes or []), "full_refresh"})
 
 
-def test_streams_are_told_apart_by_name_and_namespace() -> None:
+def test_streams_are_distinguished_by_name_and_namespace() -> None:
     names: list[tuple[str, str | None]] = [
         ("", None),
         ("", ""),

@@ -297,7 +297,7 @@ def test_bookmarks_are_split_by_stream_to_the_letter() -> None:
     ]
 
 
-def test_only_bookmarks_that_moved_are_told() -> None:
+def test_only_bookmarks_that_moved_are_sent() -> None:
     first = {"bookmarks": {"a": {"n": 1}, "b": {"n": 1}}}
     second = {"bookmarks": {"a": {"n": 1}, "b": {"n": 2}}, "currently_syncing": "b"}
     third = {"bookmarks": {"b": {"n": 2}}}
@@ -414,7 +414,7 @@ def test_a_batch_is_the_records_of_its_files() -> None:
 
 @pytest.mark.parametrize("line", [b'{"id":1', b"{\xff}", b"", b"x", b"[" * 100_000])
 def test_a_broken_record_in_a_file_ends_the_sync(line: bytes) -> None:
-    with pytest.raises(SystemFailure, match=r"file:///a holds a malformed record|too deeply"):
+    with pytest.raises(SystemFailure, match=r"file:///a contains a malformed record|too deeply"):
         said(batch("file:///a"), read_file=lambda url, encoding: iter([line]))
 
 

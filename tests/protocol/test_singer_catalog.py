@@ -145,7 +145,7 @@ def test_what_is_read_from_a_log_stays_so_unless_it_is_read_whole() -> None:
 
 
 def test_a_cursor_inside_of_an_object_is_refused() -> None:
-    with pytest.raises(ConfigError, match=r"is one field.* it is a\.b"):
+    with pytest.raises(ConfigError, match=r"a single top-level field.* it is a\.b"):
         chosen(found(), sync_mode="incremental", cursor_field=["a", "b"])
 
 
@@ -220,7 +220,7 @@ def test_log_based_may_be_chosen() -> None:
 
 
 def test_log_based_is_refused_where_the_tap_forces_another_method() -> None:
-    with pytest.raises(ConfigError, match="'db-users' by FULL_TABLE and nothing else"):
+    with pytest.raises(ConfigError, match="'db-users' only by FULL_TABLE"):
         log_based(found({"forced-replication-method": "FULL_TABLE"}))
     with pytest.raises(ConfigError, match="'users' was not discovered from a Singer tap"):
         log_based(AirbyteStream(name="users", json_schema={}))

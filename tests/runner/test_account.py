@@ -70,7 +70,7 @@ def test_a_connector_of_another_user_reads_its_own_files_and_none_of_ours(
 @as_root
 def test_a_connector_of_another_user_is_ended_too(folder: Path) -> None:
     connector = opened(folder, folder / "secret", OTHER, heartbeat=1)
-    with pytest.raises(Exception, match="said nothing for 1 seconds"):
+    with pytest.raises(Exception, match="sent no output for 1 seconds"):
         connector.discover()
     assert gone(int((folder / "pid").read_text()))
 

@@ -181,7 +181,7 @@ def test_every_violation_of_the_specification_is_listed_and_no_value(tmp_path: P
         "'colour' was unexpected",
         'config.port: is not of type "integer"',
         'config.mode: is not one of ["a", "b"]',
-        "config.password: breaks `minLength`: 3",
+        "config.password: violates `minLength`: 3",
         "config.auth: fits none of: Key, null",
         "config.twice: fits more than one of: One, ?",
         'config.depth.start: does not match "^[0-9]+$"',
@@ -201,7 +201,9 @@ os.kill(os.getpid(), {number.value})
 """
     messages = hostile_source(tmp_path, script).read(CATALOG)
     assert isinstance(next(messages), RawRecord)
-    with pytest.raises(SystemFailure, match=rf"^`read` .* was ended by {number.name}") as failure:
+    with pytest.raises(
+        SystemFailure, match=rf"^`read` .* was terminated by {number.name}"
+    ) as failure:
         next(messages)
     assert failure.value.detail and "last words" in failure.value.detail
 
@@ -261,13 +263,13 @@ exit(1)
 def test_no_answer(verb: str, tmp_path: Path) -> None:
     silent = Connector(lambda: [sys.executable, "-c", "print('hello')"], {}, tmp_path, "silent")
     connector = silent if verb == "spec" else hostile_source(tmp_path, "print('hello')")
-    with pytest.raises(SystemFailure, match=f"`{verb}` of connector .* answered nothing"):
+    with pytest.raises(SystemFailure, match=f"`{verb}` of connector .* returned no result"):
         _ = connector.specification if verb == "spec" else getattr(connector, verb)()
 
 
 def test_an_error_trace_instead_of_an_answer(tmp_path: Path) -> None:
     connector = hostile_source(tmp_path, "fail('no access', failure_type='config_error')")
-    with pytest.raises(ConfigError, match=r"no access \(`discover` .* answered nothing\)"):
+    with pytest.raises(ConfigError, match=r"no access \(`discover` .* returned no result\)"):
         connector.discover()
 
 

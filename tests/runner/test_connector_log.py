@@ -16,7 +16,7 @@ from elt_assets.protocol.airbyte.catalog import AirbyteStream, ConfiguredCatalog
 from elt_assets.protocol.airbyte.messages import Log, Message, RawRecord
 from elt_assets.protocol.masking import Masker
 from elt_assets.runner.connector import Connector
-from elt_assets.runner.connector_log import MOST, MOST_ERRORS, TEXT, ConnectorLog
+from elt_assets.runner.connector_log import MAX_ERRORS, MAX_LINES, MAX_TEXT, ConnectorLog
 from tests.hostile_source import hostile_source
 
 SECRET = "hunter2/\u00df+correct horse"
@@ -102,7 +102,7 @@ def test_too_many_lines_are_dropped_and_counted(tmp_path: Path) -> None:
     found = list(listening(tmp_path, NOISE)[0].read(CATALOG))
     minutes = (time.monotonic() - start) // 60 + 1
     summaries = [log.message for log in logs(found) if "were dropped" in log.message]
-    assert len(found) - len(summaries) <= 2 * MOST * minutes
+    assert len(found) - len(summaries) <= 2 * MAX_LINES * minutes
     dropped = sum(int(text.split()[0].replace(",", "")) for text in summaries)
     assert dropped + len(found) - len(summaries) == 5 * 20_000
     assert any("warnings and errors" in text for text in summaries)
@@ -181,19 +181,19 @@ def test_escape_sequences_are_shown_and_not_obeyed(tmp_path: Path) -> None:
 )
 def test_a_level_is_one_of_the_protocols(level: str, shown: str) -> None:
     message = Message(type="LOG", log=Log(level=level, message="x"))
-    [found] = ConnectorLog(Masker(), "x").shown(message)
+    [found] = ConnectorLog(Masker(), "x").filtered(message)
     assert found.log and found.log.level == shown
 
 
 def test_a_flood_of_errors_ends_the_sync(tmp_path: Path) -> None:
-    script = f"for n in range({MOST_ERRORS + 1}): fail(str(n))\ntime.sleep(600)"
+    script = f"for n in range({MAX_ERRORS + 1}): fail(str(n))\ntime.sleep(600)"
     with pytest.raises(SystemFailure, match="more than 1,000 ERROR traces"):
         list(listening(tmp_path, script)[0].read(CATALOG))
 
 
 def test_the_text_of_a_message_is_of_limited_length() -> None:
     log = ConnectorLog(Masker(), "x")
-    assert log.text("y" * 1_000_000) == "y" * TEXT + "… (cut)"
+    assert log.text("y" * 1_000_000) == "y" * MAX_TEXT + "… (cut)"
 
 
 @pytest.mark.parametrize("verb", ["check", "discover"])

@@ -76,7 +76,7 @@ def test_a_container_that_is_ended_is_removed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     connector = opened(tmp_path, monkeypatch, hangs=True, heartbeat=1)
-    with pytest.raises(TransientError, match="said nothing for 1 seconds"):
+    with pytest.raises(TransientError, match="sent no output for 1 seconds"):
         connector.discover()
     *_, started, removed = calls(tmp_path)
     assert removed == ["rm", "--force", started[started.index("--name") + 1]]
@@ -170,7 +170,7 @@ def test_dockers_client_knows_the_options(monkeypatch: pytest.MonkeyPatch) -> No
     ],
 )
 def test_what_is_no_reference_of_an_image_is_refused(reference: str, tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"no reference of an image\n.*name:tag"):
+    with pytest.raises(ConfigError, match=r"is not an image reference\n.*name:tag"):
         open_connector("image", reference, {}, tmp_path, tmp_path)
 
 

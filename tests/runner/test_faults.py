@@ -64,7 +64,7 @@ def nobody_left(folder: Path, began: float) -> bool:
 
 
 def test_one_that_falls_silent_is_ended_with_all_that_it_started(tmp_path: Path) -> None:
-    with pytest.raises(TransientError, match="said nothing for 1 seconds, and was ended"):
+    with pytest.raises(TransientError, match="sent no output for 1 seconds and was stopped"):
         list(stubborn(tmp_path, heartbeat=1).read(CATALOG))
     assert all(map(gone, pids(tmp_path)))
 

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from elt_assets.errors import ConfigError
-from elt_assets.protocol.masking import CUT, MASK, Masker
+from elt_assets.protocol.masking import MASK, MIN_TRUNCATED, Masker
 from elt_assets.protocol.specification import secret_values
 from elt_assets.runner.config.secrets import resolve_environment
 
@@ -67,7 +67,7 @@ def test_each_line_of_a_key_is_a_secret() -> None:
 
 def test_a_secret_cut_off_at_the_end_of_a_long_text_is_masked() -> None:
     mask = Masker(["hunter2-hunter2"])
-    assert mask("x" * CUT + "hunter2-hun") == "x" * CUT + MASK
+    assert mask("x" * MIN_TRUNCATED + "hunter2-hun") == "x" * MIN_TRUNCATED + MASK
     assert mask("a hunter") == "a hunter"
 
 

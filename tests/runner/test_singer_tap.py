@@ -127,7 +127,7 @@ def test_streams_that_a_tap_calls_alike_are_refused_by_name(tmp_path: Path) -> N
     connector = tap(tmp_path, [SCHEMA, record(id=1)], catalog=both)
     failure = failure_of(connector)
     assert isinstance(failure, ConfigError)
-    assert "the streams 'db-users', 'crm-users' 'users' alike" in str(failure)
+    assert "streams 'db-users', 'crm-users' under one name, 'users'" in str(failure)
 
     one = ConfiguredCatalog(streams=configured(connector).streams[:1])
     assert kinds(list(connector.read(one)))[:2] == ["CATALOG", "db-users"]
@@ -192,7 +192,7 @@ def test_another_exit_code_than_0_is_a_failure_after_what_came(tmp_path: Path) -
     [
         (
             ['!torn {"type":"RECORD","stream":"users","record":{"id"', "!kill"],
-            "was ended by SIGKILL",
+            "was terminated by SIGKILL",
         ),
         (['!torn {"type":"RECORD","stream":"users","record":{"id"'], "malformed RECORD"),
         (['{"type":"RECORD","stream":"users","record":' + "[" * 50_000], "too deeply"),
@@ -275,8 +275,8 @@ def test_a_tap_that_does_not_tell_of_its_settings_takes_any(
 def test_a_tap_that_does_not_answer_in_time_is_not_taken_for_one_without_secrets(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(singer, "_ABOUT", 0.5)
-    with pytest.raises(TransientError, match="longer than it may"):
+    monkeypatch.setattr(singer, "_ABOUT_SECONDS", 0.5)
+    with pytest.raises(TransientError, match="exceeded its time limit"):
         _ = tap(tmp_path, about="!sleep 60").config
 
 

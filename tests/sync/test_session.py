@@ -155,7 +155,7 @@ def test_a_global_state_is_the_only_streams_own(tmp_path: Path, sink: MemorySink
     assert (sink.numbers, sink.state) == ([0], 5)
 
 
-def test_logs_and_estimates_are_told(sync: Sync) -> None:
+def test_logs_and_estimates_are_logged(sync: Sync) -> None:
     estimate = {"name": "a", "type": "STREAM", "row_estimate": 12.0}
     sync.run(
         [

@@ -124,7 +124,7 @@ def test_a_count_that_differs_by_one_moves_nobody(tmp_path: Path) -> None:
     sync = together(tmp_path).run(lines)
     assert (sync.shared(), sync.sinks["a"].state) == ([], None)
     assert isinstance(sync.failure, SystemFailure)
-    assert "sent 3 records before its state, but 2 came" in str(sync.failure)
+    assert "reports 3 records before its state, but 2 were received" in str(sync.failure)
 
 
 def test_a_state_of_a_type_without_its_contents_is_refused(tmp_path: Path) -> None:
