@@ -83,6 +83,26 @@ def test_a_widening_takes_history_and_tombstones_along(lake: Lake, spark: SparkS
     ]
 
 
+def test_the_delete_markers_of_a_replaced_table_have_its_new_types(
+    lake: Lake, spark: SparkSession
+) -> None:
+    """The commit that replaces the rows also replaces the columns, those of the hidden files too."""
+
+    def keyed(number: Any, generation: int, **more: Any) -> Any:
+        fields = {"id": INTEGER, "n": number, DELETED_AT: STRING, **more}
+        return stream(fields, "overwrite_dedup", key=["id"], cursor=["n"], generation=generation)
+
+    def row(key: int, n: Any, gone: str | None = None) -> dict[str, Any]:
+        return {"id": key, "n": n, DELETED_AT: gone}
+
+    lake.sync(keyed(INTEGER, 1), row(1, 1), row(2, 2, "yes"), value=1)
+    lake.sync(keyed(NUMBER, 2), row(1, 1.5), row(2, 2.5, "yes"), value=2)
+    lake.sync(keyed(NUMBER, 3, more=STRING), row(1, 3.5), value=3)
+    lake.sync(keyed(STRING, 4), row(1, "4"), row(2, "5", "yes"), value=4)
+    lake.sync(keyed(STRING, 5), row(3, "6"), value=5)
+    assert rows(spark, lake.table, "id", "n") == [(3, "6")]
+
+
 def test_frozen_columns_reject_and_evolve_takes_them(lake: Lake, spark: SparkSession) -> None:
     lake.sync(stream({"id": INTEGER}), {"id": 1})
     text = stream({"id": STRING})

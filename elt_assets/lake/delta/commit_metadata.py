@@ -72,7 +72,8 @@ class CommitMetadata:
     `WriteSpec.intent`). `restored`: whether the table was restored to this commit and nothing was committed
     since. `requested_generation`: the `generation_id` that a platform gave to the newest generation, complete
     or not; None if it is `generation`. `columns_at`: the version of the table whose columns the `hidden`
-    files have. `attachments`: the files of large values.
+    files have; None in a commit that replaces the columns: its own version. `attachments`: the files of large
+    values.
     """
 
     sequence: int
@@ -125,11 +126,15 @@ class CommitMetadata:
             values["elt.salt"] = self.salt
         if self.intent is not None:
             values["elt.intent"] = self.intent
-        if self.columns_at is not None and self.hidden:
-            values["elt.columns_at"] = str(self.columns_at)
         if self.requested_generation is not None:
             values["elt.requested_generation"] = str(self.requested_generation)
-        return values
+        return {**values, **self.columns_value()}
+
+    def columns_value(self) -> dict[str, str]:
+        """Return the part of `to_dict` that says which version has the columns of the hidden files."""
+        if self.columns_at is None or not self.hidden:
+            return {}
+        return {"elt.columns_at": str(self.columns_at)}
 
 
 def current_metadata(delta: DeltaTable | None, storage: Files, app_id: str) -> CommitMetadata:

@@ -92,8 +92,11 @@ def publish(delta: DeltaTable, storage: Files, commit: Commit) -> Published:
                 enable_ntz(delta, commit.schema)
             _refuse_superseded(delta, commit.change, whole=commit.schema is not None)
             version = int(delta.version()) + 1
+            if commit.metadata.columns_at is None and commit.schema is not None:
+                metadata = replace(metadata, columns_at=version)
+            own = {**values, **metadata.columns_value(), **_more_values(delta, commit)}
             try:
-                _write(delta, commit, {**values, **_more_values(delta, commit)}, metadata)
+                _write(delta, commit, own, metadata)
             except CommitFailedError:
                 delta = DeltaTable(delta.table_uri)
                 time.sleep(random.uniform(0, 0.02))

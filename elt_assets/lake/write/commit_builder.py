@@ -123,7 +123,7 @@ class CommitBuilder:
             companions=[*self._dead_letter(data), *self._history(changed, data)],
             files=files,
             written=list(new.values()),
-            schema=self._schema if self._replaces and self.is_building and data.final else None,
+            schema=self._schema if self._replaces_columns(data) else None,
         )
 
     def _target(self) -> Target:
@@ -135,6 +135,10 @@ class CommitBuilder:
     def _merged(self, spark: SparkSession, target: Target, batch: Sequence[DataFile]) -> Merged:
         new, merge = Batch(self._tables.main, batch), merge_of(self._mode)
         return merge(spark, self._tables.main, target, new, self._by, self._merged_by)
+
+    def _replaces_columns(self, data: CheckpointData) -> bool:
+        """Return whether the commit of a checkpoint replaces the columns of the table."""
+        return self._replaces and self.is_building and data.final
 
     def _change(
         self, spark: SparkSession, merged: Merged, files: Sequence[DataFile], *, final: bool
@@ -160,7 +164,7 @@ class CommitBuilder:
             commit=None,
             same_as=None,
             sync_id=spec.order,
-            columns_at=self._tables.main.version,
+            columns_at=None if self._replaces_columns(data) else self._tables.main.version,
             salt=spec.salt or metadata.salt,
             intent=spec.intent or metadata.intent,
             requested_generation=spec.requested_generation,
