@@ -324,14 +324,14 @@ class Connection(ConfigModel):
 
     @model_validator(mode="after")
     def _check_new_data(self) -> Connection:
-        if self.new_data is not None and not KINDS[self.source.kind].tells_news:
+        if self.new_data is not None and not KINDS[self.source.kind].reports_new_data:
             raise ValueError(
                 "new_data: only a built-in connector (`source.connector`) can be asked for new data; "
                 f"`source.{self.source.kind}` cannot; write a `schedule` instead"
             )
         return self
 
-    def wanted(self, stream: StreamId) -> Stream:
+    def settings_of(self, stream: StreamId) -> Stream:
         """Return the settings of one of the connection's streams."""
         return next(one for one in self.streams if one.id == stream)
 

@@ -245,7 +245,7 @@ def _find_unknown(path: Sequence[str], stream: AirbyteStream) -> tuple[int, list
 
 def field_selection(connection: Connection, stream: ConfiguredStream) -> FieldSelection | None:
     """Return the field selection that a connection has for one of its streams; None if it has none."""
-    return _selection(connection.wanted(stream.id), stream)
+    return _selection(connection.settings_of(stream.id), stream)
 
 
 def as_landed(
@@ -261,7 +261,7 @@ def as_landed(
     if stream is not None and stream is not configured.stream:
         found = copy.copy(configured)
         found.stream = stream
-    settings = connection.wanted(configured.id)
+    settings = connection.settings_of(configured.id)
     found = landed(found, _selection(settings, configured))
     return with_undeclared(found) if settings.on_undeclared == "keep" else found
 

@@ -69,8 +69,8 @@ class Load:
             open_sink=self._open,
             staging=paths.staging(),
             threshold=self._settings.threshold,
-            together=True,
-            reopens=True,
+            shares_state=True,
+            can_change_schema=True,
             configure=self._configured,
         )
         with contextlib.closing(Sync(plan).run()) as events:

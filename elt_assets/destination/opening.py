@@ -169,7 +169,7 @@ class Opener:
 
     def _writer(self, stream: ConfiguredStream, *, adds: bool = False) -> TableWriter:
         tables = self._tables(stream)
-        for notice in tables.settle(self._run_id):
+        for notice in tables.roll_back_companions(self._run_id):
             self._log("WARN", notice)
         metadata = tables.head
         if is_repeated_overwrite(stream, metadata):

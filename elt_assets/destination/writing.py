@@ -70,7 +70,7 @@ class Write:
             open_sink=lambda stream: opener.open(streams[stream.id]),
             staging=paths.staging(),
             threshold=self._settings.threshold,
-            together=True,
+            shares_state=True,
         )
         self._sync = Sync(plan)
         with contextlib.closing(self._sync.run()) as events:

@@ -15,7 +15,7 @@ import dagster as dg
 
 from elt_assets.errors import ConfigError
 from elt_assets.lake.write import state_log
-from elt_assets.lake.write.state_log import Acknowledged
+from elt_assets.lake.write.state_log import PastCommit
 from elt_assets.lake.write.stream_tables import StreamTables
 from elt_assets.lake.write.write_spec import declared_schema
 from elt_assets.orchestration.events.metadata import commit_metadata
@@ -25,7 +25,7 @@ from elt_assets.protocol.airbyte.messages import State
 from elt_assets.protocol.airbyte.states import STREAM, kind_of
 
 
-def history(asset: StreamAsset, lake_uri: str, partition: str | None = None) -> list[Acknowledged]:
+def history(asset: StreamAsset, lake_uri: str, partition: str | None = None) -> list[PastCommit]:
     """Return the acknowledged states, the newest first. States that a restore undid are left out."""
     return state_log.history(asset.tables(lake_uri, partition).main)
 
@@ -102,7 +102,7 @@ def _commit_state(
 ) -> StreamTables:
     run_id = str(uuid.uuid4())
     asset.refuse_foreign(tables.main)
-    tables.settle(run_id)
+    tables.roll_back_companions(run_id)
     schema = declared_schema(asset.landed(), partitioned=asset.partitions is not None)
     state_log.set_state(tables, state, run_id, schema, str(asset.stream.id))
     metadata = {**commit_metadata(tables.head, tables.main.version), "elt/set_by_hand": True}

@@ -11,7 +11,7 @@ from elt_assets import paths
 from elt_assets.orchestration.events.metadata import figures_of
 from elt_assets.orchestration.streams import StreamAsset
 from elt_assets.pipeline.figures import SyncFigures
-from elt_assets.pipeline.given_state import blob
+from elt_assets.pipeline.given_state import source_state
 from elt_assets.protocol.airbyte.catalog import stream_names
 from elt_assets.storage.directories import make_private
 
@@ -60,7 +60,7 @@ def _status(
         policy=f"{asset.stream.sync_mode} → {asset.stream.destination_sync_mode}",
         figures=figures_of(materialization.metadata) if materialization else None,
         rows=table.records if destination is None else _committed_records(instance, asset.key),
-        state=blob(table.head.state),
+        state=source_state(table.head.state),
         path=table.uri,
     )
 

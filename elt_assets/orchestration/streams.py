@@ -23,7 +23,7 @@ def default_asset_key(connection: Connection, stream: ConfiguredStream) -> dg.As
 def partitions_definition(
     connection: Connection, stream: ConfiguredStream
 ) -> dg.PartitionsDefinition[Any] | None:
-    configured = connection.wanted(stream.id).partitions
+    configured = connection.settings_of(stream.id).partitions
     if configured is None:
         return None
     return partitions.definition(configured, op_name(default_asset_key(connection, stream)))

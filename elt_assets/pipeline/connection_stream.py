@@ -65,16 +65,16 @@ class ConnectionStream:
         return ".".join(self.table_path)
 
     @cached_property
-    def wanted(self) -> Stream:
+    def settings(self) -> Stream:
         """The stream's settings in the connection."""
-        return self.connection.wanted(self.stream.id)
+        return self.connection.settings_of(self.stream.id)
 
     @cached_property
     def fields(self) -> FieldSelection | None:
         """The selection of the fields that are stored; None if all are stored as they are."""
         return field_selection(self.connection, self.stream)
 
-    def asked(self, stream: ConfiguredStream | None = None) -> ConfiguredStream:
+    def narrowed(self, stream: ConfiguredStream | None = None) -> ConfiguredStream:
         """Return the stream as requested from its source: without the fields that are not stored.
 
         Args:
@@ -116,7 +116,7 @@ class ConnectionStream:
         if partition is not None:
             writer = f"{writer}|{partition}"
         location = Location.of(lake_uri).child(*self.table_path)
-        return StreamTables(location.uri, writer, history=self.wanted.history)
+        return StreamTables(location.uri, writer, history=self.settings.history)
 
     def refuse_foreign(self, table: Table) -> None:
         """Check that no other asset wrote the table, nor this one under another key or without partitions.
@@ -129,7 +129,7 @@ class ConnectionStream:
             f"{self.name} as it is now",
             "restore the former key or partitions of the asset; or move the table away: the stream is then "
             "read from the beginning",
-            partitions_of=None if self.wanted.partitions is None else app_id(self.levels),
+            partitions_of=None if self.settings.partitions is None else app_id(self.levels),
         )
 
     def landed(self, described: AirbyteStream | None = None) -> ConfiguredStream:
@@ -142,7 +142,7 @@ class ConnectionStream:
             described: the stream as its source describes it; default: as in the catalog.
         """
         found = as_landed(self.connection, self.stream, described)
-        partitions = self.wanted.partitions
+        partitions = self.settings.partitions
         if partitions is None:
             return found
         if has_window(partitions) or found.sync_mode != INCREMENTAL:

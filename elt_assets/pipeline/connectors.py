@@ -10,7 +10,7 @@ from elt_assets import paths
 from elt_assets.connection import Connection
 from elt_assets.connection.models import Destination, Source
 from elt_assets.runner.connector import Connector
-from elt_assets.runner.connector_log import Hear, ignore
+from elt_assets.runner.connector_log import LogFunction, ignore
 from elt_assets.runner.kinds.registry import open_connector, to_install
 
 
@@ -19,28 +19,28 @@ def connect(
     workdir: Path,
     config: Mapping[str, Any] | None = None,
     *,
-    hear: Hear = ignore,
+    on_log: LogFunction = ignore,
 ) -> Connector:
     """Return the connector of the connection's source, not started.
 
     Args:
         config: replaces the connection's config.
-        hear: receives the log lines of the connector, except those of `read`.
+        on_log: receives the log lines of the connector, except those of `read`.
     """
     source = connection.source
     config = source.config if config is None else config
-    return _open(connection, source, config, workdir, f"{connection.name}.json", hear)
+    return _open(connection, source, config, workdir, f"{connection.name}.json", on_log)
 
 
 def connect_destination(
-    connection: Connection, workdir: Path, *, hear: Hear = ignore
+    connection: Connection, workdir: Path, *, on_log: LogFunction = ignore
 ) -> Connector | None:
     """Return the connector of the connection's destination, not started; None if that is the lake."""
     destination = connection.destination
     if destination is None:
         return None
     store = f"{connection.name}.destination.json"
-    return _open(connection, destination, destination.config, workdir, store, hear)
+    return _open(connection, destination, destination.config, workdir, store, on_log)
 
 
 def package_to_install(connection: Connection) -> str | None:
@@ -58,7 +58,7 @@ def _open(
     config: Mapping[str, Any],
     workdir: Path,
     store: str,
-    hear: Hear,
+    on_log: LogFunction,
 ) -> Connector:
     """Return a connector of the connection.
 
@@ -77,6 +77,6 @@ def _open(
         installation=settings.install,
         container=settings.container,
         user=settings.user,
-        hear=hear,
+        on_log=on_log,
         deadlines=connection.deadlines.seconds(),
     )

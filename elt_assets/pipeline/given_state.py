@@ -39,8 +39,8 @@ def as_message(given: Any, stream: ConfiguredStream) -> dict[str, Any]:
         descriptor = {"name": stream.stream.name}
         if stream.stream.namespace is not None:
             descriptor["namespace"] = stream.stream.namespace
-        blob = {"stream_descriptor": descriptor, "stream_state": dict(given)}
-        return {"type": "STREAM", "stream": blob}
+        source_state = {"stream_descriptor": descriptor, "stream_state": dict(given)}
+        return {"type": "STREAM", "stream": source_state}
     try:
         message = State.from_json(json.dumps(given))
     except msgspec.MsgspecError as error:
@@ -58,7 +58,7 @@ def as_message(given: Any, stream: ConfiguredStream) -> dict[str, Any]:
     return dict(given)
 
 
-def blob(state: str | None) -> str | None:
+def source_state(state: str | None) -> str | None:
     """Return the source's own JSON, without the envelope of the protocol; None if `state` is None."""
     if state is None:
         return None
@@ -76,7 +76,7 @@ def refuse_stateless(stream: ConnectionStream) -> None:
     """
     landed = stream.landed()
     if landed.sync_mode != INCREMENTAL or landed.overwrites:
-        what = "each partition of it" if stream.wanted.partitions is not None else "it"
+        what = "each partition of it" if stream.settings.partitions is not None else "it"
         raise ConfigError(
             f"{stream.name} cannot start from a state: each sync reads {what} from the beginning",
             guidance="only streams with `sync_mode: incremental` start from a state; their windows do not",

@@ -21,7 +21,7 @@ from elt_assets.protocol.airbyte.catalog import ConfiguredCatalog
 from elt_assets.protocol.airbyte.messages import State
 from elt_assets.protocol.specification import unknown_fields
 from elt_assets.runner.connector import Connector
-from elt_assets.runner.connector_log import Hear, ignore
+from elt_assets.runner.connector_log import LogFunction, ignore
 from elt_assets.runner.kinds.registry import KINDS
 from elt_assets.sync.events import Logged
 from elt_assets.sync.selection.fields import landed, notices
@@ -32,7 +32,7 @@ from elt_assets.sync.session import Threshold
 class ReadPlan:
     """The plan for one process of a connector that reads streams of one connection.
 
-    `states`: starting states, given to the source. `together`: whether the streams may share a state.
+    `states`: starting states, given to the source. `shares_state`: whether the streams may share a state.
     `destination`: connector that gets the records; None if they go to the lake.
     """
 
@@ -41,12 +41,12 @@ class ReadPlan:
     staging: Path
     streams: Sequence[StreamPlan]
     states: Sequence[State]
-    together: bool = False
+    shares_state: bool = False
     destination: Connector | None = None
 
     def sync_plan(self, open_sink: OpenSink) -> SyncPlan:
         """Return the plan for the sync of these streams into sinks."""
-        catalog = ConfiguredCatalog(streams=[read.of.asked(read.stream) for read in self.streams])
+        catalog = ConfiguredCatalog(streams=[read.of.narrowed(read.stream) for read in self.streams])
         filters = {read.id: read.of.record_filter() for read in self.streams}
         checkpoint = self.connection.checkpoint
         plan = SyncPlan(
@@ -62,11 +62,11 @@ class ReadPlan:
             staging=self.staging,
             threshold=Threshold(checkpoint.rows, checkpoint.megabytes << 20, checkpoint.seconds),
             filters={stream: found for stream, found in filters.items() if found is not None},
-            together=self.together,
+            shares_state=self.shares_state,
             # No other stream of the source is read, so a GLOBAL state belongs to this stream.
-            alone=len(self.connection.streams) == 1,
+            is_only_stream=len(self.connection.streams) == 1,
             # In the Airbyte Protocol a catalog during a read has no meaning.
-            reopens=KINDS[self.connection.source.kind].can_reopen,
+            can_change_schema=KINDS[self.connection.source.kind].can_change_schema,
             notices=self._notices,
         )
         if self.destination is not None:
@@ -79,7 +79,7 @@ class ReadPlan:
         """Yield the notices about the settings, which are logged before anything is read."""
         for read in self.streams:
             yield from (Logged("WARN", notice) for notice in notices(read.of.fields))
-            unused = unused_settings(read.of.wanted, read.stream.stream)
+            unused = unused_settings(read.of.settings, read.stream.stream)
             yield from (Logged("INFO", notice) for notice in unused)
         for connector in filter(None, [self.connector, self.destination]):
             yield from (Logged(level, text) for level, text in connector.notices())
@@ -93,22 +93,22 @@ def plan_read(
     staging: Path,
     config: Mapping[str, Any] | None = None,
     *,
-    hear: Hear = ignore,
+    on_log: LogFunction = ignore,
 ) -> ReadPlan:
     """Plan the read of one stream, or of one of its partitions.
 
     Args:
         config: config of the source for a window or a partition; it replaces the connection's.
-        hear: receives the log lines of the connectors, except those of `read`.
+        on_log: receives the log lines of the connectors, except those of `read`.
     """
     connection = read.of.connection
     return ReadPlan(
         connection,
-        connect(connection, staging, config, hear=hear),
+        connect(connection, staging, config, on_log=on_log),
         staging,
         [read],
         [] if read.state is None else [State.from_json(read.state)],
-        destination=connect_destination(connection, staging, hear=hear),
+        destination=connect_destination(connection, staging, on_log=on_log),
     )
 
 
@@ -117,14 +117,14 @@ def plan_shared_read(
     staging: Path,
     given: Mapping[str, Any] | None,
     *,
-    hear: Hear = ignore,
+    on_log: LogFunction = ignore,
     warn: Callable[[str], object],
 ) -> ReadPlan:
     """Plan one read of several streams of a connection, from a state that covers all of them.
 
     Args:
         given: starting state; ignored if all streams continue an earlier attempt.
-        hear: as in `plan_read`.
+        on_log: as in `plan_read`.
         warn: logs what has to be read again.
 
     Raises:
@@ -140,10 +140,10 @@ def plan_shared_read(
         states = [shared_state_start.as_shared(given)]
     return ReadPlan(
         connection,
-        connect(connection, staging, hear=hear),
+        connect(connection, staging, on_log=on_log),
         staging,
         reads,
         states,
-        together=True,
-        destination=connect_destination(connection, staging, hear=hear),
+        shares_state=True,
+        destination=connect_destination(connection, staging, on_log=on_log),
     )

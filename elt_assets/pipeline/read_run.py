@@ -68,7 +68,7 @@ class ReadRun:
         """Return descriptions of the differences between the stream's schema and its table's."""
         return self._writers[stream].schema_changes
 
-    def look(self) -> Progress:
+    def current_progress(self) -> Progress:
         """Return the approximate progress of the read; callable from any thread."""
         so_far = [self._sync.read_so_far(stream) for stream in self._reads]
         estimates = [self.progress(stream).estimate for stream in self._reads]
@@ -90,7 +90,7 @@ class ReadRun:
             return replace(progress, phase=phase, package=package)
         if self.plan.destination is not None:
             return replace(progress, phase=Phase.SENDING)
-        if not self._spark.ready:
+        if not self._spark.is_ready:
             return replace(progress, phase=Phase.STARTING_SPARK)
         phase = Phase.COMMITTING if self._work.is_committing else Phase.WRITING
         return replace(progress, phase=phase)

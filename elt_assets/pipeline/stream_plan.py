@@ -76,7 +76,7 @@ class StreamPlan:
         Raises:
             ConfigError: as `paths.hash_salt`.
         """
-        configured, wanted = described or self.stream, self.of.wanted
+        configured, wanted = described or self.stream, self.of.settings
         stream = self.of.landed(configured.stream)
         stream.generation_id = configured.generation_id
         stream.minimum_generation_id = configured.minimum_generation_id

@@ -54,9 +54,9 @@ class SyncPlan:
         staging: the staging folder.
         threshold: when to close a segment.
         filters: filters of the streams with fields that must not be stored.
-        together: whether the streams may share a state.
-        alone: whether only one stream of the source is synced, so that a GLOBAL state belongs to it.
-        reopens: whether `open_sink` is also called, from the sinks' thread, when the schema or generation of
+        shares_state: whether the streams may share a state.
+        is_only_stream: whether only one stream of the source is synced, so that a GLOBAL state belongs to it.
+        can_change_schema: whether `open_sink` is also called, from the sinks' thread, when the schema or generation of
             a stream changes (Singer).
         configure: configures a stream that is not in the catalog, when its schema arrives. None if such a
             stream is ignored.
@@ -70,9 +70,9 @@ class SyncPlan:
     staging: Path
     threshold: Threshold = field(default_factory=Threshold)
     filters: Mapping[StreamId, RecordFilter] = field(default_factory=dict)
-    together: bool = False
-    alone: bool = False
-    reopens: bool = False
+    shares_state: bool = False
+    is_only_stream: bool = False
+    can_change_schema: bool = False
     configure: Callable[[AirbyteStream], ConfiguredStream] | None = None
     notices: Callable[[], Iterator[SessionEvent]] = _no_notices
     send: Send | None = None
@@ -133,9 +133,9 @@ class Sync:
                 folder,
                 plan.threshold,
                 plan.filters,
-                together=plan.together,
-                alone=plan.alone,
-                open_sink=open_sink if plan.reopens else None,
+                shares_state=plan.shares_state,
+                is_only_stream=plan.is_only_stream,
+                open_sink=open_sink if plan.can_change_schema else None,
                 configure=plan.configure,
             )
             self._messages = plan.read()
@@ -144,7 +144,7 @@ class Sync:
     def _relay(self, sinks: Mapping[StreamId, Sink], send: Send) -> Iterator[SessionEvent]:
         plan = self._plan
         self._session = relay = Relay(
-            plan.catalog, sinks, plan.filters, together=plan.together, alone=plan.alone
+            plan.catalog, sinks, plan.filters, shares_state=plan.shares_state, is_only_stream=plan.is_only_stream
         )
         with contextlib.closing(plan.read()) as messages:
             self._messages = messages

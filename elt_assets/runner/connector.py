@@ -35,7 +35,7 @@ from elt_assets.protocol.airbyte.versions import check_version
 from elt_assets.protocol.masking import Masker
 from elt_assets.runner.config.environment import Environment
 from elt_assets.runner.config.settings import Settings
-from elt_assets.runner.connector_log import ConnectorLog, Hear, ignore
+from elt_assets.runner.connector_log import ConnectorLog, LogFunction, ignore
 from elt_assets.runner.ending import raise_for_exit
 from elt_assets.runner.failures import DEADLINES, connector_failure, deadline_failure
 from elt_assets.runner.process.account import shared_workdir
@@ -65,7 +65,7 @@ class Connector:
         store: the file of the config changes that the connector makes; None keeps them in this object.
         environment: the environment of the process; default: that of a `command` without declared variables.
         user: the user of this machine that runs the process; default: the user of this process.
-        hear: receives the log lines of all verbs but `read` and `write`, which yield them as messages, and
+        on_log: receives the log lines of all verbs but `read` and `write`, which yield them as messages, and
             warnings about parts of the specification that cannot be checked.
         deadlines: the time limit of each verb in seconds.
     """
@@ -81,10 +81,10 @@ class Connector:
         store: Path | None = None,
         environment: Environment | None = None,
         user: str | None = None,
-        hear: Hear = ignore,
+        on_log: LogFunction = ignore,
         deadlines: Mapping[str, float] = DEADLINES,
     ):
-        self._hear = hear
+        self._on_log = on_log
         self._deadlines = deadlines
         self._heartbeat = heartbeat
         self._program = Program(command, image, environment or Environment(), user)
@@ -275,12 +275,12 @@ class Connector:
         return found
 
     def _warn(self, text: str) -> None:
-        self._hear("WARN", ConnectorLog(self.mask, self.name).text(text))
+        self._on_log("WARN", ConnectorLog(self.mask, self.name).text(text))
 
     def _hear_message(self, message: Message) -> None:
         line = log_line(message)
         if line is not None:
-            self._hear(*line)
+            self._on_log(*line)
 
     def _messages(
         self,

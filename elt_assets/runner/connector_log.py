@@ -14,7 +14,7 @@ from elt_assets.protocol.airbyte.log_text import log_line, printable
 from elt_assets.protocol.airbyte.messages import ErrorTrace, Log, Message, Trace
 from elt_assets.protocol.masking import Masker
 
-Hear = Callable[[str, str], None]
+LogFunction = Callable[[str, str], None]
 """Receives a log line: its protocol log level and its text."""
 
 

@@ -77,8 +77,8 @@ class Relay:
     Args:
         sinks: writers of the streams' states; they get no records.
         filters: filters of the streams with fields that must not be sent on.
-        together: whether the streams may share a state.
-        alone: whether only one stream of the source is synced, so that a GLOBAL state belongs to it.
+        shares_state: whether the streams may share a state.
+        is_only_stream: whether only one stream of the source is synced, so that a GLOBAL state belongs to it.
     """
 
     def __init__(
@@ -87,11 +87,11 @@ class Relay:
         sinks: Mapping[StreamId, Sink],
         filters: Mapping[StreamId, RecordFilter] = MappingProxyType({}),
         *,
-        together: bool = False,
-        alone: bool = False,
+        shares_state: bool = False,
+        is_only_stream: bool = False,
     ):
-        self._together = together
-        self._alone = alone
+        self._shares_state = shares_state
+        self._is_only_stream = is_only_stream
         self._filters = filters
         self._streams = {
             stream.id: _Relayed(StreamRun(stream, sinks[stream.id], Path()))
@@ -207,8 +207,8 @@ class Relay:
     def _accept_state(self, state: State) -> bool:
         """Keep the record counts before a state; return whether the state goes to the destination."""
         check_contents(state)
-        is_shared = self._together and state.stream is None
-        stream = None if is_shared else stream_of(state, self._runs, alone=self._alone)
+        is_shared = self._shares_state and state.stream is None
+        stream = None if is_shared else stream_of(state, self._runs, is_only_stream=self._is_only_stream)
         if stream is None and not is_shared:
             self._events.put(Logged("WARN", "ignoring a state of a stream that is not configured"))
             return False
@@ -251,7 +251,7 @@ class Relay:
         if echo.stream is not None:
             stream = echo.stream.stream_descriptor.id
             return self._runs[stream].configured.id if stream in self._runs else stream
-        if not self._together and len(self._streams) == 1:
+        if not self._shares_state and len(self._streams) == 1:
             return next(iter(self._streams))
         return None
 

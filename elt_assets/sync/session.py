@@ -58,8 +58,8 @@ class Session:
         staging: directory that only this session uses.
         threshold: when to close a segment.
         filters: filters of the streams with fields that must not be stored.
-        together: whether the streams may share a state.
-        alone: whether only one stream of the source is synced, so that a GLOBAL state belongs to it.
+        shares_state: whether the streams may share a state.
+        is_only_stream: whether only one stream of the source is synced, so that a GLOBAL state belongs to it.
         open_sink: opens another sink for a stream when its schema or generation changes (Singer); called
             from the sinks' thread. None if neither can change.
         configure: configures a stream that is not in the catalog, when its schema arrives. None if such a
@@ -74,16 +74,16 @@ class Session:
         threshold: Threshold | None = None,
         filters: Mapping[StreamId, RecordFilter] = MappingProxyType({}),
         *,
-        together: bool = False,
-        alone: bool = False,
+        shares_state: bool = False,
+        is_only_stream: bool = False,
         open_sink: OpenSink | None = None,
         configure: Callable[[AirbyteStream], ConfiguredStream] | None = None,
     ):
         self._threshold = threshold or Threshold()
         self._staging = staging
         self._filters = filters
-        self._together = together
-        self._alone = alone
+        self._shares_state = shares_state
+        self._is_only_stream = is_only_stream
         self._open_sink = open_sink
         self._configure = configure
         self._status = ReadStatus()
@@ -179,10 +179,10 @@ class Session:
 
     def _handle_state(self, state: State) -> Iterator[SessionEvent]:
         check_contents(state)
-        if self._together and state.stream is None:
+        if self._shares_state and state.stream is None:
             yield from self._handle_shared_state(state)
             return
-        stream = stream_of(state, self._streams, alone=self._alone)
+        stream = stream_of(state, self._streams, is_only_stream=self._is_only_stream)
         if stream is None:
             yield Logged("WARN", "ignoring a state of a stream that is not configured")
             return

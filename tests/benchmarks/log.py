@@ -64,7 +64,7 @@ class Lake:
 
     def writer(self, partition: str | None = None) -> PlainWriter:
         tables = StreamTables(self.uri, _app_id(partition))
-        tables.settle("run")
+        tables.roll_back_companions("run")
         wanted = stream(COLUMNS, self._policy, cursor=["id"])
         wanted.stream.is_resumable = True
         written = generations(wanted, tables.head)

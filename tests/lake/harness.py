@@ -52,7 +52,7 @@ class Lake:
         """As a run opens one: companions are taken back to where the table is."""
         partition = landing.get("partition")
         tables = self.tables(APP if partition is None else f"{APP}|{partition}")
-        tables.settle("run-1")
+        tables.roll_back_companions("run-1")
         spec = WriteSpec(configured or stream(USERS), "run-1", self.history, **landing)
         return TableWriter(self.provider, tables, spec)
 

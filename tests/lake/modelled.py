@@ -79,7 +79,7 @@ def app_id(part: str | None) -> str:
 def begin(world: World, uri: str, part: str | None, run: Run, run_id: str) -> Opened:
     """As an asset's run does: companions settled, generation and state taken from the table."""
     tables = StreamTables(uri, app_id(part), history=world.history)
-    tables.settle(run_id)
+    tables.roll_back_companions(run_id)
     wanted = configured(run.stream)
     mode: RefreshMode = run.refresh  # type: ignore[assignment]
     intent = None if run.intent is None else str(run.intent)
@@ -586,7 +586,7 @@ class Machine(RuleBasedStateMachine):
         tables = StreamTables(self.uri, app_id(name))
         sequence = tables.head.sequence
         with self._killed(kill):
-            tables.settle("replay")
+            tables.roll_back_companions("replay")
             wanted = configured(by)
             wanted.generation_id, wanted.minimum_generation_id = max(tables.head.generation, 1), 0
             wanted.sync_id = tables.head.sync_id + 1

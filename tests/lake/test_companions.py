@@ -59,12 +59,12 @@ def test_what_a_killed_run_left_is_taken_back_and_told(lake: Lake) -> None:
     tables = lake.tables()
     assert tables.dead_letter.records == 2
     assert view(lake) == expected(BATCHES[:1])
-    done = tables.settle("run-2")
+    done = tables.roll_back_companions("run-2")
     assert len(done) == 2
     for suffix in ("_history", "_dead_letter"):
         assert any(f"{lake.uri}{suffix} was ahead" in line for line in done)
     assert tables.dead_letter.records == 1
-    assert lake.tables().settle("run-3") == []
+    assert lake.tables().roll_back_companions("run-3") == []
     assert view(lake) == expected(BATCHES[:1])
 
 
@@ -100,7 +100,7 @@ def test_companions_go_back_with_their_table(lake: Lake) -> None:
 def test_a_restore_of_a_restore(lake: Lake) -> None:
     sync(lake, BATCHES)
     restored(lake, 1)
-    lake.tables().settle("run-2")
+    lake.tables().roll_back_companions("run-2")
     restored(lake, 3)
     assert view(lake) == expected(BATCHES)
     sync(lake, BATCHES)
@@ -112,7 +112,7 @@ def test_restores_one_after_the_other(lake: Lake) -> None:
     sync(lake, BATCHES)
     for number in (1, 2, 3):
         restored(lake, number)
-        lake.tables().settle("run-2")
+        lake.tables().roll_back_companions("run-2")
         assert view(lake) == expected(BATCHES[:number])
     sync(lake, BATCHES)
     assert view(lake) == expected(BATCHES)

@@ -93,7 +93,7 @@ def test_a_companion_is_not_committed_after_its_table_was_restored(uri: str) -> 
         reject(tables, IDS, [{"id": 2}])
     assert values(f"{uri}_dead_letter") == [0, 1]
     again = StreamTables(uri, "elt:orders")
-    again.settle("run")
+    again.roll_back_companions("run")
     assert values(f"{uri}_dead_letter") == [0]
 
 
@@ -159,7 +159,7 @@ def reject(
 
 def open_partition(uri: str, partition: str) -> StreamTables:
     tables = StreamTables(uri, f"elt:orders|{partition}")
-    tables.settle("run")
+    tables.roll_back_companions("run")
     tables.main.prepare(PARTED)
     return tables
 
@@ -218,7 +218,7 @@ def test_maintenance_leaves_what_takes_a_companion_back(uri: str) -> None:
     make_old(Path(dead.storage.root, old.path), 30)
     whole = StreamTables(uri, "elt:orders")
     maintain(cast(SparkSession, None), whole)  # with nothing to compact it asks for no session
-    assert StreamTables(uri, "elt:orders|p1").settle("run")
+    assert StreamTables(uri, "elt:orders|p1").roll_back_companions("run")
     assert values(dead.uri) == [1]
 
 

@@ -227,7 +227,7 @@ def test_compaction(lake: Lake, closely: bool) -> None:
 def test_a_replay(lake: Lake, closely: bool) -> None:
     def replayed(lake: Lake, seen: Callable[[], None]) -> None:
         tables = lake.tables()
-        tables.settle("run-2")
+        tables.roll_back_companions("run-2")
         wanted = configured(lake)
         wanted.primary_key = [["said"]]
         replay(lake.provider, tables, WriteSpec(wanted, "run-2", history=True))

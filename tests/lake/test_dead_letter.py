@@ -38,7 +38,7 @@ def replayed(
 ) -> Committed | None:
     """As `elt replay` does it."""
     tables = lake.tables()
-    tables.settle(run)
+    tables.roll_back_companions(run)
     wanted.sync_id = tables.head.sync_id + 1
     spec = WriteSpec(wanted, run, lake.history, on_schema_change)  # type: ignore[arg-type]
     return replay(lake.provider, tables, spec)

@@ -206,7 +206,7 @@ class Run:
         if self._writer is None:
             self._staged_so_far = 0
             tables = self._tables()
-            tables.settle("run")
+            tables.roll_back_companions("run")
             wanted = stream(SCHEMA, "append_dedup", cursor=self.cursor or ["at"])
             wanted.primary_key, wanted.cursor_field = KEY, self.cursor
             wanted.sync_mode = "incremental" if self.cursor else "full_refresh"

@@ -129,7 +129,7 @@ def test_what_a_killed_run_of_a_partition_rejected_is_taken_back_alone(lake: Lak
     killed_before("Table.commit", 2, lambda: load(lake, FIRST, b"3"))
     load(lake, SECOND, event(2, 2))  # what it rejected before goes with the rows of that time
     assert [part for part, _ in rejects(lake)] == [FIRST]
-    tables(lake, FIRST).settle("run-2")
+    tables(lake, FIRST).roll_back_companions("run-2")
     assert rejects(lake) == [each for each in before if each[0] == FIRST]
 
 
@@ -138,7 +138,7 @@ def test_maintenance_does_not_keep_a_killed_run_from_being_taken_back(lake: Lake
     before = rejects(lake)
     killed_before("Table.commit", 2, lambda: load(lake, FIRST, b"3"))
     maintain(lake.spark, lake.tables())
-    tables(lake, FIRST).settle("run-2")
+    tables(lake, FIRST).roll_back_companions("run-2")
     assert rejects(lake) == before
 
 

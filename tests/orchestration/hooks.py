@@ -8,7 +8,7 @@ heard: list[FailureAlert] = []
 not_callable = "a text"
 
 
-def hear(alert: FailureAlert) -> None:
+def on_log(alert: FailureAlert) -> None:
     heard.append(alert)
 
 

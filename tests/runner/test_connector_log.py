@@ -35,7 +35,7 @@ def listening(folder: Path, script: str, **how: Any) -> tuple[Connector, Heard]:
     heard: Heard = []
     connector = hostile_source(
         *(folder, script, {"password": SECRET}, SPECIFICATION),
-        hear=lambda level, text: heard.append((level, text)),
+        on_log=lambda level, text: heard.append((level, text)),
         **how,
     )
     return connector, heard

@@ -163,7 +163,7 @@ class Sync:
     threshold: Threshold = EAGER
     configured: ConfiguredCatalog | None = None
     filters: Mapping[StreamId, RecordFilter] = field(default_factory=dict)
-    together: bool = False
+    shares_state: bool = False
     events: list[SessionEvent] = field(default_factory=list)
     failure: EltError | None = None
 
@@ -171,7 +171,7 @@ class Sync:
         configured = self.configured or catalog(list(self.sinks))
         sinks = {StreamId(name): sink for name, sink in self.sinks.items()}
         session = Session(
-            configured, sinks, self.folder, self.threshold, self.filters, together=self.together
+            configured, sinks, self.folder, self.threshold, self.filters, shares_state=self.shares_state
         )
         try:
             self.events.extend(session.run(messages))

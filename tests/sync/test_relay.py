@@ -85,10 +85,10 @@ def record(number: int, stream: str = "a", **more: Any) -> Message:
 
 
 class Sync:
-    def __init__(self, streams: Sequence[str] = ("a",), *, together: bool = False, **filters: Any):
+    def __init__(self, streams: Sequence[str] = ("a",), *, shares_state: bool = False, **filters: Any):
         self.sinks = {name: States() for name in streams}
         sinks = {StreamId(name): sink for name, sink in self.sinks.items()}
-        self.relay = Relay(catalog(list(streams)), sinks, **filters, together=together)
+        self.relay = Relay(catalog(list(streams)), sinks, **filters, shares_state=shares_state)
         self.events: list[SessionEvent] = []
         self.failure: EltError | None = None
 
@@ -265,7 +265,7 @@ def test_one_streams_failure_leaves_the_others_whole(failed: Any) -> None:
 
 
 def test_a_shared_state_moves_for_all() -> None:
-    sync = Sync(["a", "b"], together=True).run([record(0), record(0, "b"), shared(5)])
+    sync = Sync(["a", "b"], shares_state=True).run([record(0), record(0, "b"), shared(5)])
     assert [sink.state for sink in sync.sinks.values()] == [5, 5]
     assert (sync.committed("a"), sync.committed("b")) == ((1, 0), (1, 0))
 

@@ -150,7 +150,7 @@ def test_a_trace_of_an_unknown_type_is_logged(sync: Sync) -> None:
 
 
 def test_a_global_state_is_the_only_streams_own(tmp_path: Path, sink: MemorySink) -> None:
-    session = Session(catalog(), {StreamId("a"): sink}, tmp_path, EAGER, alone=True)
+    session = Session(catalog(), {StreamId("a"): sink}, tmp_path, EAGER, is_only_stream=True)
     list(session.run([record(0), shared(5, ["a"])]))
     assert (sink.numbers, sink.state) == ([0], 5)
 

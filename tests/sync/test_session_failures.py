@@ -134,7 +134,7 @@ def test_a_complete_stream_is_published_whatever_error_of_no_stream_follows(
     tmp_path: Path, exits_with: int, mode: str, policy: str
 ) -> None:
     sinks = {"a": MemorySink(), "b": MemorySink()}
-    sync = Sync(tmp_path, sinks, configured=catalog(["a", "b"], mode, policy), together=True).run(
+    sync = Sync(tmp_path, sinks, configured=catalog(["a", "b"], mode, policy), shares_state=True).run(
         failing(failed_beside_a_complete_one()) if exits_with else failed_beside_a_complete_one()
     )
     assert sinks["b"].numbers == [1] and sinks["b"].commits[-1].final
@@ -165,7 +165,7 @@ SPOKEN = message("LOG", {"level": "INFO", "message": "no new rows"})
 
 def test_plain_text_beside_a_stream_without_news_is_no_failure(tmp_path: Path) -> None:
     sinks = {"a": MemorySink(), "b": MemorySink()}
-    sync = Sync(tmp_path, sinks, together=True).run([NOISE, record(1), state(1)])
+    sync = Sync(tmp_path, sinks, shares_state=True).run([NOISE, record(1), state(1)])
     assert sync.failure is None
     assert "stream 'b': the source sent no message about it" in sync.logs()
 

@@ -33,7 +33,7 @@ from tests.sync.doubles import (
 
 def together(folder: Path, threshold: Threshold = EAGER, **sinks: MemorySink) -> Sync:
     sinks = sinks or {"a": MemorySink(), "b": MemorySink()}
-    return Sync(folder, sinks, threshold, together=True)
+    return Sync(folder, sinks, threshold, shares_state=True)
 
 
 def test_rows_of_every_stream_come_before_the_state_of_any(tmp_path: Path) -> None:
@@ -186,7 +186,7 @@ def test_no_state_is_ahead_of_any_streams_rows(
     streams = [catalog([name], mode).streams[0] for name, mode in modes.items()]
     with TemporaryDirectory() as folder:
         configured = ConfiguredCatalog(streams=streams)
-        sync = Sync(Path(folder), sinks, Threshold(rows=rows), configured, together=True)
+        sync = Sync(Path(folder), sinks, Threshold(rows=rows), configured, shares_state=True)
         sync.run(messages())
         assert sync.left_behind() == []
     incremental = [name for name in STREAMS if name not in refreshed]

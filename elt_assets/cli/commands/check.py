@@ -26,13 +26,13 @@ def command(out: Output, connection: str) -> int:
     else:
         out.note(f"the streams are not checked: run `elt discover {folder.name}` first")
     out.announce_installation(package_to_install(loaded))
-    connector = connect(loaded, paths.staging(), hear=out.log)
+    connector = connect(loaded, paths.staging(), on_log=out.log)
     out.note(f"starting {connector.name}")
     schema = connector.specification.connectionSpecification
     for warning in unknown_fields(loaded.source.config, schema):
         out.warn(warning)
     answer = connector.check()
-    destination = connect_destination(loaded, paths.staging(), hear=out.log)
+    destination = connect_destination(loaded, paths.staging(), on_log=out.log)
     if answer.succeeded and destination is not None:
         out.note(f"starting the destination {destination.name}")
         connector, answer = destination, destination.check()

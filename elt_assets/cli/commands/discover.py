@@ -44,7 +44,7 @@ def command(out: Output, connection: str, dry_run: bool, exit_code: bool) -> int
         refuse_installed(folder)
     loaded = load_connection(folder)
     out.announce_installation(package_to_install(loaded))
-    connector = connect(loaded, paths.staging(), hear=out.log)
+    connector = connect(loaded, paths.staging(), on_log=out.log)
     out.note(f"starting {connector.name}")
     catalog = connector.discover()
     previous = _previous(folder, out)

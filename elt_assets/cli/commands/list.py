@@ -70,8 +70,8 @@ def _streams(assets: list[StreamAsset]) -> list[Document]:
             "asset": one.key.to_user_string(),
             "sync_mode": one.stream.sync_mode,
             "destination_sync_mode": one.stream.destination_sync_mode,
-            "partitions": one.wanted.partitions and one.wanted.partitions.type,
-            "schedule": one.wanted.schedule or one.connection.schedule,
+            "partitions": one.settings.partitions and one.settings.partitions.type,
+            "schedule": one.settings.schedule or one.connection.schedule,
         }
         for one in assets
     ]

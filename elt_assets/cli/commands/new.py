@@ -73,7 +73,7 @@ def command(out: Output, name: str, source: str, config: str | None) -> int:
             "--config must be a JSON object", guidance="for example '{\"count\": 10}'"
         )
     out.announce_installation(to_install(kind, value, paths.packages()))
-    connector = open_connector(kind, value, given, paths.staging(), paths.packages(), hear=out.log)
+    connector = open_connector(kind, value, given, paths.staging(), paths.packages(), on_log=out.log)
     out.note(f"starting {connector.name}")
     _check_config(connector, given)
     schema = connector.specification.connectionSpecification

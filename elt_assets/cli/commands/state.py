@@ -17,7 +17,7 @@ from elt_assets.lake.delta.table import Table
 from elt_assets.orchestration import states
 from elt_assets.orchestration.status import open_instance
 from elt_assets.orchestration.streams import StreamAsset
-from elt_assets.pipeline.given_state import blob
+from elt_assets.pipeline.given_state import source_state
 from elt_assets.protocol.airbyte.sync_modes import APPEND
 
 _WIDTH = 200
@@ -150,7 +150,7 @@ def _print(asset: StreamAsset, partition: str | None, table: Table, out: Output)
 
 def _refresh(generation: int, state: str | None) -> Document:
     """Describe an unfinished refresh, which the next sync resumes from the refresh's own state."""
-    text = blob(state)
+    text = source_state(state)
     return {"generation": generation, "state": None if text is None else json.loads(text)}
 
 
@@ -160,7 +160,7 @@ def _about(asset: StreamAsset, partition: str | None) -> Document:
 
 def _state(metadata: CommitMetadata) -> Any:
     """Return the state of the stream as the source wrote it."""
-    text = blob(metadata.state)
+    text = source_state(metadata.state)
     return None if text is None else json.loads(text)
 
 

@@ -29,7 +29,7 @@ def replay(spark: SparkProvider, tables: StreamTables, spec: WriteSpec) -> Commi
         return _replay(spark, tables, spec)
     except Superseded:  # a compaction replaced files: try again, once
         tables.advance()
-        tables.settle(spec.run_id)
+        tables.roll_back_companions(spec.run_id)
         return _replay(spark, tables, spec)
 
 

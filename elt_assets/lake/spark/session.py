@@ -223,7 +223,7 @@ class SparkProvider:
                 threading.Thread(target=self._run, args=(self._future,), name=name).start()
 
     @property
-    def ready(self) -> bool:
+    def is_ready(self) -> bool:
         """Return whether the start has ended, successfully or not."""
         return self._future is not None and self._future.done()
 

@@ -14,7 +14,7 @@ from elt_assets.lake.write.stream_tables import StreamTables
 
 
 @dataclass(frozen=True)
-class Acknowledged:
+class PastCommit:
     """A commit of one writer: its time, the version of the table that it made, and its metadata."""
 
     time: dt.datetime
@@ -22,9 +22,9 @@ class Acknowledged:
     head: CommitMetadata
 
 
-def history(table: Table) -> list[Acknowledged]:
+def history(table: Table) -> list[PastCommit]:
     """Return the effective commits of a writer, the newest first: without those that a restore undid."""
-    return [Acknowledged(*found) for found in table.past()]
+    return [PastCommit(*found) for found in table.past()]
 
 
 def set_state(

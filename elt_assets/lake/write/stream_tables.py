@@ -104,7 +104,7 @@ class StreamTables:
             for app, commit in self.companions[kind].standing.items()
         )
 
-    def settle(self, run_id: str | None) -> list[str]:
+    def roll_back_companions(self, run_id: str | None) -> list[str]:
         """Roll companions back to the commits that the table names.
 
         Returns:
@@ -167,7 +167,7 @@ class StreamTables:
         except ConcurrentSync:
             self.main.refuse_if_overtaken()
             each.table.reopen()
-            self.settle(each.metadata.run_id)
+            self.roll_back_companions(each.metadata.run_id)
             each.publish()
 
     def _record_companions(self, metadata: CommitMetadata) -> None:

@@ -201,7 +201,7 @@ class TableWriter:
                 ):  # a replay must read the dead letter again
                     raise
                 self._tables.advance()
-                self._tables.settle(self._spec.run_id)
+                self._tables.roll_back_companions(self._spec.run_id)
         kept = {file.path for file in built.files}
         self._tables.main.discard_files(file for file in batch if file.path not in kept)
 

@@ -134,7 +134,7 @@ def build_assets(
         ConfigError: streams or columns collide, or the kind of source is unknown.
     """
     check_claims(
-        (f"stream {str(one.stream.id)!r}", one.table_path, one.wanted.history) for one in assets
+        (f"stream {str(one.stream.id)!r}", one.table_path, one.settings.history) for one in assets
     )
     for asset in assets:
         check_columns(asset.landed())
@@ -233,7 +233,7 @@ def _selected_checks(asset: StreamAsset, context: dg.AssetExecutionContext) -> l
 
 
 def _build(asset: StreamAsset, source: dg.AssetKey) -> dg.AssetsDefinition:
-    configured = asset.wanted.partitions
+    configured = asset.settings.partitions
 
     @dg.multi_asset(
         name=asset.op_name,

@@ -33,7 +33,7 @@ from elt_assets.orchestration.events.metadata import (
 )
 from elt_assets.orchestration.streams import StreamAsset, op_name
 from elt_assets.pipeline.figures import SyncFigures
-from elt_assets.pipeline.given_state import blob
+from elt_assets.pipeline.given_state import source_state
 from elt_assets.protocol.airbyte.catalog import INCREMENTAL
 from elt_assets.protocol.airbyte.messages import COMPLETE
 from elt_assets.protocol.airbyte.sync_modes import APPEND
@@ -94,14 +94,14 @@ def check_specs(asset: StreamAsset) -> list[dg.AssetCheckSpec]:
 
 
 def settings(asset: StreamAsset) -> Checks:
-    return asset.wanted.checks.over(asset.connection.checks)
+    return asset.settings.checks.over(asset.connection.checks)
 
 
 def _enabled(asset: StreamAsset) -> list[str]:
     configured, stream = settings(asset), asset.stream
     has_unique_key = bool(stream.key) and stream.destination_sync_mode != APPEND
     # Each partition has its own cursor, and a partition with a window always starts from the beginning.
-    has_cursor = stream.sync_mode == INCREMENTAL and asset.wanted.partitions is None
+    has_cursor = stream.sync_mode == INCREMENTAL and asset.settings.partitions is None
     is_in_lake = asset.connection.destination is None
     applies = {
         "primary_key": has_unique_key and is_in_lake,
@@ -219,7 +219,7 @@ def _cursor(evidence: Evidence, _: Check) -> Outcome:
 
 
 def _cursor_of(state: str | None, cursor: Sequence[str]) -> dt.datetime | str | float | None:
-    found: Any = json.loads(blob(state) or "null")
+    found: Any = json.loads(source_state(state) or "null")
     for name in cursor:
         found = found.get(name) if isinstance(found, dict) else None
     if isinstance(found, str):

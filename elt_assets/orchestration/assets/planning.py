@@ -36,7 +36,7 @@ def plan(
     lake.check_writable()
     read = _stream_plan(asset, lake, config, partition, context)
     source_config = _source_config(asset, config, partition)
-    return plan_read(read, lake.staging_path, source_config, hear=log_function(context.log))
+    return plan_read(read, lake.staging_path, source_config, on_log=log_function(context.log))
 
 
 def plan_together(
@@ -53,8 +53,8 @@ def plan_together(
     """
     lake.check_writable()
     reads = [_stream_plan(asset, lake, config, None, context) for asset in assets]
-    hear, warn = log_function(context.log), context.log.warning
-    return plan_shared_read(reads, lake.staging_path, config.state, hear=hear, warn=warn)
+    on_log, warn = log_function(context.log), context.log.warning
+    return plan_shared_read(reads, lake.staging_path, config.state, on_log=on_log, warn=warn)
 
 
 def _stream_plan(
@@ -106,7 +106,7 @@ def _recovered_tables(
     tables = asset.tables(lake.uri, partition)
     asset.refuse_foreign(tables.main)
     start = reconcile(context.instance, asset.key, tables.main, partition)
-    for warning in (*start.warnings, *tables.settle(context.run.run_id)):
+    for warning in (*start.warnings, *tables.roll_back_companions(context.run.run_id)):
         context.log.warning(warning)
     if start.is_unreported:
         metadata = {**commit_metadata(tables.head, tables.main.version), "elt/recovered": True}
@@ -119,7 +119,7 @@ def _source_config(
 ) -> Mapping[str, Any]:
     """Return the config of the source, with the fields that a window or a partition sets."""
     source_config: Mapping[str, Any] = asset.connection.source.config
-    wanted = asset.wanted
+    wanted = asset.settings
     if config.window is not None and wanted.window is not None:
         start, end = partitions.parse_window(config.window.start, config.window.end)
         return partitions.config_for_window(source_config, wanted.window.bind, start, end)

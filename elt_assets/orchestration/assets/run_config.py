@@ -78,7 +78,7 @@ def validate(asset: StreamAsset, config: SyncConfig) -> None:
             f"stream {name!r}: `refresh`, `state` and `window` cannot be combined",
             guidance="set only one of them",
         )
-    if asset.wanted.partitions is not None and (refreshes or config.window is not None):
+    if asset.settings.partitions is not None and (refreshes or config.window is not None):
         option = "refresh" if refreshes else "window"
         raise ConfigError(
             f"stream {name!r} has partitions; `{option}` is for streams without partitions",
@@ -97,7 +97,7 @@ def validate(asset: StreamAsset, config: SyncConfig) -> None:
 def _validate_window(asset: StreamAsset, window: WindowConfig) -> None:
     name = str(asset.stream.id)
     partitions.parse_window(window.start, window.end)
-    if asset.wanted.window is None:
+    if asset.settings.window is None:
         raise ConfigError(
             f"stream {name!r}: defs.yaml does not declare which config fields of the source a window sets",
             guidance="add `window: {bind: {start: <field>, end: <field>}}` to the stream in defs.yaml",

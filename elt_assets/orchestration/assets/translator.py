@@ -38,7 +38,7 @@ class ConnectionTranslator:
 
     def get_asset_spec(self, connection: Connection, stream: ConfiguredStream) -> dg.AssetSpec:
         """Return the spec of one stream's asset."""
-        settings = connection.wanted(stream.id)
+        settings = connection.settings_of(stream.id)
         path = table_path(connection, stream)
         landed = as_landed(connection, stream)
         schema = declared_schema(landed, partitioned=settings.partitions is not None)
@@ -88,7 +88,7 @@ def companion_specs(asset: StreamAsset) -> list[dg.AssetSpec]:
     if asset.connection.destination is not None:
         return []
     spec, companions = asset.spec, {DEAD_LETTER_SUFFIX: "Rejected records of {}."}
-    if asset.wanted.history:
+    if asset.settings.history:
         companions[HISTORY_SUFFIX] = "All versions of the rows of {} (SCD type 2)."
     return [
         dg.AssetSpec(

@@ -46,8 +46,8 @@ def report_drift(source: Source, context: dg.OpExecutionContext, *, update: bool
         ConfigError: the new catalog is not written, because the connection cannot be loaded with it.
     """
     known = load_catalog(source.folder)
-    hear = log_function(context.log)
-    current = connect(source.connection, paths.staging(), hear=hear).discover()
+    on_log = log_function(context.log)
+    current = connect(source.connection, paths.staging(), on_log=on_log).discover()
     found = changes(known, current)
     for asset in source.assets:
         sentences = truncated(

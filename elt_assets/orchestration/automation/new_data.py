@@ -29,7 +29,7 @@ class ProbeResult:
 
 def can_probe(asset: StreamAsset) -> bool:
     """Return whether the stream can be probed: it is incremental and has one state, not one per partition."""
-    return asset.stream.sync_mode == INCREMENTAL and asset.wanted.partitions is None
+    return asset.stream.sync_mode == INCREMENTAL and asset.settings.partitions is None
 
 
 def probe_streams(
@@ -42,7 +42,7 @@ def probe_streams(
     """
     states = [_starting_state(asset, lake) for asset in assets]
     answer = connect(connection, lake.staging_path).probe(
-        ConfiguredCatalog(streams=[asset.asked() for asset in assets]),
+        ConfiguredCatalog(streams=[asset.narrowed() for asset in assets]),
         [State.from_json(state) for state in states if state is not None],
         seconds=TIMEOUT,
     )

@@ -20,12 +20,12 @@ def schedules(connection: Connection, assets: Sequence[StreamAsset]) -> list[dg.
     """
     found = []
     if connection.schedule is not None:
-        others = [one for one in assets if one.wanted.schedule is None]
+        others = [one for one in assets if one.settings.schedule is None]
         found.append(_schedule(f"{connection.name}_schedule", connection.schedule, others))
     for asset in assets:
-        if asset.wanted.schedule is not None:
+        if asset.settings.schedule is not None:
             name = f"{op_name(asset.key)}_schedule"
-            found.append(_schedule(name, asset.wanted.schedule, [asset]))
+            found.append(_schedule(name, asset.settings.schedule, [asset]))
     return found
 
 

@@ -47,7 +47,7 @@ def sensors(
     if connection.new_data is not None:
         found.append(_new_data(connection, connection.new_data.every, assets))
     for asset in assets:
-        dynamic = dynamic_partitions(asset.wanted.partitions)
+        dynamic = dynamic_partitions(asset.settings.partitions)
         if dynamic is not None and dynamic.discover is not None:
             found.append(_partitions(asset, dynamic.discover, assets))
     return found
@@ -188,7 +188,7 @@ def _dynamic_definition(asset: StreamAsset) -> dg.DynamicPartitionsDefinition:
 def _is_key(asset: StreamAsset, value: str) -> bool:
     is_forbidden = any(text in value for text in _FORBIDDEN) or not value
     return not is_forbidden and not (
-        "|" in value and isinstance(asset.wanted.partitions, MultiPartitions)
+        "|" in value and isinstance(asset.settings.partitions, MultiPartitions)
     )
 
 

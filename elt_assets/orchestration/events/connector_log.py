@@ -7,12 +7,12 @@ import sys
 
 import dagster as dg
 
-from elt_assets.runner.connector_log import Hear
+from elt_assets.runner.connector_log import LogFunction
 
 _EVENTS = {"FATAL": logging.CRITICAL, "ERROR": logging.ERROR, "WARN": logging.WARNING}
 
 
-def log_function(log: dg.DagsterLogManager) -> Hear:
+def log_function(log: dg.DagsterLogManager) -> LogFunction:
     """Return a function that logs a line of a connector.
 
     Warnings and errors become events of the run. All other lines go to stderr, which Dagster stores as the

@@ -88,8 +88,8 @@ class ReportedRead:
             EltError: see `ReadRun.run`; some streams may be complete before the error.
         """
         with (
-            reporting(self._run.look, self._log_progress),
-            WATCH.get()(self._plan, self._run.look),
+            reporting(self._run.current_progress, self._log_progress),
+            WATCH.get()(self._plan, self._run.current_progress),
             contextlib.closing(self._run.run()) as events,
         ):
             for event in events:
@@ -154,7 +154,7 @@ class ReportedRead:
     def _log_undeclared(self, read: StreamPlan, counts: Mapping[str, int]) -> None:
         outcome = (
             f"stored in the column {fields.UNDECLARED}"
-            if read.of.wanted.on_undeclared == "keep"
+            if read.of.settings.on_undeclared == "keep"
             else "not stored; declare them in catalog.json (`elt discover`), or set `on_undeclared: keep`"
         )
         found = undeclared.described(counts)

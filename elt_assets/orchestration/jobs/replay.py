@@ -105,7 +105,7 @@ def _replay(
 ) -> Committed | None:
     tables = asset.tables(lake.uri, partition)
     run_id = str(uuid.uuid4())
-    tables.settle(run_id)
+    tables.roll_back_companions(run_id)
     spec = plan_replay(asset, tables, partition).write_spec(run_id)
     commit = replay(spark.provider, tables, spec)
     if commit is not None:

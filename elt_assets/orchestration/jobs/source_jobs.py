@@ -34,7 +34,7 @@ def check_job(source: Source) -> dg.JobDefinition:
     @dg.op(name=f"{connection.name}_check_source")
     def check(context: dg.OpExecutionContext) -> None:
         with as_dagster_failure():
-            connector = connect(connection, paths.staging(), hear=log_function(context.log))
+            connector = connect(connection, paths.staging(), on_log=log_function(context.log))
             status = connector.check()
             message = status.message or ""
             if not status.succeeded:

@@ -24,14 +24,14 @@ def kind_of(state: State) -> str:
 
 
 def stream_of(
-    state: State, streams: Collection[StreamId], *, alone: bool = False
+    state: State, streams: Collection[StreamId], *, is_only_stream: bool = False
 ) -> StreamId | None:
     """Return the stream of a state; None if it is not among `streams`.
 
     A LEGACY state belongs to the whole source. It belongs to a stream only if one stream is read.
 
     Args:
-        alone: whether no other stream of the source is synced, so that a GLOBAL state belongs to this
+        is_only_stream: whether no other stream of the source is synced, so that a GLOBAL state belongs to this
             stream too.
 
     Raises:
@@ -40,7 +40,7 @@ def stream_of(
     if state.stream is not None:
         stream = state.stream.stream_descriptor.id
         return stream if stream in streams else None
-    if (kind_of(state) == GLOBAL and not alone) or len(streams) != 1:
+    if (kind_of(state) == GLOBAL and not is_only_stream) or len(streams) != 1:
         raise ConfigError(
             "the source keeps one state for all of its streams "
             f"({kind_of(state)}), but its streams are read one by one",

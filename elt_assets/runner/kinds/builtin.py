@@ -23,7 +23,7 @@ class BuiltIn(SourceKind):
     value_type = str
     examples = (("connector: faker", "a built-in connector"),)
     label = "python"
-    tells_news = True
+    reports_new_data = True
 
     def command(self, value: Value, packages: Installed) -> tuple[Command, str]:
         known = built_in()

@@ -11,7 +11,7 @@ from typing import Any
 from elt_assets.errors import ConfigError
 from elt_assets.runner.config.environment import Declared
 from elt_assets.runner.connector import Connector
-from elt_assets.runner.connector_log import Hear, ignore
+from elt_assets.runner.connector_log import LogFunction, ignore
 from elt_assets.runner.failures import DEADLINES
 from elt_assets.runner.kinds.builtin import BuiltIn
 from elt_assets.runner.kinds.command import Program
@@ -58,7 +58,7 @@ def open_connector(
     installation: Installation | None = None,
     container: ContainerOptions | None = None,
     user: str | None = None,
-    hear: Hear = ignore,
+    on_log: LogFunction = ignore,
     deadlines: Mapping[str, float] = DEADLINES,
 ) -> Connector:
     """Return the connector of a connection's `source`. Nothing is started or installed yet.
@@ -75,7 +75,7 @@ def open_connector(
         installation: the options for installing a package.
         container: the options for running an image.
         user: the user of this machine that runs the process; default: the user of this process.
-        hear: as for `Connector`.
+        on_log: as for `Connector`.
         deadlines: as for `Connector`.
 
     Raises:
@@ -97,6 +97,6 @@ def open_connector(
         store,
         known.environment(value, environment),
         user=user,
-        hear=hear,
+        on_log=on_log,
         deadlines=deadlines,
     )

@@ -37,8 +37,8 @@ class SourceKind(ABC):
         connector_class: the class that runs the connector.
         label: the kind that Dagster shows for the asset.
         is_destination: whether the connector can also be a destination.
-        can_reopen: whether the schema of a stream may change during a read.
-        tells_news: whether the connector can be probed for new data.
+        can_change_schema: whether the schema of a stream may change during a read.
+        reports_new_data: whether the connector can be probed for new data.
     """
 
     key: ClassVar[str]
@@ -47,8 +47,8 @@ class SourceKind(ABC):
     connector_class: ClassVar[type[Connector]] = Connector
     label: ClassVar[str] = "airbyte"
     is_destination: ClassVar[bool] = False
-    can_reopen: ClassVar[bool] = False
-    tells_news: ClassVar[bool] = False
+    can_change_schema: ClassVar[bool] = False
+    reports_new_data: ClassVar[bool] = False
 
     @abstractmethod
     def command(self, value: Value, packages: Installed) -> tuple[Command, str]:

@@ -25,7 +25,7 @@ class Tap(SourceKind):
     )
     connector_class = SingerTap
     label = "singer"
-    can_reopen = True
+    can_change_schema = True
 
     def command(self, value: Value, packages: Installed) -> tuple[Command, str]:
         if isinstance(value, str):
