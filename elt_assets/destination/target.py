@@ -13,9 +13,9 @@ from collections.abc import Sequence
 from importlib import metadata
 from typing import Any, BinaryIO
 
-from elt_assets.destination.loading import Load
 from elt_assets.destination.process import FAILED, OK, Terminated, output_stream, provider
 from elt_assets.destination.settings import TARGET_SPECIFICATION, Settings
+from elt_assets.destination.singer_load import Load
 from elt_assets.errors import EltError
 from elt_assets.lake.spark.session import SparkProvider
 from elt_assets.protocol.airbyte.arguments import load_config

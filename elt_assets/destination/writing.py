@@ -11,10 +11,10 @@ from typing import BinaryIO
 
 from elt_assets import paths
 from elt_assets.destination.generations import publishes_at_end, read_as
-from elt_assets.destination.opening import Opener, StreamErrors
 from elt_assets.destination.output import Output, with_counts
+from elt_assets.destination.rejected_counts import Tally
 from elt_assets.destination.settings import Settings
-from elt_assets.destination.tally import Tally
+from elt_assets.destination.table_opening import Opener, StreamErrors
 from elt_assets.lake.parse import undeclared
 from elt_assets.lake.spark.session import SparkProvider
 from elt_assets.pipeline.stdin import messages

@@ -46,7 +46,7 @@ def set_state(
     """
     refuse_stateless(asset)
     message, tables = json.dumps(as_message(state, asset.stream)), asset.tables(lake_uri, partition)
-    _refuse_shared(asset, tables.head.state)
+    _refuse_shared(asset, tables.metadata.state)
     return _commit_state(asset, tables, message, instance, partition)
 
 
@@ -67,16 +67,16 @@ def rewind(
     refuse_stateless(asset)
     tables = asset.tables(lake_uri, partition)
     commits = state_log.history(tables.main)
-    found = next((one for one in commits if one.head.sequence == sequence), None)
-    if found is None or found.head.state is None:
-        known = [str(one.head.sequence) for one in commits if one.head.state is not None]
+    found = next((one for one in commits if one.metadata.sequence == sequence), None)
+    if found is None or found.metadata.state is None:
+        known = [str(one.metadata.sequence) for one in commits if one.metadata.state is not None]
         raise ConfigError(
             f"{asset.key.to_user_string()} has no state with sequence {sequence}",
             guidance=f"sequences with a state: {', '.join(known)}"
             if known
             else "it has no state yet",
         )
-    return _commit_state(asset, tables, found.head.state, instance, partition)
+    return _commit_state(asset, tables, found.metadata.state, instance, partition)
 
 
 def reset(
@@ -105,7 +105,7 @@ def _commit_state(
     tables.roll_back_companions(run_id)
     schema = declared_schema(asset.landed(), partitioned=asset.partitions is not None)
     state_log.set_state(tables, state, run_id, schema, str(asset.stream.id))
-    metadata = {**commit_metadata(tables.head, tables.main.version), "elt/set_by_hand": True}
+    metadata = {**commit_metadata(tables.metadata, tables.main.version), "elt/set_by_hand": True}
     instance.report_runless_asset_event(
         dg.AssetObservation(asset.key, metadata=metadata, partition=partition)
     )

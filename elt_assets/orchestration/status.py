@@ -60,7 +60,7 @@ def _status(
         policy=f"{asset.stream.sync_mode} → {asset.stream.destination_sync_mode}",
         figures=figures_of(materialization.metadata) if materialization else None,
         rows=table.records if destination is None else _committed_records(instance, asset.key),
-        state=source_state(table.head.state),
+        state=source_state(table.metadata.state),
         path=table.uri,
     )
 

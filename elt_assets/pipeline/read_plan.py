@@ -46,7 +46,9 @@ class ReadPlan:
 
     def sync_plan(self, open_sink: OpenSink) -> SyncPlan:
         """Return the plan for the sync of these streams into sinks."""
-        catalog = ConfiguredCatalog(streams=[read.of.narrowed(read.stream) for read in self.streams])
+        catalog = ConfiguredCatalog(
+            streams=[read.of.narrowed(read.stream) for read in self.streams]
+        )
         filters = {read.id: read.of.record_filter() for read in self.streams}
         checkpoint = self.connection.checkpoint
         plan = SyncPlan(

@@ -117,7 +117,7 @@ class ReadRun:
             if read.id in self._writers:
                 _refuse_incompatible_refresh(read, spec)
                 # The rows of this writer come after those of the previous one.
-                spec = replace(spec, began=next_sync_id(read.tables.head))
+                spec = replace(spec, began=next_sync_id(read.tables.metadata))
             writer = TableWriter(self._spark, read.tables, spec)
         for change in writer.schema_changes:
             self._warn(read, change)
@@ -127,7 +127,7 @@ class ReadRun:
 
 def _refuse_incompatible_refresh(read: StreamPlan, spec: WriteSpec) -> None:
     """Raise ConfigError if the rows would restart a refresh that this sync has partly committed."""
-    if has_incompatible_refresh(spec.stream, spec.generation, read.tables.head, spec.salt):
+    if has_incompatible_refresh(spec.stream, spec.generation, read.tables.metadata, spec.salt):
         raise ConfigError(
             f"the source changed the schema of stream {str(read.id)!r} in the middle of a sync that replaces "
             "its rows",

@@ -121,9 +121,9 @@ def _past_states(table: Table) -> dict[bytes, State]:
     """Return the shared states that a table's present generation has had, the newest first."""
     found: dict[bytes, State] = {}
     for each in state_log.history(table):
-        if each.head.generation != table.head.generation or each.head.state is None:
+        if each.metadata.generation != table.metadata.generation or each.metadata.state is None:
             break
-        state = State.from_json(each.head.state)
+        state = State.from_json(each.metadata.state)
         if kind_of(state) == STREAM:
             continue
         key = _identity(state)

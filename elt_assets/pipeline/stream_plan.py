@@ -110,7 +110,7 @@ def plan_stream(
         ConfigError: a refresh is in progress, so no window can be read and no state given; or the state is
             not one of this stream.
     """
-    as_landed, metadata, salt = of.landed(), tables.head, of.salt_fingerprint
+    as_landed, metadata, salt = of.landed(), tables.metadata, of.salt_fingerprint
     is_continued = continues(as_landed, metadata, request.intent, salt)
     mode = "none" if is_continued else request.refresh
     given = None if is_continued else request.state
@@ -139,7 +139,7 @@ def plan_replay(
     of: ConnectionStream, tables: StreamTables, partition: str | None = None
 ) -> StreamPlan:
     """Plan a sync that adds rows to the generation in a stream's table, without reading its source."""
-    stream = _with_generation(of.stream, tables.head, current_generation(tables.head))
+    stream = _with_generation(of.stream, tables.metadata, current_generation(tables.metadata))
     return StreamPlan(of=of, stream=stream, tables=tables, partition=partition)
 
 

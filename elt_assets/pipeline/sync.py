@@ -56,8 +56,8 @@ class SyncPlan:
         filters: filters of the streams with fields that must not be stored.
         shares_state: whether the streams may share a state.
         is_only_stream: whether only one stream of the source is synced, so that a GLOBAL state belongs to it.
-        can_change_schema: whether `open_sink` is also called, from the sinks' thread, when the schema or generation of
-            a stream changes (Singer).
+        can_change_schema: whether `open_sink` is also called, from the sinks' thread, when the schema or
+            generation of a stream changes (Singer).
         configure: configures a stream that is not in the catalog, when its schema arrives. None if such a
             stream is ignored.
         notices: returns the events to report before anything is read.
@@ -144,7 +144,11 @@ class Sync:
     def _relay(self, sinks: Mapping[StreamId, Sink], send: Send) -> Iterator[SessionEvent]:
         plan = self._plan
         self._session = relay = Relay(
-            plan.catalog, sinks, plan.filters, shares_state=plan.shares_state, is_only_stream=plan.is_only_stream
+            plan.catalog,
+            sinks,
+            plan.filters,
+            shares_state=plan.shares_state,
+            is_only_stream=plan.is_only_stream,
         )
         with contextlib.closing(plan.read()) as messages:
             self._messages = messages

@@ -19,8 +19,8 @@ from jsonschema.exceptions import best_match
 from jsonschema.validators import extend
 from referencing import Registry
 
-from elt_assets.protocol.checkable import Checkable, checkable, dialect
-from elt_assets.protocol.config_places import Matches, Place, applicable, places
+from elt_assets.protocol.checkable_schema import Checkable, checkable, dialect
+from elt_assets.protocol.schema_places import Matches, Place, applicable, places
 
 Search = Callable[[str, str], object]
 """Function that searches for a pattern in a text, like `re.search`. It may raise TimeoutError."""

@@ -36,13 +36,13 @@ from elt_assets.protocol.masking import Masker
 from elt_assets.runner.config.environment import Environment
 from elt_assets.runner.config.settings import Settings
 from elt_assets.runner.connector_log import ConnectorLog, LogFunction, ignore
-from elt_assets.runner.ending import raise_for_exit
 from elt_assets.runner.failures import DEADLINES, connector_failure, deadline_failure
 from elt_assets.runner.process.account import shared_workdir
 from elt_assets.runner.process.argument_files import private_files, state_file
 from elt_assets.runner.process.child import DeadlineError, Process
 from elt_assets.runner.process.container import Image
 from elt_assets.runner.process.decoding import Decoder, decode_fast, decode_lossless
+from elt_assets.runner.process_exit import raise_for_exit
 from elt_assets.runner.program import Program
 
 _WITHHELD = (

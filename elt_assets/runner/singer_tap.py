@@ -41,10 +41,10 @@ from elt_assets.protocol.singer.messages import ReadFile, Translator, state_valu
 from elt_assets.runner.config.settings import CONNECTOR_CONFIG
 from elt_assets.runner.connector import Connector
 from elt_assets.runner.connector_log import ConnectorLog
-from elt_assets.runner.ending import raise_for_exit
 from elt_assets.runner.process.argument_files import private_files
 from elt_assets.runner.process.child import Process
 from elt_assets.runner.process.singer_batches import BatchFiles, file_root
+from elt_assets.runner.process_exit import raise_for_exit
 
 _ABOUT_SECONDS = 120
 """Time limit for `--about` and `--help`."""

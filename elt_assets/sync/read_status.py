@@ -15,9 +15,9 @@ from elt_assets.sync.events import (
     Logged,
     SessionEvent,
 )
-from elt_assets.sync.ignored import IgnoredRecords
-from elt_assets.sync.routes import StreamRoutes
+from elt_assets.sync.ignored_records import IgnoredRecords
 from elt_assets.sync.source_events import events_from
+from elt_assets.sync.stream_routes import StreamRoutes
 from elt_assets.sync.streams import StreamRun
 
 

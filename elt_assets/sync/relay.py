@@ -208,7 +208,9 @@ class Relay:
         """Keep the record counts before a state; return whether the state goes to the destination."""
         check_contents(state)
         is_shared = self._shares_state and state.stream is None
-        stream = None if is_shared else stream_of(state, self._runs, is_only_stream=self._is_only_stream)
+        stream = (
+            None if is_shared else stream_of(state, self._runs, is_only_stream=self._is_only_stream)
+        )
         if stream is None and not is_shared:
             self._events.put(Logged("WARN", "ignoring a state of a stream that is not configured"))
             return False

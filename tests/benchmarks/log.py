@@ -67,7 +67,7 @@ class Lake:
         tables.roll_back_companions("run")
         wanted = stream(COLUMNS, self._policy, cursor=["id"])
         wanted.stream.is_resumable = True
-        written = generations(wanted, tables.head)
+        written = generations(wanted, tables.metadata)
         wanted.generation_id = written.generation_id
         wanted.minimum_generation_id = written.minimum_generation_id
         land = WriteSpec(wanted, "run", partition=partition)

@@ -117,12 +117,12 @@ class Users:
         return Took(merging + committing, besides, len(merged.change.remove))
 
     def _merged(self, batch: Batch) -> Merged:
-        target = Target(self.table.files, self.table.head.tombstones)
+        target = Target(self.table.files, self.table.metadata.tombstones)
         return dedup.merge(self._spark, self.table, target, batch, BY, SCHEMA)
 
     def _both(self, table: Table, batch: Batch) -> tuple[Merged, float]:
         def followed() -> Merged:
-            target = Target(table.files, table.head.tombstones)
+            target = Target(table.files, table.metadata.tombstones)
             return history.merge(self._spark, table, target, batch, BY, SCHEMA)
 
         def both() -> Merged:
@@ -168,5 +168,5 @@ def left_by(uri: str, *, current: bool = False) -> pa.Table:
 
 
 def _commit(table: Table, merged: Merged, batch: Batch) -> None:
-    head = CommitMetadata(table.head.sequence + 1, 1, None, tombstones=tuple(merged.tombstones))
+    head = CommitMetadata(table.metadata.sequence + 1, 1, None, tombstones=tuple(merged.tombstones))
     table.commit(merged.change, head, batch.records)

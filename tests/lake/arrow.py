@@ -57,7 +57,9 @@ def commit(
     table: Table, add: Sequence[DataFile] = (), remove: Sequence[DataFile] = (), **head: Any
 ) -> None:
     """Commit as the table's writer does."""
-    after = replace(table.head, sequence=table.head.sequence + 1, commit=None, same_as=None, **head)
+    after = replace(
+        table.metadata, sequence=table.metadata.sequence + 1, commit=None, same_as=None, **head
+    )
     table.commit(Change(add, remove), after, 0)
 
 

@@ -84,7 +84,7 @@ def configured(
 ) -> ConfiguredStream:
     """The stream as a run configures it: its generation comes from the table."""
     wanted = stream(properties or EVENTS, policy, key=["id"], cursor=["at"])
-    head = lake.tables().head
+    head = lake.tables().metadata
     written = generations(wanted, head, refresh)
     wanted.generation_id = written.generation_id
     wanted.minimum_generation_id = written.minimum_generation_id
@@ -101,7 +101,7 @@ def sync(
 ) -> list[Committed]:
     """A run: from the table's state to the end, a checkpoint for each batch; `seen` after each."""
     wanted = wanted or configured(lake, refresh=refresh)
-    begin = position(starting_state(wanted, lake.tables().head, refresh)) or 0
+    begin = position(starting_state(wanted, lake.tables().metadata, refresh)) or 0
     writer, done = lake.writer(wanted), []
     for number, batch in enumerate(batches[begin:], begin + 1):
         writer.write(lake.stage(*batch))
@@ -134,7 +134,7 @@ def view(lake: Lake) -> View:
     current = read(lake, "", "id", "at", "said")
     versions = read(lake, "_history", "id", "at", "said", "_is_current", "_valid_to is null")
     dead = read(lake, "_dead_letter", "coalesce(get_json_object(record, '$.said'), record)")
-    return View(position(lake.tables().head.state), current, versions, dead)
+    return View(position(lake.tables().metadata.state), current, versions, dead)
 
 
 def read(lake: Lake, suffix: str, *columns: str) -> list[Any]:

@@ -83,15 +83,15 @@ def begin(world: World, uri: str, part: str | None, run: Run, run_id: str) -> Op
     wanted = configured(run.stream)
     mode: RefreshMode = run.refresh  # type: ignore[assignment]
     intent = None if run.intent is None else str(run.intent)
-    if continues(wanted, tables.head, intent):
+    if continues(wanted, tables.metadata, intent):
         mode = "none"
-    written = generations(wanted, tables.head, mode)
-    start = starting_state(wanted, tables.head, mode)
+    written = generations(wanted, tables.metadata, mode)
+    start = starting_state(wanted, tables.metadata, mode)
     wanted.generation_id = written.generation_id
     wanted.minimum_generation_id = written.minimum_generation_id
-    wanted.sync_id = tables.head.sync_id + 1
+    wanted.sync_id = tables.metadata.sync_id + 1
     spec = WriteSpec(wanted, run_id, world.history, partition=part, intent=intent)
-    return Opened(world.writer(world.provider, tables, spec), start, tables.head.sequence)
+    return Opened(world.writer(world.provider, tables, spec), start, tables.metadata.sequence)
 
 
 def configured(how: Stream) -> ConfiguredStream:
@@ -445,7 +445,7 @@ class Machine(RuleBasedStateMachine):
 
     def _assert_refused(self, live: Live, error: BaseException) -> None:
         """A refusal must have a reason."""
-        sequence = Table(self.uri, app_id(live.part)).head.sequence
+        sequence = Table(self.uri, app_id(live.part)).metadata.sequence
         moved = self._is_overtaken(live) or sequence != live.opened.sequence or live.is_restored
         may = (
             moved or self.has("catalog") or (self.has("add_key") and self._has_null_keys(live.part))
@@ -584,19 +584,22 @@ class Machine(RuleBasedStateMachine):
         STEPS["replay"] += 1
         by = replace(self.stream, key=None if self.stream.key is None else "said")
         tables = StreamTables(self.uri, app_id(name))
-        sequence = tables.head.sequence
+        sequence = tables.metadata.sequence
         with self._killed(kill):
             tables.roll_back_companions("replay")
             wanted = configured(by)
-            wanted.generation_id, wanted.minimum_generation_id = max(tables.head.generation, 1), 0
-            wanted.sync_id = tables.head.sync_id + 1
+            wanted.generation_id, wanted.minimum_generation_id = (
+                max(tables.metadata.generation, 1),
+                0,
+            )
+            wanted.sync_id = tables.metadata.sync_id + 1
             spec = WriteSpec(wanted, "replay", partition=name)
             replay(self.world.provider, tables, spec)
         moved = [event for event in before.dead if not by.rejects(event)]
         left = tuple(event for event in before.dead if by.rejects(event))
         rows, buried = landed(by, before.rows, before.buried, moved)
         # Not by the rows: a replayed delete may leave them as they were.
-        if Table(self.uri, app_id(name)).head.sequence != sequence:
+        if Table(self.uri, app_id(name)).metadata.sequence != sequence:
             self.parts[name] = replace(before, rows=rows, buried=buried, dead=left)
             self.epochs[name] += 1
 
@@ -643,11 +646,11 @@ class Machine(RuleBasedStateMachine):
 
     def _companion(self, main: Table, name: str | None, kind: str) -> list[dict[str, Any]] | None:
         """A companion's rows as readers are shown them; None where its table does not say which."""
-        told = (main.head.companions or {}).get(kind, NOT_KEPT)
+        told = (main.metadata.companions or {}).get(kind, NOT_KEPT)
         table = Table(self.uri + SUFFIXES[kind], f"{main.app_id}|{kind}")
         if told == NOT_KEPT or not table.exists:
             return None
-        if told != table.head.stands_for:
+        if told != table.metadata.stands_for:
             version = 0 if told is None else table.version_of(told)
             table = Table(table.uri, table.app_id, version)
         return self._in_part(table, name)
@@ -663,7 +666,7 @@ class Machine(RuleBasedStateMachine):
 def check_files(table: Table) -> None:
     """What a table's head names is there; rows that readers see are in the types of the table."""
     wanted = pa.schema(delta_schema(table.schema).to_arrow())
-    for file in (*table.files, *table.head.hidden):
+    for file in (*table.files, *table.metadata.hidden):
         assert Path(table.uri, file.path).exists(), f"a file that is needed is gone: {file.path}"
     for file in table.files:
         for column in pq.read_schema(Path(table.uri, file.path)):
@@ -676,7 +679,7 @@ def check_files(table: Table) -> None:
 
 def token_at(table: Table) -> str | None:
     """What tells the state of a table, or of the refresh that it is in."""
-    head = table.head
+    head = table.metadata
     return token_of(head.refresh.state if head.refresh is not None else head.state)
 
 

@@ -66,10 +66,10 @@ def test_a_run_does_not_commit_onto_a_table_that_was_restored_meanwhile(uri: str
         commit(run, new, state='{"c":4}')
     assert values(uri) == [1, 2]
     after = Table(uri, "elt:orders")
-    assert after.head.state == '{"c":2}'
+    assert after.metadata.state == '{"c":2}'
     commit(after, put(after, IDS, [{"id": 3}, {"id": 4}]), state='{"c":4}')
     assert values(uri) == [1, 2, 3, 4]
-    assert Table(uri, "elt:orders").head.state == '{"c":4}'
+    assert Table(uri, "elt:orders").metadata.state == '{"c":4}'
 
 
 def test_a_restore_is_seen_after_another_commit_refreshed_the_run(uri: str) -> None:
@@ -147,9 +147,11 @@ def reject(
     companion = CompanionChange(
         dead, schema, Change(files), CommitMetadata(0, 1, None, "run"), len(found)
     )
-    head = CommitMetadata(tables.head.sequence + 1, 1, None, companions=tables.head.companions)
+    head = CommitMetadata(
+        tables.metadata.sequence + 1, 1, None, companions=tables.metadata.companions
+    )
     if dies:
-        if tables.head.companions is None:
+        if tables.metadata.companions is None:
             tables._record_companions(head)
         companion.publish()
     else:

@@ -187,7 +187,7 @@ REFRESHED = [[event(1, 30), event(None, 3)], [event(5, 30), event(2, 10)]]
 
 def test_a_refresh(lake: Lake, closely: bool) -> None:
     def refresh(lake: Lake, seen: Callable[[], None]) -> None:
-        head = lake.tables().head
+        head = lake.tables().metadata
         begins = head.refresh is None and head.generation == 1
         sync(lake, REFRESHED, refresh="truncate" if begins else "none", seen=seen)
 

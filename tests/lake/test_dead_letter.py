@@ -39,7 +39,7 @@ def replayed(
     """As `elt replay` does it."""
     tables = lake.tables()
     tables.roll_back_companions(run)
-    wanted.sync_id = tables.head.sync_id + 1
+    wanted.sync_id = tables.metadata.sync_id + 1
     spec = WriteSpec(wanted, run, lake.history, on_schema_change)  # type: ignore[arg-type]
     return replay(lake.provider, tables, spec)
 
@@ -136,7 +136,7 @@ def test_what_an_earlier_release_rejected_is_replayed_too(lake: Lake) -> None:
 def test_a_replay_moves_what_fits_now_and_keeps_the_rest(lake: Lake) -> None:
     lake.history = True
     sync(lake, [[event(1, 10), event(None, 1), b"[5]"], [event(None, 2)]], keyed("id"))
-    before = lake.tables().head
+    before = lake.tables().metadata
     done = replayed(lake, keyed("said"))
     assert done is not None and (done.records, done.rejected) == (2, 1)
     wanted = [("1 at 10",), ("None at 1",), ("None at 2",)]
@@ -144,7 +144,7 @@ def test_a_replay_moves_what_fits_now_and_keeps_the_rest(lake: Lake) -> None:
     assert read(lake, "_dead_letter", "reason", "run_id") == [
         ("not a readable JSON object", "run-2")
     ]
-    head = lake.tables().head
+    head = lake.tables().metadata
     assert (head.state, head.generation) == (before.state, before.generation)
     assert head.sequence == before.sequence + 1
     ids = [each for (each,) in read(lake, "", "_airbyte_raw_id")]

@@ -52,9 +52,9 @@ def test_a_large_state_stands_beside_the_log_and_is_written_once(uri: str) -> No
         commit(table, put(table, IDS, [{"id": number}]))
     assert max(entry_sizes(uri)) < LIMITS["elt.state"]
     assert len(attached(uri)) == 1
-    assert Table(uri, "elt:orders").head.state == LARGE
+    assert Table(uri, "elt:orders").metadata.state == LARGE
     commit(table, state='{"small": 1}')
-    assert Table(uri, "elt:orders").head.state == '{"small": 1}'
+    assert Table(uri, "elt:orders").metadata.state == '{"small": 1}'
     assert DeltaTable(uri).history(1)[0]["elt.state"] == '{"small": 1}'
 
 
@@ -65,7 +65,7 @@ def test_a_refresh_of_many_checkpoints_adds_as_much_to_the_log_with_each(uri: st
         commit(table, refresh=building(number))
     first, last = entry_sizes(uri)[60], entry_sizes(uri)[-1]
     assert last < 1.5 * first
-    again = Table(uri, "elt:orders").head
+    again = Table(uri, "elt:orders").metadata
     assert again.refresh == building(199)
 
 
@@ -88,7 +88,7 @@ def test_vacuum_keeps_the_states_that_versions_within_the_retention_have(uri: st
         make_old(path, days=30)
     vacuum(Table(uri, "elt:orders"))
     assert len(attached(uri)) == 3  # each was in force within the last days
-    assert Table(uri, "elt:orders").head.state == LARGE + "  "
+    assert Table(uri, "elt:orders").metadata.state == LARGE + "  "
 
 
 def opened(uri: str, app_id: str, monkeypatch: pytest.MonkeyPatch) -> tuple[CommitMetadata, int]:
@@ -105,7 +105,7 @@ def opened(uri: str, app_id: str, monkeypatch: pytest.MonkeyPatch) -> tuple[Comm
         patched.setattr(DeltaTable, "history", counted)
         table = Table(uri, app_id)
         _ = table.is_foreign, table.newest_writer
-    return table.head, sum(read)
+    return table.metadata, sum(read)
 
 
 def test_opening_a_partition_reads_few_commits_however_many_there_are(
@@ -129,7 +129,7 @@ def test_after_a_restore_each_partition_has_the_state_of_the_version_restored(ur
             commit(Table(uri, f"elt:orders|{part}"), state=f'{{"c":{number}}}')
     DeltaTable(uri).restore(4)  # p0 at 1, p1 at 1
     commit(Table(uri, "elt:orders|p0"), state='{"c":9}')
-    states = [Table(uri, f"elt:orders|{part}").head for part in ("p0", "p1")]
+    states = [Table(uri, f"elt:orders|{part}").metadata for part in ("p0", "p1")]
     assert [head.state for head in states] == ['{"c":9}', '{"c":1}']
     assert [head.restored for head in states] == [False, True]
     assert [head.sequence for head in states] == [5, 4]

@@ -55,13 +55,13 @@ def maintained(lake: Lake, **how: Any) -> dict[str, Maintained]:
 def test_small_files_become_one_and_nothing_else_changes(lake: Lake) -> None:
     lake.history = True
     sync(lake, BATCHES, configured(lake, APPEND))
-    before, head, delta = view(lake), lake.table.head, DeltaTable(lake.uri)
+    before, head, delta = view(lake), lake.table.metadata, DeltaTable(lake.uri)
     done = maintained(lake)
     assert (done["users"].files_before, done["users"].files_after) == (3, 1)
     assert (done["users_dead_letter"].files_before, done["users_dead_letter"].files_after) == (3, 1)
     assert {one.removed for one in done.values()} == {0}
     assert view(lake) == before == expected(BATCHES)
-    assert lake.table.head == head
+    assert lake.table.metadata == head
     assert DeltaTable(lake.uri).transaction_version(APP) == delta.transaction_version(APP)
     version = lake.table.version
     maintained(lake)
@@ -160,7 +160,7 @@ def test_a_vacuum_keeps_a_refresh_that_was_begun(lake: Lake) -> None:
     writer.commit(checkpoint(1))
     age(lake.folder)
     maintained(lake)
-    assert position(lake.tables().head.state) == 1
+    assert position(lake.tables().metadata.state) == 1
     sync(lake, [[], [event(8, 8)]])
     assert rows(lake.spark, lake.table, "id", "at") == [(7, 7), (8, 8)]
 

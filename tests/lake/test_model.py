@@ -210,10 +210,10 @@ class Run:
             wanted = stream(SCHEMA, "append_dedup", cursor=self.cursor or ["at"])
             wanted.primary_key, wanted.cursor_field = KEY, self.cursor
             wanted.sync_mode = "incremental" if self.cursor else "full_refresh"
-            written = generations(wanted, tables.head)
+            written = generations(wanted, tables.metadata)
             wanted.generation_id = written.generation_id
             wanted.minimum_generation_id = written.minimum_generation_id
-            wanted.sync_id = tables.head.sync_id + 1
+            wanted.sync_id = tables.metadata.sync_id + 1
             self._writer = TableWriter(
                 self.provider, tables, WriteSpec(wanted, "run", history=True)
             )

@@ -41,7 +41,7 @@ def configured(
     lake: Lake, part: str, policy: str = OVERWRITE, properties: dict[str, Any] = EVENTS
 ) -> ConfiguredStream:
     wanted = stream(properties, policy)
-    written = generations(wanted, tables(lake, part).head)
+    written = generations(wanted, tables(lake, part).metadata)
     wanted.generation_id = written.generation_id
     wanted.minimum_generation_id = written.minimum_generation_id
     return wanted
@@ -60,9 +60,9 @@ def test_a_partition_is_replaced_alone(lake: Lake) -> None:
     load(lake, SECOND, event(2, 1), event(3, 1), value=5)
     load(lake, FIRST, event(4, 1), value=2)
     assert held(lake) == [(FIRST, "4 at 1"), (SECOND, "2 at 1"), (SECOND, "3 at 1")]
-    heads = [tables(lake, part).head for part in (FIRST, SECOND)]
+    heads = [tables(lake, part).metadata for part in (FIRST, SECOND)]
     assert [(head.generation, position(head.state)) for head in heads] == [(2, 2), (1, 5)]
-    assert tables(lake, "2026-01-03").head.state is None
+    assert tables(lake, "2026-01-03").metadata.state is None
 
 
 def test_a_partition_is_emptied_alone(lake: Lake) -> None:
@@ -94,7 +94,7 @@ def test_a_wider_type_of_one_is_a_wider_type_of_all(lake: Lake) -> None:
     load(lake, FIRST, event(1, 1))
     load(lake, SECOND, {**event(2, 1), "at": 1.5}, properties={**EVENTS, "at": NUMBER})
     assert rows(lake.spark, lake.table, "id", "at") == [(1, 1.0), (2, 1.5)]
-    assert [position(tables(lake, part).head.state) for part in (FIRST, SECOND)] == [1, 1]
+    assert [position(tables(lake, part).metadata.state) for part in (FIRST, SECOND)] == [1, 1]
     load(lake, FIRST, event(3, 3))
     assert rows(lake.spark, lake.table, "id", "at") == [(2, 1.5), (3, 3.0)]
 
@@ -104,13 +104,13 @@ def test_compaction_keeps_partitions_apart(lake: Lake) -> None:
         for part in (FIRST, SECOND):
             load(lake, part, event(number, 1), b"[5]", value=number, policy=APPEND)
     before = held(lake)
-    heads = [tables(lake, part).head for part in (FIRST, SECOND)]
+    heads = [tables(lake, part).metadata for part in (FIRST, SECOND)]
     maintain(lake.spark, lake.tables())
     bounds = lake.table.bounds(["_elt_partition"])
     assert sorted(bounds.values()) == [(FIRST, FIRST), (SECOND, SECOND)]
     assert len(lake.dead_letter.files) == 2
     assert held(lake) == before
-    assert [tables(lake, part).head for part in (FIRST, SECOND)] == heads
+    assert [tables(lake, part).metadata for part in (FIRST, SECOND)] == heads
     load(lake, FIRST, event(9, 9))
     assert held(lake) == [(FIRST, "9 at 9"), *(row for row in before if row[0] == SECOND)]
 

@@ -50,7 +50,7 @@ class Lake:
         configured = stream(
             PROPERTIES, self.policy, key=["k"] if self.deduplicates else [], cursor=["c"]
         )
-        written = generations(configured, tables.head)
+        written = generations(configured, tables.metadata)
         configured.generation_id = written.generation_id
         configured.minimum_generation_id = written.minimum_generation_id
         writer, first = TableWriter(self.provider, tables, WriteSpec(configured, "run")), 0

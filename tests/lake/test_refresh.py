@@ -54,7 +54,7 @@ def generation(lake: Lake) -> list[tuple[int, int]]:
 def resumable(lake: Lake) -> ConfiguredStream:
     wanted = configured(lake, OVERWRITE)
     wanted.stream.is_resumable = True
-    written = generations(wanted, lake.tables().head)
+    written = generations(wanted, lake.tables().metadata)
     wanted.generation_id = written.generation_id
     wanted.minimum_generation_id = written.minimum_generation_id
     return wanted
@@ -65,20 +65,20 @@ def resumable(lake: Lake) -> ConfiguredStream:
 
 def test_readers_see_the_old_table_until_the_new_one_is_whole(lake: Lake) -> None:
     sync(lake, OLD)
-    former = (by_another_reader(lake), lake.table.head.state, lake.table.head.generation)
+    former = (by_another_reader(lake), lake.table.metadata.state, lake.table.metadata.generation)
     writer = lake.writer(configured(lake, refresh="truncate"))
     for number, batch in enumerate(NEW, 1):
         assert (
             by_another_reader(lake),
-            lake.table.head.state,
-            lake.table.head.generation,
+            lake.table.metadata.state,
+            lake.table.metadata.generation,
         ) == former
         writer.write(lake.stage(*batch))
         done = writer.commit(checkpoint(number, final=number == len(NEW)))
         assert position(done.state) == number
     assert by_another_reader(lake) == WHOLE
     assert generation(lake) == [(number, 2) for number, _ in WHOLE]
-    assert (position(lake.table.head.state), lake.table.head.refresh) == (3, None)
+    assert (position(lake.table.metadata.state), lake.table.metadata.refresh) == (3, None)
 
 
 def test_the_swap_is_one_commit(lake: Lake) -> None:
@@ -99,7 +99,7 @@ def test_one_that_can_be_resumed_goes_on(lake: Lake, kind: str) -> None:
     interrupted(lake, begun, NEW[:2])
     again = configured(lake) if kind == "incremental" else resumable(lake)
     assert (again.generation_id, again.minimum_generation_id) == (2, 2)
-    assert position(starting_state(again, lake.tables().head)) == 2
+    assert position(starting_state(again, lake.tables().metadata)) == 2
     done = sync(lake, NEW, again)
     assert [each.records for each in done] == [2]
     found = rows(lake.spark, lake.table, "id", "at")
@@ -111,7 +111,7 @@ def test_one_that_cannot_begins_anew(lake: Lake) -> None:
     sync(lake, OLD[:1], configured(lake, OVERWRITE))
     interrupted(lake, configured(lake, OVERWRITE), NEW[:2])
     again = configured(lake, OVERWRITE)
-    assert starting_state(again, lake.tables().head) is None
+    assert starting_state(again, lake.tables().metadata) is None
     sync(lake, NEW[2:], again)
     assert rows(lake.spark, lake.table, "id", "at") == [(1, 40), (5, 40)]
     assert {number for _, number in generation(lake)} == {again.generation_id}
@@ -142,10 +142,10 @@ def test_a_refresh_that_keeps_its_rows_in_the_table_goes_on(lake: Lake) -> None:
         return found
 
     interrupted(lake, wanted(), NEW[:2])
-    assert position(starting_state(wanted(), lake.tables().head)) == 2
+    assert position(starting_state(wanted(), lake.tables().metadata)) == 2
     sync(lake, NEW, wanted())
     assert rows(lake.spark, lake.table, "id", "at") == sorted([*WHOLE, (1, 30)])
-    assert starting_state(wanted(), lake.tables().head) is None
+    assert starting_state(wanted(), lake.tables().metadata) is None
 
 
 # What is kept
@@ -159,7 +159,7 @@ def test_retain_keeps_both_generations(lake: Lake) -> None:
     assert generation(lake) == [
         *[(1, 1), (1, 2), (1, 2), (2, 1), (2, 2), (3, 1), (4, 2), (5, 2)],
     ]
-    assert position(starting_state(configured(lake, APPEND), lake.tables().head)) == 3
+    assert position(starting_state(configured(lake, APPEND), lake.tables().metadata)) == 3
 
 
 @pytest.mark.parametrize(("number", "least"), [(2, 1), (2, 3), (0, -1), (None, 0), (1, None)])
@@ -175,7 +175,7 @@ def test_generations_that_mean_nothing_are_refused(
 def test_generations_grow_beyond_a_refresh_that_was_begun(lake: Lake) -> None:
     sync(lake, OLD)
     interrupted(lake, configured(lake, refresh="truncate"), NEW[:1])
-    head = lake.tables().head
+    head = lake.tables().metadata
     assert generations(configured(lake), head, "truncate") == Generations(3, 3)
     assert generations(configured(lake), head) == Generations(2, 2)
 

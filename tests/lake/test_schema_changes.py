@@ -46,7 +46,7 @@ def test_rows_survive_a_widening(
     lake.sync(stream({"id": INTEGER, "a": narrow}), *({"id": 0, "a": each} for each in values))
     lake.sync(stream({"id": INTEGER, "a": wide}), {"id": 1, "a": None})
     assert rows(spark, lake.table, "id", "a") == [*((0, each) for each in expected), (1, None)]
-    assert lake.table.head.sequence == 3  # the rewriting is a commit of its own
+    assert lake.table.metadata.sequence == 3  # the rewriting is a commit of its own
 
 
 def test_a_widening_that_would_change_a_value_is_an_error(lake: Lake) -> None:

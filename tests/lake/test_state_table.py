@@ -27,8 +27,8 @@ def opened(
 ) -> tuple[StreamTables, StateOnlyWriter]:
     """A sync as a run begins it: a retry of the same intent goes on."""
     tables, wanted = StreamTables(str(folder / "users"), APP), configured()
-    mode: RefreshMode = "none" if continues(wanted, tables.head, intent) else refresh
-    written = generations(wanted, tables.head, mode)
+    mode: RefreshMode = "none" if continues(wanted, tables.metadata, intent) else refresh
+    written = generations(wanted, tables.metadata, mode)
     wanted.generation_id = written.generation_id
     wanted.minimum_generation_id = written.minimum_generation_id
     return tables, StateOnlyWriter(tables, WriteSpec(wanted, "run", intent=intent))
@@ -37,8 +37,8 @@ def opened(
 def test_a_generation_is_committed_before_anything_of_it_is_sent(tmp_path: Path) -> None:
     for number, intent in enumerate(("first", "second"), 1):
         tables, _ = opened(tmp_path, "truncate", intent)
-        assert tables.head.refresh is not None
-        assert tables.head.refresh.generation == number
+        assert tables.metadata.refresh is not None
+        assert tables.metadata.refresh.generation == number
 
 
 @pytest.mark.parametrize("refresh", ["retain", "truncate"])
@@ -51,13 +51,13 @@ def test_a_retry_keeps_the_generation(tmp_path: Path, refresh: RefreshMode) -> N
     tables, writer = opened(tmp_path, refresh, "another request")
     done = writer.commit(checkpoint(3, final=True))
     assert len(set(written)) == 1
-    assert (done.generation, tables.head.intent) == (2, "another request")
+    assert (done.generation, tables.metadata.intent) == (2, "another request")
 
 
 def test_an_ordinary_sync_keeps_what_was_requested_last(tmp_path: Path) -> None:
     for attempt, intent in enumerate(("request", None), 1):
         tables, writer = opened(tmp_path, "retain" if intent else "none", intent)
         writer.commit(checkpoint(attempt))
-    assert tables.head.intent == "request"
-    assert continues(configured(), tables.head, "request")
+    assert tables.metadata.intent == "request"
+    assert continues(configured(), tables.metadata, "request")
     assert not continues(configured(), CommitMetadata(0, 0, None), "request")

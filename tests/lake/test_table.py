@@ -42,7 +42,7 @@ def commit(
     state: str | None = None,
     remove: list[DataFile] | None = None,
 ) -> None:
-    head = CommitMetadata(table.head.sequence + 1, 1, state, "run-1")
+    head = CommitMetadata(table.metadata.sequence + 1, 1, state, "run-1")
     table.commit(Change(files, remove or []), head, sum(file.records for file in files))
 
 
@@ -73,7 +73,7 @@ def reopened(table: Table) -> Table:
 
 def test_there_is_no_table_before_the_first_one(spark: SparkSession, table: Table) -> None:
     assert not table.exists
-    assert (table.version, table.head, table.files, table.records) == (
+    assert (table.version, table.metadata, table.files, table.records) == (
         -1,
         CommitMetadata(0, 0, None),
         [],
@@ -101,14 +101,14 @@ def test_a_commit_carries_state_and_transaction(spark: SparkSession, table: Tabl
 def test_state_survives_a_reopening_byte_for_byte(spark: SparkSession, table: Table) -> None:
     state = '{"b": 1.50, "a":"\\u0000 \\" ünï 😀"}'
     append(spark, table, 1, state)
-    head = reopened(table).head
+    head = reopened(table).metadata
     assert (head.sequence, head.generation, head.state, head.run_id) == (1, 1, state, "run-1")
 
 
 def test_a_state_can_advance_without_data(spark: SparkSession, table: Table) -> None:
     append(spark, table, 1, "1")
     commit(table, [], "2")
-    assert reopened(table).head.state == "2"
+    assert reopened(table).metadata.state == "2"
     assert ids(spark, reopened(table)) == [1]
 
 
@@ -116,7 +116,7 @@ def test_state_is_found_below_many_commits_of_others(spark: SparkSession, table:
     append(spark, table, 1, "1")
     for number in range(7):
         write_deltalake(table.uri, pa.table({"id": [number]}), mode="append")
-    assert reopened(table).head.state == "1"
+    assert reopened(table).metadata.state == "1"
 
 
 def test_files_can_be_replaced_in_one_commit(spark: SparkSession, table: Table) -> None:
@@ -172,7 +172,7 @@ def test_the_second_of_two_writers_changes_nothing(spark: SparkSession, table: T
     append(spark, winner, 2, "2")
     with pytest.raises(ConcurrentSync):
         commit(loser, late, "3")
-    assert reopened(table).head == winner.head
+    assert reopened(table).metadata == winner.metadata
     assert ids(spark, reopened(table)) == [1, 2]
 
 
@@ -205,7 +205,7 @@ def test_a_new_column_does_not_hide_that_another_was_first(
     loser.prepare(WIDER)
     with pytest.raises(ConcurrentSync):
         commit(loser, write(spark, loser, 3), "3")
-    assert reopened(table).head.state == "2"
+    assert reopened(table).metadata.state == "2"
 
 
 def test_a_writer_that_was_overtaken_stays_fenced(spark: SparkSession, table: Table) -> None:
@@ -223,11 +223,11 @@ def test_a_writer_that_was_overtaken_stays_fenced(spark: SparkSession, table: Ta
 def test_another_applications_append_keeps_our_state(spark: SparkSession, table: Table) -> None:
     append(spark, table, 1, "1")
     write_deltalake(table.uri, pa.table({"id": [10]}), mode="append")
-    assert reopened(table).head.state == "1"
+    assert reopened(table).metadata.state == "1"
     append(spark, table, 2, "2")  # with the snapshot from before it
     write_deltalake(table.uri, pa.table({"id": [11]}), mode="append")
     after = reopened(table)
-    assert (after.head.sequence, after.head.state) == (2, "2")
+    assert (after.metadata.sequence, after.metadata.state) == (2, "2")
     assert ids(spark, after) == [1, 2, 10, 11]
     assert after.records == 4
 
@@ -241,9 +241,9 @@ def test_a_restore_takes_the_state_back(spark: SparkSession, table: Table) -> No
     version = {state: v for v, state in states(table.uri).items()}["1"]
     DeltaTable(table.uri).restore(version)
     after = reopened(table)
-    assert (after.head.state, ids(spark, after)) == ("1", [1])
+    assert (after.metadata.state, ids(spark, after)) == ("1", [1])
     append(spark, after, 4, "4")  # its transactions go on from the newest
-    assert (reopened(table).head.state, ids(spark, reopened(table))) == ("4", [1, 4])
+    assert (reopened(table).metadata.state, ids(spark, reopened(table))) == ("4", [1, 4])
 
 
 def test_a_restore_of_a_restore(spark: SparkSession, table: Table) -> None:
@@ -252,7 +252,7 @@ def test_a_restore_of_a_restore(spark: SparkSession, table: Table) -> None:
     first, second = sorted(states(table.uri))
     DeltaTable(table.uri).restore(first)
     DeltaTable(table.uri).restore(second)
-    assert reopened(table).head.state == "2"
+    assert reopened(table).metadata.state == "2"
 
 
 def test_a_restore_to_before_our_first_commit_has_no_state(
@@ -261,9 +261,9 @@ def test_a_restore_to_before_our_first_commit_has_no_state(
     append(spark, table, 1, "1")
     DeltaTable(table.uri).restore(0)
     after = reopened(table)
-    assert (after.head.state, after.files) == (None, [])
+    assert (after.metadata.state, after.files) == (None, [])
     append(spark, after, 2, "2")
-    assert reopened(table).head.state == "2"
+    assert reopened(table).metadata.state == "2"
 
 
 def states(uri: str) -> dict[int, str]:

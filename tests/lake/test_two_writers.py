@@ -123,7 +123,7 @@ def test_partitions_lose_nothing_to_each_other(lake: Lake) -> None:
     found = rows(lake.spark, lake.table, "_elt_partition", "said", "id")
     assert found == [(part, part, rounds) for part in parts]
     for part in parts:
-        head = lake.tables(f"{APP}|{part}").head
+        head = lake.tables(f"{APP}|{part}").metadata
         assert (head.generation, head.sequence) == (rounds, rounds + 1)
         assert head.state is not None and f'"stream_state":{rounds}' in head.state
     dead = rows(lake.spark, lake.dead_letter, "_elt_partition")
@@ -187,7 +187,9 @@ def test_a_sync_beside_a_compaction(
     commit()
     assert rows(lake.spark, lake.table, "id", "at") == ids
     assert lake.dead_letter.records == (1 if policy == OVERWRITE else 3)  # older generations' go
-    assert lake.tables().head.sequence == 4  # the first sync began with where its companions stood
+    assert (
+        lake.tables().metadata.sequence == 4
+    )  # the first sync began with where its companions stood
     assert_all_readers_agree(lake.spark, lake.folder)
 
 

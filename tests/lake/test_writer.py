@@ -116,7 +116,7 @@ def test_each_checkpoint_is_a_commit_with_its_state(lake: Lake) -> None:
         writer.write(lake.stage(user(number)))
         done = writer.commit(checkpoint(number))
         assert (done.sequence, done.records) == (number, 1)
-        assert json.loads(lake.table.head.state or "")["stream"]["stream_state"] == number
+        assert json.loads(lake.table.metadata.state or "")["stream"]["stream_state"] == number
     assert lake.ids() == [1, 2]
 
 
@@ -165,9 +165,9 @@ def test_a_first_sync_without_records_makes_the_table(lake: Lake) -> None:
 
 def test_a_final_commit_without_a_state_keeps_the_one_before(lake: Lake) -> None:
     lake.sync(stream(USERS), user(1), value=1)
-    former = lake.table.head.state
+    former = lake.table.metadata.state
     lake.sync(stream(USERS), user(2))
-    assert lake.table.head.state == former
+    assert lake.table.metadata.state == former
 
 
 # Overwrites
@@ -177,7 +177,7 @@ def test_an_overwrite_replaces_rows_state_and_generation(lake: Lake) -> None:
     lake.sync(stream(USERS), user(1), value=1)
     lake.sync(stream(USERS, OVERWRITE, generation=2), user(2))
     assert lake.ids() == [2]
-    assert (lake.table.head.generation, lake.table.head.state) == (2, None)
+    assert (lake.table.metadata.generation, lake.table.metadata.state) == (2, None)
 
 
 def test_an_overwrite_by_nothing_empties_the_table(lake: Lake) -> None:
@@ -188,7 +188,7 @@ def test_an_overwrite_by_nothing_empties_the_table(lake: Lake) -> None:
 
 def test_an_overwrite_that_fails_leaves_the_former_table(lake: Lake) -> None:
     lake.sync(stream(USERS), user(1), value=1)
-    before = (lake.table.version, lake.table.head)
+    before = (lake.table.version, lake.table.metadata)
     writer = lake.writer(stream(USERS, OVERWRITE, generation=2))
     writer.write(lake.stage(user(2)))
     missing = lake.stage(user(3))
@@ -196,7 +196,7 @@ def test_an_overwrite_that_fails_leaves_the_former_table(lake: Lake) -> None:
     with pytest.raises(Exception, match="has 0 bytes"):
         writer.write(missing)
     writer.close()
-    assert (lake.table.version, lake.table.head) == before
+    assert (lake.table.version, lake.table.metadata) == before
     assert lake.ids() == [1]
     assert len(data_files(lake.uri)) == 1
 
@@ -253,7 +253,7 @@ def test_a_policy_that_fails_leaves_its_batch_to_close(lake: Lake) -> None:
         writer.commit(checkpoint(2))
     writer.close()
     assert data_files(lake.uri) == []
-    assert not lake.table.head.state
+    assert not lake.table.metadata.state
 
 
 @pytest.mark.parametrize("policy", [APPEND, APPEND_DEDUP])

@@ -80,7 +80,7 @@ def test_a_restore_by_time_takes_the_cursor_back_too(own: Project) -> None:
     (first,) = [entry for entry in table.history() if entry["version"] == 1]
     table.restore(datetime.fromtimestamp(first["timestamp"] / 1000 + 0.2, tz=timezone.utc))
     assert [row["id"] for row in own.rows("scripted", "things")] == [1]
-    head = Table(table.table_uri, "elt:scripted/things").head
+    head = Table(table.table_uri, "elt:scripted/things").metadata
     assert head.state is not None
     assert json.loads(head.state) == state(1)["state"]
 

@@ -124,9 +124,9 @@ def test_rewound_to_its_first_state_the_table_is_the_same(own: Project) -> None:
     two_syncs(own)
     before = rows(own)
     past = states.history(asset(own), paths.lake())
-    first = next(one for one in reversed(past) if one.head.state is not None)
+    first = next(one for one in reversed(past) if one.metadata.state is not None)
     with instance(own) as dagster:
-        states.rewind(asset(own), paths.lake(), first.head.sequence, dagster)
+        states.rewind(asset(own), paths.lake(), first.metadata.sequence, dagster)
     result = materialize(own, KEY)
     assert result.success
     assert "rolled back" not in logged(own, result)
@@ -139,7 +139,7 @@ def test_a_state_is_set_by_hand_and_told(own: Project) -> None:
     with instance(own) as dagster:
         tables = states.set_state(asset(own), paths.lake(), FIRST, dagster)
     assert observations(own, "weather", "readings")[-1]["elt/set_by_hand"] is True
-    assert tables.head.sequence == states.history(asset(own), paths.lake())[0].head.sequence
+    assert tables.metadata.sequence == states.history(asset(own), paths.lake())[0].metadata.sequence
     assert materialize(own, KEY).success
     assert calls(own.root / "weather-calls")[-1]["state"] == FIRST
 

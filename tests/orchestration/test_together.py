@@ -218,9 +218,9 @@ def test_a_stream_that_is_set_back_takes_the_others_with_it(own: Project, stream
     assets = ConnectionComponent.of(load_connection(folder)).stream_assets(folder)
     (asset,) = [one for one in assets if one.stream.id.name == stream]
     first = min(
-        one.head.sequence
+        one.metadata.sequence
         for one in states.history(asset, paths.lake())
-        if one.head.state is not None and '"position":2' in one.head.state.replace(" ", "")
+        if one.metadata.state is not None and '"position":2' in one.metadata.state.replace(" ", "")
     )
     with dg.DagsterInstance.from_config(str(own.home)) as instance:
         states.rewind(asset, paths.lake(), first, instance)

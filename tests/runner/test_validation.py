@@ -138,7 +138,11 @@ def test_the_log_warns_once_of_what_is_not_checked(tmp_path: Path) -> None:
     schema = {"properties": {"day": {"pattern": "(?<y>)"}, "n": NUMBER}}
     answer = 'say("CONNECTION_STATUS", connectionStatus={"status": "SUCCEEDED"})'
     connector = hostile_source(
-        tmp_path, answer, {"day": "x"}, schema, on_log=lambda level, text: heard.append((level, text))
+        tmp_path,
+        answer,
+        {"day": "x"},
+        schema,
+        on_log=lambda level, text: heard.append((level, text)),
     )
     assert connector.check().succeeded and connector.check().succeeded
     [(level, text)] = heard

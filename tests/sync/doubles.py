@@ -171,7 +171,12 @@ class Sync:
         configured = self.configured or catalog(list(self.sinks))
         sinks = {StreamId(name): sink for name, sink in self.sinks.items()}
         session = Session(
-            configured, sinks, self.folder, self.threshold, self.filters, shares_state=self.shares_state
+            configured,
+            sinks,
+            self.folder,
+            self.threshold,
+            self.filters,
+            shares_state=self.shares_state,
         )
         try:
             self.events.extend(session.run(messages))

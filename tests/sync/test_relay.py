@@ -85,7 +85,9 @@ def record(number: int, stream: str = "a", **more: Any) -> Message:
 
 
 class Sync:
-    def __init__(self, streams: Sequence[str] = ("a",), *, shares_state: bool = False, **filters: Any):
+    def __init__(
+        self, streams: Sequence[str] = ("a",), *, shares_state: bool = False, **filters: Any
+    ):
         self.sinks = {name: States() for name in streams}
         sinks = {StreamId(name): sink for name, sink in self.sinks.items()}
         self.relay = Relay(catalog(list(streams)), sinks, **filters, shares_state=shares_state)

@@ -134,9 +134,9 @@ def test_a_complete_stream_is_published_whatever_error_of_no_stream_follows(
     tmp_path: Path, exits_with: int, mode: str, policy: str
 ) -> None:
     sinks = {"a": MemorySink(), "b": MemorySink()}
-    sync = Sync(tmp_path, sinks, configured=catalog(["a", "b"], mode, policy), shares_state=True).run(
-        failing(failed_beside_a_complete_one()) if exits_with else failed_beside_a_complete_one()
-    )
+    sync = Sync(
+        tmp_path, sinks, configured=catalog(["a", "b"], mode, policy), shares_state=True
+    ).run(failing(failed_beside_a_complete_one()) if exits_with else failed_beside_a_complete_one())
     assert sinks["b"].numbers == [1] and sinks["b"].commits[-1].final
     assert not any(commit.final for commit in sinks["a"].commits)
     assert isinstance(sync.failure, TransientError)

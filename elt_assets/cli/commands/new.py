@@ -29,7 +29,7 @@ from elt_assets.errors import ConfigError
 from elt_assets.lake.write.write_spec import check_columns
 from elt_assets.orchestration.assets.build import build_connection_assets
 from elt_assets.protocol.airbyte.catalog import Catalog, stream_names
-from elt_assets.protocol.config_places import Place
+from elt_assets.protocol.schema_places import Place
 from elt_assets.protocol.specification import unknown_fields
 from elt_assets.runner.config.credentials import RESERVED
 from elt_assets.runner.config.secrets import resolve_environment
@@ -73,7 +73,9 @@ def command(out: Output, name: str, source: str, config: str | None) -> int:
             "--config must be a JSON object", guidance="for example '{\"count\": 10}'"
         )
     out.announce_installation(to_install(kind, value, paths.packages()))
-    connector = open_connector(kind, value, given, paths.staging(), paths.packages(), on_log=out.log)
+    connector = open_connector(
+        kind, value, given, paths.staging(), paths.packages(), on_log=out.log
+    )
     out.note(f"starting {connector.name}")
     _check_config(connector, given)
     schema = connector.specification.connectionSpecification
@@ -82,17 +84,7 @@ def command(out: Output, name: str, source: str, config: str | None) -> int:
     secrets = validate(given, schema, connector.name).secrets
     kept, variables = _without_secrets(given, secrets, name)
     catalog = connector.discover()
-    names = stream_names([stream.id for stream in catalog.streams])
-    found = {
-        names[stream.id]: stream_attributes(stream, check_columns) for stream in catalog.streams
-    }
-    streams = {stream: settings for stream, settings in found.items() if settings is not None}
-    left_out = sorted(set(found) - set(streams))
-    if not streams:
-        raise ConfigError(
-            f"{connector.name} has no streams that can be configured automatically",
-            guidance=f"streams of its catalog: {', '.join(left_out) or 'none'}",
-        )
+    streams, left_out = _configured(catalog, connector.name)
     _write(folder, document(name, {kind: value, "config": kept}, list(streams.values())), catalog)
     modes = ("sync_mode", "destination_sync_mode")
     out.table(
@@ -108,7 +100,7 @@ def command(out: Output, name: str, source: str, config: str | None) -> int:
         out.line(
             f"set {variable} where Dagster runs: {field} is a secret and is not written to the file"
         )
-    out.line(f"next: dagster asset materialize -m elt_assets.definitions --select 'group:{name}'")
+    out.line(f"next: elt sync {name}")
     out.document(
         {
             "connection": name,
@@ -120,6 +112,26 @@ def command(out: Output, name: str, source: str, config: str | None) -> int:
         }
     )
     return OK
+
+
+def _configured(catalog: Catalog, connector: str) -> tuple[dict[str, dict[str, Any]], list[str]]:
+    """Return the settings of each stream by its name, and the streams that cannot be configured.
+
+    Raises:
+        ConfigError: no stream can be configured.
+    """
+    names = stream_names([stream.id for stream in catalog.streams])
+    found = {
+        names[stream.id]: stream_attributes(stream, check_columns) for stream in catalog.streams
+    }
+    streams = {stream: settings for stream, settings in found.items() if settings is not None}
+    left_out = sorted(set(found) - set(streams))
+    if not streams:
+        raise ConfigError(
+            f"{connector} has no streams that can be configured automatically",
+            guidance=f"streams of its catalog: {', '.join(left_out) or 'none'}",
+        )
+    return streams, left_out
 
 
 def _new_folder(name: str) -> Path:

@@ -50,12 +50,12 @@ def history(out: Output, asset: str, partition: str | None, count: int) -> int:
     found = states.history(chosen, paths.lake(), key)[:count]
     rows: list[Document] = [
         {
-            "sequence": one.head.sequence,
+            "sequence": one.metadata.sequence,
             "time": one.time.isoformat(timespec="seconds"),
             "table_version": one.version,
-            "generation": one.head.generation,
-            "run_id": one.head.run_id,
-            "state": _state(one.head),
+            "generation": one.metadata.generation,
+            "run_id": one.metadata.run_id,
+            "state": _state(one.metadata),
         }
         for one in found
     ]
@@ -128,7 +128,7 @@ def _chosen(asset: str, partition: str | None) -> tuple[StreamAsset, str | None]
 
 
 def _print(asset: StreamAsset, partition: str | None, table: Table, out: Output) -> None:
-    metadata = table.head
+    metadata = table.metadata
     refresh = metadata.refresh
     answer = {
         **_about(asset, partition),

@@ -50,13 +50,13 @@ def _replay(spark: SparkProvider, tables: StreamTables, spec: WriteSpec) -> Comm
 
 
 def _refuse(tables: StreamTables, spec: WriteSpec) -> None:
-    uri, refresh = tables.dead_letter.uri, tables.head.refresh
+    uri, refresh = tables.dead_letter.uri, tables.metadata.refresh
     if refresh is not None and refresh.truncates:
         raise ConfigError(
             f"the records in {uri} cannot be replayed while a refresh of their stream is unfinished",
             guidance="run a sync that completes the refresh first",
         )
-    if tables.dead_letter.head.salt != spec.selection:
+    if tables.dead_letter.metadata.salt != spec.selection:
         raise ConfigError(
             f"records in {uri} were rejected under other `fields` than the stream has now",
             guidance="read the stream from the beginning, and move that table away: it may contain values "

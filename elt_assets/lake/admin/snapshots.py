@@ -51,11 +51,11 @@ def _companion_version(uri: str, app_id: str) -> int | None:
         if not uri.endswith(suffix):
             continue
         main = Table(uri.removesuffix(suffix), app_id.removesuffix(suffix))
-        companions = main.head.companions
+        companions = main.metadata.companions
         companion = Table(uri, f"{main.app_id}|{kind}")
         if companions is None or not companion.exists:
             return None
         commit = companions.get(kind)
-        if commit not in (companion.head.stands_for, NOT_KEPT):
+        if commit not in (companion.metadata.stands_for, NOT_KEPT):
             return 0 if commit is None else companion.version_of(commit)
     return None

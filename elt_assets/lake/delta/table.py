@@ -12,7 +12,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import types as t
 
 from elt_assets.errors import ConcurrentSync
-from elt_assets.lake.delta import commits, log, opening, undoing
+from elt_assets.lake.delta import commits, log, opening
 from elt_assets.lake.delta.commit_metadata import (
     CommitMetadata,
     companions_of,
@@ -26,6 +26,7 @@ from elt_assets.lake.delta.commit_metadata import (
 )
 from elt_assets.lake.delta.commits import Basis
 from elt_assets.lake.delta.files import HIDDEN, VISIBLE, Change, DataFile, Files
+from elt_assets.lake.delta.rollback import rollback, version_of
 from elt_assets.lake.spark.session import STRICT_READ
 
 Bounds = tuple[object, object]
@@ -41,7 +42,7 @@ class Table:
         version: an older version, which can only be read.
 
     Attributes:
-        head: the metadata of the writer's newest commit.
+        metadata: the metadata of the writer's newest commit.
         hides_files: whether new files are written as hidden ones, which other engines' vacuum ignores. It is
             set if commits refer to files before readers see them, as in an unfinished refresh.
 
@@ -58,7 +59,7 @@ class Table:
 
     def _open(self, version: int | None = None) -> None:
         self._delta = opening.open_table(self.uri, version)
-        self.head = current_metadata(self._delta, self.storage, self.app_id)
+        self.metadata = current_metadata(self._delta, self.storage, self.app_id)
         self._basis = Basis(self.version, self.schema)
 
     @property
@@ -225,10 +226,10 @@ class Table:
             Superseded: files that the change removes no longer exist; nothing was published.
             SystemFailure: the commit failed.
         """
-        assert self._delta is not None and metadata.sequence == self.head.sequence + 1
+        assert self._delta is not None and metadata.sequence == self.metadata.sequence + 1
         commit = commits.Commit(self.app_id, change, metadata, records, self._basis, schema)
         published = commits.publish(self._delta, self.storage, commit)
-        self._delta, self.head = published.delta, published.metadata
+        self._delta, self.metadata = published.delta, published.metadata
         self._basis = Basis(published.version, schema or self._basis.schema)
 
     def reorganise(self, change: Change) -> None:
@@ -267,19 +268,19 @@ class Table:
             SystemFailure: the log no longer contains the commit.
         """
         assert self._delta is not None
-        return undoing.version_of(self._delta, self.app_id, commit)
+        return version_of(self._delta, self.app_id, commit)
 
     def past(self) -> Iterable[tuple[dt.datetime, int, CommitMetadata]]:
         """Return time, version and metadata of this writer's effective commits, the newest first."""
         return [] if self._delta is None else past_commits(self._delta, self.storage, self.app_id)
 
     def advance(self) -> None:
-        """Move to the newest snapshot, with the commits of other writers. `head` does not change."""
+        """Move to the newest snapshot, with the commits of other writers. `metadata` does not change."""
         if self._delta is not None:
             self._delta.update_incremental()
 
     def reopen(self) -> None:
-        """Move to the newest snapshot, and read `head` again."""
+        """Move to the newest snapshot, and read `metadata` again."""
         self._open()
 
     def refuse_if_overtaken(self) -> None:
@@ -290,7 +291,7 @@ class Table:
         """
         self.advance()
         if self._delta is not None:
-            sequence = self.head.sequence + 1
+            sequence = self.metadata.sequence + 1
             commits.refuse_overtaken(self._delta, self.app_id, sequence, self._basis)
 
     def roll_back(self, commit: str | None, run_id: str | None) -> None:
@@ -300,15 +301,15 @@ class Table:
             SystemFailure: the log no longer contains them, or others have replaced the files since.
         """
         assert self._delta is not None
-        rollback = undoing.rollback(self._delta, self.storage, self.app_id, commit)
+        undone = rollback(self._delta, self.storage, self.app_id, commit)
         metadata = replace(
-            rollback.before,
-            sequence=self.head.sequence + 1,
+            undone.before,
+            sequence=self.metadata.sequence + 1,
             run_id=run_id,
             commit=None,
             same_as=commit or "",
         )
-        self.commit(rollback.change(self.storage), metadata, 0, rollback.schema)
+        self.commit(undone.change(self.storage), metadata, 0, undone.schema)
 
 
 def _exact(value: object) -> bool:

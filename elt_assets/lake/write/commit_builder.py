@@ -90,12 +90,12 @@ class CommitBuilder:
     @property
     def is_building(self) -> bool:
         """Return whether rows are written to a generation next to the present one."""
-        return self._spec.truncates and self._spec.generation > self._tables.head.generation
+        return self._spec.truncates and self._spec.generation > self._tables.metadata.generation
 
     @property
     def resumed(self) -> Refresh | None:
         """The unfinished refresh that this sync resumes; None if there is none."""
-        spec, metadata = self._spec, self._tables.head
+        spec, metadata = self._spec, self._tables.metadata
         found = write_spec.resumable_refresh(spec.stream, metadata, spec.salt)
         if found is None or found.truncates != spec.truncates:
             return None
@@ -128,7 +128,7 @@ class CommitBuilder:
 
     def _target(self) -> Target:
         if not self.is_building:
-            return Target(self._tables.main.files, self._tables.head.tombstones)
+            return Target(self._tables.main.files, self._tables.metadata.tombstones)
         resumed = self.resumed
         return Target([]) if resumed is None else Target(resumed.files, resumed.tombstones)
 
@@ -156,7 +156,7 @@ class CommitBuilder:
     def _metadata(
         self, merged: Merged, files: Sequence[DataFile], data: CheckpointData
     ) -> CommitMetadata:
-        spec, metadata = self._spec, self._tables.head
+        spec, metadata = self._spec, self._tables.metadata
         after = replace(
             metadata,
             sequence=metadata.sequence + 1,
@@ -203,7 +203,7 @@ class CommitBuilder:
         change = Change(data.rejected_files, [*data.replayed, *self._outdated(data)])
         if not change.add and not change.remove:
             return []
-        selection = table.head.salt if table.files else self._spec.selection
+        selection = table.metadata.salt if table.files else self._spec.selection
         is_same = selection == self._spec.selection
         salt = self._spec.selection if is_same else dead_letter.MIXED
         schema = dead_letter.schema(self._spec)
@@ -228,7 +228,7 @@ class CommitBuilder:
         table = self._tables.history
         if table is None or self.is_building or not self._tables.is_history_current:
             return None
-        present = Target(table.files, table.head.tombstones)
+        present = Target(table.files, table.metadata.tombstones)
         batch = Batch(self._tables.main, data.batch)
         return history.merge(spark, table, present, batch, self._by, self._merged_by)
 
@@ -239,9 +239,9 @@ class CommitBuilder:
         table, main = self._tables.history, self._tables.main
         if table is None or (self.is_building and not data.final):
             return None
-        present = Target(table.files, table.head.tombstones)
+        present = Target(table.files, table.metadata.tombstones)
         events = Batch(main, [*target.files, *target.tombstones, *data.batch])
-        whole, epoch = Batch(main, files), table.head.generation + 1
+        whole, epoch = Batch(main, files), table.metadata.generation + 1
         return history.refresh(
             spark, table, present, events, whole, self._by, self._merged_by, epoch
         )
@@ -251,14 +251,14 @@ class CommitBuilder:
         if table is None or changed is None:
             return []
         # A delete of a key without a version changes only tombstones: an older record may still arrive.
-        is_same = tuple(changed.tombstones) == tuple(table.head.tombstones)
+        is_same = tuple(changed.tombstones) == tuple(table.metadata.tombstones)
         if is_same and not changed.change.add and not changed.change.remove and table.exists:
             return []
         is_refreshed = self.is_building or not self._tables.is_history_current
         metadata = replace(
             self._companion_metadata(table),
             tombstones=tuple(changed.tombstones),
-            generation=table.head.generation + is_refreshed,  # the number of refreshes
+            generation=table.metadata.generation + is_refreshed,  # the number of refreshes
         )
         schema, records = history.history_schema(self._schema), Batch(table, data.batch).records
         return [CompanionChange(table, schema, changed.change, metadata, records, remade=True)]
@@ -266,7 +266,7 @@ class CommitBuilder:
     def _companion_metadata(self, table: Table) -> CommitMetadata:
         """Return the metadata of a companion's commit; its sequence is set when it is published."""
         return CommitMetadata(
-            table.head.sequence,
+            table.metadata.sequence,
             self._spec.generation,
             None,
             self._spec.run_id,

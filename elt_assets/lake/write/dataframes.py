@@ -126,7 +126,7 @@ def _commit(
     schema: t.StructType | None = None,
 ) -> None:
     metadata = CommitMetadata(
-        table.head.sequence + 1, table.head.generation + 1, None, target.run_id
+        table.metadata.sequence + 1, table.metadata.generation + 1, None, target.run_id
     )
     with discarding(table, change.add):
         table.commit(change, metadata, _records(files), schema)

@@ -54,7 +54,7 @@ def _rewrite_hidden(spark: SparkSession, table: Table, *, replaced: bool) -> Non
     Args:
         replaced: whether an unfinished refresh has its own columns.
     """
-    metadata = table.head
+    metadata = table.metadata
     if metadata.columns_at is None or not metadata.hidden:
         return
     before, own = table.schema_at(metadata.columns_at), stream_part(table.schema)
@@ -72,7 +72,7 @@ def _rewrite_hidden(spark: SparkSession, table: Table, *, replaced: bool) -> Non
     refresh = metadata.refresh
     if refresh is not None and not replaced:
         refresh = replace(refresh, files=written["files"], tombstones=written["ends"])
-    table.head = replace(
+    table.metadata = replace(
         metadata, tombstones=written["tombstones"], refresh=refresh, columns_at=table.version
     )
 
@@ -96,7 +96,7 @@ def _plans(tables: StreamTables, spec: WriteSpec) -> Iterator[tuple[Table, Plan]
 def _rewrite(spark: SparkSession, table: Table, plan: Plan, schema: t.StructType) -> None:
     _refuse_losses(spark, table, plan)
     files = _rewritten(spark, table, plan, table.files, table.schema)
-    metadata = table.head
+    metadata = table.metadata
     after = replace(
         metadata,
         sequence=metadata.sequence + 1,

@@ -19,7 +19,7 @@ class PastCommit:
 
     time: dt.datetime
     version: int
-    head: CommitMetadata
+    metadata: CommitMetadata
 
 
 def history(table: Table) -> list[PastCommit]:
@@ -42,7 +42,7 @@ def set_state(
     """
     if not tables.main.exists:  # else the next sync adds missing columns, by `on_schema_change`
         tables.main.prepare(schema, stream)
-    metadata = tables.head
+    metadata = tables.metadata
     last = (
         metadata.generation
         if metadata.refresh is None

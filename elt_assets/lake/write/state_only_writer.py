@@ -35,7 +35,7 @@ class StateOnlyWriter:
     def __init__(self, tables: StreamTables, spec: WriteSpec):
         self._table = tables.main
         self._spec = spec
-        metadata = self._table.head
+        metadata = self._table.metadata
         known = resumable_refresh(spec.stream, metadata, spec.salt)
         if spec.truncates and (known is None or known.generation != spec.generation):
             self._publish(metadata.state, metadata.generation, self._refresh(None))
@@ -50,7 +50,7 @@ class StateOnlyWriter:
         Raises:
             ConcurrentSync: another run of the stream committed first.
         """
-        spec, metadata = self._spec, self._table.head
+        spec, metadata = self._spec, self._table.metadata
         present = metadata.state if metadata.refresh is None else metadata.refresh.state
         state = present
         if checkpoint.states and not spec.keeps_state:
@@ -77,7 +77,7 @@ class StateOnlyWriter:
     def _publish(self, state: str | None, generation: int, refresh: Refresh | None) -> None:
         spec = self._spec
         self._table.prepare(declared_schema(spec.stream), spec.stream.stream.name)
-        metadata: CommitMetadata = self._table.head
+        metadata: CommitMetadata = self._table.metadata
         after = replace(
             metadata,
             sequence=metadata.sequence + 1,
@@ -94,7 +94,7 @@ class StateOnlyWriter:
         self._table.commit(Change(), after, 0)
 
     def _committed(self, state: str | None) -> Committed:
-        metadata = self._table.head
+        metadata = self._table.metadata
         return Committed(
             metadata.sequence, metadata.generation, self._table.version, 0, 0, 0, state
         )

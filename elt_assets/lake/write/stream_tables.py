@@ -46,7 +46,7 @@ class CompanionChange:
 
     def publish(self) -> None:
         """Commit the change, with the next sequence of the companion."""
-        metadata = replace(self.metadata, sequence=self.table.head.sequence + 1)
+        metadata = replace(self.metadata, sequence=self.table.metadata.sequence + 1)
         self.table.commit(self.change, metadata, self.records)
 
 
@@ -73,8 +73,8 @@ class StreamTables:
         }
 
     @property
-    def head(self) -> CommitMetadata:
-        return self.main.head
+    def metadata(self) -> CommitMetadata:
+        return self.main.metadata
 
     @property
     def dead_letter(self) -> Table:
@@ -87,10 +87,10 @@ class StreamTables:
     @property
     def is_history_current(self) -> bool:
         """Return whether the history has followed the table up to its present commit."""
-        commits, history = self.head.companions, self.history
+        commits, history = self.metadata.companions, self.history
         if commits is None or history is None:
             return False
-        return history.exists and history.head.stands_for == commits.get(HISTORY)
+        return history.exists and history.metadata.stands_for == commits.get(HISTORY)
 
     def is_ahead(self, kind: str) -> bool:
         """Return whether a companion has a commit that the table of its writer does not name.
@@ -110,15 +110,15 @@ class StreamTables:
         Returns:
             what was done, as messages for the log.
         """
-        commits = self.head.companions
+        commits = self.metadata.companions
         if commits is None:
-            if self.head.commit is not None or not self.head.sequence:
+            if self.metadata.commit is not None or not self.metadata.sequence:
                 return []  # the commit does not record its companions
             commits = {}  # restored to before the first commit
         done = []
         for kind, table in self.companions.items():
             commit = commits.get(kind)
-            if table.exists and table.head.stands_for != commit and not self._is_not_kept(kind):
+            if table.exists and table.metadata.stands_for != commit and not self._is_not_kept(kind):
                 table.roll_back(commit, run_id)
                 done.append(
                     f"the table {table.uri} was ahead of {self.main.uri} after a run that died or a restore; "
@@ -140,16 +140,16 @@ class StreamTables:
             as `Table.commit`.
         """
         waiting = list(companions)
-        if waiting and self.head.companions is None:
+        if waiting and self.metadata.companions is None:
             self._record_companions(metadata)
-            metadata = replace(metadata, sequence=self.head.sequence + 1)
+            metadata = replace(metadata, sequence=self.metadata.sequence + 1)
         try:
             if waiting:
                 self.main.refuse_if_overtaken()
             while waiting:
                 self._commit_companion(waiting[0])
                 waiting.pop(0)
-            commits = {**(self.head.companions or {}), **self._companion_commits()}
+            commits = {**(self.metadata.companions or {}), **self._companion_commits()}
             self.main.commit(change, replace(metadata, companions=commits), records, schema)
         except (ConcurrentSync, Superseded) as error:
             # Published companions are rolled back before the next sync. No commit names the other files.
@@ -173,8 +173,8 @@ class StreamTables:
     def _record_companions(self, metadata: CommitMetadata) -> None:
         """Commit where the companions are before the stream's first commit, so that a crash can be undone."""
         record = replace(
-            self.head,
-            sequence=self.head.sequence + 1,
+            self.metadata,
+            sequence=self.metadata.sequence + 1,
             run_id=metadata.run_id,
             sync_id=metadata.sync_id,
             commit=None,
@@ -189,12 +189,12 @@ class StreamTables:
 
     def _companion_commits(self) -> Mapping[str, str | None]:
         """Return the name of each companion's commit; `NOT_KEPT` for a history that is no longer kept."""
-        standing = {kind: table.head.stands_for for kind, table in self.companions.items()}
+        standing = {kind: table.metadata.stands_for for kind, table in self.companions.items()}
         return {HISTORY: NOT_KEPT, **standing}
 
     def _is_not_kept(self, kind: str) -> bool:
         """Return whether a companion is a history that was not kept for a while: it is continued as it is."""
-        return kind == HISTORY and (self.head.companions or {}).get(HISTORY) == NOT_KEPT
+        return kind == HISTORY and (self.metadata.companions or {}).get(HISTORY) == NOT_KEPT
 
 
 def _is_ahead(

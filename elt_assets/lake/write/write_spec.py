@@ -227,7 +227,7 @@ class WriteSpec:
 def replaces_schema(spec: WriteSpec, table: Table) -> bool:
     """Return whether a sync leaves no earlier row in the table, so that its columns can be replaced. A
     history keeps earlier rows, and a table with a history keeps its columns."""
-    is_new = spec.generation > table.head.generation
+    is_new = spec.generation > table.metadata.generation
     keeps = spec.history or spec.partition is not None
     return spec.truncates and is_new and not keeps and table.exists
 

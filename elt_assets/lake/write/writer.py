@@ -81,7 +81,7 @@ class TableWriter:
         self._by = write_spec.ordering(spec, self._plan, late=late)
         self._stamp = spec.stamp()
         self._locates = locate
-        unstored = write_spec.unstored_markers(spec, self._plan, tables.head)
+        unstored = write_spec.unstored_markers(spec, self._plan, tables.metadata)
         self._columns = [*self._plan.columns, *unstored]
         self._builder = CommitBuilder(
             tables,
@@ -144,7 +144,7 @@ class TableWriter:
     def commit_replay(self, replayed: Sequence[DataFile]) -> Committed:
         """Publish the written rows, and remove the dead letter files that they replace; the state stays."""
         pending, self._pending = self._pending, _Pending()
-        self._publish(pending, self._tables.head.state, final=False, replayed=replayed)
+        self._publish(pending, self._tables.metadata.state, final=False, replayed=replayed)
         return self._committed(pending)
 
     def close(self) -> None:
@@ -242,15 +242,15 @@ class TableWriter:
     def _state(self, checkpoint: Checkpoint) -> str | None:
         """Return the state after a checkpoint: the checkpoint's, or the present one if it has none."""
         if self._spec.keeps_state:
-            return self._tables.head.state
+            return self._tables.metadata.state
         if checkpoint.states:
             return checkpoint.states[-1].to_json().decode()
         if self._builder.resumed is not None:
             return self._builder.resumed.state
-        return None if self._builder.is_building else self._tables.head.state
+        return None if self._builder.is_building else self._tables.metadata.state
 
     def _has_changes(self, pending: _Pending, state: str | None, checkpoint: Checkpoint) -> bool:
-        metadata, resumed = self._tables.head, self._builder.resumed
+        metadata, resumed = self._tables.metadata, self._builder.resumed
         if checkpoint.silent and self._tables.main.exists:
             return False
         if (
@@ -263,7 +263,7 @@ class TableWriter:
         return checkpoint.final and (is_unfinished or not self._tables.main.exists)
 
     def _committed(self, pending: _Pending) -> Committed:
-        metadata = self._tables.head
+        metadata = self._tables.metadata
         return Committed(
             sequence=metadata.sequence,
             generation=metadata.generation,
@@ -285,7 +285,7 @@ def _late_id() -> Expression:
 
 
 def _refuse_other_salt(tables: StreamTables, spec: WriteSpec) -> None:
-    known = tables.head.salt
+    known = tables.metadata.salt
     if spec.salt is not None and known is not None and spec.salt != known:
         raise ConfigError(
             f"the hashes in the table {tables.main.uri} were made with another salt",

@@ -109,7 +109,7 @@ def _recovered_tables(
     for warning in (*start.warnings, *tables.roll_back_companions(context.run.run_id)):
         context.log.warning(warning)
     if start.is_unreported:
-        metadata = {**commit_metadata(tables.head, tables.main.version), "elt/recovered": True}
+        metadata = {**commit_metadata(tables.metadata, tables.main.version), "elt/recovered": True}
         context.log_event(dg.AssetObservation(asset.key, metadata=metadata, partition=partition))
     return tables
 

@@ -58,5 +58,5 @@ def probe_streams(
 
 def _starting_state(asset: StreamAsset, lake: LakeResource) -> str | None:
     """Return the state that the next sync would start from."""
-    metadata = asset.tables(lake.uri).head
+    metadata = asset.tables(lake.uri).metadata
     return starting_state(asset.landed(), metadata, salt=asset.salt_fingerprint)

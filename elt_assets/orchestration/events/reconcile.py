@@ -37,7 +37,7 @@ def reconcile(
     instance: DagsterInstance, key: dg.AssetKey, table: Table, partition: str | None = None
 ) -> StartingPoint:
     """Compare the table of a stream, or one of its partitions, with the events of the asset."""
-    metadata, known = table.head, last_sequence(instance, key, partition)
+    metadata, known = table.metadata, last_sequence(instance, key, partition)
     if not os.environ.get("DAGSTER_HOME"):
         warning = (
             "DAGSTER_HOME is not set, so the events of this run will be lost; "
@@ -86,15 +86,15 @@ def _restored_warning(table: Table) -> str:
 def _ahead_warning(known: int, table: Table) -> str:
     return (
         f"the last event refers to commit {known}, but the table {table.uri} is at commit "
-        f"{table.head.sequence}: it was rolled back or deleted. The sync starts from the state of the table "
-        "and reads later data again."
+        f"{table.metadata.sequence}: it was rolled back or deleted. The sync starts from the state of the "
+        "table and reads later data again."
     )
 
 
 def _behind_warning(known: int | None, table: Table) -> str:
     gap = f"ends at commit {known}" if known is not None else "has no commit"
     return (
-        f"the table {table.uri} is at commit {table.head.sequence}, but the event log {gap}: "
+        f"the table {table.uri} is at commit {table.metadata.sequence}, but the event log {gap}: "
         "an earlier run ended before it reported the commit. The sync starts from the state of the table and "
         "reports the missing event."
     )

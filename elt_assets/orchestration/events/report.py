@@ -118,7 +118,7 @@ class ReportedRead:
         if self._plan.destination is None:
             of_table = dict(self._table_metadata(read))
         metadata = {
-            **commit_metadata(read.tables.head, table.version),
+            **commit_metadata(read.tables.metadata, table.version),
             **self._figures(read),
             **of_table,
             **source_metadata(self._run.progress(read.id)),

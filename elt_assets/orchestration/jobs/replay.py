@@ -110,7 +110,7 @@ def _replay(
     commit = replay(spark.provider, tables, spec)
     if commit is not None:
         metadata = {
-            **commit_metadata(tables.head, tables.main.version),
+            **commit_metadata(tables.metadata, tables.main.version),
             "elt/records_replayed": commit.records,
             "elt/records_rejected": commit.rejected,
         }

@@ -31,8 +31,8 @@ def stream_of(
     A LEGACY state belongs to the whole source. It belongs to a stream only if one stream is read.
 
     Args:
-        is_only_stream: whether no other stream of the source is synced, so that a GLOBAL state belongs to this
-            stream too.
+        is_only_stream: whether no other stream of the source is synced; a GLOBAL state then belongs to this
+            stream.
 
     Raises:
         ConfigError: several streams share the state, but they are read one by one.

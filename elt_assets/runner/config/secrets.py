@@ -12,7 +12,7 @@ from collections.abc import Collection, Mapping
 from typing import Any
 
 from elt_assets.errors import ConfigError
-from elt_assets.protocol.config_places import Place
+from elt_assets.protocol.schema_places import Place
 from elt_assets.protocol.specification import types_at
 from elt_assets.runner.config.credentials import refuse_reserved
 from elt_assets.runner.config.updates import strings

@@ -23,7 +23,7 @@ from typing import Any
 import msgspec
 
 from elt_assets.errors import ConfigError, SystemFailure
-from elt_assets.protocol.config_places import Place
+from elt_assets.protocol.schema_places import Place
 from elt_assets.runner.process.locks import exclusive
 from elt_assets.storage.directories import make_private
 

@@ -19,7 +19,7 @@ from typing import Any, NoReturn
 import msgspec
 
 from elt_assets.errors import SystemFailure
-from elt_assets.protocol.config_places import Place
+from elt_assets.protocol.schema_places import Place
 from elt_assets.protocol.specification import inspect, secret_places
 
 PATTERN_SECONDS = 1.0

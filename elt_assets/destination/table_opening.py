@@ -158,7 +158,7 @@ class Opener:
         with self._errors.attributed_to(stream.id):
             writer: ClosableSink = (
                 _RepeatedOverwriteWriter(lambda adds: self._writer(stream, adds=adds))
-                if is_repeated_overwrite(stream, self._tables(stream).head)
+                if is_repeated_overwrite(stream, self._tables(stream).metadata)
                 else self._writer(stream)
             )
             return StreamSink(stream.id, self._spark, writer, self._errors)
@@ -171,7 +171,7 @@ class Opener:
         tables = self._tables(stream)
         for notice in tables.roll_back_companions(self._run_id):
             self._log("WARN", notice)
-        metadata = tables.head
+        metadata = tables.metadata
         if is_repeated_overwrite(stream, metadata):
             self._log("INFO", _repeated_overwrite_notice(stream, adds=adds))
         landed = with_generation(stream, metadata, adds=adds)

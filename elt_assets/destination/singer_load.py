@@ -15,8 +15,8 @@ from typing import BinaryIO
 from msgspec import Raw
 
 from elt_assets import paths
-from elt_assets.destination.opening import Log, Opener, StreamErrors, StreamSink
 from elt_assets.destination.settings import Settings
+from elt_assets.destination.table_opening import Log, Opener, StreamErrors, StreamSink
 from elt_assets.errors import ConfigError, SystemFailure
 from elt_assets.lake.spark.session import SparkProvider
 from elt_assets.pipeline.stdin import Sent, messages
