@@ -1,6 +1,7 @@
 """Dagster's UI in a real browser: what a person sees of streams, and does with them.
 
-With `ELT_SCREENSHOTS=docs/images` in the environment the pictures of the docs are made anew.
+With `ELT_SCREENSHOTS=docs/images` in the environment the pictures of the docs are taken again, with several
+hundred thousand rows.
 """
 
 from __future__ import annotations
@@ -25,6 +26,8 @@ from tests.windowed_source import reconfigure, windowed
 
 pytestmark = pytest.mark.browser
 
+PICTURES = os.environ.get("ELT_SCREENSHOTS")
+ROWS = 300_000 if PICTURES else 300
 SLOW = 180_000
 """Milliseconds: a run starts a process, and that a JVM."""
 DAILY = {
@@ -68,10 +71,9 @@ class Ui:
 
     def shoot(self, name: str, part: Locator | None = None) -> None:
         """A picture for the docs, of the page or of a part of it."""
-        folder = os.environ.get("ELT_SCREENSHOTS")
-        if folder:
-            self.page.wait_for_timeout(1500)  # what moves comes to rest
-            path = str(REPOSITORY / folder / f"{name}.png")
+        if PICTURES:
+            self.page.wait_for_timeout(3000)  # animations end
+            path = str(REPOSITORY / PICTURES / f"{name}.png")
             (self.page if part is None else part).screenshot(path=path)
 
 
@@ -80,7 +82,7 @@ def ui(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ui]:
     project = Project(tmp_path_factory.mktemp("ui"))
     project.connection(
         "shop",
-        source={"connector": "faker", "config": {"count": 300}},
+        source={"connector": "faker", "config": {"count": ROWS}},
         streams=[
             {
                 "name": "users",
@@ -157,6 +159,8 @@ class _dagster:
 
 
 def test_the_graph_shows_connections_streams_and_history(ui: Ui) -> None:
+    if PICTURES:
+        ui.project.sync("group:shop")
     ui.open("locations/__repository__@elt_assets.definitions/asset-groups/shop")
     for name in ("shop", "users", "users_history", "users_dead_letter", "products"):
         expect(ui.page.get_by_text(name, exact=True).first).to_be_visible()
@@ -167,7 +171,6 @@ def test_a_stream_is_materialized_by_clicking_and_tells_what_it_did(ui: Ui) -> N
     for _ in range(2):
         ui.materialize("shop/users")
         expect(ui.page.get_by_text("Success", exact=True).first).to_be_visible()
-    ui.shoot("run")
     ui.open("assets/shop/users")
     ui.is_told("Row count")
     ui.is_told("_airbyte_extracted_at")
@@ -215,6 +218,8 @@ def test_a_check_is_run_by_itself(ui: Ui) -> None:
     ui.open("assets/shop/users?view=checks&checkDetail=primary_key")
     ui.is_told("No two rows have the same primary key")
     ui.page.get_by_role("button", name=re.compile(r"Execute$")).first.click()
+    if PICTURES:
+        ui.page.wait_for_timeout(60_000)  # the check runs
     ui.open("assets/shop/users?view=checks&checkDetail=primary_key&checkDetailTab=history")
     ui.shoot("checks")
     ui.open("runs")
