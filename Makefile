@@ -31,7 +31,7 @@ QUIET := DAGSTER_DISABLE_TELEMETRY=yes GRPC_VERBOSITY=ERROR PYTHONWARNINGS='igno
 # Spark runs on the Java that this finds (or installs); a recipe that needs it starts with $(JAVA).
 JAVA = JAVA_HOME="$$(scripts/ensure-java.sh)" && export JAVA_HOME
 
-.PHONY: help env demo test ui check format bench archive clean
+.PHONY: help env demo test unit ui check format bench archive clean
 
 help:  ## this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -47,6 +47,9 @@ demo: $(STAMP)  ## materialise every demo asset, and show what is there then
 test: $(STAMP)  ## the tests; the long ones too with ARGS='-m ""', in one process with WORKERS=0
 	@$(JAVA) && $(QUIET) scripts/archive-spark.sh $(BIN) --if-missing && \
 	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile $(ARGS)
+
+unit: $(STAMP)  ## the tests that need no JVM, in less than a minute
+	@$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -m 'unit and not long' $(ARGS)
 
 ui: $(STAMP)  ## Dagster's UI with its daemon
 	@$(JAVA) && mkdir -p -m 700 "$(DAGSTER_HOME)" && export DAGSTER_HOME="$(DAGSTER_HOME)" $(QUIET) && \

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -44,6 +44,18 @@ def pytest_sessionstart(session: pytest.Session) -> None:
         session.config, "workerinput"
     ):  # the main process alone
         plugins.register(Failures(terminal))
+
+
+JVMS = frozenset({"spark_provider", "project"})
+"""Fixtures of tests that need Spark: the shared session, and a project whose commands are processes."""
+
+
+def pytest_collection_modifyitems(items: Sequence[pytest.Item]) -> None:
+    """Put each test that is not `external` into the tier `spark` or `unit`."""
+    for item in items:
+        if item.get_closest_marker("external") is None:
+            needs_spark = JVMS.intersection(getattr(item, "fixturenames", ()))
+            item.add_marker("spark" if needs_spark else "unit")
 
 
 @pytest.fixture(scope="session")

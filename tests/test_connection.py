@@ -294,7 +294,11 @@ OWN_CURSOR = {"source_defined_cursor": True, "default_cursor_field": ["id"]}
             {"supported_sync_modes": ["full_refresh"]},
             "sync_mode: 'incremental' is not supported by the source; write one of full_refresh",
         ),
-        (INCREMENTAL, {}, "cursor_field: .* nor its source names a cursor.*set `cursor_field: "),
+        (
+            INCREMENTAL,
+            {},
+            "cursor_field: .* nor the source names a cursor field.*set `cursor_field: ",
+        ),
         (
             INCREMENTAL | {"cursor_field": ["updated"]},
             {},

@@ -33,7 +33,7 @@ PACKAGE = "source-x==1.0"
         ({"image": "x:1", "container": {"pull": "often"}}, "container.pull: "),
         ({"package": PACKAGE, "install": {"sdist": 1}}, "install: unknown key 'sdist'"),
         ({"package": PACKAGE, "install": {"seconds": 0}}, "greater than 0"),
-        ({"package": PACKAGE, "install": {"source_distributions": ["-r"]}}, "'-r' is no name"),
+        ({"package": PACKAGE, "install": {"source_distributions": ["-r"]}}, "'-r' is not a package name"),
         ({"package": PACKAGE, "install": {"lock_file": "no.lock"}}, "there is no file"),
     ],
 )  # fmt: skip

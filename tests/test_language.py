@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from tests import messages
 from tests.language import REPOSITORY, findings, sources
 
 DOCUMENTS = [path for path in sources() if path.suffix == ".md"]
@@ -64,3 +65,8 @@ def _anchors(document: Path) -> set[str]:
     headings = re.findall(r"^#+ (.*)$", document.read_text(), flags=re.MULTILINE)
     plain = [re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings]
     return set(plain)
+
+
+def test_every_message_is_listed() -> None:
+    """`python -m tests.messages` writes the list."""
+    assert messages.DOCUMENT.read_text() == messages.document()

@@ -102,7 +102,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     except click.Abort:
         return INTERRUPTED
     except Exception as error:  # noqa: BLE001 - errors of Dagster, storage … are shown like all others
-        print_error(SystemFailure(f"{type(error).__name__}: {error}"), machine=machine)
+        print_error(
+            SystemFailure(
+                f"{type(error).__name__}: {error}",
+                guidance="check that DAGSTER_HOME and the lake can be read and written; otherwise "
+                "report this as a bug",
+            ),
+            machine=machine,
+        )
         return FAILED
     return code
 

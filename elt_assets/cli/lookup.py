@@ -107,7 +107,10 @@ def parse_json(written: str, label: str) -> Any:
             text = Path(written[1:]).expanduser().read_text(encoding="utf-8")
         except (OSError, UnicodeDecodeError) as error:
             reason = getattr(error, "strerror", None) or "it is not UTF-8 text"
-            raise ConfigError(f"{label}: {written[1:]} cannot be read: {reason}") from None
+            raise ConfigError(
+                f"{label}: {written[1:]} cannot be read: {reason}",
+                guidance="correct the path after @, or make the file readable UTF-8 text",
+            ) from None
     try:
         return json.loads(text)
     except (ValueError, RecursionError) as error:

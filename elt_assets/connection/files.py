@@ -40,9 +40,15 @@ def load_connection(folder: Path) -> Connection:
             guidance=f"known connections: {', '.join(known)}" if known else None,
         ) from None
     except (yaml.YAMLError, UnicodeDecodeError, RecursionError) as error:
-        raise ConfigError(f"{path} is not valid YAML: {error}") from error
+        raise ConfigError(
+            f"{path} is not valid YAML: {error}",
+            guidance="correct the syntax; the file must be UTF-8 text",
+        ) from error
     except OSError as error:
-        raise ConfigError(f"{path} cannot be read: {error.strerror}") from error
+        raise ConfigError(
+            f"{path} cannot be read: {error.strerror}",
+            guidance="make it a file that the user of this process can read",
+        ) from error
     if not isinstance(document, Mapping) or document.get("type") != COMPONENT:
         raise ConfigError(
             f"{path} is not a connection", guidance=f"begin the file with `type: {COMPONENT}`"
@@ -69,7 +75,10 @@ def parse_connection(attributes: Any, path: Path) -> Connection:
             f"  - {_place(e['loc'], attributes)}{e['msg'].removeprefix('Value error, ')}"
             for e in error.errors(include_url=False, include_input=False)
         ]
-        raise ConfigError(f"{path} is not valid:\n" + "\n".join(lines)) from None
+        raise ConfigError(
+            f"{path} is not valid:\n" + "\n".join(lines),
+            guidance="correct each of these places; docs/connections.md lists the keys",
+        ) from None
 
 
 class _Loader(yaml.SafeLoader):
@@ -108,7 +117,10 @@ def load_catalog(folder: Path) -> Catalog:
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise ConfigError(f"{path} is not a valid catalog: {error}", guidance=remedy) from error
     except OSError as error:
-        raise ConfigError(f"{path} cannot be read: {error.strerror}") from error
+        raise ConfigError(
+            f"{path} cannot be read: {error.strerror}",
+            guidance="make it a file that the user of this process can read",
+        ) from error
     return catalog
 
 
@@ -128,5 +140,8 @@ def save_catalog(folder: Path, catalog: Catalog) -> Path:
         finally:
             draft.unlink(missing_ok=True)
     except OSError as error:
-        raise ConfigError(f"{path} cannot be written: {error.strerror}") from error
+        raise ConfigError(
+            f"{path} cannot be written: {error.strerror}",
+            guidance=f"make the folder {folder} writable, and make room on the disk",
+        ) from error
     return path

@@ -72,7 +72,9 @@ def resolve_streams(connection: Connection, catalog: Catalog) -> list[Configured
     if problems:
         raise ConfigError(
             f"the streams in {DEFINITION_FILE} of connection {connection.name!r} are not valid:\n"
-            + "\n".join(f"  - {problem}" for problem in problems)
+            + "\n".join(f"  - {problem}" for problem in problems),
+            guidance=f"correct these streams in {DEFINITION_FILE}; if the source has changed, run "
+            "`elt discover`",
         )
     return configured
 

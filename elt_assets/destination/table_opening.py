@@ -139,7 +139,10 @@ class Opener:
         for stream in streams:
             with self._errors.attributed_to(stream.id):
                 if stream.id in seen:
-                    raise ConfigError(f"the catalog configures stream {str(stream.id)!r} twice")
+                    raise ConfigError(
+                        f"the catalog configures stream {str(stream.id)!r} twice",
+                        guidance="remove one of the two entries from the catalog",
+                    )
                 seen.add(stream.id)
                 _refuse_mode(stream)
                 check_columns(stream)

@@ -45,7 +45,8 @@ def as_message(given: Any, stream: ConfiguredStream) -> dict[str, Any]:
         message = State.from_json(json.dumps(given))
     except msgspec.MsgspecError as error:
         raise ConfigError(
-            f"the state of stream {name!r} is not a valid STATE message: {error}"
+            f"the state of stream {name!r} is not a valid STATE message: {error}",
+            guidance="write the whole STATE message of the source, or only the content of its `stream_state`",
         ) from error
     if message.type == "GLOBAL" or (message.stream is None and message.data is None):
         raise ConfigError(
@@ -54,7 +55,11 @@ def as_message(given: Any, stream: ConfiguredStream) -> dict[str, Any]:
             guidance="give this stream's part of the state",
         )
     if stream_of(message, [stream.id]) is None:
-        raise ConfigError(f"the state belongs to another stream, not to {name!r}")
+        raise ConfigError(
+            f"the state belongs to another stream, not to {name!r}",
+            guidance="give the state of this stream; its name and its namespace must be those in "
+            "catalog.json",
+        )
     return dict(given)
 
 

@@ -26,6 +26,8 @@ from elt_assets.protocol.airbyte.states import STREAM, kind_of
 
 Warn = Callable[[str], object]
 
+_REMEDY = 'write a whole STATE message: {"type": "GLOBAL", "global": {…}} or {"type": "LEGACY", "data": {…}}'
+
 
 def starting_states(reads: Sequence[StreamPlan], warn: Warn) -> list[State]:
     """Return the states that are given to the source: one that covers all streams, or one for each stream.
@@ -58,13 +60,14 @@ def as_shared(given: Any) -> State:
     if not isinstance(body, Mapping) or not ({"global", "data"} & set(body)):
         raise ConfigError(
             "the state of streams that are read together must cover all of them",
-            guidance='write a whole STATE message: {"type": "GLOBAL", "global": {…}} or '
-            '{"type": "LEGACY", "data": {…}}',
+            guidance=_REMEDY,
         )
     try:
         return State.from_json(json.dumps(body))
     except msgspec.MsgspecError as error:
-        raise ConfigError(f"the given state is not a valid STATE message: {error}") from error
+        raise ConfigError(
+            f"the given state is not a valid STATE message: {error}", guidance=_REMEDY
+        ) from error
 
 
 def state_of_stream(state: State, stream: StreamId) -> State | None:

@@ -181,7 +181,11 @@ def _failure(requirement: str, output: str) -> ConfigError | TransientError:
             guidance="create the lock file again, with a hash for every required package",
             detail=detail,
         )
-    return TransientError(message, detail=detail)
+    return TransientError(
+        message,
+        guidance="check the network and the package index; the details contain the output of pip",
+        detail=detail,
+    )
 
 
 def _programs(environment: Path, name: str, version: str, options: Installation) -> list[str]:
@@ -224,4 +228,7 @@ def _read(path: Path) -> bytes:
     try:
         return path.read_bytes()
     except OSError as error:
-        raise ConfigError(f"the lock file {path} cannot be read: {error.strerror}") from error
+        raise ConfigError(
+            f"the lock file {path} cannot be read: {error.strerror}",
+            guidance="make it readable, or correct `install: {lock_file: …}` in the YAML",
+        ) from error

@@ -166,7 +166,10 @@ class SingerTap(Connector):
             "help": ["--help"],
         }
         if verb not in flags:
-            raise ConfigError(f"the tap {self.name} has no `{verb}`: Singer taps do not support it")
+            raise ConfigError(
+                f"the tap {self.name} has no `{verb}`: Singer taps do not support it",
+                guidance="use an Airbyte connector for it",
+            )
         return [*files, *flags[verb]]
 
     @cached_property
@@ -291,7 +294,11 @@ def _bounded(lines: Iterable[bytes]) -> Iterator[bytes]:
     for line in lines:
         size += len(line)
         if size > _MAX_OUTPUT:
-            raise SystemFailure(f"the tap printed more than {_MAX_OUTPUT >> 20} MiB")
+            raise SystemFailure(
+                f"the tap printed more than {_MAX_OUTPUT >> 20} MiB",
+                guidance="reduce the number of tables that the tap discovers, or report it to the "
+                "maintainer of the tap",
+            )
         yield line
 
 

@@ -163,7 +163,9 @@ class Committer:
         def guarded() -> Committed | None:
             if self._failed.is_set():
                 raise SystemFailure(
-                    "not committed: an earlier segment or commit could not be written"
+                    "not committed: an earlier segment or commit could not be written",
+                    guidance="an earlier error names the cause; the next run resumes from the last "
+                    "committed state",
                 )
             try:
                 return task()

@@ -310,7 +310,9 @@ class Relay:
             yield from self._finish_early()
             names = ", ".join("all streams" if each is None else repr(str(each)) for each in lost)
             raise SystemFailure(
-                f"the destination ended without acknowledging the states of {names}"
+                f"the destination ended without acknowledging the states of {names}",
+                guidance="this is a defect of the destination; the next run resumes from the last "
+                "state that it acknowledged",
             )
         incomplete = self._status.incomplete_runs()
         yield from self._status.conclude()

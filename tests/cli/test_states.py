@@ -61,7 +61,7 @@ def test_a_whole_message_is_a_state_too(own: Project, elt: Elt) -> None:
 def test_a_reset_starts_from_the_beginning(own: Project, elt: Elt) -> None:
     script(own, [])
     before = elt.json("state", "set", KEY, '{"cursor": 1}')
-    assert "appends all that it reads" in elt("state", "reset", KEY)
+    assert "appends all records that it reads" in elt("state", "reset", KEY)
     answer = elt.json("state", "show", KEY)
     assert answer["state"] is None and answer["generation"] == before["generation"] + 1
     script(own, [], **LIVE, primary_key=[["id"]])
@@ -129,7 +129,7 @@ def test_what_is_read_whole_each_time_starts_from_no_state(
         (["set", KEY, "null"], "must be a JSON object"),
         (["set", KEY, "{'a': 1}"], "is not JSON"),
         (["set", KEY, "--sequence", "9"], "no state with sequence 9"),
-        (["history", KEY, "-n", "many"], "'many' is no number"),
+        (["history", KEY, "-n", "many"], "'many' is not a valid integer range"),
     ],
 )
 def test_what_cannot_be(own: Project, elt: Elt, words: list[str], said: str) -> None:

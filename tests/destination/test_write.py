@@ -243,7 +243,7 @@ def test_a_count_that_differs_from_what_came_is_not_acknowledged(destination: De
     answer = destination.write([stream()], [*records(1), told], code=1)
 
     assert answer.states == []
-    assert "sent 2 records" in answer.error["message"]
+    assert "reports 2 records" in answer.error["message"]
 
 
 def test_a_failed_commit_acknowledges_nothing(destination: Destination) -> None:

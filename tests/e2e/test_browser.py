@@ -24,7 +24,7 @@ from playwright.sync_api import Locator, Page, expect, sync_playwright
 from tests.project import BIN, REPOSITORY, Project
 from tests.windowed_source import reconfigure, windowed
 
-pytestmark = pytest.mark.browser
+pytestmark = pytest.mark.external
 
 PICTURES = os.environ.get("ELT_SCREENSHOTS")
 ROWS = 300_000 if PICTURES else 300

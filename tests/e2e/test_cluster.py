@@ -24,6 +24,8 @@ import pytest
 from tests.conftest import SHORT_LIVED
 from tests.project import Project
 
+pytestmark = pytest.mark.external
+
 DEDUP = {"sync_mode": "incremental", "destination_sync_mode": "append_dedup"}
 CONNECTIONS: dict[str, list[dict[str, Any]]] = {
     "increments": [

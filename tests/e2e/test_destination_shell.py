@@ -6,8 +6,12 @@ import json
 import subprocess
 from typing import Any
 
+import pytest
+
 from elt_assets.runner.packages import install
 from tests.project import BIN, Project
+
+pytestmark = pytest.mark.external
 
 PIPE = """
 "$0" read --config source.json --catalog catalog.json | tee sent.jsonl |

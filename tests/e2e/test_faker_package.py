@@ -4,7 +4,11 @@ from __future__ import annotations
 
 from collections import Counter
 
+import pytest
+
 from tests.project import Project
+
+pytestmark = pytest.mark.external
 
 COUNT = 2000
 

@@ -11,6 +11,8 @@ import pytest
 
 from tests.project import BIN, REPOSITORY, Project
 
+pytestmark = pytest.mark.external
+
 SDK = "singer-sdk[testing]==0.54.9"
 SUITE = '''
 """The SDK knows targets as classes: this one hands its input to the program."""

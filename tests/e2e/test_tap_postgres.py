@@ -19,7 +19,7 @@ import pytest
 
 from tests.project import REPOSITORY, Project
 
-pytestmark = pytest.mark.postgres
+pytestmark = pytest.mark.external
 
 TAP = "meltanolabs-tap-postgres==0.10.0"
 TABLES = """

@@ -80,7 +80,9 @@ def test_counts_that_differ_from_the_sources(own: Project) -> None:
 
 def test_a_state_of_another_count_than_came_fails_the_sync(own: Project) -> None:
     script(own, [record(id=1), state(1, records=1), record(id=2), state(2, records=2)])
-    assert "sent 2 records before its state, but 1 came" in failure_of(materialize(own, THINGS))
+    assert "reports 2 records before its state, but 1 were received" in failure_of(
+        materialize(own, THINGS)
+    )
     assert [row["id"] for row in own.rows("scripted", "things")] == [1]
     assert own.committed_state("scripted", "things")["stream"]["stream_state"] == {"cursor": 1}
 

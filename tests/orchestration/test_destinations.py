@@ -105,7 +105,7 @@ def test_a_mode_that_the_destination_lacks_is_refused_before_reading(own: Projec
     script(own, [record(id=1), state(1)], sync_mode="full_refresh", destination_sync_mode="overwrite_dedup",
            primary_key=[["id"]])  # fmt: skip
     own.amend("scripted", destination=to_file(own))
-    assert "takes: append, overwrite, append_dedup" in failure_of(materialize(own, KEY))
+    assert "supported modes: append, overwrite, append_dedup" in failure_of(materialize(own, KEY))
     assert not (own.root / "scripted-source" / "arguments.json").exists()
 
 

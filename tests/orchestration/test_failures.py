@@ -213,7 +213,7 @@ def test_a_stream_that_the_source_renamed_fails_its_check(own: Project) -> None:
 def test_a_program_that_prints_nothing_but_garbage(own: Project) -> None:
     script(own, ["usage: do-something [FILE]", "no such verb: read"])
     text = failure_of(materialize(own))
-    assert "2 lines that are no messages" in text
+    assert "2 lines that are not messages" in text
 
 
 def test_a_connector_does_not_outlive_a_run_that_was_killed(own: Project) -> None:

@@ -24,7 +24,7 @@ FAKER = "airbyte-source-faker==7.2.1"
 HARDCODED = "airbyte-source-hardcoded-records==0.0.48"
 MANIFEST = "airbyte-source-declarative-manifest==6.5.2"
 
-pytestmark = pytest.mark.usefixtures("spark")
+pytestmark = [pytest.mark.external, pytest.mark.usefixtures("spark")]
 
 KEYED: dict[str, Any] = {"primary_key": [["id"]]}
 

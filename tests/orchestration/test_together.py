@@ -193,7 +193,9 @@ def test_what_has_no_meaning_together_is_refused_when_definitions_load(own: Proj
 def test_counts_that_differ_move_nobody(own: Project) -> None:
     log = connection(own, config={"count": 1})
     append(log, ("users", 1), ("orders", 10))
-    assert "sent 3 records before its state, but 2 came" in failure_of(materialize(own, BOTH))
+    assert "reports 3 records before its state, but 2 were received" in failure_of(
+        materialize(own, BOTH)
+    )
     assert materialized(own, "shop", "users") == {}
 
 

@@ -165,7 +165,10 @@ def _source(written: str, out: Output) -> tuple[str, str | list[str]]:
     try:
         words = shlex.split(written)
     except ValueError as error:
-        raise ConfigError(f"--source {written!r}: {error}") from None
+        raise ConfigError(
+            f"--source {written!r}: {error}",
+            guidance='correct the quotes; a command is written as "PROGRAM ARGUMENT …"',
+        ) from None
     if len(words) == 1 and "==" in written:
         return "tap" if _TAP.search(written) else "package", words[0]
     if words and shutil.which(words[0]):
@@ -268,12 +271,19 @@ def _write(folder: Path, written: Mapping[str, Any], catalog: Catalog) -> None:
     try:
         folder.mkdir(parents=True)
     except OSError as error:
-        raise ConfigError(f"{folder} cannot be created: {error.strerror}") from error
+        raise ConfigError(
+            f"{folder} cannot be created: {error.strerror}",
+            guidance="make its parent folder writable, or set ELT_DEFS to another folder",
+        ) from error
     try:
         path.write_text(text, encoding="utf-8")
         save_catalog(folder, catalog)
     except BaseException as error:
         shutil.rmtree(folder)
         if isinstance(error, OSError):
-            raise ConfigError(f"{path} cannot be written: {error.strerror}") from error
+            raise ConfigError(
+                f"{path} cannot be written: {error.strerror}",
+                guidance="make room on the disk and check the permissions, then run `elt new` again; "
+                "no file of the connection was kept",
+            ) from error
         raise

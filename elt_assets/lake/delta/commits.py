@@ -156,7 +156,8 @@ def reorganise(delta: DeltaTable, change: Change) -> DeltaTable:
             delta.update_incremental()
             return delta
     raise Superseded(
-        f"the table {delta.table_uri} cannot be compacted now: other runs committed first {ATTEMPTS} times"
+        f"the table {delta.table_uri} cannot be compacted now: other runs committed first {ATTEMPTS} times",
+        guidance="nothing was published; run it again when fewer runs write to this table",
     )
 
 

@@ -47,7 +47,9 @@ def open_table(uri: str, version: int | None = None) -> DeltaTable | None:
         delta = DeltaTable(uri, version=version)
     except TableNotFoundError as error:
         if version is not None:
-            raise ConfigError(f"there is no table {uri}") from error
+            raise ConfigError(
+                f"there is no table {uri}", guidance="correct its name, or materialise it first"
+            ) from error
         _refuse_occupied(uri)
         return None
     except DeltaError as error:

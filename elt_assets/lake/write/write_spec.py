@@ -191,7 +191,9 @@ class WriteSpec:
         if generation is None or self.stream.sync_id is None or minimum not in (0, generation):
             raise ConfigError(
                 f"stream {str(self.stream.id)!r}: generation {generation}, minimum generation {minimum}: "
-                "the minimum must be 0, which keeps older generations, or the generation itself"
+                "the minimum must be 0, which keeps older generations, or the generation itself",
+                guidance="correct `minimum_generation_id` in the catalog, or omit it together with "
+                "`generation_id` and `sync_id`",
             )
 
     @property

@@ -65,7 +65,10 @@ def check_together(definitions: Sequence[dg.Definitions]) -> None:
     try:
         dg.Definitions.validate_loadable(merged)
     except dg.DagsterError as error:
-        raise ConfigError(f"the connections cannot be loaded together: {error}") from error
+        raise ConfigError(
+            f"the connections cannot be loaded together: {error}",
+            guidance="give one connection another `name`, or its streams another `key` in `translation`",
+        ) from error
 
 
 def stream_assets(
@@ -88,7 +91,9 @@ def _spec(
         return translator.get_asset_spec(connection, stream)
     except (dg.DagsterError, CheckError, ValueError) as error:
         raise ConfigError(
-            f"stream {str(stream.id)!r}: the configuration is not valid for a Dagster asset: {error}"
+            f"stream {str(stream.id)!r}: the configuration is not valid for a Dagster asset: {error}",
+            guidance="correct the value that the message names: `owners`, `tags`, `group`, "
+            "`translation` …, of the stream or of its connection",
         ) from error
 
 

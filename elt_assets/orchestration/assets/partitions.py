@@ -144,7 +144,8 @@ def _with_field(config: Mapping[str, Any], path: Sequence[str], value: Any) -> d
         at = at.setdefault(name, {})
         if not isinstance(at, dict):
             raise ConfigError(
-                f"bind: {'.'.join(path)!r} cannot be set in the source config: {name!r} is not an object"
+                f"bind: {'.'.join(path)!r} cannot be set in the source config: {name!r} is not an object",
+                guidance="correct the path in `bind`, or write an object there in `source.config`",
             )
     at[path[-1]] = value
     return found

@@ -179,4 +179,7 @@ def _freshness(freshness: Freshness | None) -> dg.FreshnessPolicy | None:
     try:
         return dg.FreshnessPolicy.cron(freshness.cron, freshness.within, freshness.timezone)
     except Exception as error:  # Dagster validates the expression and the time
-        raise ConfigError(f"freshness: {error}") from error
+        raise ConfigError(
+            f"freshness: {error}",
+            guidance='correct it, for example {cron: "0 6 * * *", within: 1h, timezone: Europe/Berlin}',
+        ) from error

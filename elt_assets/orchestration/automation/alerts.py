@@ -70,7 +70,9 @@ def _load_hook(hook_path: str) -> Callable[[FailureAlert], Any]:
             guidance='write "package.module:function"; the module must be on the Python path',
         ) from error
     if not callable(found):
-        raise ConfigError(f"{HOOK}: {hook_path!r} is not a function")
+        raise ConfigError(
+            f"{HOOK}: {hook_path!r} is not a function", guidance='write "package.module:function"'
+        )
     return found  # type: ignore[no-any-return]
 
 

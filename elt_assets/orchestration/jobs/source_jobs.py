@@ -38,7 +38,10 @@ def check_job(source: Source) -> dg.JobDefinition:
             status = connector.check()
             message = status.message or ""
             if not status.succeeded:
-                raise ConfigError(f"the check of connection {connection.name} failed: {message}")
+                raise ConfigError(
+                    f"the check of connection {connection.name} failed: {message}",
+                    guidance="correct `source` in the YAML or the access to it, then run this job again",
+                )
             context.log.info(f"the check succeeded {message}".strip())
 
     @dg.job(

@@ -50,7 +50,11 @@ def load_catalog(path: str) -> ConfiguredCatalog:
         catalog = ConfiguredCatalog.from_json(data)
         msgspec.json.decode(data, type=_RequiredCatalog)
     except (msgspec.MsgspecError, UnicodeDecodeError, TypeError) as error:
-        raise ConfigError(f"the catalog file is not a configured catalog: {error}") from error
+        raise ConfigError(
+            f"the catalog file is not a configured catalog: {error}",
+            guidance="each stream needs `stream`, `sync_mode` and `destination_sync_mode`; "
+            "docs/destination.md has an example",
+        ) from error
     for stream in catalog.streams:
         if stream.include_files:
             raise ConfigError(
@@ -69,7 +73,10 @@ def read_file(path: str, what: str) -> bytes:
     try:
         return Path(path).read_bytes()
     except OSError as error:
-        raise ConfigError(f"cannot read the {what} file {path}: {error.strerror}") from error
+        raise ConfigError(
+            f"cannot read the {what} file {path}: {error.strerror}",
+            guidance=f"correct the path after --{what}, or make the file readable",
+        ) from error
 
 
 def decode_json(data: bytes | Raw, kind: type[T], what: str) -> T:
@@ -81,4 +88,7 @@ def decode_json(data: bytes | Raw, kind: type[T], what: str) -> T:
     try:
         return msgspec.json.decode(data, type=kind)
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-        raise ConfigError(f"the {what} is not JSON of the expected form: {error}") from error
+        raise ConfigError(
+            f"the {what} is not JSON of the expected form: {error}",
+            guidance="write a config as a JSON object, and a state as a JSON list of STATE messages",
+        ) from error

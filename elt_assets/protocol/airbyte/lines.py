@@ -137,7 +137,9 @@ def _escaped(text: bytes, controls: Iterable[bytes]) -> bytes:
 
 def too_deep(line: bytes) -> SystemFailure:
     return SystemFailure(
-        "the connector sent a message nested too deeply to read", detail=_excerpt(line)
+        "the connector sent a message nested too deeply to read",
+        guidance="report it to the maintainer of the connector",
+        detail=_excerpt(line),
     )
 
 
@@ -161,6 +163,8 @@ def blocks(chunks: Iterable[bytes], limit: int, sender: str = "the connector") -
             beginning = b"".join([*parts, head])[: 4 * MAX_LOG_CHARACTERS]
             raise SystemFailure(
                 f"{sender} sent a line longer than {limit >> 20} MiB{_of_stream(beginning)}",
+                guidance="make the source send smaller records, or report it to the maintainer of the "
+                "connector",
                 detail=_excerpt(beginning),
             )
         if not chunk:

@@ -91,7 +91,8 @@ class Settings:
             return Message(type="LOG", log=Log(level="WARN", message=text))
         if control.connectorConfig is None:
             raise SystemFailure(
-                f"connector {self._name} sent a {CONNECTOR_CONFIG} message without a config"
+                f"connector {self._name} sent a {CONNECTOR_CONFIG} message without a config",
+                guidance="this is a defect of the connector; the stored config is unchanged",
             )
         self._change(config, control.connectorConfig.config, schema)
         notice = Control(

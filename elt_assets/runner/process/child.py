@@ -103,7 +103,9 @@ class Process:
             ) from None
         except OSError as error:
             raise ConfigError(
-                f"the connector {command[0]!r} cannot be executed: {error.strerror}"
+                f"the connector {command[0]!r} cannot be executed: {error.strerror}",
+                guidance="make the file executable (`chmod +x`) for the user that runs it; a script "
+                "must begin with `#!` and the path of its interpreter",
             ) from error
         _enlarge(self._child.stdout)
         self.exhausted = False
@@ -193,7 +195,10 @@ class Process:
             if self._remaining() == 0:
                 raise _deadline_error()
             if self._cancelled.is_set():
-                raise TransientError("the connector was stopped: its output is no longer needed")
+                raise TransientError(
+                    "the connector was stopped: its output is no longer needed",
+                    guidance="no action is needed; if the run failed, its first error names the cause",
+                )
             if poll.poll(_IDLE_MS):
                 chunk = os.read(descriptor, CHUNK)
                 if not chunk:

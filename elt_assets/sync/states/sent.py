@@ -94,6 +94,7 @@ def check_counts(stats: StateStats, sent: int) -> None:
         raise SystemFailure(
             f"the destination reports {count} committed or rejected records before its state, but was sent "
             f"{sent}; the state is not acknowledged",
+            guidance="sync again; if the error comes back, report it to the maintainer of the destination",
         )
 
 
