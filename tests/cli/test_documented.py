@@ -24,7 +24,7 @@ def test_each_command_works_as_written(project: Project) -> None:
     environment = project.environment
     environment["PATH"] = f"{BIN}:{environment['PATH']}"
     commands = [line for block in blocks("sh") for line in block.splitlines()]
-    assert len(commands) == 17
+    assert len(commands) == 19
     for command in commands:
         if command.startswith("export "):
             name, _, value = command.removeprefix("export ").partition("=")
