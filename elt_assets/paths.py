@@ -99,13 +99,15 @@ def hash_salt() -> bytes:
     except OSError as error:
         raise ConfigError(
             f"cannot read or create the salt file of hashed fields, {path}: {error.strerror}",
-            guidance="make the file readable, or set ELT_HASH_SALT",
+            guidance="make the file readable, or set ELT_HASH_SALT to the text of the file; a different salt "
+            "changes all hashes",
         ) from error
     if not salt:
         raise ConfigError(
             f"the salt file of hashed fields, {path}, is empty",
-            guidance="restore the file from a backup, or delete it to create a new salt: "
-            "then the same values get different hashes",
+            guidance="restore the file from a backup; delete it only if there is none: the next run then "
+            "creates a different salt, which changes all hashes, so tables with hashes of the former salt "
+            "must be moved away and read from the beginning",
         )
     return salt
 

@@ -15,7 +15,11 @@ _UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days", "w": "weeks
 
 
 def _duration(value: Any) -> Any:
-    """Convert a text such as `90m` to a time span. Return any other type unchanged."""
+    """Convert a text such as `90m` to a time span. Return a value that is not text unchanged, for pydantic.
+
+    Raises:
+        ValueError: the text is not a number with a unit, or the number is 0.
+    """
     if not isinstance(value, str):
         return value
     found = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([smhdw])\s*", value)
@@ -30,14 +34,21 @@ Duration = Annotated[
 
 
 class OnCron(ConfigModel):
-    """A sync at each tick of a cron schedule, as soon as the upstream assets are up to date."""
+    """A sync after each tick of a cron schedule, when every upstream asset was updated since that tick.
+
+    The asset of the source does not count: a stream without other upstream assets is synced at the tick.
+    """
 
     on_cron: str
     timezone: str = "UTC"
 
 
 def _automation(value: Any) -> Any:
-    """Convert the text `on_cron "0 6 * * *"` to a mapping. Return other valid values unchanged."""
+    """Convert the text `on_cron "0 6 * * *"` to a mapping. Return `eager`, None and mappings unchanged.
+
+    Raises:
+        ValueError: the value is none of these.
+    """
     if isinstance(value, str) and value.startswith("on_cron"):
         return {"on_cron": value.removeprefix("on_cron").strip().strip("\"'")}
     if value is None or value == "eager" or isinstance(value, OnCron | Mapping):
@@ -50,13 +61,19 @@ Automation = Annotated[
     BeforeValidator(_automation),
     WithJsonSchema({"type": ["string", "null"], "examples": ["eager", 'on_cron "0 6 * * *"']}),
 ]
+"""The automation condition of a stream; None if there is none.
+
+`eager` is Dagster's condition of that name: a sync each time that an upstream asset is updated, the source's
+asset included, or when the newest partition has no data yet.
+"""
 
 
 class Freshness(ConfigModel):
-    """Limits on the age of a stream, by age or by deadline.
+    """The limit after which a stream counts as out of date: a maximum age, or deadlines.
 
-    By age: `fail_after`, optionally with an earlier `warn_after`. By deadline: the stream must be synced in
-    the time `within` before each tick of `cron`.
+    Maximum age: the last sync is at most `fail_after` ago; optionally, `warn_after` gives an earlier warning.
+    Deadlines: each tick of `cron` is a deadline; there must be a sync in the period of length `within` that
+    ends at the tick.
     """
 
     fail_after: Duration | None = None
@@ -80,7 +97,10 @@ class Freshness(ConfigModel):
 
 
 class NewData(ConfigModel):
-    """A check for new data in the source, made once in `every`. Streams with new data are synced."""
+    """A check for new data in the source, and a sync of the streams that have new data.
+
+    `every`: the time between two checks.
+    """
 
     every: Duration = Field(default=dt.timedelta(minutes=5))
 
@@ -88,7 +108,8 @@ class NewData(ConfigModel):
 class Retry(ConfigModel):
     """Retries of a sync that failed with a transient error. Other failures are not retried.
 
-    `attempts`: number of retries. `delay`: time before the first retry; it doubles with each retry.
+    `attempts`: number of retries, not counting the first attempt; 0: no retries. `delay`: time before the
+    first retry; retry n waits (2^n - 1) times `delay`. Each wait is varied at random by up to one `delay`.
     """
 
     attempts: int = Field(default=2, ge=0, le=20)
@@ -96,9 +117,10 @@ class Retry(ConfigModel):
 
 
 class Drift(ConfigModel):
-    """A comparison of the source with `catalog.json`, made once in `every`.
+    """A comparison of the source with `catalog.json`; `every`: the time between two comparisons.
 
-    `tell` records each changed stream as an event and logs a warning. `update` also rewrites `catalog.json`.
+    The policy `tell` informs the users of Dagster: each changed stream gets an event of its asset, and a
+    warning in the log of the run. `update` does the same, and rewrites `catalog.json` too.
     """
 
     policy: Literal["tell", "update"] = "tell"

@@ -50,9 +50,10 @@ def as_message(given: Any, stream: ConfiguredStream) -> dict[str, Any]:
         ) from error
     if message.type == "GLOBAL" or (message.stream is None and message.data is None):
         raise ConfigError(
-            f"the state of stream {name!r} is a {message.type} state that contains no state of a single "
-            "stream",
-            guidance="give this stream's part of the state",
+            f"the state of stream {name!r} is a STATE message of type {message.type} that "
+            "is not the state of one stream",
+            guidance="write the content of this stream's `stream_state`, which a GLOBAL message has in "
+            "`global.stream_states`; or write a STATE message of type STREAM",
         )
     if stream_of(message, [stream.id]) is None:
         raise ConfigError(

@@ -14,12 +14,11 @@ from elt_assets.sync.events import Checkpoint, Committed
 from elt_assets.sync.segments import Segment
 
 QUIET = 3.0
-"""Seconds before the first line: a short sync logs no phases."""
-FIRST, LONGEST = 5.0, 60.0
-"""Seconds from the start of a phase to its first report, and the longest time between two reports.
-
-The time between reports doubles with each report.
-"""
+"""Seconds from the start of a sync to its first line. A shorter sync logs no phases."""
+FIRST = 5.0
+"""Seconds from the line for the start of a phase to the first report. The time doubles with each report."""
+LONGEST = 60.0
+"""Maximum seconds between two reports."""
 _POLL_INTERVAL = 0.5
 """Seconds between two checks of the phase."""
 
@@ -27,7 +26,11 @@ Log = Callable[[str], object]
 
 
 class Phase(enum.Enum):
-    """The activity that a sync waits for."""
+    """The current phase of a sync. Its value is the text for the log.
+
+    SENDING: the source has ended, and the sync waits until a destination other than the lake has confirmed
+    the records. WRITING and COMMITTING: the source has ended, and the sync still writes or commits rows.
+    """
 
     INSTALLING = "installing"
     READING = "reading"
@@ -84,7 +87,10 @@ class Progress:
 
 
 class Work:
-    """The work of the sinks of a sync: records written, and whether one commits. Readable from any thread."""
+    """The work of the sinks of a sync. Readable from any thread.
+
+    `written`: records written so far. `is_committing`: a sink is making a commit at the moment.
+    """
 
     def __init__(self) -> None:
         self.written = 0

@@ -28,8 +28,8 @@ from elt_assets.protocol.airbyte.messages import (
     RawRecord,
     Specification,
     State,
-    Unread,
-    decisive,
+    UndecodedLine,
+    root_error,
 )
 from elt_assets.protocol.airbyte.versions import check_version
 from elt_assets.protocol.masking import Masker
@@ -171,8 +171,8 @@ class Connector:
             whole: yield records as messages without any loss, to be sent on; several times slower.
 
         Raises:
-            EltError: the exit code is not 0. The `failure_type` of the decisive ERROR trace selects the
-                class of the error.
+            EltError: the exit code is not 0. The `failure_type` of the ERROR trace that `root_error` returns
+                selects the class of the error.
 
         Spec: `read(Config, ConfiguredAirbyteCatalog, State) -> Stream<AirbyteMessage>`.
         """
@@ -264,7 +264,7 @@ class Connector:
             for message in self._messages(verb, files):
                 if isinstance(message, Message):
                     self._hear_message(message)
-                    error = decisive(error, message.reported_error)
+                    error = root_error(error, message.reported_error)
                     if found is None and result(message) is not None:
                         found = message
         except EltError:
@@ -307,10 +307,10 @@ class Connector:
                     if message.record is not None:
                         yield message
                         continue
-                    error = decisive(error, message.reported_error)
+                    error = root_error(error, message.reported_error)
                     if message.control is not None and "config" in files:
                         message = self._apply_control(message.control, files["config"])
-                    if withhold and isinstance(message, Unread) and message.log is not None:
+                    if withhold and isinstance(message, UndecodedLine) and message.log is not None:
                         message.log.message = _WITHHELD
                     yield from log.filtered(message)
                     yield from log.stderr(*process.new_stderr())

@@ -26,12 +26,18 @@ MAX_TEXT = 2_000
 """Maximum number of characters of a message."""
 MAX_STACK_TRACE = 20_000
 """Maximum number of characters of a stack trace."""
-_SEARCHED = 4 * MAX_STACK_TRACE
+_MAX_SEARCHED = 4 * MAX_STACK_TRACE
 """Number of characters of a text that are searched for secrets. The rest of the text is dropped."""
 MAX_LINES = 200
-"""Maximum number of lines in a minute, for warnings and errors, and again for all other lines."""
+"""Maximum number of lines in the first minute: 200 warnings and errors, and 200 other lines.
+
+In each later minute: `MAX_LINES_LATER` warnings and errors, and 200 other lines.
+"""
 MAX_LINES_LATER = 20
-"""Maximum number of warnings and errors in each minute after the first. Dagster stores each as an event."""
+"""Maximum number of warnings and errors in each minute after the first.
+
+It is low because Dagster stores each of these lines as an event.
+"""
 MAX_ERRORS = 1_000
 """Maximum number of ERROR traces of one process."""
 _MINUTE = 60.0
@@ -54,7 +60,7 @@ class ConnectorLog:
 
     def text(self, text: str, limit: int = MAX_TEXT) -> str:
         """Return a text with secrets masked and control characters escaped, cut to `limit` characters."""
-        masked = printable(self._mask(text[:_SEARCHED]))
+        masked = printable(self._mask(text[:_MAX_SEARCHED]))
         return masked if len(masked) <= limit else f"{masked[:limit]}… (cut)"
 
     def lines(self, text: str) -> str:
@@ -62,7 +68,7 @@ class ConnectorLog:
         return self._mask("\n".join(map(self.text, text.splitlines())))
 
     def failure(self, failure: SystemFailure) -> SystemFailure:
-        """Return a copy of a failure that quotes the connector, with its texts masked and cut."""
+        """Return a copy of a failure with its message and detail, which may quote the connector, filtered."""
         return SystemFailure(
             self.text(failure.message),
             guidance=failure.guidance,
@@ -72,7 +78,8 @@ class ConnectorLog:
     def filtered(self, message: Message) -> Iterator[Message]:
         """Yield the message masked and cut, after a summary of the lines that were dropped before it.
 
-        Nothing is yielded for a log line above the limit.
+        A log line that exceeds the limit of its minute is dropped: nothing is yielded. A trace with an
+        `error` is never dropped. A stream status that exceeds the limit is yielded without its reasons.
 
         Raises:
             SystemFailure: the process has sent more than `MAX_ERRORS` ERROR traces.
@@ -92,7 +99,13 @@ class ConnectorLog:
         yield message
 
     def stderr(self, lines: Iterable[str], lost: int) -> Iterator[Message]:
-        """Yield lines of stderr as LOG messages; `lost` is the number of lines that were not kept."""
+        """Yield lines of stderr as LOG messages.
+
+        Args:
+            lines: the lines that the process object has kept since the last call.
+            lost: number of lines that it discarded since then, because there were too many; the next summary
+                counts them as dropped.
+        """
         self._limits[False].dropped += lost
         for line in lines:
             yield from self.filtered(Message(type="LOG", log=Log(level="DEBUG", message=line)))
@@ -181,6 +194,10 @@ def _level(name: str) -> str:
 
 
 def _for_log(message: Message) -> tuple[str, str] | None:
-    """Return the line that counts towards the limit: that of `log_line`, or an empty one for an estimate."""
+    """Return the level and text of a message that counts towards the limit; None if it does not count.
+
+    These are the messages that `log_line` returns a line for, and estimates. An estimate counts as an INFO
+    line without text.
+    """
     estimated = message.trace is not None and message.trace.estimate is not None
     return ("INFO", "") if estimated else log_line(message)

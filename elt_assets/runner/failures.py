@@ -1,4 +1,4 @@
-"""Errors for failed connectors, made from the decisive ERROR trace, the exit code and the end of stderr.
+"""Errors for failed connectors, made from the ERROR trace of the cause, the exit code and the end of stderr.
 
 Spec: AirbyteErrorTraceMessage.
 """
@@ -21,7 +21,7 @@ def connector_failure(problem: str, error: ErrorTrace | None, stderr: str = "") 
 
     Args:
         problem: what failed, such as "`read` of connector x ended with exit code 1".
-        error: the decisive ERROR trace; its `failure_type` selects the class of the error.
+        error: the ERROR trace of the cause (see `root_error`); its `failure_type` selects the class.
         stderr: the last lines of stderr, for the detail of the error.
     """
     tail = f"its stderr ended with:\n{stderr}" if stderr else None

@@ -15,7 +15,7 @@ def raise_for_exit(
 
     Args:
         action: what the process did, for the error: "`read` of connector x".
-        error: the decisive ERROR trace that the process sent.
+        error: the ERROR trace of the cause (see `root_error`) that the process sent.
         log: masks and cuts the last lines of stderr.
 
     Raises:

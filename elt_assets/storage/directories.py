@@ -14,19 +14,20 @@ _CHECK_BYTES = 4096
 """Number of bytes written to check a directory: a full volume may still accept an empty file."""
 
 
-def make_private(folder: Path) -> None:
+def make_private(directory: Path) -> None:
     """Create a directory and its missing parents, each with mode 0700.
 
-    An existing directory keeps its mode. To share a directory, create it first, or change its mode once.
+    A directory that exists already is not changed and keeps its mode. To share a directory with other users,
+    create it before its first use, or change its mode afterwards; it is not set back.
 
     Raises:
         OSError: a directory cannot be created, or the path is not a directory.
     """
-    missing = [each for each in (folder, *folder.parents) if not each.exists()]
+    missing = [each for each in (directory, *directory.parents) if not each.exists()]
     for each in reversed(missing):
         each.mkdir(mode=0o700, exist_ok=True)
-    if not folder.is_dir():
-        raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), str(folder))
+    if not directory.is_dir():
+        raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), str(directory))
 
 
 def make_private_lake(uri: str) -> None:
@@ -43,21 +44,22 @@ def make_private_lake(uri: str) -> None:
     except OSError as error:
         raise ConfigError(
             f"cannot create the directory of the lake, {uri}: {error.strerror}",
-            guidance="allow this user to write there, or set ELT_LAKE to another location",
+            guidance="allow this user to write there, or set ELT_LAKE to a different location",
         ) from error
 
 
 def check_writable(uri: str, what: str, setting: str) -> None:
-    """Check that a local folder can be written to. A missing folder is created, and no file is left in it.
-    A remote store is not checked.
+    """Check that a local directory can be written to. A remote store is not checked.
+
+    The directory is created if it is missing. The check writes a temporary file to it and removes the file.
 
     Args:
         uri: a path or a URI.
-        what: the folder's purpose, for the message.
-        setting: the setting that contains the folder, for the message.
+        what: the directory's purpose, for the message.
+        setting: the setting that contains the directory, for the message.
 
     Raises:
-        ConfigError: the folder cannot be created or written to. The error names the setting and the path.
+        ConfigError: the directory cannot be created or written to. The error names the setting and the path.
     """
     path = Location.of(uri).path
     if path is None:
@@ -69,5 +71,5 @@ def check_writable(uri: str, what: str, setting: str) -> None:
     except OSError as error:
         raise ConfigError(
             f"{what} cannot be written to: {path}: {error.strerror}",
-            guidance=f"correct the permissions or the volume of the folder, or change {setting}",
+            guidance=f"correct the permissions or the volume of the directory, or change {setting}",
         ) from error

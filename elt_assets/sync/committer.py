@@ -197,8 +197,9 @@ def _acknowledged(commit: _Commit, committed: Committed) -> Acknowledged:
     if committed.records + committed.rejected != commit.staged:
         raise SystemFailure(
             f"stream {str(stream)!r}: {commit.staged} records were staged, but {committed.records} committed "
-            f"and {committed.rejected} rejected; the commit is not acknowledged",
-            guidance="this is a defect of the lake; the next run resumes from the state in the table",
+            f"and {committed.rejected} rejected; the commit is in the table, but is not acknowledged",
+            guidance="this is a defect of this project: report it; the next run resumes from the state in "
+            "the table, so read the stream from the beginning (a refresh) to get missing records",
         )
     state = commit.checkpoint.states[-1] if commit.checkpoint.states else None
     return Acknowledged(stream, state, committed, commit.completes, commit.pending)

@@ -7,7 +7,13 @@ from functools import reduce
 
 from elt_assets.errors import EltError, SystemFailure, error_class
 from elt_assets.protocol.airbyte.catalog import StreamId
-from elt_assets.protocol.airbyte.messages import ErrorTrace, Message, Noise, Unread, decisive
+from elt_assets.protocol.airbyte.messages import (
+    ErrorTrace,
+    Message,
+    PlainText,
+    UndecodedLine,
+    root_error,
+)
 from elt_assets.sync.events import (
     NOT_AMONG_RECORDS,
     NOT_AMONG_STATUSES,
@@ -42,8 +48,8 @@ class ReadStatus:
 
     def note(self, message: Message) -> Iterator[SessionEvent]:
         """Update the status from any message except a record; yield what is to be logged or shown."""
-        if isinstance(message, Unread):
-            self._noise += isinstance(message, Noise)
+        if isinstance(message, UndecodedLine):
+            self._noise += isinstance(message, PlainText)
         else:
             self._message_received = True
         error = message.reported_error
@@ -108,7 +114,7 @@ class ReadStatus:
         """Return the error for streams that were not completed."""
         names = ", ".join(repr(str(run.configured.id)) for run in incomplete)
         errors = (run.error for run in incomplete)
-        error: ErrorTrace | None = reduce(decisive, errors, None)
+        error: ErrorTrace | None = reduce(root_error, errors, None)
         if error is not None:
             return _as_failure(error, f"stream {names}")
         if not incomplete[0].is_mentioned:
@@ -139,13 +145,13 @@ class ReadStatus:
         Spec: AirbyteErrorTraceMessage.
         """
         if error.stream_descriptor is None:
-            self._error = decisive(self._error, error)
+            self._error = root_error(self._error, error)
             failed = [run for run in self.runs if not run.is_complete]
         else:
             run = self.routes.get(error.stream_descriptor.id)
             failed = [] if run is None else [run]
         for run in failed:
-            run.error = decisive(run.error, error)
+            run.error = root_error(run.error, error)
 
 
 def _as_failure(error: ErrorTrace, subject: str) -> EltError:

@@ -207,7 +207,7 @@ class Session:
         if any(run.has_failed for run in runs):
             yield Logged("WARN", "ignoring a shared state: one of its streams has failed")
             return
-        error = self._shared.count_error(state, runs)
+        error = self._shared.record_count_error(state, runs)
         if error is not None:
             for run in runs:
                 run.error = error

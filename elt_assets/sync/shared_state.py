@@ -2,7 +2,7 @@
 
 Each stream has its own table, and every table stores the shared state. So the rows received before the
 state are committed first, in every table, and then the state, in every table: no table has a state that is
-ahead of the rows of another table.
+ahead of the rows of a different table.
 
 Spec: Airbyte Protocol, State & Checkpointing, V2.
 """
@@ -24,7 +24,7 @@ class SharedState:
     """The shared states of one session that wait for a commit.
 
     Args:
-        committer: of the session.
+        committer: the committer of the session.
     """
 
     def __init__(self, committer: Committer):
@@ -37,8 +37,9 @@ class SharedState:
         """Return whether a state waits for a commit."""
         return bool(len(self._pending))
 
-    def count_error(self, state: State, runs: Sequence[StreamRun]) -> ErrorTrace | None:
-        """Return the error if a state reports another record count than was received since the last state."""
+    def record_count_error(self, state: State, runs: Sequence[StreamRun]) -> ErrorTrace | None:
+        """Return an error if the record count that a state reports is not the number received since the last
+        state; None if the numbers are equal, or the state reports none."""
         return record_count_error(state, sum(span.records for span in self._spans(runs)))
 
     def add(self, state: State, runs: Sequence[StreamRun]) -> None:
@@ -61,15 +62,20 @@ class SharedState:
         return tuple(span for span in spans if span.records)
 
     def is_due(self, seconds: float) -> bool:
-        """Return whether the states are to be committed: there are too many, or one is `seconds` old."""
+        """Return whether a commit is due: too many states wait, or the oldest is `seconds` old or older."""
         since = self._uncommitted_since
         is_late = since is not None and time.monotonic() - since >= seconds
         return self._pending.is_over_limit or is_late
 
     def commit(self, runs: Sequence[StreamRun], *, final: bool) -> None:
-        """Commit what was written of streams, then the states.
+        """Commit the rows that were written for the streams, then the states in the streams' tables.
 
-        A stream that is not resumable is committed only at its end: no sync of it starts from a state.
+        A stream that is not resumable is committed only at its end, rows and states together. Until then its
+        table has no new state. This does not break the rule that states advance for all streams: the next
+        sync reads such a stream from the beginning, whatever the states of the other tables are.
+
+        Args:
+            final: whether the streams are complete, so that this is their last commit.
         """
         states = self._take()
         if not states:

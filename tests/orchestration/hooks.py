@@ -8,7 +8,7 @@ heard: list[FailureAlert] = []
 not_callable = "a text"
 
 
-def on_log(alert: FailureAlert) -> None:
+def hear(alert: FailureAlert) -> None:
     heard.append(alert)
 
 

@@ -249,7 +249,7 @@ def test_a_state_is_for_one_partition_with_a_cursor(own: Project) -> None:
     given = {"at": "2026-01-01T05:00:00+00:00"}
     file = windowed(own, partitions=BY_STATION, config={"to": "2026-01-02"}, **how)
     result = materialize(own, KEY, partition="north", through="south", state=given)
-    assert "each has its own state" in failure_of(result)
+    assert "each partition has a separate state" in failure_of(result)
     assert materialize(own, KEY, partition="north", state=given).success
     assert [call["state"] for call in calls(file)] == [given]
     windowed(own, "daily", partitions=DAILY, **how)

@@ -15,10 +15,10 @@ from elt_assets.errors import ConfigError, SystemFailure
 from elt_assets.protocol.airbyte.messages import (
     GlobalState,
     Message,
-    Noise,
+    PlainText,
     RawRecord,
     State,
-    Unread,
+    UndecodedLine,
 )
 from elt_assets.protocol.singer.messages import Encoding, Translator, bookmarks, state_value
 from elt_assets.protocol.singer.schema import json_schema
@@ -144,12 +144,12 @@ def test_a_broken_message_ends_the_sync(line: bytes) -> None:
 
 @pytest.mark.parametrize("line", [b"hello", b"5", b'{"level":"INFO"}', b'{"type":5}', b"\xff\x00"])
 def test_a_line_that_is_no_message_is_noise(line: bytes) -> None:
-    assert isinstance(one(line), Noise)
+    assert isinstance(one(line), PlainText)
 
 
 def test_an_unknown_message_is_a_warning() -> None:
     found = one({"type": "ACTIVATE", "stream": "users"})
-    assert isinstance(found, Unread) and found.log is not None
+    assert isinstance(found, UndecodedLine) and found.log is not None
     assert "unknown type 'ACTIVATE'" in found.log.message
 
 

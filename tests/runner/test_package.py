@@ -72,7 +72,8 @@ def index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The only place where pip looks."""
     monkeypatch.setenv("PIP_CONFIG_FILE", "/dev/null")
     monkeypatch.setenv("PIP_NO_INDEX", "1")
-    monkeypatch.setenv("PIP_NO_CACHE_DIR", "1")  # a wheel that an earlier run built is not built again
+    # A wheel that an earlier run built is not built again.
+    monkeypatch.setenv("PIP_NO_CACHE_DIR", "1")
     monkeypatch.setenv("PIP_FIND_LINKS", str(tmp_path / "index"))
     (tmp_path / "index").mkdir()
     return tmp_path / "index"

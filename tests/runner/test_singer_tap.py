@@ -12,7 +12,7 @@ import pytest
 
 from elt_assets.errors import ConfigError, EltError, SystemFailure, TransientError
 from elt_assets.protocol.airbyte.catalog import ConfiguredCatalog, ConfiguredStream
-from elt_assets.protocol.airbyte.messages import Message, Noise, RawRecord, State
+from elt_assets.protocol.airbyte.messages import Message, PlainText, RawRecord, State
 from elt_assets.protocol.masking import MASK
 from elt_assets.runner import singer_tap as singer
 from elt_assets.runner.process import singer_batches
@@ -207,7 +207,7 @@ def test_what_is_no_message_does_not_end_it(tmp_path: Path) -> None:
     lines = ["INFO hello", '{"type":"NEWER","stream":"users"}', record(id=1)]
     found = read(tap(tmp_path, lines))
     assert kinds(found) == ["LOG", "LOG", "db-users"]
-    assert isinstance(found[0], Noise) and not isinstance(found[1], Noise)
+    assert isinstance(found[0], PlainText) and not isinstance(found[1], PlainText)
 
 
 def test_lines_that_must_not_be_shown_are_not_quoted(tmp_path: Path) -> None:
@@ -351,8 +351,8 @@ def test_a_batch_without_a_folder_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_compression_bomb(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(singer_batches, "EXPANDED", 1 << 20)
-    monkeypatch.setattr(singer_batches, "EXPANSION", 100)
+    monkeypatch.setattr(singer_batches, "UNCHECKED_SIZE", 1 << 20)
+    monkeypatch.setattr(singer_batches, "MAX_EXPANSION_RATIO", 100)
     root = tmp_path / "root"
     root.mkdir()
     (root / "bomb.json.gz").write_bytes(gzip.compress(b"{}\n" * (4 << 20)))

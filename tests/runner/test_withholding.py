@@ -8,7 +8,7 @@ import pytest
 
 from elt_assets.errors import EltError
 from elt_assets.protocol.airbyte.catalog import AirbyteStream, ConfiguredCatalog, ConfiguredStream
-from elt_assets.protocol.airbyte.messages import Message, Noise
+from elt_assets.protocol.airbyte.messages import Message, PlainText
 from elt_assets.runner.connector import Connector
 from elt_assets.runner.process import child
 from tests.hostile_source import hostile_source
@@ -48,7 +48,7 @@ def test_lines_that_cannot_be_read_are_told_of_and_quoted_only_where_they_may_be
     texts = [message.log.message for message in found if message.log is not None]
     assert len(texts) == len(UNREAD)
     assert ["S3CRET" in text for text in texts] == [not withhold] * len(UNREAD)
-    assert [isinstance(message, Noise) for message in found] == [True, True, False, False]
+    assert [isinstance(message, PlainText) for message in found] == [True, True, False, False]
 
 
 TORN = [

@@ -55,15 +55,15 @@ _TAP = re.compile(r"(?:^|-)tap-")
 @click.option(
     "--source",
     required=True,
-    help="A built-in connector, a package (NAME==VERSION, or NAME for its newest version), or a command "
-    'as "PROGRAM ARGUMENT ...".',
+    help="A built-in connector, a package (PACKAGE==VERSION, or PACKAGE for its newest version), or a "
+    'command as "PROGRAM ARGUMENT ...".',
 )
 @click.option("--config", metavar="JSON", help="Config of the source: JSON, or @FILE.")
 def command(out: Output, name: str, source: str, config: str | None) -> int:
     """Create the connection NAME with every stream that its source has.
 
-    NAME consists of letters, digits and underscores. Secrets in the config are replaced by environment
-    variables; the command prints the variables to set.
+    NAME consists of letters, digits and underscores. Secrets in the config are replaced by references to
+    environment variables; the command prints the environment variables to set.
     """
     folder = _new_folder(name)
     kind, value = _source(source, out)
@@ -115,7 +115,10 @@ def command(out: Output, name: str, source: str, config: str | None) -> int:
 
 
 def _configured(catalog: Catalog, connector: str) -> tuple[dict[str, dict[str, Any]], list[str]]:
-    """Return the settings of each stream by its name, and the streams that cannot be configured.
+    """Return the settings of each stream by its name, and the names of streams that cannot be configured.
+
+    A stream cannot be configured if its schema lacks the key or cursor that the source defines, or if no
+    table can be made from its schema.
 
     Raises:
         ConfigError: no stream can be configured.
@@ -149,7 +152,9 @@ def _new_folder(name: str) -> Path:
     folder = paths.connections() / name
     refuse_installed(folder)
     if folder.exists():
-        raise ConfigError(f"{folder} already exists", guidance="choose another name, or remove it")
+        raise ConfigError(
+            f"{folder} already exists", guidance="choose a different name, or remove it"
+        )
     return folder
 
 
@@ -158,7 +163,7 @@ def _source(written: str, out: Output) -> tuple[str, str | list[str]]:
 
     Raises:
         ConfigError: there is no such connector, package or program.
-        TransientError: as for `newest_version`.
+        TransientError: the package index, which names the newest version of a package, cannot be reached.
     """
     if written in built_in():
         return "connector", written
@@ -179,7 +184,7 @@ def _source(written: str, out: Output) -> tuple[str, str | list[str]]:
         return _source(pinned, out)
     raise ConfigError(
         f"--source: there is no connector and no program {words[0] if words else written!r}",
-        guidance=f"built in: {', '.join(built_in())}; write a package as NAME==VERSION, "
+        guidance=f"built in: {', '.join(built_in())}; write a package as PACKAGE==VERSION, "
         'or as its name alone (airbyte-source-x, tap-x), and a command as "PROGRAM ARGUMENT …"',
     )
 
@@ -188,7 +193,7 @@ def _check_config(connector: Connector, config: Mapping[str, Any]) -> None:
     """Check a config against the specification of its connector.
 
     Raises:
-        ConfigError: required config is missing, a variable is not set, or a value is not valid.
+        ConfigError: required config is missing, an environment variable is not set, or a value is not valid.
     """
     schema = connector.specification.connectionSpecification
     known = schema.get("properties") or {}
@@ -198,7 +203,7 @@ def _check_config(connector: Connector, config: Mapping[str, Any]) -> None:
         raise ConfigError(
             f"{connector.name} needs config that is not given:\n{lines}",
             guidance="add it with --config JSON or --config @FILE; write a secret as "
-            '{"env": "NAME"}, the name of a variable',
+            '{"env": "NAME"}, the name of an environment variable',
         )
     resolve_environment(config)
     try:
@@ -222,7 +227,14 @@ def _about(schema: Any) -> str:
 def _without_secrets(
     config: Mapping[str, Any], secrets: Iterable[tuple[Place, Any]], name: str
 ) -> tuple[dict[str, Any], dict[str, str]]:
-    """Return the config with a variable in place of each secret value, and the field of each variable."""
+    """Return the config with each secret value replaced by a reference to an environment variable.
+
+    Returns:
+        The config, and for each environment variable the field of the config that it replaces.
+
+    Raises:
+        ConfigError: a secret is not text.
+    """
     kept = copy.deepcopy(dict(config))
     variables: dict[str, str] = {}
     for place, value in secrets:
@@ -233,13 +245,13 @@ def _without_secrets(
             parent = parent[step]
         dotted = ".".join(map(str, place))
         if isinstance(parent, dict) and set(parent) == {"env"}:
-            continue  # already a variable
+            continue  # already a reference to an environment variable
         if not isinstance(value, str):
             raise ConfigError(
-                f"config.{dotted} is a secret but not text: a variable can only hold text",
+                f"config.{dotted} is a secret but not text: an environment variable can only hold text",
                 guidance="write the connection by hand",
             )
-        # A secret that another form of the schema lists too is replaced already.
+        # A secret that several forms of the schema list is replaced only once.
         if parent[place[-1]] == value:
             variable = _variable([name, *map(str, place)], variables)
             parent[place[-1]] = {"env": variable}
@@ -248,7 +260,7 @@ def _without_secrets(
 
 
 def _variable(words: list[str], taken: Mapping[str, str]) -> str:
-    """Return a name for a variable that is not taken."""
+    """Return a name for an environment variable, made of the words, that is not among the taken names."""
     first = name = re.sub(r"\W", "_", "_".join(words), flags=re.ASCII).upper()
     if RESERVED.fullmatch(first):
         first = name = f"SOURCE_{first}"
@@ -260,10 +272,10 @@ def _variable(words: list[str], taken: Mapping[str, str]) -> str:
 
 
 def _write(folder: Path, written: Mapping[str, Any], catalog: Catalog) -> None:
-    """Write both files of a connection, or neither.
+    """Write `defs.yaml` and `catalog.json` of a connection, or neither.
 
     Raises:
-        ConfigError: the files cannot be written, or the connection could not be loaded.
+        ConfigError: the files cannot be written, or the connection cannot be loaded; nothing is written.
     """
     path = folder / DEFINITION_FILE
     build_connection_assets(parse_connection(written["attributes"], path), catalog=catalog)
@@ -273,7 +285,7 @@ def _write(folder: Path, written: Mapping[str, Any], catalog: Catalog) -> None:
     except OSError as error:
         raise ConfigError(
             f"{folder} cannot be created: {error.strerror}",
-            guidance="make its parent folder writable, or set ELT_DEFS to another folder",
+            guidance="make its parent folder writable, or set ELT_DEFS to a different folder",
         ) from error
     try:
         path.write_text(text, encoding="utf-8")

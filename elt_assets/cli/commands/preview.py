@@ -30,7 +30,7 @@ from elt_assets.protocol.airbyte.catalog import (
     ConfiguredCatalog,
     stream_names,
 )
-from elt_assets.protocol.airbyte.messages import Message, Noise, RawRecord
+from elt_assets.protocol.airbyte.messages import Message, PlainText, RawRecord
 from elt_assets.runner.connector import Connector
 from elt_assets.sync.selection.fields import notices
 
@@ -115,8 +115,8 @@ def _records(
     with contextlib.closing(connector.read(catalog, withhold=withhold)) as messages:
         for message in messages:
             if isinstance(message, Message):
-                noise += isinstance(message, Noise)
-                has_message = has_message or not isinstance(message, Noise)
+                noise += isinstance(message, PlainText)
+                has_message = has_message or not isinstance(message, PlainText)
             elif (message.stream, message.namespace) == stream.stream.id:
                 has_message = True
                 yield _value(message if keep is None else keep(message))

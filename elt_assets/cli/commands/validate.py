@@ -1,4 +1,4 @@
-"""`elt validate`: finds every error in the connections."""
+"""`elt validate`: checks that Dagster can load the connections."""
 
 from __future__ import annotations
 
@@ -14,9 +14,11 @@ from elt_assets.orchestration.component import ConnectionComponent
 @subcommand("validate", "elt validate", "elt validate shop", "elt validate --json")
 @connection_argument(required=False)
 def command(out: Output, connection: str | None) -> int:
-    """Find every error that keeps Dagster from loading the connections, of one or of all.
+    """Check that Dagster can load a connection, or all connections.
 
-    Nothing is started, and no secret is needed. The exit code is 1 if there is an error.
+    Every connection is checked, also after an error in one. For each connection, the first check that fails
+    is reported; the check of defs.yaml lists all problems of the file. No connector, Spark or Dagster
+    process is started, and no secret is needed. The exit code is 1 if there is an error.
     """
     folders = (
         paths.connection_folders() if connection is None else [paths.connection_folder(connection)]

@@ -1,9 +1,15 @@
 """Publication of commits, and the resolution of conflicts between writers.
 
-Delta makes commits atomic. This module adds three rules. A writer is refused if another run of it has
-committed first; its transaction id shows that. A commit is retried after a harmless conflict: with another
-partition, or with a compaction of other files. If the outcome of a commit is unknown, the commit is looked
-up by its name before it is retried.
+Delta makes commits atomic. This module adds rules for what was committed since the commit was prepared:
+
+- another run of the same writer (the sequence in the table's transaction of its `app_id`): ConcurrentSync;
+- a RESTORE of the table: ConcurrentSync;
+- a column with a different type, or added with a different type: ConcurrentSync;
+- files that the commit removes were replaced by a compaction or another engine: Superseded;
+- anything else, such as a different partition, or a compaction of different files: the commit is retried.
+
+After a failed attempt, the commits that are in the table are searched for this commit's name (`elt.commit`):
+the attempt may have succeeded although its outcome is unknown. Then it is not repeated.
 """
 
 from __future__ import annotations
@@ -39,7 +45,11 @@ class Superseded(TransientError):
 
 @dataclass(frozen=True)
 class Basis:
-    """The basis of a commit: the table's version at its start, and the columns of the files that it adds."""
+    """The basis of a commit.
+
+    `version`: the version of the table from which the commit was prepared. `schema`: the columns of the new
+    files that the commit adds.
+    """
 
     version: int
     schema: t.StructType
@@ -47,7 +57,11 @@ class Basis:
 
 @dataclass(frozen=True)
 class Commit:
-    """A commit to publish. If `schema` is given, it replaces the table's, and `change` removes all files."""
+    """A commit to publish.
+
+    If `schema` is given, it replaces the table's schema; the files that `change` removes must then be all
+    files of the table.
+    """
 
     app_id: str
     change: Change
@@ -67,11 +81,11 @@ class Published:
 
 
 def publish(delta: DeltaTable, storage: Files, commit: Commit) -> Published:
-    """Publish a commit exactly once. Before each attempt, the commits of other writers are checked.
+    """Publish a commit exactly once. Before each attempt, the commits since its basis are checked.
 
     Raises:
-        ConcurrentSync: another run with this `app_id` has committed first, the table was restored, or its
-            columns were changed; nothing was published.
+        ConcurrentSync: another run with this `app_id` has committed first, the table was restored, or the
+            table's columns were changed; nothing was published.
         Superseded: files that the change removes no longer exist; nothing was published.
         SystemFailure: the commit failed.
     """
@@ -84,7 +98,7 @@ def publish(delta: DeltaTable, storage: Files, commit: Commit) -> Published:
         others = log.since(delta, commit.basis.version)
         version = _published_version(others, metadata)
         if version is None:
-            _refuse_overtaken(delta, commit.app_id, metadata.sequence)
+            _refuse_newer_sequence(delta, commit.app_id, metadata.sequence)
             _refuse_restored(delta, others)
             if others:
                 refuse_retyped(delta, commit.basis.schema)
@@ -115,15 +129,15 @@ def refuse_overtaken(delta: DeltaTable, app_id: str, sequence: int, basis: Basis
     Raises:
         ConcurrentSync: another run has committed with this sequence, or the table was restored.
     """
-    _refuse_overtaken(delta, app_id, sequence)
+    _refuse_newer_sequence(delta, app_id, sequence)
     _refuse_restored(delta, log.since(delta, basis.version))
 
 
 def refuse_retyped(delta: DeltaTable, schema: t.StructType) -> None:
-    """Refuse columns that the table has with other types.
+    """Refuse columns that the table has with different types.
 
     Raises:
-        ConcurrentSync: a run with another catalog has changed a type, or has added the column first.
+        ConcurrentSync: a run with a different catalog has changed a type, or has added the column first.
     """
     changed = retyped(spark_schema(delta), schema)
     if changed:
@@ -134,7 +148,7 @@ def refuse_retyped(delta: DeltaTable, schema: t.StructType) -> None:
 
 
 def reorganise(delta: DeltaTable, change: Change) -> DeltaTable:
-    """Publish a compaction: a commit that moves rows to other files.
+    """Publish a compaction: a commit that moves rows to new files.
 
     Raises:
         Superseded: the files no longer exist, or every attempt failed; nothing was published.
@@ -178,7 +192,10 @@ def files_of(delta: DeltaTable) -> list[DataFile]:
 
 
 def _more_values(delta: DeltaTable, commit: Commit) -> dict[str, str]:
-    """Return the custom metadata of a commit that is not in its `CommitMetadata`."""
+    """Return the values of a commit's custom metadata that `CommitMetadata` does not contain.
+
+    They are the number of records, the writer's `app_id`, and the version of the newest RESTORE.
+    """
     return {
         "elt.records": str(commit.records),
         "elt.app": commit.app_id,
@@ -207,14 +224,15 @@ def _write(
     delta.create_write_transaction(actions, "append", delta.schema(), commit_properties=properties)
 
 
-def _refuse_overtaken(delta: DeltaTable, app_id: str, wanted: int) -> None:
-    """Refuse a sequence that another run has committed already.
+def _refuse_newer_sequence(delta: DeltaTable, app_id: str, wanted: int) -> None:
+    """Refuse a sequence that is not greater than the writer's sequence in the table.
 
-    Delta itself only refuses a stale snapshot. The snapshot is refreshed within a run, for example when a
-    column is added, so Delta would not detect that another run has committed since the run started.
+    Delta only checks for conflicts with commits that are newer than the loaded snapshot. The snapshot is
+    refreshed within a run, for example when a column is added. So Delta does not detect a commit that another
+    run of the writer made between the start of this run and the refresh.
 
     Raises:
-        ConcurrentSync: another run has committed with the wanted sequence.
+        ConcurrentSync: another run has committed with the wanted sequence or a greater one.
     """
     present = sequence(delta, app_id)
     if present >= wanted:
@@ -238,7 +256,7 @@ def _refuse_restored(delta: DeltaTable, others: Sequence[Entry]) -> None:
 
 
 def _published_version(others: Sequence[Entry], metadata: CommitMetadata) -> int | None:
-    """Return the version of a commit that was published although its attempt failed; None if it was not."""
+    """Return the version of a commit whose attempt seemed to fail, but was published; None if it was not."""
     versions = (
         int(each["version"]) for each in others if each.get("elt.commit") == metadata.commit
     )

@@ -183,7 +183,11 @@ def _refuse_occupied(uri: str) -> None:
     """
     system, root = Location.of(uri).file_system()
     if system.get_file_info(root).type == pafs.FileType.File:
-        raise ConfigError(f"{uri} must be a table, but is a file", guidance="move it away")
+        raise ConfigError(
+            f"{uri} must be a table, but is a file",
+            guidance="this project does not delete the file: check what it contains, then move it to another "
+            "place",
+        )
     infos = system.get_file_info(pafs.FileSelector(root, allow_not_found=True))
     known = (VISIBLE, HIDDEN, LOG)
     others = sorted(info.base_name for info in infos if info.base_name not in known)

@@ -1,12 +1,16 @@
 """Schema evolution: the comparison of a stream's columns with the columns that its table has already.
 
-Types are ordered. A type is narrower than another if the other holds all its values:
+Types are ordered from narrower to wider. Values of a narrower type can be converted to a wider type:
 
 - long < decimal(38,0) < decimal(38,9), and long < double;
 - date < timestamp_ntz < timestamp; a time without zone is in UTC;
 - every scalar < string: the value as in JSON, without quotes;
 - every type < JSON text, a string column with `elt.json` in its metadata. All its strings are JSON: plain
   text that the column had before gets quotes.
+
+A number may not fit exactly: a double does not hold every long, and decimal(38,9) does not hold every
+decimal(38,0). If the conversion would change a value in the table, the table is not widened (see
+`lossless`).
 
 Objects are compared field by field, arrays by their elements. If the table's type is the wider one, it
 stays, and values are read as that type.
@@ -50,10 +54,15 @@ _FAIL_GUIDANCE = "correct the catalog, or set `on_schema_change: evolve` or `fre
 class Plan:
     """The columns that records are read with, and the schema that the table needs for them.
 
-    `columns`: the columns to conform records to, one for each column of `schema`; `schema`: the columns that
-    the table must have, without reserved ones; `added`: paths of columns and nested fields that the table
-    lacks; `widened`: types that change; `differences`: descriptions of all differences; `table_columns`: the
-    table's present columns.
+    Reserved columns, whose names begin with a prefix of `RESERVED_COLUMNS`, are in none of these attributes.
+
+    Attributes:
+        columns: for each column of `schema`, the type that its values in records are parsed as.
+        schema: the columns that the table must have.
+        added: paths of columns and nested fields that the table lacks.
+        widened: changes of the table's types to wider types.
+        differences: descriptions of all differences between the table and the catalog.
+        table_columns: the columns that the table has now.
     """
 
     columns: list[Column]
@@ -65,7 +74,10 @@ class Plan:
 
     @property
     def rewrites(self) -> bool:
-        """Return whether the table's files must be rewritten, so that every engine can read them."""
+        """Return whether the table's files must be rewritten because a type changes.
+
+        Not every engine can read a file that still has the narrower type.
+        """
         return bool(self.widened)
 
 
@@ -79,7 +91,7 @@ def plan(
     difference.
 
     Args:
-        table: the table's schema; columns with reserved names are ignored.
+        table: the table's schema; reserved columns are ignored.
         where: the table's name for error messages.
 
     Raises:
@@ -105,9 +117,10 @@ def plan(
 
 
 def replacing(table: t.StructType, declared: Sequence[Column]) -> Plan:
-    """Plan the columns of a table that is created, or whose rows are all replaced: the declared columns.
+    """Plan the columns of a table that is created, or whose rows are all replaced.
 
-    A column that is no longer declared stays here too, for the table's readers and its history.
+    The plan has the declared columns with their declared types. A column that the table has, but that is no
+    longer declared, stays after them: readers and the history may use it. It is null in new rows.
     """
     table_columns = [column_of(each) for each in table.fields if not _is_reserved(each.name)]
     present = {column.source: column for column in table_columns}
@@ -127,7 +140,7 @@ def replacing(table: t.StructType, declared: Sequence[Column]) -> Plan:
 
 
 def rewrite(rows: DataFrame, plan: Plan) -> DataFrame:
-    """Return rows of the table converted to the plan's schema. Columns with reserved names stay."""
+    """Return rows of the table converted to the plan's schema. Reserved columns stay unchanged."""
     old = {column.name: column.kind for column in plan.table_columns}
     new = [column_of(each) for each in plan.schema.fields]
     names = {column.name for column in new}
@@ -141,7 +154,12 @@ def rewrite(rows: DataFrame, plan: Plan) -> DataFrame:
 
 
 def lossless(plan: Plan) -> Expression | None:
-    """Return the condition that `rewrite` changes no value of a row; None if it never changes one."""
+    """Return the condition that `rewrite` changes no value of a row.
+
+    Returns:
+        The condition; None if no conversion of the plan can change a value. A caller refuses to widen a table
+        that has a row for which the condition is false.
+    """
     new = {each.name: column_of(each).kind for each in plan.schema.fields}
     conditions = [
         condition
@@ -238,7 +256,7 @@ class _Comparison:
 
 
 def _read_into(declared: LogicalType, table: LogicalType) -> LogicalType:
-    """Return the type that values of a declared type are read as, for a column of another type."""
+    """Return the type that values of a declared type are read as, for a column of a different type."""
     if declared is Scalar.INTEGER and table is Scalar.NUMBER:
         return Scalar.INTEGER_IN_DOUBLE
     if declared in (Scalar.INTEGER_TEXT, Scalar.NUMBER_TEXT):

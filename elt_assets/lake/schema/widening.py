@@ -33,7 +33,12 @@ _JSON_OPTIONS = {
 
 
 def is_narrower(narrow: LogicalType, wide: LogicalType) -> bool:
-    """Return whether `wide` is another type that holds all values of `narrow`. Both are `stored` types."""
+    """Return whether `wide` comes after `narrow` in the order of types. Both are `stored` types.
+
+    A wider type need not hold every value: a double does not hold every long. `lossless` and `is_unchanged`
+    return the condition that a conversion changes no value; a table with a value that would change is not
+    widened.
+    """
     if narrow == wide or isinstance(narrow, Unread):
         return False
     if wide is Scalar.JSON:

@@ -290,8 +290,9 @@ def _sync(asset: StreamAsset, context: dg.AssetExecutionContext, config: SyncCon
     if config.state is not None and len(keys) > 1:
         with as_dagster_failure():
             raise ConfigError(
-                f"`state` is set, but the run has {len(keys)} partitions and each has its own state",
-                guidance="set `state` in a run of one partition",
+                f"`state` is set, but the run has {len(keys)} partitions, and each partition has "
+                "a separate state",
+                guidance="start a run of one partition, and set `state` for that partition",
             )
     lake = context.resources.elt_lake
     return StreamSync(

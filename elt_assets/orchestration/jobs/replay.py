@@ -23,13 +23,19 @@ JOB = "elt_replay"
 
 
 class ReplayConfig(dg.Config):
-    """Config of the job. `assets`: asset keys, for example "shop/users"; default: all streams."""
+    """Config of the job.
+
+    `assets`: asset keys, for example "shop/users"; the empty list, the default, selects all streams.
+    """
 
     assets: list[str] = []  # noqa: RUF012 - pydantic copies it
 
 
 def replay_job(assets: Sequence[StreamAsset]) -> dg.JobDefinition:
-    """Replays the records in the dead letter tables of streams, one stream after the other."""
+    """Return the job that replays the records in the dead letter tables of streams, one after the other.
+
+    If the replay of a stream fails, the job continues with the other streams and fails at the end.
+    """
     known = {asset.key.to_user_string(): asset for asset in assets}
 
     @dg.op(name="replay_dead_letters", required_resource_keys={LAKE_KEY, SPARK_KEY})
@@ -42,7 +48,10 @@ def replay_job(assets: Sequence[StreamAsset]) -> dg.JobDefinition:
                 f"the replay of these assets failed: {', '.join(failed)} (see the log)"
             )
 
-    @dg.job(name=JOB, description=replay_job.__doc__)
+    @dg.job(
+        name=JOB,
+        description="Replays the records in the dead letter tables of streams, one stream after the other.",
+    )
     def job() -> None:
         replay_dead_letters()
 
@@ -50,7 +59,7 @@ def replay_job(assets: Sequence[StreamAsset]) -> dg.JobDefinition:
 
 
 def _try_replay(context: dg.OpExecutionContext, asset: StreamAsset) -> bool:
-    """Return whether the replay of a stream succeeded; an error is logged, so the other streams continue."""
+    """Replay one stream, and return whether this succeeded. An error is logged and not raised."""
     lake: LakeResource = context.resources.elt_lake
     key = asset.key.to_user_string()
     try:
@@ -78,13 +87,17 @@ class Replayed:
 def replay_stream(
     asset: StreamAsset, lake: LakeResource, spark: SparkResource, instance: dg.DagsterInstance
 ) -> Replayed | None:
-    """Replay the dead letter table of a stream, partition by partition, and report an event of the asset.
+    """Replay the dead letter table of a stream, partition by partition.
+
+    For each partition with records in that table, an AssetObservation with the counts is reported.
 
     Returns:
         The counts; None if the dead letter table is empty.
 
     Raises:
-        EltError: see `replay`.
+        ConcurrentSync: a sync of the stream committed first.
+        ConfigError: a refresh is unfinished, or the records were rejected under different `fields`.
+        EltError: the replay of a partition failed. Partitions before it are replayed already.
     """
     partitions: Sequence[str | None] = [None]
     if asset.partitions is not None:

@@ -1,4 +1,4 @@
-"""Dagster jobs for the source of a connection: check the access, and discover the catalog."""
+"""Dagster jobs for the source of a connection: check the access, and discover the source's catalog."""
 
 # No `from __future__ import annotations`: Dagster inspects the annotation of the context.
 
@@ -15,14 +15,17 @@ from elt_assets.pipeline.connectors import connect
 
 
 class DriftPolicy(enum.Enum):
-    """Policy for changes in the source: `tell` reports them, `update` also writes the catalog."""
+    """Policy for changes in the source: `tell` reports them, `update` also writes `catalog.json`."""
 
     tell = "tell"
     update = "update"
 
 
 class DiscoverConfig(dg.Config):
-    """Config of the job. `policy`: default: the policy of the connection's `drift`, or else `tell`."""
+    """Config of the job.
+
+    `policy`: by default the policy in the connection's `drift`; if the connection has no `drift`, `tell`.
+    """
 
     policy: DriftPolicy | None = None
 
@@ -55,7 +58,11 @@ def check_job(source: Source) -> dg.JobDefinition:
 
 
 def discover_job(source: Source) -> dg.JobDefinition:
-    """Return the job `<connection>_discover`. It reports how the source differs from the catalog."""
+    """Return the job `<connection>_discover`.
+
+    It reports how the source's catalog differs from `catalog.json`. With the policy `update` it also writes
+    the source's catalog to `catalog.json`.
+    """
     connection = source.connection
     default = connection.drift.policy if connection.drift is not None else "tell"
 

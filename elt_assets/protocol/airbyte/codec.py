@@ -54,7 +54,7 @@ _decode_envelope = _ENVELOPE.decode
 def decode(line: bytes, *, whole: bool = False) -> RawRecord | Message:
     """Decode one line, without its newline. With `whole`, a RECORD is decoded as a lossless `Message`.
 
-    A line that is not a message, or is of an unknown type, is replaced by an `Unread` LOG message that
+    A line that is not a message, or is of an unknown type, is replaced by an `UndecodedLine` LOG message that
     contains its beginning. Common deviations from JSON are repaired: non-finite numbers (`NaN`,
     `Infinity`) become strings of that name, so that the cast to the table's type reports them; raw
     control characters in strings become escapes; a byte order mark is dropped. Everything else is

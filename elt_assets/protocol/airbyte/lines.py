@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 import msgspec
 
 from elt_assets.errors import SystemFailure
-from elt_assets.protocol.airbyte.messages import Log, Message, Noise, Unread
+from elt_assets.protocol.airbyte.messages import Log, Message, PlainText, UndecodedLine
 
 MAX_LINE = 256 << 20
 """Maximum bytes of a line. A longer line is not a record that a table could store."""
@@ -87,7 +87,7 @@ class LineProtocol:
             return _as_log(
                 line, "WARN", f"ignored a message of the unknown type {kind[:MAX_LOG_CHARACTERS]!r}"
             )
-        return Noise(type="LOG", log=Log(level="INFO", message=_excerpt(line)))
+        return PlainText(type="LOG", log=Log(level="INFO", message=_excerpt(line)))
 
     def _kind(self, line: bytes) -> str | None:
         """Return the message type of a line, even if the rest cannot be decoded; None if there is none."""
@@ -197,7 +197,7 @@ def _of_stream(beginning: bytes) -> str:
 
 
 def _as_log(line: bytes, level: str, why: str) -> Message:
-    return Unread(type="LOG", log=Log(level=level, message=f"{why}: {_excerpt(line)}"))
+    return UndecodedLine(type="LOG", log=Log(level=level, message=f"{why}: {_excerpt(line)}"))
 
 
 def _excerpt(line: bytes) -> str:

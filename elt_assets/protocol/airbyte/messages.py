@@ -18,7 +18,7 @@ STARTED = "STARTED"
 RUNNING = "RUNNING"
 COMPLETE = "COMPLETE"
 INCOMPLETE = "INCOMPLETE"
-
+"""The statuses of a stream in a STREAM_STATUS trace: the read starts, has data, has succeeded, has failed."""
 
 NULL = Raw(b"null")
 Number = int | float
@@ -52,7 +52,11 @@ class Record(Wire):
 
 
 class StateStats(Wire):
-    """Numbers of records since the previous state of the same kind. They are doubles on the wire."""
+    """The numbers of records between the previous state and this one.
+
+    Both states are of the same stream, or both are shared. Spec: AirbyteStateStats. The protocol declares the
+    numbers as doubles, so `5.0` is accepted too.
+    """
 
     recordCount: Number | None = None
     rejectedRecordCount: Number | None = None
@@ -69,7 +73,9 @@ class GlobalState(Wire):
 
 
 class State(Wire):
-    """A checkpoint. Blobs are kept as received. A state without a `type` is LEGACY.
+    """A checkpoint. The values that the source defines are kept byte for byte.
+
+    A state without a `type` is LEGACY.
 
     Spec: State & Checkpointing, V2.
     """
@@ -126,7 +132,7 @@ class ErrorTrace(Wire):
         return self.message or self.internal_message or "an error without a message"
 
 
-def decisive(before: ErrorTrace | None, after: ErrorTrace | None) -> ErrorTrace | None:
+def root_error(before: ErrorTrace | None, after: ErrorTrace | None) -> ErrorTrace | None:
     """Return the one of two successive errors that is the cause of a failed read.
 
     It is the first one, except that an error with a stream takes precedence over one without: airbyte-cdk
@@ -193,21 +199,28 @@ class DestinationCatalog(Wire):
 
 
 class StreamNews(Wire):
-    """The availability of new data in a stream; `has_news` is None if the source cannot determine it."""
+    """The answer of the verb `probe` for one stream.
+
+    `has_news`: whether the source has new data after the state of the stream; None if the source cannot
+    determine this.
+    """
 
     stream_descriptor: StreamDescriptor
     has_news: bool | None = None
 
 
 class News(Wire):
-    """The result of `probe`, a command of this project's own connectors beyond the Airbyte Protocol."""
+    """The answer of the verb `probe`, which this project's connectors have in addition to the protocol's."""
 
     streams: list[StreamNews]
 
 
 class StreamGeneration(Wire):
-    """A Singer version as a generation; it is never on the wire. Later records of the stream belong to this
-    generation. If it is `complete`, the records of older generations are removed."""
+    """The start or the end of a generation of a stream, made from the version that a Singer tap sends.
+
+    It is used only inside this project. `generation_id`: the version; the following records of the stream
+    belong to this generation. `complete`: the generation has ended; records of older generations are removed.
+    """
 
     stream_descriptor: StreamDescriptor
     generation_id: int
@@ -239,9 +252,12 @@ class Message(Wire):
         return self.trace.reported_error if self.trace is not None else None
 
 
-class Unread(Message):
-    """A LOG message that replaces a line that could not be decoded, and quotes the line's beginning."""
+class UndecodedLine(Message):
+    """A LOG message that replaces a line that is not a valid message, and quotes the line's beginning.
+
+    The line is a truncated or malformed message (broken JSON included), or a message of an unknown type.
+    """
 
 
-class Noise(Unread):
-    """An `Unread` that replaces a line that is not a message at all."""
+class PlainText(UndecodedLine):
+    """An `UndecodedLine` for a line in which no message type is found: plain text, or JSON without `type`."""

@@ -17,7 +17,7 @@ LEGACY = "LEGACY"
 
 
 def kind_of(state: State) -> str:
-    """Return STREAM, GLOBAL or LEGACY. A state that is neither of a stream nor GLOBAL is LEGACY."""
+    """Return STREAM if the state has a `stream`, GLOBAL if it has a `global` or that type, else LEGACY."""
     if state.stream is not None:
         return STREAM
     return GLOBAL if state.global_ is not None or state.type == GLOBAL else LEGACY
@@ -26,16 +26,18 @@ def kind_of(state: State) -> str:
 def stream_of(
     state: State, streams: Collection[StreamId], *, is_only_stream: bool = False
 ) -> StreamId | None:
-    """Return the stream of a state; None if it is not among `streams`.
+    """Return the stream that a state belongs to; None if that stream is not among `streams`.
 
-    A LEGACY state belongs to the whole source. It belongs to a stream only if one stream is read.
+    A LEGACY or GLOBAL state belongs to the whole source. If this process reads a single stream, a LEGACY
+    state belongs to that stream.
 
     Args:
-        is_only_stream: whether no other stream of the source is synced; a GLOBAL state then belongs to this
-            stream.
+        streams: the streams that this process reads.
+        is_only_stream: whether the connection has no other stream, which another process would read. A GLOBAL
+            state then belongs to the single stream too.
 
     Raises:
-        ConfigError: several streams share the state, but they are read one by one.
+        ConfigError: the state belongs to several streams, which are read by separate processes.
     """
     if state.stream is not None:
         stream = state.stream.stream_descriptor.id

@@ -25,8 +25,9 @@ _NULL = b"null"
 class Wire(msgspec.Struct, kw_only=True):
     """A JSON object of the protocol: typed properties, and `extra` for all others, byte for byte.
 
-    A known property that was sent as null is kept in `extra` too, so that null and absent remain
-    different. A value that is set later takes precedence over it.
+    A typed property that was sent as null is None, and its null is kept in `extra`. `to_json` writes that
+    null back, but does not write a typed property that was absent. If the property is set after decoding,
+    `to_json` writes the new value and not the null.
     """
 
     extra: dict[str, Raw] = {}
@@ -37,7 +38,7 @@ class Wire(msgspec.Struct, kw_only=True):
 
         Raises:
             msgspec.DecodeError: the data is not JSON.
-            msgspec.ValidationError: the JSON does not have this struct's form.
+            msgspec.ValidationError: a property has the wrong type, or a required property is missing.
         """
         properties = _RAW_OBJECT.decode(data)
         known: dict[str, Any] = {}
@@ -51,7 +52,10 @@ class Wire(msgspec.Struct, kw_only=True):
             raise msgspec.ValidationError(f"{cls.__name__}: {error}") from None
 
     def to_json(self) -> bytes:
-        """Encode as one line of JSON, without the newline. Properties that are None are omitted."""
+        """Encode as one line of JSON, without the newline.
+
+        Typed properties that are None are omitted, unless they were sent as null.
+        """
         encoded = msgspec.json.encode(self._properties())
         # Line breaks occur only between tokens, in raw values from a formatted JSON file.
         return encoded.replace(b"\n", b" ").replace(b"\r", b" ")
@@ -66,8 +70,9 @@ class Wire(msgspec.Struct, kw_only=True):
 
 
 def _plain(value: Any) -> Any:
+    """Return a value that msgspec can encode: structs become dictionaries, also in lists."""
     if isinstance(value, Wire):
-        return value._properties()  # noqa: SLF001 - the same method of another struct
+        return value._properties()  # noqa: SLF001 - the same method of a different struct
     if isinstance(value, list):
         return [_plain(item) for item in value]
     return value
@@ -75,12 +80,14 @@ def _plain(value: Any) -> Any:
 
 @cache
 def _readers(cls: type[Wire]) -> tuple[tuple[str, str, Reader], ...]:
+    """Return the attribute name, the JSON name and the decoder of each typed property of a class."""
     hints = typing.get_type_hints(cls)
     fields = (field for field in msgspec.structs.fields(cls) if field.name != "extra")
     return tuple((f.name, f.encode_name, _reader(hints[f.name])) for f in fields)
 
 
 def _reader(hint: Any) -> Reader:
+    """Return the function that decodes raw JSON to the type of an annotation. It never receives null."""
     if typing.get_origin(hint) in (typing.Union, types.UnionType):
         given = [arg for arg in typing.get_args(hint) if arg is not type(None)]
         if len(given) == 1:

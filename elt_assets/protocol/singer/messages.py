@@ -130,8 +130,8 @@ class Translator:
         An ACTIVATE_VERSION becomes a complete GENERATION. A SCHEMA becomes a CATALOG of its one stream,
         unless it equals the stream's previous SCHEMA. A STATE of the standard form becomes a state of each
         stream whose bookmark changes; any other STATE becomes a LEGACY state. A BATCH becomes the records
-        of its files. Any other line becomes an `Unread` LOG message. Deviations from JSON are repaired as
-        in `codec.decode`.
+        of its files. Any other line becomes an `UndecodedLine` LOG message. Deviations from JSON are repaired
+        as in `codec.decode`.
 
         Raises:
             SystemFailure: the line is a Singer message, but is truncated, malformed, not UTF-8, or nested

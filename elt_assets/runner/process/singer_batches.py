@@ -23,11 +23,14 @@ from elt_assets.protocol.airbyte.lines import split
 from elt_assets.protocol.singer.messages import Encoding
 
 CHUNK = 1 << 20
-EXPANSION = 1_000
-"""Maximum ratio of a file's expanded size to its size, for files that expand to more than `EXPANDED` bytes.
-JSON lines compress by a factor of ten; only a decompression bomb has a factor of a thousand."""
-EXPANDED = 1 << 30
-"""Number of bytes to which any file may expand."""
+"""Number of bytes that are read at a time."""
+MAX_EXPANSION_RATIO = 1_000
+"""Maximum ratio of the expanded size of a compressed file to its size on disk.
+
+JSON lines compress by a factor of ten; only a decompression bomb has a factor of a thousand.
+"""
+UNCHECKED_SIZE = 1 << 30
+"""Expanded size, in bytes, up to which the ratio is not checked."""
 _COMPRESSIONS = (None, "none", "gzip")
 
 
@@ -50,8 +53,8 @@ class BatchFiles:
             url: `file:///path`, percent-encoded.
 
         Raises:
-            ConfigError: the file is outside the roots, is not a regular file on this machine, or is not in
-                JSON lines, plain or compressed with gzip.
+            ConfigError: the file is outside the roots or not a regular file on this machine; or its encoding
+                is neither JSON lines nor JSON lines compressed with gzip.
             SystemFailure: the file is missing or incomplete, expands beyond the limit, or has a line that is
                 too long.
         """
@@ -59,7 +62,8 @@ class BatchFiles:
             compressed = f", {encoding.compression}" if encoding.compression else ""
             raise ConfigError(
                 f"the tap sent a batch file of the unsupported encoding {encoding.format}{compressed}: {url}",
-                guidance="set `batch_config.encoding` in its config to `{format: jsonl, compression: gzip}`",
+                guidance="set `batch_config.encoding` in the tap's config to "
+                "`{format: jsonl, compression: gzip}`",
             )
         with self._opened(url) as file:
             chunks = _chunks(file)
@@ -74,7 +78,7 @@ class BatchFiles:
         if not any(path.is_relative_to(root) for root in self._roots):
             raise ConfigError(
                 f"the tap sent a batch file outside of the folders that it may write to: {path}",
-                guidance=f"it may write to {roots}; set this by `batch_config.storage.root` in its config",
+                guidance=f"the tap may write to {roots}; set `batch_config.storage.root` in the tap's config",
             )
         try:
             # Links are resolved above. O_NOFOLLOW refuses one that appeared since; O_NONBLOCK avoids waiting
@@ -89,14 +93,14 @@ class BatchFiles:
             os.close(number)
             raise ConfigError(
                 f"the tap sent a batch file that is not a regular file: {path}",
-                guidance=f"it may write regular files to {roots}",
+                guidance=f"the tap may only write regular files, to {roots}",
             )
         with os.fdopen(number, "rb") as file:
             yield file
 
 
 def file_root(url: object) -> Path | None:
-    """Return the folder of a `file://` URL; None for anything else."""
+    """Return the local path that a `file://` URL names; None for any other value."""
     try:
         return _path(url) if isinstance(url, str) else None
     except ConfigError:
@@ -114,7 +118,7 @@ def _path(url: str) -> Path:
     if not is_here or not found.startswith("/") or "\0" in found:
         raise ConfigError(
             f"the tap sent a batch file that is not on this machine: {url!r}",
-            guidance="set `batch_config.storage.root` in its config to a folder's file:// URL",
+            guidance="set `batch_config.storage.root` in the tap's config to a local folder's file:// URL",
         )
     return Path(found)
 
@@ -125,7 +129,7 @@ def _chunks(file: IO[bytes]) -> Iterator[bytes]:
 
 
 def _expanded(file: IO[bytes], url: str) -> Iterator[bytes]:
-    limit = max(EXPANDED, EXPANSION * os.fstat(file.fileno()).st_size)
+    limit = max(UNCHECKED_SIZE, MAX_EXPANSION_RATIO * os.fstat(file.fileno()).st_size)
     size = 0
     try:
         with gzip.open(file, "rb") as expanded:
