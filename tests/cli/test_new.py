@@ -53,7 +53,9 @@ def written(own: Project, name: str) -> dict[str, Any]:
 
 
 def test_a_connection_that_can_be_loaded(own: Project, elt: Elt) -> None:
-    assert "next: elt sync store" in elt("new", "store", "--source", "faker", "--config", '{"count": 7}')
+    assert "next: elt sync store" in elt(
+        "new", "store", "--source", "faker", "--config", '{"count": 7}'
+    )
     attributes = written(own, "store")
     assert attributes["source"] == {"connector": "faker", "config": {"count": 7}}
     assert [one["name"] for one in attributes["streams"]] == ["users", "products", "orders"]
