@@ -10,12 +10,14 @@ import json
 import sys
 import time
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from connectors.sdk import Checkpoint, Item, Source, Stream, run
 from elt_assets.protocol.airbyte.catalog import FULL_REFRESH, INCREMENTAL, ConfiguredStream
 from elt_assets.protocol.airbyte.sync_modes import APPEND, APPEND_DEDUP, OVERWRITE, OVERWRITE_DEDUP
-from tests.project import Project
+
+if TYPE_CHECKING:  # a program that tests start hundreds of times
+    from tests.project import Project
 
 IDS = 40
 MODES = {

@@ -13,9 +13,10 @@ import signal
 import sys
 import time
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from tests.project import Project
+if TYPE_CHECKING:  # a program that tests start hundreds of times
+    from tests.project import Project
 
 
 def script(

@@ -13,9 +13,10 @@ import json
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from tests.project import Project
+if TYPE_CHECKING:  # a program that tests start hundreds of times
+    from tests.project import Project
 
 STREAMS = ("users", "orders")
 SCHEMA = {"type": "object", "properties": {"id": {"type": "integer"}, "at": {"type": "integer"}}}

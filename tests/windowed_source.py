@@ -13,14 +13,16 @@ import json
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import yaml
 
 from connectors.sdk import Checkpoint, Estimate, Item, Source, Stream, run
 from elt_assets.errors import TransientError
 from elt_assets.protocol.airbyte.catalog import FULL_REFRESH, INCREMENTAL, ConfiguredStream
-from tests.project import Project
+
+if TYPE_CHECKING:  # a program that tests start hundreds of times
+    from tests.project import Project
 
 STATIONS = ("north", "south")
 OPENED, NOW = "2026-01-01", "2026-02-01"
