@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
-import threading
 import time
 from collections.abc import Callable, Iterator
 from types import TracebackType
@@ -20,7 +19,7 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 
-from elt_assets.pipeline.progress import Phase
+from elt_assets.pipeline.progress import Phase, repeating
 from elt_assets.pipeline.progress import Progress as ReadProgress
 from elt_assets.pipeline.read_plan import ReadPlan
 from elt_assets.protocol.airbyte.log_text import printable
@@ -82,21 +81,12 @@ class LiveProgress:
         if not self.is_shown:
             yield
             return
-        stop = threading.Event()
         task = self._bars.add_task(_name(plan), total=None, phase="", rows="")
         bar = _Bar(self._bars, task, get_progress)
-
-        def follow() -> None:
-            while not stop.wait(_INTERVAL):
-                bar.update()
-
-        thread = threading.Thread(target=follow, name="live-progress", daemon=True)
-        thread.start()
         try:
-            yield
+            with repeating(bar.update, _INTERVAL):
+                yield
         finally:
-            stop.set()
-            thread.join()
             bar.update()
             self._bars.update(task, phase="done")
             self._bars.stop_task(task)

@@ -124,16 +124,30 @@ def reporting(
     get_progress: Callable[[], Progress], log: Log, *, quiet: float = QUIET, first: float = FIRST
 ) -> Iterator[None]:
     """Log the phases of a sync and their progress while the context lasts."""
-    ended = threading.Event()
+    reporter = Reporter(log, first, time.monotonic())
 
     def report() -> None:
-        reporter = Reporter(log, first, time.monotonic())
-        wait = quiet
-        while not ended.wait(wait):
-            reporter.report(get_progress(), time.monotonic())
-            wait = min(_POLL_INTERVAL, first)
+        reporter.report(get_progress(), time.monotonic())
 
-    thread = threading.Thread(target=report, name="progress", daemon=True)
+    with repeating(report, min(_POLL_INTERVAL, first), quiet=quiet):
+        yield
+
+
+@contextlib.contextmanager
+def repeating(
+    action: Callable[[], object], interval: float, *, quiet: float | None = None
+) -> Iterator[None]:
+    """Call a function in a thread while the context lasts, every `interval` seconds; the first time after
+    `quiet` seconds, by default after one interval."""
+    ended = threading.Event()
+
+    def repeat() -> None:
+        wait = interval if quiet is None else quiet
+        while not ended.wait(wait):
+            action()
+            wait = interval
+
+    thread = threading.Thread(target=repeat, name="progress", daemon=True)
     thread.start()
     try:
         yield

@@ -68,9 +68,10 @@ def command(
             log=lambda level, text: _log(level, text, out, live),
             watch=live.watch,
         )
-    names = stream_names(assets)
-    _print(result, {stream: names[stream] for stream in chosen}, out)
-    out.document(_document(result, {stream: names[stream] for stream in chosen}))
+    known = stream_names(assets)
+    names = {stream: known[stream] for stream in chosen}
+    _print(result, names, out)
+    out.document(_document(result, names))
     if any(isinstance(error, ConfigError) for error in result.errors):
         return REFUSED
     return FAILED if result.errors else OK
