@@ -16,7 +16,7 @@ from elt_assets.orchestration.assets.translator import companion_specs
 from elt_assets.orchestration.component import ConnectionComponent
 from elt_assets.orchestration.events.metadata import figures_of
 from elt_assets.orchestration.events.report import WATCH, Watch
-from elt_assets.orchestration.streams import StreamAsset, op_name
+from elt_assets.orchestration.streams import StreamAsset, shared_op_name
 from elt_assets.pipeline.figures import SyncFigures
 from elt_assets.protocol.airbyte.catalog import StreamId
 
@@ -86,7 +86,7 @@ def _keys(asset: StreamAsset) -> list[dg.AssetKey]:
 def _op(asset: StreamAsset) -> str:
     """Return the name of the op that syncs a stream."""
     connection = asset.connection
-    return op_name(dg.AssetKey([connection.name])) if connection.read_together else asset.op_name
+    return shared_op_name(connection) if connection.read_together else asset.op_name
 
 
 def _logger(log: Callable[[int, str], object]) -> dg.LoggerDefinition:

@@ -41,6 +41,11 @@ def op_name(key: dg.AssetKey) -> str:
     return f"{name}_{hashlib.sha256(readable.encode()).hexdigest()[:8]}"
 
 
+def shared_op_name(connection: Connection) -> str:
+    """Return the name of the op that reads all streams of a connection together."""
+    return op_name(dg.AssetKey([connection.name]))
+
+
 @dataclass(frozen=True)
 class StreamAsset(ConnectionStream):
     """One stream of a connection, as an asset. `spec`: the spec that the translator returned."""

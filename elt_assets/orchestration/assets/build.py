@@ -23,7 +23,7 @@ from elt_assets.orchestration.events.metadata import HISTORY, TABLE_PATH
 from elt_assets.orchestration.failures import as_dagster_failure
 from elt_assets.orchestration.resources import IO_MANAGER_KEY, LAKE_KEY, SPARK_KEY
 from elt_assets.orchestration.stream_sync import StreamSync, SyncResult
-from elt_assets.orchestration.streams import StreamAsset, op_name
+from elt_assets.orchestration.streams import StreamAsset, op_name, shared_op_name
 from elt_assets.pipeline.connectors import connect
 from elt_assets.protocol.airbyte.catalog import Catalog, ConfiguredStream
 
@@ -175,7 +175,7 @@ def _build_together(
     connection: Connection, assets: Sequence[StreamAsset], source: dg.AssetKey
 ) -> dg.AssetsDefinition:
     """Return one asset definition of all streams; one connector process reads the selected streams."""
-    name = op_name(dg.AssetKey([connection.name]))
+    name = shared_op_name(connection)
 
     @dg.multi_asset(
         name=name,
