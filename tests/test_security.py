@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 import yaml
 
+from tests.connection.test_connection import load, written
 from tests.project import REPOSITORY
-from tests.test_connection import load, written
 
 DOCUMENT = (REPOSITORY / "docs" / "security.md").read_text()
 

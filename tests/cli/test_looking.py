@@ -10,9 +10,9 @@ import pytest
 
 from elt_assets.cli import main
 from tests.cli.running import Elt
-from tests.hostile_source import program
+from tests.programs.hostile_source import program
+from tests.programs.scripted import record, script
 from tests.project import Project
-from tests.scripted import record, script
 
 
 def offered(own: Project, **changed: Any) -> None:

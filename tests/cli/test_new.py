@@ -37,7 +37,7 @@ def source(own: Project, specification: Any = None, streams: list[Any] | None = 
     folder.mkdir(exist_ok=True)
     (folder / "spec.json").write_text(json.dumps(specification or {"type": "object"}))
     (folder / "catalog.json").write_text(json.dumps({"streams": streams or [stream("things")]}))
-    return shlex.join([sys.executable, "-m", "tests.scripted", str(folder)])
+    return shlex.join([sys.executable, "-m", "tests.programs.scripted", str(folder)])
 
 
 def stream(name: str, **how: Any) -> dict[str, Any]:

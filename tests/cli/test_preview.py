@@ -13,8 +13,8 @@ import pytest
 
 from elt_assets.cli import main
 from tests.cli.running import Elt
+from tests.programs.scripted import record, script, state
 from tests.project import Project
-from tests.scripted import record, script, state
 
 TYPES = {"id": {"type": "integer"}, "name": {"type": "string"}}
 

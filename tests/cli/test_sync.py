@@ -15,9 +15,9 @@ from elt_assets.cli import main
 from elt_assets.cli.live import LiveProgress
 from elt_assets.pipeline.progress import Phase, Progress
 from tests.cli.running import Elt
+from tests.programs.scripted import record, script, state
+from tests.programs.windowed_source import windowed
 from tests.project import Project
-from tests.scripted import record, script, state
-from tests.windowed_source import windowed
 
 DAILY = {"type": "daily", "start": "2026-01-01", "bind": {"start": "from", "end": "to"}}
 

@@ -8,8 +8,8 @@ import pytest
 
 from elt_assets.cli import main
 from tests.cli.running import Elt
+from tests.programs.scripted import script
 from tests.project import Project
-from tests.scripted import script
 
 
 def test_every_connection_is_loaded_and_every_error_shown(own: Project, elt: Elt) -> None:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from tests.plugin import plugin
+from tests.programs.scripted import record, script, state
 from tests.project import Project
-from tests.scripted import record, script, state
 
 NEWEST = '''
 """`newest`: the rows of the last checkpoint that had any, and no others."""

@@ -21,8 +21,8 @@ import dagster as dg
 import pytest
 from playwright.sync_api import Locator, Page, expect, sync_playwright
 
+from tests.programs.windowed_source import reconfigure, windowed
 from tests.project import BIN, REPOSITORY, Project
-from tests.windowed_source import reconfigure, windowed
 
 pytestmark = pytest.mark.external
 

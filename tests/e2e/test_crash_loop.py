@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from elt_assets.protocol.airbyte.catalog import INCREMENTAL
-from tests.counting_source import MODES, counting, expected
+from tests.programs.counting_source import MODES, counting, expected
 from tests.project import Project
 
 MINUTES = float(os.environ.get("ELT_CRASH_MINUTES", "30"))

@@ -11,9 +11,9 @@ import pytest
 from elt_assets.definitions import build
 from tests.orchestration.running import materialize
 from tests.orchestration.ticking import execute, instance_of, run_job, scheduled, tick
+from tests.programs.scripted import record, script, state
+from tests.programs.windowed_source import reconfigure, windowed
 from tests.project import Project
-from tests.scripted import record, script, state
-from tests.windowed_source import reconfigure, windowed
 
 UTC = dt.timezone.utc
 DAILY = {"type": "daily", "start": "2026-01-01", "bind": {"start": "from", "end": "to"}}

@@ -14,9 +14,9 @@ from elt_assets.definitions import build
 from elt_assets.orchestration import states
 from tests.orchestration.running import evaluations, failure_of, materialize
 from tests.orchestration.test_run_config import asset, instance
+from tests.programs.scripted import record, script, state, status
+from tests.programs.windowed_source import reconfigure, windowed
 from tests.project import Project
-from tests.scripted import record, script, state, status
-from tests.windowed_source import reconfigure, windowed
 
 LIVE: Any = {"sync_mode": "incremental", "destination_sync_mode": "append_dedup"}
 THINGS = 'key:"scripted/things"'

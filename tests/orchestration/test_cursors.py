@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from tests.orchestration.running import failure_of, materialize, materialized
+from tests.programs.scripted import record, script, state
 from tests.project import Project
-from tests.scripted import record, script, state
 
 pytestmark = pytest.mark.usefixtures("spark")
 

@@ -23,9 +23,9 @@ from tests.orchestration.running import (
     materialized,
     observations,
 )
+from tests.programs.scripted import record, script, state, status
+from tests.programs.shared_source import append, connection
 from tests.project import BIN, Project
-from tests.scripted import record, script, state, status
-from tests.shared_source import append, connection
 
 pytestmark = pytest.mark.usefixtures("spark")
 
@@ -34,7 +34,7 @@ KEY = 'key:"scripted/things"'
 
 def to_file(project: Project, **config: Any) -> dict[str, Any]:
     file = str(project.root / "written.jsonl")
-    command = [sys.executable, "-m", "tests.file_destination"]
+    command = [sys.executable, "-m", "tests.programs.file_destination"]
     return {"command": command, "config": {"file": file, **config}}
 
 

@@ -7,8 +7,8 @@ import subprocess
 from typing import Any
 
 from tests.orchestration.running import materialize
+from tests.programs.windowed_source import windowed
 from tests.project import BIN, REPOSITORY, Project
-from tests.windowed_source import windowed
 
 DOCUMENT = (REPOSITORY / "docs" / "dagster.md").read_text()
 DAILY = {"type": "daily", "start": "2026-01-01", "bind": {"start": "from", "end": "to"}}

@@ -8,8 +8,8 @@ import dagster as dg
 import pytest
 
 from tests.orchestration.running import failure_of, materialize, materialized
+from tests.programs.windowed_source import reconfigure, windowed
 from tests.project import Project
-from tests.windowed_source import reconfigure, windowed
 
 DAILY: Any = {
     "type": "daily",

@@ -19,8 +19,8 @@ from tests.orchestration.running import (
     materialize,
     materialized,
 )
+from tests.programs.scripted import record, script, state, status
 from tests.project import Project
-from tests.scripted import record, script, state, status
 
 pytestmark = pytest.mark.usefixtures("spark_provider")
 
@@ -231,7 +231,9 @@ def _running(*words: str) -> bool:
     lines = (
         " ".join(process.info["cmdline"] or ()) for process in psutil.process_iter(["cmdline"])
     )
-    return any("tests.scripted" in line and all(word in line for word in words) for line in lines)
+    return any(
+        "tests.programs.scripted" in line and all(word in line for word in words) for line in lines
+    )
 
 
 def _wait(condition: Callable[[], bool], seconds: float) -> None:

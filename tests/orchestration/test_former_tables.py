@@ -19,8 +19,8 @@ from pyspark.sql import SparkSession
 from elt_assets import read_table
 from elt_assets.cli import main
 from tests.orchestration.running import failure_of, materialize
+from tests.programs.scripted import record, script, state
 from tests.project import Project
-from tests.scripted import record, script, state
 
 pytestmark = pytest.mark.usefixtures("spark_provider")
 

@@ -11,12 +11,12 @@ import pytest
 
 from elt_assets.definitions import build
 from elt_assets.orchestration.automation.alerts import FailureAlert
-from tests.hostile_source import program
 from tests.orchestration import hooks
 from tests.orchestration.running import failure_of, logged, materialize, observations
 from tests.orchestration.ticking import instance_of, run_job
+from tests.programs.hostile_source import program
+from tests.programs.scripted import record, script, state
 from tests.project import Project
-from tests.scripted import record, script, state
 
 TYPES = {"id": {"type": "integer"}, "name": {"type": "string"}}
 UPDATE = {"ops": {"scripted_discover_source": {"config": {"policy": "update"}}}}

@@ -11,8 +11,8 @@ import pytest
 
 from elt_assets.lake.delta.table import Table
 from tests.orchestration.running import logged, materialize, observations
+from tests.programs.scripted import record, script, state
 from tests.project import Project
-from tests.scripted import record, script, state
 
 pytestmark = pytest.mark.usefixtures("spark_provider")
 

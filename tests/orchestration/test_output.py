@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 
+from tests.programs.scripted import script
 from tests.project import Project
-from tests.scripted import script
 
 REPORT = re.compile(r" (reading|writing|committing|starting Spark|installing \S+): ")
 """A report within a phase: how many there are depends on the speed of the machine."""

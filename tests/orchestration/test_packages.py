@@ -17,7 +17,7 @@ from elt_assets.protocol.airbyte.codec import decode, encode
 from elt_assets.protocol.airbyte.messages import Message
 from elt_assets.runner.packages import install
 from tests.orchestration.running import materialize, materialized
-from tests.orders_api import Orders, serving
+from tests.programs.orders_api import Orders, serving
 from tests.project import Project
 
 FAKER = "airbyte-source-faker==7.2.1"

@@ -14,9 +14,9 @@ from elt_assets.connection.partitions import Bind, StaticPartitions
 from elt_assets.errors import ConfigError
 from elt_assets.orchestration.assets.partitions import config_for_partition, config_for_window
 from tests.orchestration.running import failure_of, logged, materialize, materialized
+from tests.programs.scripted import record, script, state
+from tests.programs.windowed_source import calls, reconfigure, windowed
 from tests.project import Project
-from tests.scripted import record, script, state
-from tests.windowed_source import calls, reconfigure, windowed
 
 KEY = 'key:"weather/readings"'
 DAILY = {"type": "daily", "start": "2026-01-01", "bind": {"start": "from", "end": "to"}}

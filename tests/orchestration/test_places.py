@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from tests.orchestration.running import failure_of, materialize
+from tests.programs.windowed_source import calls, windowed
 from tests.project import Project
-from tests.windowed_source import calls, windowed
 
 
 @pytest.mark.parametrize("variable", ["ELT_LAKE", "ELT_STAGING"])

@@ -17,8 +17,8 @@ from pyspark.sql import SparkSession
 from elt_assets import SparkResource
 from elt_assets.errors import ConfigError
 from tests.orchestration.running import failure_of, materialize
+from tests.programs.scripted import record, script
 from tests.project import REPOSITORY, Project
-from tests.scripted import record, script
 
 SETTING = "spark.sql.files.maxRecordsPerFile"
 """Can be set on a running session, and has no bearing on what the tests do."""

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from tests.orchestration.running import failure_of, materialize
+from tests.programs.scripted import record, script, state
+from tests.programs.windowed_source import calls, reconfigure, windowed
 from tests.project import Project
-from tests.scripted import record, script, state
-from tests.windowed_source import calls, reconfigure, windowed
 
 KEY = 'key:"weather/readings"'
 LIVE: Any = {"sync_mode": "incremental", "destination_sync_mode": "append"}

@@ -6,8 +6,8 @@ import json
 
 import pytest
 
-from tests.hostile_source import program
 from tests.orchestration.running import failure_of, logged, materialize
+from tests.programs.hostile_source import program
 from tests.project import Project
 
 pytestmark = pytest.mark.usefixtures("spark")

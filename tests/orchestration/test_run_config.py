@@ -15,8 +15,8 @@ from elt_assets.orchestration import states
 from elt_assets.orchestration.component import ConnectionComponent
 from elt_assets.orchestration.streams import StreamAsset
 from tests.orchestration.running import failure_of, logged, materialize, materialized, observations
+from tests.programs.windowed_source import calls, reconfigure, windowed
 from tests.project import Project
-from tests.windowed_source import calls, reconfigure, windowed
 
 KEY, READINGS = 'key:"weather/readings"', dg.AssetKey(["weather", "readings"])
 LIVE: Any = {"sync_mode": "incremental", "destination_sync_mode": "append_dedup"}

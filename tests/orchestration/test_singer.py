@@ -11,8 +11,8 @@ import pytest
 
 from tests.cli.running import Elt
 from tests.orchestration.running import failure_of, logged, materialize
+from tests.programs.singer_tap import SCHEMA, USERS, record, state, written
 from tests.project import Project
-from tests.singer_tap import SCHEMA, USERS, record, state, written
 
 pytestmark = pytest.mark.usefixtures("spark_provider")
 

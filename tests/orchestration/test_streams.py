@@ -18,8 +18,8 @@ from elt_assets.definitions import build
 from elt_assets.errors import ConfigError
 from elt_assets.protocol.airbyte.catalog import DELETED_AT
 from tests.orchestration.running import failure_of, logged, materialize, observations
+from tests.programs.scripted import record, script, state
 from tests.project import Project
-from tests.scripted import record, script, state
 
 pytestmark = pytest.mark.usefixtures("spark_provider")
 

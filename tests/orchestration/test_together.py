@@ -18,8 +18,8 @@ from elt_assets.orchestration import states
 from elt_assets.orchestration.assets.build import build_connection_assets
 from elt_assets.orchestration.component import ConnectionComponent
 from tests.orchestration.running import evaluations, failure_of, logged, materialize, materialized
+from tests.programs.shared_source import append, connection, given
 from tests.project import Project
-from tests.shared_source import append, connection, given
 
 pytestmark = pytest.mark.usefixtures("spark")
 

@@ -16,8 +16,8 @@ from elt_assets.definitions import build
 from elt_assets.errors import ConfigError
 from elt_assets.protocol.airbyte.catalog import ConfiguredStream
 from tests.orchestration.running import materialize, materialized, observations
+from tests.programs.windowed_source import calls, windowed
 from tests.project import REPOSITORY, Project
-from tests.windowed_source import calls, windowed
 
 READINGS = dg.AssetKey(["weather", "readings"])
 KEYED: Any = {"destination_sync_mode": "append_dedup", "sync_mode": "incremental"}

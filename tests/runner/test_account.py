@@ -14,7 +14,7 @@ import pytest
 from elt_assets.errors import ConfigError
 from elt_assets.runner.connector import Connector
 from elt_assets.runner.kinds.registry import open_connector
-from tests.hostile_source import gone
+from tests.programs.hostile_source import gone
 
 ME = pwd.getpwuid(os.geteuid()).pw_name
 OTHER = "nobody"

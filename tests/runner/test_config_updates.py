@@ -21,7 +21,7 @@ from elt_assets.protocol.airbyte.messages import Message, RawRecord
 from elt_assets.runner.config.updates import ConfigStore, changed_config, differences, merged
 from elt_assets.runner.config.updates import change as stored_change
 from elt_assets.runner.connector import Connector
-from tests.hostile_source import gone, hostile_source
+from tests.programs.hostile_source import gone, hostile_source
 
 SPECIFICATION = {
     "type": "object",

@@ -19,7 +19,7 @@ from elt_assets.protocol.airbyte.messages import Message, RawRecord, State
 from elt_assets.runner.connector import Connector
 from elt_assets.runner.process import child
 from elt_assets.runner.process.argument_files import private_files
-from tests.hostile_source import alive, gone, hostile_source
+from tests.programs.hostile_source import alive, gone, hostile_source
 
 SECRET = "hunter2/ß"
 SPECIFICATION = {

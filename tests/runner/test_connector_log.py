@@ -17,7 +17,7 @@ from elt_assets.protocol.airbyte.messages import Log, Message, RawRecord
 from elt_assets.protocol.masking import Masker
 from elt_assets.runner.connector import Connector
 from elt_assets.runner.connector_log import MAX_ERRORS, MAX_LINES, MAX_TEXT, ConnectorLog
-from tests.hostile_source import hostile_source
+from tests.programs.hostile_source import hostile_source
 
 SECRET = "hunter2/\u00df+correct horse"
 SPECIFICATION = {"properties": {"password": {"type": "string", "airbyte_secret": True}}}

@@ -15,7 +15,7 @@ from elt_assets.errors import ConfigError, SystemFailure
 from elt_assets.runner.config.credentials import looks_secret
 from elt_assets.runner.config.environment import Declared
 from elt_assets.runner.kinds.registry import KINDS, open_connector
-from tests.hostile_source import hostile_source, program
+from tests.programs.hostile_source import hostile_source, program
 
 SHOW = """
 if verb == "check":

@@ -19,7 +19,7 @@ from elt_assets.protocol.airbyte.catalog import AirbyteStream, ConfiguredCatalog
 from elt_assets.protocol.airbyte.messages import RawRecord
 from elt_assets.runner.connector import Connector
 from elt_assets.sync.events import Checkpoint, Committed
-from tests.hostile_source import gone, hostile_source
+from tests.programs.hostile_source import gone, hostile_source
 from tests.sync.doubles import MemorySink, Sync
 
 CATALOG = ConfiguredCatalog(

@@ -15,7 +15,7 @@ import pytest
 from elt_assets.errors import ConfigError, SystemFailure
 from elt_assets.runner.process import child as runner
 from elt_assets.runner.process.child import STDERR_LINES, STDERR_WIDTH, Process
-from tests.hostile_source import alive, gone
+from tests.programs.hostile_source import alive, gone
 from tests.project import REPOSITORY
 
 

@@ -17,7 +17,7 @@ from elt_assets.protocol.masking import MASK
 from elt_assets.runner import singer_tap as singer
 from elt_assets.runner.process import singer_batches
 from elt_assets.runner.singer_tap import SingerTap
-from tests.singer_tap import SCHEMA, USERS, given, record, state, tap, written
+from tests.programs.singer_tap import SCHEMA, USERS, given, record, state, tap, written
 
 SECRET = "hunter2/ß"
 

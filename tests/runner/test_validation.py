@@ -12,7 +12,7 @@ import pytest
 
 from elt_assets.errors import ConfigError, SystemFailure
 from elt_assets.runner.config.validation import validate
-from tests.hostile_source import hostile_source
+from tests.programs.hostile_source import hostile_source
 
 NUMBER = {"type": "integer"}
 

@@ -11,7 +11,7 @@ from elt_assets.protocol.airbyte.catalog import AirbyteStream, ConfiguredCatalog
 from elt_assets.protocol.airbyte.messages import Message, PlainText
 from elt_assets.runner.connector import Connector
 from elt_assets.runner.process import child
-from tests.hostile_source import hostile_source
+from tests.programs.hostile_source import hostile_source
 
 CATALOG = ConfiguredCatalog(
     streams=[ConfiguredStream(stream=AirbyteStream(name="users", json_schema={}))]

@@ -19,7 +19,7 @@ from elt_assets.protocol.airbyte.codec import encode
 from elt_assets.protocol.airbyte.messages import Message
 from elt_assets.runner.connector import Connector
 from elt_assets.runner.kinds.registry import open_connector
-from tests.hostile_source import gone, hostile_source
+from tests.programs.hostile_source import gone, hostile_source
 
 CATALOG = ConfiguredCatalog(
     streams=[ConfiguredStream(stream=AirbyteStream(name="users", json_schema={}))]

@@ -1,4 +1,4 @@
-"""A destination that appends records to a file: `python -m tests.file_destination VERB …`.
+"""A destination that appends records to a file: `python -m tests.programs.file_destination VERB …`.
 
 Its config: `file` (and `<file>.catalogs`, the catalog of each write); `dies_after`: records after which
 it is killed, if it gets as far; `forgets`: sends no state back; `hangs`: never ends once its input has.

@@ -1,4 +1,4 @@
-"""A source of readings, one an hour for each station: `python -m tests.windowed_source VERB …`.
+"""A source of readings, one an hour for each station: `python -m tests.programs.windowed_source VERB …`.
 
 Its config bounds what it reads, as those of many connectors do: `from` (in it), `to` (not in it any more),
 `station`. `value` of a reading is its hour times `factor`, so that a source can be seen to have changed.
@@ -41,7 +41,10 @@ def windowed(
     settings = {"calls": str(calls), **(config or {})}
     folder = project.connection(
         name,
-        source={"command": [sys.executable, "-m", "tests.windowed_source"], "config": settings},
+        source={
+            "command": [sys.executable, "-m", "tests.programs.windowed_source"],
+            "config": settings,
+        },
         streams=[{"name": stream, "destination_sync_mode": "append", **how}],
     )
     catalog = {"streams": [json.loads(each.describe().to_json()) for each in _streams({})]}

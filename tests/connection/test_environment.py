@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.test_connection import load, refusal, written
+from tests.connection.test_connection import load, refusal, written
 
 
 def source(environment: Any) -> dict[str, Any]:

@@ -1,8 +1,8 @@
 """A Singer tap that says what a test wrote down.
 
 Its folder holds `catalog.txt`, which `--discover` prints, `about.txt`, if it is one that can be asked, and
-`read.jsonl`; their lines go out as they are, but for the commands of `tests.singer_program`. What it was
-given, it leaves in `given.json`.
+`read.jsonl`; their lines go out as they are, but for the commands of `tests.programs.singer_program`. It
+leaves what it was given in `given.json`.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from elt_assets.runner.singer_tap import SingerTap
-from tests import singer_program
+from tests.programs import singer_program
 
 USERS = {
     "tap_stream_id": "db-users",

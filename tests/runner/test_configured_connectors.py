@@ -12,8 +12,8 @@ import yaml
 
 from elt_assets.runner.packages import Installation
 from elt_assets.runner.process.container import ContainerOptions
+from tests.connection.test_connection import load, refusal, written
 from tests.project import REPOSITORY
-from tests.test_connection import load, refusal, written
 
 PACKAGE = "source-x==1.0"
 

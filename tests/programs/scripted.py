@@ -1,4 +1,4 @@
-"""A connector that says what a test wrote down: `python -m tests.scripted FOLDER VERB …`.
+"""A connector that says what a test wrote down: `python -m tests.programs.scripted FOLDER VERB …`.
 
 FOLDER holds `spec.json` (a connectionSpecification), `catalog.json` and `read.jsonl`, whose lines go
 out as they are; a line `!exit N`, `!kill` or `!sleep S` does that instead; `!once FILE` fails, for
@@ -49,7 +49,7 @@ def script(
     (folder / "read.jsonl").write_text("\n".join(text))
     settings = {"sync_mode": "incremental", "destination_sync_mode": "append", **stream}
     source = {
-        "command": command or [sys.executable, "-m", "tests.scripted", str(folder)],
+        "command": command or [sys.executable, "-m", "tests.programs.scripted", str(folder)],
         "config": config or {},
     }
     connection = project.connection(name, source=source, streams=[{"name": "things", **settings}])

@@ -1,4 +1,4 @@
-"""The program of `tests.singer_tap`: it needs nothing but Python, and so starts fast."""
+"""The program of `tests.programs.singer_tap`: it needs nothing but Python, and so starts fast."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from pathlib import Path
 
 
 def say(text: str) -> None:
-    """As `tests.scripted`: `!exit N`, `!kill` and `!sleep S` do that instead; `!torn TEXT` has no newline;
-    `!config TEXT` writes to the config file."""
+    """Print lines. `!exit N`, `!kill` and `!sleep S` do that instead, as in `tests.programs.scripted`; `!torn
+    TEXT` has no newline; `!config TEXT` writes to the config file."""
     for line in text.split("\n"):
         command, _, argument = line.partition(" ")
         if command == "!exit":

@@ -1,4 +1,6 @@
-"""A source that reads one log of changes for all of its streams: `python -m tests.shared_source VERB …`.
+"""A source that reads one log of changes for all of its streams.
+
+Usage: `python -m tests.programs.shared_source VERB …`.
 
 Its config: `log`, a file with a line `stream id` for each change; `kind`: of its states: GLOBAL (one
 position, and which streams were read before), LEGACY (a position for each stream), OPAQUE (LEGACY, one
@@ -34,7 +36,7 @@ def connection(
     log.touch()
     wanted = {"sync_mode": "incremental", "destination_sync_mode": "append_dedup", **stream}
     source = {
-        "command": [sys.executable, "-m", "tests.shared_source"],
+        "command": [sys.executable, "-m", "tests.programs.shared_source"],
         "config": {"log": str(log), **(config or {})},
     }
     folder = project.connection(

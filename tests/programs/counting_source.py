@@ -1,4 +1,4 @@
-"""A source that counts: `python -m tests.counting_source VERB …`.
+"""A source that counts: `python -m tests.programs.counting_source VERB …`.
 
 Record `n` of a stream is a version of the id `n % ids`. Its config: `last`, the number that it counts to;
 `every`, the records between states; `delay`, the seconds that it waits at each.
@@ -39,7 +39,10 @@ def counting(project: Project, name: str, **config: Any) -> None:
             stream["history"] = True
     folder = project.connection(
         name,
-        source={"command": [sys.executable, "-m", "tests.counting_source"], "config": config},
+        source={
+            "command": [sys.executable, "-m", "tests.programs.counting_source"],
+            "config": config,
+        },
         streams=streams,
         checkpoint={"rows": 2 * int(config["every"])},
     )
