@@ -5,7 +5,10 @@ Spec: Airbyte Protocol, AirbyteErrorTraceMessage.
 
 from __future__ import annotations
 
-from typing import ClassVar
+from collections.abc import Callable
+from typing import ClassVar, TypeVar
+
+T = TypeVar("T")
 
 
 class EltError(Exception):
@@ -34,6 +37,35 @@ class ConfigError(EltError):
     """An error that the user must fix: in YAML, a catalog or a connector config. A retry does not help."""
 
     failure_type = "config_error"
+
+
+class Problems:
+    """The configuration errors of independent checks, which are raised as one error."""
+
+    def __init__(self) -> None:
+        self._errors: list[ConfigError] = []
+
+    def of(self, check: Callable[[], T]) -> T | None:
+        """Return the result of a check; None if it raises a ConfigError, which is kept."""
+        try:
+            return check()
+        except ConfigError as error:
+            self._errors.append(error)
+            return None
+
+    def raise_all(self) -> None:
+        """Raise the errors that were kept, if there are any.
+
+        Raises:
+            ConfigError: the only error, or one that lists all of them with their guidance.
+        """
+        if len(self._errors) == 1:
+            raise self._errors[0]
+        if self._errors:
+            lines = ["; ".join(filter(None, (e.message, e.guidance))) for e in self._errors]
+            raise ConfigError(
+                "\n".join(f"  - {line}" for line in lines), guidance="correct each of these"
+            )
 
 
 class TransientError(EltError):

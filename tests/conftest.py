@@ -16,8 +16,11 @@ from tests.project import Project
 SPARK = {
     "spark.master": "local[2]",
     "spark.sql.shuffle.partitions": "2",
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
 }
-"""Tiny data: scheduling is what takes the time."""
+"""Settings for tables of a few rows. To generate classes for each query takes a quarter of the tests' CPU
+time and saves nothing there; the processes that tests start run with the default settings."""
 
 SHORT_LIVED = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 """For a JVM that lives for a minute, as those do that tests start: compiling its code to the optimum, in

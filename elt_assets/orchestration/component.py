@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,7 @@ from elt_assets.connection import (
     parse_connection,
     resolve_streams,
 )
-from elt_assets.errors import ConfigError
+from elt_assets.errors import ConfigError, Problems
 from elt_assets.orchestration.assets.build import build_assets, stream_assets
 from elt_assets.orchestration.assets.translator import ConnectionTranslator
 from elt_assets.orchestration.automation.drift import Source
@@ -133,19 +134,22 @@ class ConnectionComponent(dg.Component, Connection):
             self._built = assets = self.stream_assets(folder)
             source = Source(self, folder, assets)
             discover = discover_job(source)
-            return dg.Definitions(
-                assets=build_assets(self, assets, _Translator(self)),
+            problems = Problems()
+            definitions = dg.Definitions(
+                assets=problems.of(partial(build_assets, self, assets, _Translator(self))),
                 jobs=[check_job(source), discover],
-                schedules=schedules(self, assets),
-                sensors=sensors(self, assets, discover),
+                schedules=problems.of(partial(schedules, self, assets)),
+                sensors=problems.of(partial(sensors, self, assets, discover)),
                 resources=resources(),
             )
+            problems.raise_all()
         except ConfigError as error:
             file = folder / DEFINITION_FILE
             raise ConfigError(
                 f"{file}: connection {self.name!r} cannot be loaded\n{error.message}",
                 guidance=error.guidance,
             ) from error
+        return definitions
 
 
 def _translated(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 import pytest
 
@@ -10,6 +11,8 @@ from elt_assets.cli import main
 from tests.cli.running import Elt
 from tests.programs.scripted import script
 from tests.project import Project
+
+KEYED: dict[str, Any] = {"destination_sync_mode": "append_dedup", "primary_key": [["name"]]}
 
 
 def test_every_connection_is_loaded_and_every_error_shown(own: Project, elt: Elt) -> None:
@@ -25,6 +28,21 @@ def test_every_connection_is_loaded_and_every_error_shown(own: Project, elt: Elt
     assert errors["fresh"]["guidance"] == "write it with `elt discover fresh`"
     assert "history: versions need a key" in errors["keyless"]["message"]
     assert "did you mean 'source'?" in errors["typo"]["message"]
+
+
+def test_every_problem_of_a_connection_is_shown(own: Project, elt: Elt) -> None:
+    script(
+        own,
+        [],
+        schema={"id": {"type": "array"}, "name": {"type": "string"}},
+        schedule="often",
+        **KEYED,
+    )
+    own.amend("scripted", schedule="sometimes")
+    message = elt.json("validate", code=1)["connections"][0]["error"]["message"]
+    assert "cursor_field: 'id' is stored as JSON text" in message
+    assert "'sometimes' is not a valid cron expression" in message
+    assert "'often' is not a valid cron expression" in message
 
 
 def test_one_connection_alone(own: Project, elt: Elt) -> None:

@@ -185,7 +185,7 @@ def test_a_state_of_the_wrong_shape_is_refused(own: Project, state: Any, said: s
 
 def test_a_refresh_is_finished_before_anything_else(own: Project) -> None:
     two_syncs(own, window=WINDOW)
-    own.amend("weather", checkpoint={"rows": 1})
+    own.amend("weather", checkpoint={"rows": 12})
     reconfigure(own, "weather", fails_at="2026-01-02T12:00:00+00:00")
     assert not materialize(own, KEY, refresh="truncate").success
     window = {"start": "2026-01-01", "end": "2026-01-02"}

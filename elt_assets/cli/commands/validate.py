@@ -16,9 +16,10 @@ from elt_assets.orchestration.component import ConnectionComponent
 def command(out: Output, connection: str | None) -> int:
     """Check that Dagster can load a connection, or all connections.
 
-    Every connection is checked, also after an error in one. For each connection, the first check that fails
-    is reported; the check of defs.yaml lists all problems of the file. No connector, Spark or Dagster
-    process is started, and no secret is needed. The exit code is 1 if there is an error.
+    Every connection is checked, also after an error in one. A connection is checked in three steps: its
+    defs.yaml, its streams against catalog.json, its assets, schedules and sensors. A step lists all problems
+    that it finds; the next step is taken when there are none. No connector, Spark or Dagster process is
+    started, and no secret is needed. The exit code is 1 if there is an error.
     """
     folders = (
         paths.connection_folders() if connection is None else [paths.connection_folder(connection)]

@@ -3,6 +3,7 @@
 # No `from __future__ import annotations`: Dagster inspects the annotations of the op.
 
 from collections.abc import Iterable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ from dagster_shared.check import CheckError
 from elt_assets import paths
 from elt_assets.connection import Connection, load_catalog, load_connection, resolve_streams
 from elt_assets.connection.automation import Retry
-from elt_assets.errors import ConfigError, EltError
+from elt_assets.errors import ConfigError, EltError, Problems
 from elt_assets.lake.write.table_ownership import check_claims
 from elt_assets.lake.write.write_spec import check_columns
 from elt_assets.orchestration.assets import checks, companions, partitions
@@ -78,9 +79,13 @@ def stream_assets(
 ) -> list[StreamAsset]:
     """Return the configured streams of a connection, with the specs of their assets."""
     translator = translator or ConnectionTranslator()
+    problems = Problems()
+    specs = [problems.of(partial(_spec, connection, stream, translator)) for stream in streams]
+    problems.raise_all()
     return [
-        StreamAsset.of(connection, stream, _spec(connection, stream, translator))
-        for stream in streams
+        StreamAsset.of(connection, stream, spec)
+        for stream, spec in zip(streams, specs, strict=True)
+        if spec is not None
     ]
 
 
@@ -138,12 +143,15 @@ def build_assets(
     Raises:
         ConfigError: streams or columns collide, or the kind of source is unknown.
     """
-    check_claims(
+    writers = [
         (f"stream {str(one.stream.id)!r}", one.table_path, one.settings.history) for one in assets
-    )
+    ]
+    problems = Problems()
+    problems.of(partial(check_claims, writers))
     for asset in assets:
-        check_columns(asset.landed())
-    connect(connection, paths.staging())
+        problems.of(partial(check_columns, asset.landed()))
+    problems.of(partial(connect, connection, paths.staging()))
+    problems.raise_all()
     source = translator.get_source_spec(connection)
     if connection.read_together:
         return [source, _build_together(connection, assets, source.key)]

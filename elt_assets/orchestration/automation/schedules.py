@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 
 import dagster as dg
 
 from elt_assets.connection import Connection
-from elt_assets.errors import ConfigError
+from elt_assets.errors import ConfigError, Problems
 from elt_assets.orchestration.assets import partitions
 from elt_assets.orchestration.streams import StreamAsset, op_name
 
@@ -18,15 +19,19 @@ def schedules(connection: Connection, assets: Sequence[StreamAsset]) -> list[dg.
     Raises:
         ConfigError: a schedule is not a valid cron expression.
     """
-    found = []
-    if connection.schedule is not None:
-        others = [one for one in assets if one.settings.schedule is None]
-        found.append(_schedule(f"{connection.name}_schedule", connection.schedule, others))
-    for asset in assets:
-        if asset.settings.schedule is not None:
-            name = f"{op_name(asset.key)}_schedule"
-            found.append(_schedule(name, asset.settings.schedule, [asset]))
-    return found
+    others = [one for one in assets if one.settings.schedule is None]
+    wanted = [(f"{connection.name}_schedule", connection.schedule, others)]
+    wanted += [
+        (f"{op_name(asset.key)}_schedule", asset.settings.schedule, [asset]) for asset in assets
+    ]
+    problems = Problems()
+    found = [
+        problems.of(partial(_schedule, name, cron, targets))
+        for name, cron, targets in wanted
+        if cron is not None
+    ]
+    problems.raise_all()
+    return [schedule for schedule in found if schedule is not None]
 
 
 def _schedule(name: str, cron: str, assets: Sequence[StreamAsset]) -> dg.ScheduleDefinition:
