@@ -48,7 +48,7 @@ test: $(STAMP)  ## the tests; the long ones too with ARGS='-m ""', in one proces
 	@$(JAVA) && $(QUIET) scripts/archive-spark.sh $(BIN) --if-missing && \
 	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile $(ARGS)
 
-unit: $(STAMP)  ## the tests that need no JVM
+unit: $(STAMP)  ## the tests that need no other process: about a minute
 	@$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -m 'unit and not long' $(ARGS)
 
 ui: $(STAMP)  ## Dagster's UI with its daemon

@@ -51,14 +51,20 @@ def pytest_sessionstart(session: pytest.Session) -> None:
 
 JVMS = frozenset({"spark_provider", "project"})
 """Fixtures of tests that need Spark: the shared session, and a project whose commands are processes."""
+TIERS = ("unit", "process", "spark", "external")
+FOLDERS = {"e2e": "spark", "cli": "process", "orchestration": "process", "runner": "process"}
+"""The tier of a folder's tests, where neither a mark nor a fixture says another; of other folders `unit`."""
 
 
 def pytest_collection_modifyitems(items: Sequence[pytest.Item]) -> None:
-    """Put each test that is not `external` into the tier `spark` or `unit`."""
+    """Put each test into one of the tiers."""
     for item in items:
-        if item.get_closest_marker("external") is None:
-            needs_spark = JVMS.intersection(getattr(item, "fixturenames", ()))
-            item.add_marker("spark" if needs_spark else "unit")
+        if any(item.get_closest_marker(tier) for tier in TIERS):
+            continue
+        if JVMS.intersection(getattr(item, "fixturenames", ())):
+            item.add_marker("spark")
+        else:
+            item.add_marker(FOLDERS.get(item.path.parent.name, "unit"))
 
 
 @pytest.fixture(scope="session")

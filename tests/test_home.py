@@ -15,6 +15,8 @@ from elt_assets import paths
 from elt_assets.errors import ConfigError
 from elt_assets.storage.directories import make_private, make_private_lake
 
+pytestmark = pytest.mark.process
+
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:

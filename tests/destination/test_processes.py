@@ -18,6 +18,8 @@ import pytest
 from tests.destination.running import Destination, Json, lines, records, state, stream
 from tests.project import BIN, REPOSITORY
 
+pytestmark = pytest.mark.spark
+
 EAGER = {"checkpoint": {"rows": 1}}
 LONGEST = 300
 """Seconds, after which a process that says nothing is ended, and its test fails."""

@@ -22,6 +22,8 @@ from elt_assets.lake.write.writer import TableWriter
 from tests.lake.modelled import STEPS, THEMES, Machine, Theme
 from tests.lake.plain import SMALL_COMMITS, without_spark
 
+pytestmark = pytest.mark.spark
+
 MINUTES = float(os.environ.get("ELT_MODEL_MINUTES", "30"))
 SEED = int(os.environ.get("ELT_MODEL_SEED", "0"))
 SPARK_EVERY = 8

@@ -15,6 +15,8 @@ from deltalake import write_deltalake
 
 from tests.project import REPOSITORY
 
+pytestmark = pytest.mark.process
+
 DOCUMENT = (REPOSITORY / "docs" / "lake.md").read_text()
 PATH = "dagster_home/lake/shop/users"
 BUSY = "while True: pass"

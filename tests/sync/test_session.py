@@ -402,9 +402,9 @@ def test_a_flood_of_states_is_held_back(
     sink = Counting(seconds=0.01)
     configured = catalog(sync_mode=sync_mode)
     session = Session(configured, {StreamId("a"): sink}, tmp_path)
-    flood = (state(number) for number in range(30_000))
+    flood = (state(number) for number in range(10_000))
     assert peak(session, flood) < 16 << 20
-    assert sink.states == (30_000 if sync_mode == INCREMENTAL else 500)
+    assert sink.states == (10_000 if sync_mode == INCREMENTAL else 500)
 
 
 def test_large_states_are_held_back_by_their_bytes(tmp_path: Path) -> None:
