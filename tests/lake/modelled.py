@@ -32,6 +32,7 @@ from elt_assets.lake.admin.maintenance import maintain
 from elt_assets.lake.admin.replay import replay
 from elt_assets.lake.delta.opening import delta_schema
 from elt_assets.lake.delta.table import Table
+from elt_assets.lake.schema import metadata_columns
 from elt_assets.lake.spark.session import SparkProvider
 from elt_assets.lake.write.stream_tables import NOT_KEPT, SUFFIXES, StreamTables
 from elt_assets.lake.write.write_spec import (
@@ -656,11 +657,21 @@ class Machine(RuleBasedStateMachine):
         return self._in_part(table, name)
 
     def _in_part(self, table: Table, name: str | None) -> list[dict[str, Any]]:
-        rows = [row for file in table.files for row in rows_of(table.uri, file)]
+        """The rows of a partition. Of an older version, the files of others may have been vacuumed."""
+        files = table.files
+        if name is not None:
+            bounds = table.bounds([metadata_columns.PARTITION])
+            files = [f for f in files if is_between(name, bounds.get(f.path))]
+        rows = [row for file in files for row in rows_of(table.uri, file)]
         return [row for row in rows if row.get("_elt_partition") == name]
 
     def _token(self, name: str | None) -> str | None:
         return token_at(Table(self.uri, app_id(name)))
+
+
+def is_between(name: str, bounds: tuple[Any, Any] | None) -> bool:
+    """Whether a file with these bounds, or without any, may hold rows of a partition."""
+    return bounds is None or bool(bounds[0] <= name <= bounds[1])
 
 
 def check_files(table: Table) -> None:

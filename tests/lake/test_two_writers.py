@@ -22,7 +22,7 @@ from elt_assets.protocol.airbyte.sync_modes import APPEND, APPEND_DEDUP, OVERWRI
 from tests.lake.crashing import EVENTS, around, configured, event, expected, read, sync, view
 from tests.lake.harness import Lake
 from tests.lake.readers import assert_all_readers_agree
-from tests.lake.staging import APP, checkpoint, rows, stream
+from tests.lake.staging import APP, STRING, checkpoint, rows, stream
 
 FIRST = [event(1, 10), event(2, 10), event(None, 1)]
 SECOND = [event(1, 20), event(3, 20), event(None, 2)]
@@ -128,6 +128,27 @@ def test_partitions_lose_nothing_to_each_other(lake: Lake) -> None:
         assert head.state is not None and f'"stream_state":{rounds}' in head.state
     dead = rows(lake.spark, lake.dead_letter, "_elt_partition")
     assert dead == [(part,) for part in parts]  # of the generation that is there
+
+
+@pytest.mark.parametrize("is_first_sync", [True, False])
+def test_a_column_that_another_partition_adds_is_kept(lake: Lake, is_first_sync: bool) -> None:
+    """A merge writes the rows of other partitions again, with columns that it did not know at its start."""
+    lake.history = False
+    how: dict[str, Any] = {"key": ["id"], "cursor": ["at"]}
+    wider = stream({**EVENTS, "more": STRING}, APPEND_DEDUP, **how)
+    if not is_first_sync:
+        for part in ("p1", "p2"):
+            filled = lake.writer(stream(EVENTS, APPEND_DEDUP, **how), partition=part)
+            filled.write(lake.stage(event(1, 1, part)))
+            filled.commit(checkpoint(1, final=True))
+    slow = lake.writer(stream(EVENTS, APPEND_DEDUP, **how), partition="p1")
+    slow.write(lake.stage(event(1, 2, "p1")))
+    quick = lake.writer(wider, partition="p2")
+    quick.write(lake.stage({**event(1, 2, "p2"), "more": "new"}))
+    quick.commit(checkpoint(2, final=True))
+    slow.commit(checkpoint(2, final=True))
+    found = rows(lake.spark, lake.table, "_elt_partition", "said", "more")
+    assert found == [("p1", "p1", None), ("p2", "p2", "new")]
 
 
 # Beside a compaction

@@ -13,6 +13,7 @@ from pathlib import Path
 from pyspark.sql import Column as Expression
 from pyspark.sql import DataFrame, Observation
 from pyspark.sql import functions as f
+from pyspark.sql import types as t
 
 from elt_assets.errors import ConcurrentSync, ConfigError, SystemFailure
 from elt_assets.lake.delta.commits import Superseded
@@ -76,28 +77,19 @@ class TableWriter:
         self._tables = tables
         self._spec = spec
         self._replaces = write_spec.replaces_schema(spec, tables.main)
-        self._plan = write_spec.plan_columns(spec, tables.main, replaces=self._replaces)
-        self._schema = write_spec.full_schema(self._plan, spec)
-        self._by = write_spec.ordering(spec, self._plan, late=late)
+        self._late = late
         self._stamp = spec.stamp()
         self._locates = locate
-        unstored = write_spec.unstored_markers(spec, self._plan, tables.metadata)
-        self._columns = [*self._plan.columns, *unstored]
-        self._builder = CommitBuilder(
-            tables,
-            spec,
-            self._by,
-            self._schema,
-            replaces=self._replaces,
-            unstored=[column.field for column in unstored],
-        )
+        self._planned_for: t.StructType | None = None
+        self._plan_columns()
+        self._schema_changes = self._plan.differences
         self._hide_unfinished()
         self._pending = _Pending()
 
     @property
     def schema_changes(self) -> Sequence[str]:
         """Return the differences between the stream's schema and that of its table, as text."""
-        return self._plan.differences
+        return self._schema_changes
 
     def write(self, segment: Segment) -> None:
         """Parse a segment's records and write them as files that are not visible yet.
@@ -214,8 +206,49 @@ class TableWriter:
         spark = self._provider.get()
         schema_rewrite.widen(spark, self._tables, self._spec)
         if not self._replaces:
-            self._tables.main.prepare(self._schema, self._spec.stream.stream.name)
+            self._prepare()
         return self._builder.make(spark, data)
+
+    def _prepare(self) -> None:
+        """Give the table the columns of the stream, and take over those that another run has added to it.
+
+        A merge writes rows of other partitions again, so it must know all columns of the table.
+
+        Raises:
+            ConcurrentSync: a column that another run has added has the name of one of this sync's columns.
+        """
+        main, name = self._tables.main, self._spec.stream.stream.name
+        main.prepare(self._schema, name)
+        if main.schema == self._planned_for:
+            return
+        self._planned_for = main.schema
+        names = {column.source: column.name for column in self._columns}
+        self._plan_columns()
+        main.prepare(self._schema, name)
+        now = {column.source: column.name for column in self._columns}
+        if any(now.get(source) != column for source, column in names.items()):
+            raise ConcurrentSync(
+                f"another run has added a column to the table {main.uri} that has the name of a column of "
+                "this sync",
+                guidance="start the sync again; its columns get other names",
+            )
+
+    def _plan_columns(self) -> None:
+        """Plan the columns of the table as it is now, and how commits are built from them."""
+        spec, tables = self._spec, self._tables
+        self._plan = write_spec.plan_columns(spec, tables.main, replaces=self._replaces)
+        self._schema = write_spec.full_schema(self._plan, spec)
+        self._by = write_spec.ordering(spec, self._plan, late=self._late)
+        unstored = write_spec.unstored_markers(spec, self._plan, tables.metadata)
+        self._columns = [*self._plan.columns, *unstored]
+        self._builder = CommitBuilder(
+            tables,
+            spec,
+            self._by,
+            self._schema,
+            replaces=self._replaces,
+            unstored=[column.field for column in unstored],
+        )
 
     def _commit(self, built: Publication, records: int, batch: Sequence[DataFile]) -> None:
         try:
