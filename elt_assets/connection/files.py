@@ -11,6 +11,7 @@ from typing import Any
 import msgspec
 import yaml
 from pydantic import ValidationError
+from pydantic_core import ErrorDetails
 
 from elt_assets.connection.models import FOLDER, Connection
 from elt_assets.errors import ConfigError
@@ -72,7 +73,7 @@ def parse_connection(attributes: Any, path: Path) -> Connection:
         return Connection.model_validate(attributes, context={FOLDER: path.parent})
     except ValidationError as error:
         lines = [
-            f"  - {_place(e['loc'], attributes)}{e['msg'].removeprefix('Value error, ')}"
+            f"  - {_place(_written(e, attributes), attributes)}{e['msg'].removeprefix('Value error, ')}"
             for e in error.errors(include_url=False, include_input=False)
         ]
         raise ConfigError(
@@ -89,6 +90,19 @@ _Loader.yaml_implicit_resolvers = {
     first: [(tag, pattern) for tag, pattern in resolvers if tag != "tag:yaml.org,2002:timestamp"]
     for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
 }
+
+
+def _written(error: ErrorDetails, attributes: Any) -> list[str | int]:
+    """Return the path of an error in the YAML: without the names that pydantic gives the kinds of a value."""
+    path, value = [], attributes
+    for number, part in enumerate(error["loc"], 1):
+        is_missing = error["type"] == "missing" and number == len(error["loc"])
+        if isinstance(value, Mapping) and part not in value and not is_missing:
+            continue
+        path.append(part)
+        is_list = isinstance(value, list) and isinstance(part, int)
+        value = value[part] if is_list else value.get(part) if isinstance(value, Mapping) else None
+    return path
 
 
 def _place(path: Sequence[str | int], attributes: Mapping[str, Any]) -> str:

@@ -81,7 +81,10 @@ class TimePartitions(ConfigModel):
     @model_validator(mode="after")
     def _check_end(self) -> TimePartitions:
         if self.end is not None and self._aware(self.end) <= self._aware(self.start):
-            raise ValueError("`end` is not after `start`")
+            raise ValueError(
+                f"`end` ({self.end.isoformat()}) must be after `start` ({self.start.isoformat()}): it is the "
+                "end of the last partition"
+            )
         return self
 
     def _aware(self, value: dt.datetime) -> dt.datetime:
@@ -116,7 +119,9 @@ class StaticPartitions(ConfigModel):
     @classmethod
     def _check_unique(cls, value: list[str]) -> list[str]:
         if repeated := sorted({key for key in value if value.count(key) > 1}):
-            raise ValueError(f"{', '.join(map(repr, repeated))}: listed more than once")
+            raise ValueError(
+                f"{', '.join(map(repr, repeated))} is listed more than once; remove what is repeated"
+            )
         return value
 
 

@@ -147,5 +147,5 @@ class ConnectionStream:
             return found
         if has_window(partitions) or found.sync_mode != INCREMENTAL:
             found = copy.copy(found)
-            found.destination_sync_mode = found.mode.replacing
+            found.destination_sync_mode = found.mode.partition_mode
         return found

@@ -66,7 +66,7 @@ def as_shared(given: Any) -> State:
         return State.from_json(json.dumps(body))
     except msgspec.MsgspecError as error:
         raise ConfigError(
-            f"the given state is not a valid STATE message: {error}", guidance=_REMEDY
+            f"the `state` of the run config is not a valid STATE message: {error}", guidance=_REMEDY
         ) from error
 
 

@@ -218,7 +218,7 @@ def staged(_: object, table: Table, files: Sequence[DataFile]) -> tuple[str, int
 
 def in_tasks(_: object, job: tasks.Job) -> dict[str, list[str]]:
     """In place of `file_splitting.in_tasks`: the same kernel, in this process."""
-    told: dict[str, list[str]] = {tasks.TAKEN: [], tasks.KEPT: [], tasks.PULLED: []}
+    told: dict[str, list[str]] = {tasks.TAKEN: [], tasks.KEPT: [], tasks.MATCHING: []}
     numbers = pa.RecordBatch.from_pydict({"id": list(range(len(job.groups)))})
     for batch in tasks.run(job)(iter([numbers])):
         for row in batch.to_pylist():
@@ -240,10 +240,14 @@ class PlainCounter:
         return frame
 
 
-def union_rows(_: object, batch: Batch, pulled: Batch, by: Ordering, schema: t.StructType) -> Frame:
+def union_rows(
+    _: object, batch: Batch, matching: Batch, by: Ordering, schema: t.StructType
+) -> Frame:
     """In place of `dedup.union_rows`."""
     new = [{**row, ARRIVAL: 1} for row in read_files(batch.table, None, batch.files, schema).rows]
-    old = [{**row, ARRIVAL: 0} for row in read_files(pulled.table, None, pulled.files, schema).rows]
+    old = [
+        {**row, ARRIVAL: 0} for row in read_files(matching.table, None, matching.files, schema).rows
+    ]
     return Frame([*old, *new], schema)
 
 

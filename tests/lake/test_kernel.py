@@ -11,7 +11,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from elt_assets.lake.spark.tasks import KEPT, PULLED, TAKEN, Job, _split
+from elt_assets.lake.spark.tasks import KEPT, MATCHING, TAKEN, Job, _split
 
 ROW_BYTES = 100_000
 ROWS = 4_000
@@ -31,7 +31,7 @@ print(int(re.search(r"VmHWM:\\s+(\\d+) kB", status)[1]) << 10)
 def job(root: Path, files: list[str], batch: list[str], **limits: int) -> Job:
     limits = {"rows_per_file": 1_000_000, "bytes_per_file": 1 << 30, **limits}
     names = [str(root / name) for name in batch]
-    return Job(str(root), [files], frozenset([0]), [["id"]], names, "kept", "pulled", **limits)
+    return Job(str(root), [files], frozenset([0]), [["id"]], names, "kept", "matching", **limits)
 
 
 def large_rows(path: Path) -> None:
@@ -71,7 +71,7 @@ def test_a_file_ends_at_so_many_bytes(tmp_path: Path) -> None:
     found = list(
         parts(tmp_path, job(tmp_path, ["one.parquet"], ["batch.parquet"], bytes_per_file=1))
     )
-    assert [meta.num_rows for role, meta in found if role == PULLED] == [1]
+    assert [meta.num_rows for role, meta in found if role == MATCHING] == [1]
     kept = [meta.num_rows for role, meta in found if role == KEPT]
     assert len(kept) > 1 and sum(kept) == 59
 
@@ -81,7 +81,7 @@ def test_files_may_lack_the_key_on_either_side(tmp_path: Path) -> None:
     pq.write_table(pa.table({"id": [7, None, 8]}), tmp_path / "with.parquet")
     both = ["without.parquet", "with.parquet"]
     found = list(parts(tmp_path, job(tmp_path, both, both)))
-    assert [(role, meta.num_rows) for role, meta in found if role == PULLED] == [(PULLED, 2)]
+    assert [(role, meta.num_rows) for role, meta in found if role == MATCHING] == [(MATCHING, 2)]
     assert sum(meta.num_rows for role, meta in found if role == KEPT) == 3
     found = list(parts(tmp_path, job(tmp_path, both, ["without.parquet"])))
     assert {role for role, _ in found} == {KEPT}

@@ -178,7 +178,7 @@ def test_what_partitions_do_not_go_with(own: Project, config: Any, said: str) ->
     [
         ({"type": "yearly"}, "`type` must be one of hourly, daily"),
         ({"start": "yesterday"}, "write a date"),
-        ({"end": "2025-01-01"}, "`end` is not after `start`"),
+        ({"end": "2025-01-01"}, "stream 'readings': partitions: `end` (2025-01-01"),
         ({"timezone": "Mars"}, "'Mars' is not a time zone"),
         ({"bind": {}}, "name the config fields"),
         ({"bind": {"begin": "x"}}, "unknown key 'begin'"),

@@ -57,7 +57,7 @@ def test_nothing_outside_is_read(root: Path, url: str) -> None:
     (root / "folder").symlink_to(root.parent)
     failure = refusal(root, url.format(root=root.as_uri()))
     assert isinstance(failure, ConfigError)
-    assert "outside of the folders" in failure.message and str(root) in str(failure)
+    assert "in none of the allowed folders" in failure.message and str(root) in str(failure)
 
 
 def test_a_link_within_is_followed_and_so_is_that_of_the_root(root: Path, tmp_path: Path) -> None:

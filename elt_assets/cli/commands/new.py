@@ -129,10 +129,17 @@ def _configured(catalog: Catalog, connector: str) -> tuple[dict[str, dict[str, A
     }
     streams = {stream: settings for stream, settings in found.items() if settings is not None}
     left_out = sorted(set(found) - set(streams))
+    if not catalog.streams:
+        raise ConfigError(
+            f"{connector} has no streams",
+            guidance="check that its config gives access to any data",
+        )
     if not streams:
         raise ConfigError(
-            f"{connector} has no streams that can be configured automatically",
-            guidance=f"streams of its catalog: {', '.join(left_out) or 'none'}",
+            f"none of the streams of {connector} can be configured: they lack the key or the cursor that the "
+            "source defines, or no table can be made from their schemas",
+            guidance="report it to the maintainer of the connector, or write defs.yaml yourself; the streams "
+            f"of its catalog: {', '.join(left_out)}",
         )
     return streams, left_out
 

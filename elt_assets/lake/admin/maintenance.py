@@ -43,7 +43,7 @@ def maintain(
 
     A companion that is ahead of its table is skipped: its rollback needs its files as they are.
     """
-    maintained, refreshed = [], tables.main.rejected_by_refreshes()
+    maintained, refreshed = [], tables.main.dead_letter_files_of_refreshes()
     for kind, table in ((None, tables.main), *tables.companions.items()):
         if not table.exists or (kind is not None and tables.is_ahead(kind)):
             continue
@@ -75,7 +75,8 @@ def compact(spark: SparkSession, table: Table, leave: Collection[str] = ()) -> i
 
 
 def vacuum(table: Table, retention: dt.timedelta = RETENTION) -> int:
-    """Remove files that are older than the retention and that no version within it names.
+    """Remove files older than the retention that neither the present version nor one within the retention
+    uses.
 
     Returns:
         the number of removed files.
@@ -109,7 +110,7 @@ def _combined(spark: SparkSession, table: Table, group: list[DataFile]) -> list[
         key=(),
         batch=(),
         kept=Files.new_folder(),
-        pulled=Files.new_folder(HIDDEN),
+        matching=Files.new_folder(HIDDEN),
         rows_per_file=TARGET_ROWS,
         bytes_per_file=MAX_BYTES,
     )

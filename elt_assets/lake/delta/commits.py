@@ -237,8 +237,9 @@ def _refuse_newer_sequence(delta: DeltaTable, app_id: str, wanted: int) -> None:
     present = sequence(delta, app_id)
     if present >= wanted:
         raise ConcurrentSync(
-            f"another run committed to the table {delta.table_uri} first (sequence {present})",
-            guidance="this run wrote nothing more; the data and the state of the other run are kept",
+            f"another run committed to the table {delta.table_uri} first (its sequence is {present} now)",
+            guidance="nothing is lost: the next run continues from the data and the state of the other run; "
+            "do not run two syncs of one stream at the same time",
         )
 
 

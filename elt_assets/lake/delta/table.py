@@ -79,8 +79,9 @@ class Table:
         return None if self._delta is None else newest_writer(self._delta)
 
     @property
-    def standing(self) -> Mapping[str, str | None]:
-        """The name of the commit whose contents the table has, for each writer, by its `app_id`."""
+    def content_commits(self) -> Mapping[str, str | None]:
+        """The name of the commit whose contents the table has, for each writer, by its `app_id`; after a
+        rollback it is an earlier one than the newest."""
         if self._delta is None:
             return {}
         entries = newest_commit_by_writer(self._delta).items()
@@ -97,8 +98,8 @@ class Table:
         entries = newest_commit_by_writer(self._delta).items()
         return {app: companions_of(entry) for app, entry in entries}
 
-    def rejected_by_refreshes(self) -> set[str]:
-        """Return the paths of dead letter files that belong to unfinished refreshes of any writer."""
+    def dead_letter_files_of_refreshes(self) -> set[str]:
+        """Return the paths, in the dead letter table, of files of unfinished refreshes of any writer."""
         if self._delta is None:
             return set()
         entries = newest_commit_by_writer(self._delta).values()
@@ -127,6 +128,7 @@ class Table:
 
     @property
     def records(self) -> int:
+        """The number of rows of the snapshot, from the log."""
         return sum(file.records for file in self.files)
 
     def bounds(self, column: Sequence[str]) -> dict[str, Bounds]:
@@ -173,7 +175,11 @@ class Table:
         return spark.read.schema(schema).options(**STRICT_READ).parquet(*paths)
 
     def write_files(self, rows: DataFrame, kind: str = VISIBLE) -> list[DataFile]:
-        """Write rows to new files under the root. They are invisible to readers until they are committed."""
+        """Write rows to new files under the root. They are invisible to readers until they are committed.
+
+        Args:
+            kind: the folder: `VISIBLE` (`data/`), or `HIDDEN` (`_elt/`, which other engines do not vacuum).
+        """
         folder = self.new_folder(kind)
         try:
             rows.write.mode("append").parquet(self.storage.place.child(folder).for_spark)
@@ -242,10 +248,11 @@ class Table:
         self._delta = commits.reorganise(self._delta, change)
 
     def unreferenced(self, retention: dt.timedelta) -> list[str]:
-        """Return the paths of visible files that are older than the retention and in none of its versions.
+        """Return the paths of visible files, older than the retention, that no version within it uses.
 
-        A checkpoint of another engine omits removed files after `delta.deletedFileRetentionDuration`; the log
-        entries keep them.
+        Files that only older versions use are among them. Check the result with `needed_since`: a checkpoint
+        of another engine omits removed files after `delta.deletedFileRetentionDuration`, so that files which
+        are still needed may be among them too.
         """
         assert self._delta is not None
         hours = math.ceil(retention.total_seconds() / 3600)
@@ -317,10 +324,13 @@ def _exact(value: object) -> bool:
 
 
 @contextlib.contextmanager
-def discarding(table: Table, files: Sequence[DataFile]) -> Iterator[None]:
-    """Remove files if another run has committed first. After other failures they may have been published."""
+def discarding_on_conflict(table: Table, files: Sequence[DataFile]) -> Iterator[None]:
+    """Remove files if the block raises an error of `Table.commit` that says that nothing was published.
+
+    After any other error they stay: they may have been published.
+    """
     try:
         yield
-    except ConcurrentSync:
+    except (ConcurrentSync, commits.Superseded):
         table.discard_files(files)
         raise

@@ -43,7 +43,8 @@ class Ordering:
     Attributes:
         key: column paths.
         cursor: a column path; empty if there is no cursor.
-        late: the batch holds late records: their extraction time orders them among the present rows.
+        late: the batch holds records of an earlier sync (a replay of a dead letter), which are ordered among
+            the present rows by their extraction time, and not after them.
     """
 
     key: Key
@@ -82,8 +83,8 @@ def merge(
 ) -> Merged:
     """Merge a batch into a target: of each key, the latest row stays.
 
-    Only files that contain a key of the batch are rewritten. Rows without a complete key have no duplicates:
-    all of them stay.
+    Of a large table, only files that contain a key of the batch are rewritten; a small table is rewritten
+    whole, and many small files become one. Rows without a complete key have no duplicates: all of them stay.
 
     Raises:
         SystemFailure: rows were lost in the merge; nothing may be committed.
@@ -93,12 +94,12 @@ def merge(
     visible, hidden = split_all(
         spark, table, target.files, target.tombstones, batch, by.key, schema
     )
-    pulled = Batch(table, [*visible.pulled, *hidden.pulled])
+    matching = Batch(table, [*visible.matching, *hidden.matching])
     try:
         read = RowCounter()
-        rows = latest(read.over(union_rows(spark, batch, pulled, by, schema)), by)
+        rows = latest(read.over(union_rows(spark, batch, matching, by, schema)), by)
         files, tombstones = write_rows(table, rows, is_delete(schema), schema.names)
-        require_read(table, batch, pulled, read, [*files, *tombstones])
+        require_read(table, batch, matching, read, [*files, *tombstones])
     finally:
         table.discard_files([*visible.temporary, *hidden.temporary])
     kept = Target(target.tombstones).after(Change(hidden.kept, hidden.taken))
@@ -106,29 +107,29 @@ def merge(
 
 
 def require_read(
-    table: Table, batch: Batch, pulled: Batch, read: RowCounter, written: Sequence[DataFile]
+    table: Table, batch: Batch, matching: Batch, read: RowCounter, written: Sequence[DataFile]
 ) -> None:
     """Check that a merge read all rows of its input; if it did not, remove the files that it has `written`.
 
     Raises:
         SystemFailure: it did not.
     """
-    expected = batch.records + pulled.records
+    expected = batch.records + matching.records
     require_all(table, expected, read.rows, "rows read by a merge", written)
 
 
 def union_rows(
-    spark: SparkSession, batch: Batch, pulled: Batch, by: Ordering, schema: t.StructType
+    spark: SparkSession, batch: Batch, matching: Batch, by: Ordering, schema: t.StructType
 ) -> DataFrame:
     """Return the rows of a batch and the present rows of its keys; `ARRIVAL` orders them.
 
     All rows of a key are in one task: windows by key need no other exchange, and files are sorted.
     """
     rows = batch.rows(spark, schema).withColumn(ARRIVAL, _arrival(by, 1))
-    if pulled.files:
-        present = pulled.rows(spark, schema).withColumn(ARRIVAL, _arrival(by, 0))
+    if matching.files:
+        present = matching.rows(spark, schema).withColumn(ARRIVAL, _arrival(by, 0))
         rows = rows.unionByName(present)
-    records, size = batch.records + pulled.records, batch.size + pulled.size
+    records, size = batch.records + matching.records, batch.size + matching.size
     tasks = max(ceil(records / ROWS_PER_TASK), ceil(size / BYTES_PER_TASK))
     if tasks <= 1:
         return rows.repartition(1)

@@ -77,13 +77,13 @@ class Split:
     Attributes:
         taken: files that leave the table.
         kept: new files with the rows of these that stay in the table.
-        pulled: files with the rows that have a key of the batch, to be merged with it.
+        matching: files with the rows that have a key of the batch, to be merged with it.
         temporary: files among these that the caller must remove after the merge.
     """
 
     taken: Sequence[DataFile] = ()
     kept: Sequence[DataFile] = ()
-    pulled: Sequence[DataFile] = ()
+    matching: Sequence[DataFile] = ()
     temporary: Sequence[DataFile] = ()
 
 
@@ -236,7 +236,7 @@ def _by_task(
         key=key,
         batch=[batch.table.storage.locate(file) for file in batch.files],
         kept=table.new_folder(kind),
-        pulled=Files.new_folder(HIDDEN),
+        matching=Files.new_folder(HIDDEN),
         rows_per_file=TARGET_ROWS,
         bytes_per_file=MAX_BYTES,
     )
@@ -245,8 +245,8 @@ def _by_task(
     paths = in_tasks(spark, job)
     names = set(paths[tasks.TAKEN])
     taken = [file for group in groups for file in group if file.path in names]
-    kept, pulled = (table.storage.describe(paths[role]) for role in (tasks.KEPT, tasks.PULLED))
-    return _checked_split(table, Split(taken, kept, pulled, temporary=pulled))
+    kept, matching = (table.storage.describe(paths[role]) for role in (tasks.KEPT, tasks.MATCHING))
+    return _checked_split(table, Split(taken, kept, matching, temporary=matching))
 
 
 def _checked_split(table: Table, found: Split) -> Split:
@@ -255,7 +255,7 @@ def _checked_split(table: Table, found: Split) -> Split:
     Raises:
         SystemFailure: they are not.
     """
-    written = [*found.kept, *found.pulled]
+    written = [*found.kept, *found.matching]
     taken = row_count(table, found.taken)
     require_all(table, taken, row_count(table, written), "rows of the split files", written)
     return found
@@ -269,7 +269,7 @@ def in_tasks(spark: SparkSession, job: tasks.Job) -> dict[str, list[str]]:
     """
     numbers = spark.range(0, len(job.groups), 1, len(job.groups))
     rows = numbers.mapInArrow(tasks.run(job), tasks.RESULT).collect()
-    paths: dict[str, list[str]] = {tasks.TAKEN: [], tasks.KEPT: [], tasks.PULLED: []}
+    paths: dict[str, list[str]] = {tasks.TAKEN: [], tasks.KEPT: [], tasks.MATCHING: []}
     for row in sorted(rows):
         paths[row.role].append(row.name)
     return paths
@@ -298,8 +298,8 @@ def _by_join(
     if not taken:
         return Split()
     kept = table.write_files(joined(taken, "left_anti").drop(_FILE), kind)
-    pulled = table.write_files(joined(taken, "left_semi").drop(_FILE), HIDDEN)
-    return _checked_split(table, Split(taken, kept, pulled, temporary=pulled))
+    matching = table.write_files(joined(taken, "left_semi").drop(_FILE), HIDDEN)
+    return _checked_split(table, Split(taken, kept, matching, temporary=matching))
 
 
 def key_columns(key: Key) -> list[Expression]:

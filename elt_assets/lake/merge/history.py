@@ -75,14 +75,14 @@ def merge(
     read = RowCounter()
     wide = t.StructType([*history_schema(schema), *HIDDEN_FIELDS])
     visible, hidden = split_all(spark, table, target.files, target.tombstones, batch, by.key, wide)
-    pulled = Batch(table, [*visible.pulled, *hidden.pulled])
+    matching = Batch(table, [*visible.matching, *hidden.matching])
     try:
-        rows = read.over(dedup.union_rows(spark, batch, pulled, by, wide))
+        rows = read.over(dedup.union_rows(spark, batch, matching, by, wide))
         rows = _with_validity(rows.where(_has_complete_key(by)), by, schema)
-        is_end = _is_end(schema, may_close=closing or bool(hidden.pulled))
+        is_end = _is_end(schema, may_close=closing or bool(hidden.matching))
         names = [*history_schema(schema).names, _EPOCH]
         versions, ends = dedup.write_rows(table, rows, is_end, names)
-        dedup.require_read(table, batch, pulled, read, [*versions, *ends])
+        dedup.require_read(table, batch, matching, read, [*versions, *ends])
     finally:
         table.discard_files([*visible.temporary, *hidden.temporary])
     kept = Target(target.tombstones).after(Change(hidden.kept, hidden.taken))

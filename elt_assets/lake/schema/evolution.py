@@ -63,6 +63,8 @@ class Plan:
         widened: changes of the table's types to wider types.
         differences: descriptions of all differences between the table and the catalog.
         table_columns: the columns that the table has now.
+
+    In a plan of `replacing`, `added`, `widened` and `table_columns` are empty: nothing has to be converted.
     """
 
     columns: list[Column]
@@ -87,15 +89,16 @@ def plan(
     """Plan how a table that exists takes a stream's declared columns.
 
     A column that is no longer declared stays, and is null in new rows. `evolve` adds new columns and widens
-    types. `freeze` does not change the table, and rejects records that do not fit. `fail` allows no
-    difference.
+    types. `freeze` does not change the table: new fields are not stored, and a record is rejected if a value
+    does not fit the type of its column. `fail` allows no difference.
 
     Args:
         table: the table's schema; reserved columns are ignored.
         where: the table's name for error messages.
 
     Raises:
-        ConfigError: two types are not comparable; or, with `fail`, there is a difference.
+        ConfigError: two types are not comparable (not with `freeze`); with `fail`, there is a difference; or
+            the table has a column of a type that no stream writes.
     """
     table_columns = [column_of(each) for each in table.fields if not _is_reserved(each.name)]
     comparison = _Comparison(frozen=mode == "freeze")
@@ -236,7 +239,8 @@ class _Comparison:
         if isinstance(table, Unread):
             raise ConfigError(
                 f"the table's column {'.'.join(path)!r} is {described(table)}, a type that no stream writes",
-                guidance=_GUIDANCE,
+                guidance="remove the field from the catalog, change the column's type, or move the table "
+                "away to read the stream from the beginning",
             )
         wanted = logical_types.stored(declared)
         if wanted == table:

@@ -2,8 +2,8 @@
 
 The rule: letters and digits of any script, and underscores, stay. Every other character becomes an
 underscore. An empty name becomes one underscore. A name longer than `LONGEST` bytes is cut and ends
-with a hash of the whole name. A name that another field has already, or that is reserved, ends with a
-hash of the source's name, so that it is the same in every sync.
+with a hash of the whole name. A name that another field has already ends with a hash of the original name, so
+that it is the same in every sync; a reserved name also begins with `x`.
 """
 
 from __future__ import annotations
@@ -37,10 +37,14 @@ def table_name(name: str) -> str:
     return _unreserved(cleaned, name) if _has_prefix(cleaned, RESERVED_TABLES) else cleaned
 
 
-def table_path(namespace: str, stream: StreamId) -> list[str]:
-    """Return the path levels of a stream's table under the lake's root; `namespace` is the first."""
+def table_path(root_namespace: str, stream: StreamId) -> list[str]:
+    """Return the path levels of a stream's table under the lake's root.
+
+    They are `root_namespace` (of the connection or the destination), the stream's own namespace if it has
+    one, and the name of the table.
+    """
     above = [] if stream.namespace is None else [table_name(stream.namespace)]
-    return [namespace, *above, table_name(stream.name)]
+    return [root_namespace, *above, table_name(stream.name)]
 
 
 def column_names(names: Iterable[str], known: Mapping[str, str] = _NONE) -> dict[str, str]:

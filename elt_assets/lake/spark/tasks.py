@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 import pyarrow.fs as pafs
 import pyarrow.parquet as pq
 
-KEPT, PULLED, TAKEN = "kept", "pulled", "taken"
+KEPT, MATCHING, TAKEN = "kept", "matching", "taken"
 RESULT = "task int, role string, name string"
 """Schema of a task's result: a row for each file that it split (TAKEN) or wrote. `name`: its path."""
 _MAX_BATCH_ROWS = 1 << 15
@@ -32,7 +32,7 @@ class Job:
 
     `groups`: the files of each task; rows of one group may be written to one file. `fold`: the numbers of
     groups in which all files are rewritten, also those without a key of the batch. `key`: column paths; empty
-    if no row is to be pulled. `batch`: URIs of the files that contain the keys. `pulled`: the folder for rows
+    if no row is taken out. `batch`: URIs of the files that contain the keys. `matching`: the folder for rows
     with a key of the batch. `kept`: the folder for other rows. `rows_per_file`, `bytes_per_file`: the size at
     which a written file is closed. All paths but those of `batch` are relative to `root`, a URI.
     """
@@ -43,7 +43,7 @@ class Job:
     key: Sequence[Sequence[str]]
     batch: Sequence[str]
     kept: str
-    pulled: str
+    matching: str
     rows_per_file: int
     bytes_per_file: int
 
@@ -74,7 +74,7 @@ def _split(job: Job, task: int) -> Iterator[tuple[str, str]]:
     wanted = read_all_keys(system, batch, job.key)
     outputs = {
         KEPT: _Output(system, root, job.kept, job),
-        PULLED: _Output(system, root, job.pulled, job),
+        MATCHING: _Output(system, root, job.matching, job),
     }
     for name in job.groups[task]:
         present = read_keys(system, f"{root}/{name}", job.key)
@@ -94,7 +94,7 @@ def _copy(system: Any, path: str, is_pulled: Any, outputs: dict[str, _Output]) -
         for batch in _batches(pq.ParquetFile(source)):
             mask = is_pulled.slice(offset, len(batch))
             offset += len(batch)
-            outputs[PULLED].write(batch.filter(mask))
+            outputs[MATCHING].write(batch.filter(mask))
             outputs[KEPT].write(batch.filter(pc.invert(mask)))
 
 

@@ -101,7 +101,7 @@ class StreamTables:
         recorded = self.main.companions_by_writer
         return any(
             _is_ahead(recorded, app.removesuffix(f"|{kind}"), kind, commit)
-            for app, commit in self.companions[kind].standing.items()
+            for app, commit in self.companions[kind].content_commits.items()
         )
 
     def roll_back_companions(self, run_id: str | None) -> list[str]:

@@ -17,7 +17,7 @@ from elt_assets.errors import ConfigError, EltError, Problems
 from elt_assets.lake.write.table_ownership import check_claims
 from elt_assets.lake.write.write_spec import check_columns
 from elt_assets.orchestration.assets import checks, companions, partitions
-from elt_assets.orchestration.assets.planning import plan, plan_together
+from elt_assets.orchestration.assets.planning import recover_and_plan, recover_and_plan_together
 from elt_assets.orchestration.assets.run_config import CONFIG_SCHEMA, SyncConfig, validate
 from elt_assets.orchestration.assets.translator import ConnectionTranslator, companion_specs
 from elt_assets.orchestration.events.metadata import HISTORY, TABLE_PATH
@@ -227,7 +227,7 @@ def _read_together(
     with as_dagster_failure():
         for asset in assets:
             validate(asset, config)
-        plan = plan_together(assets, context.resources.elt_lake, config, context)
+        plan = recover_and_plan_together(assets, context.resources.elt_lake, config, context)
     by_id = {asset.stream.id: asset for asset in assets}
     results: dict[dg.AssetKey, SyncResult] = {}
     try:
@@ -306,7 +306,7 @@ def _sync(asset: StreamAsset, context: dg.AssetExecutionContext, config: SyncCon
     return StreamSync(
         asset=asset,
         partitions=keys,
-        plan=lambda partition: plan(asset, lake, config, partition, context),
+        plan=lambda partition: recover_and_plan(asset, lake, config, partition, context),
         add_metadata=add_metadata,
     )
 

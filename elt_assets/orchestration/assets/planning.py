@@ -20,7 +20,7 @@ from elt_assets.pipeline.stream_plan import StreamPlan, SyncRequest, plan_stream
 from elt_assets.storage.directories import make_private_lake
 
 
-def plan(
+def recover_and_plan(
     asset: StreamAsset,
     lake: LakeResource,
     config: SyncConfig,
@@ -29,9 +29,13 @@ def plan(
 ) -> ReadPlan:
     """Return the plan to read a stream, or one of its partitions, from the current state of its table.
 
+    What a killed run left in the companion tables is undone first, and what it did not report is reported to
+    Dagster.
+
     Raises:
-        ConfigError: the run reads a window, or from a given state, during an unfinished refresh; or the lake
-            or the staging folder is not writable.
+        ConfigError: the run reads a window, or from a given state, during an unfinished refresh; the given
+            state is not valid; another asset wrote the table; or the lake or the staging folder is not
+            writable.
     """
     lake.check_writable()
     read = _stream_plan(asset, lake, config, partition, context)
@@ -39,17 +43,20 @@ def plan(
     return plan_read(read, lake.staging_path, source_config, on_log=log_function(context.log))
 
 
-def plan_together(
+def recover_and_plan_together(
     assets: Sequence[StreamAsset],
     lake: LakeResource,
     config: SyncConfig,
     context: dg.AssetExecutionContext,
 ) -> ReadPlan:
-    """Return the plan of one read of several streams of a connection, from a state that all of them share.
+    """Return the plan of one read of several streams of a connection, like `recover_and_plan`.
+
+    The streams start from the newest state that all their tables have had, from one state each, or from the
+    beginning.
 
     Raises:
-        ConfigError: a state is given during an unfinished refresh; or the lake or the staging folder is not
-            writable.
+        ConfigError: a state is given during an unfinished refresh, or is not valid; another asset wrote a
+            table; or the lake or the staging folder is not writable.
     """
     lake.check_writable()
     reads = [_stream_plan(asset, lake, config, None, context) for asset in assets]

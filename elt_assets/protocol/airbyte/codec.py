@@ -61,8 +61,9 @@ def decode(line: bytes, *, whole: bool = False) -> RawRecord | Message:
     unchanged. Of duplicate keys the last one counts.
 
     Raises:
-        SystemFailure: the line is a message that carries data, but is truncated, malformed, not UTF-8,
-            contains half a surrogate pair, or is nested too deeply.
+        SystemFailure: the line is a message that must not be lost (RECORD, STATE, CATALOG, SPEC,
+            CONNECTION_STATUS or CONTROL), but is truncated, malformed, not UTF-8, contains half a surrogate
+            pair, or is nested too deeply.
         ConfigError: the line is a record that refers to a file.
     """
     try:

@@ -27,16 +27,17 @@ class SyncMode:
 
     `deduplicates`: the table keeps one row per primary key, so the stream needs one. `overwrites`: each
     full refresh replaces all rows. `is_standard`: the mode is a member of the protocol's enumeration.
-    `replacing`: the mode of a partition whose rows each sync replaces. `source_mode`: the mode that a source
-    gets instead, since many sources refuse modes that were added later. `generation_mode`: the mode that,
-    with a new generation, has the same effect in a destination that does not support this one.
+    `partition_mode`: the mode used instead for a partition whose rows each sync replaces. `source_mode`: the
+    mode that a source gets instead, since many sources refuse modes that were added later.
+    `generation_mode`: the mode that, with a new generation, has the same effect in a destination that does
+    not support this one.
     """
 
     name: str
     deduplicates: bool = False
     overwrites: bool = False
     is_standard: bool = True
-    replacing: str = OVERWRITE
+    partition_mode: str = OVERWRITE
     source_mode: str | None = None
     generation_mode: str | None = None
 
@@ -49,13 +50,13 @@ def added() -> Mapping[str, EntryPoint]:
 def _modes() -> Iterator[SyncMode]:
     yield SyncMode(APPEND)
     yield SyncMode(OVERWRITE, overwrites=True)
-    yield SyncMode(APPEND_DEDUP, deduplicates=True, replacing=OVERWRITE_DEDUP)
+    yield SyncMode(APPEND_DEDUP, deduplicates=True, partition_mode=OVERWRITE_DEDUP)
     yield SyncMode(
         OVERWRITE_DEDUP,
         deduplicates=True,
         overwrites=True,
         is_standard=False,
-        replacing=OVERWRITE_DEDUP,
+        partition_mode=OVERWRITE_DEDUP,
         source_mode=OVERWRITE,
         generation_mode=APPEND_DEDUP,
     )

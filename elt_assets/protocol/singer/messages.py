@@ -325,8 +325,8 @@ def state_value(states: Sequence[State]) -> bytes | None:
     for state in states:
         if state.global_ is not None:
             raise ConfigError(
-                "a GLOBAL state is not valid for a Singer tap",
-                guidance="provide a LEGACY state, or one state per stream",
+                "a Singer tap cannot start from a GLOBAL state",
+                guidance='give the state of the tap as {"type": "LEGACY", "data": {…}}',
             )
         if state.stream is None:
             legacy = None if state.data is None else bytes(state.data)

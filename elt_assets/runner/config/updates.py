@@ -83,7 +83,7 @@ class ConfigStore:
     def keep(self, written: Mapping[str, Any], changed: Mapping[Place, Any]) -> None:
         """Add changes, which replace older ones at or within the same places; they are durable on return.
 
-        Several processes may add changes at the same time.
+        Stored changes that no longer apply are removed. Several processes may add changes at the same time.
 
         Args:
             written: the config as written, with environment variables resolved.

@@ -77,8 +77,8 @@ class BatchFiles:
         roots = ", ".join(map(str, self._roots))
         if not any(path.is_relative_to(root) for root in self._roots):
             raise ConfigError(
-                f"the tap sent a batch file outside of the folders that it may write to: {path}",
-                guidance=f"the tap may write to {roots}; set `batch_config.storage.root` in the tap's config",
+                f"the tap wrote the batch file {path}, which is in none of the allowed folders",
+                guidance=f"set `batch_config.storage.root` in the tap's config to one of: {roots}",
             )
         try:
             # Links are resolved above. O_NOFOLLOW refuses one that appeared since; O_NONBLOCK avoids waiting

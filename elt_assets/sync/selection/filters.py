@@ -45,8 +45,9 @@ _decode_meta = msgspec.json.Decoder(_Meta).decode
 class RecordFilter:
     """A filter that applies a field selection to the records of its stream.
 
-    A value on the path of a rule that is neither an object nor an array (for example text) becomes null,
-    and the record's `meta.changes` lists it. The content of a record that is not a JSON object, or cannot
+    A rule for `a.b` needs an object, or an array of objects, in `a`. If `a` is anything else, for example a
+    text, it becomes null, because it could contain what must not be stored; the record's `meta.changes` lists
+    it. The content of a record that is not a JSON object, or cannot
     be decoded, is replaced by `WITHHELD`. Only `changes` is kept of a record's `meta`, without the changes
     of dropped fields.
 
