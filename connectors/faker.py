@@ -11,7 +11,7 @@ from __future__ import annotations
 import random
 import sys
 import time
-from abc import abstractmethod
+from abc import ABC, abstractmethod
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -92,7 +92,7 @@ class Shop:
         return moment.isoformat(timespec="microseconds") + "Z"
 
 
-class ShopStream(Stream):
+class ShopStream(Stream, ABC):
     """One table of the shop. Rows are numbered from 0 in the order of their creation; `id` is one more.
 
     Days before day 0 have no log, but rows are created on them: the initial rows are created on the about
@@ -139,7 +139,7 @@ class ShopStream(Stream):
                 time.sleep(self.shop.delay_ms / 1000)
         yield Checkpoint({"updated_at": clock, "clock": clock})
 
-    def has_news(self, configured: ConfiguredStream, state: dict[str, Any] | None) -> bool:
+    def has_new_data(self, configured: ConfiguredStream, state: dict[str, Any] | None) -> bool:
         return not self._is_over(configured, 0 if state is None else self._position(state)[0])
 
     def _is_over(self, configured: ConfiguredStream, day: int) -> bool:

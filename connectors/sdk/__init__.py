@@ -1,7 +1,20 @@
 """Building blocks of a source. `run` makes a source a program that uses the Airbyte Protocol."""
 
+from connectors.sdk.bookmarks import InvalidStreamSortException
 from connectors.sdk.cli import run
+from connectors.sdk.items import Checkpoint, Context, Estimate, Item, Record, Warn
 from connectors.sdk.source import Source
-from connectors.sdk.stream import Checkpoint, Estimate, Item, Record, Stream
+from connectors.sdk.stream import Stream
 
-__all__ = ["Checkpoint", "Estimate", "Item", "Record", "Source", "Stream", "run"]
+__all__ = [
+    "Checkpoint",
+    "Context",
+    "Estimate",
+    "InvalidStreamSortException",
+    "Item",
+    "Record",
+    "Source",
+    "Stream",
+    "Warn",
+    "run",
+]

@@ -14,9 +14,10 @@ from typing import Any, BinaryIO
 import msgspec
 from msgspec import Raw
 
+from connectors.sdk.items import Checkpoint, Estimate, Record, Warn
 from connectors.sdk.source import Source, validate
 from connectors.sdk.state import load_states
-from connectors.sdk.stream import Checkpoint, Estimate, Record, Stream
+from connectors.sdk.stream import Stream
 from elt_assets.errors import ConfigError, EltError
 from elt_assets.protocol.airbyte import message_factory
 from elt_assets.protocol.airbyte import messages as wire
@@ -86,12 +87,13 @@ class SourceOutput(Output):
         )
         self._trace(wire.Trace(type="ESTIMATE", estimate=body))
 
-    def state(self, stream: StreamDescriptor, state: dict[str, Any], records: int) -> None:
+    def state(self, stream: StreamDescriptor, state: dict[str, Any] | Raw, records: int) -> None:
         """Send a state; `records` is the number of the stream's records since its previous state."""
-        blob = wire.StreamState(stream_descriptor=stream, stream_state=Raw(_encode_record(state)))
+        body = state if isinstance(state, Raw) else Raw(_encode_record(state))
+        blob = wire.StreamState(stream_descriptor=stream, stream_state=body)
         stats = wire.StateStats(recordCount=float(records))
-        body = wire.State(type="STREAM", stream=blob, sourceStats=stats)
-        self.send([Message(type="STATE", state=body)])
+        message = wire.State(type="STREAM", stream=blob, sourceStats=stats)
+        self.send([Message(type="STATE", state=message)])
         self.flush()
 
     def flush(self) -> None:
@@ -206,7 +208,7 @@ def _probe(source: Source, arguments: argparse.Namespace, output: SourceOutput) 
     for configured in catalog.streams:
         stream, state = streams.get(configured.id), states.get(configured.id)
         descriptor = configured.id.descriptor
-        has_news = stream.has_news(configured, state) if stream else None
+        has_news = stream.has_new_data(configured, state) if stream else None
         news.append(wire.StreamNews(stream_descriptor=descriptor, has_news=has_news))
     output.send([Message(type="NEWS", news=wire.News(streams=news))])
 
@@ -232,7 +234,8 @@ def _read_stream(
 
 
 def _require_mode(stream: Stream, configured: ConfiguredStream) -> None:
-    if configured.sync_mode == INCREMENTAL and INCREMENTAL not in stream.supported_sync_modes:
+    modes = stream.describe().supported_sync_modes or ()
+    if configured.sync_mode == INCREMENTAL and INCREMENTAL not in modes:
         raise ConfigError(
             f"stream {str(stream.id)!r} cannot be read incrementally",
             guidance="set `sync_mode: full_refresh`",
@@ -251,6 +254,8 @@ def _copy(
             since_state = 0
         elif isinstance(item, Estimate):
             output.estimate(descriptor, item.rows)
+        elif isinstance(item, Warn):
+            output.log("WARN", f"stream {configured.id}: {item.text}")
         else:
             if not is_running:
                 output.status(descriptor, wire.RUNNING)

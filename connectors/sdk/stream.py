@@ -1,69 +1,140 @@
-"""The base class of streams, and the items that a read yields."""
+"""The base class of streams."""
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import datetime, timezone
+from typing import Any, ClassVar
 
+import msgspec
+
+from connectors.sdk.bookmarks import StreamState
+from connectors.sdk.items import Context, Item, Record
+from connectors.sdk.reading import read_in_full, read_with_bookmarks
+from connectors.sdk.replication_key import DATE, DATE_TIME, ReplicationKey
 from elt_assets.protocol.airbyte.catalog import (
     FULL_REFRESH,
+    INCREMENTAL,
     AirbyteStream,
     ConfiguredStream,
     StreamId,
 )
 
-Record = dict[str, Any]
 
+class Stream:
+    """The base class of streams. Subclasses set the attributes, on the class or on the instance, and write
+    `records`; the rest of a read (states, partitions, resuming) is done here.
 
-@dataclass(frozen=True)
-class Checkpoint:
-    """A state that covers all records yielded so far: a later read from it yields only the rest."""
+    Spec: AirbyteStream; SDK Implementation Details - Stream State.
 
-    state: dict[str, Any]
-
-
-@dataclass(frozen=True)
-class Estimate:
-    """The number of records that this read yields, as estimated by the source."""
-
-    rows: int
-
-
-Item = Record | Checkpoint | Estimate
-
-
-class Stream(ABC):
-    """The base class of streams. Subclasses set the attributes, on the class or on the instance.
-
-    Spec: AirbyteStream. `cursor_field` is the `default_cursor_field`, `primary_key` the
-    `source_defined_primary_key`. If they are empty, they are not declared.
+    Attributes:
+        name: the name of the stream.
+        json_schema: the JSON schema of a record.
+        namespace: the namespace of the stream, if it has one.
+        primary_key: the names of the key's fields, or their paths; empty if there is no key.
+        replication_key: the field by which the stream is read incrementally; None for a stream that can only
+            be read in full.
+        is_sorted: whether `records` yields the records of a partition in the order of the replication key. A
+            sync that is interrupted then goes on from its last state. A record out of order is an error.
+        state_partitioning_keys: the names in a context that tell apart the bookmarks; None for all. With
+            fewer names than the context has, partitions share a bookmark, and the stream is not sorted.
+        start_date: the value of the replication key from which to read if there is no later bookmark.
+        is_resumable: whether an interrupted full refresh may resume from its states.
+        STATE_MSG_FREQUENCY: the number of records between two states.
+        cursor_field, source_defined_cursor, supported_sync_modes: as the catalog declares them. They follow
+            from the replication key; a stream that overrides `read` may set them.
     """
 
     name: str
-    json_schema: dict[str, Any]
+    json_schema: Mapping[str, Any]
     namespace: str | None = None
-    primary_key: Sequence[Sequence[str]] = ()
+    primary_key: Sequence[str | Sequence[str]] = ()
+    replication_key: str | None = None
+    is_sorted: bool = False
+    state_partitioning_keys: Sequence[str] | None = None
+    start_date: str | None = None
+    is_resumable: bool = False
     cursor_field: Sequence[str] = ()
     source_defined_cursor: bool = False
-    is_resumable: bool = False
     supported_sync_modes: Sequence[str] = (FULL_REFRESH,)
 
-    @abstractmethod
-    def read(self, configured: ConfiguredStream, state: dict[str, Any] | None) -> Iterator[Item]:
-        """Yield records, a `Checkpoint` wherever a later read can resume, and optionally an `Estimate`.
+    STATE_MSG_FREQUENCY: ClassVar[int] = 10_000
 
-        `state` is the state of the last acknowledged checkpoint; None to read from the beginning. A full
-        refresh is read from the beginning unless it resumes an interrupted one (`is_resumable`).
-        `msgspec.json` encodes the values of records. It encodes NaN and the infinities as null, so a
-        stream that can have them must represent them in another way.
+    def records(self, context: Context | None, start: Any) -> Iterable[Record]:
+        """Return the records of one partition.
+
+        `msgspec.json` encodes the values of records. It encodes NaN and the infinities as null, so a stream
+        that can have them must represent them in another way.
+
+        Args:
+            context: the partition; None for a stream without partitions.
+            start: the value of the replication key from which to read, this value included; None to read from
+                the beginning. It is the text or number of the bookmark, or the start date.
 
         Raises:
             EltError: the read fails; its class names who must act. The other streams are still read.
         """
+        raise NotImplementedError(f"{type(self).__name__} must define `records` or `read`")
 
-    def has_news(self, configured: ConfiguredStream, state: dict[str, Any] | None) -> bool | None:
+    def partitions(self) -> Iterable[Context] | None:
+        """Return the partitions of the stream, each of which is read alone and has a bookmark; None if there
+        are none."""
+        return None
+
+    def get_replication_key_signpost(self, context: Context | None) -> Any:
+        """Return the largest value that a bookmark may get in the sync that begins now; None for no limit.
+
+        Spec: "Replication Key Signposts". The default is the present time for a date or date-time, unless the
+        stream is sorted. Override it for other keys, such as the number of the newest event.
+        """
+        del context
+        key = self._key()
+        if key is None or key.kind not in (DATE_TIME, DATE) or self._is_sorted:
+            return None
+        now = datetime.now(timezone.utc)
+        if key.kind == DATE:
+            return now.date().isoformat()
+        return now.isoformat(timespec="microseconds").replace("+00:00", "Z")
+
+    def load_state(self, state: dict[str, Any]) -> dict[str, Any]:
+        """Return a state of an earlier version of this source in the present form.
+
+        Spec: "Backwards Compatibility".
+        """
+        return state
+
+    def read(self, configured: ConfiguredStream, state: dict[str, Any] | None) -> Iterator[Item]:
+        """Yield records, a `Checkpoint` wherever a later read can resume, and optionally an `Estimate`.
+
+        Only a stream with states of its own form overrides this. `state` is the state of the last
+        acknowledged checkpoint; None to read from the beginning. A full refresh is read from the beginning
+        unless it resumes an interrupted one (`is_resumable`).
+
+        Raises:
+            EltError: the read fails; its class names who must act. The other streams are still read.
+        """
+        key = self._key()
+        named = _named_partitions(configured)
+        contexts = self.partitions() if named is None else named
+        fields = self.json_schema.get("properties") or {}
+        if key is None or not (configured.sync_mode == INCREMENTAL or self.is_resumable):
+            yield from read_in_full(self.records, contexts, self.start_date, fields)
+            return
+        progress = StreamState(
+            key,
+            {} if state is None else self.load_state(state),
+            is_sorted=self.is_sorted,
+            partitioning_keys=self.state_partitioning_keys,
+            start_date=self.start_date,
+            signpost=self.get_replication_key_signpost(None),
+        )
+        yield from read_with_bookmarks(
+            self.records, contexts, progress, frequency=self.STATE_MSG_FREQUENCY, fields=fields
+        )
+
+    def has_new_data(
+        self, configured: ConfiguredStream, state: dict[str, Any] | None
+    ) -> bool | None:
         """Return whether a read from this state would yield anything, without a read; None if unknown.
 
         It is called often (`probe`), so it must be cheap: a maximum, a count, an ETag.
@@ -80,13 +151,33 @@ class Stream(ABC):
 
     def describe(self) -> AirbyteStream:
         """Return the stream as it is in the catalog of `discover`."""
+        has_key = self.replication_key is not None
+        modes = (FULL_REFRESH, INCREMENTAL) if has_key else self.supported_sync_modes
+        cursor = [self.replication_key] if self.replication_key else list(self.cursor_field)
+        paths = [[part] if isinstance(part, str) else list(part) for part in self.primary_key]
         return AirbyteStream(
             name=self.name,
             namespace=self.namespace,
-            json_schema=self.json_schema,
-            supported_sync_modes=list(self.supported_sync_modes),
-            source_defined_cursor=self.source_defined_cursor,
-            default_cursor_field=list(self.cursor_field) or None,
-            source_defined_primary_key=[list(path) for path in self.primary_key] or None,
+            json_schema=dict(self.json_schema),
+            supported_sync_modes=list(modes),
+            source_defined_cursor=has_key or self.source_defined_cursor,
+            default_cursor_field=cursor or None,
+            source_defined_primary_key=paths or None,
             is_resumable=self.is_resumable,
         )
+
+    @property
+    def _is_sorted(self) -> bool:
+        return self.is_sorted and self.state_partitioning_keys is None
+
+    def _key(self) -> ReplicationKey | None:
+        if self.replication_key is None:
+            return None
+        declared = (self.json_schema.get("properties") or {}).get(self.replication_key)
+        return ReplicationKey(self.replication_key, declared or {})
+
+
+def _named_partitions(configured: ConfiguredStream) -> list[Context] | None:
+    """Return the partitions that the configured stream names, which are to be read alone; None for all."""
+    written = configured.extra.get("partitions")
+    return None if written is None else msgspec.json.decode(written, type=list[Context])

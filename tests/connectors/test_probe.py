@@ -33,7 +33,7 @@ class Mute(Stream):
 class Counting(Mute):
     """Has as many rows as its name is long."""
 
-    def has_news(self, configured: ConfiguredStream, state: Json | None) -> bool:
+    def has_new_data(self, configured: ConfiguredStream, state: Json | None) -> bool:
         if not self.name:
             raise TransientError("nobody answers at hunter2")
         return state is None or state["rows"] < len(self.name)

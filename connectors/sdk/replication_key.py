@@ -1,0 +1,125 @@
+"""The replication key of a stream, and the order of its values: by what they mean, not by their text.
+
+Spec: SDK Implementation Details - Stream State, "Replication Key is Singular".
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import re
+from collections.abc import Mapping
+from decimal import Decimal, InvalidOperation
+from typing import Any
+
+from elt_assets.errors import SystemFailure
+
+DATE_TIME = "date-time"
+DATE = "date"
+NUMBER = "number"
+TEXT = "text"
+
+_ISO = re.compile(
+    r"(\d{4})-(\d\d?)-(\d\d?)"
+    r"(?:[T ](\d\d?):(\d\d)(?::(\d\d)(?:[.,](\d+))?)?)?"
+    r"\s*(?:(Z|z|UTC)|([+-])(\d\d):?(\d\d)?)?",
+    re.ASCII,
+)
+_EPOCH = dt.date(1970, 1, 1).toordinal()
+_PRECISION = 12
+"""Decimals of a second that are compared."""
+
+
+class ReplicationKey:
+    """The top-level field by which a stream is read incrementally.
+
+    Values are compared as instants if the schema declares a date or a date-time, as numbers if it declares a
+    number, and as text otherwise. A text without a declared format is an instant if the first value is one.
+
+    Args:
+        field: the name of the field.
+        schema: the JSON schema of the field; an empty one if it is not declared.
+    """
+
+    def __init__(self, field: str, schema: Mapping[str, Any]):
+        self.field = field
+        self.kind = _kind(schema)
+        self._is_declared = self.kind != TEXT
+
+    def order(self, value: Any) -> Any:
+        """Return an object that compares as the value does. Values of one stream are comparable.
+
+        Raises:
+            SystemFailure: the value is not of the key's kind. The message names the field and the value.
+        """
+        try:
+            if isinstance(value, dt.datetime | dt.date):
+                return instant(value.isoformat())
+            if self.kind in (DATE_TIME, DATE):
+                return value if _is_number(value) else instant(value)
+            if self.kind == NUMBER:
+                return value if _is_number(value) else Decimal(value)
+            return self._undeclared(value)
+        except (ValueError, TypeError, InvalidOperation):
+            raise SystemFailure(
+                f"the replication key {self.field!r} has the value {value!r}, which cannot be compared as a "
+                f"{self.kind}",
+                guidance="correct the type of the field in the stream's schema, or choose another key",
+            ) from None
+
+    def is_larger(self, value: Any, than: Any) -> bool:
+        """Return whether a value is after another one."""
+        return bool(self.order(value) > self.order(than))
+
+    def _undeclared(self, value: Any) -> Any:
+        """Compare a value of a field without a useful schema, and keep what kind the first value has."""
+        if _is_number(value):
+            self.kind = NUMBER
+            return value
+        if not isinstance(value, str):
+            raise TypeError(value)
+        if not self._is_declared:
+            self._is_declared = True
+            if _ISO.fullmatch(value):
+                self.kind = DATE_TIME
+                return instant(value)
+        return value
+
+
+def instant(text: str) -> int:
+    """Return a date or date-time as picoseconds since 1970 in UTC; a text without a zone is in UTC.
+
+    Raises:
+        ValueError: it is not a date or date-time.
+        TypeError: it is not a text.
+    """
+    found = _ISO.fullmatch(text)
+    if found is None:
+        raise ValueError(f"{text!r} is not a date-time")
+    year, month, day, hour, minute, second, fraction, _, sign, hours, minutes = found.groups()
+    days = dt.date(int(year), int(month), int(day)).toordinal() - _EPOCH
+    if int(hour or 0) > 24 or int(minute or 0) > 59 or int(second or 0) > 60:
+        raise ValueError(f"{text!r} is not a date-time")
+    seconds = days * 86_400 + int(hour or 0) * 3_600 + int(minute or 0) * 60 + int(second or 0)
+    if sign is not None:
+        offset = int(hours) * 3_600 + int(minutes or 0) * 60
+        seconds += -offset if sign == "+" else offset
+    parts = (fraction or "")[:_PRECISION].ljust(_PRECISION, "0")
+    picoseconds: int = 10**_PRECISION
+    return seconds * picoseconds + int(parts)
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float | Decimal) and not isinstance(value, bool)
+
+
+def _kind(schema: Mapping[str, Any]) -> str:
+    """Return the kind of values that a field's schema declares; TEXT if it declares none of the others."""
+    written = schema.get("type")
+    types = set(written) if isinstance(written, list) else {written}
+    choices = schema.get("anyOf") or schema.get("oneOf") or []
+    kinds = {_kind(choice) for choice in choices if isinstance(choice, Mapping)}
+    if schema.get("format") in (DATE_TIME, DATE):
+        return str(schema["format"])
+    if types & {"integer", NUMBER}:
+        return NUMBER
+    return next((kind for kind in (DATE_TIME, DATE, NUMBER) if kind in kinds), TEXT)

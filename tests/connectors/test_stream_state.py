@@ -1,0 +1,500 @@
+"""Statement by statement: the stream state of the SDK.
+
+Spec: SDK Implementation Details - Stream State.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from connectors.sdk import (
+    Checkpoint,
+    Context,
+    InvalidStreamSortException,
+    Item,
+    Record,
+    Stream,
+    Warn,
+)
+from connectors.sdk.bookmarks import StreamState
+from connectors.sdk.replication_key import ReplicationKey, instant
+from elt_assets.errors import SystemFailure
+from elt_assets.protocol.airbyte.catalog import FULL_REFRESH, INCREMENTAL, ConfiguredStream
+
+Json = dict[str, Any]
+DATE_TIME = {"type": "string", "format": "date-time"}
+LONG_AGO = "2021-01-01T00:00:00Z"
+
+
+class Orders(Stream):
+    """Yields the given records of each partition, those from the start on if `filters`."""
+
+    name = "orders"
+    primary_key = ("id",)
+    replication_key = "updatedAt"
+    json_schema: Json = {  # noqa: RUF012 - as the SDK has it
+        "properties": {"id": {"type": "integer"}, "updatedAt": DATE_TIME, "storeId": {}}
+    }
+
+    def __init__(self, *found: Record | Exception, stores: Sequence[Context] | None = None):
+        self.found = found
+        self.stores = stores
+        self.starts: list[Any] = []
+
+    def partitions(self) -> Iterable[Context] | None:
+        return self.stores
+
+    def records(self, context: Context | None, start: Any) -> Iterable[Record]:
+        self.starts.append(start)
+        for each in self.found:
+            if isinstance(each, Exception):
+                raise each
+            if context is None or all(each[name] == context[name] for name in context):
+                yield each
+
+
+class SortedOrders(Orders):
+    is_sorted = True
+
+
+class Often(SortedOrders):
+    STATE_MSG_FREQUENCY = 2
+
+
+def configured(stream: Stream, mode: str = INCREMENTAL, **extra: Any) -> ConfiguredStream:
+    described = json.loads(stream.describe().to_json())
+    written = {"stream": described, "sync_mode": mode, "destination_sync_mode": "append", **extra}
+    return ConfiguredStream.from_json(json.dumps(written).encode())
+
+
+def read(
+    stream: Stream, state: Json | None = None, mode: str = INCREMENTAL, **extra: Any
+) -> list[Item]:
+    return list(stream.read(configured(stream, mode, **extra), state))
+
+
+def states(items: Iterable[Item]) -> list[Json]:
+    return [json.loads(bytes(i.state)) for i in items if isinstance(i, Checkpoint)]  # type: ignore[arg-type]
+
+
+def seen(stream: Stream, state: Json | None = None) -> tuple[list[Item], BaseException | None]:
+    """What a read yields before it fails, and what it fails with."""
+    items: list[Item] = []
+    try:
+        items.extend(stream.read(configured(stream), state))
+    except SystemFailure as failure:
+        return items, failure
+    return items, None
+
+
+def order(number: int, at: Any, store: int = 1) -> Record:
+    return {"id": number, "updatedAt": at, "storeId": store}
+
+
+def at(day: int) -> str:
+    return f"2021-01-{day:02}T00:00:00Z"
+
+
+def test_the_bookmark_is_the_replication_key_and_the_highest_value_seen() -> None:
+    [state] = states(read(SortedOrders(order(1, at(1)), order(2, at(3)))))
+    assert state == {"replication_key": "updatedAt", "replication_key_value": at(3)}
+
+
+def test_a_state_is_sent_after_so_many_records() -> None:
+    items = read(Often(*(order(n, at(n)) for n in range(1, 6))))
+    kinds = ["state" if isinstance(item, Checkpoint) else "record" for item in items]
+    assert kinds == ["record", "record", "state", "record", "record", "state", "record", "state"]
+    assert [state["replication_key_value"] for state in states(items)] == [at(2), at(4), at(5)]
+
+
+def test_a_sync_begins_at_the_bookmark() -> None:
+    stream = SortedOrders()
+    read(stream, {"replication_key": "updatedAt", "replication_key_value": at(7)})
+    assert stream.starts == [at(7)]
+
+
+def test_a_state_of_another_replication_key_has_no_effect() -> None:
+    stream = SortedOrders()
+    read(stream, {"replication_key": "id", "replication_key_value": 7})
+    assert stream.starts == [None]
+
+
+def test_a_state_of_an_earlier_version_stays_effective() -> None:
+    class Renamed(SortedOrders):
+        def load_state(self, state: Json) -> Json:
+            if "last_record" in state:
+                return {
+                    "replication_key": "updatedAt",
+                    "replication_key_value": state["last_record"],
+                }
+            return state
+
+    stream = Renamed(order(1, at(9)))
+    [state] = states(read(stream, {"last_record": at(8)}))
+    assert stream.starts == [at(8)]
+    assert state == {"replication_key": "updatedAt", "replication_key_value": at(9)}
+
+
+def test_a_cursor_by_the_name_of_its_field_is_a_bookmark() -> None:
+    stream = SortedOrders()
+    [state] = states(read(stream, {"updatedAt": at(8)}))
+    assert stream.starts == [at(8)]
+    assert state == {"replication_key": "updatedAt", "replication_key_value": at(8)}
+
+
+STORES = [{"storeId": 1}, {"storeId": 2}]
+EXAMPLE = {
+    "partitions": [
+        {
+            "context": {"storeId": 1},
+            "replication_key": "updatedAt",
+            "replication_key_value": "2021-01-02T0:00:00Z",
+        },
+        {
+            "context": {"storeId": 2},
+            "replication_key": "updatedAt",
+            "replication_key_value": "2021-01-01T00:00:00Z",
+        },
+    ]
+}
+"""The state of the specification's example, with its hour of one digit."""
+
+
+@pytest.mark.parametrize("is_sorted", [True, False])
+def test_each_partition_has_a_bookmark_under_partitions(is_sorted: bool) -> None:
+    found = [order(1, "2021-01-02T0:00:00Z"), order(2, "2021-01-01T00:00:00Z", store=2)]
+    stream = (SortedOrders if is_sorted else Orders)(*found, stores=STORES)
+    items = read(stream)
+    assert states(items)[-1] == EXAMPLE
+    again = (SortedOrders if is_sorted else Orders)(stores=STORES)
+    assert states(read(again, EXAMPLE))[-1] == EXAMPLE
+    assert again.starts == ["2021-01-02T0:00:00Z", "2021-01-01T00:00:00Z"]
+
+
+def test_a_state_is_sent_at_the_end_of_each_partition() -> None:
+    stream = SortedOrders(order(1, at(2)), order(2, at(1), store=2), stores=STORES)
+    found = states(read(stream))
+    assert [len(state["partitions"]) for state in found] == [1, 2, 2]
+
+
+def test_partitions_are_matched_by_their_exact_context() -> None:
+    saved = {
+        "partitions": [
+            {
+                "context": {"b": 2, "a": 1},
+                "replication_key": "updatedAt",
+                "replication_key_value": at(1),
+            },
+            {"context": {"a": 1}, "replication_key": "updatedAt", "replication_key_value": at(2)},
+            {
+                "context": {"a": "1", "b": 2},
+                "replication_key": "updatedAt",
+                "replication_key_value": at(3),
+            },
+        ]
+    }
+    stream = Orders(stores=[{"a": 1, "b": 2}, {"a": 1, "b": 3}])
+    [*_, state] = states(read(stream, saved))
+    assert stream.starts == [at(1), None]
+    assert len(state["partitions"]) == 4
+
+
+def test_partitions_that_are_gone_keep_their_bookmarks() -> None:
+    [*_, state] = states(read(Orders(stores=STORES[:1]), EXAMPLE))
+    assert state == EXAMPLE
+
+
+class ByStore(Orders):
+    """Of each store, the orders of its clerks."""
+
+    state_partitioning_keys: Sequence[str] = ("storeId",)
+    is_sorted = True
+
+
+CLERKS = [{"storeId": 1, "clerk": "a"}, {"storeId": 2, "clerk": "b"}, {"storeId": 1, "clerk": "c"}]
+
+
+def clerks_order(number: int, at: str, store: int, clerk: str) -> Record:
+    return {**order(number, at, store), "clerk": clerk}
+
+
+def test_state_partitioning_keys_coarsen_the_partitions_of_the_state() -> None:
+    found = [
+        clerks_order(1, at(5), 1, "a"),
+        clerks_order(2, at(4), 2, "b"),
+        clerks_order(3, at(3), 1, "c"),
+    ]
+    stream = ByStore(*found, stores=CLERKS)
+    *middle, state = states(read(stream))
+    assert {e["context"]["storeId"]: e["replication_key_value"] for e in state["partitions"]} == {
+        1: at(5),
+        2: at(4),
+    }
+    # The stream counts as unsorted: nothing is a bookmark before its end.
+    assert all("replication_key_value" not in e for s in middle for e in s["partitions"])
+    again = ByStore(stores=CLERKS)
+    read(again, state)
+    assert again.starts == [at(5), at(4), at(5)]
+
+
+def test_no_partitioning_key_is_one_bookmark_for_the_stream() -> None:
+    class Whole(ByStore):
+        state_partitioning_keys = ()
+
+    found = [clerks_order(1, at(5), 1, "a"), clerks_order(2, at(9), 2, "b")]
+    [*_, state] = states(read(Whole(*found, stores=CLERKS)))
+    assert state == {"replication_key": "updatedAt", "replication_key_value": at(9)}
+
+
+def test_a_sorted_stream_resumes_from_its_last_state() -> None:
+    found = [order(n, at(n)) for n in range(1, 6)]
+    items, failure = seen(Often(*found, SystemFailure("the line is dead")))
+    assert failure is not None
+    last = states(items)[-1]
+    assert last == {"replication_key": "updatedAt", "replication_key_value": at(4)}
+    again = Often()
+    read(again, last)
+    assert again.starts == [at(4)]
+
+
+def test_a_record_out_of_order_is_an_error_that_names_both_values_and_the_record() -> None:
+    _, failure = seen(SortedOrders(order(1, at(2)), order(27, at(1))))
+    assert isinstance(failure, InvalidStreamSortException)
+    assert all(text in str(failure) for text in (repr(at(1)), repr(at(2)), "id=27"))
+
+
+def test_each_partition_is_sorted_for_itself() -> None:
+    stream = SortedOrders(order(1, at(5)), order(2, at(1), store=2), stores=STORES)
+    assert len(states(read(stream))[-1]["partitions"]) == 2
+
+
+def test_records_before_the_bookmark_do_not_move_it_back() -> None:
+    saved = {"replication_key": "updatedAt", "replication_key_value": at(9)}
+    for kind in (SortedOrders, Orders):
+        assert states(read(kind(order(1, at(3)), order(2, at(4))), saved))[-1] == saved
+
+
+class Unsorted(Orders):
+    STATE_MSG_FREQUENCY = 2
+
+
+def test_the_progress_of_an_unsorted_stream_is_kept_apart_from_its_bookmark() -> None:
+    saved = {"replication_key": "updatedAt", "replication_key_value": at(1)}
+    found = [order(1, at(8)), order(2, at(3)), order(3, at(5))]
+    items, _ = seen(Unsorted(*found, SystemFailure("the line is dead")), saved)
+    [state] = states(items)
+    assert state["replication_key_value"] == at(1)
+    assert state["progress_markers"]["replication_key_value"] == at(8)
+
+
+def test_progress_is_ignored_and_removed_when_a_failed_sync_starts_again() -> None:
+    failed = {
+        "replication_key": "updatedAt",
+        "replication_key_value": at(1),
+        "progress_markers": {"replication_key": "updatedAt", "replication_key_value": at(8)},
+        "replication_key_signpost": at(9),
+        "starting_replication_value": at(1),
+    }
+    stream = Orders(order(1, at(4)))
+    [state] = states(read(stream, failed))
+    assert stream.starts == [at(1)]
+    assert state == {"replication_key": "updatedAt", "replication_key_value": at(4)}
+    in_part = {"partitions": [{"context": {"storeId": 1}, **failed}]}
+    [*_, state] = states(read(Orders(stores=[{"storeId": 2}]), in_part))
+    assert "progress_markers" not in json.dumps(state)
+
+
+def test_progress_becomes_the_bookmark_only_when_the_partition_is_complete() -> None:
+    found = [order(1, at(8)), order(2, at(3), store=2)]
+    items, _ = seen(Orders(*found[:1], SystemFailure("the line is dead"), stores=STORES))
+    assert states(items) == []
+    *_, state = states(read(Orders(*found, stores=STORES)))
+    assert [e["replication_key_value"] for e in state["partitions"]] == [at(8), at(3)]
+
+
+def test_the_bookmark_of_a_date_time_never_passes_the_time_of_the_sync() -> None:
+    before = dt.datetime.now(dt.timezone.utc)
+    far = "2999-01-01T00:00:00Z"
+    [state] = states(read(Orders(order(1, far), order(2, at(1)))))
+    bookmark = instant(state["replication_key_value"])
+    assert instant(before.isoformat()) <= bookmark
+    assert bookmark <= instant(dt.datetime.now(dt.timezone.utc).isoformat())
+
+
+def test_a_sorted_stream_has_no_signpost_by_default() -> None:
+    far = "2999-01-01T00:00:00Z"
+    [state] = states(read(SortedOrders(order(1, far))))
+    assert state["replication_key_value"] == far
+
+
+def test_a_signpost_of_ones_own_limits_the_bookmark() -> None:
+    class Events(SortedOrders):
+        replication_key = "id"
+
+        def get_replication_key_signpost(self, context: Context | None) -> Any:
+            return 100
+
+    [state] = states(read(Events(order(99, at(1)), order(101, at(1)))))
+    assert state == {"replication_key": "id", "replication_key_value": 100}
+
+
+def test_start_date_is_where_a_sync_begins_without_a_later_bookmark() -> None:
+    for saved, start in (
+        (None, at(5)),
+        ({"updatedAt": at(3)}, at(5)),
+        ({"updatedAt": at(7)}, at(7)),
+    ):
+        stream = SortedOrders()
+        stream.start_date = at(5)
+        read(stream, saved)
+        assert stream.starts == [start]
+    stream = SortedOrders()
+    stream.start_date = at(5)
+    read(stream, mode=FULL_REFRESH)
+    assert stream.starts == [at(5)]
+
+
+def test_a_full_refresh_ignores_the_state_and_sends_none() -> None:
+    stream = SortedOrders(order(1, at(5)))
+    assert read(stream, {"updatedAt": at(7)}, FULL_REFRESH) == [order(1, at(5))]
+    assert stream.starts == [None]
+
+
+def test_partitions_that_the_catalog_names_are_read_alone() -> None:
+    stream = SortedOrders(order(1, at(5)), order(2, at(6), store=2), stores=STORES)
+    items = read(stream, partitions=[{"storeId": 2}])
+    assert [item for item in items if isinstance(item, dict)] == [order(2, at(6), store=2)]
+    assert [entry["context"] for entry in states(items)[-1]["partitions"]] == [{"storeId": 2}]
+
+
+def test_what_the_context_says_is_added_to_records_that_lack_it() -> None:
+    class Bare(Orders):
+        def records(self, context: Context | None, start: Any) -> Iterable[Record]:
+            yield {"id": 1, "updatedAt": at(1)}
+
+    items = read(Bare(stores=[{"storeId": 7, "hidden": 1}]))
+    assert items[0] == {"id": 1, "updatedAt": at(1), "storeId": 7}
+
+
+# Values
+
+
+@pytest.mark.parametrize(
+    ("earlier", "later"),
+    [
+        ("2021-01-01T00:00:00+02:00", "2020-12-31T23:00:00Z"),
+        ("2021-01-01T00:00:00.0999Z", "2021-01-01T00:00:00.1Z"),
+        ("2021-01-01T00:00:00.999999Z", "2021-01-01T00:00:00.9999999Z"),
+        ("2021-01-01", "2021-01-01 00:00:01"),
+        ("2021-01-01T9:00:00", "2021-01-01T10:00:00"),
+        ("2021-01-01T09:00:00-0100", "2021-01-01T10:30:00Z"),
+    ],
+)
+def test_date_times_are_compared_by_value(earlier: str, later: str) -> None:
+    for found in ([earlier, later], [later, earlier]):
+        [state] = states(read(Orders(*(order(n, each) for n, each in enumerate(found)))))
+        assert state["replication_key_value"] == later
+    _, failure = seen(SortedOrders(order(1, later), order(2, earlier)))
+    assert isinstance(failure, InvalidStreamSortException)
+
+
+MOMENTS = st.datetimes(min_value=dt.datetime.fromisoformat("1971-01-01"))
+
+
+@given(st.lists(st.tuples(MOMENTS, st.integers(0, 3)), max_size=8))
+def test_the_bookmark_is_the_highest_instant_in_any_notation(
+    found: list[tuple[dt.datetime, int]],
+) -> None:
+    """In many orders and notations, among them those that are compared as texts."""
+    texts = [notation(moment, how) for moment, how in found]
+    key = ReplicationKey("updatedAt", DATE_TIME)
+    state = StreamState(key, {})
+    bookmark = state.begin(None)
+    for number, text in enumerate(texts):
+        bookmark.see(order(number, text))
+    state.finish()
+    reached = json.loads(bytes(state.encode())).get("replication_key_value")
+    highest = max((instant(text) for text in texts), default=None)
+    assert (None if reached is None else instant(reached)) == highest
+
+
+def notation(moment: dt.datetime, how: int) -> str:
+    if how == 0:
+        return moment.isoformat() + "Z"
+    if how == 1:
+        zone = dt.timezone(dt.timedelta(hours=5, minutes=30))
+        return moment.replace(tzinfo=dt.timezone.utc).astimezone(zone).isoformat()
+    if how == 2:
+        return moment.isoformat(sep=" ", timespec="milliseconds") + "+00:00"
+    return moment.isoformat(timespec="seconds") + "Z"
+
+
+class Numbered(SortedOrders):
+    replication_key = "id"
+
+
+@pytest.mark.parametrize("numbers", [[9, 10, 100], [0, 0.5, 1], [-1, 0], [2, 2, 2]])
+def test_numbers_are_compared_by_value(numbers: list[float]) -> None:
+    [state] = states(read(Numbered(*(order(n, at(1)) for n in numbers))))  # type: ignore[arg-type]
+    assert state["replication_key_value"] == numbers[-1]
+
+
+def test_numbers_in_texts_are_numbers_where_the_schema_says_so() -> None:
+    [state] = states(read(Numbered({"id": "9"}, {"id": "10"})))
+    assert state["replication_key_value"] == "10"
+
+
+def test_zero_is_a_bookmark() -> None:
+    stream = Numbered()
+    [state] = states(read(Numbered(order(0, at(1)))))
+    assert state == {"replication_key": "id", "replication_key_value": 0}
+    read(stream, state)
+    assert stream.starts == [0]
+
+
+def test_ties_are_in_order() -> None:
+    [state] = states(read(SortedOrders(order(1, at(1)), order(2, at(1)))))
+    assert state["replication_key_value"] == at(1)
+
+
+def test_a_null_moves_no_bookmark_and_is_warned_of() -> None:
+    items = read(SortedOrders(order(1, at(2)), order(2, None), order(3, at(3))))
+    assert [item.text for item in items if isinstance(item, Warn)] == [
+        "records without a value of the replication key: 1; they moved no bookmark"
+    ]
+    assert states(items)[-1]["replication_key_value"] == at(3)
+
+
+def test_a_record_without_the_replication_key_is_an_error_that_names_its_fields() -> None:
+    _, failure = seen(SortedOrders({"id": 1, "changed": at(1)}))
+    assert "no field 'updatedAt'" in str(failure) and "'id', 'changed'" in str(failure)
+
+
+def test_a_value_that_cannot_be_compared_is_an_error_that_names_it() -> None:
+    _, failure = seen(Orders(order(1, "yesterday")))
+    assert "'yesterday'" in str(failure) and "'updatedAt'" in str(failure)
+    for kind in (Orders, SortedOrders):  # of the same notation as the one before
+        _, failure = seen(kind(order(1, at(1)), order(2, "2021-13-01T00:00:00Z")))
+        assert "'2021-13-01T00:00:00Z'" in str(failure)
+
+
+# Many partitions
+
+
+@pytest.mark.parametrize("count", [1_001, 3_000, 20_000])
+def test_the_states_of_many_partitions_are_together_at_most_four_times_the_last(count: int) -> None:
+    class Many(SortedOrders):
+        def records(self, context: Context | None, start: Any) -> Iterable[Record]:
+            yield order(1, at(1))
+
+    for state in (None, {"partitions": [{"context": {"storeId": n}} for n in range(count)]}):
+        stream = Many(stores=[{"storeId": number} for number in range(count)])
+        sizes = [len(bytes(i.state)) for i in read(stream, state) if isinstance(i, Checkpoint)]  # type: ignore[arg-type]
+        assert len(sizes) > 1 and sum(sizes) <= 4 * sizes[-1]
