@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 
 from elt_assets.errors import ConfigError
@@ -101,6 +102,31 @@ def test_the_delete_markers_of_a_replaced_table_have_its_new_types(
     lake.sync(keyed(STRING, 4), row(1, "4"), row(2, "5", "yes"), value=4)
     lake.sync(keyed(STRING, 5), row(3, "6"), value=5)
     assert rows(spark, lake.table, "id", "n") == [(3, "6")]
+
+
+def test_a_table_restored_to_narrower_types_gets_those_of_its_history(
+    lake: Lake, spark: SparkSession
+) -> None:
+    """The restore does not change the history, whose files have the wider types."""
+    lake.history = True
+
+    def keyed(number: Any) -> Any:
+        fields = {"id": INTEGER, "n": number, "part": {"properties": {"n": number}}}
+        return stream(fields, "append_dedup", key=["id"], cursor=["n"])
+
+    def row(key: int, n: Any) -> dict[str, Any]:
+        return {"id": key, "n": n, "part": {"n": n}}
+
+    lake.sync(keyed(INTEGER), row(1, 1), row(2, 2), value=1)
+    version = lake.table.version
+    lake.sync(keyed(NUMBER), row(1, 3.5), value=2)
+    DeltaTable(lake.table.uri).restore(version)
+    lake.sync(keyed(INTEGER), row(1, 4), value=3)
+    assert rows(spark, lake.table, "id", "n", "part.n") == [(1, 4.0, 4.0), (2, 2.0, 2.0)]
+    history = lake.tables().history
+    assert history is not None
+    found = rows(spark, history, "id", "n", "_is_current")
+    assert sorted(found) == [(1, 1.0, False), (1, 4.0, True), (2, 2.0, True)]
 
 
 def test_frozen_columns_reject_and_evolve_takes_them(lake: Lake, spark: SparkSession) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import reduce
 
 from pyspark.sql import Column as Expression
@@ -17,6 +17,7 @@ from elt_assets.lake.schema.logical_types import (
     Unread,
     column_type,
     described,
+    stored,
 )
 
 _WIDER: Mapping[Scalar, frozenset[Scalar]] = {
@@ -46,6 +47,21 @@ def is_narrower(narrow: LogicalType, wide: LogicalType) -> bool:
     if not isinstance(narrow, Scalar) or narrow is Scalar.JSON:
         return False
     return wide is Scalar.TEXT or wide in _WIDER.get(narrow, ())
+
+
+def wider(declared: LogicalType, stored_kind: LogicalType) -> LogicalType:
+    """Return a declared type, with the stored type instead of it, or of parts of it, where that is wider."""
+    if isinstance(declared, Struct) and isinstance(stored_kind, Struct):
+        kinds = {column.source: column.kind for column in stored_kind.fields}
+        return Struct(
+            tuple(
+                replace(each, kind=wider(each.kind, kinds.get(each.source, each.kind)))
+                for each in declared.fields
+            )
+        )
+    if isinstance(declared, Array) and isinstance(stored_kind, Array):
+        return Array(wider(declared.items, stored_kind.items))
+    return stored_kind if is_narrower(stored(declared), stored_kind) else declared
 
 
 @dataclass(frozen=True)

@@ -90,7 +90,8 @@ def _plans(tables: StreamTables, spec: WriteSpec) -> Iterator[tuple[Table, Plan]
     for table in (tables.history, tables.main):
         replaced = table is tables.main and replaces_schema(spec, tables.main)
         if table is not None and table.exists and not replaced:
-            yield table, plan_columns(spec, table, replaces=False)
+            history = tables.history if table is tables.main else None
+            yield table, plan_columns(spec, table, replaces=False, history=history)
 
 
 def _rewrite(spark: SparkSession, table: Table, plan: Plan, schema: t.StructType) -> None:

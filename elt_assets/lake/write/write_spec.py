@@ -7,7 +7,7 @@ import json
 import secrets
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from pyspark.sql import types as t
@@ -20,7 +20,8 @@ from elt_assets.lake.merge.history import VALIDITY
 from elt_assets.lake.parse.conform import Stamp
 from elt_assets.lake.schema import evolution, from_json_schema, metadata_columns
 from elt_assets.lake.schema.evolution import Plan
-from elt_assets.lake.schema.logical_types import JSON_TEXT, SOURCE, Column, Scalar
+from elt_assets.lake.schema.logical_types import JSON_TEXT, SOURCE, Column, Scalar, column_of
+from elt_assets.lake.schema.widening import wider
 from elt_assets.protocol.airbyte.catalog import DELETE_MARKERS, ConfiguredStream
 from elt_assets.sync.selection.schema_changes import OnSchemaChange
 
@@ -234,8 +235,14 @@ def replaces_schema(spec: WriteSpec, table: Table) -> bool:
     return spec.truncates and is_new and not keeps and table.exists
 
 
-def plan_columns(spec: WriteSpec, table: Table, *, replaces: bool) -> Plan:
+def plan_columns(
+    spec: WriteSpec, table: Table, *, replaces: bool, history: Table | None = None
+) -> Plan:
     """Return the columns to read, and those that the table must have.
+
+    Args:
+        history: the history of the table, whose types may be wider: after a restore of the table, or if the
+            history was turned off for a time. The table gets them, so that its rows fit into the history.
 
     Raises:
         ConfigError: a change of the stream's schema is not accepted.
@@ -244,9 +251,20 @@ def plan_columns(spec: WriteSpec, table: Table, *, replaces: bool) -> Plan:
     declared = from_json_schema.columns(
         spec.stream.stream.json_schema, from_json_schema.known_names(own)
     )
+    if history is not None and history.exists:
+        declared = _as_wide_as(stream_part(history.schema), declared)
     if not table.exists or (replaces and spec.on_schema_change == "evolve"):
         return evolution.replacing(own, declared)
     return evolution.plan(own, declared, spec.on_schema_change, f"the table {table.uri}")
+
+
+def _as_wide_as(history: t.StructType, declared: Sequence[Column]) -> list[Column]:
+    """Return the declared columns, with the types of a history where these are wider."""
+    kinds = {column.source: column.kind for column in map(column_of, history.fields)}
+    return [
+        replace(column, kind=wider(column.kind, kinds.get(column.source, column.kind)))
+        for column in declared
+    ]
 
 
 def unstored_markers(spec: WriteSpec, plan: Plan, metadata: CommitMetadata) -> list[Column]:

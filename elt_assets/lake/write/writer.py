@@ -236,7 +236,9 @@ class TableWriter:
     def _plan_columns(self) -> None:
         """Plan the columns of the table as it is now, and how commits are built from them."""
         spec, tables = self._spec, self._tables
-        self._plan = write_spec.plan_columns(spec, tables.main, replaces=self._replaces)
+        self._plan = write_spec.plan_columns(
+            spec, tables.main, replaces=self._replaces, history=tables.history
+        )
         self._schema = write_spec.full_schema(self._plan, spec)
         self._by = write_spec.ordering(spec, self._plan, late=self._late)
         unstored = write_spec.unstored_markers(spec, self._plan, tables.metadata)
