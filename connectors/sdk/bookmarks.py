@@ -7,15 +7,16 @@ Spec: SDK Implementation Details - Stream State.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from decimal import Decimal
 from typing import Any
 
 import msgspec
 from msgspec import Raw
 
 from connectors.sdk.items import Context, Record
-from connectors.sdk.replication_key import DATE, DATE_TIME, ReplicationKey
-from elt_assets.errors import SystemFailure
+from connectors.sdk.replication_key import DATE, DATE_TIME, NUMBER, ReplicationKey, is_instant, iso
+from elt_assets.errors import ConfigError, SystemFailure
 
 REPLICATION_KEY = "replication_key"
 VALUE = "replication_key_value"
@@ -29,8 +30,8 @@ _OF_ONE_SYNC = frozenset({PROGRESS, "progress_tracking", SIGNPOST, _STARTING_VAL
 _NOTE = "Not a bookmark: the sync was interrupted before the partition was complete."
 
 _ZEROS = str.maketrans("123456789", "000000000")
-_OFFSET = 6
-"""Characters of the offset of a zone, such as `+00:00`."""
+_DATE = len("2024-01-01")
+_TIME = len("2024-01-01T00:00:00")
 
 _encode = msgspec.json.Encoder(decimal_format="number").encode
 _encode_sorted = msgspec.json.Encoder(decimal_format="number", order="sorted").encode
@@ -54,6 +55,10 @@ class Bookmark:
         is_sorted: whether the records come in the order of the replication key.
         start_date: the value from which to read if the bookmark is before it, or missing.
         signpost: the largest value that the bookmark may get in this sync; None if there is no limit.
+        named_by: the fields that an error names a record by.
+
+    Raises:
+        SystemFailure: a saved value, the start date or the signpost cannot be compared.
     """
 
     def __init__(
@@ -65,20 +70,22 @@ class Bookmark:
         is_sorted: bool = False,
         start_date: Any = None,
         signpost: Any = None,
+        named_by: Sequence[str] = (),
     ):
         self.context = context
+        self.identity = identity(context)
         self._key = key
         self._field = key.field
         self._is_sorted = is_sorted
-        self._signpost = signpost
-        self._others = {
-            name: value
-            for name, value in saved.items()
-            if name not in _OF_ONE_SYNC and name not in (PARTITIONS, CONTEXT)
-        }
+        self._named_by = named_by
         self._saved = _saved_value(key, saved)
-        self._others.pop(self._field, None)
-        self.start = _later(key, self._saved, start_date)
+        known = {*_OF_ONE_SYNC, PARTITIONS, CONTEXT, REPLICATION_KEY, VALUE, key.field}
+        self._others = {name: saved[name] for name in saved if name not in known}
+        for value in (self._saved, start_date):
+            if value is not None:
+                key.order(value)
+        self._signpost = signpost
+        self.start = _number(key, _later(key, self._saved, start_date))
         self._highest: Any = None
         self._shape: str | None = None
         self._zone = ""
@@ -112,7 +119,7 @@ class Bookmark:
             if value > self._highest:
                 self._highest = value
             elif value < self._highest and self._is_sorted:
-                raise self._unsorted(value, record)
+                self._see_exactly(value, record)
         else:
             self._see_exactly(value, record)
 
@@ -129,20 +136,18 @@ class Bookmark:
         self._saved = self._reached()
         self._highest = self._shape = None
 
-    def entry(self) -> dict[str, Any]:
-        """Return the entry of the state, with the progress so far."""
-        entry: dict[str, Any] = {}
-        if self.context is not None:
-            entry[CONTEXT] = self.context
+    def entry(self, *, with_progress: bool = True) -> dict[str, Any]:
+        """Return the entry of the state; with the progress so far, which no sync resumes from."""
+        entry: dict[str, Any] = {} if self.context is None else {CONTEXT: self.context}
         value = self._reached() if self._is_sorted else self._saved
         if value is not None:
-            entry |= {REPLICATION_KEY: self._field, VALUE: value}
-        entry = {**self._others, **entry} if self.context is None else {**entry, **self._others}
-        if not self._is_sorted and self._highest is not None:
-            highest = {REPLICATION_KEY: self._field, VALUE: self._highest}
+            entry |= {REPLICATION_KEY: self._field, VALUE: _exact(value)}
+        entry |= self._others
+        if with_progress and not self._is_sorted and self._highest is not None:
+            highest = {REPLICATION_KEY: self._field, VALUE: _exact(self._highest)}
             entry[PROGRESS] = {"Note": _NOTE, **highest}
             if self._signpost is not None:
-                entry[SIGNPOST] = self._signpost
+                entry[SIGNPOST] = _exact(self._signpost)
         return entry
 
     def _see_exactly(self, value: Any, record: Record) -> None:
@@ -158,11 +163,10 @@ class Bookmark:
         """Keep the notation of a date-time; None if texts of this notation do not sort as their values."""
         self._shape = None
         if isinstance(value, str) and self._key.kind in (DATE, DATE_TIME):
-            has_offset = value[-_OFFSET : -_OFFSET + 1] in ("+", "-") and value[-3:-2] == ":"
-            is_plain = len(value) == len("2024-01-01") or len(value) >= len("2024-01-01T00:00:00")
-            if is_plain and (has_offset or value[-1].isdigit() or value[-1] == "Z"):
+            sign = max(value.rfind("+", _DATE), value.rfind("-", _DATE))
+            if len(value) == _DATE or len(value) >= _TIME:
                 self._shape = value.translate(_ZEROS)
-                self._zone_from = len(value) - _OFFSET if has_offset else len(value)
+                self._zone_from = len(value) if sign < 0 else sign
                 self._zone = value[self._zone_from :]
 
     def _reached(self) -> Any:
@@ -177,12 +181,20 @@ class Bookmark:
             return self._saved
         reached = self._highest
         order = self._key.order(reached)
-        if self._signpost is not None and order > self._key.order(self._signpost):
+        if self._is_limited and order > self._key.order(self._signpost):
             reached = self._signpost
         return _later(self._key, self._saved, reached)
 
+    @property
+    def _is_limited(self) -> bool:
+        """Return whether the signpost limits the bookmark. The present time limits dates and date-times only."""
+        if self._signpost is None:
+            return False
+        return self._key.kind in (DATE, DATE_TIME) or not is_instant(self._signpost)
+
     def _unsorted(self, value: Any, record: Record) -> InvalidStreamSortException:
-        names = [name for name in record if name != self._field][:3]
+        rest = [name for name in record if name != self._field and name not in self._named_by]
+        names = [*(name for name in self._named_by if name in record), *rest][:3]
         shown = ", ".join(f"{name}={record[name]!r}" for name in names)
         return InvalidStreamSortException(
             f"the records are not sorted by {self._field!r}: {value!r} comes after {self._highest!r}, in the "
@@ -202,7 +214,12 @@ class StreamState:
             With fewer names than the context has, several contexts share a bookmark, so the records are not
             sorted, and the bookmarks are final only when the stream is complete.
         start_date: the value from which to read where there is no bookmark.
-        signpost: the largest value that a bookmark may get in this sync; None if there is no limit.
+        signpost: returns the largest value that the bookmark of a context may get in this sync; None if there
+            is no limit.
+        named_by: the fields that an error names a record by.
+
+    Raises:
+        ConfigError: the saved state is not one of these.
 
     Spec: "Partitioned State", "Advanced Use Cases".
     """
@@ -215,9 +232,11 @@ class StreamState:
         is_sorted: bool = False,
         partitioning_keys: Sequence[str] | None = None,
         start_date: Any = None,
-        signpost: Any = None,
+        signpost: Callable[[Context | None], Any] = lambda _: None,
+        named_by: Sequence[str] = (),
     ):
         self._key = key
+        self._named_by = named_by
         self._keys = partitioning_keys
         self._is_sorted = is_sorted and partitioning_keys is None
         self._start_date = start_date
@@ -227,9 +246,11 @@ class StreamState:
         self._open: dict[bytes, Bookmark] = {}
         self._entries: dict[bytes, bytes] = {}
         self._size = 0
-        for entry in saved.get(PARTITIONS) or ():
-            kept = {name: entry[name] for name in entry if name not in _OF_ONE_SYNC}
-            self._keep(_encode_sorted(entry.get(CONTEXT)), _encode(kept))
+        for entry in _saved_partitions(saved):
+            kept = _without_progress(entry)
+            of_context = identity(entry[CONTEXT])
+            if of_context not in self._entries or self._is_before(kept, self._entries[of_context]):
+                self._keep(of_context, _encode(kept))
 
     @property
     def partitions(self) -> int:
@@ -238,25 +259,28 @@ class StreamState:
 
     @property
     def size(self) -> int:
-        """Size of the state in bytes, without the partition that is being read."""
+        """Size of the state in bytes, without the partitions that are being read."""
         return self._size
+
+    def bookmarks_with(self, contexts: Iterable[Context]) -> int:
+        """Return the number of bookmarks that the state has once these contexts are read too."""
+        return len({*self._entries, *(identity(self._coarse(context)) for context in contexts)})
 
     def begin(self, context: Context | None) -> Bookmark:
         """Return the bookmark of a partition that is read now; None: the stream has no partitions."""
         if context is None:
             self._whole = self._bookmark(self._others, None)
             return self._whole
-        if self._keys is not None:
-            context = {name: context[name] for name in self._keys if name in context}
-            if not context:
-                self._whole = self._whole or self._bookmark(self._others, None)
-                return self._whole
-        identity = _encode_sorted(context)
-        if identity not in self._open:
-            saved = self._entries.get(identity)
+        context = self._coarse(context)
+        if not context:
+            self._whole = self._whole or self._bookmark(self._others, None)
+            return self._whole
+        of_context = identity(context)
+        if of_context not in self._open:
+            saved = self._entries.get(of_context)
             entry = {} if saved is None else msgspec.json.decode(saved)
-            self._open[identity] = self._bookmark(entry, context)
-        return self._open[identity]
+            self._open[of_context] = self._bookmark(entry, context)
+        return self._open[of_context]
 
     def end(self, bookmark: Bookmark) -> None:
         """Take notice that all records of a context were read."""
@@ -268,15 +292,17 @@ class StreamState:
         for bookmark in [*self._open.values(), *([self._whole] if self._whole else [])]:
             self._complete(bookmark)
 
-    def encode(self) -> Raw:
-        """Return the state as JSON, with the progress so far."""
-        for identity, bookmark in self._open.items():
-            self._keep(identity, _encode(bookmark.entry()))
+    def encode(self, *, with_progress: bool = True) -> Raw:
+        """Return the state as JSON; with the progress so far, which no sync resumes from."""
+        found = {
+            of_context: _encode(bookmark.entry(with_progress=with_progress))
+            for of_context, bookmark in self._open.items()
+        }
         whole = self._whole.entry() if self._whole else _without_progress(self._others)
-        if not self._entries:
+        if not self._entries and not found:
             return Raw(_encode(whole))
         inner = _encode(whole)[1:-1]
-        entries = b",".join(self._entries.values())
+        entries = b",".join({**self._entries, **found}.values())
         return Raw(b'{%b%b"partitions":[%b]}' % (inner, b"," if inner else b"", entries))
 
     def _bookmark(self, saved: Mapping[str, Any], context: Context | None) -> Bookmark:
@@ -286,19 +312,48 @@ class StreamState:
             context=context,
             is_sorted=self._is_sorted,
             start_date=self._start_date,
-            signpost=self._signpost,
+            signpost=self._signpost(context),
+            named_by=self._named_by,
         )
+
+    def _coarse(self, context: Context) -> Context:
+        """Return the part of a context that tells apart the bookmarks."""
+        if self._keys is None:
+            return context
+        return {name: context[name] for name in self._keys if name in context}
+
+    def _is_before(self, entry: Mapping[str, Any], kept: bytes) -> bool:
+        """Return whether an entry has an earlier bookmark than another one of the same context."""
+        one, other = (_saved_value(self._key, each) for each in (entry, msgspec.json.decode(kept)))
+        return one is None or (other is not None and self._key.is_larger(other, one))
 
     def _complete(self, bookmark: Bookmark) -> None:
         bookmark.complete()
         if bookmark.context is not None:
-            identity = _encode_sorted(bookmark.context)
-            self._open.pop(identity, None)
-            self._keep(identity, _encode(bookmark.entry()))
+            self._open.pop(bookmark.identity, None)
+            self._keep(bookmark.identity, _encode(bookmark.entry()))
 
-    def _keep(self, identity: bytes, entry: bytes) -> None:
-        self._size += len(entry) - len(self._entries.get(identity, b""))
-        self._entries[identity] = entry
+    def _keep(self, of_context: bytes, entry: bytes) -> None:
+        self._size += len(entry) - len(self._entries.get(of_context, b""))
+        self._entries[of_context] = entry
+
+
+def identity(context: Context | None) -> bytes:
+    """Return what tells a context apart from others: its JSON as it is read from a state."""
+    return _encode_sorted(msgspec.json.decode(_encode(context)))
+
+
+def _saved_partitions(saved: Mapping[str, Any]) -> list[dict[str, Any]]:
+    entries = saved.get(PARTITIONS) or []
+    is_list = isinstance(entries, list)
+    if not is_list or not all(
+        isinstance(e, dict) and isinstance(e.get(CONTEXT), dict) for e in entries
+    ):
+        raise ConfigError(
+            "the `partitions` of the state are not a list of objects with a `context`",
+            guidance="correct the state, or reset it to read the stream from the beginning",
+        )
+    return entries
 
 
 def _without_progress(entry: Mapping[str, Any]) -> dict[str, Any]:
@@ -321,3 +376,15 @@ def _later(key: ReplicationKey, one: Any, other: Any) -> Any:
     if one is None or other is None:
         return other if one is None else one
     return other if key.is_larger(other, one) else one
+
+
+def _exact(value: Any) -> Any:
+    """Return a value as it is saved: a decimal number that a JSON reader would round is saved as text."""
+    if isinstance(value, Decimal) and Decimal(float(value)) != value and value % 1:
+        return str(value)
+    return iso(value)
+
+
+def _number(key: ReplicationKey, value: Any) -> Any:
+    """Return a number that was saved as text as a number again."""
+    return Decimal(value) if key.kind == NUMBER and isinstance(value, str) else value

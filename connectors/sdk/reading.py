@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import itertools
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any
 
-from connectors.sdk.bookmarks import StreamState
+from connectors.sdk.bookmarks import StreamState, identity
 from connectors.sdk.items import Checkpoint, Context, Item, Record, Warn
 
 MANY_PARTITIONS = 1_000
@@ -18,7 +19,9 @@ MANY_PARTITIONS = 1_000
 GROWTH = 1.5
 """Factor by which the state of so many partitions has grown when the next one is sent."""
 SECONDS = 60.0
-"""Time after which the next one is sent, also if it has not grown as much."""
+"""Time after which the first one is sent, also if it has not grown as much."""
+LATER = 5
+"""Factor between the times at which states of the same size are sent: a sync may take a minute or a day."""
 BUDGET = 2
 """The states sent so far have at most this many times the size of the present one. With the present one and
 the last one of the sync, all states together are then at most four times as large as the last one."""
@@ -30,34 +33,33 @@ class StateSchedule:
     """Decides when a state is sent.
 
     Args:
-        frequency: the number of records between two states.
-        has_many: whether the stream has more than `MANY_PARTITIONS` partitions.
+        has_many: whether the state has more than `MANY_PARTITIONS` bookmarks at the end.
+        size: the size of the state when the sync begins, in bytes.
     """
 
-    def __init__(
-        self, frequency: int, *, has_many: bool, clock: Callable[[], float] = time.monotonic
-    ):
-        self.frequency = frequency
+    def __init__(self, *, has_many: bool, size: int, clock: Callable[[], float] = time.monotonic):
         self._has_many = has_many
         self._clock = clock
         self._total = 0
-        self._last_size = 0
-        self._last_time = clock()
+        self._last_size = size
+        self._begin = clock()
+        self._next_time = SECONDS
 
-    def is_due(self, state: StreamState) -> bool:
-        """Return whether to send a state, after `frequency` records or at the end of a partition."""
+    def is_due(self, state: StreamState, context: Context | None) -> bool:
+        """Return whether to send a state, at the end of a partition or after many records of it."""
         if not self._has_many:
             return True
-        size = state.size
-        has_grown = size >= GROWTH * self._last_size
-        is_late = self._clock() - self._last_time >= SECONDS
-        return size > 0 and self._total <= BUDGET * size and (has_grown or is_late)
+        # The last state has more than so many entries, each with a context.
+        least = (MANY_PARTITIONS + 1) * len(identity(context))
+        has_grown = state.size > 0 and state.size >= GROWTH * self._last_size
+        is_late = self._clock() - self._begin >= self._next_time
+        return self._total <= BUDGET * max(state.size, least) and (has_grown or is_late)
 
     def sent(self, size: int) -> None:
         """Take notice that a state was sent."""
         self._total += size
         self._last_size = size
-        self._last_time = self._clock()
+        self._next_time = max(SECONDS, LATER * (self._clock() - self._begin))
 
 
 def read_with_bookmarks(
@@ -78,31 +80,33 @@ def read_with_bookmarks(
         fields: the declared fields of the records: those that are in the context are added to a record that
             lacks them.
     """
-    found, has_many = _peeked(contexts)
-    schedule = StateSchedule(frequency, has_many=has_many or state.partitions > MANY_PARTITIONS)
+    found, first = _peeked(contexts)
+    has_many = state.bookmarks_with(first) > MANY_PARTITIONS
+    schedule = StateSchedule(has_many=has_many, size=state.size)
+    send = partial(_checkpoint, state, schedule, with_progress=not has_many)
     since = nulls = 0
     for context in found:
         bookmark = state.begin(context)
         added = _declared(context, fields)
-        for each in records(context, bookmark.start):
+        for each in records(None if context is None else dict(context), bookmark.start):
             record = {**added, **each} if added else each
             bookmark.see(record)
             yield record
             since += 1
-            if since >= frequency and schedule.is_due(state):
-                yield _checkpoint(state, schedule)
+            if since >= frequency and schedule.is_due(state, context):
+                yield send()
                 since = 0
         nulls += bookmark.take_nulls()
         state.end(bookmark)
-        if context is not None and schedule.is_due(state):
-            yield _checkpoint(state, schedule)
+        if context is not None and schedule.is_due(state, context):
+            yield send()
             since = 0
     if nulls:
         yield Warn(
             f"records without a value of the replication key: {nulls}; they moved no bookmark"
         )
     state.finish()
-    yield _checkpoint(state, schedule)
+    yield send()
 
 
 def read_in_full(
@@ -111,33 +115,34 @@ def read_in_full(
     """Yield the records of each partition, without states."""
     for context in [None] if contexts is None else _distinct(contexts):
         added = _declared(context, fields)
-        for record in records(context, start):
+        for record in records(None if context is None else dict(context), start):
             yield {**added, **record} if added else record
 
 
-def _checkpoint(state: StreamState, schedule: StateSchedule) -> Checkpoint:
-    encoded = state.encode()
+def _checkpoint(state: StreamState, schedule: StateSchedule, *, with_progress: bool) -> Checkpoint:
+    encoded = state.encode(with_progress=with_progress)
     schedule.sent(len(bytes(encoded)))
     return Checkpoint(encoded)
 
 
-def _peeked(contexts: Iterable[Context] | None) -> tuple[Iterable[Context | None], bool]:
-    """Return the contexts, and whether they are more than `MANY_PARTITIONS`."""
+def _peeked(
+    contexts: Iterable[Context] | None,
+) -> tuple[Iterable[Context | None], Sequence[Context]]:
+    """Return the contexts, and those of them that come first, to know whether they are many."""
     if contexts is None:
-        return [None], False
+        return [None], []
     rest = iter(_distinct(contexts))
     first = list(itertools.islice(rest, MANY_PARTITIONS + 1))
-    return itertools.chain(first, rest), len(first) > MANY_PARTITIONS
+    return itertools.chain(first, rest), first
 
 
 def _distinct(contexts: Iterable[Context]) -> Iterator[Context]:
     """Yield each context once: a parent stream may have several versions of a record."""
-    seen: set[tuple[tuple[str, Any], ...]] = set()
+    seen: set[bytes] = set()
     for context in contexts:
-        identity = tuple(sorted(context.items()))
-        if identity not in seen:
-            seen.add(identity)
-            yield context
+        if (found := identity(context)) not in seen:
+            seen.add(found)
+            yield dict(context)
 
 
 def _declared(context: Context | None, fields: Mapping[str, Any]) -> Record:

@@ -6,6 +6,7 @@ Spec: SDK Implementation Details - Stream State, "Replication Key is Singular".
 from __future__ import annotations
 
 import datetime as dt
+import math
 import re
 from collections.abc import Mapping
 from decimal import Decimal, InvalidOperation
@@ -20,7 +21,7 @@ TEXT = "text"
 
 _ISO = re.compile(
     r"(\d{4})-(\d\d?)-(\d\d?)"
-    r"(?:[T ](\d\d?):(\d\d)(?::(\d\d)(?:[.,](\d+))?)?)?"
+    r"(?:[Tt ](\d\d?):(\d\d)(?::(\d\d)(?:[.,](\d+))?)?)?"
     r"\s*(?:(Z|z|UTC)|([+-])(\d\d):?(\d\d)?)?",
     re.ASCII,
 )
@@ -33,7 +34,8 @@ class ReplicationKey:
     """The top-level field by which a stream is read incrementally.
 
     Values are compared as instants if the schema declares a date or a date-time, as numbers if it declares a
-    number, and as text otherwise. A text without a declared format is an instant if the first value is one.
+    number, and as text otherwise. The first value decides for a text without a declared format, which may be
+    an instant, and for a declared date-time, which may be a number.
 
     Args:
         field: the name of the field.
@@ -43,7 +45,7 @@ class ReplicationKey:
     def __init__(self, field: str, schema: Mapping[str, Any]):
         self.field = field
         self.kind = _kind(schema)
-        self._is_declared = self.kind != TEXT
+        self._is_known = False
 
     def order(self, value: Any) -> Any:
         """Return an object that compares as the value does. Values of one stream are comparable.
@@ -52,13 +54,14 @@ class ReplicationKey:
             SystemFailure: the value is not of the key's kind. The message names the field and the value.
         """
         try:
-            if isinstance(value, dt.datetime | dt.date):
-                return instant(value.isoformat())
-            if self.kind in (DATE_TIME, DATE):
-                return value if _is_number(value) else instant(value)
+            if not self._is_known:
+                self.kind = self._kind_of_first(value)
+                self._is_known = True
             if self.kind == NUMBER:
-                return value if _is_number(value) else Decimal(value)
-            return self._undeclared(value)
+                return _finite(value if _is_number(value) else Decimal(value))
+            if self.kind in (DATE_TIME, DATE):
+                return instant(iso(value))
+            return _text(value)
         except (ValueError, TypeError, InvalidOperation):
             raise SystemFailure(
                 f"the replication key {self.field!r} has the value {value!r}, which cannot be compared as a "
@@ -70,19 +73,27 @@ class ReplicationKey:
         """Return whether a value is after another one."""
         return bool(self.order(value) > self.order(than))
 
-    def _undeclared(self, value: Any) -> Any:
-        """Compare a value of a field without a useful schema, and keep what kind the first value has."""
+    def _kind_of_first(self, value: Any) -> str:
+        """Return the kind of all values, which the first one decides where the schema does not."""
         if _is_number(value):
-            self.kind = NUMBER
-            return value
-        if not isinstance(value, str):
-            raise TypeError(value)
-        if not self._is_declared:
-            self._is_declared = True
-            if _ISO.fullmatch(value):
-                self.kind = DATE_TIME
-                return instant(value)
-        return value
+            return NUMBER
+        return DATE_TIME if self.kind == TEXT and is_instant(value) else self.kind
+
+
+def iso(value: Any) -> Any:
+    """Return a date or date-time object as text; any other value unchanged."""
+    if isinstance(value, dt.datetime) and value.tzinfo is not None:
+        value = value.astimezone(dt.timezone.utc)
+    return value.isoformat() if isinstance(value, dt.datetime | dt.date) else value
+
+
+def is_instant(value: Any) -> bool:
+    """Return whether a value is a date or date-time."""
+    try:
+        instant(iso(value))
+    except (ValueError, TypeError):
+        return False
+    return True
 
 
 def instant(text: str) -> int:
@@ -106,6 +117,24 @@ def instant(text: str) -> int:
     parts = (fraction or "")[:_PRECISION].ljust(_PRECISION, "0")
     picoseconds: int = 10**_PRECISION
     return seconds * picoseconds + int(parts)
+
+
+def _finite(value: Any) -> Any:
+    """Return a number that has a place among the others.
+
+    Raises:
+        ValueError: it is not a number, or infinite.
+    """
+    is_finite = value.is_finite() if isinstance(value, Decimal) else math.isfinite(value)
+    if not is_finite:
+        raise ValueError(value)
+    return value
+
+
+def _text(value: Any) -> str:
+    if not isinstance(value, str):
+        raise TypeError(value)
+    return value
 
 
 def _is_number(value: Any) -> bool:

@@ -11,7 +11,8 @@ import msgspec
 from connectors.sdk.bookmarks import StreamState
 from connectors.sdk.items import Context, Item, Record
 from connectors.sdk.reading import read_in_full, read_with_bookmarks
-from connectors.sdk.replication_key import DATE, DATE_TIME, ReplicationKey
+from connectors.sdk.replication_key import DATE, NUMBER, ReplicationKey
+from elt_assets.errors import ConfigError
 from elt_assets.protocol.airbyte.catalog import (
     FULL_REFRESH,
     INCREMENTAL,
@@ -59,6 +60,8 @@ class Stream:
     supported_sync_modes: Sequence[str] = (FULL_REFRESH,)
 
     STATE_MSG_FREQUENCY: ClassVar[int] = 10_000
+    _started_at: datetime | None = None
+    """The time at which the present read began."""
 
     def records(self, context: Context | None, start: Any) -> Iterable[Record]:
         """Return the records of one partition.
@@ -89,12 +92,12 @@ class Stream:
         """
         del context
         key = self._key()
-        if key is None or key.kind not in (DATE_TIME, DATE) or self._is_sorted:
+        if key is None or key.kind == NUMBER or self._is_sorted:
             return None
-        now = datetime.now(timezone.utc)
+        started = self._started_at or datetime.now(timezone.utc)
         if key.kind == DATE:
-            return now.date().isoformat()
-        return now.isoformat(timespec="microseconds").replace("+00:00", "Z")
+            return started.date().isoformat()
+        return started.isoformat(timespec="microseconds").replace("+00:00", "Z")
 
     def load_state(self, state: dict[str, Any]) -> dict[str, Any]:
         """Return a state of an earlier version of this source in the present form.
@@ -114,8 +117,9 @@ class Stream:
             EltError: the read fails; its class names who must act. The other streams are still read.
         """
         key = self._key()
-        named = _named_partitions(configured)
-        contexts = self.partitions() if named is None else named
+        # Before the partitions are listed: a record of one that is new then may be older than now.
+        self._started_at = datetime.now(timezone.utc)
+        contexts = self._contexts(configured)
         fields = self.json_schema.get("properties") or {}
         if key is None or not (configured.sync_mode == INCREMENTAL or self.is_resumable):
             yield from read_in_full(self.records, contexts, self.start_date, fields)
@@ -126,7 +130,11 @@ class Stream:
             is_sorted=self.is_sorted,
             partitioning_keys=self.state_partitioning_keys,
             start_date=self.start_date,
-            signpost=self.get_replication_key_signpost(None),
+            signpost=self.get_replication_key_signpost,
+            named_by=[
+                path[0] if isinstance(path, list | tuple) else str(path)
+                for path in self.primary_key
+            ],
         )
         yield from read_with_bookmarks(
             self.records, contexts, progress, frequency=self.STATE_MSG_FREQUENCY, fields=fields
@@ -174,10 +182,35 @@ class Stream:
         if self.replication_key is None:
             return None
         declared = (self.json_schema.get("properties") or {}).get(self.replication_key)
-        return ReplicationKey(self.replication_key, declared or {})
+        return ReplicationKey(
+            self.replication_key, declared if isinstance(declared, Mapping) else {}
+        )
+
+    def _contexts(self, configured: ConfiguredStream) -> Iterable[Context] | None:
+        """Return the partitions to read: those that the configured stream names, or all.
+
+        Raises:
+            ConfigError: partitions are named that cannot be read alone.
+        """
+        named, contexts = _named_partitions(configured), self.partitions()
+        if named is None:
+            return contexts
+        if contexts is None or self.state_partitioning_keys is not None:
+            why = "it has none" if contexts is None else "several of them share a bookmark"
+            raise ConfigError(
+                f"single partitions of stream {str(self.id)!r} cannot be read: {why}",
+                guidance="leave out `partitions` of the configured stream",
+            )
+        return named
 
 
 def _named_partitions(configured: ConfiguredStream) -> list[Context] | None:
     """Return the partitions that the configured stream names, which are to be read alone; None for all."""
     written = configured.extra.get("partitions")
-    return None if written is None else msgspec.json.decode(written, type=list[Context])
+    try:
+        return msgspec.json.decode(written or b"null", type=list[Context] | None)
+    except msgspec.ValidationError as error:
+        raise ConfigError(
+            f"`partitions` of stream {str(configured.id)!r} is not a list of contexts: {error}",
+            guidance='write a list of objects, as in [{"store": 1}]',
+        ) from error

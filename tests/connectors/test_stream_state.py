@@ -8,6 +8,7 @@ from __future__ import annotations
 import datetime as dt
 import json
 from collections.abc import Iterable, Sequence
+from decimal import Decimal
 from typing import Any
 
 import pytest
@@ -24,8 +25,9 @@ from connectors.sdk import (
     Warn,
 )
 from connectors.sdk.bookmarks import StreamState
+from connectors.sdk.reading import SECONDS, StateSchedule
 from connectors.sdk.replication_key import ReplicationKey, instant
-from elt_assets.errors import SystemFailure
+from elt_assets.errors import ConfigError, SystemFailure
 from elt_assets.protocol.airbyte.catalog import FULL_REFRESH, INCREMENTAL, ConfiguredStream
 
 Json = dict[str, Any]
@@ -206,6 +208,68 @@ def test_partitions_are_matched_by_their_exact_context() -> None:
     assert len(state["partitions"]) == 4
 
 
+@pytest.mark.parametrize("is_sorted", [True, False])
+@pytest.mark.parametrize("saved_key", ["updatedAt", "id"])
+def test_the_bookmark_of_a_partition_moves_on_from_sync_to_sync(
+    is_sorted: bool, saved_key: str
+) -> None:
+    entry = {"replication_key": saved_key, "replication_key_value": at(1), "seed": 7}
+    saved = {"partitions": [{"context": {"storeId": 1}, **entry}]}
+    stream = (SortedOrders if is_sorted else Orders)(order(1, at(5)), stores=STORES[:1])
+    [*_, state] = states(read(stream, saved))
+    expected = {"replication_key": "updatedAt", "replication_key_value": at(5), "seed": 7}
+    assert state == {"partitions": [{"context": {"storeId": 1}, **expected}]}
+
+
+def test_of_two_bookmarks_of_one_partition_the_earlier_one_counts() -> None:
+    entries = [
+        {
+            "context": {"storeId": 1},
+            "replication_key": "updatedAt",
+            "replication_key_value": at(day),
+        }
+        for day in (3, 2, 4)
+    ]
+    stream = Orders(stores=STORES[:1])
+    read(stream, {"partitions": entries})
+    assert stream.starts == [at(2)]
+
+
+def test_contexts_are_told_apart_as_their_json_is() -> None:
+    stores: list[Context] = [{"storeId": 1}, {"storeId": True}, {"storeId": [1]}, {"storeId": 1.0}]
+    [*_, state] = states(read(Orders(stores=stores)))
+    assert [entry["context"] for entry in state["partitions"]] == stores
+
+
+def test_a_context_that_the_stream_changes_or_uses_again_does_no_harm() -> None:
+    class Careless(Orders):
+        def partitions(self) -> Iterable[Context]:
+            context: Context = {}
+            for number in range(3):
+                context["storeId"] = number
+                yield context
+
+        def records(self, context: Context | None, start: Any) -> Iterable[Record]:
+            assert context is not None
+            yield order(1, at(1), store=context["storeId"])
+            context["token"] = "secret"
+
+    items = read(Careless())
+    assert [item["storeId"] for item in items if isinstance(item, dict)] == [0, 1, 2]
+    assert [e["context"] for e in states(items)[-1]["partitions"]] == [
+        {"storeId": n} for n in range(3)
+    ]
+
+
+@pytest.mark.parametrize("partitions", [{}, {"a": 1}, [None], ["x"], [{"context": 1}], [{}]])
+def test_a_state_whose_partitions_are_malformed_is_refused(partitions: Any) -> None:
+    if partitions == {}:
+        assert states(read(Orders(), {"partitions": {}})) == [{}]
+        return
+    with pytest.raises(ConfigError, match="list of objects with a `context`"):
+        read(Orders(stores=STORES), {"partitions": partitions})
+
+
 def test_partitions_that_are_gone_keep_their_bookmarks() -> None:
     [*_, state] = states(read(Orders(stores=STORES[:1]), EXAMPLE))
     assert state == EXAMPLE
@@ -345,6 +409,44 @@ def test_a_signpost_of_ones_own_limits_the_bookmark() -> None:
     assert state == {"replication_key": "id", "replication_key_value": 100}
 
 
+def test_a_signpost_may_be_one_of_the_partition() -> None:
+    class Events(Orders):
+        replication_key = "id"
+
+        def get_replication_key_signpost(self, context: Context | None) -> Any:
+            assert context is not None
+            return 10 * context["storeId"]
+
+    found = [order(99, at(1)), order(15, at(1), store=2)]
+    [*_, state] = states(read(Events(*found, stores=STORES)))
+    assert [entry["replication_key_value"] for entry in state["partitions"]] == [10, 15]
+
+
+def test_the_present_time_limits_undeclared_date_times_and_no_plain_texts() -> None:
+    class Undeclared(Orders):
+        json_schema: Json = {}  # noqa: RUF012 - as the SDK has it
+
+    far = "2999-01-01T00:00:00Z"
+    [state] = states(read(Undeclared(order(1, far))))
+    assert state["replication_key_value"] < far
+    [state] = states(read(Undeclared(order(1, "zebra"), order(2, "ant"))))
+    assert state["replication_key_value"] == "zebra"
+    [state] = states(read(Orders(order(1, 5), order(2, 40))))
+    assert state["replication_key_value"] == 40
+
+
+def test_the_time_of_a_sync_is_before_its_partitions_are_listed() -> None:
+    class Slow(Orders):
+        def partitions(self) -> Iterable[Context] | None:
+            self.listed = dt.datetime.now(dt.timezone.utc)
+            return [{"storeId": 1}]
+
+    stream = Slow(order(1, "2999-01-01T00:00:00Z"))
+    [*_, state] = states(read(stream))
+    [entry] = state["partitions"]
+    assert instant(entry["replication_key_value"]) <= instant(stream.listed.isoformat())
+
+
 def test_start_date_is_where_a_sync_begins_without_a_later_bookmark() -> None:
     for saved, start in (
         (None, at(5)),
@@ -374,6 +476,26 @@ def test_partitions_that_the_catalog_names_are_read_alone() -> None:
     assert [entry["context"] for entry in states(items)[-1]["partitions"]] == [{"storeId": 2}]
 
 
+@pytest.mark.parametrize(
+    ("stream", "partitions"),
+    [
+        (Orders(), [{"storeId": 1}]),
+        (ByStore(stores=CLERKS), [{"storeId": 1, "clerk": "a"}]),
+        (Orders(stores=STORES), {"storeId": 1}),
+        (Orders(stores=STORES), [1]),
+    ],
+)
+def test_partitions_that_cannot_be_read_alone_are_refused(stream: Stream, partitions: Any) -> None:
+    with pytest.raises(ConfigError, match="partitions"):
+        read(stream, partitions=partitions)
+
+
+def test_no_named_partitions_are_all() -> None:
+    stream = SortedOrders(stores=STORES)
+    read(stream, partitions=None)
+    assert len(stream.starts) == 2
+
+
 def test_what_the_context_says_is_added_to_records_that_lack_it() -> None:
     class Bare(Orders):
         def records(self, context: Context | None, start: Any) -> Iterable[Record]:
@@ -395,6 +517,9 @@ def test_what_the_context_says_is_added_to_records_that_lack_it() -> None:
         ("2021-01-01", "2021-01-01 00:00:01"),
         ("2021-01-01T9:00:00", "2021-01-01T10:00:00"),
         ("2021-01-01T09:00:00-0100", "2021-01-01T10:30:00Z"),
+        ("2021-10-31T02:30:00.000+0200", "2021-10-31T02:10:00.000+0100"),
+        ("2021-01-01 11:00:00+05", "2021-01-01 10:00:00+00"),
+        ("2021-01-01t00:00:00z", "2021-01-01T00:00:01Z"),
     ],
 )
 def test_date_times_are_compared_by_value(earlier: str, later: str) -> None:
@@ -408,7 +533,7 @@ def test_date_times_are_compared_by_value(earlier: str, later: str) -> None:
 MOMENTS = st.datetimes(min_value=dt.datetime.fromisoformat("1971-01-01"))
 
 
-@given(st.lists(st.tuples(MOMENTS, st.integers(0, 3)), max_size=8))
+@given(st.lists(st.tuples(MOMENTS, st.integers(0, 4)), max_size=8))
 def test_the_bookmark_is_the_highest_instant_in_any_notation(
     found: list[tuple[dt.datetime, int]],
 ) -> None:
@@ -431,6 +556,12 @@ def notation(moment: dt.datetime, how: int) -> str:
     if how == 1:
         zone = dt.timezone(dt.timedelta(hours=5, minutes=30))
         return moment.replace(tzinfo=dt.timezone.utc).astimezone(zone).isoformat()
+    if how == 4:
+        hours = moment.microsecond % 20 - 10
+        shifted = moment.replace(tzinfo=dt.timezone.utc).astimezone(
+            dt.timezone(dt.timedelta(hours=hours))
+        )
+        return shifted.strftime("%Y-%m-%d %H:%M:%S%z")
     if how == 2:
         return moment.isoformat(sep=" ", timespec="milliseconds") + "+00:00"
     return moment.isoformat(timespec="seconds") + "Z"
@@ -449,6 +580,42 @@ def test_numbers_are_compared_by_value(numbers: list[float]) -> None:
 def test_numbers_in_texts_are_numbers_where_the_schema_says_so() -> None:
     [state] = states(read(Numbered({"id": "9"}, {"id": "10"})))
     assert state["replication_key_value"] == "10"
+
+
+def test_midnight_may_be_the_end_of_a_day() -> None:
+    assert (
+        len(read(SortedOrders(order(1, "2021-01-02T00:00:00Z"), order(2, "2021-01-01T24:00:00Z"))))
+        == 3
+    )
+
+
+@pytest.mark.parametrize(
+    "value", [float("nan"), float("inf"), Decimal("NaN"), Decimal("Infinity"), "Infinity"]
+)
+def test_what_is_no_number_is_an_error(value: Any) -> None:
+    for found in ([{"id": value}], [{"id": 1}, {"id": value}]):
+        _, failure = seen(Numbered(*found))
+        assert "cannot be compared as a number" in str(failure)
+
+
+def test_a_decimal_bookmark_is_not_rounded() -> None:
+    value = Decimal("1700000000.12345613")
+    [state] = states(read(Numbered({"id": value})))
+    stream = Numbered({"id": value})
+    assert states(read(stream, state)) == [state]
+    assert stream.starts == [value]
+
+
+def test_dates_of_python_are_date_times() -> None:
+    moment = dt.datetime(2021, 1, 2, tzinfo=dt.timezone(dt.timedelta(hours=2, seconds=12)))
+    [state] = states(read(SortedOrders(order(1, moment))))
+    assert instant(state["replication_key_value"]) == instant("2021-01-01T21:59:48Z")
+
+
+def test_kinds_that_are_mixed_are_an_error() -> None:
+    for found in ([order(1, 5), order(2, at(1))], [order(1, at(1)), order(2, 5)]):
+        _, failure = seen(Orders(*found))
+        assert failure is not None and "cannot be compared" in str(failure)
 
 
 def test_zero_is_a_bookmark() -> None:
@@ -498,3 +665,43 @@ def test_the_states_of_many_partitions_are_together_at_most_four_times_the_last(
         stream = Many(stores=[{"storeId": number} for number in range(count)])
         sizes = [len(bytes(i.state)) for i in read(stream, state) if isinstance(i, Checkpoint)]  # type: ignore[arg-type]
         assert len(sizes) > 1 and sum(sizes) <= 4 * sizes[-1]
+
+
+def test_the_bound_counts_the_bookmarks_of_the_state_and_of_the_sync() -> None:
+    saved = {"partitions": [{"context": {"storeId": n}} for n in range(900)]}
+    stream = SortedOrders(stores=[{"storeId": number} for number in range(900, 1_050)])
+    sizes = [len(bytes(i.state)) for i in read(stream, saved) if isinstance(i, Checkpoint)]  # type: ignore[arg-type]
+    assert sum(sizes) <= 4 * sizes[-1]
+
+
+def test_one_bookmark_of_many_partitions_is_sent_often() -> None:
+    class Whole(Often):
+        state_partitioning_keys = ()
+
+    stores = [{"storeId": number} for number in range(1_100)]
+    found = [order(number, at(1), store=number) for number in range(0, 1_100, 10)]
+    assert len(states(read(Whole(*found, stores=stores)))) > 100
+
+
+def test_states_of_one_size_are_sent_at_growing_intervals() -> None:
+    """A sync of a day sends some of them, and not all in its first minutes."""
+    now = 0.0
+    saved = {"partitions": [{"context": {"storeId": n}} for n in range(1_001)]}
+    state = StreamState(ReplicationKey("updatedAt", DATE_TIME), saved)
+    schedule = StateSchedule(has_many=True, size=state.size, clock=lambda: now)
+    sent: list[float] = []
+    for now in range(0, 86_400, 10):
+        if schedule.is_due(state, {"storeId": 1}):
+            schedule.sent(state.size)
+            sent.append(now)
+    assert sent[0] == SECONDS and len(sent) == 3 and sent[-1] > 1_000
+
+
+def test_a_long_first_partition_of_many_sends_states_too() -> None:
+    now = 0.0
+    state = StreamState(ReplicationKey("updatedAt", DATE_TIME), {}, is_sorted=True)
+    state.begin({"storeId": 1}).see(order(1, at(1)))
+    schedule = StateSchedule(has_many=True, size=0, clock=lambda: now)
+    assert not schedule.is_due(state, {"storeId": 1})
+    now = SECONDS
+    assert schedule.is_due(state, {"storeId": 1})
