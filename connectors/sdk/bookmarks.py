@@ -187,7 +187,7 @@ class Bookmark:
 
     @property
     def _is_limited(self) -> bool:
-        """Return whether the signpost limits the bookmark. The present time limits dates and date-times only."""
+        """Return whether the signpost limits the bookmark: the present time limits only dates."""
         if self._signpost is None:
             return False
         return self._key.kind in (DATE, DATE_TIME) or not is_instant(self._signpost)

@@ -31,10 +31,14 @@ dg.materialize(
 """
 
 
+def _source(**config: Any) -> dict[str, Any]:
+    return {"connector": "faker", "config": {"count": 400, "records_per_state": 50, **config}}
+
+
 def _connect(project: Project, **config: Any) -> None:
     project.connection(
         "crash",
-        source={"connector": "faker", "config": {"count": 400, "records_per_state": 50, **config}},
+        source=_source(**config),
         streams=STREAMS,
         checkpoint={"rows": 150},
     )
@@ -60,7 +64,7 @@ def test_killed_in_mid_read(project: Project, uninterrupted: Project, stream: st
     partial = len(project.rows("crash", stream))
     assert 0 < partial < len(uninterrupted.rows("crash", stream))
 
-    _connect(project)
+    project.amend("crash", source=_source())
     log = project.sync(f'key:"crash/{stream}"')
 
     assert project.rows("crash", stream) == uninterrupted.rows("crash", stream)

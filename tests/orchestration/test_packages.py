@@ -67,7 +67,7 @@ def test_hardcoded_records_in_every_mode(project: Project) -> None:
         assert len(project.rows("with_append", "dummy_fields")) == count * turn
 
 
-@pytest.mark.parametrize("policy", ["append", "append_dedup"])
+@pytest.mark.parametrize("policy", [pytest.param("append", marks=pytest.mark.long), "append_dedup"])
 def test_a_low_code_source_goes_on_from_its_cursor(project: Project, policy: str) -> None:
     with serving(Orders(60)) as api:
         config = {"__injected_declarative_manifest": api.manifest()}
