@@ -127,6 +127,7 @@ def test_a_value_that_would_change_is_found(
     assert [one.path.startswith("x") for one in found.widened] == [True]
 
 
+@pytest.mark.usefixtures("spark")
 def test_nothing_is_asked_where_nothing_can_be_lost() -> None:
     was = t.StructType([c.field for c in columns({"properties": {"x": DATE, "l": array(INTEGER)}})])
     now = columns({"properties": {"x": STRING, "l": array(BIG_INTEGER)}})

@@ -290,6 +290,7 @@ def test_a_column_that_the_catalog_dropped_stays(spark: SparkSession, table: Tab
     assert tuple(*reopened(table).dataframe(spark).collect()) == (1, None)
 
 
+@pytest.mark.usefixtures("spark")
 def test_every_type_survives_the_log(table: Table) -> None:
     kinds = (
         "a date, b timestamp, c timestamp_ntz, d decimal(38,9), e binary, f struct<x:array<int>>"
