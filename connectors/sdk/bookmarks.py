@@ -52,6 +52,7 @@ class Bookmark:
         key: the replication key.
         saved: the entry of the last state; empty at the first sync.
         context: the partition; None for a stream without partitions.
+        of_context: the `identity` of the context.
         is_sorted: whether the records come in the order of the replication key.
         start_date: the value from which to read if the bookmark is before it, or missing.
         signpost: the largest value that the bookmark may get in this sync; None if there is no limit.
@@ -67,13 +68,14 @@ class Bookmark:
         saved: Mapping[str, Any],
         *,
         context: Context | None = None,
+        of_context: bytes = b"",
         is_sorted: bool = False,
         start_date: Any = None,
         signpost: Any = None,
         named_by: Sequence[str] = (),
     ):
         self.context = context
-        self.identity = identity(context)
+        self.of_context = of_context
         self._key = key
         self._field = key.field
         self._is_sorted = is_sorted
@@ -253,11 +255,6 @@ class StreamState:
                 self._keep(of_context, _encode(kept))
 
     @property
-    def partitions(self) -> int:
-        """Number of partitions that have a bookmark."""
-        return len(self._entries)
-
-    @property
     def size(self) -> int:
         """Size of the state in bytes, without the partitions that are being read."""
         return self._size
@@ -279,7 +276,7 @@ class StreamState:
         if of_context not in self._open:
             saved = self._entries.get(of_context)
             entry = {} if saved is None else msgspec.json.decode(saved)
-            self._open[of_context] = self._bookmark(entry, context)
+            self._open[of_context] = self._bookmark(entry, context, of_context)
         return self._open[of_context]
 
     def end(self, bookmark: Bookmark) -> None:
@@ -298,18 +295,25 @@ class StreamState:
             of_context: _encode(bookmark.entry(with_progress=with_progress))
             for of_context, bookmark in self._open.items()
         }
-        whole = self._whole.entry() if self._whole else _without_progress(self._others)
+        whole = (
+            self._whole.entry(with_progress=with_progress)
+            if self._whole
+            else _without_progress(self._others)
+        )
         if not self._entries and not found:
             return Raw(_encode(whole))
         inner = _encode(whole)[1:-1]
         entries = b",".join({**self._entries, **found}.values())
         return Raw(b'{%b%b"partitions":[%b]}' % (inner, b"," if inner else b"", entries))
 
-    def _bookmark(self, saved: Mapping[str, Any], context: Context | None) -> Bookmark:
+    def _bookmark(
+        self, saved: Mapping[str, Any], context: Context | None, of_context: bytes = b""
+    ) -> Bookmark:
         return Bookmark(
             self._key,
             saved,
             context=context,
+            of_context=of_context,
             is_sorted=self._is_sorted,
             start_date=self._start_date,
             signpost=self._signpost(context),
@@ -330,8 +334,8 @@ class StreamState:
     def _complete(self, bookmark: Bookmark) -> None:
         bookmark.complete()
         if bookmark.context is not None:
-            self._open.pop(bookmark.identity, None)
-            self._keep(bookmark.identity, _encode(bookmark.entry()))
+            self._open.pop(bookmark.of_context, None)
+            self._keep(bookmark.of_context, _encode(bookmark.entry()))
 
     def _keep(self, of_context: bytes, entry: bytes) -> None:
         self._size += len(entry) - len(self._entries.get(of_context, b""))
@@ -372,7 +376,7 @@ def _saved_value(key: ReplicationKey, saved: Mapping[str, Any]) -> Any:
 
 
 def _later(key: ReplicationKey, one: Any, other: Any) -> Any:
-    """Return the later of two values, either of which may be missing."""
+    """Return the later of two values; None stands for a value that is missing."""
     if one is None or other is None:
         return other if one is None else one
     return other if key.is_larger(other, one) else one

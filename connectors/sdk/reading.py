@@ -49,11 +49,13 @@ class StateSchedule:
         """Return whether to send a state, at the end of a partition or after many records of it."""
         if not self._has_many:
             return True
-        # The last state has more than so many entries, each with a context.
-        least = (MANY_PARTITIONS + 1) * len(identity(context))
         has_grown = state.size > 0 and state.size >= GROWTH * self._last_size
         is_late = self._clock() - self._begin >= self._next_time
-        return self._total <= BUDGET * max(state.size, least) and (has_grown or is_late)
+        if not (has_grown or is_late):
+            return False
+        # The last state has more than so many entries, each with a context.
+        least = (MANY_PARTITIONS + 1) * len(identity(context))
+        return self._total <= BUDGET * max(state.size, least)
 
     def sent(self, size: int) -> None:
         """Take notice that a state was sent."""

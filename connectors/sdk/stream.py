@@ -60,8 +60,8 @@ class Stream:
     supported_sync_modes: Sequence[str] = (FULL_REFRESH,)
 
     STATE_MSG_FREQUENCY: ClassVar[int] = 10_000
-    _started_at: datetime | None = None
-    """The time at which the present read began."""
+    _default_signpost: str | None = None
+    """The signpost of the present read, where a stream does not define one."""
 
     def records(self, context: Context | None, start: Any) -> Iterable[Record]:
         """Return the records of one partition.
@@ -80,8 +80,10 @@ class Stream:
         raise NotImplementedError(f"{type(self).__name__} must define `records` or `read`")
 
     def partitions(self) -> Iterable[Context] | None:
-        """Return the partitions of the stream, each of which is read alone and has a bookmark; None if there
-        are none."""
+        """Return the contexts of the stream's partitions; None if it has no partitions.
+
+        Each partition is read separately, with a bookmark of its own.
+        """
         return None
 
     def get_replication_key_signpost(self, context: Context | None) -> Any:
@@ -91,13 +93,7 @@ class Stream:
         stream is sorted. Override it for other keys, such as the number of the newest event.
         """
         del context
-        key = self._key()
-        if key is None or key.kind == NUMBER or self._is_sorted:
-            return None
-        started = self._started_at or datetime.now(timezone.utc)
-        if key.kind == DATE:
-            return started.date().isoformat()
-        return started.isoformat(timespec="microseconds").replace("+00:00", "Z")
+        return self._default_signpost
 
     def load_state(self, state: dict[str, Any]) -> dict[str, Any]:
         """Return a state of an earlier version of this source in the present form.
@@ -118,7 +114,7 @@ class Stream:
         """
         key = self._key()
         # Before the partitions are listed: a record of one that is new then may be older than now.
-        self._started_at = datetime.now(timezone.utc)
+        self._default_signpost = self._present_time(key)
         contexts = self._contexts(configured)
         fields = self.json_schema.get("properties") or {}
         if key is None or not (configured.sync_mode == INCREMENTAL or self.is_resumable):
@@ -131,10 +127,7 @@ class Stream:
             partitioning_keys=self.state_partitioning_keys,
             start_date=self.start_date,
             signpost=self.get_replication_key_signpost,
-            named_by=[
-                path[0] if isinstance(path, list | tuple) else str(path)
-                for path in self.primary_key
-            ],
+            named_by=[path[0] for path in self._key_paths()],
         )
         yield from read_with_bookmarks(
             self.records, contexts, progress, frequency=self.STATE_MSG_FREQUENCY, fields=fields
@@ -162,7 +155,6 @@ class Stream:
         has_key = self.replication_key is not None
         modes = (FULL_REFRESH, INCREMENTAL) if has_key else self.supported_sync_modes
         cursor = [self.replication_key] if self.replication_key else list(self.cursor_field)
-        paths = [[part] if isinstance(part, str) else list(part) for part in self.primary_key]
         return AirbyteStream(
             name=self.name,
             namespace=self.namespace,
@@ -170,13 +162,25 @@ class Stream:
             supported_sync_modes=list(modes),
             source_defined_cursor=has_key or self.source_defined_cursor,
             default_cursor_field=cursor or None,
-            source_defined_primary_key=paths or None,
+            source_defined_primary_key=self._key_paths() or None,
             is_resumable=self.is_resumable,
         )
 
     @property
     def _is_sorted(self) -> bool:
         return self.is_sorted and self.state_partitioning_keys is None
+
+    def _present_time(self, key: ReplicationKey | None) -> str | None:
+        """Return the present time as a value of the key; None if it does not limit this stream."""
+        if key is None or key.kind == NUMBER or self._is_sorted:
+            return None
+        now = datetime.now(timezone.utc)
+        if key.kind == DATE:
+            return now.date().isoformat()
+        return now.isoformat(timespec="microseconds").replace("+00:00", "Z")
+
+    def _key_paths(self) -> list[list[str]]:
+        return [[part] if isinstance(part, str) else list(part) for part in self.primary_key]
 
     def _key(self) -> ReplicationKey | None:
         if self.replication_key is None:

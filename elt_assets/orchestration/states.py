@@ -142,11 +142,10 @@ def partition_of(
             return requested
         known = asset.partitions.get_partition_keys()
     guidance = f"its partitions: {_abbreviated(known)}" if known else "it has no partitions yet"
-    how = f"add `--partition KEY`; {guidance}"
     if requested is None:
         raise ConfigError(
             f"{key} has partitions, each with its own state, and no partition is given",
-            guidance=how,
+            guidance=f"add `--partition KEY`; {guidance}",
         )
     raise ConfigError(f"{key} has no partition {requested!r}", guidance=guidance)
 

@@ -276,7 +276,7 @@ def test_partitions_that_are_gone_keep_their_bookmarks() -> None:
 
 
 class ByStore(Orders):
-    """Of each store, the orders of its clerks."""
+    """Orders with a partition for each clerk of a store, and a bookmark for each store."""
 
     state_partitioning_keys: Sequence[str] = ("storeId",)
     is_sorted = True

@@ -218,12 +218,12 @@ def staged(_: object, table: Table, files: Sequence[DataFile]) -> tuple[str, int
 
 def in_tasks(_: object, job: tasks.Job) -> dict[str, list[str]]:
     """In place of `file_splitting.in_tasks`: the same kernel, in this process."""
-    told: dict[str, list[str]] = {tasks.TAKEN: [], tasks.KEPT: [], tasks.MATCHING: []}
+    paths_by_role: dict[str, list[str]] = {tasks.TAKEN: [], tasks.KEPT: [], tasks.MATCHING: []}
     numbers = pa.RecordBatch.from_pydict({"id": list(range(len(job.groups)))})
     for batch in tasks.run(job)(iter([numbers])):
         for row in batch.to_pylist():
-            told[row["role"]].append(row["name"])
-    return told
+            paths_by_role[row["role"]].append(row["name"])
+    return paths_by_role
 
 
 # Merges

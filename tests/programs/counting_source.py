@@ -12,9 +12,10 @@ import time
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from connectors.sdk import Checkpoint, Item, Source, Stream, run
+from connectors.sdk import Checkpoint, Item, Stream, run
 from elt_assets.protocol.airbyte.catalog import FULL_REFRESH, INCREMENTAL, ConfiguredStream
 from elt_assets.protocol.airbyte.sync_modes import APPEND, APPEND_DEDUP, OVERWRITE, OVERWRITE_DEDUP
+from tests.programs.simple_source import SimpleSource
 
 if TYPE_CHECKING:  # a program that tests start hundreds of times
     from tests.project import Project
@@ -85,12 +86,8 @@ def _streams(config: dict[str, Any]) -> list[Stream]:
     return [Numbers(policy, config) for policy in MODES]
 
 
-class Counter(Source):
+class Counter(SimpleSource):
     name = "counter"
-    connection_specification = {"type": "object"}  # noqa: RUF012 - as the SDK has it
-
-    def check(self, config: dict[str, Any]) -> None:
-        """It is always there."""
 
     def streams(self, config: dict[str, Any]) -> Sequence[Stream]:
         return _streams(config)

@@ -8,12 +8,12 @@ something that passes, if FILE is not there, and makes it.
 from __future__ import annotations
 
 import json
-import os
-import signal
 import sys
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from tests.programs.singer_program import end_on_command
 
 if TYPE_CHECKING:  # a program that tests start hundreds of times
     from tests.project import Project
@@ -90,12 +90,8 @@ def _say(folder: Path, verb: str) -> None:
 def _read(lines: list[str]) -> None:
     for line in lines:
         command, _, argument = line.partition(" ")
-        if command == "!exit":
-            sys.exit(int(argument))
-        elif command == "!kill":
-            sys.stdout.flush()
-            os.kill(os.getpid(), signal.SIGKILL)
-        elif command == "!once":
+        end_on_command(command, argument)
+        if command == "!once":
             mark = Path(argument)
             if not mark.exists():
                 mark.touch()

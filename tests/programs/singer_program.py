@@ -11,17 +11,22 @@ from itertools import pairwise
 from pathlib import Path
 
 
+def end_on_command(command: str, argument: str) -> None:
+    """End this program if a line of its script says so: `!exit N` or `!kill`."""
+    if command == "!exit":
+        sys.exit(int(argument))
+    if command == "!kill":
+        sys.stdout.flush()
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
 def say(text: str) -> None:
     """Print lines. `!exit N`, `!kill` and `!sleep S` do that instead, as in `tests.programs.scripted`; `!torn
     TEXT` has no newline; `!config TEXT` writes to the config file."""
     for line in text.split("\n"):
         command, _, argument = line.partition(" ")
-        if command == "!exit":
-            sys.exit(int(argument))
-        elif command == "!kill":
-            sys.stdout.flush()
-            os.kill(os.getpid(), signal.SIGKILL)
-        elif command == "!sleep":
+        end_on_command(command, argument)
+        if command == "!sleep":
             time.sleep(float(argument))
         elif command == "!torn":
             sys.stdout.write(argument)

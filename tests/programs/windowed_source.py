@@ -17,9 +17,10 @@ from typing import TYPE_CHECKING, Any
 
 import yaml
 
-from connectors.sdk import Checkpoint, Estimate, Item, Source, Stream, run
+from connectors.sdk import Checkpoint, Estimate, Item, Stream, run
 from elt_assets.errors import TransientError
 from elt_assets.protocol.airbyte.catalog import FULL_REFRESH, INCREMENTAL, ConfiguredStream
+from tests.programs.simple_source import SimpleSource
 
 if TYPE_CHECKING:  # a program that tests start hundreds of times
     from tests.project import Project
@@ -127,12 +128,8 @@ def _streams(config: dict[str, Any]) -> list[Stream]:
     return [Readings(config), Stations(config)]
 
 
-class Weather(Source):
+class Weather(SimpleSource):
     name = "weather"
-    connection_specification = {"type": "object"}  # noqa: RUF012 - as the SDK has it
-
-    def check(self, config: dict[str, Any]) -> None:
-        """It is always there."""
 
     def streams(self, config: dict[str, Any]) -> Sequence[Stream]:
         return _streams(config)

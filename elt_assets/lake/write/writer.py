@@ -13,7 +13,6 @@ from pathlib import Path
 from pyspark.sql import Column as Expression
 from pyspark.sql import DataFrame, Observation
 from pyspark.sql import functions as f
-from pyspark.sql import types as t
 
 from elt_assets.errors import ConcurrentSync, ConfigError, SystemFailure
 from elt_assets.lake.delta.commits import Superseded
@@ -80,7 +79,6 @@ class TableWriter:
         self._late = late
         self._stamp = spec.stamp()
         self._locates = locate
-        self._planned_for: t.StructType | None = None
         self._plan_columns()
         self._schema_changes = self._plan.differences
         self._hide_unfinished()
@@ -221,7 +219,6 @@ class TableWriter:
         main.prepare(self._schema, name)
         if main.schema == self._planned_for:
             return
-        self._planned_for = main.schema
         names = {column.source: column.name for column in self._columns}
         self._plan_columns()
         main.prepare(self._schema, name)
@@ -236,6 +233,7 @@ class TableWriter:
     def _plan_columns(self) -> None:
         """Plan the columns of the table as it is now, and how commits are built from them."""
         spec, tables = self._spec, self._tables
+        self._planned_for = tables.main.schema
         self._plan = write_spec.plan_columns(
             spec, tables.main, replaces=self._replaces, history=tables.history
         )

@@ -41,7 +41,7 @@ class ContainerOptions:
         memory: the limit of memory, such as `512m`; None: no limit.
         cpus: maximum number of processors; None: all.
         pids: maximum number of processes and threads; None: no limit.
-        pull: when the image is matching; None: the client's default, which is `missing`.
+        pull: when the image is pulled; None: the client's default, which is `missing`.
         platform: the platform of the image, such as `linux/amd64`.
         capabilities: the Linux capabilities that the container keeps.
         new_privileges: whether programs in the container may gain privileges, for example by setuid.

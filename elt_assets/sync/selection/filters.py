@@ -47,9 +47,8 @@ class RecordFilter:
 
     A rule for `a.b` needs an object, or an array of objects, in `a`. If `a` is anything else, for example a
     text, it becomes null, because it could contain what must not be stored; the record's `meta.changes` lists
-    it. The content of a record that is not a JSON object, or cannot
-    be decoded, is replaced by `WITHHELD`. Only `changes` is kept of a record's `meta`, without the changes
-    of dropped fields.
+    it. The content of a record that is not a JSON object, or cannot be decoded, is replaced by `WITHHELD`.
+    Only `changes` is kept of a record's `meta`, without the changes of dropped fields.
 
     Args:
         fields: the rules.
