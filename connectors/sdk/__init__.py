@@ -1,9 +1,9 @@
 """Building blocks of a source. `run` makes a source a program that uses the Airbyte Protocol."""
 
-from connectors.sdk.bookmarks import InvalidStreamSortException
 from connectors.sdk.cli import run
 from connectors.sdk.items import Checkpoint, Context, Estimate, Item, Record, Warn
 from connectors.sdk.source import Source
+from connectors.sdk.state.bookmark import InvalidStreamSortException
 from connectors.sdk.stream import Stream
 
 __all__ = [

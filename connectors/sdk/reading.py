@@ -11,8 +11,10 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from connectors.sdk.bookmarks import StreamState, identity
 from connectors.sdk.items import Checkpoint, Context, Item, Record, Warn
+from connectors.sdk.state.partitions import distinct, identity
+from connectors.sdk.state.replication_key import ReplicationKey
+from connectors.sdk.state.stream_state import StreamState
 
 MANY_PARTITIONS = 1_000
 """Number of partitions above which not every partition ends with a state: each state holds all of them."""
@@ -86,6 +88,8 @@ def read_with_bookmarks(
     has_many = state.bookmarks_with(first) > MANY_PARTITIONS
     schedule = StateSchedule(has_many=has_many, size=state.size)
     send = partial(_checkpoint, state, schedule, with_progress=not has_many)
+    yield from map(Warn, state.warnings)
+    sent: Checkpoint | None = None
     since = nulls = 0
     for context in found:
         bookmark = state.begin(context)
@@ -96,29 +100,49 @@ def read_with_bookmarks(
             yield record
             since += 1
             if since >= frequency and schedule.is_due(state, context):
-                yield send()
+                sent = send()
+                yield sent
                 since = 0
         nulls += bookmark.take_nulls()
         state.end(bookmark)
         if context is not None and schedule.is_due(state, context):
-            yield send()
+            sent = send()
+            yield sent
             since = 0
     if nulls:
         yield Warn(
             f"records without a value of the replication key: {nulls}; they moved no bookmark"
         )
     state.finish()
-    yield send()
+    last = send()
+    if since or last != sent:
+        yield last
 
 
 def read_in_full(
     records: Records, contexts: Iterable[Context] | None, start: Any, fields: Mapping[str, Any]
-) -> Iterator[Item]:
-    """Yield the records of each partition, without states."""
-    for context in [None] if contexts is None else _distinct(contexts):
+) -> Iterator[tuple[Record, Context | None]]:
+    """Yield the records of each partition with its context, without states."""
+    for context in [None] if contexts is None else distinct(contexts):
         added = _declared(context, fields)
         for record in records(None if context is None else dict(context), start):
-            yield {**added, **record} if added else record
+            yield ({**added, **record} if added else record), context
+
+
+def records_since(records: Records, key: ReplicationKey) -> Records:
+    """Return a function that leaves out the records before the start, for a source that cannot filter.
+    Records without a value of the key are kept.
+
+    Spec: Singer, state file: "filter the data by the timestamp before streaming the data".
+    """
+
+    def filtered(context: Context | None, start: Any) -> Iterator[Record]:
+        for record in records(context, start):
+            value = record.get(key.field)
+            if start is None or value is None or not key.is_larger(start, value):
+                yield record
+
+    return filtered
 
 
 def _checkpoint(state: StreamState, schedule: StateSchedule, *, with_progress: bool) -> Checkpoint:
@@ -133,18 +157,9 @@ def _peeked(
     """Return the contexts, and those of them that come first, to know whether they are many."""
     if contexts is None:
         return [None], []
-    rest = iter(_distinct(contexts))
+    rest = iter(distinct(contexts))
     first = list(itertools.islice(rest, MANY_PARTITIONS + 1))
     return itertools.chain(first, rest), first
-
-
-def _distinct(contexts: Iterable[Context]) -> Iterator[Context]:
-    """Yield each context once: a parent stream may have several versions of a record."""
-    seen: set[bytes] = set()
-    for context in contexts:
-        if (found := identity(context)) not in seen:
-            seen.add(found)
-            yield dict(context)
 
 
 def _declared(context: Context | None, fields: Mapping[str, Any]) -> Record:

@@ -1,4 +1,4 @@
-"""The base class of sources, and the validation of their configs.
+"""The base class of sources.
 
 Spec: Actor Specification.
 """
@@ -6,22 +6,38 @@ Spec: Actor Specification.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Iterator, Mapping, Sequence
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
 
+from connectors.sdk.config import parse, specification, validate
 from connectors.sdk.stream import Stream
-from elt_assets.errors import ConfigError
-from elt_assets.protocol.specification import violations
+
+if TYPE_CHECKING:
+    from pydantic import BaseModel  # a source with a model imports it itself
 
 
 class Source(ABC):
-    """The base class of sources. Every `config` argument is valid for `connection_specification`."""
+    """The base class of sources: `run` makes it a program that is an Airbyte source and a Singer tap.
+
+    Attributes:
+        name: the name of the source.
+        version: the version of the source, if it has one of its own.
+        documentation_url: the address of its documentation.
+        config_type: the pydantic model of the config. The specification is made from it, and the methods of
+            the source get the config as an instance of it. A field of type `SecretStr` is a secret.
+        connection_specification: the specification of a source without `config_type`, whose methods get the
+            config as a dict that is valid for it.
+    """
 
     name: str
-    connection_specification: dict[str, Any]
+    version: str | None = None
+    documentation_url: str | None = None
+    config_type: type[BaseModel] | None = None
+    connection_specification: Mapping[str, Any] = MappingProxyType({"type": "object"})
 
     @abstractmethod
-    def check(self, config: dict[str, Any]) -> None:
+    def check(self, config: Any) -> None:
         """Check that the source can be reached and read with this config.
 
         Raises:
@@ -29,23 +45,58 @@ class Source(ABC):
         """
 
     @abstractmethod
-    def streams(self, config: dict[str, Any]) -> Sequence[Stream]:
+    def streams(self, config: Any) -> Sequence[Stream]:
         """Return the streams to which this config gives access.
 
         Raises:
             EltError: the streams cannot be listed.
         """
 
+    def load_state(self, state: dict[str, Any]) -> dict[str, Any]:
+        """Return a Singer state of an earlier version of this source in the present form: an object with
+        `bookmarks`, which has the state of each stream by its name.
 
-def validate(config: dict[str, Any], specification: dict[str, Any]) -> None:
-    """Check a config against a connection specification.
+        Spec: "Backwards Compatibility". `Stream.load_state` translates the state of one stream.
+        """
+        return state
 
-    Raises:
-        ConfigError: the config is not valid. The message names every violation, and quotes no value.
-    """
-    found = violations(config, specification)
-    if found:
-        raise ConfigError(
-            "the config violates the specification: " + "; ".join(found),
-            guidance="correct the config; the `spec` command prints the specification",
-        )
+    def specification(self) -> dict[str, Any]:
+        """Return the `connectionSpecification`."""
+        if self.config_type is not None:
+            return specification(self.config_type)
+        return dict(self.connection_specification)
+
+    def parse(self, written: Mapping[str, Any]) -> Any:
+        """Return a config as the methods of the source get it.
+
+        Raises:
+            ConfigError: the config is not valid. The message names every violation, and quotes no value.
+        """
+        if self.config_type is not None:
+            return parse(self.config_type, written)
+        validate(written, self.specification())
+        return dict(written)
+
+    def open(self, written: Mapping[str, Any]) -> list[Stream]:
+        """Return the streams of a config. A `start_date` of the config is that of every stream, and of its
+        parents, that is read by a date or date-time and has none of its own.
+
+        Spec: Singer, config file: `start_date`.
+
+        Raises:
+            EltError: the config is not valid, or the streams cannot be listed.
+        """
+        found = list(self.streams(self.parse(written)))
+        start = written.get("start_date")
+        for stream in _with_parents(found):
+            if stream.start_date is None and start is not None and stream.is_read_by_time:
+                stream.start_date = str(start)
+        return found
+
+
+def _with_parents(streams: Sequence[Stream]) -> Iterator[Stream]:
+    for stream in streams:
+        at: Stream | None = stream
+        while at is not None:
+            yield at
+            at = at.parent

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timezone
-from typing import Any, ClassVar
+from typing import Any
 
 import msgspec
 
-from connectors.sdk.bookmarks import StreamState
-from connectors.sdk.items import Context, Item, Record
-from connectors.sdk.reading import read_in_full, read_with_bookmarks
-from connectors.sdk.replication_key import DATE, NUMBER, ReplicationKey
+from connectors.sdk.items import Context, Estimate, Item, Record
+from connectors.sdk.reading import Records, read_in_full, read_with_bookmarks, records_since
+from connectors.sdk.state.replication_key import DATE, DATE_TIME, NUMBER, ReplicationKey
+from connectors.sdk.state.stream_state import StreamState
 from elt_assets.errors import ConfigError
 from elt_assets.protocol.airbyte.catalog import (
     FULL_REFRESH,
@@ -41,6 +41,9 @@ class Stream:
             fewer names than the context has, partitions share a bookmark, and the stream is not sorted.
         start_date: the value of the replication key from which to read if there is no later bookmark.
         is_resumable: whether an interrupted full refresh may resume from its states.
+        parent: the stream whose records define the partitions of this one: `get_child_context` of the parent
+            returns the context for each of its records.
+        filters_records: whether the SDK leaves out the records before `start`, because `records` yields all.
         STATE_MSG_FREQUENCY: the number of records between two states.
         cursor_field, source_defined_cursor, supported_sync_modes: as the catalog declares them. They follow
             from the replication key; a stream that overrides `read` may set them.
@@ -55,11 +58,13 @@ class Stream:
     state_partitioning_keys: Sequence[str] | None = None
     start_date: str | None = None
     is_resumable: bool = False
+    parent: Stream | None = None
+    filters_records: bool = False
     cursor_field: Sequence[str] = ()
     source_defined_cursor: bool = False
     supported_sync_modes: Sequence[str] = (FULL_REFRESH,)
 
-    STATE_MSG_FREQUENCY: ClassVar[int] = 10_000
+    STATE_MSG_FREQUENCY: int = 10_000
     _default_signpost: str | None = None
     """The signpost of the present read, where a stream does not define one."""
 
@@ -82,8 +87,55 @@ class Stream:
     def partitions(self) -> Iterable[Context] | None:
         """Return the contexts of the stream's partitions; None if it has no partitions.
 
-        Each partition is read separately, with a bookmark of its own.
+        Each partition is read separately, with a bookmark of its own. By default a child stream has a
+        partition for each record of its parent, and any other stream has none.
+
+        Spec: "Partitioned State": the parent's context is the default partition.
         """
+        return None if self.parent is None else self.parent.child_contexts()
+
+    def separate_partitions(self) -> Iterable[Context]:
+        """Return the contexts of the partitions, each of which can be read alone.
+
+        Raises:
+            ConfigError: no partition can be read alone.
+        """
+        contexts = self.partitions()
+        if contexts is None or self.state_partitioning_keys is not None:
+            why = "it has none" if contexts is None else "several of them share a bookmark"
+            raise ConfigError(
+                f"single partitions of stream {str(self.id)!r} cannot be read: {why}",
+                guidance="read the stream as a whole: leave out `partitions`",
+            )
+        return contexts
+
+    def get_child_context(self, record: Record, context: Context | None) -> Context | None:
+        """Return the context of the child streams' partition for a record of this stream; None if there is no
+        such partition.
+
+        Args:
+            record: a record of this stream.
+            context: the partition of this stream that the record is from.
+        """
+        raise NotImplementedError(
+            f"{type(self).__name__} has child streams, so it must define `get_child_context`"
+        )
+
+    def child_contexts(self) -> Iterator[Context]:
+        """Yield the contexts of the child streams' partitions: one for each record from the start date on.
+        The records of a child may be new also if their parent has not changed."""
+        fields = self.json_schema.get("properties") or {}
+        for record, context in read_in_full(
+            self._read_records(self._key()), self.partitions(), self.start_date, fields
+        ):
+            child = self.get_child_context(record, context)
+            if child is not None:
+                yield child
+
+    def count_records(self, start: Any) -> int | None:
+        """Return the number of records that `records` will yield without a context, for the progress of a
+        sync; None if it is unknown. It must be cheap."""
+        del start
         return None
 
     def get_replication_key_signpost(self, context: Context | None) -> Any:
@@ -116,9 +168,13 @@ class Stream:
         # Before the partitions are listed: a record of one that is new then may be older than now.
         self._default_signpost = self._present_time(key)
         contexts = self._contexts(configured)
+        records = self._read_records(key)
         fields = self.json_schema.get("properties") or {}
         if key is None or not (configured.sync_mode == INCREMENTAL or self.is_resumable):
-            yield from read_in_full(self.records, contexts, self.start_date, fields)
+            if contexts is None:
+                yield from self._estimate(self.start_date)
+            for record, _ in read_in_full(records, contexts, self.start_date, fields):
+                yield record
             return
         progress = StreamState(
             key,
@@ -129,8 +185,10 @@ class Stream:
             signpost=self.get_replication_key_signpost,
             named_by=[path[0] for path in self._key_paths()],
         )
+        if contexts is None:
+            yield from self._estimate(progress.begin(None).start)
         yield from read_with_bookmarks(
-            self.records, contexts, progress, frequency=self.STATE_MSG_FREQUENCY, fields=fields
+            records, contexts, progress, frequency=self.STATE_MSG_FREQUENCY, fields=fields
         )
 
     def has_new_data(
@@ -145,6 +203,12 @@ class Stream:
         """
         del configured, state
         return None
+
+    @property
+    def is_read_by_time(self) -> bool:
+        """Return whether the replication key is a date or a date-time."""
+        key = self._key()
+        return key is not None and key.kind in (DATE, DATE_TIME)
 
     @property
     def id(self) -> StreamId:
@@ -179,6 +243,15 @@ class Stream:
             return now.date().isoformat()
         return now.isoformat(timespec="microseconds").replace("+00:00", "Z")
 
+    def _read_records(self, key: ReplicationKey | None) -> Records:
+        """Return the function that reads one partition from a start on."""
+        return records_since(self.records, key) if self.filters_records and key else self.records
+
+    def _estimate(self, start: Any) -> Iterator[Estimate]:
+        rows = self.count_records(start)
+        if rows is not None:
+            yield Estimate(rows)
+
     def _key_paths(self) -> list[list[str]]:
         return [[part] if isinstance(part, str) else list(part) for part in self.primary_key]
 
@@ -196,15 +269,10 @@ class Stream:
         Raises:
             ConfigError: partitions are named that cannot be read alone.
         """
-        named, contexts = _named_partitions(configured), self.partitions()
+        named = _named_partitions(configured)
         if named is None:
-            return contexts
-        if contexts is None or self.state_partitioning_keys is not None:
-            why = "it has none" if contexts is None else "several of them share a bookmark"
-            raise ConfigError(
-                f"single partitions of stream {str(self.id)!r} cannot be read: {why}",
-                guidance="leave out `partitions` of the configured stream",
-            )
+            return self.partitions()
+        self.separate_partitions()
         return named
 
 

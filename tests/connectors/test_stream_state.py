@@ -18,15 +18,17 @@ from hypothesis import strategies as st
 from connectors.sdk import (
     Checkpoint,
     Context,
+    Estimate,
     InvalidStreamSortException,
     Item,
     Record,
     Stream,
     Warn,
 )
-from connectors.sdk.bookmarks import StreamState
 from connectors.sdk.reading import SECONDS, StateSchedule
-from connectors.sdk.replication_key import ReplicationKey, instant
+from connectors.sdk.state.partitions import partition_name
+from connectors.sdk.state.replication_key import ReplicationKey, instant
+from connectors.sdk.state.stream_state import StreamState
 from elt_assets.errors import ConfigError, SystemFailure
 from elt_assets.protocol.airbyte.catalog import FULL_REFRESH, INCREMENTAL, ConfiguredStream
 
@@ -96,6 +98,10 @@ def seen(stream: Stream, state: Json | None = None) -> tuple[list[Item], BaseExc
     return items, None
 
 
+def warnings(stream: Stream, state: Json) -> list[str]:
+    return [item.text for item in read(stream, state) if isinstance(item, Warn)]
+
+
 def order(number: int, at: Any, store: int = 1) -> Record:
     return {"id": number, "updatedAt": at, "storeId": store}
 
@@ -126,6 +132,18 @@ def test_a_state_of_another_replication_key_has_no_effect() -> None:
     stream = SortedOrders()
     read(stream, {"replication_key": "id", "replication_key_value": 7})
     assert stream.starts == [None]
+
+
+def test_a_bookmark_of_another_replication_key_is_warned_of() -> None:
+    [warning] = warnings(SortedOrders(), {"replication_key": "id", "replication_key_value": 7})
+    assert "bookmarks of 'id'" in warning
+
+
+def test_a_state_of_another_source_is_warned_of() -> None:
+    [warning] = warnings(SortedOrders(), {"cursor": "abc", "page": 7})
+    assert "no bookmark, but 'cursor', 'page'" in warning
+    assert "abc" not in warning
+    assert not warnings(SortedOrders(), {})
 
 
 def test_a_state_of_an_earlier_version_stays_effective() -> None:
@@ -183,7 +201,7 @@ def test_each_partition_has_a_bookmark_under_partitions(is_sorted: bool) -> None
 def test_a_state_is_sent_at_the_end_of_each_partition() -> None:
     stream = SortedOrders(order(1, at(2)), order(2, at(1), store=2), stores=STORES)
     found = states(read(stream))
-    assert [len(state["partitions"]) for state in found] == [1, 2, 2]
+    assert [len(state["partitions"]) for state in found] == [1, 2]
 
 
 def test_partitions_are_matched_by_their_exact_context() -> None:
@@ -287,6 +305,94 @@ CLERKS = [{"storeId": 1, "clerk": "a"}, {"storeId": 2, "clerk": "b"}, {"storeId"
 
 def clerks_order(number: int, at: str, store: int, clerk: str) -> Record:
     return {**order(number, at, store), "clerk": clerk}
+
+
+class Stores(Stream):
+    """The parent of `StoreOrders`; a store without a name has no orders."""
+
+    name = "stores"
+    json_schema: Json = {"properties": {"id": {}, "name": {}}}  # noqa: RUF012 - as the SDK has it
+
+    def records(self, context: Context | None, start: Any) -> Iterable[Record]:
+        for number in (1, 2, 1):
+            yield {"id": number, "name": f"store {number}"}
+        yield {"id": 3, "name": None}
+
+    def get_child_context(self, record: Record, context: Context | None) -> Context | None:
+        return {"storeId": record["id"]} if record["name"] else None
+
+
+class StoreOrders(Orders):
+    partitions = Stream.partitions
+
+    def get_child_context(self, record: Record, context: Context | None) -> Context | None:
+        return {"storeId": (context or {})["storeId"], "order": record["id"]}
+
+
+def test_the_context_of_the_parent_is_the_default_partition_of_a_child_stream() -> None:
+    stream = StoreOrders(order(1, at(2)), order(2, at(3), store=2))
+    stream.parent = Stores()
+    [*_, state] = states(read(stream))
+    assert [(e["context"], e["replication_key_value"]) for e in state["partitions"]] == [
+        ({"storeId": 1}, at(2)),
+        ({"storeId": 2}, at(3)),
+    ]
+
+
+def test_children_of_children_have_the_contexts_of_both() -> None:
+    middle = StoreOrders(order(7, at(2)), order(8, at(3), store=2))
+    middle.parent = Stores()
+    child = Stream()
+    child.parent = middle
+    assert list(child.partitions() or ()) == [
+        {"storeId": 1, "order": 7},
+        {"storeId": 2, "order": 8},
+    ]
+
+
+def test_a_parent_that_does_not_say_its_children_is_an_error() -> None:
+    stream = StoreOrders()
+    stream.parent = Orders(order(1, at(1)))
+    with pytest.raises(NotImplementedError, match="Orders has child streams"):
+        read(stream)
+
+
+def test_records_before_the_bookmark_are_left_out_where_the_source_cannot_filter() -> None:
+    class Unfiltered(SortedOrders):
+        filters_records = True
+
+    stream = Unfiltered(*(order(n, at(n)) for n in range(1, 5)), order(5, None))
+    items = read(stream, {"replication_key": "updatedAt", "replication_key_value": at(3)})
+    assert [item["id"] for item in items if isinstance(item, dict)] == [3, 4, 5]
+    assert [item["id"] for item in read(stream) if isinstance(item, dict)] == [1, 2, 3, 4, 5]
+
+
+def test_the_number_of_records_is_an_estimate() -> None:
+    class Counted(SortedOrders):
+        def count_records(self, start: Any) -> int:
+            return 5 if start is None else 2
+
+    assert read(Counted(order(1, at(1))))[0] == Estimate(5)
+    mark = {"replication_key": "updatedAt", "replication_key_value": at(1)}
+    assert read(Counted(order(1, at(1))), mark)[0] == Estimate(2)
+    assert read(Counted(order(1, at(1))), mode=FULL_REFRESH)[0] == Estimate(5)
+
+
+def test_a_state_is_not_sent_twice() -> None:
+    assert len(states(read(Often(order(1, at(1)), order(2, at(2)))))) == 1
+
+
+def test_the_name_of_a_partition_is_unique_and_readable() -> None:
+    names = {
+        partition_name(context)
+        for context in (
+            *({"a": 1}, {"a": "1"}, {"a": "x"}, {"a": None}, {"a": "null"}, {"a": ""}, {"a": " x"}),
+            *({"a": "a=1,b=2"}, {"a": 1, "b": 2}, {"b": 1, "a": 2}, {"a": "1|2"}, {"a": "1...2"}),
+        )
+    }
+    assert names >= {"1", '"1"', "x", "null", '"null"', '""', "a=1,b=2", "a=2,b=1"}
+    assert len(names) == 12
+    assert not [name for name in names if "..." in name or "|" in name]
 
 
 def test_state_partitioning_keys_coarsen_the_partitions_of_the_state() -> None:

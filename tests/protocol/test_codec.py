@@ -31,8 +31,10 @@ BODIES = {
     "TRACE": "trace",
     "CONTROL": "control",
     "DESTINATION_CATALOG": "destination_catalog",
+    "NEWS": "news",
+    "PARTITION": "partition",
 }
-VITAL = ("RECORD", "STATE", "CATALOG", "SPEC", "CONNECTION_STATUS", "CONTROL")
+VITAL = ("RECORD", "STATE", "CATALOG", "SPEC", "CONNECTION_STATUS", "CONTROL", "PARTITION")
 NUMBERS = ["0", "-0", "1", "1.0", "1E5", "-0.0", "1e400", "0.1000000000000000000001", "9" * 400]
 
 

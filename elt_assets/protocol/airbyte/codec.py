@@ -26,10 +26,11 @@ _BODIES = {
     "CONTROL": "control",
     "DESTINATION_CATALOG": "destination_catalog",
     "NEWS": "news",
+    "PARTITION": "partition",
 }
 _PROTOCOL = LineProtocol(
     kinds={kind: [body] for kind, body in _BODIES.items()},
-    vital=("RECORD", "STATE", "CATALOG", "SPEC", "CONNECTION_STATUS", "CONTROL"),
+    vital=("RECORD", "STATE", "CATALOG", "SPEC", "CONNECTION_STATUS", "CONTROL", "PARTITION"),
 )
 
 
@@ -62,8 +63,8 @@ def decode(line: bytes, *, whole: bool = False) -> RawRecord | Message:
 
     Raises:
         SystemFailure: the line is a message that must not be lost (RECORD, STATE, CATALOG, SPEC,
-            CONNECTION_STATUS or CONTROL), but is truncated, malformed, not UTF-8, contains half a surrogate
-            pair, or is nested too deeply.
+            CONNECTION_STATUS, CONTROL or PARTITION), but is truncated, malformed, not UTF-8, contains half a
+            surrogate pair, or is nested too deeply.
         ConfigError: the line is a record that refers to a file.
     """
     try:

@@ -215,6 +215,20 @@ class News(Wire):
     streams: list[StreamNews]
 
 
+class Partition(Wire):
+    """A partition of a stream, in the answer of the verb `partitions`.
+
+    This project's connectors have that verb in addition to the protocol's. It sends one such message for each
+    partition of each configured stream. `key`: the name of the partition, unique in its stream and the same
+    in every answer. `context`: a JSON object, kept byte for byte. `read` returns the records of this
+    partition alone if the configured stream has `"partitions": [context]`.
+    """
+
+    stream_descriptor: StreamDescriptor
+    key: str
+    context: Raw
+
+
 class StreamGeneration(Wire):
     """The start or the end of a generation of a stream, made from the version that a Singer tap sends.
 
@@ -244,6 +258,7 @@ class Message(Wire):
     control: Control | None = None
     destination_catalog: DestinationCatalog | None = None
     news: News | None = None
+    partition: Partition | None = None
     generation: StreamGeneration | None = None
 
     @property

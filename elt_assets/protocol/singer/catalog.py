@@ -52,7 +52,7 @@ def read_catalog(text: bytes) -> Catalog:
 
 
 def _stream(entry: Entry) -> AirbyteStream:
-    metadata = _metadata(entry).get(_STREAM, {})
+    metadata = metadata_by_breadcrumb(entry).get(_STREAM, {})
     key = metadata.get("table-key-properties") or metadata.get("view-key-properties")
     is_logged = _is_log_based(entry, metadata)
     cursor = None if is_logged else _cursor(entry, metadata)
@@ -71,7 +71,7 @@ def _raw(entry: Entry) -> Raw:
     return Raw(json.dumps(entry, ensure_ascii=False).encode())
 
 
-def _metadata(entry: Entry) -> dict[Breadcrumb, dict[str, Any]]:
+def metadata_by_breadcrumb(entry: Entry) -> dict[Breadcrumb, dict[str, Any]]:
     """Return the metadata of a stream and of its fields, by breadcrumb; empty for old taps."""
     given = entry.get("metadata") or []
     return {tuple(one["breadcrumb"]): dict(one.get("metadata") or {}) for one in given}
@@ -146,7 +146,7 @@ def log_based(stream: AirbyteStream) -> AirbyteStream:
         ConfigError: the stream is not from a tap, or the tap forces another method.
     """
     entry = _entry(stream)
-    metadata = _metadata(entry)
+    metadata = metadata_by_breadcrumb(entry)
     stream_metadata = metadata.setdefault(_STREAM, {})
     forced = stream_metadata.get("forced-replication-method")
     if forced not in (None, "", LOG_BASED):
@@ -155,7 +155,7 @@ def log_based(stream: AirbyteStream) -> AirbyteStream:
             guidance="remove `replication_method`",
         )
     stream_metadata["replication-method"] = LOG_BASED
-    entry["metadata"] = _metadata_list(metadata)
+    entry["metadata"] = metadata_list(metadata)
     found = copy.copy(stream)
     found.supported_sync_modes = [FULL_REFRESH, INCREMENTAL]
     found.source_defined_cursor, found.default_cursor_field = True, None
@@ -173,14 +173,14 @@ def _entry(stream: AirbyteStream) -> Entry:
     return dict(json.loads(bytes(raw)))
 
 
-def _metadata_list(metadata: Mapping[Breadcrumb, Mapping[str, Any]]) -> list[Entry]:
+def metadata_list(metadata: Mapping[Breadcrumb, Mapping[str, Any]]) -> list[Entry]:
     """Return an entry's metadata in the form of the catalog."""
     return [{"breadcrumb": list(key), "metadata": value} for key, value in metadata.items()]
 
 
 def _selected(stream: ConfiguredStream) -> Entry:
     entry = copy.deepcopy(_entry(stream.stream))
-    metadata = _metadata(entry)
+    metadata = metadata_by_breadcrumb(entry)
     is_old = not metadata
     stream_metadata = {**metadata.get(_STREAM, {}), "selected": True}
     for field in ("replication-key", "replication_key"):
@@ -201,7 +201,7 @@ def _selected(stream: ConfiguredStream) -> Entry:
             field_metadata["selected"] = is_selected
         if is_old and isinstance(part := schema["properties"][path[1]], dict):
             part["selected"] = is_selected
-    entry["metadata"] = _metadata_list(metadata)
+    entry["metadata"] = metadata_list(metadata)
     return entry
 
 

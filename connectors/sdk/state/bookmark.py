@@ -1,22 +1,24 @@
-"""The state of a stream: a bookmark for the stream, or one for each of its partitions.
-
-The same object is a stream's state in the Airbyte Protocol and its entry under `bookmarks` in a Singer state.
+"""The bookmark of a partition, or of a stream without partitions.
 
 Spec: SDK Implementation Details - Stream State.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from decimal import Decimal
 from typing import Any
 
-import msgspec
-from msgspec import Raw
-
 from connectors.sdk.items import Context, Record
-from connectors.sdk.replication_key import DATE, DATE_TIME, NUMBER, ReplicationKey, is_instant, iso
-from elt_assets.errors import ConfigError, SystemFailure
+from connectors.sdk.state.replication_key import (
+    DATE,
+    DATE_TIME,
+    NUMBER,
+    ReplicationKey,
+    is_instant,
+    iso,
+)
+from elt_assets.errors import SystemFailure
 
 REPLICATION_KEY = "replication_key"
 VALUE = "replication_key_value"
@@ -25,16 +27,13 @@ CONTEXT = "context"
 PROGRESS = "progress_markers"
 SIGNPOST = "replication_key_signpost"
 _STARTING_VALUE = "starting_replication_value"
-_OF_ONE_SYNC = frozenset({PROGRESS, "progress_tracking", SIGNPOST, _STARTING_VALUE})
+OF_ONE_SYNC = frozenset({PROGRESS, "progress_tracking", SIGNPOST, _STARTING_VALUE})
 """Properties that an interrupted sync leaves, and that the next sync ignores and removes."""
 _NOTE = "Not a bookmark: the sync was interrupted before the partition was complete."
 
 _ZEROS = str.maketrans("123456789", "000000000")
 _DATE = len("2024-01-01")
 _TIME = len("2024-01-01T00:00:00")
-
-_encode = msgspec.json.Encoder(decimal_format="number").encode
-_encode_sorted = msgspec.json.Encoder(decimal_format="number", order="sorted").encode
 
 
 class InvalidStreamSortException(SystemFailure):
@@ -80,8 +79,8 @@ class Bookmark:
         self._field = key.field
         self._is_sorted = is_sorted
         self._named_by = named_by
-        self._saved = _saved_value(key, saved)
-        known = {*_OF_ONE_SYNC, PARTITIONS, CONTEXT, REPLICATION_KEY, VALUE, key.field}
+        self._saved = saved_value(key, saved)
+        known = {*OF_ONE_SYNC, PARTITIONS, CONTEXT, REPLICATION_KEY, VALUE, key.field}
         self._others = {name: saved[name] for name in saved if name not in known}
         for value in (self._saved, start_date):
             if value is not None:
@@ -205,166 +204,11 @@ class Bookmark:
         )
 
 
-class StreamState:
-    """The state of a stream while it is read.
-
-    Args:
-        key: the replication key.
-        saved: the stream's last state; empty at the first sync.
-        is_sorted: whether the records of a partition come in the order of the replication key.
-        partitioning_keys: the names in a context that tell apart the partitions of the state; None for all.
-            With fewer names than the context has, several contexts share a bookmark, so the records are not
-            sorted, and the bookmarks are final only when the stream is complete.
-        start_date: the value from which to read where there is no bookmark.
-        signpost: returns the largest value that the bookmark of a context may get in this sync; None if there
-            is no limit.
-        named_by: the fields that an error names a record by.
-
-    Raises:
-        ConfigError: the saved state is not one of these.
-
-    Spec: "Partitioned State", "Advanced Use Cases".
-    """
-
-    def __init__(
-        self,
-        key: ReplicationKey,
-        saved: Mapping[str, Any],
-        *,
-        is_sorted: bool = False,
-        partitioning_keys: Sequence[str] | None = None,
-        start_date: Any = None,
-        signpost: Callable[[Context | None], Any] = lambda _: None,
-        named_by: Sequence[str] = (),
-    ):
-        self._key = key
-        self._named_by = named_by
-        self._keys = partitioning_keys
-        self._is_sorted = is_sorted and partitioning_keys is None
-        self._start_date = start_date
-        self._signpost = signpost
-        self._others = {name: value for name, value in saved.items() if name != PARTITIONS}
-        self._whole: Bookmark | None = None
-        self._open: dict[bytes, Bookmark] = {}
-        self._entries: dict[bytes, bytes] = {}
-        self._size = 0
-        for entry in _saved_partitions(saved):
-            kept = _without_progress(entry)
-            of_context = identity(entry[CONTEXT])
-            if of_context not in self._entries or self._is_before(kept, self._entries[of_context]):
-                self._keep(of_context, _encode(kept))
-
-    @property
-    def size(self) -> int:
-        """Size of the state in bytes, without the partitions that are being read."""
-        return self._size
-
-    def bookmarks_with(self, contexts: Iterable[Context]) -> int:
-        """Return the number of bookmarks that the state has once these contexts are read too."""
-        return len({*self._entries, *(identity(self._coarse(context)) for context in contexts)})
-
-    def begin(self, context: Context | None) -> Bookmark:
-        """Return the bookmark of a partition that is read now; None: the stream has no partitions."""
-        if context is None:
-            self._whole = self._bookmark(self._others, None)
-            return self._whole
-        context = self._coarse(context)
-        if not context:
-            self._whole = self._whole or self._bookmark(self._others, None)
-            return self._whole
-        of_context = identity(context)
-        if of_context not in self._open:
-            saved = self._entries.get(of_context)
-            entry = {} if saved is None else msgspec.json.decode(saved)
-            self._open[of_context] = self._bookmark(entry, context, of_context)
-        return self._open[of_context]
-
-    def end(self, bookmark: Bookmark) -> None:
-        """Take notice that all records of a context were read."""
-        if self._keys is None:
-            self._complete(bookmark)
-
-    def finish(self) -> None:
-        """Take notice that all records of the stream were read."""
-        for bookmark in [*self._open.values(), *([self._whole] if self._whole else [])]:
-            self._complete(bookmark)
-
-    def encode(self, *, with_progress: bool = True) -> Raw:
-        """Return the state as JSON; with the progress so far, which no sync resumes from."""
-        found = {
-            of_context: _encode(bookmark.entry(with_progress=with_progress))
-            for of_context, bookmark in self._open.items()
-        }
-        whole = (
-            self._whole.entry(with_progress=with_progress)
-            if self._whole
-            else _without_progress(self._others)
-        )
-        if not self._entries and not found:
-            return Raw(_encode(whole))
-        inner = _encode(whole)[1:-1]
-        entries = b",".join({**self._entries, **found}.values())
-        return Raw(b'{%b%b"partitions":[%b]}' % (inner, b"," if inner else b"", entries))
-
-    def _bookmark(
-        self, saved: Mapping[str, Any], context: Context | None, of_context: bytes = b""
-    ) -> Bookmark:
-        return Bookmark(
-            self._key,
-            saved,
-            context=context,
-            of_context=of_context,
-            is_sorted=self._is_sorted,
-            start_date=self._start_date,
-            signpost=self._signpost(context),
-            named_by=self._named_by,
-        )
-
-    def _coarse(self, context: Context) -> Context:
-        """Return the part of a context that tells apart the bookmarks."""
-        if self._keys is None:
-            return context
-        return {name: context[name] for name in self._keys if name in context}
-
-    def _is_before(self, entry: Mapping[str, Any], kept: bytes) -> bool:
-        """Return whether an entry has an earlier bookmark than another one of the same context."""
-        one, other = (_saved_value(self._key, each) for each in (entry, msgspec.json.decode(kept)))
-        return one is None or (other is not None and self._key.is_larger(other, one))
-
-    def _complete(self, bookmark: Bookmark) -> None:
-        bookmark.complete()
-        if bookmark.context is not None:
-            self._open.pop(bookmark.of_context, None)
-            self._keep(bookmark.of_context, _encode(bookmark.entry()))
-
-    def _keep(self, of_context: bytes, entry: bytes) -> None:
-        self._size += len(entry) - len(self._entries.get(of_context, b""))
-        self._entries[of_context] = entry
+def without_progress(entry: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in entry.items() if name not in OF_ONE_SYNC}
 
 
-def identity(context: Context | None) -> bytes:
-    """Return what tells a context apart from others: its JSON as it is read from a state."""
-    return _encode_sorted(msgspec.json.decode(_encode(context)))
-
-
-def _saved_partitions(saved: Mapping[str, Any]) -> list[dict[str, Any]]:
-    entries = saved.get(PARTITIONS) or []
-    is_list = isinstance(entries, list)
-    if not is_list or not all(
-        isinstance(e, dict) and isinstance(e.get(CONTEXT), dict) for e in entries
-    ):
-        raise ConfigError(
-            "the `partitions` of the state are not a list of objects with a `context`",
-            guidance="correct the state, or reset it to read the stream from the beginning",
-        )
-    return entries
-
-
-def _without_progress(entry: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in entry.items() if name not in _OF_ONE_SYNC}
-
-
-def _saved_value(key: ReplicationKey, saved: Mapping[str, Any]) -> Any:
+def saved_value(key: ReplicationKey, saved: Mapping[str, Any]) -> Any:
     """Return the bookmark of an entry; None if it has none, or one of another replication key.
 
     A state whose only property is the replication key, `{"updated_at": …}`, is the form of many other

@@ -1,0 +1,1 @@
+"""The Airbyte Protocol of sources: commands, messages, the state file."""

@@ -1,0 +1,148 @@
+"""The commands of an Airbyte source, and those that this project adds to them.
+
+Spec: Airbyte Specification, Source; Airbyte Protocol, Actor Interface.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
+from types import MappingProxyType
+from typing import Any
+
+import msgspec
+from msgspec import Raw
+
+from connectors.sdk.airbyte.output import AirbyteStreamOutput, SourceOutput
+from connectors.sdk.airbyte.state_file import load_states
+from connectors.sdk.source import Source
+from connectors.sdk.state.partitions import distinct, partition_name
+from connectors.sdk.stream import Stream
+from connectors.sdk.sync import read_streams
+from elt_assets.errors import ConfigError, EltError
+from elt_assets.protocol.airbyte import message_factory
+from elt_assets.protocol.airbyte import messages as wire
+from elt_assets.protocol.airbyte.arguments import load_catalog, load_config
+from elt_assets.protocol.airbyte.catalog import Catalog, ConfiguredStream
+from elt_assets.protocol.airbyte.messages import Message
+from elt_assets.protocol.specification import secret_values
+
+Job = tuple["Stream | None", ConfiguredStream, "dict[str, Any] | None"]
+"""A stream of the source, None if it has no such stream; how it is configured; its state."""
+
+
+def add_commands(parser: argparse.ArgumentParser) -> None:
+    """Add the commands and their arguments to a parser."""
+    commands = parser.add_subparsers(dest="command", required=True)
+    for name, (_, files, text) in COMMANDS.items():
+        command = commands.add_parser(name, help=text)
+        for file in files:
+            command.add_argument(f"--{file}", required=True, metavar="FILE")
+        if "catalog" in files:
+            command.add_argument("--state", metavar="FILE", help="the states of the last read")
+
+
+def run_command(source: Source, arguments: argparse.Namespace, output: SourceOutput) -> int:
+    """Run one command and return the number of streams that failed; each failure has been reported.
+
+    Raises:
+        Exception: the command failed.
+    """
+    run, _, _ = COMMANDS[arguments.command]
+    return run(source, arguments, output) or 0
+
+
+def _spec(source: Source, _: argparse.Namespace, output: SourceOutput) -> None:
+    body = wire.Specification(
+        connectionSpecification=source.specification(),
+        documentationUrl=source.documentation_url,
+        protocol_version=message_factory.PROTOCOL_VERSION,
+    )
+    output.send([Message(type="SPEC", spec=body)])
+
+
+def _check(source: Source, arguments: argparse.Namespace, output: SourceOutput) -> None:
+    try:
+        source.check(source.parse(_config(source, arguments, output)))
+    except EltError as error:
+        output.connection(succeeded=False, text=str(error))
+    else:
+        output.connection(succeeded=True)
+
+
+def _discover(source: Source, arguments: argparse.Namespace, output: SourceOutput) -> None:
+    streams = source.open(_config(source, arguments, output))
+    catalog = Catalog(streams=[stream.describe() for stream in streams])
+    output.send([Message(type="CATALOG", catalog=catalog)])
+
+
+def _read(source: Source, arguments: argparse.Namespace, output: SourceOutput) -> int:
+    jobs = []
+    for stream, configured, state in _jobs(source, arguments, output):
+        if stream is None:
+            # Spec: Schema Mismatches: never a failure.
+            output.log("WARN", f"skipped stream {configured.id}: the source does not have it")
+        else:
+            jobs.append((stream, configured, state))
+    return read_streams(jobs, partial(AirbyteStreamOutput, output))
+
+
+def _probe(source: Source, arguments: argparse.Namespace, output: SourceOutput) -> None:
+    """Send one NEWS message. New data is unknown for a stream that the source does not have."""
+    news = []
+    for stream, configured, state in _jobs(source, arguments, output):
+        has_news = stream.has_new_data(configured, state) if stream else None
+        descriptor = configured.id.descriptor
+        news.append(wire.StreamNews(stream_descriptor=descriptor, has_news=has_news))
+    output.send([Message(type="NEWS", news=wire.News(streams=news))])
+
+
+def _partitions(source: Source, arguments: argparse.Namespace, output: SourceOutput) -> None:
+    """Send a PARTITION message for each partition of each stream.
+
+    Raises:
+        ConfigError: a stream has no partitions that can be read alone.
+    """
+    for stream, configured, _ in _jobs(source, arguments, output):
+        if stream is None:
+            raise ConfigError(
+                f"the source has no stream {str(configured.id)!r}",
+                guidance="run `discover` to see which streams it has",
+            )
+        for context in distinct(stream.separate_partitions()):
+            name, encoded = partition_name(context), Raw(msgspec.json.encode(context))
+            descriptor = configured.id.descriptor
+            output.partition(
+                wire.Partition(stream_descriptor=descriptor, key=name, context=encoded)
+            )
+
+
+Command = Callable[[Source, argparse.Namespace, SourceOutput], "int | None"]
+
+COMMANDS: Mapping[str, tuple[Command, tuple[str, ...], str]] = MappingProxyType(
+    {
+        "spec": (_spec, (), "print the specification of the config"),
+        "check": (_check, ("config",), "check that the source can be reached with this config"),
+        "discover": (_discover, ("config",), "print the catalog of streams"),
+        "read": (_read, ("config", "catalog"), "print the records of the configured streams"),
+        "probe": (_probe, ("config", "catalog"), "print which streams have new data"),
+        "partitions": (_partitions, ("config", "catalog"), "print the partitions of the streams"),
+    }
+)
+"""The commands: function, required files, help."""
+
+
+def _jobs(source: Source, arguments: argparse.Namespace, output: SourceOutput) -> Iterator[Job]:
+    config = _config(source, arguments, output)
+    catalog, states = load_catalog(arguments.catalog), load_states(arguments.state)
+    streams = {stream.id: stream for stream in source.open(config)}
+    for configured in catalog.streams:
+        yield streams.get(configured.id), configured, states.get(configured.id)
+
+
+def _config(source: Source, arguments: argparse.Namespace, output: SourceOutput) -> dict[str, Any]:
+    """Return the config as it is written; from now on its secrets are masked."""
+    config = load_config(arguments.config)
+    output.mask.add(secret_values(config, source.specification()))
+    return config

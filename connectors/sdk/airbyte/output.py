@@ -1,0 +1,108 @@
+"""The Airbyte messages of a source.
+
+Spec: Airbyte Protocol.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import msgspec
+from msgspec import Raw
+
+from connectors.sdk.items import Record
+from connectors.sdk.output import TimedOutput
+from connectors.sdk.sync import StreamOutput
+from elt_assets.protocol.airbyte import message_factory
+from elt_assets.protocol.airbyte import messages as wire
+from elt_assets.protocol.airbyte.catalog import ConfiguredStream, StreamDescriptor
+from elt_assets.protocol.airbyte.messages import Message
+
+_encode_record = msgspec.json.Encoder(decimal_format="number").encode
+
+
+class SourceOutput(TimedOutput):
+    """The buffered messages of a source."""
+
+    def record(self, head: bytes, data: Record) -> None:
+        """Send a record. This is the hot path: the bytes around the data are made once per stream
+        (`record_head`), so a record needs one encoding and one copy. The data is encoded first, so that
+        a failure leaves no incomplete line.
+        """
+        encoded = _encode_record(data)
+        now = time.time_ns() // 1_000_000
+        self._buffer += b'%b%d,"data":%b}}\n' % (head, now, encoded)
+        self.flush_if_due(now)
+
+    def partition(self, partition: wire.Partition) -> None:
+        self.send([Message(type="PARTITION", partition=partition)])
+        self.flush_if_due(time.time_ns() // 1_000_000)
+
+    def status(self, stream: StreamDescriptor, status: str) -> None:
+        self.send([message_factory.stream_status(stream, status)])
+        self.flush()
+
+    def estimate(self, stream: StreamDescriptor, rows: int) -> None:
+        """Send an estimate. Spec: AirbyteEstimateTraceMessage: `row_estimate` is an integer."""
+        body = wire.EstimateTrace(
+            name=stream.name, namespace=stream.namespace, type="STREAM", row_estimate=rows
+        )
+        self._trace(wire.Trace(type="ESTIMATE", estimate=body))
+
+    def state(self, stream: StreamDescriptor, state: dict[str, Any] | Raw, records: int) -> None:
+        """Send a state; `records` is the number of the stream's records since its previous state."""
+        body = state if isinstance(state, Raw) else Raw(_encode_record(state))
+        blob = wire.StreamState(stream_descriptor=stream, stream_state=body)
+        stats = wire.StateStats(recordCount=float(records))
+        message = wire.State(type="STREAM", stream=blob, sourceStats=stats)
+        self.send([Message(type="STATE", state=message)])
+        self.flush()
+
+    def _trace(self, trace: wire.Trace) -> None:
+        trace.emitted_at = time.time() * 1000
+        self.send([Message(type="TRACE", trace=trace)])
+
+
+def record_head(stream: StreamDescriptor) -> bytes:
+    """Return a RECORD message up to the value of `emitted_at`."""
+    namespace = b""
+    if stream.namespace is not None:
+        namespace = b'"namespace":%b,' % msgspec.json.encode(stream.namespace)
+    name = msgspec.json.encode(stream.name)
+    return b'{"type":"RECORD","record":{"stream":%b,%b"emitted_at":' % (name, namespace)
+
+
+class AirbyteStreamOutput(StreamOutput):
+    """The Airbyte messages about one stream."""
+
+    def __init__(self, output: SourceOutput, configured: ConfiguredStream):
+        self._output = output
+        self._stream = configured.id.descriptor
+        self._head = record_head(self._stream)
+        self._is_running = False
+
+    def begin(self) -> None:
+        self._output.status(self._stream, wire.STARTED)
+
+    def record(self, record: Record) -> None:
+        if not self._is_running:
+            self._output.status(self._stream, wire.RUNNING)
+            self._is_running = True
+        self._output.record(self._head, record)
+
+    def state(self, state: dict[str, Any] | Raw, records: int) -> None:
+        self._output.state(self._stream, state, records)
+
+    def estimate(self, rows: int) -> None:
+        self._output.estimate(self._stream, rows)
+
+    def warn(self, text: str) -> None:
+        self._output.log("WARN", f"stream {self._stream.id}: {text}")
+
+    def complete(self) -> None:
+        self._output.status(self._stream, wire.COMPLETE)
+
+    def fail(self, error: Exception) -> None:
+        self._output.error(error, self._stream)
+        self._output.status(self._stream, wire.INCOMPLETE)

@@ -1,0 +1,103 @@
+"""The config of a source: its specification, made from a pydantic model, and the check of what a user wrote.
+
+Spec: Actor Specification.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from elt_assets.errors import ConfigError
+from elt_assets.protocol.specification import violations
+
+if TYPE_CHECKING:
+    from pydantic import BaseModel  # a source that uses models imports it itself
+
+Json = dict[str, Any]
+
+
+def specification(model: type[BaseModel]) -> Json:
+    """Return the JSON schema of a model as a `connectionSpecification`.
+
+    Definitions stand where they are used, an optional field has the type of its value, and a secret
+    (`SecretStr`) is marked with `airbyte_secret`.
+
+    Raises:
+        TypeError: the model contains itself.
+    """
+    schema = model.model_json_schema()
+    definitions = schema.pop("$defs", {})
+    found: Json = _plain(schema, definitions, ())
+    return {"$schema": "http://json-schema.org/draft-07/schema#", **found}
+
+
+def parse(model: type[BaseModel], written: Mapping[str, Any]) -> BaseModel:
+    """Return a config as an instance of its model.
+
+    Raises:
+        ConfigError: the config is not valid. The message names every violation, and quotes no value.
+    """
+    try:
+        return model.model_validate(written)
+    except ValueError as error:
+        details = getattr(error, "errors", None)
+        if details is None:
+            raise
+        raise _invalid(map(_violation, details(include_url=False, include_input=False))) from None
+
+
+def validate(config: Mapping[str, Any], specification: Mapping[str, Any]) -> None:
+    """Check a config against a connection specification.
+
+    Raises:
+        ConfigError: the config is not valid. The message names every violation, and quotes no value.
+    """
+    found = violations(config, specification)
+    if found:
+        raise _invalid(found)
+
+
+def _invalid(found: Iterable[str]) -> ConfigError:
+    return ConfigError(
+        "the config violates the specification: " + "; ".join(found),
+        guidance="correct the config; the `spec` command prints the specification",
+    )
+
+
+def _violation(error: Mapping[str, Any]) -> str:
+    """Return a line about a violation. The texts of pydantic's own rules quote no value."""
+    place = ".".join(["config", *map(str, error["loc"])])
+    return f"{place}: {error['msg'].removeprefix('Value error, ')}"
+
+
+def _plain(part: Any, definitions: Mapping[str, Any], within: tuple[str, ...]) -> Any:
+    """Return a part of a schema without references and without alternatives that are only null."""
+    if isinstance(part, list):
+        return [_plain(each, definitions, within) for each in part]
+    if not isinstance(part, Mapping):
+        return part
+    part = dict(part)
+    reference = part.pop("$ref", None)
+    if reference is not None:
+        name = str(reference).rpartition("/")[2]
+        if name in within:
+            raise TypeError(f"the config model {name} contains itself")
+        return {
+            **_plain(definitions[name], definitions, (*within, name)),
+            **_plain(part, definitions, within),
+        }
+    choices = part.get("anyOf")
+    if isinstance(choices, list):
+        values = [each for each in choices if each != {"type": "null"}]
+        if len(values) == 1 and len(choices) == 2:
+            del part["anyOf"]
+            part = {**values[0], **part}
+            if part.get("default", 0) is None:
+                del part["default"]
+            return _plain(part, definitions, within)
+    part.pop("discriminator", None)
+    if part.pop("writeOnly", False) and part.get("format") == "password":
+        del part["format"]
+        part["airbyte_secret"] = True
+    return {name: _plain(value, definitions, within) for name, value in part.items()}

@@ -1,0 +1,45 @@
+"""Check of the first records of a stream against its JSON schema."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import msgspec
+from jsonschema import ValidationError
+from referencing import Registry
+
+from connectors.sdk.items import Record
+from elt_assets.protocol.checkable_schema import checkable, dialect
+
+RECORDS = 100
+"""Number of records that are checked: to check each one would take most of the time of a read."""
+
+_encode = msgspec.json.Encoder(decimal_format="number").encode
+
+
+class SchemaSample:
+    """Finds the fields of records that do not fit the declared schema; null fits every type."""
+
+    def __init__(self, schema: Mapping[str, Any]):
+        kind = dialect(schema)
+        self._validator = kind(checkable(schema, kind).schema, registry=Registry())
+        self._reported: set[str] = set()
+        self.remaining = RECORDS
+
+    def check(self, record: Record) -> Iterator[str]:
+        """Yield a line for each field that does not fit, unless it was reported before."""
+        self.remaining -= 1
+        for error in self._validator.iter_errors(msgspec.json.decode(_encode(record))):
+            line = _violation(error)
+            if error.instance is not None and line not in self._reported:
+                self._reported.add(line)
+                yield line
+
+
+def _violation(error: ValidationError) -> str:
+    path = ".".join("[]" if isinstance(step, int) else step for step in error.absolute_path)
+    if error.validator == "required":
+        return f"{path or 'record'}: {error.message}"  # names a field, no value
+    rule = msgspec.json.encode(error.validator_value, order="sorted").decode()
+    return f"{path or 'record'}: violates `{error.validator}: {rule[:200]}`"

@@ -1,0 +1,1 @@
+"""Singer taps: options, catalog, messages, state."""

@@ -1,0 +1,185 @@
+"""The Singer catalog of a source, and the selection that a tap gets.
+
+Spec: Singer, discovery mode and the catalog's metadata.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from connectors.sdk.items import Record
+from connectors.sdk.stream import Stream
+from elt_assets.errors import ConfigError
+from elt_assets.protocol.airbyte.catalog import FULL_REFRESH, INCREMENTAL, ConfiguredStream
+from elt_assets.protocol.singer.catalog import (
+    FULL_TABLE,
+    Breadcrumb,
+    Entry,
+    metadata_by_breadcrumb,
+    metadata_list,
+)
+
+_METHODS = {FULL_TABLE: FULL_REFRESH, "INCREMENTAL": INCREMENTAL}
+
+Excluded = dict[str, "Excluded | None"]
+"""The fields that are not selected, by name: None for the whole field, or those inside of it."""
+
+
+@dataclass(frozen=True)
+class SelectedStream:
+    """A stream that is to be read, with the fields that are not."""
+
+    stream: Stream
+    configured: ConfiguredStream
+    excluded: Excluded
+
+    @property
+    def name(self) -> str:
+        return stream_name(self.stream)
+
+    @property
+    def schema(self) -> dict[str, Any]:
+        """The JSON schema of the selected fields."""
+        return _schema_without(self.stream.json_schema, self.excluded)
+
+    @property
+    def key_properties(self) -> list[str]:
+        return _key_properties(self.stream)
+
+    @property
+    def bookmark_properties(self) -> list[str]:
+        is_incremental = self.configured.sync_mode == INCREMENTAL
+        return list(self.stream.describe().default_cursor_field or ()) if is_incremental else []
+
+
+def stream_name(stream: Stream) -> str:
+    """Return the `tap_stream_id` of a stream, which is also its name in messages and bookmarks."""
+    return stream.name if stream.namespace is None else f"{stream.namespace}-{stream.name}"
+
+
+def catalog_entry(stream: Stream) -> Entry:
+    """Return a stream's entry of the catalog that `--discover` prints. Everything is selected by default."""
+    name, schema = stream_name(stream), dict(stream.json_schema)
+    key, cursor = _key_properties(stream), _cursor(stream)
+    root: dict[str, Any] = {"inclusion": "available", "selected-by-default": True}
+    root["table-key-properties"] = key
+    entry: Entry = {"tap_stream_id": name, "stream": name, "schema": schema, "key_properties": key}
+    if cursor is None:
+        root["forced-replication-method"] = entry["replication_method"] = FULL_TABLE
+    else:
+        root["valid-replication-keys"] = [cursor]
+        entry["replication_key"], entry["replication_method"] = cursor, "INCREMENTAL"
+    metadata: dict[Breadcrumb, dict[str, Any]] = {(): root}
+    for field in schema.get("properties") or {}:
+        inclusion = "automatic" if field in {*key, cursor} else "available"
+        metadata["properties", field] = {"inclusion": inclusion, "selected-by-default": True}
+    entry["metadata"] = metadata_list(metadata)
+    return entry
+
+
+def selected_streams(
+    entries: Sequence[Entry], streams: Sequence[Stream]
+) -> Iterator[SelectedStream | str]:
+    """Yield the streams that a catalog selects; for a stream that the source does not have, its name.
+
+    Raises:
+        ConfigError: the catalog requests what a stream does not support.
+    """
+    known = {stream_name(stream): stream for stream in streams}
+    for entry in entries:
+        metadata = metadata_by_breadcrumb(entry)
+        if not _is_stream_selected(entry, metadata.get((), {})):
+            continue
+        name = str(entry.get("tap_stream_id") or entry.get("stream"))
+        yield _selected(known[name], entry, metadata) if name in known else name
+
+
+def without(record: Record, excluded: Excluded) -> Record:
+    """Return a record without the fields that are not selected."""
+    found = {}
+    for name, value in record.items():
+        inner = excluded.get(name, {})
+        if inner is not None:
+            found[name] = without(value, inner) if inner and isinstance(value, dict) else value
+    return found
+
+
+def _selected(
+    stream: Stream, entry: Entry, metadata: Mapping[Breadcrumb, Mapping[str, Any]]
+) -> SelectedStream:
+    root = metadata.get((), {})
+    cursor = _cursor(stream)
+    default = FULL_TABLE if cursor is None else "INCREMENTAL"
+    method = root.get("replication-method") or entry.get("replication_method") or default
+    key = root.get("replication-key") or entry.get("replication_key")
+    if method not in _METHODS or (method != FULL_TABLE and key not in (None, cursor)):
+        raise ConfigError(
+            f"the catalog requests stream {stream_name(stream)!r} by {method} with replication key {key!r}, "
+            f"but it can be read by FULL_TABLE{f' or INCREMENTAL with {cursor!r}' if cursor else ''}",
+            guidance="correct `replication-method` and `replication-key` in the catalog's metadata",
+        )
+    configured = ConfiguredStream(stream=stream.describe(), sync_mode=_METHODS[method])
+    kept = {*_key_properties(stream), cursor}
+    excluded = _excluded(stream.json_schema, metadata, ())
+    return SelectedStream(
+        stream, configured, {name: part for name, part in excluded.items() if name not in kept}
+    )
+
+
+def _key_properties(stream: Stream) -> list[str]:
+    """Return the primary key; empty if a part of it is inside of an object, which Singer cannot express."""
+    paths = stream.describe().source_defined_primary_key or []
+    return [path[0] for path in paths] if all(len(path) == 1 for path in paths) else []
+
+
+def _cursor(stream: Stream) -> str | None:
+    described = stream.describe()
+    path = described.default_cursor_field or []
+    return path[0] if INCREMENTAL in described.sync_modes and len(path) == 1 else None
+
+
+def _is_stream_selected(entry: Entry, root: Mapping[str, Any]) -> bool:
+    """Return whether a stream is selected: by its metadata, or by the properties that older catalogs use."""
+    schema = entry.get("schema") or {}
+    choices = (
+        root.get("selected"),
+        entry.get("selected"),
+        schema.get("selected"),
+        root.get("selected-by-default"),
+    )
+    return bool(next((choice for choice in choices if choice is not None), False))
+
+
+def _excluded(
+    schema: Any, metadata: Mapping[Breadcrumb, Mapping[str, Any]], place: Breadcrumb
+) -> Excluded:
+    properties = schema.get("properties") if isinstance(schema, Mapping) else None
+    found: Excluded = {}
+    for name, part in (properties or {}).items():
+        path = (*place, "properties", name)
+        if not _is_field_selected(metadata.get(path, {})):
+            found[name] = None
+        elif inner := _excluded(part, metadata, path):
+            found[name] = inner
+    return found
+
+
+def _is_field_selected(metadata: Mapping[str, Any]) -> bool:
+    if metadata.get("inclusion") in ("automatic", "unsupported"):
+        return bool(metadata["inclusion"] == "automatic")
+    return bool(metadata.get("selected", metadata.get("selected-by-default", True)))
+
+
+def _schema_without(schema: Mapping[str, Any], excluded: Excluded) -> dict[str, Any]:
+    found = copy.deepcopy(dict(schema))
+    for name, inner in excluded.items():
+        if inner is None:
+            del found["properties"][name]
+            if name in found.get("required", ()):
+                found["required"].remove(name)
+        else:
+            found["properties"][name] = _schema_without(found["properties"][name], inner)
+    return found

@@ -1,0 +1,93 @@
+"""The state of a tap: the bookmarks of its streams in one object.
+
+Spec: Singer, state file; SDK Implementation Details - Stream State, "Standard State Format".
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+from msgspec import Raw
+
+from elt_assets.errors import ConfigError
+from elt_assets.protocol.airbyte.arguments import decode_json, read_file
+
+BOOKMARKS = "bookmarks"
+LARGE = 1 << 18
+"""Size in bytes from which on a state is not sent each time that a bookmark has moved: it has all streams."""
+BUDGET = 2
+"""The states sent so far have at most this many times the size of the present one, if it is large."""
+
+_encode = msgspec.json.Encoder(decimal_format="number").encode
+
+
+def load_state_file(path: str | None) -> dict[str, Any]:
+    """Return the content of the state file; empty without a file.
+
+    Raises:
+        ConfigError: the file is not readable, or does not contain an object.
+    """
+    if path is None:
+        return {}
+    return decode_json(read_file(path, "state"), dict[str, Any], "state")
+
+
+class TapState:
+    """The bookmarks of all streams, and when they are sent.
+
+    Args:
+        saved: the state after the last run, in the standard format.
+
+    Raises:
+        ConfigError: the state is not of the standard format.
+    """
+
+    def __init__(self, saved: dict[str, Any]):
+        self.saved = decode_json(
+            _encode(saved.get(BOOKMARKS) or {}), dict[str, dict[str, Any]], "state"
+        )
+        self._bookmarks = {name: _encode(each) for name, each in self.saved.items()}
+        self._total = 0
+        self._is_pending = False
+
+    @property
+    def is_pending(self) -> bool:
+        """Return whether a bookmark has moved since the last value."""
+        return self._is_pending
+
+    def move(self, stream: str, bookmark: dict[str, Any] | Raw) -> None:
+        """Set the bookmark of a stream."""
+        self._bookmarks[stream] = (
+            bytes(bookmark) if isinstance(bookmark, Raw) else _encode(bookmark)
+        )
+        self._is_pending = True
+
+    @property
+    def is_due(self) -> bool:
+        """Return whether to send the value now; a state of many bookmarks is sent less often."""
+        size = sum(map(len, self._bookmarks.values()))
+        return size < LARGE or self._total <= BUDGET * size
+
+    def value(self) -> bytes:
+        """Return the value of the next STATE message."""
+        inner = b",".join(
+            b"%b:%b" % (_encode(name), mark) for name, mark in self._bookmarks.items()
+        )
+        found = b'{"%b":{%b}}' % (BOOKMARKS.encode(), inner)
+        self._total += len(found)
+        self._is_pending = False
+        return found
+
+
+def require_standard_format(state: dict[str, Any]) -> None:
+    """Check that a state has bookmarks, if it has anything.
+
+    Raises:
+        ConfigError: it is of another form.
+    """
+    if state and not isinstance(state.get(BOOKMARKS), dict):
+        raise ConfigError(
+            "the state has no `bookmarks`: it is of another tap, or of a version that this one does not know",
+            guidance="give the state that this tap has sent; without a state, it reads from the beginning",
+        )

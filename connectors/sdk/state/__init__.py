@@ -1,0 +1,1 @@
+"""The state of a stream: bookmarks by partition, and the order of their values."""

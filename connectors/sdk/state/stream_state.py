@@ -1,0 +1,197 @@
+"""The state of a stream: a bookmark for the stream, or one for each of its partitions.
+
+The same object is a stream's state in the Airbyte Protocol and its entry under `bookmarks` in a Singer state.
+
+Spec: SDK Implementation Details - Stream State.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+import msgspec
+from msgspec import Raw
+
+from connectors.sdk.items import Context
+from connectors.sdk.state.bookmark import (
+    CONTEXT,
+    OF_ONE_SYNC,
+    PARTITIONS,
+    REPLICATION_KEY,
+    Bookmark,
+    saved_value,
+    without_progress,
+)
+from connectors.sdk.state.partitions import identity
+from connectors.sdk.state.replication_key import ReplicationKey
+from elt_assets.errors import ConfigError
+
+_encode = msgspec.json.Encoder(decimal_format="number").encode
+
+
+class StreamState:
+    """The state of a stream while it is read.
+
+    Args:
+        key: the replication key.
+        saved: the stream's last state; empty at the first sync.
+        is_sorted: whether the records of a partition come in the order of the replication key.
+        partitioning_keys: the names in a context that tell apart the partitions of the state; None for all.
+            With fewer names than the context has, several contexts share a bookmark, so the records are not
+            sorted, and the bookmarks are final only when the stream is complete.
+        start_date: the value from which to read where there is no bookmark.
+        signpost: returns the largest value that the bookmark of a context may get in this sync; None if there
+            is no limit.
+        named_by: the fields that an error names a record by.
+
+    Attributes:
+        warnings: the reasons, one line each, why a part of the saved state has no effect.
+
+    Raises:
+        ConfigError: the saved state is not one of these.
+
+    Spec: "Partitioned State", "Advanced Use Cases".
+    """
+
+    def __init__(
+        self,
+        key: ReplicationKey,
+        saved: Mapping[str, Any],
+        *,
+        is_sorted: bool = False,
+        partitioning_keys: Sequence[str] | None = None,
+        start_date: Any = None,
+        signpost: Callable[[Context | None], Any] = lambda _: None,
+        named_by: Sequence[str] = (),
+    ):
+        self._key = key
+        self._named_by = named_by
+        self._keys = partitioning_keys
+        self._is_sorted = is_sorted and partitioning_keys is None
+        self._start_date = start_date
+        self._signpost = signpost
+        self._others = {name: value for name, value in saved.items() if name != PARTITIONS}
+        self.warnings = list(_warnings(key, saved))
+        self._whole: Bookmark | None = None
+        self._open: dict[bytes, Bookmark] = {}
+        self._entries: dict[bytes, bytes] = {}
+        self._size = 0
+        for entry in _saved_partitions(saved):
+            kept = without_progress(entry)
+            of_context = identity(entry[CONTEXT])
+            if of_context not in self._entries or self._is_before(kept, self._entries[of_context]):
+                self._keep(of_context, _encode(kept))
+
+    @property
+    def size(self) -> int:
+        """Size of the state in bytes, without the partitions that are being read."""
+        return self._size
+
+    def bookmarks_with(self, contexts: Iterable[Context]) -> int:
+        """Return the number of bookmarks that the state has once these contexts are read too."""
+        return len({*self._entries, *(identity(self._coarse(context)) for context in contexts)})
+
+    def begin(self, context: Context | None) -> Bookmark:
+        """Return the bookmark of a partition that is read now; None: the stream has no partitions."""
+        context = None if context is None else self._coarse(context)
+        if not context:
+            self._whole = self._whole or self._bookmark(self._others, None)
+            return self._whole
+        of_context = identity(context)
+        if of_context not in self._open:
+            saved = self._entries.get(of_context)
+            entry = {} if saved is None else msgspec.json.decode(saved)
+            self._open[of_context] = self._bookmark(entry, context, of_context)
+        return self._open[of_context]
+
+    def end(self, bookmark: Bookmark) -> None:
+        """Take notice that all records of a context were read."""
+        if self._keys is None:
+            self._complete(bookmark)
+
+    def finish(self) -> None:
+        """Take notice that all records of the stream were read."""
+        for bookmark in [*self._open.values(), *([self._whole] if self._whole else [])]:
+            self._complete(bookmark)
+
+    def encode(self, *, with_progress: bool = True) -> Raw:
+        """Return the state as JSON; with the progress so far, which no sync resumes from."""
+        found = {
+            of_context: _encode(bookmark.entry(with_progress=with_progress))
+            for of_context, bookmark in self._open.items()
+        }
+        whole = (
+            self._whole.entry(with_progress=with_progress)
+            if self._whole
+            else without_progress(self._others)
+        )
+        if not self._entries and not found:
+            return Raw(_encode(whole))
+        inner = _encode(whole)[1:-1]
+        entries = b",".join({**self._entries, **found}.values())
+        return Raw(b'{%b%b"partitions":[%b]}' % (inner, b"," if inner else b"", entries))
+
+    def _bookmark(
+        self, saved: Mapping[str, Any], context: Context | None, of_context: bytes = b""
+    ) -> Bookmark:
+        return Bookmark(
+            self._key,
+            saved,
+            context=context,
+            of_context=of_context,
+            is_sorted=self._is_sorted,
+            start_date=self._start_date,
+            signpost=self._signpost(context),
+            named_by=self._named_by,
+        )
+
+    def _coarse(self, context: Context) -> Context:
+        """Return the part of a context that tells apart the bookmarks."""
+        if self._keys is None:
+            return context
+        return {name: context[name] for name in self._keys if name in context}
+
+    def _is_before(self, entry: Mapping[str, Any], kept: bytes) -> bool:
+        """Return whether an entry has an earlier bookmark than another one of the same context."""
+        one, other = (saved_value(self._key, each) for each in (entry, msgspec.json.decode(kept)))
+        return one is None or (other is not None and self._key.is_larger(other, one))
+
+    def _complete(self, bookmark: Bookmark) -> None:
+        bookmark.complete()
+        if bookmark.context is not None:
+            self._open.pop(bookmark.of_context, None)
+            self._keep(bookmark.of_context, _encode(bookmark.entry()))
+
+    def _keep(self, of_context: bytes, entry: bytes) -> None:
+        self._size += len(entry) - len(self._entries.get(of_context, b""))
+        self._entries[of_context] = entry
+
+
+def _saved_partitions(saved: Mapping[str, Any]) -> list[dict[str, Any]]:
+    entries = saved.get(PARTITIONS) or []
+    is_list = isinstance(entries, list)
+    if not is_list or not all(
+        isinstance(e, dict) and isinstance(e.get(CONTEXT), dict) for e in entries
+    ):
+        raise ConfigError(
+            "the `partitions` of the state are not a list of objects with a `context`",
+            guidance="correct the state, or reset it to read the stream from the beginning",
+        )
+    return entries
+
+
+def _warnings(key: ReplicationKey, saved: Mapping[str, Any]) -> Iterator[str]:
+    entries = [saved, *_saved_partitions(saved)]
+    others = {str(e[REPLICATION_KEY]) for e in entries if e.get(REPLICATION_KEY)} - {key.field}
+    if others:
+        yield (
+            f"the state has bookmarks of {', '.join(map(repr, sorted(others)))}, but the replication key is "
+            f"{key.field!r}: they have no effect"
+        )
+    known = OF_ONE_SYNC | {PARTITIONS, REPLICATION_KEY}
+    if saved and not known & set(saved) and saved_value(key, saved) is None:
+        yield (
+            f"the state has no bookmark, but {', '.join(map(repr, saved))}: it is of another source or "
+            "version, and the stream is read from its beginning; `load_state` can translate it"
+        )

@@ -1,0 +1,104 @@
+"""Read of the configured streams of a source, one after another, in any protocol."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from msgspec import Raw
+
+from connectors.sdk.items import Checkpoint, Estimate, Record, Warn
+from connectors.sdk.schema_sample import RECORDS, SchemaSample
+from connectors.sdk.stream import Stream
+from elt_assets.errors import ConfigError
+from elt_assets.protocol.airbyte.catalog import INCREMENTAL, ConfiguredStream
+from elt_assets.protocol.output import OutputClosedError
+
+
+class StreamOutput(ABC):
+    """The messages about one stream, from its start to its end."""
+
+    @abstractmethod
+    def begin(self) -> None: ...
+
+    @abstractmethod
+    def record(self, record: Record) -> None: ...
+
+    @abstractmethod
+    def state(self, state: dict[str, Any] | Raw, records: int) -> None:
+        """Send a state; `records` is the number of the stream's records since its previous state."""
+
+    @abstractmethod
+    def estimate(self, rows: int) -> None: ...
+
+    @abstractmethod
+    def warn(self, text: str) -> None: ...
+
+    @abstractmethod
+    def complete(self) -> None: ...
+
+    @abstractmethod
+    def fail(self, error: Exception) -> None:
+        """Report the error that ended the read of the stream."""
+
+
+Job = tuple[Stream, ConfiguredStream, "dict[str, Any] | None"]
+"""A stream to read, how it is configured, and its state after the last read."""
+
+
+def read_streams(jobs: Iterable[Job], output: Callable[[ConfiguredStream], StreamOutput]) -> int:
+    """Read streams, and return the number of those that failed: the others are still read.
+
+    Raises:
+        OutputClosedError: the reader of the messages has closed the output.
+    """
+    return sum(not _read(job, output(job[1])) for job in jobs)
+
+
+def _read(job: Job, output: StreamOutput) -> bool:
+    stream, configured, state = job
+    output.begin()
+    try:
+        _require_mode(stream, configured)
+        resumes = configured.sync_mode == INCREMENTAL or stream.is_resumable
+        _copy(stream, configured, state if resumes else None, output)
+    except OutputClosedError:
+        raise
+    except Exception as error:  # noqa: BLE001 - the other streams are still read
+        output.fail(error)
+        return False
+    output.complete()
+    return True
+
+
+def _require_mode(stream: Stream, configured: ConfiguredStream) -> None:
+    modes = stream.describe().supported_sync_modes or ()
+    if configured.sync_mode == INCREMENTAL and INCREMENTAL not in modes:
+        raise ConfigError(
+            f"stream {str(stream.id)!r} cannot be read incrementally",
+            guidance="set `sync_mode: full_refresh`",
+        )
+
+
+def _copy(
+    stream: Stream, configured: ConfiguredStream, state: dict[str, Any] | None, output: StreamOutput
+) -> None:
+    sample = SchemaSample(stream.json_schema)
+    since_state = 0
+    for item in stream.read(configured, state):
+        if isinstance(item, Checkpoint):
+            output.state(item.state, since_state)
+            since_state = 0
+        elif isinstance(item, Estimate):
+            output.estimate(item.rows)
+        elif isinstance(item, Warn):
+            output.warn(item.text)
+        else:
+            output.record(item)
+            since_state += 1
+            if sample.remaining:
+                for line in sample.check(item):
+                    output.warn(
+                        f"a record does not fit the schema (the first {RECORDS} are checked): {line}"
+                    )
