@@ -8,6 +8,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import venv
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -146,3 +147,15 @@ class Project:
             timeout=600,
             check=False,
         )
+
+
+def environment_with(folder: Path, *requirements: str) -> Path:
+    """Install packages from PyPI into an environment of their own, once, and return its Python."""
+    environment = folder / "+".join(requirements)
+    found = environment / "bin" / "python"
+    if not (environment / ".installed").exists():
+        venv.create(environment, with_pip=True)
+        pip = [str(found), "-m", "pip", "install", "--disable-pip-version-check", *requirements]
+        subprocess.run(pip, check=True, capture_output=True)
+        (environment / ".installed").touch()
+    return found

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import re
 import subprocess
-import venv
 from pathlib import Path
 
 import pytest
 
-from tests.project import BIN, REPOSITORY, Project
+from tests.project import BIN, REPOSITORY, Project, environment_with
 
 pytestmark = pytest.mark.external
 
@@ -57,14 +56,7 @@ DIFFERENT = {"test_target_record_missing_key_property"}
 @pytest.fixture
 def python(project: Project) -> Path:
     """Of an environment that has the SDK."""
-    environment = project.home / "packages" / SDK
-    found = environment / "bin" / "python"
-    if not (environment / ".installed").exists():
-        venv.create(environment, with_pip=True)
-        pip = [str(found), "-m", "pip", "install", "--disable-pip-version-check", SDK]
-        subprocess.run(pip, check=True, capture_output=True)
-        (environment / ".installed").touch()
-    return found
+    return environment_with(project.home / "packages", SDK)
 
 
 @pytest.mark.long

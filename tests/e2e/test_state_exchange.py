@@ -1,0 +1,138 @@
+"""States are exchanged with a tap on the SDK of Meltano itself, and targets of others take our tap's output.
+
+Spec: SDK Implementation Details - Stream State; Singer.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.project import BIN, REPOSITORY, Project, environment_with
+
+pytestmark = pytest.mark.external
+
+SDK = "singer-sdk==0.54.9"
+PROGRAMS = REPOSITORY / "tests" / "programs"
+OURS = [sys.executable, "-m", "tests.programs.sdk_source"]
+
+Json = dict[str, Any]
+
+
+@pytest.fixture
+def theirs(packages: Path) -> list[str]:
+    return [str(environment_with(packages, SDK)), str(PROGRAMS / "sdk_tap.py")]
+
+
+def sync(folder: Path, tap: Sequence[str], config: Json, state: Json | None = None) -> bytes:
+    """The output of a tap, which may fail."""
+    options = []
+    for name, content in (("config", config), ("state", state)):
+        if content is not None:
+            (folder / name).write_text(json.dumps(content))
+            options += [f"--{name}", str(folder / name)]
+    return subprocess.run([*tap, *options], cwd=REPOSITORY, capture_output=True, check=False).stdout
+
+
+def messages(output: bytes, kind: str) -> list[Json]:
+    found = (json.loads(line) for line in output.splitlines())
+    return [message for message in found if message["type"] == kind]
+
+
+def last_state(output: bytes) -> Json:
+    return dict(messages(output, "STATE")[-1]["value"])
+
+
+def records(output: bytes) -> list[Json]:
+    found = (message["record"] for message in messages(output, "RECORD"))
+    return sorted(found, key=lambda record: (record.get("storeId") or 0, record["id"]))
+
+
+def bookmarks(state: Json) -> Json:
+    """Those of a state that is not empty, without what depends on the time of the sync or on the program."""
+    text = json.dumps({name: mark for name, mark in state["bookmarks"].items() if mark})
+
+    def stripped(found: Json) -> Json:
+        dropped = ("Note", "replication_key_signpost", "starting_replication_value")
+        return {name: value for name, value in found.items() if name not in dropped}
+
+    return dict(json.loads(text, object_hook=stripped))
+
+
+@pytest.mark.parametrize(
+    ("stream", "fails"),
+    [
+        *(("sorted", True), ("unsorted", True), ("partitioned", True), ("orders", False)),
+        *(
+            pytest.param(*case, marks=pytest.mark.long)
+            for case in (
+                ("sorted", False),
+                ("unsorted", False),
+                ("partitioned", False),
+                ("orders", True),
+            )
+        ),
+    ],
+)
+def test_each_tap_goes_on_from_the_state_of_the_other(
+    tmp_path: Path, theirs: list[str], stream: str, fails: bool
+) -> None:
+    first: Json = {"stream": stream, "days": [1, 3, 5], **({"fail_after": 2} if fails else {})}
+    states = [last_state(sync(tmp_path, tap, first)) for tap in (OURS, theirs)]
+    assert bookmarks(states[0]) == bookmarks(states[1])
+
+    second = {"stream": stream, "days": [2, 3, 4, 5, 6]}
+    outputs = [sync(tmp_path, tap, second, state) for tap in (OURS, theirs) for state in states]
+    found = [records(output) for output in outputs]
+    assert found[1:] == found[:-1]
+    assert {record["id"] for record in found[0] if "updatedAt" in record} == (
+        {5, 6} if not fails else {3, 4, 5, 6} if stream == "sorted" else {2, 3, 4, 5, 6}
+    )
+    ends = [bookmarks(last_state(output)) for output in outputs]
+    assert ends[1:] == ends[:-1]
+
+
+def test_target_jsonl_takes_our_output(tmp_path: Path, packages: Path) -> None:
+    python = environment_with(packages, "target-jsonl==0.1.4")
+    output = sync(tmp_path, OURS, {"stream": "partitioned", "days": [1, 2]})
+    config = tmp_path / "target.json"
+    config.write_text(json.dumps({"destination_path": str(tmp_path)}))
+    target = [str(python.parent / "target-jsonl"), "--config", str(config)]
+    done = subprocess.run(target, input=output, capture_output=True, check=False)
+    assert done.returncode == 0, done.stderr.decode()
+    assert json.loads(done.stdout.splitlines()[-1]) == last_state(output)
+    [landed] = tmp_path.glob("partitioned*.jsonl")
+    assert len(landed.read_text().splitlines()) == 4
+
+
+def test_a_target_on_the_sdk_of_meltano_takes_our_output(tmp_path: Path, packages: Path) -> None:
+    python = environment_with(packages, "meltanolabs-target-csv==0.5.0")
+    output = sync(tmp_path, OURS, {"stream": "orders", "days": [1, 2]})
+    config = tmp_path / "target.json"
+    config.write_text(json.dumps({"output_path": str(tmp_path)}))
+    target = [str(python.parent / "target-csv"), "--config", str(config)]
+    done = subprocess.run(target, input=output, capture_output=True, check=False)
+    assert done.returncode == 0, done.stderr.decode()
+    assert json.loads(done.stdout.splitlines()[-1]) == last_state(output)
+    [landed] = tmp_path.glob("orders*.csv")
+    assert len(landed.read_text().splitlines()) == 5
+
+
+def test_target_elt_lands_our_output(tmp_path: Path, project: Project) -> None:
+    output = sync(tmp_path, OURS, {"stream": "orders", "days": [1, 2]})
+    config = tmp_path / "target.json"
+    config.write_text(json.dumps({"namespace": "tap"}))
+    target = [str(BIN / "target-elt"), "--config", str(config)]
+    done = subprocess.run(
+        target, input=output, env=project.environment, capture_output=True, check=False
+    )
+    assert done.returncode == 0, done.stderr.decode()
+    assert json.loads(done.stdout.splitlines()[-1]) == last_state(output)
+    assert len(project.rows("tap", "orders")) == 2
+    assert len(project.rows("tap", "stores")) == 2
