@@ -390,6 +390,8 @@ class Machine(RuleBasedStateMachine):
         after = replace_run(live.run)
         wanted = after.after(before, live.pending, live.token, final=final)
         is_published = False
+        if live.run.stream.catalog:  # the table gets its columns first, also if the run is then refused
+            self.widened |= set(self.parts)
 
         def published() -> bool:
             nonlocal is_published
@@ -439,7 +441,6 @@ class Machine(RuleBasedStateMachine):
         if live.run.stream.catalog:
             self.schemas += 1
             live.schemas = self.schemas
-            self.widened |= set(self.parts)
 
     def _is_overtaken(self, live: Live) -> bool:
         return self.epochs[live.part] != live.epoch
