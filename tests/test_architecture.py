@@ -104,7 +104,7 @@ KEPT_TO: dict[str, tuple[str, ...]] = {
     "deltalake": ("elt_assets.lake",),
     "dagster": ("elt_assets.orchestration", "elt_assets.definitions"),
     "dagster_pyspark": ("elt_assets.orchestration",),
-    "httpx": ("connectors.declarative",),
+    "httpx": ("connectors.sdk.http",),
     "requests": ("connectors.declarative",),
     "urllib3": ("connectors.declarative",),
 }

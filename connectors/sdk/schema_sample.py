@@ -30,7 +30,11 @@ class SchemaSample:
     def check(self, record: Record) -> Iterator[str]:
         """Yield a line for each field that does not fit, unless it was reported before."""
         self.remaining -= 1
-        for error in self._validator.iter_errors(msgspec.json.decode(_encode(record))):
+        try:
+            decoded = msgspec.json.decode(_encode(record))
+        except msgspec.DecodeError:  # a number that is too large for Python's floats
+            return
+        for error in self._validator.iter_errors(decoded):
             line = _violation(error)
             if error.instance is not None and line not in self._reported:
                 self._reported.add(line)

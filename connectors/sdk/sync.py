@@ -11,6 +11,7 @@ from msgspec import Raw
 from connectors.sdk.items import Checkpoint, Estimate, Record, Warn
 from connectors.sdk.schema_sample import RECORDS, SchemaSample
 from connectors.sdk.stream import Stream
+from connectors.sdk.waits import reporting_waits
 from elt_assets.errors import ConfigError
 from elt_assets.protocol.airbyte.catalog import INCREMENTAL, ConfiguredStream
 from elt_assets.protocol.output import OutputClosedError
@@ -34,6 +35,10 @@ class StreamOutput(ABC):
 
     @abstractmethod
     def warn(self, text: str) -> None: ...
+
+    @abstractmethod
+    def wait(self, seconds: float, reason: str) -> None:
+        """Report that the stream waits; RATE_LIMITED is the reason that the protocol knows."""
 
     @abstractmethod
     def complete(self) -> None: ...
@@ -62,7 +67,8 @@ def _read(job: Job, output: StreamOutput) -> bool:
     try:
         _require_mode(stream, configured)
         resumes = configured.sync_mode == INCREMENTAL or stream.is_resumable
-        _copy(stream, configured, state if resumes else None, output)
+        with reporting_waits(output.wait):
+            _copy(stream, configured, state if resumes else None, output)
     except OutputClosedError:
         raise
     except Exception as error:  # noqa: BLE001 - the other streams are still read

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from connectors.sdk import Checkpoint, Item, Source, Stream, run
+from connectors.sdk.waits import RATE_LIMITED, report_wait
 from elt_assets.errors import ConfigError, EltError, SystemFailure, TransientError
 from elt_assets.protocol.airbyte.catalog import INCREMENTAL, ConfiguredStream
 from elt_assets.protocol.airbyte.codec import decode
@@ -212,6 +213,37 @@ def test_a_mode_that_the_stream_lacks_is_a_config_error(shell: Shell) -> None:
     code, messages = shell.read(Scripted(Script("a", {"x": 1})), "a", mode="incremental")
     assert code == 1
     assert errors(messages)[0]["failure_type"] == "config_error"
+
+
+def test_a_wait_for_a_rate_limit_is_a_status_of_the_stream(shell: Shell) -> None:
+    class Slow(Script):
+        def read(self, _configured: ConfiguredStream, state: Json | None) -> Iterator[Item]:
+            report_wait(60, RATE_LIMITED)
+            report_wait(60, "FAILED")
+            report_wait(0.1, RATE_LIMITED)
+            yield {"x": 1}
+
+    _, messages = shell.read(Scripted(Slow("a")), "a")
+    assert story(messages)[:4] == ["a STARTED", "a RUNNING", "LOG", "a RUNNING"]
+    [reason] = messages[1]["trace"]["stream_status"]["reasons"]
+    assert reason["type"] == "RATE_LIMITED"
+    assert reason["rate_limited"]["quota_reset"] > messages[1]["trace"]["emitted_at"]
+
+
+def test_a_record_that_does_not_fit_its_schema_is_warned_of_once(shell: Shell) -> None:
+    stream = Script("a", {"n": "x"}, {"n": "y"}, {"n": None, "m": [{"k": 1}]}, {"n": 1e308})
+    stream.json_schema = {
+        "type": "object",
+        "properties": {
+            "n": {"type": "integer"},
+            "m": {"items": {"properties": {"k": {"type": "string"}}}},
+        },
+    }
+    code, messages = shell.read(Scripted(stream), "a")
+    assert code == 0
+    lines = [m["log"]["message"] for m in messages if m["type"] == "LOG"]
+    assert [line.rpartition(": ")[2] for line in lines] == ['"integer"`', '"string"`']
+    assert "n: violates `type" in lines[0] and "m.[].k: violates `type" in lines[1]
 
 
 def test_an_unknown_stream_is_skipped_with_a_warning(shell: Shell) -> None:

@@ -14,6 +14,7 @@ from msgspec import Raw
 from connectors.sdk.items import Record
 from connectors.sdk.output import TimedOutput
 from connectors.sdk.sync import StreamOutput
+from connectors.sdk.waits import RATE_LIMITED
 from elt_assets.protocol.airbyte import message_factory
 from elt_assets.protocol.airbyte import messages as wire
 from elt_assets.protocol.airbyte.catalog import ConfiguredStream, StreamDescriptor
@@ -41,6 +42,20 @@ class SourceOutput(TimedOutput):
 
     def status(self, stream: StreamDescriptor, status: str) -> None:
         self.send([message_factory.stream_status(stream, status)])
+        self.flush()
+
+    def rate_limited(self, stream: StreamDescriptor, seconds: float) -> None:
+        until = int((time.time() + seconds) * 1000)
+        limit = Raw(msgspec.json.encode({"quota_reset": until}))
+        reason = wire.StreamStatusReason(type=RATE_LIMITED, rate_limited=limit)
+        self._trace(
+            wire.Trace(
+                type="STREAM_STATUS",
+                stream_status=wire.StreamStatusTrace(
+                    stream_descriptor=stream, status=wire.RUNNING, reasons=[reason]
+                ),
+            )
+        )
         self.flush()
 
     def estimate(self, stream: StreamDescriptor, rows: int) -> None:
@@ -99,6 +114,14 @@ class AirbyteStreamOutput(StreamOutput):
 
     def warn(self, text: str) -> None:
         self._output.log("WARN", f"stream {self._stream.id}: {text}")
+
+    def wait(self, seconds: float, reason: str) -> None:
+        """Spec: AirbyteStreamStatusReason: `quota_reset` is the time at which the stream continues."""
+        if reason == RATE_LIMITED:
+            self._output.rate_limited(self._stream, seconds)
+        else:
+            self.warn(f"waits {seconds:.0f} seconds before it tries again")
+            self._output.flush()
 
     def complete(self) -> None:
         self._output.status(self._stream, wire.COMPLETE)

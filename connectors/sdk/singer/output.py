@@ -112,6 +112,9 @@ class TapStreamOutput(StreamOutput):
     def warn(self, text: str) -> None:
         self._output.log("WARNING", f"stream {self._selected.name}: {text}")
 
+    def wait(self, seconds: float, reason: str) -> None:
+        self.warn(f"waits {seconds:.0f} seconds ({reason.lower().replace('_', ' ')})")
+
     def complete(self) -> None:
         if self._version is not None:
             head = b'{"type":"ACTIVATE_VERSION","stream":%b,"version":%d}'

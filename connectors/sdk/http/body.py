@@ -1,0 +1,133 @@
+"""JSON bodies of responses: decoding without loss, and the parts of a body by their path."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from decimal import Decimal
+from typing import Any
+
+import httpx
+import msgspec
+
+from connectors.sdk.http.failures import excerpt, place
+from connectors.sdk.items import Record
+from elt_assets.errors import SystemFailure, TransientError
+
+Path = str | Sequence[str]
+"""The place of a value in a body: the names of fields, as a sequence or as a text with dots between them. The
+number of an element, -1 for the last one, stands for an element of a list, and "*" for all of its elements.
+The path of the body itself is empty."""
+
+ALL = "*"
+_NUMBER = re.compile(r"-?\d+", re.ASCII)
+_DECODED = "connectors.decoded"
+_UTF8 = frozenset({None, "utf-8", "utf8", "us-ascii", "ascii"})
+
+# A number with a fraction becomes a Decimal, which the encoder writes with the same digits.
+_decode = msgspec.json.Decoder(float_hook=Decimal).decode
+
+
+def decoded(response: httpx.Response) -> Any:
+    """Return the JSON value of a body. It is decoded once, however often it is asked for.
+
+    Numbers with a fraction or an exponent are `Decimal`, so that they lose no digits.
+
+    Raises:
+        SystemFailure: the body is not JSON.
+        TransientError: the body ends within a JSON value.
+    """
+    if _DECODED not in response.extensions:
+        response.extensions[_DECODED] = _value(response)
+    return response.extensions[_DECODED]
+
+
+def values_at(body: Any, path: Path) -> Iterator[Any]:
+    """Yield the values at a path: at most one, unless the path contains "*". A missing value is not
+    yielded."""
+    yield from _values(body, steps(path))
+
+
+def value_at(body: Any, path: Path) -> Any:
+    """Return the first value at a path; None if there is none."""
+    return next(values_at(body, path), None)
+
+
+def steps(path: Path) -> tuple[str, ...]:
+    """Return the parts of a path."""
+    if isinstance(path, str):
+        return tuple(path.split(".")) if path else ()
+    return tuple(path)
+
+
+def records_at(response: httpx.Response, path: Path, *, may_lack: bool = False) -> Iterator[Record]:
+    """Yield the records of a response: the elements of each list at a path, or the object there. Null stands
+    for no records.
+
+    Args:
+        response: a response with a JSON body.
+        path: the path of the list.
+        may_lack: whether a body without the path has no records; otherwise, it is an error.
+
+    Raises:
+        SystemFailure: the body is not JSON, the path is missing, or a record is not an object.
+    """
+    body, parts = decoded(response), steps(path)
+    found = list(_values(body, parts))
+    if not found and not may_lack and ALL not in parts:
+        names = ", ".join(map(repr, body)) if isinstance(body, Mapping) else _kind(body)
+        raise SystemFailure(
+            f"the body of {place(response.request)} has nothing at the path {'.'.join(parts)!r}; its "
+            f"fields are {names or 'none'}",
+            guidance="correct `records_path`; set `may_lack_records` if the API leaves out an empty list",
+        )
+    for value in found:
+        for record in value if isinstance(value, list) else [] if value is None else [value]:
+            if not isinstance(record, dict):
+                raise SystemFailure(
+                    f"a record of {place(response.request)} is not an object but {_kind(record)}",
+                    guidance="correct `records_path`, or override `parse` to make objects of the values",
+                )
+            yield record
+
+
+def _values(body: Any, parts: Sequence[str]) -> Iterator[Any]:
+    if not parts:
+        yield body
+        return
+    first, rest = parts[0], parts[1:]
+    if first == ALL and isinstance(body, list | dict):
+        for each in body if isinstance(body, list) else body.values():
+            yield from _values(each, rest)
+    elif isinstance(body, dict) and first in body:
+        yield from _values(body[first], rest)
+    elif isinstance(body, list) and _NUMBER.fullmatch(first):
+        number = int(first)
+        if -len(body) <= number < len(body):
+            yield from _values(body[number], rest)
+
+
+def _value(response: httpx.Response) -> Any:
+    content = response.content
+    if response.charset_encoding not in _UTF8:
+        content = response.text.encode()
+    try:
+        return _decode(content.removeprefix(b"\xef\xbb\xbf"))
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        where, text = place(response.request), excerpt(response)
+        if content and "truncated" in str(error):
+            raise TransientError(
+                f"the body of {where} ends after {len(content)} bytes, within a JSON value",
+                guidance="run the sync again; if it fails again, the connector must read a smaller page",
+            ) from None
+        raise SystemFailure(
+            f"the body of {where} is not JSON: {error}"
+            f"{'; it begins with ' if text else '; it is empty'}{text}",
+            guidance="check the URL: a login page or a proxy may have answered in place of the API",
+        ) from None
+
+
+def _kind(value: Any) -> str:
+    """Return the name of a value's type in JSON."""
+    names = {bool: "a boolean", str: "a text", list: "a list", dict: "an object"}
+    return "null" if value is None else names.get(type(value), "a number")

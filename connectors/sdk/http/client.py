@@ -1,0 +1,322 @@
+"""The HTTP client of a source: one pool of connections, with authentication, retries and a rate limit."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+import weakref
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import httpx
+import msgspec
+
+from connectors.sdk.http import urls
+from connectors.sdk.http.authenticators import Authenticator, CredentialsRequest
+from connectors.sdk.http.failures import (
+    Outcome,
+    failure,
+    has_credentials,
+    hide,
+    hide_headers,
+    note_credentials,
+    place,
+)
+from connectors.sdk.http.rate_limit import Limiter
+from connectors.sdk.http.retry import Fail, Ignore, Policy, Retry, RetryPolicy
+from connectors.sdk.waits import RATE_LIMITED, report_wait
+from elt_assets.errors import SystemFailure
+
+USER_AGENT = "elt-assets"
+TIMEOUT_SECONDS = 60.0
+CONNECT_SECONDS = 15.0
+KEEP_ALIVE_SECONDS = 30.0
+"""Time for which an unused connection stays open: a destination may be slow between two pages."""
+MAX_REDIRECTS = 10
+
+_IGNORED = "connectors.ignored"
+_REDIRECTED = ("GET", "HEAD")
+_encode = msgspec.json.Encoder(decimal_format="number").encode
+
+OnWait = Callable[[float, str], None]
+"""Called before a wait with its seconds and its reason, `RATE_LIMITED` or `FAILED`; by any thread."""
+
+
+@dataclass(frozen=True)
+class _Call:
+    """A request, of which each attempt sends a new copy."""
+
+    method: str
+    url: httpx.URL
+    headers: Mapping[str, str]
+    content: bytes | None = None
+    content_type: str = ""
+
+
+class HttpClient:
+    """The HTTP client of a source. It may be used by several threads; a source has one, and so one pool of
+    connections, which is made by the first request.
+
+    Only an origin (scheme, host and port) that is trusted gets the credentials and the headers of a request:
+    the origin of the base URL, the same host with HTTPS in place of HTTP, and the `trusted_origins`. A link
+    to the next page or a redirect may lead elsewhere.
+
+    Args:
+        base_url: the URL to which the paths of requests are appended.
+        authenticator: adds the credentials; None for an API without.
+        user_agent: the value of the header `User-Agent`, by which the API's provider knows the client.
+        headers: further headers of each request.
+        retry: decides which failures are retried, and when.
+        rate_limit: the limit of the requests in a time; None for no limit. Repeated requests count; those by
+            which the authenticator gets credentials do not.
+        timeout: the seconds after which a request fails that receives nothing.
+        trusted_origins: the URLs of further origins that get credentials and headers.
+        on_wait: called before each wait; it may be set later, too. By default the wait is reported as one of
+            the stream that is being read.
+        sleep: waits for a number of seconds.
+
+    Raises:
+        ConfigError: the base URL is not one.
+    """
+
+    def __init__(
+        self,
+        base_url: str,
+        *,
+        authenticator: Authenticator | None = None,
+        user_agent: str | None = None,
+        headers: Mapping[str, str] | None = None,
+        retry: Policy | None = None,
+        rate_limit: Limiter | None = None,
+        timeout: float = TIMEOUT_SECONDS,
+        trusted_origins: Sequence[str] = (),
+        on_wait: OnWait | None = report_wait,
+        sleep: Callable[[float], None] = time.sleep,
+    ):
+        self.on_wait = on_wait
+        self._base = urls.base(base_url)
+        self._authenticator = authenticator
+        self._user_agent = user_agent or USER_AGENT
+        self._headers = dict(headers or {})
+        self._retry = retry or RetryPolicy()
+        self._rate_limit = rate_limit
+        self._timeout = timeout
+        self._trusted = [urls.origin(urls.base(url)) for url in (base_url, *trusted_origins)]
+        self._sleep = sleep
+        self._lock = threading.Lock()
+        self._client: httpx.Client | None = None
+        self._close: Callable[[], object] | None = None
+
+    def request(
+        self,
+        method: str,
+        path: str = "",
+        *,
+        params: Mapping[str, Any] | None = None,
+        headers: Mapping[str, str] | None = None,
+        json: Any = None,
+        data: Mapping[str, str] | None = None,
+    ) -> httpx.Response:
+        """Send a request, and return its response with the whole body.
+
+        The response is a successful one, unless the policy decides otherwise: `is_ignored` says whether it
+        has decided to ignore the response.
+
+        Args:
+            method: the method.
+            path: a path below the base URL, or an absolute URL, such as that of a next page.
+            params: parameters of the query; None as a value leaves one out.
+            headers: headers, besides those of the client.
+            json: the body as JSON; None for no such body.
+            data: the body as the fields of a form.
+
+        Raises:
+            ConfigError: the API refuses the credentials, or the request can never be sent.
+            TransientError: the request failed in all attempts, or the API asks for too long a wait.
+            SystemFailure: the API rejects the request.
+        """
+        url = urls.with_params(urls.joined(self._base, path), params or {})
+        content, content_type = _body(json, data)
+        call = _Call(method.upper(), url, dict(headers or {}), content, content_type)
+        return self._with_retries(lambda: self._send(call), self._retry, self._authenticator)
+
+    def get(self, path: str = "", *, params: Mapping[str, Any] | None = None) -> httpx.Response:
+        """Send a GET request, and return its response; errors are those of `request`."""
+        return self.request("GET", path, params=params)
+
+    def send_for_credentials(self, wanted: CredentialsRequest) -> httpx.Response:
+        """Send a request of an authenticator: without credentials, without a redirect and without rate limit,
+        with retries of its own.
+
+        Raises:
+            EltError: the request failed, or the response has none of the accepted statuses.
+        """
+        content, content_type = _body(wanted.json, wanted.form)
+        call = _Call(wanted.method, urls.parsed(wanted.url), wanted.headers, content, content_type)
+
+        def send() -> httpx.Response:
+            request = self._request(call, call.url, _headers(call.headers))
+            hide(request, wanted.secrets)
+            return self._response(request)
+
+        return self._with_retries(send, RetryPolicy(accepted_statuses=wanted.accepted_statuses))
+
+    def close(self) -> None:
+        """Close the connections. A later request opens new ones. They are also closed when the client is
+        garbage, and at the end of the process."""
+        with self._lock:
+            self._client = None
+            close, self._close = self._close, None
+        if close is not None:
+            close()
+
+    def __enter__(self) -> HttpClient:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _with_retries(
+        self,
+        send: Callable[[], httpx.Response],
+        policy: Policy,
+        authenticator: Authenticator | None = None,
+    ) -> httpx.Response:
+        """Send until the policy accepts an outcome. Credentials that are refused are renewed once, without a
+        wait."""
+        attempt = 1
+        while True:
+            outcome = _outcome(send)
+            if authenticator is not None and self._renewed(outcome, authenticator):
+                authenticator = None
+                continue
+            action = policy.decide(outcome, attempt)
+            if isinstance(action, Fail):
+                raise action.error
+            if isinstance(action, Retry):
+                self._wait(action.seconds, action.reason)
+                attempt += 1
+                continue
+            if not isinstance(outcome, httpx.Response):
+                raise failure(outcome, attempt)
+            if isinstance(action, Ignore):
+                outcome.extensions[_IGNORED] = True
+            return outcome
+
+    def _send(self, call: _Call) -> httpx.Response:
+        """Send one attempt, and follow its redirects. Each request of them gets what its own origin may get.
+
+        Raises:
+            httpx.RequestError: there is no response.
+            EltError: there are no credentials, or too many redirects.
+        """
+        url = call.url
+        for _ in range(MAX_REDIRECTS + 1):
+            if self._rate_limit is not None:
+                self._wait(self._rate_limit.reserve(), RATE_LIMITED)
+            response = self._response(self._with_credentials(call, url))
+            following = response.next_request
+            if following is None or call.method not in _REDIRECTED:
+                return response
+            url = following.url
+        raise SystemFailure(
+            f"{place(response.request)} was redirected more than {MAX_REDIRECTS} times",
+            guidance="correct the path of the request; if it is right, the API redirects endlessly",
+        )
+
+    def _response(self, request: httpx.Request) -> httpx.Response:
+        response = self._pool().send(request)
+        # The stream, which was read, refers to the response. Without this, pages stay in memory until the
+        # garbage collector finds such a cycle, which takes hundreds of them.
+        response.stream = httpx.ByteStream(b"")
+        return response
+
+    def _with_credentials(self, call: _Call, url: httpx.URL) -> httpx.Request:
+        is_trusted = urls.is_within(url, self._trusted)
+        written = (self._headers, call.headers) if is_trusted else ()
+        request = self._request(call, url, _headers(*written))
+        note_credentials(request, are_sent=is_trusted)
+        if is_trusted and self._authenticator is not None:
+            self._authenticator.authenticate(request, self.send_for_credentials)
+        return request
+
+    def _request(self, call: _Call, url: httpx.URL, headers: httpx.Headers) -> httpx.Request:
+        if call.content_type:
+            headers.setdefault("Content-Type", call.content_type)
+        request = self._pool().build_request(
+            call.method, url, headers=headers, content=call.content
+        )
+        hide(request, [url.password] if url.password else [])
+        hide_headers(request, headers)
+        return request
+
+    def _renewed(self, outcome: Outcome, authenticator: Authenticator) -> bool:
+        """Return whether the credentials were refused, and have been renewed."""
+        return (
+            isinstance(outcome, httpx.Response)
+            and outcome.status_code in authenticator.renewed_statuses
+            and has_credentials(outcome.request)
+            and authenticator.renew(outcome.request, self.send_for_credentials)
+        )
+
+    def _wait(self, seconds: float, reason: str) -> None:
+        if seconds > 0:
+            if self.on_wait is not None:
+                self.on_wait(seconds, reason)
+            self._sleep(seconds)
+
+    def _pool(self) -> httpx.Client:
+        with self._lock:
+            if self._client is None:
+                _be_silent()
+                self._client = httpx.Client(
+                    headers=_headers(
+                        {"User-Agent": self._user_agent, "Accept": "application/json"}
+                    ),
+                    timeout=httpx.Timeout(
+                        self._timeout, connect=min(self._timeout, CONNECT_SECONDS), pool=None
+                    ),
+                    limits=httpx.Limits(keepalive_expiry=KEEP_ALIVE_SECONDS),
+                )
+                self._close = weakref.finalize(self, self._client.close)
+            return self._client
+
+
+def is_ignored(response: httpx.Response) -> bool:
+    """Return whether the policy has decided to ignore a response: it has no records, and no page follows."""
+    return bool(response.extensions.get(_IGNORED, False))
+
+
+def _headers(*written: Mapping[str, str]) -> httpx.Headers:
+    """Return headers; a later one replaces an earlier one of the same name."""
+    found = httpx.Headers(encoding="utf-8")
+    for headers in written:
+        for name, value in headers.items():
+            found[name] = value
+    return found
+
+
+def _be_silent() -> None:
+    """Prevent httpx from logging each URL with the values of its query, which may be secrets."""
+    logger = logging.getLogger("httpx")
+    if logger.level == logging.NOTSET:
+        logger.setLevel(logging.WARNING)
+
+
+def _outcome(send: Callable[[], httpx.Response]) -> Outcome:
+    try:
+        return send()
+    except httpx.RequestError as error:
+        return error
+
+
+def _body(json: Any, data: Mapping[str, str] | None) -> tuple[bytes | None, str]:
+    """Return a body and its type."""
+    if data is not None:
+        form = str(httpx.QueryParams(dict(data)))
+        return form.encode(), "application/x-www-form-urlencoded"
+    if json is not None:
+        return _encode(json), "application/json"
+    return None, ""

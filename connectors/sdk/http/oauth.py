@@ -1,0 +1,200 @@
+"""Authentication with access tokens that a token endpoint issues.
+
+Spec: RFC 6749, sections 4.4 (client credentials), 6 (refresh token) and 5.2 (errors).
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from abc import abstractmethod
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Any, Literal
+
+import httpx
+
+from connectors.sdk.http.authenticators import (
+    Authenticator,
+    CredentialsRequest,
+    Send,
+    basic,
+    bearer,
+    set_header,
+)
+from connectors.sdk.http.body import decoded
+from connectors.sdk.http.failures import excerpt, place
+from elt_assets.errors import ConfigError, EltError, SystemFailure
+
+MARGIN_SECONDS = 60.0
+"""A token is replaced this long before it expires, or after nine tenths of a shorter life."""
+_REFUSED = (400, 401, 403)
+
+
+class OAuth2(Authenticator):
+    """The base class of authenticators with an access token. It is fetched when it is first needed, when it
+    is about to expire, and once for a request that is refused with status 401.
+
+    Args:
+        token_url: the absolute URL of the token endpoint.
+        client_id: the ID of the client.
+        client_secret: the secret of the client; empty if it has none.
+        scopes: the scopes to request.
+        extra: further fields of the request for a token, such as `audience`.
+        client_in: the part of the request for a token that has ID and secret: the body, or a header (Basic).
+        clock: returns a time in seconds that never goes back.
+    """
+
+    renewed_statuses: Collection[int] = (401,)
+
+    def __init__(
+        self,
+        token_url: str,
+        *,
+        client_id: str,
+        client_secret: str = "",
+        scopes: Sequence[str] = (),
+        extra: Mapping[str, str] | None = None,
+        client_in: Literal["body", "header"] = "body",
+        clock: Callable[[], float] = time.monotonic,
+    ):
+        self._token_url = token_url
+        self._client_id = client_id
+        self._client_secret = client_secret
+        self._extra = dict(extra or {})
+        if scopes:
+            self._extra["scope"] = " ".join(scopes)
+        self._client_in = client_in
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._token: str | None = None
+        self._expires_at = 0.0
+
+    @abstractmethod
+    def grant(self) -> Mapping[str, str]:
+        """Return the fields of the request for a token that name the grant."""
+
+    def accept(self, answer: Mapping[str, Any]) -> None:
+        """Take notice of the answer to a request for a token."""
+        del answer
+
+    def authenticate(self, request: httpx.Request, send: Send) -> None:
+        # Threads wait for each other here, so that only one of them requests a token.
+        with self._lock:
+            if self._token is None or self._clock() >= self._expires_at:
+                self._fetch(send)
+            token = str(self._token)
+        set_header(request, "Authorization", bearer(token), secrets=[token])
+
+    def renew(self, request: httpx.Request, send: Send) -> bool:
+        with self._lock:
+            if request.headers.get("Authorization") == bearer(str(self._token)):
+                self._fetch(send)
+        return True
+
+    def _fetch(self, send: Send) -> None:
+        began = self._clock()
+        response = send(self._request())
+        answer = _answer(response)
+        self.accept(answer)
+        self._token = answer["access_token"]
+        life = _seconds(answer.get("expires_in"))
+        self._expires_at = began + max(life - MARGIN_SECONDS, 0.9 * life)
+
+    def _request(self) -> CredentialsRequest:
+        form = {**self.grant(), **self._extra}
+        headers = {"Accept": "application/json"}
+        header = basic(self._client_id, self._client_secret)
+        if self._client_in == "header":
+            headers["Authorization"] = header
+        else:
+            form["client_id"] = self._client_id
+            if self._client_secret:
+                form["client_secret"] = self._client_secret
+        secrets = [self._client_secret, header, form.get("refresh_token", "")]
+        return CredentialsRequest(
+            self._token_url,
+            form=form,
+            headers=headers,
+            secrets=secrets,
+            accepted_statuses=_REFUSED,
+        )
+
+
+class OAuth2ClientCredentials(OAuth2):
+    """Authentication of a client for itself. The arguments are those of `OAuth2`."""
+
+    def grant(self) -> Mapping[str, str]:
+        return {"grant_type": "client_credentials"}
+
+
+class OAuth2RefreshToken(OAuth2):
+    """Authentication for a user who has given the client a refresh token.
+
+    Args:
+        token_url: the absolute URL of the token endpoint.
+        refresh_token: the refresh token of the config.
+        on_new_refresh_token: called with the refresh token that replaces it, if the endpoint issues a new one
+            with each access token. The previous one is then usually invalid, so that the next sync fails if
+            the new one is not saved.
+        **client: the other arguments of `OAuth2`.
+    """
+
+    def __init__(
+        self,
+        token_url: str,
+        *,
+        refresh_token: str,
+        on_new_refresh_token: Callable[[str], None] | None = None,
+        **client: Any,
+    ):
+        super().__init__(token_url, **client)
+        self._refresh_token = refresh_token
+        self._on_new_refresh_token = on_new_refresh_token
+
+    def grant(self) -> Mapping[str, str]:
+        return {"grant_type": "refresh_token", "refresh_token": self._refresh_token}
+
+    def accept(self, answer: Mapping[str, Any]) -> None:
+        found = answer.get("refresh_token")
+        if isinstance(found, str) and found and found != self._refresh_token:
+            self._refresh_token = found
+            if self._on_new_refresh_token is not None:
+                self._on_new_refresh_token(found)
+
+
+def _answer(response: httpx.Response) -> dict[str, Any]:
+    """Return the answer of a token endpoint, which has an access token.
+
+    Raises:
+        ConfigError: the endpoint refuses the credentials.
+        SystemFailure: the answer has no access token.
+    """
+    if response.status_code in _REFUSED:
+        raise _refused(response)
+    answer = decoded(response)
+    if isinstance(answer, dict) and isinstance(answer.get("access_token"), str):
+        return answer
+    if isinstance(answer, dict) and "error" in answer:
+        raise _refused(response)
+    # The answer is not quoted: it may contain a token by another name.
+    names = ", ".join(map(repr, answer)) if isinstance(answer, dict) else type(answer).__name__
+    raise SystemFailure(
+        f"the answer of {place(response.request)} has no `access_token`; it has {names or 'no fields'}",
+        guidance="check that the URL is that of the API's token endpoint",
+    )
+
+
+def _refused(response: httpx.Response) -> EltError:
+    return ConfigError(
+        f"{place(response.request)} issued no access token ({response.status_code}): {excerpt(response)}",
+        guidance="check the client ID and secret in the config; authorize the source again if its refresh "
+        "token has expired or was revoked",
+    )
+
+
+def _seconds(written: Any) -> float:
+    """Return the life of a token; infinite if the endpoint does not say it, or says something else."""
+    try:
+        return float(written)
+    except (TypeError, ValueError):
+        return float("inf")

@@ -1,0 +1,322 @@
+"""Paginators: they say which request follows a page. They do no I/O, and keep nothing between two pages, so
+one object serves all partitions and threads.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import KW_ONLY, dataclass, field
+from typing import Any, Literal
+
+import httpx
+
+from connectors.sdk.http.body import Path, decoded, steps, value_at
+from connectors.sdk.http.failures import place
+from connectors.sdk.http.urls import link, linked, text
+from elt_assets.errors import SystemFailure
+
+In = Literal["params", "headers", "json"]
+"""The part of a request that has a parameter: the query, the headers, or the JSON body, in which the name of
+the parameter is a path."""
+
+EQUAL_PAGES = 10
+"""Number of pages in succession with the same content that show that the API ignores the parameters."""
+
+
+@dataclass(frozen=True)
+class PageRequest:
+    """The changes to the request of a stream that make it the request for a page.
+
+    Attributes:
+        params: parameters of the query.
+        headers: headers.
+        json: parts of the JSON body.
+        url: the absolute URL of the page; path and parameters of the stream are then not used.
+        position: the place of the page, for the paginator.
+    """
+
+    params: Mapping[str, Any] = field(default_factory=dict)
+    headers: Mapping[str, str] = field(default_factory=dict)
+    json: Mapping[str, Any] = field(default_factory=dict)
+    url: str | None = None
+    position: Any = None
+
+
+@dataclass(frozen=True)
+class Page:
+    """A page that was read: its request, its response, and the number of records in it."""
+
+    request: PageRequest
+    response: httpx.Response
+    records: int
+
+    @property
+    def body(self) -> Any:
+        """The JSON value of the body."""
+        return decoded(self.response)
+
+
+class Paginator(ABC):
+    """The base class of paginators."""
+
+    def first(self) -> PageRequest:
+        """Return the request for the first page."""
+        return PageRequest()
+
+    @abstractmethod
+    def following(self, page: Page) -> PageRequest | None:
+        """Return the request for the page after another one; None after the last one."""
+
+
+@dataclass(frozen=True)
+class SinglePage(Paginator):
+    """The paginator of a response that has all records."""
+
+    def following(self, page: Page) -> None:
+        del page
+
+
+@dataclass(frozen=True)
+class Offset(Paginator):
+    """Pages by the number of the records before them. The last page is an empty one, one with fewer records
+    than the limit, or the one that reaches the total.
+
+    An API may return fewer records than the limit asks for, because it has a lower one of its own. Such a
+    page
+    would count as the last one: write the limit of the API, or `total`, or `ends_at_short_page=False`.
+
+    Args:
+        limit: the number of records of a page.
+        parameter: the parameter that has the number of records to skip.
+        limit_parameter: the parameter that has the limit; None for an API whose limit is fixed.
+        total: the path of the total number of records in the body. If it is there, it decides which page is
+            the last one.
+        start: the offset of the first record.
+        ends_at_short_page: whether a page with fewer records than the limit is the last one.
+        sent_in: the part of the request that has the parameters.
+    """
+
+    limit: int
+    _: KW_ONLY
+    parameter: str = "offset"
+    limit_parameter: str | None = "limit"
+    start: int = 0
+    total: Path | None = None
+    ends_at_short_page: bool = True
+    sent_in: In = "params"
+
+    def first(self) -> PageRequest:
+        return self._at(0)
+
+    def following(self, page: Page) -> PageRequest | None:
+        reached = page.request.position + page.records
+        total = None if self.total is None else _number(value_at(page.body, self.total))
+        if page.records == 0:
+            return None
+        if total is not None:
+            return self._at(reached) if reached < total else None
+        is_last = self.ends_at_short_page and page.records < self.limit
+        return None if is_last else self._at(reached)
+
+    def _at(self, skipped: int) -> PageRequest:
+        offset = self.start + skipped
+        return _request(
+            {self.limit_parameter: self.limit, self.parameter: offset}, self.sent_in, skipped
+        )
+
+
+@dataclass(frozen=True)
+class PageNumber(Paginator):
+    """Pages by their number. The last page is an empty one, one with fewer records than the limit, or the
+    last one of the number of pages. For an API with a lower limit of its own, see `Offset`.
+
+    Args:
+        limit: the number of records of a page; None if it is not known.
+        parameter: the parameter that has the number of the page.
+        limit_parameter: the parameter that has the limit; None for an API whose limit is fixed.
+        start: the number of the first page.
+        pages: the path of the number of pages in the body. If it is there, it decides which page is the last
+            one.
+        ends_at_short_page: whether a page with fewer records than the limit is the last one.
+        sent_in: the part of the request that has the parameters.
+    """
+
+    limit: int | None = None
+    _: KW_ONLY
+    parameter: str = "page"
+    limit_parameter: str | None = "per_page"
+    start: int = 1
+    pages: Path | None = None
+    ends_at_short_page: bool = True
+    sent_in: In = "params"
+
+    def first(self) -> PageRequest:
+        return self._at(self.start)
+
+    def following(self, page: Page) -> PageRequest | None:
+        number = page.request.position + 1
+        pages = None if self.pages is None else _number(value_at(page.body, self.pages))
+        if page.records == 0:
+            return None
+        if pages is not None:
+            return self._at(number) if number < self.start + pages else None
+        is_short = self.limit is not None and page.records < self.limit
+        return None if is_short and self.ends_at_short_page else self._at(number)
+
+    def _at(self, number: int) -> PageRequest:
+        limit: dict[str | None, Any] = {}
+        if self.limit is not None:
+            limit = {self.limit_parameter: self.limit}
+        return _request({**limit, self.parameter: number}, self.sent_in, number)
+
+
+@dataclass(frozen=True)
+class Cursor(Paginator):
+    """Pages by a cursor that the page before them has. The last page has none: it is missing, null, false, 0
+    or an empty text. A page without records is the last one only if it has no cursor.
+
+    Args:
+        path: the path of the cursor in the body, such as "meta.next" or, for the key of the last record,
+            "data.-1.id".
+        header: the header that has the cursor, in place of the body.
+        parameter: the parameter of the request that has the cursor.
+        more: the path of a value in the body that is false on the last page, for an API with a cursor on each
+            page.
+        ends_at_empty_page: whether a page without records is the last one, for an API that always has a
+        cursor.
+        sent_in: the part of the request that has the parameter.
+    """
+
+    path: Path = ()
+    _: KW_ONLY
+    header: str | None = None
+    parameter: str = "cursor"
+    more: Path | None = None
+    ends_at_empty_page: bool = False
+    sent_in: In = "params"
+
+    def __post_init__(self) -> None:
+        if (self.header is None) == (not self.path):
+            raise ValueError("a cursor needs either a path in the body or a header")
+
+    def following(self, page: Page) -> PageRequest | None:
+        if self.more is not None and not value_at(page.body, self.more):
+            return None
+        if self.ends_at_empty_page and page.records == 0:
+            return None
+        if self.header is not None:
+            found = page.response.headers.get(self.header)
+        else:
+            found = value_at(page.body, self.path)
+        return _request({self.parameter: found}, self.sent_in, found) if found else None
+
+
+@dataclass(frozen=True)
+class NextUrl(Paginator):
+    """Pages by their URL, absolute or relative, which the body of the page before them has. The last page has
+    none.
+
+    Args:
+        path: the path of the URL in the body, such as "links.next".
+    """
+
+    path: Path
+
+    def following(self, page: Page) -> PageRequest | None:
+        return _linked(page, value_at(page.body, self.path))
+
+
+@dataclass(frozen=True)
+class LinkHeader(Paginator):
+    """Pages by their URL, which the header `Link` of the page before them has. The last page has none.
+
+    Spec: RFC 8288.
+
+    Args:
+        relation: the relation of the link.
+    """
+
+    relation: str = "next"
+
+    def following(self, page: Page) -> PageRequest | None:
+        links = ", ".join(page.response.headers.get_list("Link"))
+        return _linked(page, link(links, self.relation))
+
+
+class LoopGuard:
+    """Raises an error if the pages of an API do not end: a request that was sent before follows, or many
+    pages in succession are equal. It keeps two requests, however many pages there are (Brent's algorithm)."""
+
+    def __init__(self, first: PageRequest) -> None:
+        self._saved = self._last = first
+        self._steps, self._limit = 0, 1
+        self._content = 0
+        self._equal = 1
+
+    def check(self, page: Page, following: PageRequest) -> None:
+        """Check the request that follows a page.
+
+        Raises:
+            SystemFailure: the pages do not end.
+        """
+        if following in (self._saved, self._last):
+            raise _endless(page, "the page that follows it was already read")
+        self._last = following
+        self._steps += 1
+        if self._steps == self._limit:
+            self._saved, self._steps, self._limit = following, 0, 2 * self._limit
+        content = hash(page.response.content)
+        self._equal = self._equal + 1 if page.records and content == self._content else 1
+        self._content = content
+        if self._equal == EQUAL_PAGES:
+            raise _endless(page, f"{EQUAL_PAGES} pages in succession are equal")
+
+
+def _linked(page: Page, target: Any) -> PageRequest | None:
+    """Return the request for a page by its URL, which may be relative to that of the page before it.
+
+    Raises:
+        SystemFailure: the URL is malformed.
+    """
+    if not target:
+        return None
+    if not isinstance(target, str):
+        raise SystemFailure(
+            f"the URL of the page after {place(page.response.request)} is not a text",
+            guidance="correct the path of the URL; for a value that is not a URL, use the paginator `Cursor`",
+        )
+    url = str(linked(page.response.url, target))
+    return PageRequest(url=url, position=url)
+
+
+def _request(parameters: Mapping[str | None, Any], sent_in: In, position: Any) -> PageRequest:
+    named = {name: value for name, value in parameters.items() if name is not None}
+    if sent_in == "params":
+        return PageRequest(params=named, position=position)
+    if sent_in == "headers":
+        shown = {name: text(value) for name, value in named.items()}
+        return PageRequest(headers=shown, position=position)
+    nested: dict[str, Any] = {}
+    for name, value in named.items():
+        *outer, last = steps(name)
+        inner = nested
+        for each in outer:
+            inner = inner.setdefault(each, {})
+        inner[last] = value
+    return PageRequest(json=nested, position=position)
+
+
+def _number(value: Any) -> int | None:
+    """Return a number of the body, which may be a text; None if it is not one."""
+    try:
+        return int(value)
+    except (TypeError, ValueError):
+        return None
+
+
+def _endless(page: Page, why: str) -> SystemFailure:
+    return SystemFailure(
+        f"the pages of the API do not end: after {place(page.response.request)}, {why}",
+        guidance="check the arguments of the paginator: the API may not know one of its parameters",
+    )

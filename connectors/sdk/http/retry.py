@@ -1,0 +1,166 @@
+"""Retries: which failures are retried, and after which time.
+
+Spec: RFC 9110, section 10.2.3 (Retry-After).
+"""
+
+from __future__ import annotations
+
+import math
+import random
+import re
+import time
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
+from datetime import timezone
+from email.utils import parsedate_to_datetime
+from typing import Protocol
+
+import httpx
+
+from connectors.sdk.http.failures import (
+    RATE_LIMITED_STATUS,
+    RETRIED_STATUSES,
+    Outcome,
+    failure,
+    is_permanent,
+    place,
+)
+from connectors.sdk.waits import FAILED, RATE_LIMITED
+from elt_assets.errors import EltError, TransientError
+
+_NUMBER = re.compile(r"\d+(\.\d+)?", re.ASCII)
+
+
+@dataclass(frozen=True)
+class Accept:
+    """The response is returned."""
+
+
+@dataclass(frozen=True)
+class Ignore:
+    """The response is returned, and marked as one to ignore: it has no records, and no page follows."""
+
+
+@dataclass(frozen=True)
+class Retry:
+    """The request is repeated after a number of seconds."""
+
+    seconds: float
+    reason: str = FAILED
+
+
+@dataclass(frozen=True)
+class Fail:
+    """The request has failed."""
+
+    error: EltError
+
+
+Action = Accept | Ignore | Retry | Fail
+
+
+class Policy(Protocol):
+    """Decides what follows from the outcome of an attempt. One object serves all threads."""
+
+    def decide(self, outcome: Outcome, attempt: int) -> Action:
+        """Return the action; for an outcome without response, `Retry` or `Fail`.
+
+        Args:
+            outcome: the response, or the error that prevented one.
+            attempt: the number of attempts so far, this one included.
+        """
+
+
+@dataclass(frozen=True)
+class RetryPolicy:
+    """The default policy: retries failures that are expected to pass, after exponentially growing waits.
+
+    A request is repeated whatever its method is: connectors read, also with POST.
+
+    Args:
+        attempts: the maximum number of attempts.
+        factor: the seconds of the longest first wait. The longest wait doubles with each attempt, and each
+            wait is a random part of the longest one, so that clients do not return at the same time.
+        max_wait_seconds: the maximum of one wait. If the API asks for a longer one, the request fails with an
+            error that says how long.
+        retried_statuses: the statuses after which a request is repeated. Errors of the connection, timeouts
+            and incomplete bodies are always retried.
+        ignored_statuses: the statuses of a response that has no records, such as 404 for a child that is
+        gone.
+        accepted_statuses: further statuses of a successful response.
+        clock: returns the time in seconds since 1970.
+        chance: returns a random number between 0 and 1.
+    """
+
+    attempts: int = 6
+    factor: float = 2.0
+    max_wait_seconds: float = 300.0
+    retried_statuses: Collection[int] = RETRIED_STATUSES
+    ignored_statuses: Collection[int] = ()
+    accepted_statuses: Collection[int] = ()
+    clock: Callable[[], float] = time.time
+    chance: Callable[[], float] = random.random
+
+    def decide(self, outcome: Outcome, attempt: int) -> Action:
+        if isinstance(outcome, httpx.Response):
+            status = outcome.status_code
+            if status in self.ignored_statuses:
+                return Ignore()
+            if outcome.is_success or status in self.accepted_statuses:
+                return Accept()
+            is_retried = status in self.retried_statuses
+        else:
+            is_retried = not is_permanent(outcome)
+        if is_retried and attempt < self.attempts:
+            return self._retry(outcome, attempt)
+        return Fail(failure(outcome, attempt))
+
+    def _retry(self, outcome: Outcome, attempt: int) -> Action:
+        seconds, reason = None, FAILED
+        if isinstance(outcome, httpx.Response):
+            seconds = retry_after(outcome.headers, self.clock())
+            if outcome.status_code == RATE_LIMITED_STATUS:
+                reason = RATE_LIMITED
+        if seconds is None:
+            longest = min(self.max_wait_seconds, self.factor * 2 ** (attempt - 1))
+            seconds = longest * self.chance()
+        if seconds > self.max_wait_seconds:
+            return Fail(_too_long(outcome, seconds, self.max_wait_seconds))
+        return Retry(seconds, reason)
+
+
+def retry_after(headers: httpx.Headers, now: float) -> float | None:
+    """Return the seconds that the header `Retry-After` asks to wait; None if it is missing or malformed.
+
+    Args:
+        headers: the headers of the response. A date is compared with that of the response, if it has one: the
+            clocks of server and client may differ.
+        now: the present time in seconds since 1970.
+    """
+    written = headers.get("Retry-After", "").strip()
+    if _NUMBER.fullmatch(written):
+        return float(written)
+    until = _time(written)
+    if until is None:
+        return None
+    sent = _time(headers.get("Date", ""))
+    return max(0.0, until - (now if sent is None else sent))
+
+
+def _time(written: str) -> float | None:
+    """Return a date of HTTP in seconds since 1970; None if it is not one."""
+    try:
+        found = parsedate_to_datetime(written)
+    except (ValueError, OverflowError):
+        return None
+    zone = found.tzinfo or timezone.utc
+    return found.replace(tzinfo=zone).timestamp()
+
+
+def _too_long(outcome: Outcome, seconds: float, maximum: float) -> TransientError:
+    status = f" ({outcome.status_code})" if isinstance(outcome, httpx.Response) else ""
+    return TransientError(
+        f"the API asks to wait {seconds:.0f} s before {place(outcome.request)} is repeated{status}; the "
+        f"maximum is {maximum:.0f} s",
+        guidance=f"run the sync again after {math.ceil(seconds / 60)} min, or raise `max_wait_seconds`",
+    )

@@ -1,0 +1,351 @@
+"""Streams over a JSON API, from the config to the messages, against an API on the loopback."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import pathlib
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from decimal import Decimal
+from typing import Any
+
+import httpx
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from connectors.sdk import Checkpoint, Context, Item, Record, Source, Stream, run
+from connectors.sdk.http import (
+    Cursor,
+    HttpClient,
+    HttpStream,
+    LinkHeader,
+    NextUrl,
+    Offset,
+    PageNumber,
+    Paginator,
+    RetryPolicy,
+)
+from connectors.sdk.http.body import Path
+from connectors.sdk.http.stream import merged
+from elt_assets.errors import SystemFailure
+from elt_assets.protocol.airbyte.catalog import INCREMENTAL, ConfiguredStream
+from tests.programs.json_api import Answer, JsonApi, serving
+
+Json = dict[str, Any]
+TIME = {"type": "string", "format": "date-time"}
+SCHEMA: Json = {"properties": {"id": {"type": "integer"}, "updated_at": TIME}}
+
+
+def order(number: int) -> Record:
+    return {"id": number, "updated_at": f"2024-01-{number:02}T00:00:00Z"}
+
+
+ORDERS = [order(number) for number in range(1, 8)]
+
+
+@pytest.fixture
+def api() -> Iterator[JsonApi]:
+    with serving(JsonApi({"orders": list(ORDERS)})) as found:
+        yield found
+
+
+@pytest.fixture
+def client(api: JsonApi) -> Iterator[HttpClient]:
+    with HttpClient(api.url, sleep=lambda _: None) as found:
+        yield found
+
+
+class Orders(HttpStream):
+    """A stream as an author writes it."""
+
+    name = "orders"
+    path = "page/orders"
+    records_path: Path = "data"
+    primary_key = ("id",)
+    replication_key = "updated_at"
+    start_parameter: str | None = "updated_since"
+    paginator: Paginator | None = PageNumber(3)
+    json_schema = SCHEMA
+
+
+class Shop(Source):
+    """A source as an author writes it."""
+
+    name = "shop"
+    connection_specification: Json = {  # noqa: RUF012 - as the SDK has it
+        "type": "object",
+        "required": ["url"],
+        "properties": {
+            "url": {"type": "string"},
+            "user_agent": {"type": "string"},
+            "start_date": {"type": "string", "format": "date-time"},
+        },
+    }
+
+    def check(self, config: Json) -> None:
+        HttpClient(config["url"]).get("all/orders")
+
+    def streams(self, config: Json) -> Sequence[Stream]:
+        return [Orders(HttpClient(config["url"], user_agent=config.get("user_agent")))]
+
+
+def test_a_source_in_a_dozen_lines_reads_an_api(api: JsonApi, tmp_path: pathlib.Path) -> None:
+    config = {"url": api.url, "user_agent": "shop/1.0", "start_date": "2024-01-03T00:00:00Z"}
+    described = json.loads(Orders(HttpClient(api.url)).describe().to_json())
+    configured = {
+        "stream": described,
+        "sync_mode": INCREMENTAL,
+        "destination_sync_mode": "append",
+    }
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    (tmp_path / "catalog.json").write_text(json.dumps({"streams": [configured]}))
+    arguments = ["read", "--config", f"{tmp_path}/config.json"]
+    output = io.BytesIO()
+    code = run(Shop(), [*arguments, "--catalog", f"{tmp_path}/catalog.json"], output)
+    messages = [json.loads(line) for line in output.getvalue().splitlines()]
+    assert code == 0, messages
+    records = [each["record"]["data"] for each in messages if each["type"] == "RECORD"]
+    assert records == ORDERS[2:]
+    assert {request.headers["user-agent"] for request in api.requests} == {"shop/1.0"}
+    [state] = [each["state"] for each in messages if each["type"] == "STATE"]
+    assert state["stream"]["stream_state"]["replication_key_value"] == ORDERS[-1]["updated_at"]
+
+
+def records(stream: HttpStream, context: Context | None = None, start: Any = None) -> list[Record]:
+    return list(stream.records(context, start))
+
+
+PAGINATORS: dict[str, Callable[[int], tuple[Paginator, Json]]] = {
+    "offset": lambda size: (Offset(size), {}),
+    "page": lambda size: (PageNumber(size), {}),
+    "cursor": lambda size: (Cursor("meta.next"), {"limit": size}),
+    "next": lambda size: (NextUrl("links.next"), {"limit": size}),
+    "link": lambda size: (LinkHeader(), {"limit": size}),
+}
+VARIANTS: dict[str, tuple[str, Callable[[int], tuple[Paginator, Json]]]] = {
+    **{kind: (kind, made) for kind, made in PAGINATORS.items()},
+    "offset with a total": ("offset", lambda size: (Offset(size, total="total"), {})),
+    "offset up to an empty page": (
+        "offset",
+        lambda size: (Offset(size, ends_at_short_page=False), {}),
+    ),
+    "offset in the body": ("offset", lambda size: (Offset(size, sent_in="json"), {})),
+    "page with the number of pages": ("page", lambda size: (PageNumber(size, pages="pages"), {})),
+    "page without a known limit": ("page", lambda size: (PageNumber(), {"per_page": size})),
+    "cursor in a header": (
+        "cursor",
+        lambda size: (Cursor(header="X-Next-Cursor"), {"limit": size}),
+    ),
+    "cursor with a flag": (
+        "cursor",
+        lambda size: (Cursor("meta.next", more="meta.more"), {"limit": size}),
+    ),
+}
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+@settings(
+    max_examples=20, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+@given(count=st.integers(0, 12), size=st.integers(1, 7))
+def test_every_paginator_reads_exactly_the_records_of_the_api(
+    api: JsonApi, client: HttpClient, variant: str, count: int, size: int
+) -> None:
+    kind, made = VARIANTS[variant]
+    api.resources["things"] = [{"id": number} for number in range(count)]
+    stream = Orders(client)
+    stream.path, stream.start_parameter = f"{kind}/things", None
+    stream.records_path = () if kind == "link" else "data"
+    stream.paginator, stream.params = made(size)
+    stream.method = "POST" if "body" in variant else "GET"
+    assert records(stream) == api.resources["things"]
+
+
+def test_a_page_is_requested_when_it_is_needed(api: JsonApi, client: HttpClient) -> None:
+    found = Orders(client).records(None, None)
+    assert api.requests == []
+    taken = [next(found) for _ in range(3)]
+    assert taken == ORDERS[:3] and len(api.requests) == 1
+    next(found)
+    assert len(api.requests) == 2
+
+
+def test_a_consumer_may_change_records(client: HttpClient) -> None:
+    stream = Orders(client)
+    stream.path, stream.params = "cursor/orders", {"limit": 3}
+    stream.paginator = Cursor("data.-1.id", more="meta.more")
+    taken = [record.pop("id") for record in stream.records(None, None)]
+    assert taken == list(range(1, 8))
+
+
+def test_the_start_is_sent_to_an_api_that_can_filter(api: JsonApi, client: HttpClient) -> None:
+    start = ORDERS[4]["updated_at"]
+    assert records(Orders(client), None, start) == ORDERS[4:]
+    assert api.requests[0].query["updated_since"] == [start]
+    assert records(Orders(client)) == ORDERS
+    assert "updated_since" not in api.requests[-1].query
+
+
+def read(stream: Stream, start: str | None = None) -> Iterator[Item]:
+    described = json.loads(stream.describe().to_json())
+    written = {"stream": described, "sync_mode": INCREMENTAL, "destination_sync_mode": "append"}
+    configured = ConfiguredStream.from_json(json.dumps(written).encode())
+    return stream.read(configured, None if start is None else {"updated_at": start})
+
+
+def incremental(stream: Stream, start: str) -> list[Record]:
+    return [item for item in read(stream, start) if isinstance(item, dict)]
+
+
+class Unfiltered(Orders):
+    start_parameter = None
+
+
+class OwnParameters(Unfiltered):
+    def url_params(self, context: Context | None, start: Any) -> Mapping[str, Any]:
+        return {"from": start}
+
+
+class OwnDecision(Unfiltered):
+    filters_records = False
+
+
+def test_records_before_the_start_are_left_out_if_the_api_cannot_filter(
+    api: JsonApi, client: HttpClient
+) -> None:
+    start = ORDERS[4]["updated_at"]
+    assert incremental(Unfiltered(client), start) == ORDERS[4:]
+    assert all(list(request.query) == ["per_page", "page"] for request in api.requests)
+
+
+@pytest.mark.parametrize("kind", [Orders, OwnParameters, OwnDecision])
+def test_an_author_may_leave_the_filter_to_the_api(
+    client: HttpClient, kind: type[HttpStream]
+) -> None:
+    assert not kind(client).filters_records
+
+
+class Stores(HttpStream):
+    name = "stores"
+    path = "all/stores"
+    primary_key = ("id",)
+    json_schema = SCHEMA
+
+    def get_child_context(self, record: Record, context: Context | None) -> Context | None:
+        return {"store_id": record["id"]}
+
+
+class StoreOrders(Orders):
+    path = "page/stores/{store_id}/orders"
+    json_schema: Json = {"properties": {**SCHEMA["properties"], "store_id": {}}}  # noqa: RUF012
+
+
+def test_a_child_stream_is_read_for_each_record_of_its_parent(
+    api: JsonApi, client: HttpClient
+) -> None:
+    api.resources.update(
+        {
+            "stores": [{"id": 1}, {"id": "a/b ?"}, {"id": 3}],
+            "stores/1/orders": ORDERS[:4],
+            "stores/a/b ?/orders": ORDERS[4:],
+            "stores/3/orders": [],
+        }
+    )
+    stream = StoreOrders(client, parent=Stores(client))
+    found = incremental(stream, "2024-01-01T00:00:00Z")
+    first = [{**each, "store_id": 1} for each in ORDERS[:4]]
+    assert found == [*first, *({**each, "store_id": "a/b ?"} for each in ORDERS[4:])]
+    assert "/page/stores/a%2Fb%20%3F/orders" in {request.path for request in api.requests}
+
+
+def test_a_child_that_is_gone_may_be_ignored(api: JsonApi) -> None:
+    api.resources.update({"stores/1/orders": ORDERS[:1]})
+    with HttpClient(api.url, retry=RetryPolicy(ignored_statuses={404})) as client:
+        stream = StoreOrders(client)
+        assert records(stream, {"store_id": 2}) == []
+        assert records(stream, {"store_id": 1}) == ORDERS[:1]
+
+
+class Ledger(HttpStream):
+    """A stream that overrides each hook."""
+
+    name = "ledger"
+    path = "all/ledger"
+    method = "POST"
+    json: Mapping[str, Any] | None = {"query": "all", "page": {"size": 2}}
+    headers: Mapping[str, str] = {"X-Kind": "ledger"}
+    paginator = Cursor(header="X-Next", parameter="page.after", sent_in="json")
+    json_schema: Json = {}  # noqa: RUF012
+
+    def json_body(self, context: Context | None, start: Any) -> Mapping[str, Any]:
+        return {**(self.json or {}), "from": start}
+
+    def parse(self, response: httpx.Response) -> Iterable[Record]:
+        return csv.DictReader(io.StringIO(response.text))
+
+    def post_process(self, record: Record, context: Context | None) -> Record | None:
+        return None if record["id"] == "2" else {**record, "amount": Decimal(record["amount"])}
+
+
+def test_a_stream_may_have_its_own_form_of_requests_and_records(
+    api: JsonApi, client: HttpClient
+) -> None:
+    api.answers.extend(
+        [
+            Answer(body=b"id,amount\n1,1.10\n2,2.20\n", headers={"X-Next": "abc"}),
+            Answer(body=b"id,amount\n3,3.30\n"),
+        ]
+    )
+    found = records(Ledger(client), None, 5)
+    assert found == [
+        {"id": "1", "amount": Decimal("1.10")},
+        {"id": "3", "amount": Decimal("3.30")},
+    ]
+    bodies = [json.loads(request.body) for request in api.requests]
+    assert bodies == [
+        {"query": "all", "page": {"size": 2}, "from": 5},
+        {"query": "all", "page": {"size": 2, "after": "abc"}, "from": 5},
+    ]
+    assert {request.headers["x-kind"] for request in api.requests} == {"ledger"}
+
+
+def test_changes_to_a_body_are_merged_at_any_depth() -> None:
+    body = {"a": {"b": 1, "c": {"d": 2}}, "e": 3}
+    assert merged(body, {"a": {"c": {"f": 4}}, "e": {"g": 5}}) == {
+        "a": {"b": 1, "c": {"d": 2, "f": 4}},
+        "e": {"g": 5},
+    }
+    assert body == {"a": {"b": 1, "c": {"d": 2}}, "e": 3}
+
+
+def test_a_response_without_content_has_no_records(api: JsonApi, client: HttpClient) -> None:
+    api.answers.append(Answer(204))
+    assert records(Orders(client)) == []
+
+
+def test_an_api_that_ignores_the_number_of_the_page_is_an_error(
+    api: JsonApi, client: HttpClient
+) -> None:
+    api.answers.extend([Answer(body={"data": ORDERS[:3]})] * 50)
+    found = Orders(client).records(None, None)
+    with pytest.raises(SystemFailure, match="do not end"):
+        list(found)
+    assert len(api.requests) == 10
+
+
+class Sorted(Orders):
+    is_sorted = True
+    STATE_MSG_FREQUENCY = 3
+
+
+def test_a_failure_in_a_later_page_keeps_the_state_before_it(
+    api: JsonApi, client: HttpClient
+) -> None:
+    api.answers.extend([None, Answer(400)])
+    items = read(Sorted(client))
+    kinds = [type(next(items)) for _ in range(4)]
+    assert kinds == [dict, dict, dict, Checkpoint]
+    with pytest.raises(SystemFailure, match="400"):
+        next(items)
