@@ -64,7 +64,7 @@ format: $(STAMP)  ## what `make check` would have formatted
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-bench: $(STAMP)  ## ingest, merge, conform, routing (beside their peers), log: make bench ARGS='--only merge'
+bench: $(STAMP)  ## ingest, merge, conform, routing, log, sdk (beside their peers): make bench ARGS='--only merge'
 	@$(JAVA) && $(BIN)/python -m tests.benchmarks $(if $(RECORDS),--records $(RECORDS)) $(ARGS)
 
 archive: $(STAMP)  ## Spark's classes in one file, in about a minute: it starts in two thirds of the time

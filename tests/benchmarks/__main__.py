@@ -15,7 +15,7 @@ from concurrent.futures import ProcessPoolExecutor
 from functools import partial
 from pathlib import Path
 
-from tests.benchmarks import conform, ingest, log, merge, peers, report, routing
+from tests.benchmarks import conform, ingest, log, merge, peers, report, routing, sdk
 from tests.benchmarks.measure import CommandFailed
 from tests.benchmarks.report import Report
 
@@ -29,6 +29,7 @@ SIZES = {
     "routed": 5_000_000,
     "gigabytes": 10,
     "commits": 1_000,
+    "emitted": 10_000_000,
 }
 QUICK = {
     "records": 200_000,
@@ -38,12 +39,13 @@ QUICK = {
     "routed": 500_000,
     "gigabytes": 1,
     "commits": 100,
+    "emitted": 200_000,
 }
 
 
 def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="make bench", description=__doc__)
-    names = ("ingest", "merge", "conform", "routing", "log")
+    names = ("ingest", "merge", "conform", "routing", "log", "sdk")
     parser.add_argument("--only", choices=names, nargs="+", default=names, metavar="PART")
     parser.add_argument("--quick", action="store_true", help="small sizes: whether it runs at all")
     parser.add_argument("--records", type=int, help="that ingest moves")
@@ -53,6 +55,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--routed", type=int, help="records that routing moves")
     parser.add_argument("--gigabytes", type=float, help="of large records that it moves")
     parser.add_argument("--commits", type=int, help="to a table, whose log is measured")
+    parser.add_argument("--emitted", type=int, help="records of a source on the SDK")
     parser.add_argument(
         "--work", type=Path, help="keeps messages and logs there (default: a temporary folder)"
     )
@@ -74,6 +77,7 @@ def parts(args: argparse.Namespace, work: Path) -> Mapping[str, Part]:
         "conform": partial(conform.run, work, args.lines),
         "routing": partial(routing.run, work, args.routed, args.gigabytes),
         "log": partial(log.run, work, args.commits),
+        "sdk": partial(sdk.run, work, args.emitted, folder),
     }
 
 

@@ -23,6 +23,7 @@ class Peer:
 
 
 PYAIRBYTE = Peer("airbyte", "airbyte>=0.71", "peer_pyairbyte.py")
+SINGER_SDK = Peer("singer-sdk", "singer-sdk==0.54.9", "peer_singer_sdk.py")
 DUCKDB = Peer("duckdb", "duckdb>=1.4", "peer_limit.py")
 
 

@@ -1,0 +1,125 @@
+"""What a source costs on our SDK and on the one of Meltano: the same stream, as a Singer tap.
+
+Figures are processor time of the process; that of a read of one record is its start, which is left out.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from tests.benchmarks import peers
+from tests.benchmarks.measure import MEGABYTE, CommandFailed
+from tests.benchmarks.report import MISSING, Bar, Report
+
+OURS = [sys.executable, "-m", "tests.benchmarks.sdk_source"]
+PEER_RECORDS = 200_000
+"""The peer takes about a minute for a million."""
+PARTITIONS = 10_000
+LARGE_PARTITIONS = 100_000
+
+
+@dataclass(frozen=True)
+class Result:
+    """`core`: seconds of processor time, without those of the start; `peak_mb`: of resident memory."""
+
+    name: str
+    records: int
+    core: float
+    start: float
+    peak_mb: float
+    output_mb: float
+
+    @property
+    def rate(self) -> float:
+        """Records a second of one core."""
+        return self.records / self.core
+
+
+def run(work: Path, records: int, peer_folder: Path | None) -> Report:
+    """Read streams as a tap on our SDK, and some of them as one on the peer's.
+
+    Args:
+        records: of the large stream that shows the memory.
+        peer_folder: the folder of the peers' environments; None leaves them out.
+    """
+    size = min(records, PEER_RECORDS)
+    parts = min(PARTITIONS, size // 20)
+    with tempfile.TemporaryDirectory(prefix="sdk-", dir=work) as made:
+        folder = Path(made)
+        ours = [
+            _read("sorted", OURS, folder, size, 0),
+            _read(f"{parts:,} partitions", OURS, folder, size, parts),
+            _read("sorted, large", OURS, folder, records, 0),
+            _read("many partitions", OURS, folder, LARGE_PARTITIONS, LARGE_PARTITIONS // 2),
+        ]
+        theirs: list[Result] = []
+        if peer_folder is not None:
+            version = peers.ensure(peers.SINGER_SDK, peer_folder)
+            script = Path(__file__).with_name(peers.SINGER_SDK.script)
+            command = [str(peers.interpreter(peers.SINGER_SDK, peer_folder)), str(script)]
+            for name, number in (("sorted", 0), (f"{parts:,} partitions", parts)):
+                title = f"singer-sdk {version}: {name}"
+                theirs.append(_read(title, command, folder, size, number))
+    return _report(ours, theirs)
+
+
+def _read(name: str, command: Sequence[str], folder: Path, records: int, parts: int) -> Result:
+    print(f"sdk: {name}, {records:,} records", file=sys.stderr)
+    start = _measured(command, folder, 1, 0)
+    core, peak, size = _measured(command, folder, records, parts)
+    return Result(name, records, core - start[0], start[0], peak, size)
+
+
+def _measured(
+    command: Sequence[str], folder: Path, records: int, parts: int
+) -> tuple[float, float, float]:
+    """Seconds of processor time, megabytes of memory and of output."""
+    config, output = folder / "config.json", folder / "output"
+    config.write_text(json.dumps({"records": records, "partitions": parts}))
+    with output.open("wb") as stdout:
+        process = subprocess.Popen(
+            [*command, "--config", str(config)], stdout=stdout, stderr=subprocess.DEVNULL
+        )
+        _, status, usage = os.wait4(process.pid, 0)
+        process.returncode = os.waitstatus_to_exitcode(status)
+    if process.returncode:
+        raise CommandFailed(f"{' '.join(command)} ended with {process.returncode}")
+    memory = usage.ru_maxrss * 1024 / MEGABYTE
+    return usage.ru_utime + usage.ru_stime, memory, output.stat().st_size / MEGABYTE
+
+
+def _report(ours: Sequence[Result], theirs: Sequence[Result]) -> Report:
+    ratios = [mine.rate / other.rate for mine, other in zip(ours, theirs, strict=False)]
+    ratios += [0.0] * (2 - len(ratios))
+    large = ours[2]
+    return Report(
+        title="a source on the SDK, as a tap",
+        headings=["stream", "records", "s core", "k records/s", "start, s core", "memory MB", "MB"],
+        rows=[
+            [
+                result.name,
+                f"{result.records:,}",
+                f"{result.core:.2f}",
+                f"{result.rate / 1000:,.0f}",
+                f"{result.start:.2f}",
+                f"{result.peak_mb:.0f}",
+                f"{result.output_mb:,.0f}" if result.output_mb else MISSING,
+            ]
+            for result in (*ours, *theirs)
+        ],
+        note="processor time without the start; MB: the output, all states included",
+        bars=[
+            Bar("sorted, beside singer-sdk", ratios[0] or None, 3, least=True),
+            Bar("partitioned, beside singer-sdk", ratios[1] or None, 5, least=True),
+            Bar("memory of the large stream", large.peak_mb, 100, " MB"),
+            Bar("start to the first record", ours[0].start, 0.4, " s core"),
+        ],
+        figures=[asdict(result) for result in (*ours, *theirs)],
+    )
