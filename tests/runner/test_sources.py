@@ -39,8 +39,29 @@ def test_opening_starts_and_installs_nothing(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
+def test_a_package_registers_a_connector_by_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for module, entry in (("crm", "crm = crm"), ("fake", "faker = fake")):
+        source = plugin(tmp_path / module, module, "", "elt_assets.connectors", entry)
+        monkeypatch.syspath_prepend(source)
+    command, name = KINDS["connector"].command("crm", Installed(tmp_path))
+    assert (command(), name) == ([sys.executable, "-m", "crm"], "crm")
+    assert KINDS["connector"].command("faker", Installed(tmp_path))[0]()[-1] == "connectors.faker"
+
+
+def test_two_packages_that_register_one_name_are_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for module in ("one", "two"):
+        source = plugin(tmp_path / module, module, "", "elt_assets.connectors", f"crm = {module}")
+        monkeypatch.syspath_prepend(source)
+    with pytest.raises(ConfigError, match=r"two packages register the connector 'crm': \w+ and \w+"):
+        built_in()
+
+
 def test_a_built_in_connector_that_is_none(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"no built-in connector 'fakr'\n.*faker"):
+    with pytest.raises(ConfigError, match=r"no built-in connector 'fakr'\n.*faker.*entry-point"):
         KINDS["connector"].command("fakr", Installed(tmp_path))
 
 

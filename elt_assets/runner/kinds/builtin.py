@@ -1,9 +1,10 @@
-"""The kind `connector:`, a built-in connector of this project."""
+"""The kind `connector:`, a Python module that is a connector: one of this project, or of another package."""
 
 from __future__ import annotations
 
 import re
 import sys
+from importlib.metadata import entry_points
 from importlib.util import find_spec
 from pkgutil import iter_modules
 
@@ -11,35 +12,60 @@ from elt_assets.errors import ConfigError
 from elt_assets.runner.config.environment import Declared, Environment
 from elt_assets.runner.kinds.source_kind import Command, Installed, SourceKind, Value
 
+GROUP = "elt_assets.connectors"
+"""The entry-point group in which packages register their connectors: the name, and the module to run."""
 _PACKAGE = "connectors"
 _NOT_CONNECTORS = ("sdk",)
 _PYTHON = re.compile("PYTHONPATH|VIRTUAL_ENV")
 
 
 class BuiltIn(SourceKind):
-    """Runs a module of this project with this Python."""
+    """Runs a module with this Python."""
 
     key = "connector"
     value_type = str
-    examples = (("connector: faker", "a built-in connector"),)
+    examples = (("connector: faker", "a built-in connector, or one of an installed package"),)
     label = "python"
     reports_new_data = True
 
     def command(self, value: Value, packages: Installed) -> tuple[Command, str]:
-        known = built_in()
+        known = connector_modules()
         if value not in known:
             raise ConfigError(
                 f"there is no built-in connector {value!r}",
-                guidance=f"built in: {', '.join(known)}; run others with `command:` or `package:`",
+                guidance=f"there are: {', '.join(sorted(known))}; a package adds others in the entry-point "
+                f"group {GROUP!r}; run other programs with `command:` or `package:`",
             )
-        return lambda: [sys.executable, "-m", f"{_PACKAGE}.{value}"], value
+        return lambda: [sys.executable, "-m", known[value]], value
 
     def environment(self, value: Value, declared: Declared | None) -> Environment:
         return Environment(declared, needs=_PYTHON)
 
 
 def built_in() -> list[str]:
-    """Return the names of this project's connectors, without importing them."""
+    """Return the names of the connectors, without importing them."""
+    return sorted(connector_modules())
+
+
+def connector_modules() -> dict[str, str]:
+    """Return the module of each connector by its name, without importing them: those of this project, and
+    those that packages register. A package cannot replace a connector of this project.
+
+    Raises:
+        ConfigError: two packages register different connectors of one name.
+    """
+    found: dict[str, str] = {}
+    for entry in entry_points(group=GROUP):
+        other = found.setdefault(entry.name, entry.value)
+        if other != entry.value:
+            raise ConfigError(
+                f"two packages register the connector {entry.name!r}: {other} and {entry.value}",
+                guidance=f"rename one of them in its entry-point group {GROUP!r}",
+            )
+    return {**found, **{name: f"{_PACKAGE}.{name}" for name in _own_connectors()}}
+
+
+def _own_connectors() -> list[str]:
     spec = find_spec(_PACKAGE)
     places = list(spec.submodule_search_locations or ()) if spec else []
-    return sorted(m.name for m in iter_modules(places) if m.name not in _NOT_CONNECTORS)
+    return [m.name for m in iter_modules(places) if m.name not in _NOT_CONNECTORS]
