@@ -16,7 +16,7 @@ from pathlib import Path
 
 from tests.benchmarks import peers
 from tests.benchmarks.measure import MEGABYTE, CommandFailed
-from tests.benchmarks.report import MISSING, Bar, Report
+from tests.benchmarks.report import Bar, Report
 
 OURS = [sys.executable, "-m", "tests.benchmarks.sdk_source"]
 PEER_RECORDS = 200_000
@@ -27,7 +27,8 @@ LARGE_PARTITIONS = 100_000
 
 @dataclass(frozen=True)
 class Result:
-    """`core`: seconds of processor time, without those of the start; `peak_mb`: of resident memory."""
+    """`core`: seconds of processor time, without those of the start; `peak_mb`: of resident memory; `states`:
+    the size of all states as a multiple of the last one."""
 
     name: str
     records: int
@@ -35,6 +36,7 @@ class Result:
     start: float
     peak_mb: float
     output_mb: float
+    states: float
 
     @property
     def rate(self) -> float:
@@ -50,14 +52,14 @@ def run(work: Path, records: int, peer_folder: Path | None) -> Report:
         peer_folder: the folder of the peers' environments; None leaves them out.
     """
     size = min(records, PEER_RECORDS)
-    parts = min(PARTITIONS, size // 20)
+    parts, many = min(PARTITIONS, size // 20), min(LARGE_PARTITIONS, size)
     with tempfile.TemporaryDirectory(prefix="sdk-", dir=work) as made:
         folder = Path(made)
         ours = [
             _read("sorted", OURS, folder, size, 0),
             _read(f"{parts:,} partitions", OURS, folder, size, parts),
             _read("sorted, large", OURS, folder, records, 0),
-            _read("many partitions", OURS, folder, LARGE_PARTITIONS, LARGE_PARTITIONS // 2),
+            _read(f"{many:,} partitions", OURS, folder, many, many),
         ]
         theirs: list[Result] = []
         if peer_folder is not None:
@@ -73,14 +75,23 @@ def run(work: Path, records: int, peer_folder: Path | None) -> Report:
 def _read(name: str, command: Sequence[str], folder: Path, records: int, parts: int) -> Result:
     print(f"sdk: {name}, {records:,} records", file=sys.stderr)
     start = _measured(command, folder, 1, 0)
-    core, peak, size = _measured(command, folder, records, parts)
-    return Result(name, records, core - start[0], start[0], peak, size)
+    core, peak = _measured(command, folder, records, parts)
+    output = folder / "output"
+    size = output.stat().st_size / MEGABYTE
+    return Result(name, records, core - start[0], start[0], peak, size, _states(output))
+
+
+def _states(output: Path) -> float:
+    """Size of all states as a multiple of the last one."""
+    with output.open("rb") as lines:
+        sizes = [len(line) for line in lines if line.startswith(b'{"type":"STATE"')]
+    return sum(sizes) / sizes[-1]
 
 
 def _measured(
     command: Sequence[str], folder: Path, records: int, parts: int
-) -> tuple[float, float, float]:
-    """Seconds of processor time, megabytes of memory and of output."""
+) -> tuple[float, float]:
+    """Seconds of processor time, megabytes of memory; the output is left in the folder."""
     config, output = folder / "config.json", folder / "output"
     config.write_text(json.dumps({"records": records, "partitions": parts}))
     with output.open("wb") as stdout:
@@ -92,7 +103,7 @@ def _measured(
     if process.returncode:
         raise CommandFailed(f"{' '.join(command)} ended with {process.returncode}")
     memory = usage.ru_maxrss * 1024 / MEGABYTE
-    return usage.ru_utime + usage.ru_stime, memory, output.stat().st_size / MEGABYTE
+    return usage.ru_utime + usage.ru_stime, memory
 
 
 def _report(ours: Sequence[Result], theirs: Sequence[Result]) -> Report:
@@ -101,7 +112,16 @@ def _report(ours: Sequence[Result], theirs: Sequence[Result]) -> Report:
     large = ours[2]
     return Report(
         title="a source on the SDK, as a tap",
-        headings=["stream", "records", "s core", "k records/s", "start, s core", "memory MB", "MB"],
+        headings=[
+            "stream",
+            "records",
+            "s core",
+            "k records/s",
+            "start, s core",
+            "memory MB",
+            "MB",
+            "states",
+        ],
         rows=[
             [
                 result.name,
@@ -110,15 +130,18 @@ def _report(ours: Sequence[Result], theirs: Sequence[Result]) -> Report:
                 f"{result.rate / 1000:,.0f}",
                 f"{result.start:.2f}",
                 f"{result.peak_mb:.0f}",
-                f"{result.output_mb:,.0f}" if result.output_mb else MISSING,
+                f"{result.output_mb:,.0f}",
+                f"{result.states:,.1f}",
             ]
             for result in (*ours, *theirs)
         ],
-        note="processor time without the start; MB: the output, all states included",
+        note="processor time without the start; MB: the output, all states included; states: the size of all "
+        "states as a multiple of the last one",
         bars=[
             Bar("sorted, beside singer-sdk", ratios[0] or None, 3, least=True),
             Bar("partitioned, beside singer-sdk", ratios[1] or None, 5, least=True),
             Bar("memory of the large stream", large.peak_mb, 100, " MB"),
+            Bar(f"states of {ours[3].name}", ours[3].states, 4),
             Bar("start to the first record", ours[0].start, 0.4, " s core"),
         ],
         figures=[asdict(result) for result in (*ours, *theirs)],
