@@ -230,6 +230,18 @@ def test_a_full_table_has_a_version_that_is_activated_at_its_end(tap: Tap) -> No
     assert {message["version"] for message in messages[1:]} == {messages[-1]["version"]}
 
 
+def test_a_full_table_is_read_as_a_whole_whatever_the_state(tap: Tap) -> None:
+    class Resumable(SortedOrders):
+        is_resumable = True
+
+    source = Shop(Resumable(1, 2))
+    catalog = tap.catalog(source)
+    catalog["streams"][0]["metadata"][0]["metadata"]["replication-method"] = "FULL_TABLE"
+    _, first = tap(source)
+    _, messages = tap(source, catalog=catalog, state=values(first)[-1])
+    assert kinds(messages) == ["SCHEMA", "RECORD", "RECORD", "ACTIVATE_VERSION"]
+
+
 def test_a_full_table_that_fails_is_not_activated(
     tap: Tap, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -61,7 +61,7 @@ class Partitioned(Days):
 
 class Stores(Days):
     name = "stores"
-    replication_key = None
+    replication_key = None  # type: ignore[assignment]
 
     def records(self, context: Context | None, start: str | None) -> Iterator[Record]:
         yield from ({"id": 1}, {"id": 2})

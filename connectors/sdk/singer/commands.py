@@ -20,7 +20,7 @@ from connectors.sdk.source import Source
 from connectors.sdk.sync import read_streams
 from elt_assets.errors import ConfigError
 from elt_assets.protocol.airbyte.arguments import decode_json, load_config, read_file
-from elt_assets.protocol.airbyte.catalog import ConfiguredStream, StreamId
+from elt_assets.protocol.airbyte.catalog import FULL_REFRESH, ConfiguredStream, StreamId
 from elt_assets.protocol.singer.catalog import Entry
 from elt_assets.protocol.specification import secret_values
 
@@ -115,11 +115,17 @@ def _sync(source: Source, arguments: argparse.Namespace, output: TapOutput) -> i
     require_standard_format(loaded)
     state = TapState(loaded)
     selection = {each.configured.id: each for each in _selection(source, config, arguments, output)}
-    jobs = ((s.stream, s.configured, state.saved.get(s.name)) for s in selection.values())
+    jobs = [(s.stream, s.configured, _saved(s, state)) for s in selection.values()]
     failures = read_streams(jobs, partial(_stream_output, output, state, selection))
     if state.is_pending:
         output.state(state)
     return failures
+
+
+def _saved(selected: SelectedStream, state: TapState) -> dict[str, Any] | None:
+    """Return the bookmark that a stream is read from; a full table is read as a whole."""
+    is_full = selected.configured.sync_mode == FULL_REFRESH
+    return None if is_full else state.saved.get(selected.name)
 
 
 def _stream_output(

@@ -1,0 +1,11 @@
+"""Conformance tests for Airbyte sources and Singer taps, in pytest or on the command line.
+
+`connector_tests` makes a test class of one assignment. `python -m connectors.sdk.testing` prints a report.
+"""
+
+from connectors.sdk.testing.findings import Finding, Outcome, Report
+from connectors.sdk.testing.kit import Kit
+from connectors.sdk.testing.rules.registry import RULES
+from connectors.sdk.testing.suite import connector_tests
+
+__all__ = ["RULES", "Finding", "Kit", "Outcome", "Report", "connector_tests"]

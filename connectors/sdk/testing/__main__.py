@@ -1,0 +1,7 @@
+"""Entry point of `python -m connectors.sdk.testing`."""
+
+import sys
+
+from connectors.sdk.testing.cli import main
+
+sys.exit(main())

@@ -1,0 +1,234 @@
+"""Start a connector, one process for each command, and observe what it prints."""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+import os
+import tempfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from connectors.sdk.testing.comparison import value_at
+from connectors.sdk.testing.process import Ended, run_process
+from connectors.sdk.testing.protocols.protocol import Protocol
+from connectors.sdk.testing.protocols.transcript import SeenRecord, Transcript
+from elt_assets.protocol.airbyte.catalog import ConfiguredStream
+from elt_assets.protocol.airbyte.messages import State
+from elt_assets.protocol.masking import Masker
+from elt_assets.protocol.specification import secret_places
+
+MIN_SECRET = 4
+"""Minimum characters of a secret that is searched for: shorter texts occur by chance."""
+
+SUCCESS, FAILURE, ANY = "success", "failure", "any"
+"""The ends that can be expected of a process."""
+
+Execute = Callable[[Sequence[str], Path, Path, float], Ended]
+"""Function with the arguments of `run_process`."""
+
+
+@dataclass(frozen=True)
+class Leak:
+    """A secret in an output. `secret`: its place in the config; `output`: "stdout" or "stderr"."""
+
+    secret: str
+    output: str
+    line: int
+
+
+@dataclass(frozen=True)
+class Run:
+    """One process of the connector.
+
+    Args:
+        verb: the command: spec, check, discover or read.
+        purpose: the command and what it was started for, for messages.
+        started: the time of the start.
+        ended: how it ended.
+        transcript: what it printed, without the records.
+        streams: the streams that it had to read.
+        expected_end: SUCCESS, FAILURE (its arguments are not valid) or ANY.
+        leaks: the secrets that it printed.
+    """
+
+    verb: str
+    purpose: str
+    started: dt.datetime
+    ended: Ended
+    transcript: Transcript
+    streams: Sequence[ConfiguredStream] = ()
+    expected_end: str = SUCCESS
+    leaks: Sequence[Leak] = ()
+
+    @property
+    def succeeded(self) -> bool:
+        return self.ended.code == 0
+
+
+@dataclass(frozen=True)
+class Read:
+    """A process and the records that it sent."""
+
+    run: Run
+    records: list[SeenRecord] = field(default_factory=list)
+
+
+class Connector:
+    """A connector and its config. Every process is listed in `runs`.
+
+    A change of the config by the connector (a CONTROL message, or a tap that writes to its config file) is
+    used for the next process.
+
+    Args:
+        command: the program and its first arguments.
+        seconds: the time limit of each process.
+        secrets: places in the config, as "credentials.password", whose values are secret, besides those that
+            the specification marks.
+        on_run: called after each process.
+    """
+
+    def __init__(
+        self,
+        protocol: Protocol,
+        command: Sequence[str],
+        config: Mapping[str, Any],
+        seconds: float,
+        secrets: Sequence[str] = (),
+        on_run: Callable[[Run], None] = lambda _: None,
+        execute: Execute = run_process,
+    ):
+        self.protocol = protocol
+        self.config = dict(config)
+        self.runs: list[Run] = []
+        self.mask = Masker()
+        self.secrets: dict[str, str] = {}
+        """The secrets in the config by their places; shorter ones than `MIN_SECRET` too."""
+        self._command = list(command)
+        self._seconds = seconds
+        self._on_run = on_run
+        self._execute = execute
+        self._schema: Mapping[str, Any] = {}
+        self._places = [tuple(place.split(".")) for place in secrets]
+        self.learn_secrets({})
+
+    def learn_secrets(self, schema: Mapping[str, Any]) -> None:
+        """Search all further output for the values in the config that a specification marks as secret."""
+        self._schema = schema
+        named = [(place, value_at(self.config, place)) for place in self._places]
+        for place, value in (*named, *secret_places(self.config, schema)):
+            if value is not None and not isinstance(value, bool) and value != "":
+                self.secrets[".".join(["config", *map(str, place)])] = str(value)
+        self.mask.add(self.secrets.values())
+
+    def run(
+        self,
+        verb: str,
+        purpose: str,
+        *,
+        config: Mapping[str, Any] | None = None,
+        streams: Sequence[ConfiguredStream] = (),
+        states: Sequence[State] = (),
+        expected_end: str = SUCCESS,
+        without_file: bool = False,
+    ) -> Read:
+        """Start the connector and wait for its end.
+
+        Args:
+            verb: spec, check, discover or read.
+            purpose: what it is started for, for messages.
+            config: a config instead of the connector's own.
+            streams: the streams to read, from `states` on.
+            expected_end: SUCCESS, FAILURE or ANY.
+            without_file: whether the config file does not exist.
+
+        Raises:
+            ConfigError: the connector cannot be started, or a stream cannot be selected.
+        """
+        contents = self._contents(verb, config, streams, states)
+        started = dt.datetime.now(dt.timezone.utc)
+        with tempfile.TemporaryDirectory(prefix="connector-test-") as name:
+            folder = Path(name)
+            files = {
+                file: _written(folder / f"{file}.json", text) for file, text in contents.items()
+            }
+            if without_file:
+                files["config"].unlink()
+            stdout, stderr = folder / "stdout", folder / "stderr"
+            command = [*self._command, *self.protocol.arguments(verb, files)]
+            ended = self._execute(command, stdout, stderr, self._seconds)
+            transcript, records = self.protocol.output(verb, stdout, streams)
+            leaks = [*self._leaks(stdout), *self._leaks(stderr)]
+            if config is None and "config" in files:
+                self._update_config(transcript, files["config"])
+        run = Run(verb, purpose, started, ended, transcript, streams, expected_end, leaks)
+        self.runs.append(run)
+        self._on_run(run)
+        return Read(run, records)
+
+    def _contents(
+        self,
+        verb: str,
+        config: Mapping[str, Any] | None,
+        streams: Sequence[ConfiguredStream],
+        states: Sequence[State],
+    ) -> dict[str, bytes]:
+        """Return the contents of the files that are arguments of a command."""
+        if verb == "spec":
+            return {}
+        found = {"config": json.dumps(self.config if config is None else config).encode()}
+        if verb == "read":
+            found["catalog"] = self.protocol.catalog(streams)
+            state = self.protocol.state(states)
+            if state is not None:
+                found["state"] = state
+        return found
+
+    def _leaks(self, output: Path) -> Iterator[Leak]:
+        """Yield the secrets in an output, each with the first line that it occurs in."""
+        searched = {
+            place: SecretSearch(secret)
+            for place, secret in self.secrets.items()
+            if len(secret) >= MIN_SECRET
+        }
+        with output.open(encoding="utf-8", errors="replace") as lines:
+            for number, line in enumerate(lines if searched else (), 1):
+                for place in [place for place, search in searched.items() if search(line)]:
+                    del searched[place]
+                    yield Leak(place, output.name, number)
+
+    def _update_config(self, transcript: Transcript, path: Path) -> None:
+        controls = (seen.message.control for seen in transcript.messages)
+        updates = [
+            each.connectorConfig.config for each in controls if each and each.connectorConfig
+        ]
+        try:
+            written = json.loads(path.read_bytes())
+        except (OSError, ValueError, RecursionError):
+            written = {}
+        for update in (written if isinstance(written, dict) else {}, *updates):
+            self.config |= update
+        self.learn_secrets(self._schema)
+
+
+class SecretSearch:
+    """Searches texts for a secret, also if it is encoded for a URL, in JSON or in base64."""
+
+    def __init__(self, secret: str):
+        self._secret = secret
+        self._mask = Masker([secret])
+
+    def __call__(self, line: str) -> bool:
+        """Return whether the secret is in a line."""
+        # The masker also masks passwords in URLs, and secrets that are cut off at the end of a long text.
+        plain = line.replace("://", ": //").replace(":\\/\\/", ": \\/\\/").rstrip("\n") + "\n"
+        return self._secret in line or self._mask(plain) != plain
+
+
+def _written(path: Path, content: bytes) -> Path:
+    """Write a file that only this user can read, and return its path."""
+    with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
+        file.write(content)
+    return path

@@ -1,0 +1,93 @@
+"""Run a command as a process, with its output in files, and end its whole process group."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import threading
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from elt_assets.errors import ConfigError
+
+GRACE_SECONDS = 3.0
+"""Time between SIGTERM and SIGKILL."""
+
+
+@dataclass(frozen=True)
+class Ended:
+    """The end of a process.
+
+    Args:
+        code: the exit code; negative: the number of the signal that ended it; None: it exceeded the time
+            limit and was stopped.
+        seconds: the time that it ran.
+    """
+
+    code: int | None
+    seconds: float
+
+    @property
+    def text(self) -> str:
+        """The end in words, after "the process"."""
+        if self.code is None:
+            return f"was stopped after {self.seconds:.0f} seconds, the time limit"
+        if self.code < 0:
+            return f"was ended by signal {-self.code}"
+        return f"ended with exit code {self.code}"
+
+
+def run_process(command: Sequence[str], stdout: Path, stderr: Path, seconds: float) -> Ended:
+    """Run a command to its end, with an empty stdin.
+
+    Args:
+        stdout: the file for its output; `stderr`: the file for its log.
+        seconds: the time limit.
+
+    Raises:
+        ConfigError: the command cannot be started.
+    """
+    begin = time.monotonic()
+    with stdout.open("wb") as out, stderr.open("wb") as log:
+        process = _start(command, out.fileno(), log.fileno())
+        ended, expired = threading.Event(), threading.Event()
+
+        def stop() -> None:
+            expired.set()
+            _signal(process.pid, signal.SIGTERM)
+            if not ended.wait(GRACE_SECONDS):
+                _signal(process.pid, signal.SIGKILL)
+
+        limit = threading.Timer(seconds, stop)
+        limit.daemon = True
+        limit.start()
+        try:
+            code = process.wait()
+        finally:
+            ended.set()
+            limit.cancel()
+            _signal(process.pid, signal.SIGKILL)  # what it has started and left
+            process.wait()
+    return Ended(None if expired.is_set() else code, time.monotonic() - begin)
+
+
+def _start(command: Sequence[str], stdout: int, stderr: int) -> subprocess.Popen[bytes]:
+    try:
+        return subprocess.Popen(
+            command, stdin=subprocess.DEVNULL, stdout=stdout, stderr=stderr, start_new_session=True
+        )
+    except OSError as error:
+        raise ConfigError(
+            f"the command {command[0]!r} cannot be started: {error.strerror}",
+            guidance="correct the command; a script must be executable, and begin with `#!` and the path "
+            "of its interpreter",
+        ) from None
+
+
+def _signal(group: int, number: int) -> None:
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(group, number)

@@ -1,0 +1,100 @@
+"""Singer taps: `--discover`, `--catalog`, `--state`, and `--about` of taps on the SDK of Meltano.
+
+Spec: Singer, running taps; config and state.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from connectors.sdk.testing.protocols.protocol import Output, Protocol
+from connectors.sdk.testing.protocols.transcript import (
+    Flaw,
+    SeenMessage,
+    Transcript,
+    excerpt,
+    read_transcript,
+)
+from elt_assets.errors import EltError
+from elt_assets.protocol.airbyte.catalog import AirbyteStream, ConfiguredStream
+from elt_assets.protocol.airbyte.messages import Message, Specification, State
+from elt_assets.protocol.singer.catalog import ENTRY, read_catalog, selection, stream_names
+from elt_assets.protocol.singer.messages import Translator, state_value
+
+_FLAGS = {"spec": ["--about", "--format=json"], "discover": ["--discover"], "read": []}
+
+
+class Singer(Protocol):
+    """The Singer specification."""
+
+    name = "Singer"
+    subject = "Singer taps"
+    has_spec = has_check = False
+    has_schema_messages = True
+
+    def arguments(self, verb: str, files: Mapping[str, Path]) -> list[str]:
+        words = [word for name, path in files.items() for word in (f"--{name}", str(path))]
+        return [*words, *_FLAGS[verb]]
+
+    def catalog(self, streams: Sequence[ConfiguredStream]) -> bytes:
+        return json.dumps(selection(streams)).encode()
+
+    def state(self, states: Sequence[State]) -> bytes | None:
+        return state_value(states)
+
+    def output(self, verb: str, stdout: Path, streams: Sequence[ConfiguredStream]) -> Output:
+        if verb == "spec":
+            return _about(stdout.read_bytes()), []
+        if verb == "discover":
+            return _discovered(stdout.read_bytes()), []
+        names = [stream.stream.name for stream in streams]
+        parse = Translator(stream_names(streams), streams=names).messages
+        with stdout.open("rb") as lines:
+            return read_transcript(lines, parse, lambda _: ())
+
+    def record_schema(self, stream: AirbyteStream) -> Mapping[str, Any]:
+        """Return the tap's own schema: that of the stream has other types for exact numbers."""
+        entry = json.loads(bytes(stream.extra[ENTRY])) if ENTRY in stream.extra else {}
+        return entry.get("schema") or stream.json_schema
+
+
+def _about(text: bytes) -> Transcript:
+    """Return the settings of a tap as a specification; nothing if the tap does not support `--about`."""
+    try:
+        settings = json.loads(_document(text)[0])["settings"]
+        schema = _with_secrets(dict(settings))
+    except (ValueError, KeyError, TypeError, RecursionError):
+        return Transcript()
+    message = Message(type="SPEC", spec=Specification(connectionSpecification=schema))
+    return Transcript(messages=[SeenMessage(message, 1)])
+
+
+def _discovered(text: bytes) -> Transcript:
+    document, stray = _document(text)
+    try:
+        message = Message(type="CATALOG", catalog=read_catalog(document))
+    except EltError as error:
+        flaw = [Flaw(len(stray) + 1, error.message)] if document.strip() else []
+        return Transcript(stray=[*stray, *flaw])
+    return Transcript(messages=[SeenMessage(message, len(stray) + 1)], stray=stray)
+
+
+def _document(text: bytes) -> tuple[bytes, list[Flaw]]:
+    """Return the JSON object at the end of an output, and the lines before it."""
+    start = 0 if text.startswith(b"{") else text.find(b"\n{") + 1
+    before = enumerate(text[:start].splitlines(), 1)
+    return text[start:], [Flaw(n, f"not a catalog: {excerpt(line)}") for n, line in before if line]
+
+
+def _with_secrets(schema: Any) -> Any:
+    """Return the schema of a tap's settings, with its secrets marked as in the Airbyte Protocol."""
+    if isinstance(schema, list):
+        return [_with_secrets(part) for part in schema]
+    if not isinstance(schema, Mapping):
+        return schema
+    found = {name: _with_secrets(part) for name, part in schema.items()}
+    is_secret = found.get("secret") is True or found.get("writeOnly") is True
+    return {**found, "airbyte_secret": True} if is_secret else found

@@ -1,0 +1,208 @@
+"""The output of one process as messages, each with the number of its line.
+
+Both protocols are represented by the messages of the Airbyte Protocol.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+
+from elt_assets.errors import EltError
+from elt_assets.protocol.airbyte.catalog import Catalog, StreamId
+from elt_assets.protocol.airbyte.messages import (
+    ConnectionStatus,
+    ErrorTrace,
+    EstimateTrace,
+    Message,
+    RawRecord,
+    Specification,
+    State,
+    StreamStatusTrace,
+    UndecodedLine,
+)
+
+EXCERPT = 300
+"""Maximum number of characters of a line that is quoted."""
+
+Parse = Callable[[bytes], Iterable["RawRecord | Message"]]
+"""Function that returns the messages of one line. It raises EltError for a malformed message."""
+Missing = Callable[[Message], Iterable[str]]
+"""Function that returns the required properties that a message does not have."""
+
+
+@dataclass(frozen=True)
+class SeenRecord:
+    """A record. `data`: the decoded record; `line`: the number of its line, from 1."""
+
+    stream: StreamId
+    data: dict[str, Any]
+    line: int
+
+
+@dataclass(frozen=True)
+class SeenMessage:
+    """A message other than a record."""
+
+    message: Message
+    line: int
+
+
+@dataclass(frozen=True)
+class Flaw:
+    """A line that is not a message, or a message without a required property."""
+
+    line: int
+    text: str
+
+
+@dataclass(frozen=True)
+class Span:
+    """The records of one stream in the output of a process.
+
+    `count`: their number; `first` and `last`: the lines of the first and the last of them.
+    """
+
+    count: int
+    first: int
+    last: int
+
+
+@dataclass
+class Transcript:
+    """The output of a process without its records.
+
+    Args:
+        messages: the messages other than records.
+        spans: the records of each stream.
+        stray: lines that are not messages.
+        incomplete: messages without a required property.
+    """
+
+    messages: list[SeenMessage] = field(default_factory=list)
+    spans: dict[StreamId, Span] = field(default_factory=dict)
+    stray: list[Flaw] = field(default_factory=list)
+    incomplete: list[Flaw] = field(default_factory=list)
+
+    @property
+    def specifications(self) -> list[Specification]:
+        return [each.message.spec for each in self.messages if each.message.spec is not None]
+
+    @property
+    def connection_statuses(self) -> list[ConnectionStatus]:
+        found = (each.message.connectionStatus for each in self.messages)
+        return [status for status in found if status is not None]
+
+    @property
+    def catalogs(self) -> list[Catalog]:
+        return [each.message.catalog for each in self.messages if each.message.catalog is not None]
+
+    @property
+    def errors(self) -> list[ErrorTrace]:
+        found = (each.message.reported_error for each in self.messages)
+        return [error for error in found if error is not None]
+
+    @property
+    def states(self) -> list[tuple[State, int]]:
+        """The states, each with its line."""
+        found = ((each.message.state, each.line) for each in self.messages)
+        return [(state, line) for state, line in found if state is not None]
+
+    @property
+    def statuses(self) -> list[tuple[StreamStatusTrace, int]]:
+        """The stream statuses, each with its line."""
+        found = ((each.message.trace, each.line) for each in self.messages)
+        return [(t.stream_status, line) for t, line in found if t is not None and t.stream_status]
+
+    @property
+    def estimates(self) -> list[tuple[EstimateTrace, int]]:
+        """The estimates, each with its line."""
+        found = ((each.message.trace, each.line) for each in self.messages)
+        return [(t.estimate, line) for t, line in found if t is not None and t.estimate]
+
+    def add_message(self, message: Message, line: int, missing: Sequence[str]) -> None:
+        """Add a message. `missing`: the required properties that it lacks."""
+        if message.record is None:
+            self.messages.append(SeenMessage(message, line))
+        if missing:
+            text = f"a {message.type} message without {' and '.join(missing)}"
+            self.incomplete.append(Flaw(line, text))
+
+    def add_record(self, record: SeenRecord) -> None:
+        """Count a record of the output."""
+        span = self.spans.get(record.stream, Span(0, record.line, record.line))
+        self.spans[record.stream] = Span(span.count + 1, span.first, record.line)
+
+
+def read_transcript(
+    lines: Iterable[bytes], parse: Parse, missing: Missing
+) -> tuple[Transcript, list[SeenRecord]]:
+    """Return the messages of an output, and its records. Empty lines are ignored.
+
+    Args:
+        parse: returns the messages of a line.
+        missing: returns the required properties that a message lacks.
+    """
+    found = Transcript()
+    records: list[SeenRecord] = []
+    for number, line in enumerate(lines, 1):
+        text = line.rstrip(b"\r\n")
+        if not text.strip():
+            continue
+        try:
+            for message in _messages(text, parse):
+                record = _record(message, number)
+                if record is not None:
+                    found.add_record(record)
+                    records.append(record)
+                if isinstance(message, Message):
+                    found.add_message(message, number, list(missing(message)))
+        except EltError as error:
+            found.stray.append(Flaw(number, f"{error.message}: {excerpt(text)}"))
+    return found, records
+
+
+def _messages(line: bytes, parse: Parse) -> Iterator[RawRecord | Message]:
+    """Yield the messages of a line.
+
+    Raises:
+        EltError: the line is not a message, or not valid JSON.
+    """
+    for message in parse(line):
+        if isinstance(message, UndecodedLine):
+            raise EltError("not a message of the protocol")
+        _require_json(line)
+        yield message
+
+
+def _require_json(line: bytes) -> None:
+    """Raise EltError if a line is not valid JSON; `parse` repairs common deviations."""
+    try:
+        msgspec.json.decode(line)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        raise EltError(f"not valid JSON ({error})") from None
+
+
+def _record(message: RawRecord | Message, line: int) -> SeenRecord | None:
+    """Return the record of a message; None if it is a message of another type.
+
+    Raises:
+        EltError: the record is not a JSON object.
+    """
+    record = message if isinstance(message, RawRecord) else message.record
+    if record is None:
+        return None
+    try:
+        data = msgspec.json.decode(record.data, type=dict[str, Any])
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        raise EltError(f"a record that is not a JSON object ({error})") from None
+    return SeenRecord(StreamId(record.stream, record.namespace), data, line)
+
+
+def excerpt(line: bytes) -> str:
+    """Return the beginning of a line, for a message."""
+    text = line[: 4 * EXCERPT].decode("utf-8", "replace")
+    return text if len(text) <= EXCERPT else f"{text[:EXCERPT]}…"

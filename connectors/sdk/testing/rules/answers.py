@@ -1,0 +1,206 @@
+"""Rules about `spec`, `check` and `discover`."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from connectors.sdk.testing.connector import Run
+from connectors.sdk.testing.findings import Finding, NotApplicable
+from connectors.sdk.testing.observations import BAD_CHECKS, CHECK, DISCOVER, SPEC, Observations
+from connectors.sdk.testing.rules.rule import (
+    SHOWN,
+    Results,
+    require_check,
+    require_spec,
+    rule,
+)
+from elt_assets.errors import ConfigError
+from elt_assets.protocol.airbyte.catalog import FULL_REFRESH, INCREMENTAL, AirbyteStream
+from elt_assets.protocol.airbyte.messages import Specification
+from elt_assets.protocol.airbyte.versions import check_version
+from elt_assets.protocol.checkable_schema import checkable, dialect
+from elt_assets.protocol.specification import violations
+
+_SPEC_ADVICE = "correct the `connectionSpecification`"
+
+
+@rule(SPEC)
+def spec_is_valid(seen: Observations) -> Results:
+    """`spec` prints one specification with a valid JSON schema of the config."""
+    require_spec(seen)
+    run = seen.spec
+    found = run.transcript.specifications
+    if len(found) != 1:
+        yield Finding(
+            "one SPEC message",
+            f"{len(found)} SPEC messages; the process {run.ended.text}",
+            "print exactly one SPEC message for the command `spec`",
+            run=run.purpose,
+        )
+    for specification in found:
+        for flaw in _spec_flaws(specification):
+            yield Finding("a valid specification", flaw, _SPEC_ADVICE, run=run.purpose)
+
+
+def _spec_flaws(specification: Specification) -> Iterator[str]:
+    schema = specification.connectionSpecification
+    kind = schema.get("type", "object")
+    if "object" not in (kind if isinstance(kind, list) else [kind]):
+        yield f"the type {kind!r}, but a config is an object"
+    yield from checkable(schema, dialect(schema)).unchecked
+    for name in _undescribed(schema):
+        yield f"the field {name!r} is required, but not described"
+    try:
+        check_version(specification, "under test")
+    except ConfigError as error:
+        yield error.message
+
+
+def _undescribed(schema: Mapping[str, Any]) -> list[str]:
+    """Return the required fields that a schema does not describe."""
+    properties, required = schema.get("properties"), schema.get("required")
+    has_branches = any(branch in schema for branch in ("oneOf", "anyOf", "allOf"))
+    if has_branches or not isinstance(properties, Mapping) or not isinstance(required, list):
+        return []
+    return [str(name) for name in required if name not in properties]
+
+
+@rule(SPEC)
+def spec_allows_the_config(seen: Observations) -> Results:
+    """The config that is tested is valid for the specification."""
+    require_spec(seen)
+    schema = seen.specification.connectionSpecification
+    for violation in violations(seen.connector.config, schema)[:SHOWN]:
+        yield Finding(
+            "a specification that allows the config of this test",
+            violation,
+            "correct the config of this test, or the specification: a config that violates it is not used",
+            run=seen.spec.purpose,
+        )
+
+
+@rule(CHECK)
+def check_accepts_the_config(seen: Observations) -> Results:
+    """`check` answers SUCCEEDED for the config."""
+    require_check(seen)
+    run = seen.check
+    found = run.transcript.connection_statuses
+    if len(found) != 1 or not found[0].succeeded:
+        answers = ", ".join(_answer(each.status, each.message) for each in found) or "no answer"
+        yield Finding(
+            "one CONNECTION_STATUS with status SUCCEEDED",
+            f"{answers}; the process {run.ended.text}{_first_error(run)}",
+            "correct the config of this test, or `check`",
+            run=run.purpose,
+        )
+
+
+@rule(BAD_CHECKS)
+def check_refuses_a_bad_config(seen: Observations) -> Results:
+    """`check` of a config that is not valid answers FAILED, or fails with an error."""
+    require_check(seen)
+    if not seen.bad_checks:
+        raise NotApplicable(
+            "the specification has no required field and no typed field, so each config is valid"
+        )
+    for run in seen.bad_checks:
+        flaw = _acceptance(run)
+        if flaw is not None:
+            yield Finding(
+                "status FAILED, or an ERROR trace and another exit code than 0",
+                flaw,
+                "validate the config by the specification in each command; print what is wrong in "
+                "CONNECTION_STATUS, without the values of secrets",
+                run=run.purpose,
+            )
+
+
+def _acceptance(run: Run) -> str | None:
+    """Return how a check failed to refuse a config; None if it did refuse it."""
+    found = run.transcript.connection_statuses
+    if any(each.succeeded for each in found):
+        return "status SUCCEEDED"
+    if found or (run.transcript.errors and not run.succeeded):
+        return None
+    return f"no CONNECTION_STATUS and no ERROR trace; the process {run.ended.text}"
+
+
+@rule(DISCOVER)
+def discover_lists_streams(seen: Observations) -> Results:
+    """`discover` prints one catalog, with at least one stream and no stream twice."""
+    run = seen.discover
+    found = run.transcript.catalogs
+    if len(found) != 1 or not found[0].streams:
+        streams = sum(len(catalog.streams) for catalog in found)
+        yield Finding(
+            "one catalog with at least one stream",
+            f"{len(found)} catalogs with {streams} streams; the process {run.ended.text}{_first_error(run)}",
+            "print exactly one catalog with all streams that this config gives access to",
+            run=run.purpose,
+        )
+    count = Counter(stream.id for catalog in found for stream in catalog.streams)
+    for stream, times in count.items():
+        if times > 1:
+            yield Finding(
+                "each stream once",
+                f"{times} times",
+                "give each stream a name of its own, or a namespace",
+                stream=str(stream),
+                run=run.purpose,
+            )
+
+
+@rule(DISCOVER)
+def streams_are_well_described(seen: Observations) -> Results:
+    """Each stream has a valid JSON schema, known sync modes, and a cursor and a key that the schema has."""
+    for stream in seen.streams:
+        for flaw in _stream_flaws(stream, seen.protocol.record_schema(stream)):
+            yield Finding(
+                "a stream whose description is valid and complete",
+                flaw,
+                "correct the stream in the catalog",
+                stream=str(stream.id),
+                run=seen.discover.purpose,
+            )
+
+
+def _stream_flaws(stream: AirbyteStream, schema: Mapping[str, Any]) -> Iterator[str]:
+    for sentence in checkable(schema, dialect(schema)).unchecked:
+        yield sentence.replace("config", "record", 1)
+    if not isinstance(schema.get("properties"), Mapping):
+        yield "a schema without `properties`"
+    if not stream.supported_sync_modes:
+        yield "no `supported_sync_modes`"
+    for mode in stream.supported_sync_modes or ():
+        if mode not in (FULL_REFRESH, INCREMENTAL):
+            yield f"the unknown sync mode {mode!r}"
+    cursor = stream.default_cursor_field
+    if cursor and not _declares(schema, cursor):
+        yield f"the cursor {'.'.join(cursor)!r}, which the schema does not have"
+    for path in stream.source_defined_primary_key or ():
+        if not _declares(schema, path):
+            yield f"the key field {'.'.join(path)!r}, which the schema does not have"
+
+
+def _declares(schema: Any, path: Sequence[str]) -> bool:
+    """Return whether a schema has a field. A schema without `properties` has any field."""
+    for name in path:
+        properties = schema.get("properties") if isinstance(schema, Mapping) else None
+        if not isinstance(properties, Mapping):
+            return True
+        if name not in properties:
+            return False
+        schema = properties[name]
+    return True
+
+
+def _answer(status: str, message: str | None) -> str:
+    return f"{status} ({message})" if message else status
+
+
+def _first_error(run: Run) -> str:
+    """Return the first error that a process reported, to be added to a sentence."""
+    errors = run.transcript.errors
+    return f"; its first error: {errors[0].text}" if errors else ""

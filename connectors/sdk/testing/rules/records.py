@@ -1,0 +1,212 @@
+"""Rules about records: their schema, their fields, their key and their stream."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+from jsonschema import FormatChecker
+from jsonschema.protocols import Validator
+from referencing import Registry
+
+from connectors.sdk.testing.comparison import canonical, parse_time, value_at
+from connectors.sdk.testing.connector import Run
+from connectors.sdk.testing.findings import Finding, NotApplicable, Note
+from connectors.sdk.testing.observations import READ, REFRESH, Observations
+from connectors.sdk.testing.protocols.transcript import SeenRecord
+from connectors.sdk.testing.rules.rule import SHOWN, Results, rule
+from elt_assets.protocol.airbyte.catalog import AirbyteStream, StreamId
+from elt_assets.protocol.checkable_schema import checkable, dialect
+
+_FORMATS = FormatChecker(formats=())
+
+
+@_FORMATS.checks("date-time")
+@_FORMATS.checks("date")
+def _is_time(value: object) -> bool:
+    return not isinstance(value, str) or parse_time(value) is not None
+
+
+@rule(READ)
+def records_fit_their_schema(seen: Observations) -> Results:
+    """Each record is valid for the JSON schema of its stream, dates and times included."""
+    records = _by_stream(seen.first_read.records)
+    _require_records(records)
+    for stream in seen.streams:
+        validator = _validator(seen.protocol.record_schema(stream))
+        if stream.id not in records:
+            yield Note(f"stream {stream.id} has no records")
+        yield from _shown(
+            seen.first_read.run,
+            records.get(stream.id, ()),
+            partial(_violation, validator),
+            "a record that fits the schema of its stream",
+            "correct the schema that `discover` prints, or the values",
+        )
+
+
+def _validator(schema: Mapping[str, Any]) -> Validator:
+    kind = dialect(schema)
+    part = checkable(schema, kind).schema
+    return kind(part, registry=Registry(), format_checker=_FORMATS)
+
+
+def _violation(validator: Validator, record: SeenRecord) -> str | None:
+    """Return the first violation of a schema by a record; None if there is none."""
+    for error in validator.iter_errors(record.data):
+        field = ".".join(map(str, error.absolute_path)) or "the record"
+        return f"{field}: {error.message}"
+    return None
+
+
+@rule(READ)
+def fields_are_declared(seen: Observations) -> Results:
+    """Records have only fields that the JSON schema of their stream declares."""
+    records = _by_stream(seen.first_read.records)
+    _require_records(records)
+    later = _later_fields(seen.first_read.run)
+    for stream in seen.streams:
+        declared = _declared(seen.protocol.record_schema(stream))
+        if declared is None:
+            yield Note(f"stream {stream.id}: its schema allows any field")
+            continue
+        yield from _shown(
+            seen.first_read.run,
+            records.get(stream.id, ()),
+            partial(_undeclared, declared | later.get(stream.id, frozenset())),
+            "only fields that the schema of the stream declares",
+            "declare the field in the schema, or leave it out of the records",
+        )
+
+
+def _declared(schema: Mapping[str, Any]) -> frozenset[str] | None:
+    """Return the fields that a schema declares; None if it allows any field."""
+    properties = schema.get("properties")
+    has_rules = schema.get("additionalProperties") or schema.get("patternProperties")
+    return None if has_rules or not isinstance(properties, Mapping) else frozenset(properties)
+
+
+def _later_fields(run: Run) -> Mapping[StreamId, frozenset[str]]:
+    """Return the fields in the SCHEMA messages of a tap by stream."""
+    found: dict[StreamId, frozenset[str]] = {}
+    for catalog in run.transcript.catalogs:
+        for stream in catalog.streams:
+            fields = frozenset(stream.json_schema.get("properties") or ())
+            found[stream.id] = found.get(stream.id, frozenset()) | fields
+    return found
+
+
+def _undeclared(known: Collection[str], record: SeenRecord) -> str | None:
+    names = [name for name in record.data if name not in known]
+    return f"the undeclared fields {', '.join(map(repr, names))}" if names else None
+
+
+@rule(REFRESH)
+def primary_key_is_present_and_unique(seen: Observations) -> Results:
+    """Each record of a full refresh has a primary key, which no other record has."""
+    keyed = [stream for stream in seen.streams if stream.source_defined_primary_key]
+    if not keyed:
+        raise NotApplicable("no stream has a primary key")
+    records = _by_stream(seen.refresh.records)
+    for stream in keyed:
+        rows = records.get(stream.id, [])
+        yield from _shown(
+            seen.refresh.run,
+            rows,
+            partial(_null_key, stream),
+            "a value in each field of the primary key",
+            "leave out the field of the stream's primary key, or fill it in each record",
+        )
+        count = Counter(_key(stream, row) for row in rows if _null_key(stream, row) is None)
+        yield from _shown(
+            seen.refresh.run,
+            rows,
+            partial(_repeated_key, stream, count),
+            "one record for each value of the primary key",
+            "send the newest version of each record only, or choose another primary key",
+        )
+
+
+def _key(stream: AirbyteStream, record: SeenRecord) -> str:
+    path = stream.source_defined_primary_key or []
+    return canonical({".".join(field): value_at(record.data, field) for field in path})
+
+
+def _null_key(stream: AirbyteStream, record: SeenRecord) -> str | None:
+    path = stream.source_defined_primary_key or []
+    missing = [".".join(field) for field in path if value_at(record.data, field) is None]
+    return f"no value of {', '.join(map(repr, missing))}" if missing else None
+
+
+def _repeated_key(
+    stream: AirbyteStream, count: Mapping[str, int], record: SeenRecord
+) -> str | None:
+    key = _key(stream, record)
+    times = count.get(key, 0)
+    return f"{times} records with the key {key}" if times > 1 else None
+
+
+@rule(READ)
+def records_are_of_configured_streams(seen: Observations) -> Results:
+    """Each record is of a stream of the configured catalog; a tap sends the stream's SCHEMA before it."""
+    run = seen.first_read.run
+    wanted = {stream.id for stream in run.streams}
+    for stream, span in run.transcript.spans.items():
+        if stream not in wanted:
+            yield Finding(
+                "only records of streams in the configured catalog",
+                f"{span.count:,} records of a stream that is not in it",
+                "send records of configured streams only, with the same name and namespace as in the catalog",
+                stream=str(stream),
+                run=run.purpose,
+                line=span.first,
+            )
+        elif seen.protocol.has_schema_messages and not _has_schema(run, stream, span.first):
+            yield Finding(
+                "a SCHEMA message before the first record of a stream",
+                "a record before it",
+                "send the SCHEMA message of a stream before its records",
+                stream=str(stream),
+                run=run.purpose,
+                line=span.first,
+            )
+
+
+def _has_schema(run: Run, stream: StreamId, line: int) -> bool:
+    """Return whether a tap has sent the schema of a stream before a line."""
+    return any(
+        seen.line < line and seen.message.catalog.find(stream) is not None
+        for seen in run.transcript.messages
+        if seen.message.catalog is not None
+    )
+
+
+def _by_stream(records: Sequence[SeenRecord]) -> dict[StreamId, list[SeenRecord]]:
+    found: dict[StreamId, list[SeenRecord]] = {}
+    for record in records:
+        found.setdefault(record.stream, []).append(record)
+    return found
+
+
+def _require_records(records: Mapping[StreamId, object]) -> None:
+    if not records:
+        raise NotApplicable("no stream has records")
+
+
+def _shown(
+    run: Run,
+    records: Sequence[SeenRecord],
+    flaw: Callable[[SeenRecord], str | None],
+    expected: str,
+    advice: str,
+) -> Iterator[Finding]:
+    """Yield a finding for each of the first records with a flaw; the last one counts the others."""
+    found = [(record, text) for record in records for text in [flaw(record)] if text is not None]
+    for number, (record, text) in enumerate(found[:SHOWN], 1):
+        rest = len(found) - SHOWN
+        more = f" (and {rest:,} more records)" if number == SHOWN and rest > 0 else ""
+        yield Finding(
+            expected, f"{text}{more}", advice, str(record.stream), run.purpose, record.line
+        )

@@ -1,0 +1,54 @@
+"""The registry of all rules, in the order of the report."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from types import MappingProxyType
+
+from connectors.sdk.testing.rules import answers, output, progress, records, states
+from connectors.sdk.testing.rules.rule import Rule
+from elt_assets.errors import ConfigError
+
+_ALL = (
+    answers.spec_is_valid,
+    answers.spec_allows_the_config,
+    answers.check_accepts_the_config,
+    answers.check_refuses_a_bad_config,
+    answers.discover_lists_streams,
+    answers.streams_are_well_described,
+    records.records_are_of_configured_streams,
+    records.records_fit_their_schema,
+    records.fields_are_declared,
+    records.primary_key_is_present_and_unique,
+    states.state_follows_the_last_record,
+    states.states_resume_exactly,
+    states.final_state_is_final,
+    states.full_refresh_ignores_state,
+    states.refresh_resumes_exactly,
+    progress.statuses_are_complete,
+    progress.estimates_are_plausible,
+    progress.record_counts_match_states,
+    output.exit_codes,
+    output.only_messages_on_stdout,
+    output.messages_have_required_fields,
+    output.no_secret_in_output,
+)
+
+RULES: Mapping[str, Rule] = MappingProxyType({each.name: each for each in _ALL})
+"""All rules by name."""
+
+
+def selected(names: Collection[str] | None = None, skip: Collection[str] = ()) -> list[Rule]:
+    """Return the rules of these names, or all, without those to skip.
+
+    Raises:
+        ConfigError: there is no rule of a name.
+    """
+    unknown = [name for name in (*(names or ()), *skip) if name not in RULES]
+    if unknown:
+        raise ConfigError(
+            f"there is no rule {unknown[0]!r}", guidance=f"the rules: {', '.join(RULES)}"
+        )
+    return [
+        each for name, each in RULES.items() if (not names or name in names) and name not in skip
+    ]

@@ -1,0 +1,122 @@
+"""Scopes: streams that share their states, and what one read of them yielded."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from connectors.sdk.testing.comparison import Difference, Identity
+from connectors.sdk.testing.connector import Read, Run
+from connectors.sdk.testing.protocols.transcript import SeenRecord
+from elt_assets.protocol.airbyte.catalog import (
+    FULL_REFRESH,
+    INCREMENTAL,
+    AirbyteStream,
+    ConfiguredStream,
+    StreamId,
+)
+from elt_assets.protocol.airbyte.messages import State
+
+
+@dataclass(frozen=True)
+class SeenState:
+    """A state, and the number of records before it in the same scope."""
+
+    state: State
+    line: int
+    records_before: int
+
+
+@dataclass(frozen=True)
+class Scope:
+    """Streams that share their states, and what a whole read of them yielded.
+
+    Args:
+        streams: the streams; several only if the source has one state for all of them.
+        run: the process of the whole read.
+        records: all records of these streams; `states`: all states.
+    """
+
+    streams: Sequence[ConfiguredStream]
+    run: Run
+    records: Sequence[SeenRecord]
+    states: Sequence[SeenState]
+
+    @property
+    def name(self) -> str:
+        return ", ".join(str(stream.id) for stream in self.streams)
+
+    @property
+    def ends_with_state(self) -> bool:
+        """Return whether no record comes after the last state."""
+        return bool(self.states) and self.states[-1].records_before == len(self.records)
+
+    def identity(self, ignored: Sequence[str]) -> Identity:
+        return Identity({stream.id: stream.key for stream in self.streams}, ignored)
+
+
+@dataclass(frozen=True)
+class Cut:
+    """A read that was cut at a state and resumed from it.
+
+    Args:
+        number: the number of the state in the scope, from 1; `line`: its line in the whole read.
+        run: the process that resumed it.
+        difference: the difference between the whole read and both parts.
+    """
+
+    scope: Scope
+    number: int
+    line: int
+    run: Run
+    difference: Difference
+
+
+def names_of(stream: AirbyteStream) -> set[str]:
+    """Return the names by which users may select a stream."""
+    return {stream.name, str(stream.id), stream.id.quoted}
+
+
+def configured(
+    stream: AirbyteStream, sync_mode: str, cursor: Sequence[str] = ()
+) -> ConfiguredStream:
+    """Return a stream as it is read in a mode: in full if it cannot be read incrementally, or if no cursor
+    is known.
+
+    Args:
+        cursor: the cursor that the user has chosen, if the source does not define one.
+    """
+    field = list(cursor) or stream.default_cursor_field
+    has_cursor = bool(stream.source_defined_cursor or field)
+    is_incremental = sync_mode == INCREMENTAL and INCREMENTAL in stream.sync_modes and has_cursor
+    return ConfiguredStream(
+        stream=stream,
+        sync_mode=INCREMENTAL if is_incremental else FULL_REFRESH,
+        destination_sync_mode="append",
+        cursor_field=field if is_incremental else None,
+        primary_key=stream.source_defined_primary_key,
+    )
+
+
+def own_scope(read: Read, stream: ConfiguredStream) -> Scope:
+    """Return what a read yielded of one stream, with the states of this stream."""
+    states = read.run.transcript.states
+    return shared_scope(
+        read, [stream], [(s, line) for s, line in states if _stream_of(s) == stream.id]
+    )
+
+
+def shared_scope(
+    read: Read, streams: Sequence[ConfiguredStream], states: Sequence[tuple[State, int]]
+) -> Scope:
+    """Return what a read yielded of streams that share these states, each given with its line."""
+    ids = {stream.id for stream in streams}
+    records = [record for record in read.records if record.stream in ids]
+    lines = [record.line for record in records]
+    seen = [SeenState(s, line, bisect_left(lines, line)) for s, line in states]
+    return Scope(streams, read.run, records, seen)
+
+
+def _stream_of(state: State) -> StreamId | None:
+    return None if state.stream is None else state.stream.stream_descriptor.id

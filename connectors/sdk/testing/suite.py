@@ -1,0 +1,89 @@
+"""Tests for pytest: one assignment makes a class with a test for each rule."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Collection, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from connectors.sdk.testing.findings import NOT_APPLICABLE
+from connectors.sdk.testing.kit import SECONDS, Kit
+from connectors.sdk.testing.rules.rule import Rule
+
+
+def connector_tests(
+    command: Sequence[str],
+    config: Mapping[str, Any] | str | Path | None = None,
+    *,
+    tap: bool = False,
+    bad_configs: Mapping[str, Mapping[str, Any]] | None = None,
+    streams: Sequence[str] = (),
+    rules: Collection[str] | None = None,
+    skip: Collection[str] = (),
+    ignore: Sequence[str] = (),
+    cuts: int | None = None,
+    cursors: Mapping[str, str] | None = None,
+    secrets: Sequence[str] = (),
+    seconds: float = SECONDS,
+) -> type:
+    """Return a class of tests of a connector, to be assigned to a name that begins with `Test`.
+
+        TestMySource = connector_tests([sys.executable, "-m", "my_source"], config={"token": "x"})
+
+    It has one test for each rule: `test_spec_is_valid` … A rule that does not apply is skipped, with the
+    reason. The connector is run when a test first needs it; all tests of the class share what was observed.
+
+    Args:
+        command: the program and its first arguments.
+        config: the config, or the path of a JSON file with it; None for an empty config.
+        tap: whether it is a Singer tap; otherwise it is an Airbyte source.
+        bad_configs: configs that `check` must refuse, by a description such as "with an expired token".
+        streams: the names of the streams to read; empty for all.
+        rules: the names of the rules to check; None for all. `skip`: the names of those to leave out.
+        ignore: top-level fields of records that are not compared, because they differ in each read.
+        cuts: maximum number of states of a stream that a read is resumed from; None for all.
+        cursors: the cursor field of streams whose cursor the user chooses, by their names; a path as
+            "place.field".
+        secrets: places in the config, as "credentials.password", whose values are secret, besides those that
+            the specification marks.
+        seconds: the time limit of each process.
+
+    Raises:
+        ConfigError: there is no rule of a name.
+        OSError, ValueError: the file cannot be read, or is not JSON.
+    """
+    kit = Kit(
+        command,
+        _loaded(config) if isinstance(config, str | Path) else config or {},
+        tap=tap,
+        bad_configs=bad_configs,
+        streams=streams,
+        rules=rules,
+        skip=skip,
+        ignore=ignore,
+        cuts=cuts,
+        cursors=cursors,
+        secrets=secrets,
+        seconds=seconds,
+    )
+    members = {f"test_{rule.name.replace('-', '_')}": _test(kit, rule) for rule in kit.rules}
+    return type("ConnectorTests", (), {**members, "__doc__": "Conformance tests of a connector."})
+
+
+def _loaded(path: str | Path) -> dict[str, Any]:
+    return dict(json.loads(Path(path).read_text(encoding="utf-8")))
+
+
+def _test(kit: Kit, rule: Rule) -> Callable[[object], None]:
+    def test(_self: object) -> None:
+        import pytest  # noqa: PLC0415 - the command line of the kit does not need it
+
+        outcome = kit.outcome(rule)
+        if outcome.status == NOT_APPLICABLE:
+            pytest.skip(outcome.reason)
+        if not outcome.is_good:
+            pytest.fail(outcome.text, pytrace=False)
+
+    test.__doc__ = rule.summary
+    return test

@@ -1,0 +1,163 @@
+"""`elt test-connector`: checks that the source of a connection follows the rules of its protocol.
+
+The rules are in another package, which is run as a process: it gets the command of the connector, and the
+config in a private file.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import click
+
+from elt_assets import paths
+from elt_assets.cli.lookup import parse_json
+from elt_assets.cli.options import connection_argument, subcommand
+from elt_assets.cli.output import FAILED, Output
+from elt_assets.connection import Connection, load_connection
+from elt_assets.errors import ConfigError, EltError
+from elt_assets.pipeline.connectors import connect, package_to_install
+from elt_assets.runner.config.secrets import is_reference, resolve_environment
+from elt_assets.runner.connector import Connector
+from elt_assets.runner.kinds.registry import KINDS
+from elt_assets.runner.kinds.source_kind import Installed
+from elt_assets.runner.process.account import shared_workdir
+from elt_assets.runner.process.argument_files import private_files
+from elt_assets.runner.program import Launch, Program
+from elt_assets.runner.singer_tap import SingerTap
+
+_KIT = (sys.executable, "-m", "connectors.sdk.testing")
+_SEVERAL: dict[str, Any] = {"multiple": True, "metavar": "NAME"}
+
+
+@subcommand(
+    "test-connector",
+    "elt test-connector shop",
+    "elt test-connector shop --stream users --cuts 3",
+    "elt test-connector shop --config '{\"days\": 1}' --skip estimates-are-plausible",
+)
+@connection_argument()
+@click.option("--config", metavar="JSON", help="Fields that replace those of the config; or @FILE.")
+@click.option("--stream", **_SEVERAL, help="Stream to read; default: those of the connection.")
+@click.option("--rule", **_SEVERAL, help="Rule to check; default: all.")
+@click.option("--skip", **_SEVERAL, help="Rule to leave out.")
+@click.option("--ignore", **_SEVERAL, help="Field of records that differs in each read.")
+@click.option("--cuts", type=click.IntRange(min=1), help="Resume from at most so many states.")
+@click.option("--timeout", type=float, help="Time limit of each process in seconds; default: 600.")
+def command(out: Output, connection: str, config: str | None, **options: Any) -> int:
+    """Check that the source of a connection follows the rules of its protocol.
+
+    The source is read several times, and again from each state that it sends; nothing is stored. The exit
+    code is 1 if it does not follow a rule.
+    """
+    loaded = load_connection(paths.connection_folder(connection))
+    written = {**loaded.source.config, **_fields(config)}
+    out.announce_installation(package_to_install(loaded))
+    connector = connect(loaded, paths.staging(), written, on_log=out.log)
+    out.note(f"testing {connector.name}")
+    resolved = _config(connector, written, out)
+    folder = paths.staging() if loaded.source.user is None else shared_workdir()
+    with private_files(folder, {"config": resolved}) as files:
+        words = [*files, *_words(loaded, options), *_secrets(written), *_flags()]
+        launch = _launch(loaded, connector, words, Path(files[1]).parent)
+        code = _run(launch, connector)
+    return FAILED if code < 0 else code
+
+
+def _fields(config: str | None) -> dict[str, Any]:
+    found = {} if config is None else parse_json(config, "--config")
+    if not isinstance(found, dict):
+        raise ConfigError("--config is not a JSON object", guidance='write \'{"name": "value"}\'')
+    return found
+
+
+def _config(connector: Connector, written: Mapping[str, Any], out: Output) -> dict[str, Any]:
+    """Return the config with its secrets. It is not validated if the connector prints no specification."""
+    try:
+        return connector.config
+    except ConfigError:
+        raise
+    except EltError as error:
+        out.warn(f"the config is not validated: {error.message}")
+        resolved, secrets = resolve_environment(dict(written))
+        connector.mask.add(secrets)
+        return dict(resolved)
+
+
+def _words(connection: Connection, options: Mapping[str, Any]) -> Iterator[str]:
+    """Yield the arguments of the process."""
+    given = {name: value for name, value in options.items() if value not in (None, ())}
+    given.setdefault("stream", [stream.id.quoted for stream in connection.streams])
+    given["cursor"] = [
+        f"{stream.id.quoted}={'.'.join(stream.cursor_field)}"
+        for stream in connection.streams
+        if stream.cursor_field
+    ]
+    for name, value in given.items():
+        for each in value if isinstance(value, (list, tuple)) else [value]:
+            yield f"--{name}={each}"
+    if issubclass(KINDS[connection.source.kind].connector_class, SingerTap):
+        yield "--tap"
+
+
+def _secrets(written: Any, place: Sequence[str] = ()) -> Iterator[str]:
+    """Yield the arguments for the fields of a config whose values are in environment variables."""
+    if is_reference(written):
+        yield f"--secret={'.'.join(place)}"
+    elif isinstance(written, Mapping) and set(written) != {"literal"}:
+        for name, value in written.items():
+            yield from _secrets(value, (*place, str(name)))
+
+
+def _flags() -> Iterator[str]:
+    """Yield `--json` and `--verbose`, if the command has them."""
+    context = click.get_current_context()
+    machine, verbose = context.obj
+    if machine or context.params["machine"]:
+        yield "--json"
+    if verbose or context.params["verbose"]:
+        yield "--verbose"
+
+
+def _launch(
+    connection: Connection, connector: Connector, words: Sequence[str], folder: Path
+) -> Launch:
+    """Return the start of the process, with the environment and the user of the connector.
+
+    Args:
+        folder: the folder of the config; the process writes its own private files there too.
+    """
+    source = connection.source
+    kind = KINDS[source.kind]
+    if kind.image(source.value, source.container) is not None:
+        raise ConfigError(
+            "the connector is an image, which this command cannot test",
+            guidance="run `python -m connectors.sdk.testing --config FILE -- docker run --rm --volume "
+            "/tmp:/tmp IMAGE`",
+        )
+    command, _ = kind.command(source.value, Installed(paths.packages(), source.install))
+    environment = kind.environment(source.value, source.environment)
+    program = Program(lambda: [*_KIT, *words, "--", *command()], None, environment, source.user)
+    launch = program.launch([], folder, connector.mask)
+    return Launch(
+        launch.command,
+        {**launch.environment, "TMPDIR": str(folder)},
+        launch.removal,
+        launch.account,
+    )
+
+
+def _run(launch: Launch, connector: Connector) -> int:
+    """Run the process, print its output with secrets masked, and return its exit code."""
+    account = {} if launch.account is None else launch.account.popen_options
+    with subprocess.Popen(
+        launch.command, env=launch.environment, stdout=subprocess.PIPE, encoding="utf-8", **account
+    ) as process:
+        assert process.stdout is not None
+        for line in process.stdout:
+            sys.stdout.write(connector.mask(line))
+        return process.wait()

@@ -1,0 +1,85 @@
+"""`elt test-connector`: the conformance kit on the source of a connection."""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import Any
+
+import pytest
+
+from elt_assets.cli import main
+from tests.orchestration.conftest import own
+from tests.project import Project
+
+__all__ = ["own"]
+
+pytestmark = pytest.mark.process
+
+RULES = ("--rule", "states-resume-exactly", "--rule", "no-secret-in-output")
+
+
+def connection(project: Project, program: str, **source: Any) -> None:
+    command = [sys.executable, "-m", f"tests.programs.broken.{program}"]
+    config = {"token": {"env": "TOKEN"}, "count": 5}
+    project.connection(
+        "shop",
+        source={"command": command, "config": config, **source},
+        streams=[{"name": "users", "sync_mode": "incremental"}],
+    )
+
+
+@pytest.fixture(autouse=True)
+def token(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TOKEN", "hunter2-abc")
+
+
+def test_a_source_that_follows_the_rules(own: Project, capsys: pytest.CaptureFixture[str]) -> None:
+    connection(own, "base")
+    assert main(["test-connector", "shop", *RULES, "--verbose"]) == 0
+    out = capsys.readouterr().out
+    assert "passed         states-resume-exactly" in out
+    assert "passed         no-secret-in-output" in out
+    assert "2 rules: 2 passed (7 processes" in out  # the connection has one of the two streams
+
+
+def test_a_source_that_breaks_a_rule(own: Project, capsys: pytest.CaptureFixture[str]) -> None:
+    connection(own, "no_secret_in_output")
+    assert main(["test-connector", "shop", *RULES, "--json", "--config", '{"count": 3}']) == 1
+    out = capsys.readouterr().out
+    assert "hunter2" not in out
+    document = json.loads(out)
+    failed = [each for each in document["rules"] if each["status"] == "failed"]
+    assert [each["rule"] for each in failed] == ["no-secret-in-output"]
+    assert failed[0]["findings"][0]["seen"] == "the value of config.token, in line 1 of stderr"
+
+
+def test_a_tap(own: Project, capsys: pytest.CaptureFixture[str]) -> None:
+    command = [sys.executable, "-m", "tests.programs.broken.tap", "state"]
+    stream = {"name": "db-orders", "sync_mode": "incremental", "cursor_field": ["updated"]}
+    config = {"token": {"env": "TOKEN"}}
+    own.connection("shop", source={"tap": command, "config": config}, streams=[stream])
+    assert main(["test-connector", "shop", "--cuts", "2", *RULES]) == 1
+    out = capsys.readouterr().out
+    assert "failed         states-resume-exactly" in out
+    assert "passed         no-secret-in-output" in out
+
+
+def test_arguments_that_are_not_valid(own: Project, capsys: pytest.CaptureFixture[str]) -> None:
+    connection(own, "base")
+    assert main(["test-connector", "shop", "--config", "[]"]) == 2
+    assert "--config is not a JSON object" in capsys.readouterr().err
+    assert main(["test-connector", "shop", "--rule", "none"]) == 2
+    own.connection("boxed", source={"image": "some/source:1"}, streams=[{"name": "users"}])
+    assert main(["test-connector", "boxed"]) != 0
+
+
+def test_without_a_specification_the_rules_are_still_checked(
+    own: Project, capsys: pytest.CaptureFixture[str]
+) -> None:
+    silent = [sys.executable, "-c", "pass"]
+    own.connection("shop", source={"command": silent}, streams=[{"name": "users"}])
+    assert main(["test-connector", "shop", "--rule", "spec-is-valid"]) == 1
+    captured = capsys.readouterr()
+    assert "failed         spec-is-valid" in captured.out
+    assert "the config is not validated" in captured.err

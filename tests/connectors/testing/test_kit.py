@@ -1,0 +1,207 @@
+"""The conformance kit on sources and taps that are broken on purpose, and on those that are not."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import json
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from connectors.sdk.testing import RULES, Kit, Report
+from connectors.sdk.testing.cli import main
+from connectors.sdk.testing.findings import NOT_CHECKED, PASSED
+from connectors.sdk.testing.process import Ended
+from elt_assets.errors import ConfigError
+from tests.programs.broken import base
+from tests.programs.broken.base import CONFIG
+
+pytestmark = pytest.mark.process
+
+FOLDER = Path(__file__).parents[2] / "programs" / "broken"
+BROKEN = sorted(path.stem for path in FOLDER.glob("*.py") if path.stem not in ("base", "tap"))
+
+
+def program(name: str, *words: str) -> list[str]:
+    return [sys.executable, "-S", "-m", f"tests.programs.broken.{name}", *words]
+
+
+def in_this_process(command: Sequence[str], stdout: Path, stderr: Path, _seconds: float) -> Ended:
+    """Run a broken source in this process: the processes of all of them would take ten seconds."""
+    module, code = importlib.import_module(command[3]), 0
+    source = module.Broken() if hasattr(module, "Broken") else module.Source()
+    with (
+        stdout.open("w") as out,
+        stderr.open("w") as log,
+        contextlib.redirect_stdout(out),
+        contextlib.redirect_stderr(log),
+    ):
+        try:
+            base.main(source, command[4:])
+        except SystemExit as end:
+            code = int(end.code or 0)
+    return Ended(code, 0.0)
+
+
+def report(*command: str, **settings: Any) -> Report:
+    return Kit(command, settings.pop("config", CONFIG), **settings).report()
+
+
+def test_each_rule_has_a_source_that_breaks_it() -> None:
+    assert {name.replace("_", "-") for name in BROKEN} == set(RULES)
+    assert len(BROKEN) >= 12
+
+
+@pytest.mark.parametrize("name", BROKEN)
+def test_a_broken_source_violates_its_rule_alone(name: str) -> None:
+    found = report(*program(name), execute=in_this_process)
+    assert found.failed_rules == [name.replace("_", "-")], "\n".join(found.lines())
+    assert not found.passed
+    [outcome] = [each for each in found.outcomes if each.findings]
+    assert outcome.rule in outcome.text
+    assert "hunter2" not in "\n".join(found.lines()) + json.dumps(found.document())
+
+
+@pytest.mark.parametrize("state", ["STREAM", "GLOBAL", "LEGACY"])
+def test_a_source_that_follows_all_rules_passes(state: str) -> None:
+    found = report(*program("base", state), execute=in_this_process)
+    assert found.passed, "\n".join(found.lines())
+    unused = {each.rule for each in found.outcomes if each.status != PASSED}
+    assert unused == (set() if state == "STREAM" else {"refresh-resumes-exactly"})
+
+
+@pytest.mark.parametrize(
+    ("defect", "rules"),
+    [
+        ("none", []),
+        ("legacy", []),
+        ("state", ["states-resume-exactly"]),
+        ("order", ["records-are-of-configured-streams"]),
+        ("stdout", ["only-messages-on-stdout"]),
+        ("secret", ["no-secret-in-output"]),
+    ],
+)
+def test_taps(defect: str, rules: list[str]) -> None:
+    found = report(*program("tap", defect), tap=True)
+    assert found.failed_rules == rules, "\n".join(found.lines())
+    assert "Singer taps have no `check`" in "\n".join(found.lines())
+
+
+def test_a_source_that_fails_is_reported_once() -> None:
+    found = report(sys.executable, "-S", "-c", "import sys; sys.exit('no way')")
+    assert set(found.failed_rules) == {
+        *("spec-is-valid", "check-accepts-the-config", "discover-lists-streams", "exit-codes"),
+    }
+    blocked = [each for each in found.outcomes if each.status == NOT_CHECKED]
+    assert {each.rule for each in blocked} > {"states-resume-exactly", "records-fit-their-schema"}
+    assert all("see " in each.reason for each in blocked)
+
+
+def test_rules_can_be_selected() -> None:
+    kit = Kit(program("base"), CONFIG, rules=["spec-is-valid", "exit-codes"], skip=["exit-codes"])
+    assert [rule.name for rule in kit.rules] == ["spec-is-valid"]
+    assert kit.report().processes == 1
+    with pytest.raises(ConfigError, match="no rule 'spec-is-good'"):
+        Kit(program("base"), CONFIG, rules=["spec-is-good"])
+
+
+def test_the_states_to_resume_from_can_be_limited() -> None:
+    rules = ["states-resume-exactly"]
+    found = report(*program("base"), rules=rules, cuts=1)
+    assert found.outcomes[0].notes == ["stream users: limited to 1 of 3 states"]
+    assert found.document()["warnings"]
+    assert report(*program("states_resume_exactly"), rules=rules, cuts=1).passed
+    assert not report(*program("states_resume_exactly"), rules=rules, cuts=2).passed
+
+
+def test_streams_can_be_selected() -> None:
+    found = report(*program("states_resume_exactly"), streams=["colours"])
+    assert found.passed
+    with pytest.raises(ConfigError, match="there is no stream 'flowers'"):
+        report(*program("base"), streams=["flowers"])
+
+
+def test_a_cursor_can_be_chosen(tmp_path: Path) -> None:
+    """The stream has no cursor of its own: without one it is not read incrementally."""
+    source = tmp_path / "source.py"
+    source.write_text(
+        "from tests.programs.broken.base import Source, main\n"
+        "class Open(Source):\n"
+        "    def streams(self):\n"
+        "        users, colours = super().streams()\n"
+        "        return [{k: v for k, v in users.items() if 'cursor' not in k}, colours]\n"
+        "main(Open())\n"
+    )
+    command = [sys.executable, "-c", f"import runpy; runpy.run_path({str(source)!r})"]
+    rules = ["states-resume-exactly"]
+    assert "--cursor" in report(*command, rules=rules).outcomes[0].reason
+    found = report(*command, rules=rules, cursors={"users": "updated"})
+    assert found.outcomes[0].status == PASSED
+
+
+def test_short_secrets_are_reported() -> None:
+    config = {"token": "abc", "count": 2}
+    found = report(*program("no_secret_in_output"), config=config, rules=["no-secret-in-output"])
+    assert "fewer than 4 characters" in found.outcomes[0].reason
+
+
+def test_further_secrets_can_be_named() -> None:
+    config = {**CONFIG, "key": {"password": "hunter3-abc"}}
+    settings: dict[str, Any] = {"config": config, "rules": ["no-secret-in-output"]}
+    found = report(*program("no_secret_in_output"), **settings, secrets=["key.password"])
+    assert {each.seen.split()[3] for each in found.outcomes[0].findings} == {
+        *("config.token,", "config.key.password,"),
+    }
+
+
+def test_a_config_that_the_source_must_refuse() -> None:
+    rules = ["check-refuses-a-bad-config"]
+    bad = {"with an expired token": {"token": "expired"}}
+    found = report(*program("base"), rules=rules, bad_configs=bad)
+    assert [finding.run for finding in found.outcomes[0].findings] == [
+        "`check` of a config with an expired token"
+    ]
+
+
+def test_a_source_that_hangs_is_stopped() -> None:
+    hanging = "import sys, time; print(flush=True); time.sleep(60)"
+    found = report(sys.executable, "-S", "-c", hanging, rules=["spec-is-valid"], seconds=0.2)
+    [finding] = found.outcomes[0].findings
+    assert "was stopped after 0 seconds, the time limit" in finding.seen
+
+
+def test_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    config = tmp_path / "config.json"
+    config.write_text(json.dumps(CONFIG))
+    options = ["--config", str(config), "--rule", "exit-codes", "--rule", "states-resume-exactly"]
+    assert main([*options, "--", *program("base")]) == 0
+    out = capsys.readouterr().out
+    assert "passed         states-resume-exactly" in out
+    assert "2 rules: 2 passed (" in out
+
+    broken = program("states_resume_exactly")
+    assert main([*options, "--json", "--verbose", "--", *broken]) == 1
+    captured = capsys.readouterr()
+    document = json.loads(captured.out)
+    assert (document["protocol"], document["passed"]) == ("Airbyte", False)
+    [failed] = [each for each in document["rules"] if each["status"] == "failed"]
+    assert failed["findings"][0]["seen"].endswith('missing records: 1 ({"id": 3})')
+    assert "`read` of users from state 1 of 3: ended with exit code 0" in captured.err
+
+
+def test_arguments_that_are_not_valid(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([]) == 2
+    assert "no command of a connector is given" in capsys.readouterr().err
+    assert main(["--json", "--", str(tmp_path / "none")]) == 2
+    assert "cannot be started" in json.loads(capsys.readouterr().err)["error"]["message"]
+    assert main(["--config", str(tmp_path / "none"), "--", "x"]) == 2
+    assert main(["--rule", "none", "--", "x"]) == 2
+    for words in (["--cuts", "0"], ["--cursor", "users"]):
+        with pytest.raises(SystemExit):
+            main([*words, "--", "x"])
+    assert main(["--list-rules"]) == 0
+    assert len(capsys.readouterr().out.splitlines()) == len(RULES)

@@ -1,0 +1,92 @@
+"""A Singer tap that follows all rules, or breaks one: `python -m tests.programs.broken.tap DEFECT OPTIONS`.
+
+DEFECT is `none`, `state` (it skips a record after a state), `order` (a record comes before its SCHEMA),
+`stdout` (it prints its progress), `secret` (it logs its config) or `legacy` (no defect, but states of its own
+form).
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+SCHEMA = {
+    "type": "object",
+    "properties": {
+        "id": {"type": "integer"},
+        "price": {"type": ["string", "null"], "format": "singer.decimal"},
+        "updated": {"type": "string", "format": "date-time"},
+    },
+}
+ENTRY = {
+    "tap_stream_id": "db-orders",
+    "stream": "orders",
+    "schema": SCHEMA,
+    "key_properties": ["id"],
+    "replication_key": "updated",
+    "metadata": [{"breadcrumb": [], "metadata": {"table-key-properties": ["id"]}}],
+}
+ABOUT = {"settings": {"properties": {"token": {"type": "string", "secret": True}}}}
+ROWS = [
+    {"id": n, "price": f"{n}.50", "updated": f"2026-01-0{n // 2 + 1}T00:00:00Z"} for n in range(7)
+]
+
+
+def say(**message: Any) -> None:
+    print(json.dumps(message))
+
+
+def bookmark(defect: str, updated: str) -> dict[str, Any]:
+    if defect == "legacy":
+        return {"updated": updated}
+    return {"bookmarks": {"db-orders": {"replication_key_value": updated}}}
+
+
+def start(defect: str, state: dict[str, Any]) -> str:
+    """Return the value of the replication key from which to read, this value included."""
+    if defect == "legacy":
+        return str(state.get("updated", ""))
+    found = state.get("bookmarks", {}).get("db-orders", {}).get("replication_key_value", "")
+    return str(found)
+
+
+def read(defect: str, catalog: dict[str, Any], state: dict[str, Any]) -> None:
+    (entry,) = catalog["streams"]
+    is_incremental = entry["replication_method"] == "INCREMENTAL"
+    first = start(defect, state) if is_incremental else ""
+    rows = [row for row in ROWS if str(row["updated"]) >= first]
+    if defect == "state" and first and len(rows) > 1:
+        rows = [row for row in rows if str(row["updated"]) > first][1:]
+    if defect == "order":
+        say(type="RECORD", stream="orders", record=rows[0])
+        rows = rows[1:]
+    if defect == "stdout":
+        print("reading orders")
+    say(type="SCHEMA", stream="orders", schema=SCHEMA, key_properties=["id"])
+    for number, row in enumerate(rows, 1):
+        say(type="RECORD", stream="orders", record=row)
+        if number == 3 and is_incremental:
+            say(type="STATE", value=bookmark(defect, str(row["updated"])))
+    if is_incremental:
+        say(type="STATE", value=bookmark(defect, str(ROWS[-1]["updated"])))
+
+
+def main(defect: str, words: list[str]) -> None:
+    if "--about" in words:
+        print(json.dumps(ABOUT, indent=2))
+        return
+    names = ("config", "catalog", "state")
+    paths = {name: words[words.index(f"--{name}") + 1] for name in names if f"--{name}" in words}
+    files = {name: json.loads(Path(path).read_text()) for name, path in paths.items()}
+    if "--discover" in words:
+        print(json.dumps({"streams": [ENTRY]}, indent=2))
+        return
+    if defect == "secret":
+        sys.stderr.write(f"the config is {files['config']}\n")
+    read(defect, files["catalog"], files.get("state", {}))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], sys.argv[2:])
