@@ -13,6 +13,7 @@ from tests.language import REPOSITORY
 DOCUMENT = REPOSITORY / "docs" / "messages.md"
 ERRORS = {
     "ConfigError": "config_error",
+    "MissingPartition": "config_error",
     "TransientError": "transient_error",
     "ConcurrentSync": "transient_error",
     "Superseded": "transient_error",

@@ -17,26 +17,31 @@ from elt_assets.errors import ConfigError, EltError, SystemFailure
 COMMANDS: Mapping[str, str] = MappingProxyType(
     {
         "new": "Create a connection with every stream of a source.",
+        "new-connector": "Create a source of your own, with a test.",
         "connectors": "List the built-in connectors, and the other kinds of source.",
         "list": "List the connections, or the streams of one.",
         "validate": "Find every error in the connections; nothing is started.",
         "check": "Check a connection, and whether its source can be reached.",
+        "test-connector": "Check that a source follows the rules of its protocol.",
         "discover": "Write catalog.json, and show what has changed in the source.",
         "preview": "Show the first records of a stream; nothing is stored.",
+        "partitions": "List the partitions of a stream that its source has.",
         "sync": "Sync the streams of a connection, with a live progress bar.",
         "status": "Show the last sync of each stream, its table and its state.",
         "state": "Show, set, restore or reset the state of a stream.",
         "replay": "Process the records of the dead letter tables again.",
     }
 )
-"""Summaries of the sub-commands, in the order of `elt --help`; each is a module in `commands`."""
+"""Summaries of the sub-commands, in the order of `elt --help`; each is a module in `commands`, with
+`_` for `-`."""
 
 _EXIT_CODES = """\b
 Exit codes:
   0    Success.
   1    Failure: of the source, the lake or this project. `check` could not reach the source,
-       `validate`, `list` or `status` found a connection that cannot be loaded, or
-       `discover --dry-run --exit-code` found changes.
+       `test-connector` found that the source does not follow a rule, `validate`, `list` or
+       `status` found a connection that cannot be loaded, or `discover --dry-run --exit-code`
+       found changes.
   2    Something must be changed: an argument, a file, a variable.
   130  Interrupted.
 
@@ -55,7 +60,7 @@ class _Commands(click.Group):
     def get_command(self, _: click.Context, name: str) -> click.Command | None:
         if name not in COMMANDS:
             return None
-        module = importlib.import_module(f"elt_assets.cli.commands.{name}")
+        module = importlib.import_module(f"elt_assets.cli.commands.{name.replace('-', '_')}")
         found: click.Command = module.command
         return found
 

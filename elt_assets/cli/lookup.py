@@ -9,12 +9,13 @@ from pathlib import Path
 from typing import Any
 
 from elt_assets import paths
-from elt_assets.connection import load_connection
+from elt_assets.connection import Connection, Stream, load_connection, resolve_streams
 from elt_assets.errors import ConfigError
 from elt_assets.orchestration.component import ConnectionComponent
 from elt_assets.orchestration.states import find
 from elt_assets.orchestration.streams import StreamAsset
-from elt_assets.protocol.airbyte.catalog import StreamId, stream_names
+from elt_assets.pipeline.connection_stream import ConnectionStream, default_key
+from elt_assets.protocol.airbyte.catalog import Catalog, StreamId, stream_names
 
 
 def refuse_installed(folder: Path) -> None:
@@ -51,6 +52,23 @@ def find_stream(connection: str, streams: Collection[StreamId], name: str) -> St
     near = difflib.get_close_matches(name, known, n=1)
     hint = f"did you mean {near[0]!r}?" if near else f"its streams: {', '.join(known)}"
     raise ConfigError(f"{connection} has no stream {name!r}", guidance=hint)
+
+
+def catalog_stream(connection: Connection, catalog: Catalog, name: str) -> ConnectionStream:
+    """Return a stream of the catalog, for a connection that configures no other stream.
+
+    The stream has the settings that the connection has for it, or else the default settings.
+
+    Raises:
+        ConfigError: the catalog has no such stream, or the stream cannot be synced with its settings.
+    """
+    known = {stream.id: stream for stream in catalog.streams}
+    found = find_stream(connection.name, known, name)
+    default = Stream(name=found.name, namespace=found.namespace)
+    settings = next((one for one in connection.streams if one.id == found), default)
+    only = connection.model_copy(update={"streams": [settings]})
+    (stream,) = resolve_streams(only, catalog)
+    return ConnectionStream(only, stream, default_key(only, stream))
 
 
 def assets_of(folder: Path) -> list[StreamAsset]:

@@ -99,10 +99,12 @@ class Freshness(ConfigModel):
 class NewData(ConfigModel):
     """A check for new data in the source, and a sync of the streams that have new data.
 
-    `every`: the time between two checks.
+    `every`: the time between two checks. `read`: whether the start of a stream is read if its source cannot
+    be asked for new data.
     """
 
     every: Duration = Field(default=dt.timedelta(minutes=5))
+    read: bool = False
 
 
 class Retry(ConfigModel):

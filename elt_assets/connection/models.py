@@ -30,7 +30,7 @@ from elt_assets.connection.automation import (
 )
 from elt_assets.connection.checks import Checks
 from elt_assets.connection.config_model import ConfigModel, DottedPaths, FieldPath, known_keys
-from elt_assets.connection.partitions import Partitions, Window
+from elt_assets.connection.partitions import Partitions, SourcePartitions, Window
 from elt_assets.errors import ConfigError
 from elt_assets.protocol.airbyte.catalog import StreamId
 from elt_assets.protocol.airbyte.sync_modes import APPEND, MODES
@@ -284,6 +284,7 @@ class Deadlines(ConfigModel):
     spec: Duration = dt.timedelta(minutes=15)
     check: Duration = dt.timedelta(minutes=15)
     discover: Duration = dt.timedelta(hours=1)
+    partitions: Duration = dt.timedelta(hours=1)
 
     def seconds(self) -> dict[str, float]:
         """Return the time limits in seconds, by the name of the command."""
@@ -324,10 +325,28 @@ class Connection(ConfigModel):
 
     @model_validator(mode="after")
     def _check_new_data(self) -> Connection:
-        if self.new_data is not None and not KINDS[self.source.kind].reports_new_data:
+        if self.new_data is None:
+            return self
+        if not (KINDS[self.source.kind].reports_new_data or self.new_data.read):
             raise ValueError(
                 "new_data: only a built-in connector (`source.connector`) can be asked for new data; "
-                f"`source.{self.source.kind}` cannot; write a `schedule` instead"
+                f"`source.{self.source.kind}` cannot; write `read: true`, or a `schedule` instead"
+            )
+        if self.new_data.read and self.read_together:
+            raise ValueError(
+                "new_data: `read` starts a separate read of each stream, and the streams of this connection "
+                "are read together; leave out `read`, or write a `schedule` instead"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _check_source_partitions(self) -> Connection:
+        listed = [one for one in self.streams if isinstance(one.partitions, SourcePartitions)]
+        if listed and not KINDS[self.source.kind].lists_partitions:
+            raise ValueError(
+                f"stream {str(listed[0].id)!r}: partitions: `source.{self.source.kind}` cannot list its "
+                "partitions; write `type: static` or `type: dynamic`, or use an Airbyte connector that "
+                "has the command `partitions`"
             )
         return self
 

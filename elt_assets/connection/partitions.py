@@ -8,10 +8,11 @@ from zoneinfo import ZoneInfo, available_timezones
 
 from pydantic import BeforeValidator, Discriminator, Field, Tag, field_validator, model_validator
 
+from elt_assets.connection.automation import Duration
 from elt_assets.connection.config_model import ConfigModel, DottedPath, FieldName
 
 TIMED = ("hourly", "daily", "weekly", "monthly")
-KINDS = (*TIMED, "static", "dynamic", "multi")
+KINDS = (*TIMED, "static", "dynamic", "source", "multi")
 
 
 def _instant(value: Any) -> Any:
@@ -143,6 +144,19 @@ class DynamicPartitions(ConfigModel):
     partitions_per_run: int | None = Field(default=None, gt=0)
 
 
+class SourcePartitions(ConfigModel):
+    """One partition for each partition that the source itself lists; a sensor adds them.
+
+    `every`: the time between two lists. `materialize`: whether the sensor requests runs of new partitions.
+    """
+
+    type: Literal["source"]
+    name: str | None = None
+    materialize: bool = True
+    every: Duration = dt.timedelta(minutes=5)
+    partitions_per_run: int | None = Field(default=None, gt=0)
+
+
 KeyPartitions = Annotated[StaticPartitions | DynamicPartitions, Field(discriminator="type")]
 
 
@@ -171,6 +185,7 @@ Partitions = Annotated[
     Annotated[TimePartitions, Tag("time")]
     | Annotated[StaticPartitions, Tag("static")]
     | Annotated[DynamicPartitions, Tag("dynamic")]
+    | Annotated[SourcePartitions, Tag("source")]
     | Annotated[MultiPartitions, Tag("multi")],
     Discriminator(
         _kind,

@@ -23,6 +23,13 @@ def as_dagster_failure() -> Iterator[None]:
         raise _failure(error) from (error if isinstance(error, SystemFailure) else None)
 
 
+def one_line(error: Exception) -> str:
+    """Return an error as one line, for the reason of a skipped tick."""
+    if isinstance(error, EltError):
+        return " ".join(filter(None, [error.message, error.guidance]))
+    return f"{type(error).__name__}: {error}"
+
+
 def _failure(error: EltError) -> dg.Failure:
     """Return the failure with the message for the UI; only a transient error allows retries."""
     metadata = {"failure_type": error.failure_type}

@@ -7,7 +7,7 @@ from typing import Any
 
 import dagster as dg
 
-from elt_assets.errors import ConfigError, EltError, TransientError
+from elt_assets.errors import ConfigError, EltError, TransientError, error_class
 from elt_assets.lake.admin.snapshots import snapshot
 from elt_assets.lake.spark.session import DataFrame
 from elt_assets.lake.write import dataframes
@@ -28,6 +28,7 @@ from elt_assets.orchestration.resources import (
     LakeResource,
     SparkResource,
 )
+from elt_assets.orchestration.source_partitions import MissingPartition
 from elt_assets.orchestration.stream_sync import StreamSync
 from elt_assets.pipeline.read_plan import ReadPlan
 
@@ -78,7 +79,8 @@ class SparkIOManager(dg.ConfigurableIOManager):
     def _sync(self, context: dg.OutputContext, sync: StreamSync) -> None:
         """Sync a stream, or its partitions.
 
-        If a partition fails, the sync continues with the next one, unless the user must change the config.
+        If a partition fails, the sync continues with the next one, unless the user must change the config. A
+        partition that the source no longer has concerns no other partition.
         """
         try:
             self._sync_partitions(context, sync)
@@ -102,7 +104,7 @@ class SparkIOManager(dg.ConfigurableIOManager):
                 raise error
             context.log.error(f"partition {partition!r}: {error}")
             failures[partition] = error
-            if isinstance(error, ConfigError):
+            if isinstance(error, ConfigError) and not isinstance(error, MissingPartition):
                 break
         if failures:
             raise _combined_failure(failures, len(sync.partitions))
@@ -174,8 +176,8 @@ def _path_of(context: dg.OutputContext) -> list[str]:
 
 def _combined_failure(failures: Mapping[str, EltError], total: int) -> EltError:
     """Return one error for the failures of several partitions: of their common type, or else transient."""
-    kinds = {type(error) for error in failures.values()}
-    kind = kinds.pop() if len(kinds) == 1 else TransientError
+    kinds = {error.failure_type for error in failures.values()}
+    kind = error_class(kinds.pop()) if len(kinds) == 1 else TransientError
     lines = [f"partition {name!r}: {error.message}" for name, error in failures.items()]
     if len(lines) > MAX_LISTED_FAILURES:
         more = f"and {len(lines) - MAX_LISTED_FAILURES} more (see the log)"

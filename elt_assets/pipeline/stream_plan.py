@@ -8,6 +8,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from msgspec import Raw
+
 from elt_assets.errors import ConfigError
 from elt_assets.lake.delta.commit_metadata import CommitMetadata
 from elt_assets.lake.write.stream_tables import StreamTables
@@ -41,6 +43,8 @@ class SyncRequest:
 
 
 ORDINARY = SyncRequest()
+PARTITIONS = "partitions"
+"""Property of a configured stream: the contexts of the partitions to read (see the verb `partitions`)."""
 
 
 @dataclass
@@ -100,11 +104,14 @@ def plan_stream(
     tables: StreamTables,
     request: SyncRequest = ORDINARY,
     partition: str | None = None,
+    context: Raw | None = None,
 ) -> StreamPlan:
     """Plan a sync of a stream, or of one of its partitions, that starts from its tables' snapshot.
 
     Args:
         tables: at the snapshot to start from, with the unfinished commits of an earlier run undone.
+        context: the source's context of the partition, if the source lists its partitions itself. The read is
+            then limited to this context.
 
     Raises:
         ConfigError: a refresh is in progress, so no window can be read and no state given; or the state is
@@ -120,11 +127,14 @@ def plan_stream(
     if given is not None and not of.connection.read_together:
         state = json.dumps(as_message(given, of.stream))
     written = generations(as_landed, metadata, mode, salt)
+    stream = _with_generation(
+        of.stream, metadata, current_generation(metadata) if request.is_beside else written
+    )
+    if context is not None:
+        stream.extra = {**stream.extra, PARTITIONS: Raw(b"[%b]" % bytes(context))}
     return StreamPlan(
         of=of,
-        stream=_with_generation(
-            of.stream, metadata, current_generation(metadata) if request.is_beside else written
-        ),
+        stream=stream,
         tables=tables,
         state=None if request.is_beside else state,
         partition=partition,

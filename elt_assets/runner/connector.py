@@ -12,7 +12,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from elt_assets.errors import EltError, SystemFailure
+from elt_assets.errors import ConfigError, EltError, SystemFailure
 from elt_assets.protocol.airbyte.catalog import Catalog, ConfiguredCatalog
 from elt_assets.protocol.airbyte.destination_catalog import (
     catalog_for_destination,
@@ -25,6 +25,7 @@ from elt_assets.protocol.airbyte.messages import (
     ErrorTrace,
     Message,
     News,
+    Partition,
     RawRecord,
     Specification,
     State,
@@ -36,7 +37,12 @@ from elt_assets.protocol.masking import Masker
 from elt_assets.runner.config.environment import Environment
 from elt_assets.runner.config.settings import Settings
 from elt_assets.runner.connector_log import ConnectorLog, LogFunction, ignore
-from elt_assets.runner.failures import DEADLINES, connector_failure, deadline_failure
+from elt_assets.runner.failures import (
+    DEADLINES,
+    UsageFailure,
+    connector_failure,
+    deadline_failure,
+)
 from elt_assets.runner.process.account import shared_workdir
 from elt_assets.runner.process.argument_files import private_files, state_file
 from elt_assets.runner.process.child import DeadlineError, Process
@@ -226,18 +232,61 @@ class Connector:
         Raises:
             EltError: the connector cannot be probed; a TransientError if it exceeds the time limit.
         """
-        self._deadline = time.monotonic() + seconds
-        try:
+        with self.limited(seconds):
             message = self._answer(
                 "probe", self._read_files(catalog, states), lambda message: message.news
             )
-        finally:
-            self._deadline = None
         assert message.news is not None
         return message.news
 
+    @contextlib.contextmanager
+    def limited(self, seconds: float) -> Iterator[None]:
+        """Limit the time of the verbs that are called in the context, all together.
+
+        A verb that exceeds it raises a TransientError. An earlier limit stays in force.
+        """
+        before, limit = self._deadline, time.monotonic() + seconds
+        self._deadline = limit if before is None else min(before, limit)
+        try:
+            yield
+        finally:
+            self._deadline = before
+
+    def partitions(
+        self,
+        catalog: ConfiguredCatalog,
+        states: Sequence[State] = (),
+        *,
+        seconds: float | None = None,
+    ) -> Generator[Partition, None, None]:
+        """List the partitions of streams, and yield each as the source sends it.
+
+        The Airbyte Specification does not have this verb. Connectors built on this project's SDK have it. The
+        process group ends with the iterator.
+
+        Args:
+            seconds: time limit for the whole call; default: that of the verb in `deadlines`.
+
+        Raises:
+            ConfigError: the connector does not have this verb.
+            EltError: as for `read`; a TransientError if the connector exceeds the time limit.
+        """
+        with contextlib.nullcontext() if seconds is None else self.limited(seconds):
+            files = self._read_files(catalog, states)
+            with contextlib.closing(self._messages("partitions", files)) as messages:
+                try:
+                    for message in messages:
+                        if isinstance(message, RawRecord) or message.record is not None:
+                            # Some programs treat each verb that they do not know as `read`.
+                            raise _cannot_list_partitions(catalog)
+                        self._hear_message(message)
+                        if message.partition is not None:
+                            yield message.partition
+                except UsageFailure as failure:
+                    raise _cannot_list_partitions(catalog, failure.detail) from failure
+
     def _read_files(self, catalog: ConfiguredCatalog, states: Sequence[State]) -> dict[str, Any]:
-        """Return the contents of the argument files of `read` and `probe`."""
+        """Return the contents of the argument files of `read`, `probe` and `partitions`."""
         files: dict[str, Any] = {
             "config": self.config,
             "catalog": catalog_for_source(catalog).to_json(),
@@ -290,7 +339,7 @@ class Connector:
         withhold: bool = False,
         decoder: Decoder = decode_fast,
         **stdin: Any,
-    ) -> Iterator[RawRecord | Message]:
+    ) -> Generator[RawRecord | Message, None, None]:
         error: ErrorTrace | None = None
         log = ConnectorLog(self.mask, self.name)
         with (
@@ -371,3 +420,15 @@ class Connector:
                 raise
             finally:
                 self._running.discard(process)
+
+
+def _cannot_list_partitions(catalog: ConfiguredCatalog, detail: str | None = None) -> ConfigError:
+    """Return the error for a connector without the verb `partitions`."""
+    names = ", ".join(repr(str(stream.id)) for stream in catalog.streams)
+    return ConfigError(
+        f"the source cannot list the partitions of stream {names}: its connector does not have the command "
+        "`partitions`",
+        guidance="write `partitions` of the type `static` or `dynamic`, or use a connector that has this "
+        "command",
+        detail=detail,
+    )

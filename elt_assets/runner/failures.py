@@ -12,21 +12,34 @@ from types import MappingProxyType
 from elt_assets.errors import EltError, SystemFailure, TransientError, error_class
 from elt_assets.protocol.airbyte.messages import ErrorTrace
 
-DEADLINES: Mapping[str, float] = MappingProxyType({"spec": 900, "check": 900, "discover": 3600})
+DEADLINES: Mapping[str, float] = MappingProxyType(
+    {"spec": 900, "check": 900, "discover": 3600, "partitions": 3600}
+)
 """Default time limit of each verb in seconds. Other verbs have no time limit."""
+USAGE_ERROR = 2
+"""The exit code of most programs for arguments that they do not know."""
 
 
-def connector_failure(problem: str, error: ErrorTrace | None, stderr: str = "") -> EltError:
+class UsageFailure(SystemFailure):
+    """A connector that ended with the exit code `USAGE_ERROR` and sent no ERROR trace: it may not know the
+    verb."""
+
+
+def connector_failure(
+    problem: str, error: ErrorTrace | None, stderr: str = "", code: int | None = None
+) -> EltError:
     """Return the error for a failed connector.
 
     Args:
         problem: what failed, such as "`read` of connector x ended with exit code 1".
         error: the ERROR trace of the cause (see `root_error`); its `failure_type` selects the class.
         stderr: the last lines of stderr, for the detail of the error.
+        code: the exit code, if it is the reason.
     """
     tail = f"its stderr ended with:\n{stderr}" if stderr else None
     if error is None:
-        return SystemFailure(problem, detail=tail)
+        kind = UsageFailure if code == USAGE_ERROR else SystemFailure
+        return kind(problem, detail=tail)
     parts = [error.internal_message, error.stack_trace, tail]
     return error_class(error.failure_type)(
         f"{error.text} ({problem})", detail="\n".join(filter(None, parts)) or None

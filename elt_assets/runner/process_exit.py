@@ -29,7 +29,7 @@ def raise_for_exit(
             raise feeder.error
     if code != 0:
         stderr = log.lines(process.stderr_tail)
-        raise connector_failure(f"{action} {exit_description(code)}", error, stderr)
+        raise connector_failure(f"{action} {exit_description(code)}", error, stderr, code)
     if feeder is not None and not feeder.complete:
         text = f"{action} {exit_description(code)} before it read all of its input"
         raise connector_failure(text, error)

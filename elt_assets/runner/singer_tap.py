@@ -125,13 +125,11 @@ class SingerTap(Connector):
         """
         if self._about:
             return ["catalog"]
-        self._deadline = time.monotonic() + _ABOUT_SECONDS
         try:
-            text = self._output("help", {}).decode(errors="replace")
+            with self.limited(_ABOUT_SECONDS):
+                text = self._output("help", {}).decode(errors="replace")
         except EltError:
             return ["catalog"]
-        finally:
-            self._deadline = None
         if "--properties" not in text:
             return ["catalog"]
         return ["catalog", "properties"] if "--catalog" in text else ["properties"]
@@ -180,14 +178,12 @@ class SingerTap(Connector):
             ConfigError: the tap cannot be started.
             TransientError: the tap cannot be started, or takes too long: its secret settings are unknown.
         """
-        self._deadline = time.monotonic() + _ABOUT_SECONDS
         try:
-            about = json.loads(_document(self._output("about", {})))
+            with self.limited(_ABOUT_SECONDS):
+                about = json.loads(_document(self._output("about", {})))
             settings = about.get("settings")
         except (SystemFailure, ValueError, AttributeError, RecursionError):
             return {}
-        finally:
-            self._deadline = None
         return settings if isinstance(settings, dict) else {}
 
     def _output(self, verb: str, files: Mapping[str, Any]) -> bytes:

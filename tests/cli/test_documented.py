@@ -9,6 +9,7 @@ import subprocess
 import pytest
 
 from elt_assets.cli import main
+from elt_assets.cli.entry import COMMANDS
 from elt_assets.errors import ConfigError, EltError, SystemFailure, TransientError
 from tests.project import BIN, REPOSITORY, Project
 
@@ -24,7 +25,7 @@ def test_each_command_works_as_written(project: Project) -> None:
     environment = project.environment
     environment["PATH"] = f"{BIN}:{environment['PATH']}"
     commands = [line for block in blocks("sh") for line in block.splitlines()]
-    assert len(commands) == 19
+    assert len(commands) == 20
     for command in commands:
         if command.startswith("export "):
             name, _, value = command.removeprefix("export ").partition("=")
@@ -46,9 +47,9 @@ def test_each_command_works_as_written(project: Project) -> None:
 def test_each_command_is_documented(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--help"]) == 0
     listed = capsys.readouterr().out.partition("Commands:")[2].partition("Exit codes:")[0]
-    commands = re.findall(r"^  ([a-z]+) ", listed, flags=re.MULTILINE)
-    assert len(commands) == 11
-    assert set(commands) == set(re.findall(r"^\| `elt ([a-z]+)", DOCUMENT, flags=re.MULTILINE))
+    commands = re.findall(r"^  ([a-z-]+) ", listed, flags=re.MULTILINE)
+    assert commands == list(COMMANDS)
+    assert set(commands) == set(re.findall(r"^\| `elt ([a-z-]+)", DOCUMENT, flags=re.MULTILINE))
 
 
 def test_errors_are_as_documented() -> None:

@@ -16,6 +16,7 @@ from elt_assets.cli.live import LiveProgress
 from elt_assets.pipeline.progress import Phase, Progress
 from tests.cli.running import Elt
 from tests.programs.scripted import record, script, state
+from tests.programs.shared_source import append, connection, given
 from tests.programs.windowed_source import windowed
 from tests.project import Project
 
@@ -53,6 +54,18 @@ def test_a_refresh_replaces_the_rows(own: Project, elt: Elt) -> None:
     script(own, [record(id=2), state(2)])
     elt("sync", "scripted", "--refresh", "truncate")
     assert [row["id"] for row in own.rows("scripted", "things")] == [2]
+
+
+@pytest.mark.usefixtures("spark")
+def test_streams_that_are_read_together_are_refreshed_together(own: Project, elt: Elt) -> None:
+    log = connection(own)
+    append(log, ("users", 1), ("orders", 2))
+    assert elt.json("sync", "shop")["errors"] == []
+    log.write_text("users 3\norders 4\n")
+    answer = elt.json("sync", "shop", "--refresh", "truncate")
+    assert [stream["complete"] for stream in answer["streams"]] == [True, True]
+    assert [call["state"] for call in given(log)] == [None, None]
+    assert [row["id"] for name in ("users", "orders") for row in own.rows("shop", name)] == [3, 4]
 
 
 @pytest.mark.usefixtures("spark")

@@ -442,6 +442,7 @@ def test_deadlines_of_a_connectors_commands(tmp_path: Path) -> None:
         "spec": 900.0,
         "check": 900.0,
         "discover": 3600.0,
+        "partitions": 3600.0,
     }
     deadlines = load(tmp_path, written(deadlines={"discover": "6h"})).deadlines.seconds()
     assert (deadlines["check"], deadlines["discover"]) == (900.0, 21_600.0)

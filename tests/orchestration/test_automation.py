@@ -7,8 +7,12 @@ from typing import Any
 
 import dagster as dg
 import pytest
+from msgspec import Raw
 
 from elt_assets.definitions import build
+from elt_assets.orchestration.automation.new_records import is_new
+from elt_assets.protocol.airbyte.catalog import AirbyteStream, ConfiguredStream
+from elt_assets.protocol.airbyte.messages import RawRecord
 from tests.orchestration.running import materialize
 from tests.orchestration.ticking import execute, instance_of, run_job, scheduled, tick
 from tests.programs.scripted import record, script, state
@@ -264,3 +268,78 @@ def test_what_is_off_stays_off_until_it_is_turned_on(own: Project) -> None:
     ours = [each for each in sensors if each.name.startswith("shop")]
     assert {each.default_status for each in ours} == {dg.DefaultSensorStatus.STOPPED}
     assert len(ours) == 2
+
+
+# --- new data by the start of a read ----------------------------------------------------------------
+
+READ = {"every": "1m", "read": True}
+
+
+def test_the_start_of_a_read_shows_new_data_of_any_source(own: Project, spark: object) -> None:
+    script(own, [record(id=1), state(1, field="id"), "!sleep 300"])
+    own.amend("scripted", new_data=READ)
+    (request,) = tick(own, "scripted_new_data").run_requests or []
+    assert request.asset_selection == [dg.AssetKey(["scripted", "things"])]
+    assert not (own.home / "lake").exists()
+    assert list((own.home / "staging").iterdir()) == []
+
+    script(own, [record(id=1), state(1, field="id")])
+    own.amend("scripted", new_data=READ)
+    assert materialize(own, 'key:"scripted/things"').success
+    idle = tick(own, "scripted_new_data")  # the record at the bookmark is sent again
+    assert (idle.run_requests, idle.skip_message) == ([], "there is no new data")
+    script(own, [record(id=1), record(id=2), "!sleep 300"])
+    own.amend("scripted", new_data=READ)
+    assert tick(own, "scripted_new_data").run_requests
+
+
+def test_a_read_that_fails_is_the_reason_why_a_tick_is_skipped(own: Project) -> None:
+    script(own, ["!exit 1"])
+    own.amend("scripted", new_data=READ)
+    done = tick(own, "scripted_new_data")
+    assert not done.run_requests
+    assert "scripted/things: `read` of connector" in (done.skip_message or "")
+    assert "ended with exit code 1" in (done.skip_message or "")
+
+
+def test_a_built_in_connector_is_still_asked_and_not_read(own: Project, spark: object) -> None:
+    shop(own, ["users"], {"days": 1}, new_data=READ)
+    assert tick(own, "shop_new_data").run_requests
+    assert materialize(own, 'key:"shop/users"').success
+    assert tick(own, "shop_new_data").skip_message == "there is no new data"
+
+
+def test_streams_that_are_read_together_are_not_checked_by_a_read(own: Project) -> None:
+    script(own, [record(id=1), state(1)])
+    own.amend("scripted", new_data=READ, read_together=True)
+    assert "the streams of this connection are read together" in refused(own)
+
+
+@pytest.mark.parametrize(
+    ("data", "saved", "expected"),
+    [
+        ('{"at": 5}', '{"at": 5}', False),
+        ('{"at": 5}', '{"at": "5.0"}', False),
+        ('{"at": 5}', '{"at": 4}', True),
+        ('{"at": 9007199254740993}', '{"at": 9007199254740992}', True),
+        ('{"at": "2026-01-01T00:00:00Z"}', '{"at": "2026-01-01 00:00:00.000"}', False),
+        ('{"at": "2026-01-01"}', '{"slices": [{"end": "2026-01-01T00:00:00Z"}]}', False),
+        ('{"at": "2026-01-02"}', '{"slices": [{"end": "2026-01-01T00:00:00Z"}]}', True),
+        ('{"at": "b"}', '{"at": "a"}', True),
+        ('{"at": null}', '{"at": 5}', True),
+        ('{"id": 5}', "null", True),
+        ("[5]", '{"at": 5}', True),
+    ],
+)
+def test_a_record_is_new_unless_the_state_contains_its_cursor(
+    data: str, saved: str, expected: bool
+) -> None:
+    stream = ConfiguredStream(
+        stream=AirbyteStream(name="things", json_schema={}, default_cursor_field=["at"])
+    )
+    sent = RawRecord(stream="things", data=Raw(data.encode()))
+    message = f'{{"type":"STREAM","stream":{{"stream_descriptor":{{}},"stream_state":{saved}}}}}'
+    assert is_new(sent, stream, message) is expected
+    assert is_new(sent, stream, None)
+    other = RawRecord(stream="others", data=Raw(data.encode()))
+    assert not is_new(other, stream, None)

@@ -11,6 +11,7 @@ import dagster as dg
 from dagster._core.definitions.sensor_definition import SensorExecutionData
 
 from elt_assets.definitions import build
+from tests.orchestration.running import END, START
 from tests.project import Project
 
 
@@ -60,6 +61,7 @@ def execute(project: Project, request: dg.RunRequest) -> dg.ExecuteInProcessResu
             instance=instance,
             asset_selection=list(request.asset_selection or []),
             partition_key=request.partition_key,
+            tags={name: request.tags[name] for name in (START, END) if name in request.tags},
             raise_on_error=False,
         )
 

@@ -56,7 +56,9 @@ def test_two_packages_that_register_one_name_are_refused(
     for module in ("one", "two"):
         source = plugin(tmp_path / module, module, "", "elt_assets.connectors", f"crm = {module}")
         monkeypatch.syspath_prepend(source)
-    with pytest.raises(ConfigError, match=r"two packages register the connector 'crm': \w+ and \w+"):
+    with pytest.raises(
+        ConfigError, match=r"two packages register the connector 'crm': \w+ and \w+"
+    ):
         built_in()
 
 

@@ -12,24 +12,14 @@ from typing import Any
 import click
 
 from elt_assets import paths
-from elt_assets.cli.lookup import find_stream
+from elt_assets.cli.lookup import catalog_stream
 from elt_assets.cli.options import connection_argument, count_option, subcommand
 from elt_assets.cli.output import OK, Output, cut, masked
-from elt_assets.connection import (
-    Connection,
-    Stream,
-    load_catalog,
-    load_connection,
-    resolve_streams,
-)
+from elt_assets.connection import load_catalog, load_connection
 from elt_assets.errors import EltError, SystemFailure
-from elt_assets.pipeline.connection_stream import ConnectionStream, default_key
+from elt_assets.pipeline.connection_stream import ConnectionStream
 from elt_assets.pipeline.connectors import connect
-from elt_assets.protocol.airbyte.catalog import (
-    Catalog,
-    ConfiguredCatalog,
-    stream_names,
-)
+from elt_assets.protocol.airbyte.catalog import ConfiguredCatalog, stream_names
 from elt_assets.protocol.airbyte.messages import Message, PlainText, RawRecord
 from elt_assets.runner.connector import Connector
 from elt_assets.sync.selection.fields import notices
@@ -53,7 +43,10 @@ def command(out: Output, connection: str, stream: str, count: int) -> int:
     folder = paths.connection_folder(connection)
     loaded = load_connection(folder)
     catalog = load_catalog(folder)
-    chosen = _chosen(loaded, catalog, stream)
+    chosen = catalog_stream(loaded, catalog, stream)
+    configured = chosen.stream
+    configured.generation_id, configured.minimum_generation_id = 1, 0
+    configured.sync_id = int(time.time() * 1000)
     for notice in notices(chosen.fields):
         out.warn(notice)
     connector = connect(loaded, paths.staging())
@@ -69,32 +62,12 @@ def command(out: Output, connection: str, stream: str, count: int) -> int:
             raise
         failure = error  # the records before the failure are shown first
     shown = [masked(record, connector.mask) for record in records]
-    configured = chosen.stream
     _print_records(shown, list(configured.stream.json_schema.get("properties") or {}), out)
     name = stream_names([one.id for one in catalog.streams])[configured.id]
     out.document({"connection": loaded.name, "stream": name, "records": shown})
     if failure is not None:
         raise failure
     return OK
-
-
-def _chosen(connection: Connection, catalog: Catalog, name: str) -> ConnectionStream:
-    """Return a stream of the catalog, for a connection that configures no other stream.
-
-    The stream has the settings that the connection has for it, or else the default settings.
-
-    Raises:
-        ConfigError: the catalog has no such stream, or the stream cannot be synced with its settings.
-    """
-    known = {stream.id: stream for stream in catalog.streams}
-    found = find_stream(connection.name, known, name)
-    default = Stream(name=found.name, namespace=found.namespace)
-    settings = next((one for one in connection.streams if one.id == found), default)
-    only = connection.model_copy(update={"streams": [settings]})
-    (stream,) = resolve_streams(only, catalog)
-    stream.generation_id, stream.minimum_generation_id = 1, 0
-    stream.sync_id = int(time.time() * 1000)
-    return ConnectionStream(only, stream, default_key(only, stream))
 
 
 def _records(

@@ -17,7 +17,11 @@ from elt_assets.errors import ConfigError, EltError, Problems
 from elt_assets.lake.write.table_ownership import check_claims
 from elt_assets.lake.write.write_spec import check_columns
 from elt_assets.orchestration.assets import checks, companions, partitions
-from elt_assets.orchestration.assets.planning import recover_and_plan, recover_and_plan_together
+from elt_assets.orchestration.assets.planning import (
+    contexts_of_run,
+    recover_and_plan,
+    recover_and_plan_together,
+)
 from elt_assets.orchestration.assets.run_config import CONFIG_SCHEMA, SyncConfig, validate
 from elt_assets.orchestration.assets.translator import ConnectionTranslator, companion_specs
 from elt_assets.orchestration.events.metadata import HISTORY, TABLE_PATH
@@ -303,10 +307,12 @@ def _sync(asset: StreamAsset, context: dg.AssetExecutionContext, config: SyncCon
                 guidance="start a run of one partition, and set `state` for that partition",
             )
     lake = context.resources.elt_lake
+    with as_dagster_failure():
+        contexts = contexts_of_run(asset, lake, keys, context)
     return StreamSync(
         asset=asset,
         partitions=keys,
-        plan=lambda partition: recover_and_plan(asset, lake, config, partition, context),
+        plan=lambda partition: recover_and_plan(asset, lake, config, partition, context, contexts),
         add_metadata=add_metadata,
     )
 

@@ -14,6 +14,7 @@ from elt_assets.connection.partitions import (
     DynamicPartitions,
     MultiPartitions,
     Partitions,
+    SourcePartitions,
     StaticPartitions,
     TimePartitions,
     moment,
@@ -22,6 +23,9 @@ from elt_assets.errors import ConfigError
 
 WINDOW, KEY = "window", "key"
 """Names of the dimensions of a stream with windows and keys."""
+
+_FORBIDDEN = ("...", "\a", "\b", "\f", "\n", "\r", "\t", "\v", "\0")
+"""Texts that Dagster does not allow in a partition key."""
 
 _TIMED: Mapping[str, Callable[..., dg.TimeWindowPartitionsDefinition]] = {
     "hourly": dg.HourlyPartitionsDefinition,
@@ -42,11 +46,28 @@ def definition(configured: Partitions, name: str) -> dg.PartitionsDefinition[Any
         return dg.MultiPartitionsDefinition({WINDOW: window, KEY: key})
     if isinstance(configured, StaticPartitions):
         return dg.StaticPartitionsDefinition(configured.keys)
-    if isinstance(configured, DynamicPartitions):
+    if isinstance(configured, DynamicPartitions | SourcePartitions):
         return dg.DynamicPartitionsDefinition(name=configured.name or name)
     return _TIMED[configured.type](
         start_date=configured.start, end_date=configured.end, timezone=configured.timezone
     )
+
+
+def dynamic_definition(
+    found: dg.PartitionsDefinition[Any] | None,
+) -> dg.DynamicPartitionsDefinition:
+    """Return the definition of dynamic partitions, or of the dynamic keys of multi-partitions."""
+    if isinstance(found, dg.MultiPartitionsDefinition):
+        found = found.get_partitions_def_for_dimension(KEY)
+    assert isinstance(found, dg.DynamicPartitionsDefinition)
+    return found
+
+
+def is_valid_key(value: str, configured: Partitions | None) -> bool:
+    """Return whether Dagster accepts a value as a partition key; if there are windows too, as part of one."""
+    if not value or any(text in value for text in _FORBIDDEN):
+        return False
+    return not (isinstance(configured, MultiPartitions) and "|" in value)
 
 
 def backfill_policy(configured: Partitions) -> dg.BackfillPolicy:
@@ -83,6 +104,8 @@ def config_for_partition(
         window = partitions.time_window_for_partition_key(key)
         default = "%Y-%m-%dT%H:%M:%SZ" if configured.type == "hourly" else "%Y-%m-%d"
         return config_for_window(config, configured.bind, window.start, window.end, default)
+    if isinstance(configured, SourcePartitions):
+        return dict(config)  # the configured stream names the partition
     return _with_field(config, configured.bind.field, _cast(key, configured.bind.type))
 
 

@@ -6,7 +6,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import dagster as dg
+from msgspec import Raw
 
+from elt_assets.connection.partitions import SourcePartitions
 from elt_assets.lake.write.stream_tables import StreamTables
 from elt_assets.orchestration.assets import partitions
 from elt_assets.orchestration.assets.run_config import Refresh, SyncConfig
@@ -14,10 +16,33 @@ from elt_assets.orchestration.events.connector_log import log_function
 from elt_assets.orchestration.events.metadata import commit_metadata
 from elt_assets.orchestration.events.reconcile import reconcile
 from elt_assets.orchestration.resources import LakeResource
+from elt_assets.orchestration.source_partitions import PartitionContexts, find_contexts
 from elt_assets.orchestration.streams import StreamAsset
+from elt_assets.pipeline.connectors import connect
 from elt_assets.pipeline.read_plan import ReadPlan, plan_read, plan_shared_read
 from elt_assets.pipeline.stream_plan import StreamPlan, SyncRequest, plan_stream
 from elt_assets.storage.directories import make_private_lake
+
+
+def contexts_of_run(
+    asset: StreamAsset,
+    lake: LakeResource,
+    keys: Sequence[str | None],
+    context: dg.AssetExecutionContext,
+) -> PartitionContexts | None:
+    """Return the contexts of the partitions of a run; None if the source does not list its partitions.
+
+    The source lists them once for all partitions of the run.
+
+    Raises:
+        EltError: the source cannot list them; or the lake or the staging folder is not writable.
+    """
+    if not isinstance(asset.settings.partitions, SourcePartitions):
+        return None
+    lake.check_writable()
+    context.log.info(f"{asset.name}: listing the partitions of the source")
+    connector = connect(asset.connection, lake.staging_path, on_log=log_function(context.log))
+    return find_contexts(connector, asset, [key for key in keys if key is not None])
 
 
 def recover_and_plan(
@@ -26,19 +51,24 @@ def recover_and_plan(
     config: SyncConfig,
     partition: str | None,
     context: dg.AssetExecutionContext,
+    contexts: PartitionContexts | None = None,
 ) -> ReadPlan:
     """Return the plan to read a stream, or one of its partitions, from the current state of its table.
 
     What a killed run left in the companion tables is undone first, and what it did not report is reported to
     Dagster.
 
+    Args:
+        contexts: those of the run's partitions, if the source lists its partitions itself.
+
     Raises:
         ConfigError: the run reads a window, or from a given state, during an unfinished refresh; the given
-            state is not valid; another asset wrote the table; or the lake or the staging folder is not
-            writable.
+            state is not valid; another asset wrote the table; the source does not list the partition; or the
+            lake or the staging folder is not writable.
     """
     lake.check_writable()
-    read = _stream_plan(asset, lake, config, partition, context)
+    of_source = None if contexts is None or partition is None else contexts.of(partition)
+    read = _stream_plan(asset, lake, config, partition, context, of_source)
     source_config = _source_config(asset, config, partition)
     return plan_read(read, lake.staging_path, source_config, on_log=log_function(context.log))
 
@@ -70,7 +100,9 @@ def _stream_plan(
     config: SyncConfig,
     partition: str | None,
     context: dg.AssetExecutionContext,
+    of_source: Raw | None = None,
 ) -> StreamPlan:
+    """Return the plan of one stream. `of_source`: the source's context of the partition, if it has one."""
     tables = _recovered_tables(asset, lake, partition, context)
     request = SyncRequest(
         refresh=config.refresh.mode,
@@ -78,7 +110,7 @@ def _stream_plan(
         is_beside=config.window is not None,
         intent=_intent(config, context),
     )
-    found = plan_stream(asset, tables, request, partition)
+    found = plan_stream(asset, tables, request, partition, of_source)
     if found.continues:
         context.log.info(f"{asset.name}: resuming from the commits of an earlier attempt")
     return found

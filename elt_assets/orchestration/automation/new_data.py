@@ -1,59 +1,145 @@
-"""Check for new data in a source with the `probe` command of its connector, without a read."""
+"""Check for new data in a source: with the `probe` command of its connector, or with the start of a read."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import contextlib
+import random
+import time
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 
 import dagster as dg
 
 from elt_assets.connection import Connection
+from elt_assets.errors import EltError
 from elt_assets.lake.write.write_spec import starting_state
+from elt_assets.orchestration.automation.new_records import is_new
+from elt_assets.orchestration.failures import one_line
 from elt_assets.orchestration.resources import LakeResource
 from elt_assets.orchestration.streams import StreamAsset
 from elt_assets.pipeline.connectors import connect
-from elt_assets.protocol.airbyte.catalog import INCREMENTAL, ConfiguredCatalog
-from elt_assets.protocol.airbyte.messages import State
+from elt_assets.protocol.airbyte.catalog import INCREMENTAL, ConfiguredCatalog, StreamId
+from elt_assets.protocol.airbyte.messages import RawRecord, State
+from elt_assets.runner.kinds.registry import KINDS
 
 TIMEOUT = 25.0
-"""Seconds that a probe may take; stopping the connector may take a few more."""
+"""Seconds that a check may take; stopping the connector may take a few more."""
+_MIN_SECONDS = 1.0
+"""Minimum time for a read; a read that has less time left is not started."""
+_READS = 4
+"""Maximum number of reads at the same time."""
+
+Answers = Mapping[StreamId, "bool | EltError | None"]
+"""The answer for each stream: whether it has new data; None, or the error, if this is unknown."""
 
 
 @dataclass(frozen=True)
-class ProbeResult:
-    """Result of a probe. `new_data`: the streams with new data. `skip_reason`: applies if there are none."""
+class NewDataResult:
+    """Result of a check. `new_data`: the streams with new data. `skip_reason`: applies if there are none."""
 
     new_data: list[dg.AssetKey]
     skip_reason: str
 
 
-def can_probe(asset: StreamAsset) -> bool:
-    """Return whether the stream can be probed: it is incremental and has one state, not one per partition."""
+def can_check(asset: StreamAsset) -> bool:
+    """Return whether the stream can be checked: it is incremental and has no partitions."""
     return asset.stream.sync_mode == INCREMENTAL and asset.settings.partitions is None
 
 
-def probe_streams(
+def find_new_data(
     connection: Connection, assets: Sequence[StreamAsset], lake: LakeResource
-) -> ProbeResult:
-    """Probe the source for data after the state of each stream's table.
+) -> NewDataResult:
+    """Check the source for data after the state of each stream's table. Nothing is stored.
 
     Raises:
         EltError: the source cannot be probed, or does not answer in time.
     """
-    states = [_starting_state(asset, lake) for asset in assets]
+    end = time.monotonic() + TIMEOUT
+    states = {asset.stream.id: _starting_state(asset, lake) for asset in assets}
+    answers: dict[StreamId, bool | EltError | None] = {}
+    if KINDS[connection.source.kind].reports_new_data:
+        answers.update(_probe(connection, assets, states, lake))
+    if connection.new_data is not None and connection.new_data.read:
+        unknown = [asset for asset in assets if answers.get(asset.stream.id) is None]
+        answers.update(_read_starts(unknown, states, lake, end))
+    return NewDataResult(
+        new_data=[asset.key for asset in assets if answers.get(asset.stream.id) is True],
+        skip_reason=_skip_reason(assets, answers),
+    )
+
+
+def _probe(
+    connection: Connection,
+    assets: Sequence[StreamAsset],
+    states: Mapping[StreamId, str | None],
+    lake: LakeResource,
+) -> Answers:
     answer = connect(connection, lake.staging_path).probe(
         ConfiguredCatalog(streams=[asset.narrowed() for asset in assets]),
-        [State.from_json(state) for state in states if state is not None],
+        [State.from_json(state) for state in states.values() if state is not None],
         seconds=TIMEOUT,
     )
-    has_news = {each.stream_descriptor.id: each.has_news for each in answer.streams}
-    unknown = [a.key.to_user_string() for a in assets if has_news.get(a.stream.id) is None]
-    return ProbeResult(
-        new_data=[asset.key for asset in assets if has_news.get(asset.stream.id)],
-        skip_reason=f"the source cannot report new data of {', '.join(unknown)}"
-        if unknown
-        else "there is no new data",
-    )
+    return {each.stream_descriptor.id: each.has_news for each in answer.streams}
+
+
+def _read_starts(
+    assets: Sequence[StreamAsset],
+    states: Mapping[StreamId, str | None],
+    lake: LakeResource,
+    end: float,
+) -> Answers:
+    """Read the start of each stream, some at the same time, until `end` (by `time.monotonic`).
+
+    The order is random, so that a stream that is not reached at one check is reached at another.
+    """
+    chosen = random.sample(assets, len(assets))
+    check = partial(_read_start, states=states, lake=lake, end=end)
+    with ThreadPoolExecutor(_READS) as pool:
+        return dict(
+            zip((asset.stream.id for asset in chosen), pool.map(check, chosen), strict=True)
+        )
+
+
+def _read_start(
+    asset: StreamAsset, states: Mapping[StreamId, str | None], lake: LakeResource, end: float
+) -> bool | EltError | None:
+    """Read a stream until its first new record, and then end the source. Nothing is stored."""
+    seconds = end - time.monotonic()
+    if seconds < _MIN_SECONDS:
+        return None
+    state, stream = states[asset.stream.id], asset.narrowed()
+    stream.generation_id, stream.minimum_generation_id = 1, 0
+    stream.sync_id = int(time.time() * 1000)
+    catalog = ConfiguredCatalog(streams=[stream])
+    given = [] if state is None else [State.from_json(state)]
+    connector = connect(asset.connection, lake.staging_path)
+    try:
+        with (
+            connector.limited(seconds),
+            contextlib.closing(connector.read(catalog, given, withhold=True)) as messages,
+        ):
+            for message in messages:
+                if isinstance(message, RawRecord) and is_new(message, asset.stream, state):
+                    return True
+    except EltError as error:
+        return error
+    return False
+
+
+def _skip_reason(assets: Sequence[StreamAsset], answers: Answers) -> str:
+    """Return why no stream is known to have new data."""
+    found = {asset.key.to_user_string(): answers.get(asset.stream.id) for asset in assets}
+    failed = [
+        f"{key}: {one_line(each)}" for key, each in found.items() if isinstance(each, EltError)
+    ]
+    if failed:
+        return f"the source could not be checked for new data: {'; '.join(failed)}"
+    unknown = [key for key, each in found.items() if each is None]
+    if unknown:
+        return f"the source cannot report new data of {', '.join(unknown)}"
+    return "there is no new data"
 
 
 def _starting_state(asset: StreamAsset, lake: LakeResource) -> str | None:

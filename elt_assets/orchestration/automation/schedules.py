@@ -8,8 +8,10 @@ from functools import partial
 import dagster as dg
 
 from elt_assets.connection import Connection
+from elt_assets.connection.partitions import SourcePartitions
 from elt_assets.errors import ConfigError, Problems
 from elt_assets.orchestration.assets import partitions
+from elt_assets.orchestration.automation.source_partitions import run_requests
 from elt_assets.orchestration.streams import StreamAsset, op_name
 
 
@@ -55,7 +57,8 @@ def _requests(
     """Return a function that yields the run requests of a tick.
 
     There is one request for all streams without partitions. For each other stream there is one request for
-    each partition that `_partitions_of_tick` returns. Dagster distinguishes requests by their `run_key`.
+    each partition that `_partitions_of_tick` returns; if the source lists the partitions itself, one for many
+    of them. Dagster distinguishes requests by their `run_key`.
     """
 
     def requests(context: dg.ScheduleEvaluationContext) -> Iterator[dg.RunRequest]:
@@ -64,14 +67,23 @@ def _requests(
         if unpartitioned:
             yield dg.RunRequest(run_key=at, asset_selection=unpartitioned)
         for asset in assets:
-            for key in _partitions_of_tick(asset, context):
-                yield dg.RunRequest(
-                    run_key=f"{at} {asset.key.to_user_string()} {key}",
-                    asset_selection=[asset.key],
-                    partition_key=key,
-                )
+            yield from _partition_requests(asset, context, f"{at} {asset.key.to_user_string()}")
 
     return requests
+
+
+def _partition_requests(
+    asset: StreamAsset, context: dg.ScheduleEvaluationContext, run_key: str
+) -> Iterator[dg.RunRequest]:
+    """Yield the run requests of a tick for a stream with partitions, whose run keys begin with `run_key`."""
+    keys, configured = _partitions_of_tick(asset, context), asset.settings.partitions
+    if isinstance(configured, SourcePartitions):
+        yield from run_requests(asset, configured, keys, run_key)
+        return
+    for key in keys:
+        yield dg.RunRequest(
+            run_key=f"{run_key} {key}", asset_selection=[asset.key], partition_key=key
+        )
 
 
 def _partitions_of_tick(asset: StreamAsset, context: dg.ScheduleEvaluationContext) -> Sequence[str]:

@@ -11,12 +11,14 @@ from collections.abc import Sequence
 import dagster as dg
 
 from elt_assets.connection import Connection
-from elt_assets.connection.partitions import Discovery, MultiPartitions, dynamic_partitions
-from elt_assets.errors import ConfigError, EltError
+from elt_assets.connection.partitions import Discovery, SourcePartitions, dynamic_partitions
+from elt_assets.errors import ConfigError
 from elt_assets.lake.admin.distinct_values import plain_column, texts_of
 from elt_assets.lake.write.write_spec import declared_schema
 from elt_assets.orchestration.assets import partitions
-from elt_assets.orchestration.automation.new_data import can_probe, probe_streams
+from elt_assets.orchestration.automation.new_data import can_check, find_new_data
+from elt_assets.orchestration.automation.source_partitions import source_partitions_sensor
+from elt_assets.orchestration.failures import one_line
 from elt_assets.orchestration.resources import LAKE_KEY, LakeResource
 from elt_assets.orchestration.streams import StreamAsset
 
@@ -29,8 +31,6 @@ _IN_PROGRESS = [
     dg.DagsterRunStatus.STARTING,
     dg.DagsterRunStatus.STARTED,
 ]
-_FORBIDDEN = ("...", "\a", "\b", "\f", "\n", "\r", "\t", "\v", "\0")
-"""Texts that Dagster does not allow in a partition key."""
 
 
 def sensors(
@@ -47,7 +47,10 @@ def sensors(
     if connection.new_data is not None:
         found.append(_new_data(connection, connection.new_data.every, assets))
     for asset in assets:
-        dynamic = dynamic_partitions(asset.settings.partitions)
+        configured = asset.settings.partitions
+        if isinstance(configured, SourcePartitions):
+            found.append(source_partitions_sensor(asset, configured))
+        dynamic = dynamic_partitions(configured)
         if dynamic is not None and dynamic.discover is not None:
             found.append(_partitions(asset, dynamic.discover, assets))
     return found
@@ -75,8 +78,8 @@ def _drift(name: str, every: dt.timedelta, job: dg.JobDefinition) -> dg.SensorDe
 def _new_data(
     connection: Connection, every: dt.timedelta, assets: Sequence[StreamAsset]
 ) -> dg.SensorDefinition:
-    probed = [asset for asset in assets if can_probe(asset)]
-    if not probed:
+    checked = [asset for asset in assets if can_check(asset)]
+    if not checked:
         raise ConfigError(
             "new_data: the sensor needs an incremental stream without partitions, and there is none",
             guidance="set `sync_mode: incremental` for a stream, or use a `schedule` instead",
@@ -86,7 +89,7 @@ def _new_data(
     @dg.sensor(
         name=name,
         description=f"Every {every}: checks whether the source of {connection.name} has new data.",
-        asset_selection=dg.AssetSelection.assets(*(asset.key for asset in probed)),
+        asset_selection=dg.AssetSelection.assets(*(asset.key for asset in checked)),
         minimum_interval_seconds=max(1, int(every.total_seconds())),
         default_status=STOPPED,
         required_resource_keys={LAKE_KEY},
@@ -98,9 +101,9 @@ def _new_data(
             return dg.SkipReason("skipped: the previous run is still in progress")
         lake: LakeResource = context.resources.elt_lake
         try:
-            result = probe_streams(connection, probed, lake)
+            result = find_new_data(connection, checked, lake)
         except Exception as error:  # noqa: BLE001 - no error may fail the tick
-            return dg.SkipReason(f"the source could not be checked for new data: {_message(error)}")
+            return dg.SkipReason(f"the source could not be checked for new data: {one_line(error)}")
         if not result.new_data:
             return dg.SkipReason(result.skip_reason)
         return dg.SensorResult(run_requests=[dg.RunRequest(asset_selection=result.new_data)])
@@ -112,7 +115,8 @@ def _partitions(
     asset: StreamAsset, discovery: Discovery, assets: Sequence[StreamAsset]
 ) -> dg.SensorDefinition:
     """Return a sensor that adds partition keys; its cursor is the table version that it last read."""
-    origin, definition = _origin(asset, discovery, assets), _dynamic_definition(asset)
+    origin = _origin(asset, discovery, assets)
+    definition = partitions.dynamic_definition(asset.partitions)
     name = definition.name
     assert name is not None
 
@@ -132,10 +136,11 @@ def _partitions(
                 return dg.SkipReason(f"{table.uri} has not changed")
             values = texts_of(table, discovery.field)
         except Exception as error:  # noqa: BLE001 - no error may fail the tick
-            return dg.SkipReason(f"the table could not be read: {_message(error)}")
+            return dg.SkipReason(f"the table could not be read: {one_line(error)}")
         known = set(context.instance.get_dynamic_partitions(name))
         new = [value for value in values if value not in known]
-        keys = [value for value in new if _is_key(asset, value)]
+        configured = asset.settings.partitions
+        keys = [value for value in new if partitions.is_valid_key(value, configured)]
         if len(keys) < len(new):
             context.log.warning(
                 f"values that cannot be partition keys: {sorted({*new} - {*keys})[:10]}"
@@ -177,21 +182,6 @@ def _origin(asset: StreamAsset, discovery: Discovery, assets: Sequence[StreamAss
     return origin
 
 
-def _dynamic_definition(asset: StreamAsset) -> dg.DynamicPartitionsDefinition:
-    found = asset.partitions
-    if isinstance(found, dg.MultiPartitionsDefinition):
-        found = found.get_partitions_def_for_dimension(partitions.KEY)
-    assert isinstance(found, dg.DynamicPartitionsDefinition)
-    return found
-
-
-def _is_key(asset: StreamAsset, value: str) -> bool:
-    is_forbidden = any(text in value for text in _FORBIDDEN) or not value
-    return not is_forbidden and not (
-        "|" in value and isinstance(asset.settings.partitions, MultiPartitions)
-    )
-
-
 def _requests(
     asset: StreamAsset, keys: Sequence[str], context: dg.SensorEvaluationContext
 ) -> list[dg.RunRequest]:
@@ -206,9 +196,3 @@ def _requests(
         pairs = [{partitions.KEY: key, partitions.WINDOW: window} for key in keys]
         keys = [dg.MultiPartitionKey(pair) for pair in pairs]
     return [dg.RunRequest(asset_selection=[asset.key], partition_key=key) for key in keys]
-
-
-def _message(error: Exception) -> str:
-    if isinstance(error, EltError):
-        return " ".join(filter(None, [error.message, error.guidance]))
-    return f"{type(error).__name__}: {error}"

@@ -39,6 +39,7 @@ class SourceKind(ABC):
         is_destination: whether the connector can also be a destination.
         can_change_schema: whether the schema of a stream may change during a read.
         reports_new_data: whether the connector can be probed for new data.
+        lists_partitions: whether the connector may be able to list the partitions of its streams.
     """
 
     key: ClassVar[str]
@@ -49,6 +50,7 @@ class SourceKind(ABC):
     is_destination: ClassVar[bool] = False
     can_change_schema: ClassVar[bool] = False
     reports_new_data: ClassVar[bool] = False
+    lists_partitions: ClassVar[bool] = True
 
     @abstractmethod
     def command(self, value: Value, packages: Installed) -> tuple[Command, str]:

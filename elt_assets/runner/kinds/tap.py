@@ -26,6 +26,7 @@ class Tap(SourceKind):
     connector_class = SingerTap
     label = "singer"
     can_change_schema = True
+    lists_partitions = False
 
     def command(self, value: Value, packages: Installed) -> tuple[Command, str]:
         if isinstance(value, str):

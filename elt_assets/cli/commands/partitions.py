@@ -1,0 +1,48 @@
+"""`elt partitions`: lists the partitions of a stream that its source has."""
+
+from __future__ import annotations
+
+import json
+
+import click
+
+from elt_assets import paths
+from elt_assets.cli.lookup import catalog_stream
+from elt_assets.cli.options import connection_argument, subcommand
+from elt_assets.cli.output import OK, Output, masked
+from elt_assets.connection import load_catalog, load_connection
+from elt_assets.orchestration.source_partitions import list_contexts
+from elt_assets.pipeline.connectors import connect, package_to_install
+from elt_assets.protocol.airbyte.catalog import stream_names
+
+
+@subcommand("partitions", "elt partitions shop orders", "elt partitions shop orders --json")
+@connection_argument()
+@click.argument("stream")
+def command(out: Output, connection: str, stream: str) -> int:
+    """List the partitions of a stream that its source has, each with its key and its context.
+
+    STREAM is the name of the stream in the catalog, with a namespace NAMESPACE.STREAM. The connection need
+    not configure this stream. Nothing is added to Dagster.
+    """
+    folder = paths.connection_folder(connection)
+    loaded = load_connection(folder)
+    catalog = load_catalog(folder)
+    chosen = catalog_stream(loaded, catalog, stream)
+    out.announce_installation(package_to_install(loaded))
+    connector = connect(loaded, paths.staging(), on_log=out.log)
+    out.note(f"starting {connector.name}")
+    rows = [
+        {
+            "key": masked(key, connector.mask),
+            "context": masked(json.loads(bytes(context)), connector.mask),
+        }
+        for key, context in list_contexts(connector, chosen).by_key.items()
+    ]
+    texts = [(row["key"], json.dumps(row["context"], ensure_ascii=False)) for row in rows]
+    if rows:
+        out.table(["key", "context"], texts)
+    out.line(f"{len(rows):,} partition{'' if len(rows) == 1 else 's'}")
+    name = stream_names([one.id for one in catalog.streams])[chosen.stream.id]
+    out.document({"connection": loaded.name, "stream": name, "partitions": rows})
+    return OK

@@ -1,0 +1,54 @@
+"""`elt state show` and `elt state history`."""
+
+from __future__ import annotations
+
+from elt_assets import paths
+from elt_assets.cli.commands.state.group import (
+    chosen_stream,
+    command,
+    identified,
+    print_state,
+    state_of,
+    text_of,
+)
+from elt_assets.cli.options import asset_arguments, count_option, subcommand
+from elt_assets.cli.output import OK, Document, Output, cut
+from elt_assets.orchestration import states
+
+_WIDTH = 200
+"""Maximum length of a state in `elt state history`, in characters."""
+
+
+@subcommand("show", "elt state show shop/users", group=command)
+@asset_arguments
+def show(out: Output, asset: str, partition: str | None) -> int:
+    """Show the state that the next sync starts from."""
+    chosen, key = chosen_stream(asset, partition)
+    print_state(chosen, key, chosen.tables(paths.lake(), key).main, out)
+    return OK
+
+
+@subcommand("history", "elt state history shop/users -n 5", group=command)
+@asset_arguments
+@count_option("states")
+def history(out: Output, asset: str, partition: str | None, count: int) -> int:
+    """Show the acknowledged states, the newest first."""
+    chosen, key = chosen_stream(asset, partition)
+    found = states.history(chosen, paths.lake(), key)[:count]
+    rows: list[Document] = [
+        {
+            "sequence": one.metadata.sequence,
+            "time": one.time.isoformat(timespec="seconds"),
+            "table_version": one.version,
+            "generation": one.metadata.generation,
+            "run_id": one.metadata.run_id,
+            "state": state_of(one.metadata),
+        }
+        for one in found
+    ]
+    names = ["sequence", "time", "version", "generation", "run", "state"]
+    out.table(
+        names, [[*list(row.values())[:-1], cut(text_of(row["state"]), _WIDTH)] for row in rows]
+    )
+    out.document({**identified(chosen, key), "states": rows})
+    return OK

@@ -1,0 +1,143 @@
+"""The sensor of partitions that a source lists itself, and the runs of such partitions."""
+
+# No `from __future__ import annotations`: Dagster inspects the annotation of the context.
+
+import datetime as dt
+import os
+from collections.abc import Iterator, Sequence
+
+import dagster as dg
+
+from elt_assets.connection.partitions import SourcePartitions
+from elt_assets.orchestration.assets import partitions
+from elt_assets.orchestration.failures import one_line
+from elt_assets.orchestration.resources import LAKE_KEY, LakeResource
+from elt_assets.orchestration.source_partitions import list_contexts
+from elt_assets.orchestration.streams import StreamAsset
+from elt_assets.pipeline.connectors import connect
+
+MAX_PER_RUN = 1_000
+"""Maximum number of partitions in a run that a sensor or a schedule requests."""
+MAX_RUNS = 100
+"""Maximum number of runs that a tick of the sensor requests."""
+MAX_ADDED = 10_000
+"""Maximum number of partitions that a tick of the sensor adds without a run."""
+MAX_IN_REQUEST = 1_000
+"""Maximum number of partitions in one request to add them: Dagster looks them up in one query, and SQLite
+limits the number of values in a query."""
+_INTERVAL = dt.timedelta(seconds=30)
+"""Minimum time between two ticks."""
+_EARLY = dt.timedelta(seconds=5)
+"""Time by which a list may be early, so that a tick shortly before it is due does not delay it."""
+_RETRY = dt.timedelta(minutes=5)
+"""Time after an error until the source is asked again, if `every` is not shorter."""
+_RESERVE = 20
+"""Seconds of Dagster's time limit for a tick that are left to end the connector and to return the result."""
+_RANGE = ("dagster/asset_partition_range_start", "dagster/asset_partition_range_end")
+"""Tags of a run of several partitions, as Dagster's backfills set them: the first one and the last one."""
+
+
+def source_partitions_sensor(asset: StreamAsset, wanted: SourcePartitions) -> dg.SensorDefinition:
+    """Return a sensor that adds the partitions which the source lists, and requests runs of the new ones.
+
+    Its cursor is the time from which the source is asked again.
+    """
+    definition = partitions.dynamic_definition(asset.partitions)
+
+    @dg.sensor(
+        name=f"{asset.op_name}_partitions",
+        description=f"Every {wanted.every}: asks the source for the partitions of "
+        f"{asset.key.to_user_string()}, and adds the new ones.",
+        asset_selection=dg.AssetSelection.assets(asset.key),
+        minimum_interval_seconds=max(1, int(min(wanted.every, _INTERVAL).total_seconds())),
+        default_status=dg.DefaultSensorStatus.STOPPED,
+        required_resource_keys={LAKE_KEY},
+    )
+    def new_partitions(context: dg.SensorEvaluationContext) -> dg.SensorResult | dg.SkipReason:
+        now = dt.datetime.now(dt.timezone.utc)
+        if context.cursor and now + _EARLY < (due := dt.datetime.fromisoformat(context.cursor)):
+            return dg.SkipReason(f"the next list is due at {due.isoformat(timespec='seconds')}")
+        try:
+            new = _new_keys(asset, definition, context)
+        except Exception as error:  # noqa: BLE001 - no error may fail the tick
+            return dg.SensorResult(
+                skip_reason=f"the source could not list its partitions: {one_line(error)}",
+                cursor=(now + min(wanted.every, _RETRY)).isoformat(),
+            )
+        keys = new[: _limit(wanted)]
+        runs = list(run_requests(asset, wanted, keys)) if wanted.materialize else []
+        rest = f"; {len(new) - len(keys):,} more at the next tick" if len(new) > len(keys) else ""
+        done = f"added {len(keys):,} partitions{rest}" if keys else "there are no new partitions"
+        context.log.info(done)
+        return dg.SensorResult(
+            run_requests=runs,
+            skip_reason=None if runs else done,
+            dynamic_partitions_requests=[
+                definition.build_add_request(part) for part in _parts(keys, MAX_IN_REQUEST)
+            ],
+            cursor=(now if rest else now + wanted.every).isoformat(),
+        )
+
+    return new_partitions
+
+
+def run_requests(
+    asset: StreamAsset, wanted: SourcePartitions, keys: Sequence[str], run_key: str | None = None
+) -> Iterator[dg.RunRequest]:
+    """Yield the requests of runs that together materialise some partitions of a stream.
+
+    Each run has `partitions_per_run` partitions; by default, `MAX_PER_RUN`.
+
+    Args:
+        keys: partitions that follow each other in Dagster's list.
+        run_key: beginning of the run keys; None for requests without a run key.
+    """
+    for part in _parts(keys, wanted.partitions_per_run or MAX_PER_RUN):
+        is_single = len(part) == 1
+        yield dg.RunRequest(
+            run_key=None if run_key is None else f"{run_key} {part[0]}",
+            asset_selection=[asset.key],
+            partition_key=part[0] if is_single else None,
+            tags=None if is_single else dict(zip(_RANGE, (part[0], part[-1]), strict=True)),
+        )
+
+
+def _new_keys(
+    asset: StreamAsset,
+    definition: dg.DynamicPartitionsDefinition,
+    context: dg.SensorEvaluationContext,
+) -> list[str]:
+    """Return the keys that the source lists and Dagster does not have, in the order of the source.
+
+    Raises:
+        EltError: the source cannot list them, or not within the time limit.
+    """
+    lake: LakeResource = context.resources.elt_lake
+    connector = connect(asset.connection, lake.staging_path)
+    listed = list_contexts(connector, asset, seconds=_time_limit()).by_key
+    assert definition.name is not None
+    known = set(context.instance.get_dynamic_partitions(definition.name))
+    new = [key for key in listed if key not in known]
+    valid = [key for key in new if partitions.is_valid_key(key, asset.settings.partitions)]
+    if len(valid) < len(new):
+        refused = sorted({*new} - {*valid})[:10]
+        context.log.warning(f"Dagster does not accept these partition keys: {refused}")
+    return valid
+
+
+def _limit(wanted: SourcePartitions) -> int:
+    """Return how many new partitions a tick adds. The others are still new at the next tick."""
+    if not wanted.materialize:
+        return MAX_ADDED
+    return min(MAX_PER_RUN, MAX_RUNS * (wanted.partitions_per_run or MAX_PER_RUN))
+
+
+def _time_limit() -> float:
+    """Return the seconds that the source has for its list: less than Dagster gives to a tick."""
+    names = ("DAGSTER_SENSOR_GRPC_TIMEOUT_SECONDS", "DAGSTER_GRPC_TIMEOUT_SECONDS")
+    given = next(filter(None, map(os.environ.get, names)), "60")
+    return max(_RESERVE, int(given) - _RESERVE)
+
+
+def _parts(keys: Sequence[str], size: int) -> Iterator[Sequence[str]]:
+    return (keys[start : start + size] for start in range(0, len(keys), size))

@@ -1,0 +1,106 @@
+"""Partitions that a source lists itself: their keys for Dagster, and their contexts for a read."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Collection, Generator, Mapping
+from dataclasses import dataclass, field
+
+import msgspec
+from msgspec import Raw
+
+from elt_assets.errors import ConfigError, SystemFailure
+from elt_assets.pipeline.connection_stream import ConnectionStream
+from elt_assets.protocol.airbyte.catalog import ConfiguredCatalog
+from elt_assets.protocol.airbyte.messages import Partition
+from elt_assets.runner.connector import Connector
+
+
+class MissingPartition(ConfigError):
+    """A partition that its source does not list. The other partitions of a run can still be read."""
+
+
+@dataclass(frozen=True)
+class PartitionContexts:
+    """The contexts of partitions of a stream.
+
+    `by_key`: the contexts by partition key; a key without a partition in the source is missing.
+    """
+
+    stream: ConnectionStream
+    by_key: Mapping[str, Raw] = field(default_factory=dict)
+
+    def of(self, key: str) -> Raw:
+        """Return the context of a partition.
+
+        Raises:
+            MissingPartition: the source does not list this partition.
+        """
+        try:
+            return self.by_key[key]
+        except KeyError:
+            raise MissingPartition(
+                f"the source does not list the partition {key!r} of stream {str(self.stream.stream.id)!r}",
+                guidance="if the source no longer has it, delete the partition in Dagster; its rows stay in "
+                "the table. `elt partitions CONNECTION STREAM` lists the partitions that the source has",
+            ) from None
+
+
+def find_contexts(
+    connector: Connector, stream: ConnectionStream, keys: Collection[str]
+) -> PartitionContexts:
+    """Return the contexts of some partitions of a stream. The list ends when all of them are found.
+
+    Raises:
+        EltError: as `Connector.partitions`.
+    """
+    found: dict[str, Raw] = {}
+    wanted = set(keys)
+    with contextlib.closing(_listed(connector, stream)) as partitions:
+        for partition in partitions:
+            if partition.key in wanted:
+                found[partition.key] = partition.context
+                wanted.remove(partition.key)
+            if not wanted:
+                break
+    return PartitionContexts(stream, found)
+
+
+def list_contexts(
+    connector: Connector, stream: ConnectionStream, *, seconds: float | None = None
+) -> PartitionContexts:
+    """Return the contexts of all partitions of a stream, in the order of the source.
+
+    Args:
+        seconds: as for `Connector.partitions`.
+
+    Raises:
+        SystemFailure: the source gives two partitions the same key.
+        EltError: as `Connector.partitions`.
+    """
+    found: dict[str, Raw] = {}
+    with contextlib.closing(_listed(connector, stream, seconds)) as partitions:
+        for partition in partitions:
+            known = found.setdefault(partition.key, partition.context)
+            if not _is_same(known, partition.context):
+                raise SystemFailure(
+                    f"the source lists two partitions of stream {str(stream.stream.id)!r} with the key "
+                    f"{partition.key!r}",
+                    guidance="report it to the maintainer of the connector: a key must name one partition",
+                )
+    return PartitionContexts(stream, found)
+
+
+def _listed(
+    connector: Connector, stream: ConnectionStream, seconds: float | None = None
+) -> Generator[Partition, None, None]:
+    """Yield the partitions of a stream; those of other streams are ignored."""
+    catalog = ConfiguredCatalog(streams=[stream.narrowed()])
+    with contextlib.closing(connector.partitions(catalog, seconds=seconds)) as partitions:
+        for partition in partitions:
+            if partition.stream_descriptor.id == stream.stream.id:
+                yield partition
+
+
+def _is_same(one: Raw, other: Raw) -> bool:
+    return bytes(one) == bytes(other) or msgspec.json.decode(one) == msgspec.json.decode(other)

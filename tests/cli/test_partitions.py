@@ -1,0 +1,58 @@
+"""`elt partitions`: the partitions that a source has, with key and context."""
+
+from __future__ import annotations
+
+from tests.cli.running import Elt
+from tests.orchestration.ticking import instance_of
+from tests.programs.scripted import script
+from tests.programs.store_source import open_stores, stores
+from tests.programs.windowed_source import reconfigure
+from tests.project import Project
+
+
+def test_each_partition_has_a_key_and_a_context(own: Project, elt: Elt) -> None:
+    stores(own)
+    open_stores(own, north=3, south=2)
+    answer = elt.json("partitions", "shop", "orders")
+    assert answer == {
+        "connection": "shop",
+        "stream": "orders",
+        "partitions": [
+            {"key": "north", "context": {"store": "north"}},
+            {"key": "south", "context": {"store": "south"}},
+        ],
+        "warnings": [],
+    }
+    shown = elt("partitions", "shop", "orders")
+    assert '{"store": "south"}' in shown and "2 partitions" in shown
+    with instance_of(own) as instance:
+        assert not instance.get_dynamic_partitions("shop__orders")
+
+
+def test_a_stream_need_not_be_configured_with_partitions(own: Project, elt: Elt) -> None:
+    stores(own)
+    own.amend("shop", streams=[{"name": "orders"}])
+    open_stores(own)
+    assert elt.json("partitions", "shop", "orders")["partitions"] == []
+    assert "0 partitions" in elt("partitions", "shop", "orders")
+
+
+def test_a_source_that_cannot_list_them_says_why(own: Project, elt: Elt) -> None:
+    stores(own)
+    open_stores(own)
+    reconfigure(own, "shop", down=True)
+    error = elt.refused("partitions", "shop", "orders", code=1)
+    assert error["failure_type"] == "transient_error"
+    assert "the list of stores cannot be reached" in error["message"]
+
+
+def test_a_tap_has_no_such_command(own: Project, elt: Elt) -> None:
+    script(own, [])
+    own.amend("scripted", source={"tap": ["true"]})
+    error = elt.refused("partitions", "scripted", "things")
+    assert "has no `partitions`: Singer taps do not support it" in error["message"]
+
+
+def test_a_stream_that_the_catalog_does_not_have(own: Project, elt: Elt) -> None:
+    stores(own)
+    assert "has no stream 'order'" in elt.refused("partitions", "shop", "order")["message"]
