@@ -390,7 +390,9 @@ class Machine(RuleBasedStateMachine):
         after = replace_run(live.run)
         wanted = after.after(before, live.pending, live.token, final=final)
         is_published = False
-        if live.run.stream.catalog:  # the table gets its columns first, also if the run is then refused
+        if (
+            live.run.stream.catalog
+        ):  # the table gets its columns first, also if the run is then refused
             self.widened |= set(self.parts)
 
         def published() -> bool:

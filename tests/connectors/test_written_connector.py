@@ -1,0 +1,128 @@
+"""The source of docs/writing-a-connector.md, run over an API on the loopback."""
+
+from __future__ import annotations
+
+import importlib.util
+import io
+import json
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from connectors.sdk import Source, run
+from connectors.sdk.testing import Kit
+from tests.programs.json_api import Answer, JsonApi
+from tests.programs.written_source import SECRETS, order, program, store_api
+
+Json = dict[str, Any]
+
+
+@pytest.fixture
+def api() -> Iterator[JsonApi]:
+    with store_api() as served:
+        yield served
+
+
+@pytest.fixture
+def source(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Source:
+    file = tmp_path / "my_source.py"
+    file.write_text(program())
+    spec = importlib.util.spec_from_file_location("my_source", file)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    monkeypatch.setitem(sys.modules, "my_source", module)
+    spec.loader.exec_module(module)
+    found = module.Shop()
+    assert isinstance(found, Source)
+    return found
+
+
+class Reader:
+    """Reads the source; its states go on from one call to the next."""
+
+    def __init__(self, folder: Path, source: Source, api: JsonApi):
+        self.folder, self.source, self.api = folder, source, api
+        self.states: dict[str, Json] = {}
+
+    def call(self, command: str, **files: Any) -> list[Json]:
+        config = {"url": self.api.url, **SECRETS}
+        argv = [command]
+        for name, content in {"config": config, **files}.items():
+            (self.folder / name).write_text(json.dumps(content))
+            argv += [f"--{name}", str(self.folder / name)]
+        stdout = io.BytesIO()
+        assert run(self.source, argv, stdout) == 0, stdout.getvalue().decode()
+        return [json.loads(line) for line in stdout.getvalue().splitlines()]
+
+    def read(self, stream: str, mode: str, **extra: Any) -> list[Json]:
+        [message] = self.call("discover")
+        [found] = [s for s in message["catalog"]["streams"] if s["name"] == stream]
+        how = {"sync_mode": mode, "destination_sync_mode": "append", **extra}
+        catalog = {"streams": [{"stream": found, **how}]}
+        messages = self.call("read", catalog=catalog, state=list(self.states.values()))
+        for message in messages:
+            if message["type"] == "STATE":
+                self.states[stream] = message["state"]
+        return [m["record"]["data"] for m in messages if m["type"] == "RECORD"]
+
+
+@pytest.fixture
+def reader(tmp_path: Path, source: Source, api: JsonApi) -> Reader:
+    return Reader(tmp_path, source, api)
+
+
+def test_the_example_has_at_most_sixty_lines() -> None:
+    lines = program().splitlines()
+    assert len([line for line in lines if line.strip()]) <= 60
+
+
+def test_it_reads_parents_and_children_in_pages(reader: Reader) -> None:
+    assert [row["id"] for row in reader.read("stores", "full_refresh")] == ["a", "b", "c"]
+    rows = reader.read("orders", "incremental")
+    assert [(row["store"], row["id"]) for row in rows] == [
+        (store, number)
+        for store, count in (("a", 3), ("b", 4), ("c", 5))
+        for number in range(count)
+    ]
+
+
+def test_it_goes_on_from_the_bookmark_of_each_store(reader: Reader) -> None:
+    reader.read("orders", "incremental")
+    reader.api.resources["stores/b/orders"].append(order(9))
+    rows = reader.read("orders", "incremental")
+    assert [(row["store"], row["id"]) for row in rows] == [("a", 2), ("b", 3), ("b", 9), ("c", 4)]
+
+
+def test_a_store_is_read_alone(reader: Reader) -> None:
+    [message] = [m for m in reader.call("discover") if m["type"] == "CATALOG"]
+    [stream] = [s for s in message["catalog"]["streams"] if s["name"] == "orders"]
+    how = {"sync_mode": "incremental", "destination_sync_mode": "append"}
+    found = reader.call("partitions", catalog={"streams": [{"stream": stream, **how}]})
+    assert [m["partition"]["key"] for m in found] == ["a", "b", "c"]
+    rows = reader.read("orders", "incremental", partitions=[found[1]["partition"]["context"]])
+    assert {row["store"] for row in rows} == {"b"}
+
+
+def test_expired_tokens_and_rate_limits_are_waited_for(reader: Reader) -> None:
+    assert reader.api.tokens is not None
+    reader.api.tokens.expires_in = 0
+    reader.api.answers.extend([None, None, Answer(429, headers={"Retry-After": "0"}), None])
+    assert len(reader.read("orders", "incremental")) == 12
+
+
+def test_a_wrong_secret_is_a_failed_check(reader: Reader) -> None:
+    assert reader.api.tokens is not None
+    reader.api.tokens.client_secret = "another"
+    [message] = reader.call("check")
+    assert message["connectionStatus"]["status"] == "FAILED"
+    assert "client-secret" not in json.dumps(message)
+
+
+def test_it_follows_the_rules_of_the_kit(api: JsonApi, tmp_path: Path) -> None:
+    (tmp_path / "my_source.py").write_text(program())
+    config = {"url": api.url, **SECRETS}
+    report = Kit([sys.executable, str(tmp_path / "my_source.py")], config).report()
+    assert report.passed, "\n".join(report.lines())
