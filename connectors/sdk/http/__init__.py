@@ -6,6 +6,8 @@ This package imports httpx; `connectors.sdk` does not import this package.
 from connectors.sdk.http import quick_import  # noqa: F401 - before anything else imports httpx
 
 # isort: split
+from httpx import URL, Request, Response
+
 from connectors.sdk.http.authenticators import (
     ApiKey,
     Authenticator,
@@ -16,6 +18,7 @@ from connectors.sdk.http.authenticators import (
 )
 from connectors.sdk.http.body import decoded, value_at, values_at
 from connectors.sdk.http.client import HttpClient, is_ignored
+from connectors.sdk.http.connections import Connections
 from connectors.sdk.http.oauth import OAuth2, OAuth2ClientCredentials, OAuth2RefreshToken
 from connectors.sdk.http.paginators import (
     Cursor,
@@ -28,7 +31,7 @@ from connectors.sdk.http.paginators import (
     Paginator,
     SinglePage,
 )
-from connectors.sdk.http.rate_limit import RateLimit
+from connectors.sdk.http.rate_limit import Limiter, RateLimit
 from connectors.sdk.http.retry import (
     Accept,
     Action,
@@ -44,18 +47,21 @@ from connectors.sdk.waits import FAILED, RATE_LIMITED
 __all__ = [
     "FAILED",
     "RATE_LIMITED",
+    "URL",
     "Accept",
     "Action",
     "ApiKey",
     "Authenticator",
     "Basic",
     "Bearer",
+    "Connections",
     "CredentialsRequest",
     "Cursor",
     "Fail",
     "HttpClient",
     "HttpStream",
     "Ignore",
+    "Limiter",
     "LinkHeader",
     "NextUrl",
     "OAuth2",
@@ -68,6 +74,8 @@ __all__ = [
     "Paginator",
     "Policy",
     "RateLimit",
+    "Request",
+    "Response",
     "Retry",
     "RetryPolicy",
     "Send",

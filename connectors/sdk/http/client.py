@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import logging
-import threading
 import time
-import weakref
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -15,6 +12,7 @@ import msgspec
 
 from connectors.sdk.http import urls
 from connectors.sdk.http.authenticators import Authenticator, CredentialsRequest
+from connectors.sdk.http.connections import TIMEOUT_SECONDS, Connections
 from connectors.sdk.http.failures import (
     Outcome,
     failure,
@@ -29,16 +27,15 @@ from connectors.sdk.http.retry import Fail, Ignore, Policy, Retry, RetryPolicy
 from connectors.sdk.waits import RATE_LIMITED, report_wait
 from elt_assets.errors import SystemFailure
 
-USER_AGENT = "elt-assets"
-TIMEOUT_SECONDS = 60.0
-CONNECT_SECONDS = 15.0
-KEEP_ALIVE_SECONDS = 30.0
-"""Time for which an unused connection stays open: a destination may be slow between two pages."""
 MAX_REDIRECTS = 10
 
 _IGNORED = "connectors.ignored"
 _REDIRECTED = ("GET", "HEAD")
 _encode = msgspec.json.Encoder(decimal_format="number").encode
+
+Guard = Callable[[httpx.URL], object]
+"""Called with the URL of each request before it is sent, those of redirects and of credentials included. It
+raises EltError for a URL that must not be requested."""
 
 OnWait = Callable[[float, str], None]
 """Called before a wait with its seconds and its reason, `RATE_LIMITED` or `FAILED`; by any thread."""
@@ -57,7 +54,8 @@ class _Call:
 
 class HttpClient:
     """The HTTP client of a source. It may be used by several threads; a source has one, and so one pool of
-    connections, which is made by the first request.
+    connections, which is made by the first request. A source whose streams differ in their authentication or
+    in their policy has several clients that share their connections.
 
     Only an origin (scheme, host and port) that is trusted gets the credentials and the headers of a request:
     the origin of the base URL, the same host with HTTPS in place of HTTP, and the `trusted_origins`. A link
@@ -76,6 +74,9 @@ class HttpClient:
         on_wait: called before each wait; it may be set later, too. By default the wait is reported as one of
             the stream that is being read.
         sleep: waits for a number of seconds.
+        connections: the connections, if several clients share them; `user_agent` and `timeout` are then
+            theirs. By default the client has its own.
+        guard: refuses URLs that must not be requested.
 
     Raises:
         ConfigError: the base URL is not one.
@@ -94,20 +95,20 @@ class HttpClient:
         trusted_origins: Sequence[str] = (),
         on_wait: OnWait | None = report_wait,
         sleep: Callable[[float], None] = time.sleep,
+        connections: Connections | None = None,
+        guard: Guard | None = None,
     ):
         self.on_wait = on_wait
         self._base = urls.base(base_url)
         self._authenticator = authenticator
-        self._user_agent = user_agent or USER_AGENT
         self._headers = dict(headers or {})
         self._retry = retry or RetryPolicy()
         self._rate_limit = rate_limit
-        self._timeout = timeout
         self._trusted = [urls.origin(urls.base(url)) for url in (base_url, *trusted_origins)]
         self._sleep = sleep
-        self._lock = threading.Lock()
-        self._client: httpx.Client | None = None
-        self._close: Callable[[], object] | None = None
+        self._is_sharing = connections is not None
+        self._connections = connections or Connections(user_agent=user_agent, timeout=timeout)
+        self._guard = guard
 
     def request(
         self,
@@ -117,7 +118,8 @@ class HttpClient:
         params: Mapping[str, Any] | None = None,
         headers: Mapping[str, str] | None = None,
         json: Any = None,
-        data: Mapping[str, str] | None = None,
+        data: Mapping[str, Any] | None = None,
+        content: str | None = None,
     ) -> httpx.Response:
         """Send a request, and return its response with the whole body.
 
@@ -130,7 +132,8 @@ class HttpClient:
             params: parameters of the query; None as a value leaves one out.
             headers: headers, besides those of the client.
             json: the body as JSON; None for no such body.
-            data: the body as the fields of a form.
+            data: the body as the fields of a form; a sequence as a value repeats its field.
+            content: the body as a text, whose type is that of the header `Content-Type`, if there is one.
 
         Raises:
             ConfigError: the API refuses the credentials, or the request can never be sent.
@@ -138,8 +141,8 @@ class HttpClient:
             SystemFailure: the API rejects the request.
         """
         url = urls.with_params(urls.joined(self._base, path), params or {})
-        content, content_type = _body(json, data)
-        call = _Call(method.upper(), url, dict(headers or {}), content, content_type)
+        body, content_type = _body(json, data, content)
+        call = _Call(method.upper(), url, dict(headers or {}), body, content_type)
         return self._with_retries(lambda: self._send(call), self._retry, self._authenticator)
 
     def get(self, path: str = "", *, params: Mapping[str, Any] | None = None) -> httpx.Response:
@@ -164,13 +167,10 @@ class HttpClient:
         return self._with_retries(send, RetryPolicy(accepted_statuses=wanted.accepted_statuses))
 
     def close(self) -> None:
-        """Close the connections. A later request opens new ones. They are also closed when the client is
-        garbage, and at the end of the process."""
-        with self._lock:
-            self._client = None
-            close, self._close = self._close, None
-        if close is not None:
-            close()
+        """Close the connections, unless other clients may share them. A later request opens new ones. They
+        are also closed when the client is garbage, and at the end of the process."""
+        if not self._is_sharing:
+            self._connections.close()
 
     def __enter__(self) -> HttpClient:
         return self
@@ -214,9 +214,9 @@ class HttpClient:
         """
         url = call.url
         for _ in range(MAX_REDIRECTS + 1):
-            if self._rate_limit is not None:
-                self._wait(self._rate_limit.reserve(), RATE_LIMITED)
             response = self._response(self._with_credentials(call, url))
+            if self._rate_limit is not None:
+                self._rate_limit.observe(response)
             following = response.next_request
             if following is None or call.method not in _REDIRECTED:
                 return response
@@ -227,7 +227,7 @@ class HttpClient:
         )
 
     def _response(self, request: httpx.Request) -> httpx.Response:
-        response = self._pool().send(request)
+        response = self._connections.open().send(request)
         # The stream, which was read, refers to the response. Without this, pages stay in memory until the
         # garbage collector finds such a cycle, which takes hundreds of them.
         response.stream = httpx.ByteStream(b"")
@@ -238,6 +238,8 @@ class HttpClient:
         written = (self._headers, call.headers) if is_trusted else ()
         request = self._request(call, url, _headers(*written))
         note_credentials(request, are_sent=is_trusted)
+        if self._rate_limit is not None:
+            self._wait(self._rate_limit.reserve(request), RATE_LIMITED)
         if is_trusted and self._authenticator is not None:
             self._authenticator.authenticate(request, self.send_for_credentials)
         return request
@@ -245,7 +247,9 @@ class HttpClient:
     def _request(self, call: _Call, url: httpx.URL, headers: httpx.Headers) -> httpx.Request:
         if call.content_type:
             headers.setdefault("Content-Type", call.content_type)
-        request = self._pool().build_request(
+        if self._guard is not None:
+            self._guard(url)
+        request = self._connections.open().build_request(
             call.method, url, headers=headers, content=call.content
         )
         hide(request, [url.password] if url.password else [])
@@ -267,22 +271,6 @@ class HttpClient:
                 self.on_wait(seconds, reason)
             self._sleep(seconds)
 
-    def _pool(self) -> httpx.Client:
-        with self._lock:
-            if self._client is None:
-                _be_silent()
-                self._client = httpx.Client(
-                    headers=_headers(
-                        {"User-Agent": self._user_agent, "Accept": "application/json"}
-                    ),
-                    timeout=httpx.Timeout(
-                        self._timeout, connect=min(self._timeout, CONNECT_SECONDS), pool=None
-                    ),
-                    limits=httpx.Limits(keepalive_expiry=KEEP_ALIVE_SECONDS),
-                )
-                self._close = weakref.finalize(self, self._client.close)
-            return self._client
-
 
 def is_ignored(response: httpx.Response) -> bool:
     """Return whether the policy has decided to ignore a response: it has no records, and no page follows."""
@@ -298,13 +286,6 @@ def _headers(*written: Mapping[str, str]) -> httpx.Headers:
     return found
 
 
-def _be_silent() -> None:
-    """Prevent httpx from logging each URL with the values of its query, which may be secrets."""
-    logger = logging.getLogger("httpx")
-    if logger.level == logging.NOTSET:
-        logger.setLevel(logging.WARNING)
-
-
 def _outcome(send: Callable[[], httpx.Response]) -> Outcome:
     try:
         return send()
@@ -312,8 +293,12 @@ def _outcome(send: Callable[[], httpx.Response]) -> Outcome:
         return error
 
 
-def _body(json: Any, data: Mapping[str, str] | None) -> tuple[bytes | None, str]:
+def _body(
+    json: Any, data: Mapping[str, Any] | None, content: str | None = None
+) -> tuple[bytes | None, str]:
     """Return a body and its type."""
+    if content is not None:
+        return content.encode(), ""
     if data is not None:
         form = str(httpx.QueryParams(dict(data)))
         return form.encode(), "application/x-www-form-urlencoded"

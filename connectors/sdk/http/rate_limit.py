@@ -8,12 +8,17 @@ from collections import deque
 from collections.abc import Callable
 from typing import Protocol
 
+import httpx
+
 
 class Limiter(Protocol):
     """Decides when a request may be sent. One object serves all threads."""
 
-    def reserve(self) -> float:
+    def reserve(self, request: httpx.Request) -> float:
         """Reserve the next possible time for a request, and return the seconds until then."""
+
+    def observe(self, response: httpx.Response) -> None:
+        """Take notice of what a response says about the limit."""
 
 
 class RateLimit:
@@ -38,7 +43,8 @@ class RateLimit:
         self._lock = threading.Lock()
         self._times: deque[float] = deque(maxlen=requests)
 
-    def reserve(self) -> float:
+    def reserve(self, request: httpx.Request | None = None) -> float:
+        del request  # all count in the same way
         with self._lock:
             now = self._clock()
             is_full = len(self._times) == self._times.maxlen
@@ -46,3 +52,6 @@ class RateLimit:
             at = max(now, earliest)
             self._times.append(at)
             return at - now
+
+    def observe(self, response: httpx.Response) -> None:
+        """Do nothing: the limit is the written one."""

@@ -54,15 +54,16 @@ def connector_modules() -> dict[str, str]:
     Raises:
         ConfigError: two packages register different connectors of one name.
     """
-    found: dict[str, str] = {}
+    own = {name: f"{_PACKAGE}.{name}" for name in _own_connectors()}
+    found = dict(own)
     for entry in entry_points(group=GROUP):
         other = found.setdefault(entry.name, entry.value)
-        if other != entry.value:
+        if entry.name not in own and other != entry.value:
             raise ConfigError(
                 f"two packages register the connector {entry.name!r}: {other} and {entry.value}",
                 guidance=f"rename one of them in its entry-point group {GROUP!r}",
             )
-    return {**found, **{name: f"{_PACKAGE}.{name}" for name in _own_connectors()}}
+    return found
 
 
 def _own_connectors() -> list[str]:
