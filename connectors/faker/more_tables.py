@@ -67,6 +67,9 @@ class Shipments(ShopStream):
             "created_at": self.created_at(number),
         }
 
+    def get_replication_key_signpost(self, context: Context | None) -> None:
+        """Return no limit: the shop's time is not the present."""
+
     def _day(self, day: int, after: int) -> Iterator[Record]:
         yield from super()._day(day, after)
         if day and not after:

@@ -156,8 +156,15 @@ class ShopStream(Stream, ABC):
     def _is_over(self, configured: ConfiguredStream, state: dict[str, Any]) -> bool:
         """Return whether a read from a state finds no events."""
         last = 1 if configured.sync_mode == FULL_REFRESH else self.shop.days
-        reached = self.load_state(state).get("replication_key_value")
-        return last is not None and self._position(reached)[0] >= last
+        if last is None:
+            return False
+        contexts, entries = self.partitions(), [self.load_state(state)]
+        if contexts is not None:
+            entries = entries[0].get("partitions", [])
+            if len(entries) < len(list(contexts)):
+                return False
+        reached = (self._position(entry.get("replication_key_value")) for entry in entries)
+        return all(day >= last for day, _ in reached)
 
     def _position(self, start: Any) -> tuple[int, int]:
         """Return the day to read, and the microsecond of that day after which to read."""

@@ -34,7 +34,7 @@ def run(source: Source, argv: Sequence[str], stdout: BinaryIO | None = None) -> 
         SystemExit: the arguments are not valid (code 2), or request help.
     """
     stream = stdout or sys.stdout.buffer
-    if argv and argv[0].startswith("--") and argv[0] != "--help":
+    if argv and argv[0].startswith("-") and argv[0] not in ("-h", "--help"):
         tap = TapOutput(stream, sys.stderr)
         arguments = add_options(argparse.ArgumentParser(prog=source.name)).parse_args(argv)
         return _exit_code(lambda: run_tap(source, arguments, tap), tap)

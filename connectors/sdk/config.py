@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from pydantic import BaseModel  # a source that uses models imports it itself
 
 Json = dict[str, Any]
+_VALUES = ("default", "enum", "const", "examples")
+"""Keywords of JSON Schema whose values are not schemas."""
 
 
 def specification(model: type[BaseModel]) -> Json:
@@ -100,4 +102,13 @@ def _plain(part: Any, definitions: Mapping[str, Any], within: tuple[str, ...]) -
     if part.pop("writeOnly", False) and part.get("format") == "password":
         del part["format"]
         part["airbyte_secret"] = True
-    return {name: _plain(value, definitions, within) for name, value in part.items()}
+    return {name: _inner(name, value, definitions, within) for name, value in part.items()}
+
+
+def _inner(name: str, value: Any, definitions: Mapping[str, Any], within: tuple[str, ...]) -> Any:
+    """Return the value of a keyword; those of some keywords contain no schemas, or schemas by name."""
+    if name in _VALUES:
+        return value
+    if name == "properties":
+        return {field: _plain(each, definitions, within) for field, each in value.items()}
+    return _plain(value, definitions, within)

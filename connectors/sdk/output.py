@@ -2,13 +2,42 @@
 
 from __future__ import annotations
 
+import math
 import time
-from typing import BinaryIO
+from decimal import Decimal
+from typing import Any, BinaryIO
 
+import msgspec
+
+from connectors.sdk.items import Record
 from elt_assets.protocol.output import Output
 
 FLUSH_BYTES = 1 << 16
 FLUSH_MS = 1_000
+
+
+_encode = msgspec.json.Encoder(decimal_format="number").encode
+_NOT_JSON = (b"NaN", b"Infinity")
+
+
+def encode_record(record: Record) -> bytes:
+    """Return a record as JSON. NaN and the infinities are null, as floats and as decimal numbers."""
+    encoded = _encode(record)
+    if any(text in encoded for text in _NOT_JSON):
+        return _encode(_finite(record))
+    return encoded
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {name: _finite(each) for name, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(each) for each in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    if isinstance(value, Decimal) and not value.is_finite():
+        return None
+    return value
 
 
 class TimedOutput(Output):

@@ -35,7 +35,7 @@ class StateSchedule:
     """Decides when a state is sent.
 
     Args:
-        has_many: whether the state has more than `MANY_PARTITIONS` bookmarks at the end.
+        has_many: whether it is known that the state has more than `MANY_PARTITIONS` bookmarks at the end.
         size: the size of the state when the sync begins, in bytes.
     """
 
@@ -49,7 +49,7 @@ class StateSchedule:
 
     def is_due(self, state: StreamState, context: Context | None) -> bool:
         """Return whether to send a state, at the end of a partition or after many records of it."""
-        if not self._has_many:
+        if not self._has_many and state.bookmarks <= MANY_PARTITIONS:
             return True
         has_grown = state.size > 0 and state.size >= GROWTH * self._last_size
         is_late = self._clock() - self._begin >= self._next_time
@@ -105,7 +105,7 @@ def read_with_bookmarks(
                 since = 0
         nulls += bookmark.take_nulls()
         state.end(bookmark)
-        if context is not None and schedule.is_due(state, context):
+        if context is not None and not state.is_coarse and schedule.is_due(state, context):
             sent = send()
             yield sent
             since = 0

@@ -6,12 +6,14 @@ Spec: Actor Specification.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from connectors.sdk.config import parse, specification, validate
+from connectors.sdk.state.replication_key import is_instant, iso
 from connectors.sdk.stream import Stream
+from elt_assets.errors import ConfigError
 
 if TYPE_CHECKING:
     from pydantic import BaseModel  # a source with a model imports it itself
@@ -73,30 +75,42 @@ class Source(ABC):
             ConfigError: the config is not valid. The message names every violation, and quotes no value.
         """
         if self.config_type is not None:
-            return parse(self.config_type, written)
-        validate(written, self.specification())
-        return dict(written)
+            found: Any = parse(self.config_type, written)
+        else:
+            validate(written, self.specification())
+            found = dict(written)
+        start = _start_date(found, written)
+        if start is not None and not is_instant(start):
+            raise ConfigError(
+                "config.start_date is not a date or date-time",
+                guidance="write it as in RFC 3339: 2026-01-31T00:00:00Z",
+            )
+        return found
 
     def open(self, written: Mapping[str, Any]) -> list[Stream]:
-        """Return the streams of a config. A `start_date` of the config is that of every stream, and of its
-        parents, that is read by a date or date-time and has none of its own.
+        """Return the streams of a config. A `start_date` of the config is that of every stream whose
+        replication key is declared as a date or date-time, and that has none of its own.
 
         Spec: Singer, config file: `start_date`.
 
         Raises:
             EltError: the config is not valid, or the streams cannot be listed.
         """
-        found = list(self.streams(self.parse(written)))
-        start = written.get("start_date")
-        for stream in _with_parents(found):
-            if stream.start_date is None and start is not None and stream.is_read_by_time:
-                stream.start_date = str(start)
+        config = self.parse(written)
+        start = _start_date(config, written)
+        found = list(self.streams(config))
+        for stream in found:
+            if stream.start_date is None and stream.is_read_by_time:
+                stream.start_date = start
         return found
 
 
-def _with_parents(streams: Sequence[Stream]) -> Iterator[Stream]:
-    for stream in streams:
-        at: Stream | None = stream
-        while at is not None:
-            yield at
-            at = at.parent
+def _start_date(config: Any, written: Mapping[str, Any]) -> str | None:
+    """Return the `start_date` of a config, which may be the default of its model; None if it is empty."""
+    values = (
+        config
+        if isinstance(config, Mapping)
+        else {"start_date": getattr(config, "start_date", None)}
+    )
+    found = iso(values.get("start_date") or written.get("start_date"))
+    return str(found) if found else None

@@ -122,11 +122,11 @@ class Stream:
         )
 
     def child_contexts(self) -> Iterator[Context]:
-        """Yield the contexts of the child streams' partitions: one for each record from the start date on.
-        The records of a child may be new also if their parent has not changed."""
+        """Yield the contexts of the child streams' partitions: one for each record of this stream, whatever
+        its age, since the records of a child may be new also if their parent has not changed."""
         fields = self.json_schema.get("properties") or {}
         for record, context in read_in_full(
-            self._read_records(self._key()), self.partitions(), self.start_date, fields
+            self._read_records(self._key()), self.partitions(), None, fields
         ):
             child = self.get_child_context(record, context)
             if child is not None:

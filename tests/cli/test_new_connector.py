@@ -55,13 +55,19 @@ def test_the_entry_point_is_added_to_the_project(project: Path) -> None:
     assert 'erp = "acme.connectors.erp"' in text
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        '[project]\nentry-points = {x = {y = "z"}}\n',
+        "[project.entry-points.'elt_assets.connectors']\nx = \"y\"\n",
+        '[project.entry-points."elt_assets.connectors"]\ncrm = "other"\n',
+    ],
+)
 def test_other_entry_points_are_left_as_they_are(
-    project: Path, capsys: pytest.CaptureFixture[str]
+    project: Path, capsys: pytest.CaptureFixture[str], text: str
 ) -> None:
     file = project / "pyproject.toml"
-    file.write_text(
-        '[project]\nentry-points = {x = {y = "z"}}\n[tool.dg.project]\nroot_module="acme"\n'
-    )
+    file.write_text(f'{text}[tool.dg.project]\nroot_module="acme"\n')
     before = file.read_text()
     assert main(["new-connector", "crm", "--json"]) == 0
     assert file.read_text() == before

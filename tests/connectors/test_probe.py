@@ -103,6 +103,27 @@ def test_a_source_that_cannot_be_asked_says_why(tmp_path: Path) -> None:
     assert message["trace"]["error"]["message"] == "nobody answers at ****"
 
 
+def test_a_stream_that_cannot_be_asked_does_not_silence_the_others(tmp_path: Path) -> None:
+    source = Scripted(Counting(""), Counting("users"))
+    code, (log, *messages) = probe(tmp_path, source, ["", "users"], {}, password="hunter2")
+    assert code == 0
+    assert "nobody answers at ****" in log["log"]["message"]
+    assert news(messages) == {"": None, "users": True}
+
+
+def test_the_shop_has_no_news_in_partitions_that_are_read(tmp_path: Path) -> None:
+    end = "2026-01-02T00:00:00.000000Z"
+    marks = [
+        {"context": {"region": region}, "replication_key_value": end}
+        for region in ("east", "north", "south", "west")
+    ]
+    for number, expected in ((4, False), (3, True)):
+        states = {"visits": {"partitions": marks[:number]}}
+        config = {"count": 10, "days": 1, "all_streams": True}
+        _, messages = probe(tmp_path, Faker(), ["visits"], states, **config)
+        assert news(messages) == {"visits": expected}
+
+
 @pytest.mark.parametrize(("days", "expected"), [(None, True), (2, True), (1, False)])
 def test_the_shop_has_news_until_it_closes(
     tmp_path: Path, days: int | None, expected: bool

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 from collections.abc import Iterator, Sequence
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -244,6 +245,13 @@ def test_a_record_that_does_not_fit_its_schema_is_warned_of_once(shell: Shell) -
     lines = [m["log"]["message"] for m in messages if m["type"] == "LOG"]
     assert [line.rpartition(": ")[2] for line in lines] == ['"integer"`', '"string"`']
     assert "n: violates `type" in lines[0] and "m.[].k: violates `type" in lines[1]
+
+
+def test_numbers_that_json_lacks_are_null(shell: Shell) -> None:
+    odd = {"x": Decimal("NaN"), "y": [float("inf"), {"z": Decimal("sNaN")}], "text": "NaN"}
+    _, messages = shell.read(Scripted(Script("a", odd)), "a")
+    [record] = [m["record"]["data"] for m in messages if m["type"] == "RECORD"]
+    assert record == {"x": None, "y": [None, {"z": None}], "text": "NaN"}
 
 
 def test_an_unknown_stream_is_skipped_with_a_warning(shell: Shell) -> None:

@@ -273,7 +273,8 @@ def test_a_state_of_an_earlier_version_is_translated_by_the_source(tap: Tap) -> 
 
     orders = SortedOrders(1, 2)
     tap(Former(orders), state={"last": "2021-01-02T00:00:00Z"})
-    assert orders.starts == ["2021-01-02T00:00:00Z"]
+    tap(Former(orders))  # there is nothing to translate
+    assert orders.starts == ["2021-01-02T00:00:00Z", None]
 
 
 def test_a_state_of_another_tap_is_refused(tap: Tap, capsys: pytest.CaptureFixture[str]) -> None:
@@ -305,6 +306,45 @@ def test_a_stream_read_by_number_ignores_the_start_date_of_the_config(tap: Tap) 
     assert orders.starts == [None]
 
 
+@pytest.mark.parametrize("written", ["yesterday", "2021-02-30"])
+def test_a_start_date_that_is_none_is_refused(
+    tap: Tap, capsys: pytest.CaptureFixture[str], written: str
+) -> None:
+    code, _ = tap(Shop(SortedOrders(1)), config={**CONFIG, "start_date": written})
+    assert code == 1
+    assert "config.start_date is not a date" in capsys.readouterr().err
+
+
+def test_the_start_date_may_be_the_default_of_the_model(tap: Tap) -> None:
+    class Late(Settings):
+        start_date: str | None = "2021-01-02T00:00:00Z"
+
+    class LateShop(Shop):
+        config_type = Late
+
+    orders, others = SortedOrders(1, 2), SortedOrders(1, 2)
+    tap(LateShop(orders))
+    tap(LateShop(others), config={**CONFIG, "start_date": ""})
+    assert [*orders.starts, *others.starts] == ["2021-01-02T00:00:00Z", None]
+
+
+def test_the_start_date_does_not_leave_out_children_of_older_parents(tap: Tap) -> None:
+    class Old(SortedOrders):
+        name = "old"
+        filters_records = True
+
+        def get_child_context(self, record: Record, context: Context | None) -> Context:
+            return {"storeId": record["id"]}
+
+    child = SortedOrders(5)
+    parent = child.parent = Old(1)
+    child.partitions = lambda: Stream.partitions(child)  # type: ignore[method-assign]
+    _, messages = tap(Shop(parent, child), config={**CONFIG, "start_date": "2021-01-03T00:00:00Z"})
+    assert [(m["stream"], m["record"]["id"]) for m in messages if m["type"] == "RECORD"] == [
+        ("orders", 5)
+    ]
+
+
 def test_several_configs_are_merged_and_the_last_one_wins(tap: Tap, tmp_path: Path) -> None:
     first = tmp_path / "first"
     first.write_text(json.dumps({"api_key": "k" * 5, "start_date": "2020-01-01T00:00:00Z"}))
@@ -312,6 +352,20 @@ def test_several_configs_are_merged_and_the_last_one_wins(tap: Tap, tmp_path: Pa
     later = {**CONFIG, "start_date": "2021-01-02T00:00:00Z"}
     assert tap(Shop(orders), "--config", str(first), config=later)[0] == 0
     assert orders.starts == ["2021-01-02T00:00:00Z"]
+
+
+def test_fields_of_the_config_may_have_the_names_of_keywords() -> None:
+    class Odd(Settings):
+        discriminator: str = "x"
+        writeOnly: bool = False
+        default: dict[str, str] = {"writeOnly": "x"}
+
+    class OddShop(Shop):
+        config_type = Odd
+
+    schema = OddShop().specification()
+    assert {"discriminator", "writeOnly", "default"} <= schema["properties"].keys()
+    assert schema["properties"]["default"]["default"] == {"writeOnly": "x"}
 
 
 def test_the_config_must_be_an_object(tap: Tap, capsys: pytest.CaptureFixture[str]) -> None:
@@ -377,6 +431,11 @@ def test_a_method_that_the_stream_does_not_support_is_refused(
     catalog["streams"][0]["metadata"][0]["metadata"]["replication-method"] = "LOG_BASED"
     assert tap(source, catalog=catalog) == (1, [])
     assert "'orders' by LOG_BASED" in capsys.readouterr().err
+    source = Shop(Countries())
+    catalog = tap.catalog(source)
+    catalog["streams"][0]["metadata"][0]["metadata"]["replication-method"] = "INCREMENTAL"
+    assert tap(source, catalog=catalog) == (1, [])
+    assert "'countries' by INCREMENTAL" in capsys.readouterr().err
 
 
 def test_an_unknown_stream_in_the_catalog_is_skipped_with_a_warning(

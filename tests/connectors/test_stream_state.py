@@ -712,6 +712,29 @@ def test_a_decimal_bookmark_is_not_rounded() -> None:
     assert stream.starts == [value]
 
 
+@pytest.mark.parametrize("schema", [{}, DATE_TIME, {"type": "number"}], ids=str)
+@pytest.mark.parametrize("text", ["1700000000.123", "9007199254740995.0", "1" * 30])
+def test_a_decimal_bookmark_is_resumed_from(schema: Json, text: str) -> None:
+    class ByNumber(SortedOrders):
+        json_schema: Json = {"properties": {"updatedAt": schema}}  # noqa: RUF012
+
+    value = Decimal(text)
+    larger = Decimal(f"9{text}")
+    [first] = states(read(ByNumber(order(1, value))))
+    [second] = states(read(ByNumber(order(1, value), order(2, larger)), first))
+    assert float(second["replication_key_value"]) == float(larger)
+
+
+def test_a_decimal_record_at_the_bookmark_is_not_left_out() -> None:
+    class Unfiltered(SortedOrders):
+        filters_records = True
+        json_schema: Json = {"properties": {}}  # noqa: RUF012
+
+    found = order(1, Decimal("1700000000.123"))
+    [state] = states(read(Unfiltered(found)))
+    assert [item for item in read(Unfiltered(found), state) if isinstance(item, dict)] == [found]
+
+
 def test_dates_of_python_are_date_times() -> None:
     moment = dt.datetime(2021, 1, 2, tzinfo=dt.timezone(dt.timedelta(hours=2, seconds=12)))
     [state] = states(read(SortedOrders(order(1, moment))))
@@ -786,7 +809,34 @@ def test_one_bookmark_of_many_partitions_is_sent_often() -> None:
 
     stores = [{"storeId": number} for number in range(1_100)]
     found = [order(number, at(1), store=number) for number in range(0, 1_100, 10)]
-    assert len(states(read(Whole(*found, stores=stores)))) > 100
+    assert len(states(read(Whole(*found, stores=stores)))) >= len(found) // 2
+
+
+def test_contexts_that_share_bookmarks_end_without_a_state() -> None:
+    class ByStore(Often):
+        state_partitioning_keys = ("storeId",)
+
+    lines = [{"storeId": store, "line": line} for store in range(40) for line in range(30)]
+    found = [{**order(n, at(1), store=n), "line": 0} for n in range(40)]
+    sizes = [len(json.dumps(state)) for state in states(read(ByStore(*found, stores=lines)))]
+    assert len(sizes) <= len(found) // 2 + 1
+
+
+def test_the_states_of_many_shared_bookmarks_are_bounded_too() -> None:
+    class ByStore(Often):
+        state_partitioning_keys = ("storeId",)
+
+    lines = [{"storeId": store, "line": line} for store in range(1_500) for line in range(2)]
+    found = [{**order(n, at(1), store=n), "line": line} for n in range(1_500) for line in range(2)]
+
+    class Quick(ByStore):
+        def records(self, context: Context | None, start: Any) -> Iterable[Record]:
+            assert context is not None
+            yield found[context["storeId"] * 2 + context["line"]]
+
+    sizes = [len(json.dumps(state)) for state in states(read(Quick(stores=lines)))]
+    small = sum(size for size in sizes if size < sizes[-1] // 3)
+    assert sum(sizes) - small <= 4 * sizes[-1]
 
 
 def test_states_of_one_size_are_sent_at_growing_intervals() -> None:

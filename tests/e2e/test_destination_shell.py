@@ -20,6 +20,7 @@ PIPE = """
 COUNT = 1000
 
 
+@pytest.mark.long
 def test_the_states_of_airbyte_source_faker_come_back(project: Project) -> None:
     faker = install("airbyte-source-faker==7.2.1", project.home / "packages")
     catalog = {"streams": [_configured(one) for one in _discovered(project, str(faker))]}

@@ -65,20 +65,13 @@ def bookmarks(state: Json) -> Json:
     return dict(json.loads(text, object_hook=stripped))
 
 
+SLOW = [("sorted", False), ("unsorted", False), ("partitioned", False), ("partitioned", True)]
+CASES = [("sorted", True), ("unsorted", True), ("orders", False)]
+
+
 @pytest.mark.parametrize(
     ("stream", "fails"),
-    [
-        *(("sorted", True), ("unsorted", True), ("partitioned", True), ("orders", False)),
-        *(
-            pytest.param(*case, marks=pytest.mark.long)
-            for case in (
-                ("sorted", False),
-                ("unsorted", False),
-                ("partitioned", False),
-                ("orders", True),
-            )
-        ),
-    ],
+    [*CASES, *(pytest.param(*case, marks=pytest.mark.long) for case in (*SLOW, ("orders", True)))],
 )
 def test_each_tap_goes_on_from_the_state_of_the_other(
     tmp_path: Path, theirs: list[str], stream: str, fails: bool

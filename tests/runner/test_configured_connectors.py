@@ -50,7 +50,7 @@ def test_what_cannot_be_run_is_refused_at_load(
     [
         (
             {"connector": "fakr"},
-            "connector: there is no built-in connector 'fakr'; built in: faker",
+            "connector: there is no built-in connector 'fakr'; there are: faker",
         ),
         ({"manifest": "manifest.yaml"}, "`source.manifest` is not supported"),
         ({"tap": "tap-x"}, "names no exact version"),

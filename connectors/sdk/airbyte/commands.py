@@ -28,6 +28,8 @@ from elt_assets.protocol.airbyte.catalog import Catalog, ConfiguredStream
 from elt_assets.protocol.airbyte.messages import Message
 from elt_assets.protocol.specification import secret_values
 
+_encode = msgspec.json.Encoder(decimal_format="number").encode
+
 Job = tuple["Stream | None", ConfiguredStream, "dict[str, Any] | None"]
 """A stream of the source, None if it has no such stream; how it is configured; its state."""
 
@@ -89,12 +91,26 @@ def _read(source: Source, arguments: argparse.Namespace, output: SourceOutput) -
 
 
 def _probe(source: Source, arguments: argparse.Namespace, output: SourceOutput) -> None:
-    """Send one NEWS message. New data is unknown for a stream that the source does not have."""
-    news = []
+    """Send one NEWS message. New data is unknown for a stream that the source does not have, or that cannot
+    be asked.
+
+    Raises:
+        Exception: no stream can be asked.
+    """
+    news: list[wire.StreamNews] = []
+    errors: list[tuple[Exception, str]] = []
     for stream, configured, state in _jobs(source, arguments, output):
-        has_news = stream.has_new_data(configured, state) if stream else None
+        has_news = None
+        try:
+            has_news = stream.has_new_data(configured, state) if stream else None
+        except Exception as error:  # noqa: BLE001 - the other streams can still be asked
+            errors.append((error, f"stream {configured.id} cannot be asked for new data: {error}"))
         descriptor = configured.id.descriptor
         news.append(wire.StreamNews(stream_descriptor=descriptor, has_news=has_news))
+    if errors and len(errors) == len(news):
+        raise errors[0][0]
+    for _, text in errors:
+        output.log("WARN", text)
     output.send([Message(type="NEWS", news=wire.News(streams=news))])
 
 
@@ -111,7 +127,7 @@ def _partitions(source: Source, arguments: argparse.Namespace, output: SourceOut
                 guidance="run `discover` to see which streams it has",
             )
         for context in distinct(stream.separate_partitions()):
-            name, encoded = partition_name(context), Raw(msgspec.json.encode(context))
+            name, encoded = partition_name(context), Raw(_encode(context))
             descriptor = configured.id.descriptor
             output.partition(
                 wire.Partition(stream_descriptor=descriptor, key=name, context=encoded)

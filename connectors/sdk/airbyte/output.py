@@ -12,7 +12,7 @@ import msgspec
 from msgspec import Raw
 
 from connectors.sdk.items import Record
-from connectors.sdk.output import TimedOutput
+from connectors.sdk.output import TimedOutput, encode_record
 from connectors.sdk.sync import StreamOutput
 from connectors.sdk.waits import RATE_LIMITED
 from elt_assets.protocol.airbyte import message_factory
@@ -31,7 +31,7 @@ class SourceOutput(TimedOutput):
         (`record_head`), so a record needs one encoding and one copy. The data is encoded first, so that
         a failure leaves no incomplete line.
         """
-        encoded = _encode_record(data)
+        encoded = encode_record(data)
         now = time.time_ns() // 1_000_000
         self._buffer += b'%b%d,"data":%b}}\n' % (head, now, encoded)
         self.flush_if_due(now)

@@ -174,7 +174,7 @@ def _answer(response: httpx.Response) -> dict[str, Any]:
     answer = decoded(response)
     if isinstance(answer, dict) and isinstance(answer.get("access_token"), str):
         return answer
-    if isinstance(answer, dict) and "error" in answer:
+    if isinstance(answer, dict) and answer.get("error"):
         raise _refused(response)
     # The answer is not quoted: it may contain a token by another name.
     names = ", ".join(map(repr, answer)) if isinstance(answer, dict) else type(answer).__name__

@@ -115,7 +115,8 @@ def _selected(
     default = FULL_TABLE if cursor is None else "INCREMENTAL"
     method = root.get("replication-method") or entry.get("replication_method") or default
     key = root.get("replication-key") or entry.get("replication_key")
-    if method not in _METHODS or (method != FULL_TABLE and key not in (None, cursor)):
+    is_known = method == FULL_TABLE or (method in _METHODS and cursor is not None)
+    if not is_known or (method != FULL_TABLE and key not in (None, cursor)):
         raise ConfigError(
             f"the catalog requests stream {stream_name(stream)!r} by {method} with replication key {key!r}, "
             f"but it can be read by FULL_TABLE{f' or INCREMENTAL with {cursor!r}' if cursor else ''}",

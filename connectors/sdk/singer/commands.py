@@ -111,7 +111,8 @@ def _test(source: Source, arguments: argparse.Namespace, output: TapOutput) -> N
 
 def _sync(source: Source, arguments: argparse.Namespace, output: TapOutput) -> int:
     config = _config(source, arguments, output)
-    loaded = source.load_state(load_state_file(arguments.state))
+    given = load_state_file(arguments.state)
+    loaded = source.load_state(given) if given else {}
     require_standard_format(loaded)
     state = TapState(loaded)
     selection = {each.configured.id: each for each in _selection(source, config, arguments, output)}

@@ -14,7 +14,7 @@ import msgspec
 from msgspec import Raw
 
 from connectors.sdk.items import Record
-from connectors.sdk.output import TimedOutput
+from connectors.sdk.output import TimedOutput, encode_record
 from connectors.sdk.singer.catalog import SelectedStream, without
 from connectors.sdk.singer.state import TapState
 from connectors.sdk.sync import StreamOutput
@@ -39,7 +39,7 @@ class TapOutput(TimedOutput):
 
     def record(self, head: bytes, record: Record) -> None:
         """Send a RECORD; `head` is the message up to the value of `time_extracted`. This is the hot path."""
-        encoded = _encode(record)
+        encoded = encode_record(record)
         now = time.time_ns() // 1_000_000
         self._buffer += b'%b%b,"record":%b}\n' % (head, self._time(now), encoded)
         self.flush_if_due(now)

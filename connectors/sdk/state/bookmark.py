@@ -31,6 +31,7 @@ OF_ONE_SYNC = frozenset({PROGRESS, "progress_tracking", SIGNPOST, _STARTING_VALU
 """Properties that an interrupted sync leaves, and that the next sync ignores and removes."""
 _NOTE = "Not a bookmark: the sync was interrupted before the partition was complete."
 
+_MAX_INTEGER = 2**63
 _ZEROS = str.maketrans("123456789", "000000000")
 _DATE = len("2024-01-01")
 _TIME = len("2024-01-01T00:00:00")
@@ -142,13 +143,13 @@ class Bookmark:
         entry: dict[str, Any] = {} if self.context is None else {CONTEXT: self.context}
         value = self._reached() if self._is_sorted else self._saved
         if value is not None:
-            entry |= {REPLICATION_KEY: self._field, VALUE: _exact(value)}
+            entry |= {REPLICATION_KEY: self._field, VALUE: _exact(self._key, value)}
         entry |= self._others
         if with_progress and not self._is_sorted and self._highest is not None:
-            highest = {REPLICATION_KEY: self._field, VALUE: _exact(self._highest)}
+            highest = {REPLICATION_KEY: self._field, VALUE: _exact(self._key, self._highest)}
             entry[PROGRESS] = {"Note": _NOTE, **highest}
             if self._signpost is not None:
-                entry[SIGNPOST] = _exact(self._signpost)
+                entry[SIGNPOST] = _exact(self._key, self._signpost)
         return entry
 
     def _see_exactly(self, value: Any, record: Record) -> None:
@@ -226,11 +227,15 @@ def _later(key: ReplicationKey, one: Any, other: Any) -> Any:
     return other if key.is_larger(other, one) else one
 
 
-def _exact(value: Any) -> Any:
-    """Return a value as it is saved: a decimal number that a JSON reader would round is saved as text."""
-    if isinstance(value, Decimal) and Decimal(float(value)) != value and value % 1:
-        return str(value)
-    return iso(value)
+def _exact(key: ReplicationKey, value: Any) -> Any:
+    """Return a value as it is saved: a decimal number that a JSON reader would round is saved as text, if the
+    schema says that it is a number."""
+    if not isinstance(value, Decimal):
+        return iso(value)
+    if value == value.to_integral_value() and abs(value) < _MAX_INTEGER:
+        return int(value)
+    is_kept = Decimal(repr(float(value))) == value
+    return value if is_kept or not key.declares_number else str(value)
 
 
 def _number(key: ReplicationKey, value: Any) -> Any:

@@ -45,6 +45,7 @@ class ReplicationKey:
     def __init__(self, field: str, schema: Mapping[str, Any]):
         self.field = field
         self.kind = _kind(schema)
+        self.declares_number = self.kind == NUMBER
         self._is_known = False
 
     def order(self, value: Any) -> Any:
@@ -120,7 +121,8 @@ def instant(text: str) -> int:
 
 
 def _finite(value: Any) -> Any:
-    """Return a number that has a place among the others.
+    """Return a number that has a place among the others. A float is the decimal number that it is written as,
+    since a decimal number of a record is a float in the state.
 
     Raises:
         ValueError: it is not a number, or infinite.
@@ -128,7 +130,7 @@ def _finite(value: Any) -> Any:
     is_finite = value.is_finite() if isinstance(value, Decimal) else math.isfinite(value)
     if not is_finite:
         raise ValueError(value)
-    return value
+    return Decimal(repr(value)) if isinstance(value, float) else value
 
 
 def _text(value: Any) -> str:

@@ -27,6 +27,9 @@ from connectors.sdk.state.partitions import identity
 from connectors.sdk.state.replication_key import ReplicationKey
 from elt_assets.errors import ConfigError
 
+_ENTRY = 100
+"""Size in bytes of a partition's entry without its context, about."""
+
 _encode = msgspec.json.Encoder(decimal_format="number").encode
 
 
@@ -85,11 +88,25 @@ class StreamState:
 
     @property
     def size(self) -> int:
-        """Size of the state in bytes, without the partitions that are being read."""
-        return self._size
+        """Size of the state in bytes, about; without a partition that is being read."""
+        if not self.is_coarse:
+            return self._size
+        return self._size + sum(map(len, self._open)) + _ENTRY * len(self._open)
+
+    @property
+    def bookmarks(self) -> int:
+        """Number of bookmarks so far."""
+        return len(self._entries) + sum(key not in self._entries for key in self._open)
+
+    @property
+    def is_coarse(self) -> bool:
+        """Return whether contexts share bookmarks, which then move only at the end of the stream."""
+        return self._keys is not None
 
     def bookmarks_with(self, contexts: Iterable[Context]) -> int:
-        """Return the number of bookmarks that the state has once these contexts are read too."""
+        """Return the largest number of bookmarks that the state may have once these contexts are read too."""
+        if self._keys:
+            return len(self._entries) + len(list(contexts))
         return len({*self._entries, *(identity(self._coarse(context)) for context in contexts)})
 
     def begin(self, context: Context | None) -> Bookmark:

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import keyword
 import re
+import sys
 from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -19,8 +22,9 @@ from elt_assets.runner.kinds.builtin import GROUP, built_in
 _NAME = re.compile(r"[a-z][a-z0-9_]*")
 _ROOT_MODULE = re.compile(r"""^\s*root_module\s*=\s*["']([\w.]+)["']""", re.MULTILINE)
 _ENTRY_POINTS = f'[project.entry-points."{GROUP}"]'
-_OTHER_FORM = re.compile(r"^\s*entry-points\b.*=", re.MULTILINE)
-"""Entry points that are written in another way, beside which the table would not be valid TOML."""
+_RESERVED = ("declarative", "sdk")
+"""Names of packages in `connectors` that are not connectors."""
+_toml: Any = import_module("tomllib" if sys.version_info >= (3, 11) else "tomli")
 
 
 @dataclass(frozen=True)
@@ -83,7 +87,7 @@ def _check_name(name: str) -> None:
             f"{name!r} cannot be the name of a connector",
             guidance="use lower-case letters, digits and underscores, as in `shop_orders`",
         )
-    if name in built_in():
+    if name in (*built_in(), *_RESERVED):
         raise ConfigError(f"there is a connector {name!r} already", guidance="choose another name")
 
 
@@ -127,9 +131,11 @@ def _register(project: Path, name: str, module: str) -> list[str]:
     text, line = file.read_text(), f'{name} = "{module}"'
     if _ENTRY_POINTS in text:
         changed = text.replace(_ENTRY_POINTS, f"{_ENTRY_POINTS}\n{line}", 1)
-    elif _OTHER_FORM.search(text):
-        return [f"add to {file.name}, to the entry points {GROUP!r}: {line}", "pip install -e ."]
     else:
         changed = f"{text.rstrip()}\n\n{_ENTRY_POINTS}\n{line}\n"
+    try:
+        _toml.loads(changed)
+    except ValueError:  # the entry points are written in another form
+        return [f"add to {file.name}, to the entry points {GROUP!r}: {line}", "pip install -e ."]
     file.write_text(changed)
     return ["pip install -e ."]

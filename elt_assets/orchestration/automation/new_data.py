@@ -59,9 +59,14 @@ def find_new_data(
     end = time.monotonic() + TIMEOUT
     states = {asset.stream.id: _starting_state(asset, lake) for asset in assets}
     answers: dict[StreamId, bool | EltError | None] = {}
+    reads = connection.new_data is not None and connection.new_data.read
     if KINDS[connection.source.kind].reports_new_data:
-        answers.update(_probe(connection, assets, states, lake))
-    if connection.new_data is not None and connection.new_data.read:
+        try:
+            answers.update(_probe(connection, assets, states, lake))
+        except EltError:
+            if not reads:
+                raise
+    if reads:
         unknown = [asset for asset in assets if answers.get(asset.stream.id) is None]
         answers.update(_read_starts(unknown, states, lake, end))
     return NewDataResult(

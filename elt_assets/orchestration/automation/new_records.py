@@ -22,7 +22,7 @@ def is_new(record: RawRecord, stream: ConfiguredStream, state: str | None) -> bo
     record is not new if the state contains the value of its cursor. Every record is new if there is no state
     or no cursor.
     """
-    if (record.stream, record.namespace) != stream.id:
+    if record.stream != stream.id.name or record.namespace not in (None, stream.id.namespace):
         return False
     if state is None or not stream.cursor:
         return True

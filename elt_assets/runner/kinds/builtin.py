@@ -15,7 +15,7 @@ from elt_assets.runner.kinds.source_kind import Command, Installed, SourceKind, 
 GROUP = "elt_assets.connectors"
 """The entry-point group in which packages register their connectors: the name, and the module to run."""
 _PACKAGE = "connectors"
-_NOT_CONNECTORS = ("sdk",)
+_NOT_CONNECTORS = ("declarative", "sdk")
 _PYTHON = re.compile("PYTHONPATH|VIRTUAL_ENV")
 
 
@@ -57,10 +57,10 @@ def connector_modules() -> dict[str, str]:
     own = {name: f"{_PACKAGE}.{name}" for name in _own_connectors()}
     found = dict(own)
     for entry in entry_points(group=GROUP):
-        other = found.setdefault(entry.name, entry.value)
-        if entry.name not in own and other != entry.value:
+        other = found.setdefault(entry.name, entry.module)
+        if entry.name not in own and other != entry.module:
             raise ConfigError(
-                f"two packages register the connector {entry.name!r}: {other} and {entry.value}",
+                f"two packages register the connector {entry.name!r}: {other} and {entry.module}",
                 guidance=f"rename one of them in its entry-point group {GROUP!r}",
             )
     return found

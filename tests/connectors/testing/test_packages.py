@@ -77,6 +77,7 @@ def test_a_tap_of_files(packages: Path, tmp_path: Path) -> None:
     assert found.failed_rules == ["states-resume-exactly", "full-refresh-ignores-state"]
 
 
+@pytest.mark.long
 def test_a_tap_of_a_database(packages: Path, postgres: Postgres) -> None:
     postgres.execute(TABLE)
     server = {"host": "127.0.0.1", "port": postgres.port, "database": "postgres", "user": "elt"}

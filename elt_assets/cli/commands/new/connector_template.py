@@ -49,7 +49,7 @@ class Items(Stream):
                 yield {{"id": number, "name": f"item {{number}}", "updated_at": updated_at}}
 
 
-class {title}(Source):
+class {title}Source(Source):
     name = "{name}"
     config_type = Config
 
@@ -61,7 +61,7 @@ class {title}(Source):
 
 
 if __name__ == "__main__":
-    sys.exit(run({title}(), sys.argv[1:]))
+    sys.exit(run({title}Source(), sys.argv[1:]))
 '''
 
 _TEST = '''"""The source {name} follows the rules of the Airbyte Protocol: a test for each rule."""
