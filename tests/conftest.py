@@ -52,7 +52,10 @@ def pytest_sessionstart(session: pytest.Session) -> None:
 JVMS = frozenset({"spark_provider", "project"})
 """Fixtures of tests that need Spark: the shared session, and a project whose commands are processes."""
 TIERS = ("unit", "process", "spark", "external")
-FOLDERS = {"e2e": "spark", "cli": "process", "orchestration": "process", "runner": "process"}
+FOLDERS = {
+    "e2e": "spark",
+    **dict.fromkeys(("cli", "orchestration", "runner", "testing"), "process"),
+}
 """The tier of a folder's tests, where neither a mark nor a fixture says another; of other folders `unit`."""
 
 

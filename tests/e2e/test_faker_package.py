@@ -13,6 +13,7 @@ pytestmark = pytest.mark.external
 COUNT = 2000
 
 
+@pytest.mark.long
 def test_airbyte_source_faker_runs_twice(project: Project) -> None:
     stream = {"sync_mode": "incremental", "cursor_field": ["updated_at"]}
     dedup = {**stream, "destination_sync_mode": "append_dedup", "primary_key": [["id"]]}

@@ -91,6 +91,7 @@ def test_each_tap_goes_on_from_the_state_of_the_other(
     assert ends[1:] == ends[:-1]
 
 
+@pytest.mark.long
 def test_target_jsonl_takes_our_output(tmp_path: Path, packages: Path) -> None:
     python = environment_with(packages, "target-jsonl==0.1.4")
     output = sync(tmp_path, OURS, {"stream": "partitioned", "days": [1, 2]})
@@ -104,6 +105,7 @@ def test_target_jsonl_takes_our_output(tmp_path: Path, packages: Path) -> None:
     assert len(landed.read_text().splitlines()) == 4
 
 
+@pytest.mark.long
 def test_a_target_on_the_sdk_of_meltano_takes_our_output(tmp_path: Path, packages: Path) -> None:
     python = environment_with(packages, "meltanolabs-target-csv==0.5.0")
     output = sync(tmp_path, OURS, {"stream": "orders", "days": [1, 2]})
