@@ -21,7 +21,7 @@ MODES = ["append", "append_dedup", "overwrite"]
 names = st.sampled_from(NAMES)
 ids = st.integers(0, 3) | st.none()
 values = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(),
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
     lambda inner: st.lists(inner, max_size=2) | st.dictionaries(st.text(), inner, max_size=2),
     max_leaves=4,
 )

@@ -84,11 +84,34 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
         yield Cluster(url, master, workers, work)
 
 
+def test_every_policy_runs_on_both_workers(cluster: Cluster, tmp_path: Path) -> None:
+    remote = Project(tmp_path / "remote")
+    _connect(remote)
+    _configure(remote, cluster, tmp_path)
+    first = _sync_twice(remote)
+    _check_maintenance(remote)
+    assert _merged(first, remote.rows("increments", "users"))
+    assert all(remote.rows(*table) for table in TABLES)
+    _check_work(cluster)
+
+
+@pytest.mark.long
 def test_every_policy_gives_the_tables_of_a_local_run(cluster: Cluster, tmp_path: Path) -> None:
     local, remote = Project(tmp_path / "local"), Project(tmp_path / "remote")
     _connect(local)
     shutil.copytree(local.root / "defs", remote.root / "defs")
-    remote.home.mkdir()
+    _configure(remote, cluster, tmp_path)
+    with ThreadPoolExecutor() as both:
+        list(both.map(_sync_twice, (local, remote)))
+    _check_maintenance(remote)
+    for table in TABLES:
+        assert remote.rows(*table) == local.rows(*table)
+    for stream in STREAMS:
+        assert _moved(remote, stream) == _moved(local, stream)
+
+
+def _configure(remote: Project, cluster: Cluster, tmp_path: Path) -> None:
+    remote.home.mkdir(exist_ok=True)
     (remote.home / "spark-defaults.conf").write_text(
         f"""# the driver is this machine's, so that nothing listens on others' addresses
         spark.master            {cluster.url}
@@ -101,18 +124,16 @@ def test_every_policy_gives_the_tables_of_a_local_run(cluster: Cluster, tmp_path
         spark.pyspark.python    {_python_of_executors(tmp_path / "executors")}
         """
     )
-    with ThreadPoolExecutor() as both:
-        _, first = both.map(_sync_twice, (local, remote))
 
+
+def _check_maintenance(remote: Project) -> None:
+    """Its tasks are Python, as those of a large merge are."""
     assert len(remote.table("increments", "orders").file_uris()) > 1
-    remote.run_job("elt_maintenance")  # its tasks are Python, as those of a large merge are
+    remote.run_job("elt_maintenance")
     assert len(remote.table("increments", "orders").file_uris()) == 1
 
-    for table in TABLES:
-        assert remote.rows(*table) == local.rows(*table)
-    for stream in STREAMS:
-        assert _moved(remote, stream) == _moved(local, stream)
-    assert _merged(first, remote.rows("increments", "users"))
+
+def _check_work(cluster: Cluster) -> None:
     _wait(lambda: len(cluster.finished()) == 3, "the applications to end")
     for application in cluster.finished():
         assert application["state"] == "FINISHED"

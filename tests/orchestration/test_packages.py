@@ -41,6 +41,7 @@ def discovered(project: Project, name: str) -> None:
     (folder / "catalog.json").write_bytes(catalog.to_json())
 
 
+@pytest.mark.long
 def test_hardcoded_records_in_every_mode(project: Project) -> None:
     """It reads in full alone, so its modes are the policies."""
     policies = ["append", "overwrite_dedup"]
@@ -67,7 +68,8 @@ def test_hardcoded_records_in_every_mode(project: Project) -> None:
         assert len(project.rows("with_append", "dummy_fields")) == count * turn
 
 
-@pytest.mark.parametrize("policy", [pytest.param("append", marks=pytest.mark.long), "append_dedup"])
+@pytest.mark.long
+@pytest.mark.parametrize("policy", ["append", "append_dedup"])
 def test_a_low_code_source_goes_on_from_its_cursor(project: Project, policy: str) -> None:
     with serving(Orders(60)) as api:
         config = {"__injected_declarative_manifest": api.manifest()}
