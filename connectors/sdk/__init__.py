@@ -1,7 +1,7 @@
 """Building blocks of a source. `run` makes a source a program that uses the Airbyte Protocol."""
 
 from connectors.sdk.cli import run
-from connectors.sdk.items import Checkpoint, Context, Estimate, Item, Record, Warn
+from connectors.sdk.items import Checkpoint, Context, Estimate, Item, Page, Record, Warn
 from connectors.sdk.source import Source
 from connectors.sdk.state.bookmark import InvalidStreamSortException
 from connectors.sdk.stream import Stream
@@ -12,6 +12,7 @@ __all__ = [
     "Estimate",
     "InvalidStreamSortException",
     "Item",
+    "Page",
     "Record",
     "Source",
     "Stream",

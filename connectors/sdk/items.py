@@ -13,6 +13,13 @@ Context = dict[str, Any]
 
 
 @dataclass(frozen=True)
+class Page:
+    """Several records, each of which costs less than one that is yielded alone."""
+
+    records: list[Record]
+
+
+@dataclass(frozen=True)
 class Checkpoint:
     """A state that covers all records yielded so far: a later read from it yields only the rest. The state is
     an object, or the JSON text of one."""
@@ -34,4 +41,4 @@ class Warn:
     text: str
 
 
-Item = Record | Checkpoint | Estimate | Warn
+Item = Record | Page | Checkpoint | Estimate | Warn

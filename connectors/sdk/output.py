@@ -16,16 +16,27 @@ FLUSH_BYTES = 1 << 16
 FLUSH_MS = 1_000
 
 
-_encode = msgspec.json.Encoder(decimal_format="number").encode
-_NOT_JSON = (b"NaN", b"Infinity")
+_encoder = msgspec.json.Encoder(decimal_format="number")
+_encode, _encode_lines = _encoder.encode, _encoder.encode_lines
 
 
 def encode_record(record: Record) -> bytes:
     """Return a record as JSON. NaN and the infinities are null, as floats and as decimal numbers."""
     encoded = _encode(record)
-    if any(text in encoded for text in _NOT_JSON):
-        return _encode(_finite(record))
+    return _encode(_finite(record)) if _may_have_others(encoded) else encoded
+
+
+def encode_records(records: list[Record]) -> bytes:
+    """Return records as JSON, each with a newline after it; the numbers are those of `encode_record`."""
+    encoded = _encode_lines(records)
+    if _may_have_others(encoded):
+        return _encode_lines([_finite(record) for record in records])
     return encoded
+
+
+def _may_have_others(encoded: bytes) -> bool:
+    """Return whether numbers that JSON does not have may be in a text; they may also be texts in it."""
+    return b"NaN" in encoded or b"Infinity" in encoded
 
 
 def _finite(value: Any) -> Any:

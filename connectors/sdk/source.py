@@ -30,6 +30,8 @@ class Source(ABC):
             the source get the config as an instance of it. A field of type `SecretStr` is a secret.
         connection_specification: the specification of a source without `config_type`, whose methods get the
             config as a dict that is valid for it.
+        advanced_auth: how a program lets a user authorize the source, for its specification.
+        warnings: what the user should know about the source; `check` and `discover` log it.
     """
 
     name: str
@@ -37,6 +39,8 @@ class Source(ABC):
     documentation_url: str | None = None
     config_type: type[BaseModel] | None = None
     connection_specification: Mapping[str, Any] = MappingProxyType({"type": "object"})
+    advanced_auth: Mapping[str, Any] | None = None
+    warnings: Sequence[str] = ()
 
     @abstractmethod
     def check(self, config: Any) -> None:

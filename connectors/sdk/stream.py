@@ -269,15 +269,19 @@ class Stream:
         Raises:
             ConfigError: partitions are named that cannot be read alone.
         """
-        named = _named_partitions(configured)
+        named = named_partitions(configured)
         if named is None:
             return self.partitions()
         self.separate_partitions()
         return named
 
 
-def _named_partitions(configured: ConfiguredStream) -> list[Context] | None:
-    """Return the partitions that the configured stream names, which are to be read alone; None for all."""
+def named_partitions(configured: ConfiguredStream) -> list[Context] | None:
+    """Return the partitions that the configured stream names, which are to be read alone; None for all.
+
+    Raises:
+        ConfigError: what it names is not a list of contexts.
+    """
     written = configured.extra.get("partitions")
     try:
         return msgspec.json.decode(written or b"null", type=list[Context] | None)

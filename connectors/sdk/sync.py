@@ -8,7 +8,7 @@ from typing import Any
 
 from msgspec import Raw
 
-from connectors.sdk.items import Checkpoint, Estimate, Record, Warn
+from connectors.sdk.items import Checkpoint, Estimate, Page, Record, Warn
 from connectors.sdk.schema_sample import RECORDS, SchemaSample
 from connectors.sdk.stream import Stream
 from connectors.sdk.waits import reporting_waits
@@ -25,6 +25,11 @@ class StreamOutput(ABC):
 
     @abstractmethod
     def record(self, record: Record) -> None: ...
+
+    def records(self, records: list[Record]) -> None:
+        """Send several records."""
+        for record in records:
+            self.record(record)
 
     @abstractmethod
     def state(self, state: dict[str, Any] | Raw, records: int) -> None:
@@ -100,11 +105,22 @@ def _copy(
             output.estimate(item.rows)
         elif isinstance(item, Warn):
             output.warn(item.text)
+        elif isinstance(item, Page):
+            output.records(item.records)
+            since_state += len(item.records)
+            if sample.remaining:
+                _check(sample, item.records[: sample.remaining], output)
         else:
             output.record(item)
             since_state += 1
             if sample.remaining:
-                for line in sample.check(item):
-                    output.warn(
-                        f"a record does not fit the schema (the first {RECORDS} are checked): {line}"
-                    )
+                _check(sample, [item], output)
+
+
+def _check(sample: SchemaSample, records: Iterable[Record], output: StreamOutput) -> None:
+    for record in records:
+        for line in sample.check(record):
+            output.warn(
+                f"a record does not fit the schema (the first {RECORDS} are checked): {line}"
+            )
+

@@ -11,7 +11,8 @@ from typing import Any
 
 import pytest
 
-from connectors.sdk import Checkpoint, Item, Source, Stream, run
+from connectors.sdk import Checkpoint, Item, Page, Source, Stream, run
+from connectors.sdk.config_updates import report_config
 from connectors.sdk.waits import RATE_LIMITED, report_wait
 from elt_assets.errors import ConfigError, EltError, SystemFailure, TransientError
 from elt_assets.protocol.airbyte.catalog import INCREMENTAL, ConfiguredStream
@@ -338,3 +339,65 @@ def test_wrong_arguments_are_told_apart_from_failures() -> None:
         with pytest.raises(SystemExit) as stop:
             run(Scripted(), argv, io.BytesIO())
         assert stop.value.code == 2
+
+
+def test_the_records_of_a_page_are_sent_as_those_that_come_alone(shell: Shell) -> None:
+    rows: list[Json] = [{"n": 1, "text": "a\nb"}, {"n": float("nan")}, {"n": Decimal("NaN")}, {}]
+    together = Script("s", Page(rows), Checkpoint({"n": 4}), Page([]))
+    alone = Script("s", *rows, Checkpoint({"n": 4}))
+    _, messages = shell.read(Scripted(together), "s")
+    _, expected = shell.read(Scripted(alone), "s")
+    assert [_timeless(each) for each in messages] == [_timeless(each) for each in expected]
+
+
+def test_only_the_first_records_of_a_page_are_checked_against_the_schema(shell: Shell) -> None:
+    stream = Script("s", Page([{"n": 1}] * 99 + [{"n": "x"}, {"n": []}]))
+    stream.json_schema = {"properties": {"n": {"type": "integer"}}}
+    _, messages = shell.read(Scripted(stream), "s")
+    (warning,) = [each["log"]["message"] for each in messages if each["type"] == "LOG"]
+    assert "n" in warning and "does not fit the schema" in warning
+
+
+def _timeless(message: Json) -> Json:
+    """Return a message without the times at which it was sent."""
+    found: Json = json.loads(json.dumps(message))
+    for body in found.values():
+        if isinstance(body, dict):
+            body.pop("emitted_at", None)
+            body.get("stream_status", {}).pop("emitted_at", None)
+    return found
+
+
+class Renewing(Scripted):
+    """A source that gets a new token when it is checked."""
+
+    warnings = ("the manifest has an unknown field",)
+    advanced_auth = {"auth_flow_type": "oauth2.0"}  # noqa: RUF012 - never changed
+
+    def check(self, config: Json) -> None:
+        report_config({**config, "password": SECRET * 3})
+
+
+def test_a_config_that_changes_is_sent(shell: Shell) -> None:
+    _, messages = shell(Renewing(), "check", config={"host": "h"})
+    (control,) = [each["control"] for each in messages if each["type"] == "CONTROL"]
+    assert control["type"] == "CONNECTOR_CONFIG"
+    assert control["connectorConfig"] == {"config": {"host": "h", "password": SECRET * 3}}
+
+
+def test_a_tap_writes_a_config_that_changes_to_its_file(tmp_path: Path) -> None:
+    path = tmp_path / "config.json"
+    path.write_text('{"host": "h"}')
+    assert run(Renewing(), ["--config", str(path), "--discover"], io.BytesIO()) == 0
+    assert json.loads(path.read_text()) == {"host": "h", "password": SECRET * 3}
+    assert path.stat().st_mode & 0o077 == 0
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_source_warns_about_itself_and_says_how_it_is_authorized(shell: Shell) -> None:
+    for command in ("check", "discover"):
+        _, messages = shell(Renewing(), command, config={"host": "h"})
+        logged = [each["log"]["message"] for each in messages if each["type"] == "LOG"]
+        assert logged == ["the manifest has an unknown field"]
+    _, (spec,) = shell(Renewing(), "spec")
+    assert spec["spec"]["advanced_auth"] == {"auth_flow_type": "oauth2.0"}

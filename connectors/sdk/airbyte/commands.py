@@ -16,6 +16,7 @@ from msgspec import Raw
 
 from connectors.sdk.airbyte.output import AirbyteStreamOutput, SourceOutput
 from connectors.sdk.airbyte.state_file import load_states
+from connectors.sdk.config_updates import reporting_config
 from connectors.sdk.source import Source
 from connectors.sdk.state.partitions import distinct, partition_name
 from connectors.sdk.stream import Stream
@@ -52,21 +53,26 @@ def run_command(source: Source, arguments: argparse.Namespace, output: SourceOut
         Exception: the command failed.
     """
     run, _, _ = COMMANDS[arguments.command]
-    return run(source, arguments, output) or 0
+    with reporting_config(output.config_update):
+        return run(source, arguments, output) or 0
 
 
 def _spec(source: Source, _: argparse.Namespace, output: SourceOutput) -> None:
+    auth = source.advanced_auth
     body = wire.Specification(
         connectionSpecification=source.specification(),
         documentationUrl=source.documentation_url,
         protocol_version=message_factory.PROTOCOL_VERSION,
+        advanced_auth=None if auth is None else Raw(_encode(auth)),
     )
     output.send([Message(type="SPEC", spec=body)])
 
 
 def _check(source: Source, arguments: argparse.Namespace, output: SourceOutput) -> None:
     try:
-        source.check(source.parse(_config(source, arguments, output)))
+        config = _config(source, arguments, output)
+        _log_warnings(source, output)
+        source.check(source.parse(config))
     except EltError as error:
         output.connection(succeeded=False, text=str(error))
     else:
@@ -74,9 +80,16 @@ def _check(source: Source, arguments: argparse.Namespace, output: SourceOutput) 
 
 
 def _discover(source: Source, arguments: argparse.Namespace, output: SourceOutput) -> None:
-    streams = source.open(_config(source, arguments, output))
+    config = _config(source, arguments, output)
+    _log_warnings(source, output)
+    streams = source.open(config)
     catalog = Catalog(streams=[stream.describe() for stream in streams])
     output.send([Message(type="CATALOG", catalog=catalog)])
+
+
+def _log_warnings(source: Source, output: SourceOutput) -> None:
+    for text in source.warnings:
+        output.log("WARN", text)
 
 
 def _read(source: Source, arguments: argparse.Namespace, output: SourceOutput) -> int:

@@ -6,13 +6,14 @@ Spec: Airbyte Protocol.
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from typing import Any
 
 import msgspec
 from msgspec import Raw
 
 from connectors.sdk.items import Record
-from connectors.sdk.output import TimedOutput, encode_record
+from connectors.sdk.output import TimedOutput, encode_record, encode_records
 from connectors.sdk.sync import StreamOutput
 from connectors.sdk.waits import RATE_LIMITED
 from elt_assets.protocol.airbyte import message_factory
@@ -20,6 +21,8 @@ from elt_assets.protocol.airbyte import messages as wire
 from elt_assets.protocol.airbyte.catalog import ConfiguredStream, StreamDescriptor
 from elt_assets.protocol.airbyte.messages import Message
 
+RECORDS_AT_ONCE = 1000
+"""Number of records that are encoded at once: more would take memory, and be no faster."""
 _encode_record = msgspec.json.Encoder(decimal_format="number").encode
 
 
@@ -36,12 +39,28 @@ class SourceOutput(TimedOutput):
         self._buffer += b'%b%d,"data":%b}}\n' % (head, now, encoded)
         self.flush_if_due(now)
 
+    def records(self, head: bytes, data: list[Record]) -> None:
+        """Send several records, as `record` does."""
+        now = time.time_ns() // 1_000_000
+        start = b'%b%d,"data":' % (head, now)
+        for begin in range(0, len(data), RECORDS_AT_ONCE):
+            lines = encode_records(data[begin : begin + RECORDS_AT_ONCE])
+            self._buffer += start
+            self._buffer += lines[:-1].replace(b"\n", b"}}\n" + start)
+            self._buffer += b"}}\n"
+            self.flush_if_due(now)
+
     def partition(self, partition: wire.Partition) -> None:
         self.send([Message(type="PARTITION", partition=partition)])
         self.flush_if_due(time.time_ns() // 1_000_000)
 
     def status(self, stream: StreamDescriptor, status: str) -> None:
         self.send([message_factory.stream_status(stream, status)])
+        self.flush()
+
+    def config_update(self, config: Mapping[str, Any]) -> None:
+        """Send the whole config after a change."""
+        self.send([message_factory.config_update(config)])
         self.flush()
 
     def rate_limited(self, stream: StreamDescriptor, seconds: float) -> None:
@@ -101,10 +120,13 @@ class AirbyteStreamOutput(StreamOutput):
         self._output.status(self._stream, wire.STARTED)
 
     def record(self, record: Record) -> None:
-        if not self._is_running:
-            self._output.status(self._stream, wire.RUNNING)
-            self._is_running = True
+        self._run()
         self._output.record(self._head, record)
+
+    def records(self, records: list[Record]) -> None:
+        if records:
+            self._run()
+            self._output.records(self._head, records)
 
     def state(self, state: dict[str, Any] | Raw, records: int) -> None:
         self._output.state(self._stream, state, records)
@@ -125,6 +147,12 @@ class AirbyteStreamOutput(StreamOutput):
 
     def complete(self) -> None:
         self._output.status(self._stream, wire.COMPLETE)
+
+    def _run(self) -> None:
+        """Report before the first record that there are records."""
+        if not self._is_running:
+            self._output.status(self._stream, wire.RUNNING)
+            self._is_running = True
 
     def fail(self, error: Exception) -> None:
         self._output.error(error, self._stream)

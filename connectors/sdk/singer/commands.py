@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
-from itertools import islice
+from pathlib import Path
 from typing import Any
 
-from connectors.sdk.items import Checkpoint, Estimate, Warn
+from connectors.sdk.config_updates import reporting_config
+from connectors.sdk.items import Item, Page
 from connectors.sdk.singer.catalog import SelectedStream, catalog_entry, selected_streams
 from connectors.sdk.singer.output import TapOutput, TapStreamOutput
 from connectors.sdk.singer.state import TapState, load_state_file, require_standard_format
@@ -56,7 +57,20 @@ def run_tap(source: Source, arguments: argparse.Namespace, output: TapOutput) ->
         Exception: the command failed.
     """
     command = next((run for name, run in _COMMANDS.items() if getattr(arguments, name)), _sync)
-    return command(source, arguments, output) or 0
+    with reporting_config(partial(_save_config, arguments.config, output)):
+        return command(source, arguments, output) or 0
+
+
+def _save_config(paths: list[str], output: TapOutput, config: Mapping[str, Any]) -> None:
+    """Write a config that has changed to the file that it was read from, as taps do."""
+    if len(paths) == 1:
+        path = Path(paths[0])
+        changed = path.with_name(f"{path.name}.new")
+        changed.touch(mode=0o600)
+        changed.write_text(json.dumps(config), encoding="utf-8")
+        changed.replace(path)
+    else:
+        output.log("WARNING", "the config has changed, and is not saved: it is in several files")
 
 
 def _version(source: Source, _: argparse.Namespace, output: TapOutput) -> None:
@@ -104,9 +118,12 @@ def _test(source: Source, arguments: argparse.Namespace, output: TapOutput) -> N
     source.check(source.parse(config))
     for selected in _selection(source, config, arguments, output):
         items = selected.stream.read(selected.configured, None)
-        records = (item for item in items if not isinstance(item, Checkpoint | Estimate | Warn))
-        found = len(list(islice(records, 1)))
+        found = any(map(_has_record, items))
         output.log("INFO", f"stream {selected.name}: {'a record' if found else 'no record'}")
+
+
+def _has_record(item: Item) -> bool:
+    return bool(item.records) if isinstance(item, Page) else isinstance(item, dict)
 
 
 def _sync(source: Source, arguments: argparse.Namespace, output: TapOutput) -> int:

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from typing import Any
 
 from elt_assets.errors import EltError
 from elt_assets.protocol.airbyte.catalog import StreamDescriptor
 from elt_assets.protocol.airbyte.messages import (
     ConnectionStatus,
+    ConnectorConfig,
+    Control,
     ErrorTrace,
     Log,
     Message,
@@ -66,6 +69,19 @@ def stream_status(stream: StreamDescriptor, status: str) -> Message:
     at = int(time.time() * 1000)
     trace = Trace(type="STREAM_STATUS", stream_status=body, emitted_at=at)
     return Message(type="TRACE", trace=trace)
+
+
+def config_update(config: Mapping[str, Any]) -> Message:
+    """Return the CONTROL message with a config that has changed.
+
+    Spec: AirbyteControlConnectorConfigMessage.
+    """
+    body = Control(
+        type="CONNECTOR_CONFIG",
+        emitted_at=time.time() * 1000,
+        connectorConfig=ConnectorConfig(config=dict(config)),
+    )
+    return Message(type="CONTROL", control=body)
 
 
 def readable(text: str) -> str:
