@@ -123,4 +123,3 @@ def _check(sample: SchemaSample, records: Iterable[Record], output: StreamOutput
             output.warn(
                 f"a record does not fit the schema (the first {RECORDS} are checked): {line}"
             )
-

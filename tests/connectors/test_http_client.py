@@ -105,7 +105,7 @@ def test_no_connection_is_made_before_the_first_request(connect: Connect) -> Non
     connect(base_url="http://127.0.0.1:9/").close()
 
 
-def test_httpx_is_imported_when_it_is_used_and_without_its_command_line() -> None:
+def test_httpx_is_imported_on_demand_and_without_its_command_line() -> None:
     script = (
         "import sys, connectors.sdk; assert 'httpx' not in sys.modules; "
         "import connectors.sdk.http; assert 'httpx' in sys.modules; "
@@ -135,7 +135,7 @@ def test_threads_share_a_client(api: JsonApi, connect: Connect) -> None:
     assert len({request.connection for request in api.requests}) <= 8
 
 
-def test_a_response_leaves_the_memory_when_it_is_not_used_any_more(connect: Connect) -> None:
+def test_a_response_is_freed_when_it_is_not_used_any_more(connect: Connect) -> None:
     found = connect().get("all/orders")
     decoded(found)
     kept = weakref.ref(found)
@@ -157,9 +157,7 @@ def test_connections_are_closed_with_the_client(api: JsonApi) -> None:
 # Failures
 
 
-def test_a_failure_that_passes_is_retried(
-    api: JsonApi, connect: Connect, waits: list[float]
-) -> None:
+def test_a_temporary_failure_is_retried(api: JsonApi, connect: Connect, waits: list[float]) -> None:
     api.answers.extend(
         [
             Answer(500),
@@ -182,7 +180,7 @@ def test_a_post_is_repeated_with_its_body(api: JsonApi, connect: Connect) -> Non
     assert [request.body for request in api.requests] == [b'{"a":1}'] * 2
 
 
-def test_an_api_that_goes_on_failing_is_a_temporary_error(
+def test_an_api_that_fails_repeatedly_is_a_temporary_error(
     api: JsonApi, connect: Connect, waits: list[float]
 ) -> None:
     api.answers.extend([Answer(503, {"error": "down for maintenance"})] * 9)
@@ -224,7 +222,7 @@ def test_an_error_of_the_request_is_not_retried(api: JsonApi, connect: Connect) 
     assert len(api.requests) == 1
 
 
-def test_a_url_that_is_not_one_of_http_is_an_error_of_the_config(connect: Connect) -> None:
+def test_a_url_of_another_scheme_than_http_is_an_error_of_the_config(connect: Connect) -> None:
     with pytest.raises(ConfigError, match="does not begin with https://"):
         connect().get("ftp://127.0.0.1/x")
 
@@ -253,7 +251,7 @@ class MyPolicy:
         return Accept()
 
 
-def test_a_policy_of_ones_own_decides_on_any_response(
+def test_a_custom_retry_policy_decides_on_any_response(
     api: JsonApi, connect: Connect, waits: list[float]
 ) -> None:
     client = connect(retry=MyPolicy())
@@ -375,7 +373,7 @@ def test_refused_credentials_are_an_error_of_the_config(api: JsonApi, connect: C
 @pytest.mark.parametrize(
     "authenticator", [ApiKey(SECRET), ApiKey(SECRET, parameter="key"), Bearer(SECRET)]
 )
-def test_another_origin_gets_no_credentials(
+def test_no_credentials_are_sent_to_another_origin(
     api: JsonApi, other: JsonApi, connect: Connect, authenticator: Authenticator
 ) -> None:
     client = connect(authenticator=authenticator, headers={"X-Other": SECRET}, user_agent="shop")
@@ -395,7 +393,7 @@ def test_a_redirect_within_the_origin_keeps_the_credentials(api: JsonApi, connec
     assert api.requests[1].query == {"moved": ["1"]}
 
 
-def test_a_redirect_back_to_the_origin_has_the_credentials_again(
+def test_a_redirect_back_to_the_origin_carries_the_credentials_again(
     api: JsonApi, other: JsonApi, connect: Connect
 ) -> None:
     api.answers.append(Answer(307, headers={"Location": f"{other.url}/x"}))
@@ -404,13 +402,13 @@ def test_a_redirect_back_to_the_origin_has_the_credentials_again(
     assert api.requests[-1].headers["x-api-key"] == SECRET
 
 
-def test_a_trusted_origin_gets_the_credentials(other: JsonApi, connect: Connect) -> None:
+def test_credentials_are_sent_to_a_trusted_origin(other: JsonApi, connect: Connect) -> None:
     client = connect(authenticator=ApiKey(SECRET), trusted_origins=[other.url])
     client.get(f"{other.url}/all/orders")
     assert other.requests[0].headers["x-api-key"] == SECRET
 
 
-def test_another_origin_that_requires_credentials_is_named(
+def test_an_error_names_another_origin_that_requires_credentials(
     other: JsonApi, connect: Connect
 ) -> None:
     other.tokens = Tokens()
@@ -420,7 +418,7 @@ def test_another_origin_that_requires_credentials_is_named(
     assert "trusted_origins" in str(caught.value.guidance)
 
 
-def test_redirects_without_end_are_an_error(api: JsonApi, connect: Connect) -> None:
+def test_endless_redirects_are_an_error(api: JsonApi, connect: Connect) -> None:
     api.answers.extend([Answer(302, headers={"Location": "/x"})] * 20)
     with pytest.raises(SystemFailure, match="redirected more than 10 times"):
         connect().get("x")
@@ -430,6 +428,21 @@ def test_a_post_is_not_redirected(api: JsonApi, connect: Connect) -> None:
     api.answers.append(Answer(302, headers={"Location": "/all/orders"}))
     with pytest.raises(SystemFailure, match=r"redirect that is not followed \(302\)"):
         connect().request("POST", "x")
+
+
+@pytest.mark.parametrize("status", [307, 308])
+def test_a_post_is_redirected_with_its_body_within_the_origin(
+    api: JsonApi, other: JsonApi, connect: Connect, status: int
+) -> None:
+    client = connect(authenticator=ApiKey(SECRET))
+    api.answers.append(Answer(status, headers={"Location": "/all/orders"}))
+    assert decoded(client.request("POST", "x", json={"a": 1})) == ORDERS
+    moved = api.requests[-1]
+    assert (moved.method, moved.body, moved.headers["x-api-key"]) == ("POST", b'{"a":1}', SECRET)
+    api.answers.append(Answer(status, headers={"Location": f"{other.url}/all/orders"}))
+    with pytest.raises(SystemFailure, match="redirect that is not followed"):
+        client.request("POST", "x", json={"a": 1})
+    assert not other.requests
 
 
 # Access tokens
@@ -455,7 +468,7 @@ def paths(api: JsonApi) -> list[str]:
 
 
 @pytest.mark.parametrize("made", [client_credentials, refresh_token])
-def test_a_token_is_fetched_for_the_first_request_and_kept(
+def test_a_token_is_fetched_for_the_first_request_and_reused(
     api: JsonApi, connect: Connect, made: Callable[..., Authenticator]
 ) -> None:
     api.tokens = Tokens()
@@ -468,7 +481,7 @@ def test_a_token_is_fetched_for_the_first_request_and_kept(
     assert "authorization" not in api.requests[0].headers
 
 
-def test_the_client_may_be_in_a_header(api: JsonApi, connect: Connect) -> None:
+def test_the_client_credentials_may_be_sent_in_a_header(api: JsonApi, connect: Connect) -> None:
     api.tokens = Tokens()
     connect(authenticator=client_credentials(api, client_in="header")).get("all/orders")
     assert b"client" not in api.requests[0].body.replace(b"client_credentials", b"")
@@ -536,7 +549,9 @@ def test_threads_share_a_token_and_its_replacement(api: JsonApi, connect: Connec
     assert api.tokens.issued == 2
 
 
-def test_a_new_refresh_token_is_kept_and_offered(api: JsonApi, connect: Connect) -> None:
+def test_a_new_refresh_token_is_kept_and_passed_to_the_callback(
+    api: JsonApi, connect: Connect
+) -> None:
     api.tokens = Tokens(rotates=True)
     saved: list[str] = []
     client = connect(authenticator=refresh_token(api, on_new_refresh_token=saved.append))
@@ -557,7 +572,7 @@ def test_a_token_endpoint_that_fails_is_retried(
     assert waits[0] == 3.0 and len(waits) == 2
 
 
-def test_requests_for_a_token_do_not_count_for_the_rate_limit(
+def test_token_requests_do_not_count_for_the_rate_limit(
     api: JsonApi, connect: Connect, waits: list[float]
 ) -> None:
     api.tokens = Tokens()
@@ -573,7 +588,7 @@ def test_requests_for_a_token_do_not_count_for_the_rate_limit(
         ({"refresh_token": SECRET}, r"\(400\): .*invalid_grant.*The token \*{4} is expired"),
     ],
 )
-def test_a_client_that_the_token_endpoint_refuses_is_an_error_of_the_config(
+def test_refused_client_credentials_are_an_error_of_the_config(
     api: JsonApi, connect: Connect, settings: Any, message: str
 ) -> None:
     api.tokens = Tokens()

@@ -49,7 +49,7 @@ def params(asked: PageRequest | None) -> Any:
     return None if asked is None else dict(asked.params)
 
 
-def test_an_offset_grows_by_the_records_of_the_page() -> None:
+def test_the_offset_increases_by_the_page_size() -> None:
     paginator = Offset(10)
     first = paginator.first()
     assert params(first) == {"limit": 10, "offset": 0}
@@ -67,7 +67,7 @@ def test_the_first_record_may_have_the_offset_one() -> None:
     assert paginator.following(page(second, 10, {"total": 20})) is None
 
 
-def test_an_api_with_a_lower_limit_of_its_own_is_read_to_its_end() -> None:
+def test_an_api_with_a_lower_page_limit_is_read_completely() -> None:
     for paginator in (Offset(1000, ends_at_short_page=False), Offset(1000, total="total")):
         body = {"total": 250}
         asked: PageRequest | None = paginator.first()
@@ -89,7 +89,7 @@ def test_the_total_decides_which_page_is_the_last(total: Any) -> None:
 
 
 @pytest.mark.parametrize("total", [None, "many", [1]])
-def test_without_a_total_a_short_page_is_the_last(total: Any) -> None:
+def test_a_short_page_is_the_last_one_if_there_is_no_total(total: Any) -> None:
     paginator = Offset(10, total="total")
     assert paginator.following(page(paginator.first(), 9, {"total": total})) is None
     assert paginator.following(page(paginator.first(), 10, {"total": total})) is not None
@@ -103,7 +103,7 @@ def test_pages_are_numbered_from_their_start() -> None:
     assert paginator.following(page(first, 49)) is None
 
 
-def test_without_a_limit_only_an_empty_page_is_the_last() -> None:
+def test_only_an_empty_page_is_the_last_one_if_there_is_no_limit() -> None:
     paginator = PageNumber()
     assert params(paginator.first()) == {"page": 1}
     assert params(paginator.following(page(paginator.first(), 1))) == {"page": 2}
@@ -132,7 +132,7 @@ def test_a_cursor_may_be_the_key_of_the_last_record() -> None:
 
 
 @pytest.mark.parametrize("cursor", [None, "", False, 0])
-def test_a_page_without_a_cursor_is_the_last(cursor: Any) -> None:
+def test_a_page_without_a_cursor_is_the_last_one(cursor: Any) -> None:
     paginator = Cursor("next")
     assert paginator.following(page(PageRequest(), 5, {"next": cursor})) is None
     assert paginator.following(page(PageRequest(), 5, {})) is None
@@ -145,7 +145,7 @@ def test_an_empty_page_with_a_cursor_is_followed_by_another_one() -> None:
 
 
 @pytest.mark.parametrize("arguments", [{}, {"path": "next", "header": "X-Next"}])
-def test_a_cursor_has_one_place(arguments: Any) -> None:
+def test_a_cursor_is_either_in_the_body_or_in_a_header(arguments: Any) -> None:
     with pytest.raises(ValueError, match="either a path in the body or a header"):
         Cursor(**arguments)
 
@@ -175,7 +175,7 @@ def test_the_url_of_the_next_page_may_be_relative(target: str, url: str) -> None
     assert in_body.url == in_header.url == url
 
 
-def test_a_page_without_a_url_is_the_last() -> None:
+def test_a_page_without_a_url_is_the_last_one() -> None:
     assert NextUrl("next").following(page(PageRequest(), 1, {"next": None})) is None
     assert LinkHeader().following(page(PageRequest(), 1)) is None
     assert LinkHeader().following(page(PageRequest(), 1, Link="<x>; rel=prev")) is None
@@ -229,7 +229,7 @@ def positions(paginator: Paginator, bodies: Iterator[Any]) -> Iterator[PageReque
 
 
 @given(st.integers(0, 9), st.integers(1, 9))
-def test_a_cycle_of_cursors_is_an_error(before: int, length: int) -> None:
+def test_cyclic_cursors_are_an_error(before: int, length: int) -> None:
     cursors = [*range(1, before + 1), *(before + 1 + n % length for n in range(100))]
     asked = positions(Cursor("next"), ({"next": cursor} for cursor in cursors))
     count = 0
@@ -239,7 +239,7 @@ def test_a_cycle_of_cursors_is_an_error(before: int, length: int) -> None:
     assert count <= 3 * (before + length) + 2
 
 
-def test_a_url_that_leads_to_itself_is_an_error_before_it_is_read_twice() -> None:
+def test_a_page_that_links_to_itself_is_an_error() -> None:
     asked = positions(NextUrl("next"), iter([{"next": "/2"}, {"next": "/2"}]))
     with pytest.raises(SystemFailure, match="was already read"):
         assert len([next(asked) for _ in range(3)]) < 3
@@ -251,7 +251,7 @@ def test_pages_that_are_all_equal_are_an_error() -> None:
         assert len(list(asked)) < EQUAL_PAGES
 
 
-def test_many_different_pages_are_no_error() -> None:
+def test_many_different_pages_are_accepted() -> None:
     bodies = (json.dumps([number // 9]).encode() for number in range(1_000))
     asked = positions(PageNumber(), bodies)
     assert len([next(asked) for _ in range(1_000)]) == 1_000
@@ -280,7 +280,7 @@ BODY = {"data": {"items": [{"id": 1}, {"id": 2}], "a.b": 3}, "next": None, "edge
         ("next.*", []),
     ],
 )
-def test_values_are_found_by_their_path(path: Path, found: list[Any]) -> None:
+def test_values_are_read_at_a_path(path: Path, found: list[Any]) -> None:
     assert list(values_at(BODY, path)) == found
     assert value_at(BODY, path) == (found[0] if found else None)
 
@@ -302,7 +302,7 @@ def test_values_are_found_by_their_path(path: Path, found: list[Any]) -> None:
         ({"data": []}, "data.*.node", []),
     ],
 )
-def test_records_are_the_objects_at_the_path(body: Any, path: Path, records: Any) -> None:
+def test_records_are_read_at_a_path(body: Any, path: Path, records: Any) -> None:
     assert list(records_at(response(body), path)) == records
 
 
@@ -342,7 +342,16 @@ def test_a_body_may_have_another_encoding(encoding: str) -> None:
     assert decoded(found) == {"name": "Zoë"}
 
 
-@pytest.mark.parametrize("body", [b"<html>Log in</html>", b"", b"NaN", b'{"a": "\xff"}'])
+def test_half_of_a_surrogate_pair_becomes_the_replacement_character() -> None:
+    body = b'{"a": "cut \\ud83d", "b": "\\\\ud83d \\ud83d\\ude00 \\udc00"}'
+    assert decoded(response(body)) == {"a": "cut �", "b": "\\ud83d 😀 �"}
+    with pytest.raises(TransientError, match="within a JSON value"):
+        decoded(response(body[:-1]))
+
+
+@pytest.mark.parametrize(
+    "body", [b"<html>Log in</html>", b"", b"NaN", b'{"a": "\xff"}', b"[" * 100_000]
+)
 def test_a_body_that_is_not_json_is_an_error_with_its_place(body: bytes) -> None:
     with pytest.raises(SystemFailure) as caught:
         decoded(response(body))
@@ -386,7 +395,7 @@ def test_a_malformed_url_of_a_request_is_an_error_that_does_not_quote_it() -> No
     assert "hunter2" not in str(caught.value)
 
 
-def test_a_path_is_filled_from_the_context() -> None:
+def test_a_path_template_is_filled_from_the_context() -> None:
     context = {"store_id": 7, "name": "a/b c?d", "open": True}
     path = urls.filled("stores/{store_id}/{name}?open={open}", context)
     assert path == "stores/7/a%2Fb%20c%3Fd?open=true"
@@ -395,12 +404,12 @@ def test_a_path_is_filled_from_the_context() -> None:
 
 
 @pytest.mark.parametrize("context", [None, {}, {"id": None}, {"id": ""}, {"id": ".."}, {"id": "."}])
-def test_a_value_that_cannot_stand_in_a_path_is_an_error(context: Any) -> None:
+def test_a_context_value_that_is_invalid_in_a_path_is_an_error(context: Any) -> None:
     with pytest.raises(SystemFailure, match=r"'stores/\{id\}' cannot be filled"):
         urls.filled("stores/{id}", context)
 
 
-def test_parameters_are_written_as_the_api_reads_them() -> None:
+def test_parameters_are_formatted_by_their_type() -> None:
     url = urls.with_params(
         httpx.URL("https://a.example/x?kept=1"),
         {
@@ -442,7 +451,7 @@ def test_a_url_without_parameters_keeps_its_bytes() -> None:
         ("https://plain.example:444/x", False),
     ],
 )
-def test_an_origin_is_scheme_host_and_port(url: str, is_trusted: bool) -> None:
+def test_an_origin_consists_of_scheme_host_and_port(url: str, is_trusted: bool) -> None:
     origins = [
         urls.origin(urls.base(each)) for each in ("https://api.example", "http://plain.example")
     ]

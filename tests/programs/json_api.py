@@ -13,7 +13,8 @@ The first part of a path is the kind of the pages, and the rest is the name of a
 | `next` | `at`, `limit` | `{"data": [...], "links": {"next": "/next/orders?at=5&limit=5"}}` |
 | `link` | `at`, `limit` | the list; header `Link` |
 
-Each kind leaves out the records whose `updated_at` is before the parameter `updated_since`.
+Each kind leaves out the records whose `updated_at` is before the parameter `updated_since`, or after
+`updated_until`.
 """
 
 from __future__ import annotations
@@ -149,7 +150,8 @@ class JsonApi:
             return Answer(404, {"message": f"there is no {request.path}"})
         parameters = request.parameters()
         since = parameters.get("updated_since", "")
-        kept = [each for each in records if str(each.get("updated_at", "~")) >= since]
+        until = parameters.get("updated_until", "~")
+        kept = [each for each in records if since <= str(each.get("updated_at", "~")) <= until]
         found = pages(kept, parameters, request)
         assert isinstance(found, Answer)
         return found

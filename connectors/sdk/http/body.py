@@ -22,6 +22,12 @@ The path of the body itself is empty."""
 ALL = "*"
 _NUMBER = re.compile(r"-?\d+", re.ASCII)
 _DECODED = "connectors.decoded"
+_HALF = re.compile(rb"\\u[dD][89a-fA-F]")
+_ESCAPE = re.compile(
+    rb"\\(?:u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|(u[dD][89a-fA-F][0-9a-fA-F]{2})|.)",
+    re.DOTALL,
+)
+"""An escape in a JSON text: both halves of a surrogate pair, one half (the group), or another one."""
 _UTF8 = frozenset({None, "utf-8", "utf8", "us-ascii", "ascii"})
 
 # A number with a fraction becomes a Decimal, which the encoder writes with the same digits.
@@ -75,7 +81,7 @@ def records_at(response: httpx.Response, path: Path, *, may_lack: bool = False) 
     body, parts = decoded(response), steps(path)
     found = list(_values(body, parts))
     if not found and not may_lack and ALL not in parts:
-        names = ", ".join(map(repr, body)) if isinstance(body, Mapping) else _kind(body)
+        names = ", ".join(map(repr, body)) if isinstance(body, Mapping) else kind(body)
         raise SystemFailure(
             f"the body of {place(response.request)} has nothing at the path {'.'.join(parts)!r}; its "
             f"fields are {names or 'none'}",
@@ -85,7 +91,7 @@ def records_at(response: httpx.Response, path: Path, *, may_lack: bool = False) 
         for record in value if isinstance(value, list) else [] if value is None else [value]:
             if not isinstance(record, dict):
                 raise SystemFailure(
-                    f"a record of {place(response.request)} is not an object but {_kind(record)}",
+                    f"a record of {place(response.request)} is not an object but {kind(record)}",
                     guidance="correct `records_path`, or override `parse` to make objects of the values",
                 )
             yield record
@@ -112,8 +118,8 @@ def _value(response: httpx.Response) -> Any:
     if response.charset_encoding not in _UTF8:
         content = response.text.encode()
     try:
-        return _decode(content.removeprefix(b"\xef\xbb\xbf"))
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        return _parsed(content.removeprefix(b"\xef\xbb\xbf"))
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         where, text = place(response.request), excerpt(response)
         if content and "truncated" in str(error):
             raise TransientError(
@@ -127,7 +133,25 @@ def _value(response: httpx.Response) -> Any:
         ) from None
 
 
-def _kind(value: Any) -> str:
-    """Return the name of a value's type in JSON."""
+def _parsed(content: bytes) -> Any:
+    try:
+        return _decode(content)
+    except msgspec.DecodeError:
+        whole = without_half_pairs(content)
+        if whole == content:
+            raise
+        return _decode(whole)
+
+
+def without_half_pairs(content: bytes) -> bytes:
+    """Return JSON in which U+FFFD stands for each half of a surrogate pair. Such a half is what is left of an
+    emoji where a text was cut, and no text in UTF-8 can have it."""
+    if not _HALF.search(content):
+        return content
+    return _ESCAPE.sub(lambda found: rb"\ufffd" if found[1] else found[0], content)
+
+
+def kind(value: Any) -> str:
+    """Return the name of a value's type in JSON, with its article."""
     names = {bool: "a boolean", str: "a text", list: "a list", dict: "an object"}
     return "null" if value is None else names.get(type(value), "a number")

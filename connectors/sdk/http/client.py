@@ -31,6 +31,8 @@ MAX_REDIRECTS = 10
 
 _IGNORED = "connectors.ignored"
 _REDIRECTED = ("GET", "HEAD")
+_SAME_METHOD = (307, 308)
+"""Statuses of redirects that keep the method and the body of a request."""
 _encode = msgspec.json.Encoder(decimal_format="number").encode
 
 Guard = Callable[[httpx.URL], object]
@@ -57,9 +59,9 @@ class HttpClient:
     connections, which is made by the first request. A source whose streams differ in their authentication or
     in their policy has several clients that share their connections.
 
-    Only an origin (scheme, host and port) that is trusted gets the credentials and the headers of a request:
-    the origin of the base URL, the same host with HTTPS in place of HTTP, and the `trusted_origins`. A link
-    to the next page or a redirect may lead elsewhere.
+    Only an origin (scheme, host and port) that is trusted gets the credentials, headers and body of a
+    request: the origin of the base URL, the same host with HTTPS in place of HTTP, and the
+    `trusted_origins`. A link to the next page or a redirect may lead elsewhere.
 
     Args:
         base_url: the URL to which the paths of requests are appended.
@@ -162,7 +164,7 @@ class HttpClient:
         def send() -> httpx.Response:
             request = self._request(call, call.url, _headers(call.headers))
             hide(request, wanted.secrets)
-            return self._response(request)
+            return self._connections.send(request)
 
         return self._with_retries(send, RetryPolicy(accepted_statuses=wanted.accepted_statuses))
 
@@ -214,11 +216,13 @@ class HttpClient:
         """
         url = call.url
         for _ in range(MAX_REDIRECTS + 1):
-            response = self._response(self._with_credentials(call, url))
+            response = self._connections.send(self._with_credentials(call, url))
             if self._rate_limit is not None:
                 self._rate_limit.observe(response)
             following = response.next_request
-            if following is None or call.method not in _REDIRECTED:
+            if following is None or not self._is_followed(
+                call, response.status_code, following.url
+            ):
                 return response
             url = following.url
         raise SystemFailure(
@@ -226,17 +230,19 @@ class HttpClient:
             guidance="correct the path of the request; if it is right, the API redirects endlessly",
         )
 
-    def _response(self, request: httpx.Request) -> httpx.Response:
-        response = self._connections.open().send(request)
-        # The stream, which was read, refers to the response. Without this, pages stay in memory until the
-        # garbage collector finds such a cycle, which takes hundreds of them.
-        response.stream = httpx.ByteStream(b"")
-        return response
+    def _is_followed(self, call: _Call, status: int, url: httpx.URL) -> bool:
+        """Return whether a redirect is followed. One that keeps method and body stays within the origins that
+        may get the body."""
+        if call.method in _REDIRECTED:
+            return True
+        return status in _SAME_METHOD and urls.is_within(url, self._trusted)
 
     def _with_credentials(self, call: _Call, url: httpx.URL) -> httpx.Request:
         is_trusted = urls.is_within(url, self._trusted)
-        written = (self._headers, call.headers) if is_trusted else ()
-        request = self._request(call, url, _headers(*written))
+        if not is_trusted:
+            call = _Call(call.method, url, {})
+        headers = _headers(self._headers, call.headers) if is_trusted else _headers()
+        request = self._request(call, url, headers)
         note_credentials(request, are_sent=is_trusted)
         if self._rate_limit is not None:
             self._wait(self._rate_limit.reserve(request), RATE_LIMITED)

@@ -110,7 +110,8 @@ def _of_response(response: httpx.Response, attempts: int) -> EltError:
     if 300 <= status < 400:
         return SystemFailure(
             f"{where} answered with a redirect that is not followed ({status})",
-            guidance="only GET and HEAD follow redirects: write the final address",
+            guidance="write the final address: only GET and HEAD follow redirects; other methods do so with "
+            "the status 307 or 308, within the origin",
         )
     if status == RATE_LIMITED_STATUS:
         return TransientError(
@@ -131,7 +132,8 @@ def _refused(response: httpx.Response, body: str) -> EltError:
         return SystemFailure(
             f"{host} requires credentials ({status}), and {where} carried none: its origin is not that of "
             f"the base URL{body}",
-            guidance="add the origin to `trusted_origins` of the HttpClient if it may get the credentials",
+            guidance="if it may get the credentials, trust its origin: with `trusted_origins` of a client, "
+            "or with `trust` for a manifest",
         )
     if status == 401:
         return ConfigError(

@@ -1,0 +1,154 @@
+"""Several HTTP clients of a source that share their connections, and what each of them may request."""
+
+from __future__ import annotations
+
+import gc
+import gzip
+import weakref
+from collections.abc import Iterator
+
+import httpx
+import pytest
+
+from connectors.sdk.http import Bearer, Connections, HttpClient
+from elt_assets.errors import ConfigError, SystemFailure
+from tests.programs.json_api import Answer, JsonApi, serving
+
+
+@pytest.fixture
+def api() -> Iterator[JsonApi]:
+    with serving(JsonApi({"orders": [{"id": 1}]})) as found:
+        yield found
+
+
+@pytest.fixture
+def connections() -> Iterator[Connections]:
+    found = Connections(user_agent="Zoë/1", timeout=5)
+    yield found
+    found.close()
+
+
+def test_clients_share_only_their_connections(api: JsonApi, connections: Connections) -> None:
+    clients = [
+        HttpClient(api.url, authenticator=Bearer(token), connections=connections) for token in "ab"
+    ]
+    for client in clients:
+        client.get("all/orders")
+        client.close()
+    first, second = api.requests
+    assert first.connection == second.connection
+    assert [request.headers["authorization"] for request in api.requests] == [
+        "Bearer a",
+        "Bearer b",
+    ]
+    assert first.headers["user-agent"].encode("latin-1").decode() == "Zoë/1"
+
+
+def test_closed_connections_are_opened_again(api: JsonApi, connections: Connections) -> None:
+    client = HttpClient(api.url, connections=connections)
+    client.get("all/orders")
+    connections.close()
+    client.get("all/orders")
+    first, second = api.requests
+    assert first.connection != second.connection
+
+
+def test_a_body_may_be_a_text_of_any_type(api: JsonApi, connections: Connections) -> None:
+    client = HttpClient(api.url, connections=connections)
+    client.request("POST", "all/orders", content="<ä/>", headers={"Content-Type": "text/xml"})
+    client.request("POST", "all/orders", content="x")
+    client.request("POST", "all/orders", data={"a": ["1", "2"]})
+    first, second, third = api.requests
+    assert (first.body.decode(), first.headers["content-type"]) == ("<ä/>", "text/xml")
+    assert (second.body, second.headers.get("content-type")) == (b"x", None)
+    assert third.body == b"a=1&a=2"
+
+
+def test_a_guard_refuses_urls_and_redirects(api: JsonApi, connections: Connections) -> None:
+    def guard(url: httpx.URL) -> None:
+        if url.host != "127.0.0.1":
+            raise ConfigError(f"{url.host} is refused")
+
+    client = HttpClient(api.url, connections=connections, guard=guard)
+    api.answers.append(Answer(302, headers={"Location": "http://other.example/"}))
+    with pytest.raises(ConfigError, match=r"other\.example is refused"):
+        client.get("all/orders")
+    with pytest.raises(ConfigError, match=r"third\.example is refused"):
+        client.get("http://third.example/")
+    assert len(api.requests) == 1
+
+
+class Quota:
+    """A limiter that sees requests and responses."""
+
+    def __init__(self) -> None:
+        self.seen: list[str] = []
+
+    def reserve(self, request: httpx.Request) -> float:
+        self.seen.append(f"{request.method} {request.url.path} {request.headers['x-a']}")
+        return 0.5
+
+    def observe(self, response: httpx.Response) -> None:
+        self.seen.append(str(response.status_code))
+
+
+def test_a_limiter_sees_requests_and_responses(api: JsonApi, connections: Connections) -> None:
+    quota, waits = Quota(), list[float]()
+    client = HttpClient(api.url, connections=connections, rate_limit=quota, sleep=waits.append)
+    client.request("GET", "all/orders", headers={"X-A": "1"})
+    assert quota.seen == ["GET /all/orders 1", "200"]
+    assert waits == [0.5]
+
+
+def test_a_body_is_limited_after_its_decompression(api: JsonApi) -> None:
+    connections = Connections(max_body_bytes=1000)
+    client = HttpClient(api.url, connections=connections)
+    for body in (b"x" * 1001, gzip.compress(b"x" * 1001)):
+        encoding = "gzip" if body[:1] == b"\x1f" else "identity"
+        api.answers.append(Answer(body=body, headers={"Content-Encoding": encoding}))
+        with pytest.raises(SystemFailure, match=r"GET http://.*/all/orders has more than 1000 byt"):
+            client.get("all/orders")
+    api.answers.append(
+        Answer(body=gzip.compress(b"x" * 1000), headers={"Content-Encoding": "gzip", "X-A": "1"})
+    )
+    response = client.get("all/orders")
+    assert response.content == b"x" * 1000
+    assert (response.headers["x-a"], response.headers["content-length"]) == ("1", "1000")
+    connections.close()
+
+
+def test_a_body_is_limited_by_its_length(api: JsonApi) -> None:
+    connections = Connections(max_body_bytes=5)
+    with pytest.raises(SystemFailure, match="has more than 5 bytes"):
+        HttpClient(api.url, connections=connections).get("all/orders")
+    connections.close()
+
+
+def test_cookies_are_sent_back(api: JsonApi, connections: Connections) -> None:
+    client = HttpClient(api.url, connections=connections)
+    api.answers.append(Answer(200, {}, headers={"Set-Cookie": "session=5; Path=/"}))
+    for _ in range(3):
+        client.get("all/orders")
+    assert [each.headers.get("cookie") for each in api.requests] == [None, *["session=5"] * 2]
+
+
+def test_another_origin_gets_no_body(api: JsonApi, connections: Connections) -> None:
+    with serving(JsonApi({"orders": []})) as other:
+        client = HttpClient(api.url, connections=connections)
+        api.answers.append(Answer(307, headers={"Location": f"{other.url}/all/orders"}))
+        client.request("GET", "all/orders", json={"key": "hunter2"})
+        (request,) = other.requests
+        assert (request.body, request.headers.get("content-type")) == (b"", None)
+    assert api.requests[0].body == b'{"key":"hunter2"}'
+
+
+def test_a_page_is_freed_when_it_is_no_longer_needed(
+    api: JsonApi, connections: Connections
+) -> None:
+    client = HttpClient(api.url, connections=connections)
+    gc.disable()
+    try:
+        response = weakref.ref(client.get("all/orders"))
+        assert response() is None
+    finally:
+        gc.enable()
