@@ -1,0 +1,1 @@
+"""Runs Airbyte low-code manifests as sources."""

@@ -1,0 +1,218 @@
+"""The authentication of requests."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+from connectors.declarative.manifest.components.base import Component, Custom
+from connectors.declarative.manifest.components.requests import (
+    HttpRequestRegexMatcher,
+    RequestOption,
+)
+from connectors.declarative.manifest.template import Template, TemplateMap
+
+JwtAlgorithm = Literal[
+    "HS256",
+    "HS384",
+    "HS512",
+    "ES256",
+    "ES256K",
+    "ES384",
+    "ES512",
+    "RS256",
+    "RS384",
+    "RS512",
+    "PS256",
+    "PS384",
+    "PS512",
+    "EdDSA",
+]
+
+
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class NoAuth(Component):
+    """No authentication."""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class BearerAuthenticator(Component):
+    """A token in the header `Authorization`."""
+
+    api_token: Template
+
+
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class ApiKeyAuthenticator(Component):
+    """A key in a header or elsewhere in the request. Either `header` or `inject_into` is set."""
+
+    api_token: Template | None = None
+    header: Template | None = None
+    inject_into: RequestOption | None = None
+
+
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class BasicHttpAuthenticator(Component):
+    """A user name and a password."""
+
+    username: Template
+    password: Template = field(default=Template(""))
+
+
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class JwtHeaders(Component):
+    """The standard headers of a JSON web token."""
+
+    has_type = False
+
+    kid: Template | None = None
+    typ: Template | None = field(default=Template("JWT"))
+    cty: Template | None = None
+
+
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class JwtPayload(Component):
+    """The standard claims of a JSON web token."""
+
+    has_type = False
+
+    iss: Template | None = None
+    sub: Template | None = None
+    aud: Template | None = None
+
+
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class JwtAuthenticator(Component):
+    """A JSON web token that is signed here."""
+
+    secret_key: Template
+    algorithm: JwtAlgorithm
+    base64_encode_secret_key: bool | Template = False
+    token_duration: int = 1200
+    header_prefix: Template | None = None
+    jwt_headers: JwtHeaders | None = None
+    additional_jwt_headers: TemplateMap | None = None
+    jwt_payload: JwtPayload | None = None
+    additional_jwt_payload: TemplateMap | None = None
+    passphrase: Template | None = None
+    request_option: RequestOption | None = None
+
+
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class RefreshTokenUpdater(Component):
+    """The places in the config where new tokens are kept, for refresh tokens that can be used once."""
+
+    has_type = False
+
+    refresh_token_name: str = "refresh_token"  # noqa: S105 - a name
+    access_token_config_path: tuple[str, ...] = ("credentials", "access_token")
+    refresh_token_config_path: tuple[str, ...] = ("credentials", "refresh_token")
+    token_expiry_date_config_path: tuple[str, ...] = ("credentials", "token_expiry_date")
+    refresh_token_error_status_codes: tuple[int, ...] = ()
+    refresh_token_error_key: str = ""
+    refresh_token_error_values: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class OAuthAuthenticator(Component):
+    """An access token that is requested with a refresh token or with client credentials."""
+
+    client_id_name: Template = field(default=Template("client_id"))
+    client_id: Template | None = None
+    client_secret_name: Template = field(default=Template("client_secret"))
+    client_secret: Template | None = None
+    refresh_token_name: Template = field(default=Template("refresh_token"))
+    refresh_token: Template | None = None
+    token_refresh_endpoint: Template | None = None
+    access_token_name: Template = field(default=Template("access_token"))
+    access_token_value: Template | None = None
+    expires_in_name: Template = field(default=Template("expires_in"))
+    grant_type_name: Template = field(default=Template("grant_type"))
+    grant_type: Template = field(default=Template("refresh_token"))
+    refresh_request_body: TemplateMap | None = None
+    refresh_request_headers: TemplateMap | None = None
+    send_refresh_request_as_query_params: bool = False
+    scopes: tuple[str, ...] | None = None
+    token_expiry_date: Template | None = None
+    token_expiry_date_format: str | None = None
+    refresh_token_error_status_codes: tuple[int, ...] | None = None
+    refresh_token_error_key: str | None = None
+    refresh_token_error_values: tuple[str, ...] | None = None
+    refresh_token_updater: RefreshTokenUpdater | None = None
+    profile_assertion: JwtAuthenticator | None = None
+    use_profile_assertion: bool | Template = False
+
+
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class LegacySessionTokenAuthenticator(Component):
+    """A session token that is requested with a user name and a password; an old form."""
+
+    header: Template
+    login_url: Template
+    session_token_response_key: Template
+    validate_session_url: Template
+    session_token: Template | None = None
+    username: Template | None = None
+    password: Template = field(default=Template(""))
+
+
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class SessionTokenRequestApiKeyAuthenticator(Component):
+    """A session token as a key in the request."""
+
+    type_name = "ApiKey"
+
+    inject_into: RequestOption
+    api_token: Template = field(default=Template("{{ session_token }}"))
+
+
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class SessionTokenRequestBearerAuthenticator(Component):
+    """A session token in the header `Authorization`."""
+
+    type_name = "Bearer"
+
+
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class QuotaStatusSource(Component):
+    """The request that asks how much of a quota is left."""
+
+    url: Template
+    http_method: Literal["GET", "POST"] = "GET"
+    request_headers: TemplateMap | None = None
+    unavailable_status_codes: tuple[int, ...] | None = None
+
+
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class TokenQuota(Component):
+    """A quota of a token, and where a response says how much of it is left."""
+
+    name: str
+    remaining_path: tuple[str, ...]
+    reset_path: tuple[str, ...]
+    limit_path: tuple[str, ...] | None = None
+    matchers: tuple[HttpRequestRegexMatcher, ...] | None = None
+    remaining_header: str | None = None
+    reset_header: str | None = None
+    limit_header: str | None = None
+    exhaustion_status_codes: tuple[int, ...] | None = None
+
+
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class RateLimitedMultipleTokenAuthenticator(Component):
+    """Several tokens that are used in turn, as their quotas allow."""
+
+    tokens: Template | tuple[Template, ...]
+    quota_status_source: QuotaStatusSource
+    quotas: tuple[TokenQuota, ...]
+    token_delimiter: str = ","  # noqa: S105 - between tokens
+    auth_method: str = "Bearer"
+    header: str = "Authorization"
+    max_wait_time: Template = field(default=Template("PT2H"))
+    budget_reserve_fraction: float = 0.1
+    budget_min_reserve: int = 50
+
+
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class CustomAuthenticator(Custom):
+    """An authenticator in Python."""

@@ -1,0 +1,78 @@
+"""Cursors, by which streams are read incrementally."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from connectors.declarative.manifest.components.base import Component, Custom, Json
+from connectors.declarative.manifest.components.requests import RequestOption
+from connectors.declarative.manifest.template import Template
+
+
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class MinMaxDatetime(Component):
+    """A date-time, and bounds for it."""
+
+    datetime: Template
+    datetime_format: str = ""
+    max_datetime: Template | None = None
+    min_datetime: Template | None = None
+
+
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class Clamping(Component):
+    """The period, such as WEEK, to whose ends the slices are moved."""
+
+    has_type = False
+
+    target: Template
+    target_details: Json | None = None
+
+
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class DatetimeBasedCursor(Component):
+    """A cursor that is a date-time."""
+
+    cursor_field: Template
+    datetime_format: str
+    start_datetime: MinMaxDatetime | Template
+    clamping: Clamping | None = None
+    allow_catalog_defined_cursor_field: bool | None = None
+    cursor_datetime_formats: tuple[str, ...] | None = None
+    start_time_option: RequestOption | None = None
+    end_datetime: MinMaxDatetime | Template | None = None
+    end_time_option: RequestOption | None = None
+    cursor_granularity: str | None = None
+    is_data_feed: bool | None = None
+    is_client_side_incremental: bool | None = None
+    is_compare_strictly: bool = False
+    global_substream_cursor: bool = False
+    lookback_window: Template | None = None
+    partition_field_end: Template | None = None
+    partition_field_start: Template | None = None
+    step: Template | None = None
+
+
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class IncrementingCountCursor(Component):
+    """A cursor that is a number."""
+
+    cursor_field: Template
+    allow_catalog_defined_cursor_field: bool | None = None
+    start_value: int | Template | None = None
+    start_value_option: RequestOption | None = None
+
+
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class CustomIncrementalSync(Custom):
+    """A cursor in Python; an old form."""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class LegacyToPerPartitionStateMigration(Component):
+    """Changes a state whose keys are partitions into one with a list of partitions."""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class CustomStateMigration(Custom):
+    """A change of old states, in Python."""

@@ -1,0 +1,104 @@
+"""The handling of responses that are errors, and the waits before a request is repeated."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+from connectors.declarative.manifest.components.base import Component, Custom, inferred
+from connectors.declarative.manifest.template import Template
+
+ResponseAction = Literal[
+    "SUCCESS",
+    "FAIL",
+    "RETRY",
+    "IGNORE",
+    "RESET_PAGINATION",
+    "RATE_LIMITED",
+    "REFRESH_TOKEN_THEN_RETRY",
+]
+
+
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class HttpResponseFilter(Component):
+    """The action for some responses. Any of the conditions is enough to match a response."""
+
+    action: ResponseAction | None = None
+    failure_type: Literal["system_error", "config_error", "transient_error"] | None = None
+    error_message: Template | None = None
+    error_message_contains: str | None = None
+    http_codes: tuple[int, ...] | None = None
+    predicate: Template | None = None
+
+
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class ConstantBackoffStrategy(Component):
+    """The same wait each time."""
+
+    backoff_time_in_seconds: float | Template
+    jitter_range_in_seconds: float | None = None
+
+
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class ExponentialBackoffStrategy(Component):
+    """A wait of `factor` times 2 to the power of the attempt's number."""
+
+    factor: float | Template = 5
+    jitter_range_in_seconds: float | None = None
+
+
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class WaitTimeFromHeader(Component):
+    """A wait whose seconds are in a header."""
+
+    header: Template
+    regex: Template | None = None
+    max_waiting_time_in_seconds: float | Template | None = None
+
+
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class WaitUntilTimeFromHeader(Component):
+    """A wait until a time that is in a header."""
+
+    header: Template
+    min_wait: float | Template | None = None
+    regex: Template | None = None
+    max_waiting_time_in_seconds: float | Template | None = None
+
+
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class CustomBackoffStrategy(Custom):
+    """A wait that is computed in Python."""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class DefaultErrorHandler(Component):
+    """The first response filter that matches decides; without one the status of the response."""
+
+    backoff_strategies: (
+        tuple[
+            ConstantBackoffStrategy
+            | ExponentialBackoffStrategy
+            | WaitTimeFromHeader
+            | WaitUntilTimeFromHeader
+            | CustomBackoffStrategy,
+            ...,
+        ]
+        | None
+    ) = None
+    max_retries: int | Template = 5
+    response_filters: tuple[HttpResponseFilter, ...] | None = None
+
+
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class CustomErrorHandler(Custom):
+    """An error handler in Python."""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class CompositeErrorHandler(Component):
+    """Several error handlers; the first one that matches decides."""
+
+    error_handlers: tuple[CompositeErrorHandler | DefaultErrorHandler | CustomErrorHandler, ...] = (
+        field(metadata=inferred("DefaultErrorHandler"))
+    )

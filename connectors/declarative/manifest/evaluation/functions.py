@@ -1,0 +1,155 @@
+"""The functions and filters that templates may use besides those of Jinja.
+
+Spec: the interpolation macros and filters of the Airbyte CDK.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import hmac
+import json
+import re
+import uuid
+from collections.abc import Callable, Mapping
+from datetime import date, datetime, timedelta
+from typing import Any
+from urllib.parse import quote_plus
+from zoneinfo import ZoneInfo
+
+from connectors.declarative.manifest import clock, dates
+
+ISO_WITH_ZONE = "%Y-%m-%dT%H:%M:%S.%f%z"
+
+# --- functions ------------------------------------------------------------------------------------
+
+
+def _now_utc() -> datetime:
+    return clock.now()
+
+
+def _today_utc() -> date:
+    return clock.now().date()
+
+
+def _today_with_timezone(timezone: str) -> date:
+    return clock.now().astimezone(ZoneInfo(timezone)).date()
+
+
+def _timestamp(at: float | str) -> float:
+    """Return the seconds since 1970; those of a number are the number without its fraction."""
+    if isinstance(at, (int, float)):
+        return int(at)
+    return dates.parse_iso(at).timestamp()
+
+
+def _day_delta(num_days: int, format: str = ISO_WITH_ZONE) -> str:  # noqa: A002 - the manifests' word
+    return dates.format_datetime(clock.now() + timedelta(days=num_days), format)
+
+
+def _format_datetime(
+    at: str | float | date,
+    format: str,  # noqa: A002 - the manifests' word
+    input_format: str | None = None,
+) -> str:
+    if isinstance(at, datetime):
+        return dates.format_datetime(at if at.tzinfo else at.replace(tzinfo=dates.UTC), format)
+    if isinstance(at, date):
+        return at.strftime(format)
+    if isinstance(at, (int, float)):
+        return dates.format_datetime(dates.parse_datetime(at, input_format or "%s"), format)
+    if not isinstance(at, str):
+        raise TypeError
+    parsed = dates.parse_datetime(at, input_format) if input_format else dates.parse_iso(at)
+    return dates.format_datetime(parsed, format)
+
+
+def _camel_case_to_snake_case(value: str) -> str:
+    return re.sub(r"(?<!^)(?=[A-Z])", "_", value).lower()
+
+
+def _largest(*args: Any) -> Any:
+    return max(*args)
+
+
+def _smallest(*args: Any) -> Any:
+    return min(*args)
+
+
+def _generate_uuid() -> str:
+    return str(uuid.uuid4())
+
+
+FUNCTIONS: Mapping[str, Callable[..., Any]] = {
+    "now_utc": _now_utc,
+    "today_utc": _today_utc,
+    "today_with_timezone": _today_with_timezone,
+    "timestamp": _timestamp,
+    "max": _largest,
+    "min": _smallest,
+    "day_delta": _day_delta,
+    "duration": dates.parse_duration,
+    "format_datetime": _format_datetime,
+    "str_to_datetime": dates.parse_iso,
+    "sanitize_url": quote_plus,
+    "camel_case_to_snake_case": _camel_case_to_snake_case,
+    "generate_uuid": _generate_uuid,
+}
+
+# --- filters --------------------------------------------------------------------------------------
+
+
+def _hash(value: Any, hash_type: str = "md5", salt: str | None = None) -> str:
+    if hash_type not in hashlib.algorithms_available:
+        raise ValueError("the hash function is not known")
+    digest = hashlib.new(hash_type, usedforsecurity=False)
+    digest.update(str(value).encode())
+    if salt:
+        digest.update(str(salt).encode())
+    return digest.hexdigest()
+
+
+def _hmac(value: Any, key: str, hash_type: str = "sha256") -> str:
+    if hash_type != "sha256":
+        raise ValueError("hmac supports only sha256")
+    return hmac.new(str(key).encode(), str(value).encode(), hashlib.sha256).hexdigest()
+
+
+def _base64encode(value: str) -> str:
+    return base64.b64encode(value.encode()).decode()
+
+
+def _base64decode(value: str) -> str:
+    return base64.b64decode(value.encode()).decode()
+
+
+def _base64binascii_decode(value: str) -> str:
+    """Return the base64 of an ASCII text: the CDK's filter encodes, in spite of its name."""
+    return base64.standard_b64encode(value.encode("ascii")).decode("ascii")
+
+
+def _string(value: Any) -> str:
+    """Return a text, or the JSON of another value in quotes that keep it from becoming a native value."""
+    return value if isinstance(value, str) else f'"""{json.dumps(value)}"""'
+
+
+def _regex_search(value: str, regex: str) -> str:
+    """Return the first group of the first match; an empty text if there is none."""
+    found = re.search(regex, value)
+    return found.group(1) if found and found.groups() else ""
+
+
+def _regex_replace(value: str, regex: str, replacement: str) -> str:
+    return re.sub(regex, replacement, value)
+
+
+FILTERS: Mapping[str, Callable[..., Any]] = {
+    "hash": _hash,
+    "hmac": _hmac,
+    "base64encode": _base64encode,
+    "base64decode": _base64decode,
+    "base64binascii_decode": _base64binascii_decode,
+    "string": _string,
+    "regex_search": _regex_search,
+    "regex_replace": _regex_replace,
+}

@@ -1,0 +1,326 @@
+"""Programs, to which templates compile: a constant, plain lookups, or a program of Jinja.
+
+Most templates of real manifests are constants or look values up in a config, a record or a slice. Those run
+without Jinja, with the same results; a value that such a lookup does not know is left to Jinja.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import deque
+from collections.abc import Iterable, Mapping
+from functools import cached_property, lru_cache
+from typing import Any, NamedTuple
+
+from jinja2 import meta, nodes
+from jinja2.exceptions import TemplateAssertionError, UndefinedError
+from jinja2.runtime import Context
+
+from connectors.declarative.manifest.evaluation.sandbox import (
+    ENVIRONMENT,
+    begin,
+    check_weight,
+    end,
+    joined,
+)
+
+Variables = Mapping[str, Any]
+
+ALIASES = frozenset({"stream_interval", "stream_partition"})
+"""Names of a slice. Each reads the whole slice, as in the CDK."""
+SLICE = "stream_slice"
+VARIABLES = frozenset(
+    """
+    config parameters stream_partition stream_interval stream_slice stream_state record response headers
+    last_record last_page_size next_page_token stream_config components_values stream_template_config
+    creation_response polling_response download_target session_token raw_schema property
+    """.split()  # noqa: SIM905 - as a list it has twenty lines
+)
+"""The variables of the CDK. A template may use others, if it is evaluated with them."""
+
+_MARKS = re.compile(r"\{[{%#]")
+_NEWLINE = re.compile(r"\r\n|\r|\n")
+_STEP = r"\.[A-Za-z_]\w*|\[\s*'[^'\\\r\n]*'\s*\]|\[\s*\"[^\"\\\r\n]*\"\s*\]|\[\s*\d{1,9}\s*\]"
+_LOOKUP = re.compile(rf"\{{\{{\s*([a-z_]+)((?:{_STEP})*)\s*\}}\}}", re.ASCII)
+_STEPS = re.compile(_STEP, re.ASCII)
+_RESULT = "value_of_the_expression"
+_DICT_ATTRIBUTES = frozenset(dir(dict))
+_LOADING = (nodes.Extends, nodes.Include, nodes.Import, nodes.FromImport)
+_SPECIAL = frozenset({"loop", "self", "caller", "varargs", "kwargs"})
+"""Names that Jinja defines in loops and macros."""
+
+
+class MissingVariable(Exception):
+    """The template uses a variable that it is not evaluated with. The argument is its name."""
+
+
+class Step(NamedTuple):
+    """One step of a lookup: a key of a mapping or an index of a list."""
+
+    key: str | int
+    is_attribute: bool
+    """True for `.key`, which finds a method of the value before it finds an item."""
+
+
+class _Undefined:
+    """The type of `UNDEFINED`, what a lookup finds where there is nothing."""
+
+    def __str__(self) -> str:
+        return ""
+
+
+UNDEFINED = _Undefined()
+
+
+class _LeaveToJinja(Exception):
+    """The lookup met a value for which Jinja has rules of its own."""
+
+
+def variable(name: str, variables: Variables) -> Any:
+    """Return a variable; a part of the slice is the whole slice, if the variables have it.
+
+    Raises:
+        MissingVariable: there is no such variable.
+    """
+    if name in ALIASES and SLICE in variables:
+        return variables[SLICE]
+    try:
+        return variables[name]
+    except KeyError:
+        raise MissingVariable(name) from None
+
+
+class Program:
+    """The base class of what a template's text compiles to."""
+
+    names: frozenset[str]
+
+    def text(self, variables: Variables) -> str:
+        """Return the text that the template gives."""
+        raise NotImplementedError
+
+    def value(self, variables: Variables) -> Any:
+        """Return the text, or a value that has this text."""
+        return self.text(variables)
+
+
+class Constant(Program):
+    """A text without a template in it."""
+
+    def __init__(self, text: str):
+        self.names = frozenset()
+        if "\n" in text or "\r" in text:
+            text = _NEWLINE.sub("\n", text).removesuffix("\n")
+        self._text = text
+
+    def text(self, variables: Variables) -> str:
+        return self._text
+
+
+class Lookup:
+    """A variable and the steps to a value in it."""
+
+    def __init__(self, name: str, steps: tuple[Step, ...]):
+        self.name = name
+        self._steps = steps
+
+    def find(self, variables: Variables) -> Any:
+        """Return the value; `UNDEFINED` if the last step finds none.
+
+        Raises:
+            UndefinedError: a step before the last one finds nothing.
+        """
+        found = variable(self.name, variables)
+        for key, is_attribute in self._steps:
+            if found is UNDEFINED:
+                raise UndefinedError
+            if isinstance(found, dict):
+                found = _item(found, key, is_attribute)
+            elif type(found) is list and isinstance(key, int):
+                found = found[key] if key < len(found) else UNDEFINED
+            else:
+                raise _LeaveToJinja
+        return found
+
+
+def _item(found: dict[Any, Any], key: str | int, is_attribute: bool) -> Any:
+    if type(found) is not dict and is_attribute and hasattr(found, str(key)):
+        raise _LeaveToJinja
+    if key in found:
+        return found[key]
+    if type(found) is not dict or key in _DICT_ATTRIBUTES:
+        raise _LeaveToJinja
+    return UNDEFINED
+
+
+class SingleLookup(Program):
+    """A template that is one lookup: its value needs no detour through text."""
+
+    def __init__(self, lookup: Lookup, text: str):
+        self.names = frozenset({lookup.name})
+        self._lookup = lookup
+        self._source = text
+
+    @cached_property
+    def _jinja(self) -> Jinja:
+        return Jinja(self._source)
+
+    def text(self, variables: Variables) -> str:
+        return str(self.value(variables))
+
+    def value(self, variables: Variables) -> Any:
+        try:
+            return self._lookup.find(variables)
+        except _LeaveToJinja:
+            return self._jinja.value(variables)
+
+
+class Lookups(Program):
+    """Constant texts with lookups between them."""
+
+    def __init__(self, parts: tuple[str | Lookup, ...], text: str):
+        self.names = frozenset(part.name for part in parts if isinstance(part, Lookup))
+        self._parts = parts
+        self._source = text
+
+    @cached_property
+    def _jinja(self) -> Jinja:
+        return Jinja(self._source)
+
+    def text(self, variables: Variables) -> str:
+        try:
+            return joined(
+                part if isinstance(part, str) else part.find(variables) for part in self._parts
+            )
+        except _LeaveToJinja:
+            return self._jinja.text(variables)
+
+
+class Jinja(Program):
+    """Any other template."""
+
+    def __init__(self, text: str):
+        tree = ENVIRONMENT.parse(text)
+        _checked_names(tree)
+        self.names = frozenset(meta.find_undeclared_variables(tree))
+        self._is_expression = _make_assignment(tree)
+        self._template = ENVIRONMENT.from_string(tree)
+        self._globals = dict(ENVIRONMENT.globals)
+
+    def text(self, variables: Variables) -> str:
+        return str(self.value(variables))
+
+    def value(self, variables: Variables) -> Any:
+        given = {name: variable(name, variables) for name in self.names}
+        blocks = self._template.blocks
+        context = Context(ENVIRONMENT, {**self._globals, **given}, None, blocks)
+        begin(given)
+        try:
+            pieces = self._template.root_render_func(context)
+            if not self._is_expression:
+                return joined(pieces)
+            deque(pieces, maxlen=0)
+            found = context.vars[_RESULT]
+            check_weight(found)
+            return found
+        finally:
+            end()
+
+
+def _make_assignment(tree: nodes.Template) -> bool:
+    """Change a template that is one expression, so that it assigns the value to a variable.
+
+    The value needs no detour through text then. Return False for other templates.
+    """
+    if len(tree.body) != 1 or not isinstance(tree.body[0], nodes.Output):
+        return False
+    parts = tree.body[0].nodes
+    if len(parts) != 1 or isinstance(parts[0], nodes.TemplateData):
+        return False
+    target = nodes.Name(_RESULT, "store", lineno=1)
+    tree.body = [nodes.Assign(target, parts[0], lineno=1)]
+    tree.set_environment(ENVIRONMENT)
+    return True
+
+
+@lru_cache(maxsize=20_000)
+def compiled(text: str) -> Program:
+    """Return the program of a template's text.
+
+    Raises:
+        jinja2.TemplateSyntaxError: the text is not a template.
+    """
+    if not _MARKS.search(text):
+        return Constant(text)
+    parts = _parts(text)
+    if parts is None:
+        return Jinja(text)
+    if len(parts) == 1 and isinstance(parts[0], Lookup):
+        return SingleLookup(parts[0], text)
+    return Lookups(parts, text)
+
+
+@lru_cache(maxsize=20_000)
+def check(text: str) -> frozenset[str]:
+    """Check the syntax of a template, and return the variables that it uses, without compiling it.
+
+    Raises:
+        jinja2.TemplateSyntaxError: the text is not a template; the error says why.
+    """
+    if not _MARKS.search(text):
+        return frozenset()
+    parts = _parts(text)
+    if parts is not None:
+        return frozenset(part.name for part in parts if isinstance(part, Lookup))
+    return _checked_names(ENVIRONMENT.parse(text))
+
+
+def _checked_names(tree: nodes.Template) -> frozenset[str]:
+    read: set[str] = set()
+    written: set[str] = set()
+    for node in tree.find_all((nodes.Name, nodes.Macro, nodes.Filter, nodes.Test, *_LOADING)):
+        if isinstance(node, nodes.Name):
+            (read if node.ctx == "load" else written).add(node.name)
+        elif isinstance(node, nodes.Macro):
+            written.add(node.name)
+        elif isinstance(node, _LOADING):
+            raise TemplateAssertionError("it cannot load other templates", node.lineno)
+        elif isinstance(node, nodes.Filter) and node.name not in ENVIRONMENT.filters:
+            raise TemplateAssertionError(f"there is no filter {node.name!r}", node.lineno)
+        elif isinstance(node, nodes.Test) and node.name not in ENVIRONMENT.tests:
+            raise TemplateAssertionError(f"there is no test {node.name!r}", node.lineno)
+    return frozenset(read - written - _SPECIAL - ENVIRONMENT.globals.keys())
+
+
+def _parts(text: str) -> tuple[str | Lookup, ...] | None:
+    """Return a template's constant texts and lookups; None if it has anything else."""
+    if "\r" in text or text.endswith("\n"):
+        return None  # Jinja changes these
+    parts: list[str | Lookup] = []
+    end = 0
+    for found in _LOOKUP.finditer(text):
+        lookup = _lookup(found[1], _STEPS.findall(found[2]))
+        if lookup is None:
+            return None
+        parts += [text[end : found.start()], lookup]
+        end = found.end()
+    parts.append(text[end:])
+    if _MARKS.search("\0".join(part for part in parts if isinstance(part, str))):
+        return None
+    return tuple(part for part in parts if part != "")
+
+
+def _lookup(name: str, steps: Iterable[str]) -> Lookup | None:
+    if name not in VARIABLES:
+        return None
+    found = []
+    for step in steps:
+        if step.startswith("."):
+            if step[1:] in _DICT_ATTRIBUTES:
+                return None
+            found.append(Step(step[1:], True))
+        else:
+            inside = step[1:-1].strip()
+            key = inside[1:-1] if inside[0] in "'\"" else int(inside)
+            found.append(Step(key, False))
+    return Lookup(name, tuple(found))

@@ -1,0 +1,145 @@
+"""Loads a manifest: its text becomes typed components, or one error that lists all problems.
+
+    manifest = load(Path("manifest.yaml"))
+    for stream in manifest.source.streams: ...
+
+Spec: Airbyte's low-code manifests.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from connectors.declarative.manifest.builder import Builder
+from connectors.declarative.manifest.components import (
+    DeclarativeSource,
+    DeclarativeStream,
+    DynamicDeclarativeStream,
+    Json,
+    Spec,
+    StateDelegatingStream,
+)
+from connectors.declarative.manifest.propagation import propagated
+from connectors.declarative.manifest.references import resolve
+from connectors.declarative.manifest.report import Report
+from connectors.declarative.manifest.shapes import NAMES, shape
+from connectors.declarative.manifest.yaml_text import parse
+from elt_assets.errors import ConfigError
+
+KNOWN_VERSION = (7, 39)
+"""The newest version of the Airbyte CDK whose manifests this package knows."""
+_TEXT_NAME = "the manifest"
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """A manifest that was loaded.
+
+    Attributes:
+        source: its component.
+        warnings: what is ignored or doubtful in it, each with its place.
+        path: its file; None if it was loaded from a text.
+    """
+
+    source: DeclarativeSource
+    warnings: list[str]
+    path: Path | None = None
+    _trusted: tuple[str, ...] = ()
+    _templates: Mapping[str, tuple[Json, Json]] = field(default_factory=dict, repr=False)
+
+    @property
+    def spec(self) -> Spec | None:
+        """The specification of the config, if the manifest has one."""
+        return self.source.spec
+
+    def stream_template(self, dynamic: DynamicDeclarativeStream) -> dict[str, Any]:
+        """Return a copy of what the template of a dynamic stream is built from, to fill it in.
+
+        Types and `$parameters` are written out in it, as in the CDK, so that a path such as
+        `retriever.requester.$parameters.name` leads to something.
+        """
+        written, parameters = self._templates[dynamic.place]
+        kind = shape(DynamicDeclarativeStream)["stream_template"].kind
+        found: dict[str, Any] = propagated(kind, written, parameters, parents_win=False)
+        return found
+
+    def build_stream(
+        self, dynamic: DynamicDeclarativeStream, filled_in: Mapping[str, Any]
+    ) -> DeclarativeStream | StateDelegatingStream:
+        """Return a stream that was made of the template of a dynamic stream.
+
+        Args:
+            dynamic: the dynamic stream.
+            filled_in: its template, with values of one stream.
+
+        Raises:
+            ConfigError: the stream has problems; the error lists them.
+        """
+        kind = shape(DynamicDeclarativeStream)["stream_template"].kind
+        place = f"{dynamic.place}.stream_template"
+        written = propagated(kind, filled_in, {}, parents_win=dynamic.use_parent_parameters)
+        report = Report()
+        built = Builder(report, self._trusted).convert(kind, written, place, {})
+        report.raise_problems(f"the stream {filled_in.get('name')!r} of {dynamic.name or place}")
+        assert isinstance(built, (DeclarativeStream, StateDelegatingStream))
+        return built
+
+
+def load(manifest: Path | str, *, trusted: Sequence[str] = ()) -> Manifest:
+    """Load a manifest.
+
+    Args:
+        manifest: the path of a file, or the text of a manifest. A `str` is a text if it has several lines or
+            begins with a brace.
+        trusted: the modules whose Python classes the manifest may name, such as "source_x.components"; the
+            modules within a package are trusted with it.
+
+    Raises:
+        ConfigError: the manifest cannot be used. The error lists all problems, each with its place.
+    """
+    is_text = isinstance(manifest, str) and ("\n" in manifest or manifest.lstrip()[:1] == "{")
+    path = None if is_text else Path(manifest)
+    text = str(manifest) if path is None else _read(path)
+    name = _TEXT_NAME if path is None else str(path)
+    document = parse(text, name)
+    if not isinstance(document.value, dict):
+        raise ConfigError(f"{name} is not a manifest: it must be a mapping")
+    report = Report()
+    for place, key in document.repeated:
+        report.warning(place, f"the key {key!r} is there twice; the last one counts")
+    builder = Builder(report, trusted)
+    try:
+        resolved = resolve(document, report, without="definitions")
+        source = _source(builder, report, resolved, document.value.get("definitions"))
+    except RecursionError:
+        raise ConfigError(f"{name} nests its references too deep") from None
+    report.raise_problems(name)
+    assert source is not None  # there is no problem
+    return Manifest(source, report.warnings, path, tuple(trusted), builder.templates_of_streams)
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        reason = getattr(error, "strerror", None) or "it is not a text in UTF-8"
+        raise ConfigError(f"the manifest {path} cannot be read: {reason}") from None
+
+
+def _source(
+    builder: Builder, report: Report, written: Json, definitions: Any
+) -> DeclarativeSource | None:
+    if written.get("type", NAMES[DeclarativeSource]) != NAMES[DeclarativeSource]:
+        report.problem("type", f"it must be {NAMES[DeclarativeSource]}")
+    if not written.get("streams") and not written.get("dynamic_streams"):
+        report.problem("", "it has neither `streams` nor `dynamic_streams`")
+    version = re.match(r"(\d+)\.(\d+)", str(written.get("version", "")))
+    if version and (int(version[1]), int(version[2])) > KNOWN_VERSION:
+        known = ".".join(map(str, KNOWN_VERSION))
+        text = f"the manifest is newer than {known}; what is newer in it is not known"
+        report.warning("version", text)
+    return builder.build(DeclarativeSource, {**written, "definitions": definitions}, "", {})

@@ -1,0 +1,163 @@
+"""Resolves the references of a manifest.
+
+A reference is a text that starts with "#/", wherever it stands, or a mapping with the key `$ref`; the other
+keys of such a mapping replace those of what it refers to. The parts of a path are keys of mappings or indexes
+of lists; a key may itself contain a slash.
+
+Spec: the reference resolver of the Airbyte CDK.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from connectors.declarative.manifest.report import Report
+from connectors.declarative.manifest.yaml_text import MAX_VALUES, REFERENCE, Document, path
+from elt_assets.errors import ConfigError
+
+_UNRESOLVED = frozenset({"config_overrides"})
+"""Fields whose values are for the config, in which "#/" has no meaning."""
+_MAX_SHOWN = 6
+
+
+class _Broken:
+    """The type of `BROKEN`."""
+
+
+BROKEN = _Broken()
+"""Stands where a reference could not be resolved. Its problem is reported."""
+
+Place = tuple[Any, ...]
+"""A place in the document: the keys and indexes that lead to it."""
+
+
+def resolve(document: Document, report: Report, *, without: str) -> dict[str, Any]:
+    """Return the document with its references resolved.
+
+    Parts without references are those of the document itself, and what is referred to several times is one
+    object, so nothing in it may be changed.
+
+    Args:
+        document: a document whose value is a mapping.
+        report: where a reference that is not resolved is reported, as a problem.
+        without: the key of the part that is left out, which only holds what references point to.
+
+    Raises:
+        ConfigError: the resolved document is too large.
+    """
+    resolver = _Resolver(document, report)
+    found = {}
+    for key, value in document.value.items():
+        if key != without:
+            found[key] = resolver.resolve(value, (key,))
+    resolver.check_size(found)
+    return found
+
+
+class _Resolver:
+    def __init__(self, document: Document, report: Report):
+        self._root = document.value
+        self._referring = document.referring
+        self._sizes = document.sizes
+        self._report = report
+        self._resolved: dict[int, Any] = {}
+        self._open: list[str] = []
+        """The references that are being resolved, each within the one before."""
+
+    def resolve(self, value: Any, place: Place) -> Any:
+        if isinstance(value, str):
+            return self._target(value, place) if value.startswith("#/") else value
+        if id(value) not in self._referring:
+            return value
+        if id(value) not in self._resolved:
+            several = isinstance(value, list)
+            found = self._list(value, place) if several else self._mapping(value, place)
+            self._resolved[id(value)] = found
+        return self._resolved[id(value)]
+
+    def _list(self, items: list[Any], place: Place) -> list[Any]:
+        return [self.resolve(item, (*place, index)) for index, item in enumerate(items)]
+
+    def _mapping(self, items: dict[str, Any], place: Place) -> Any:
+        own = {
+            key: value if key in _UNRESOLVED else self.resolve(value, (*place, key))
+            for key, value in items.items()
+            if key != REFERENCE
+        }
+        reference = items.get(REFERENCE)
+        if REFERENCE not in items:
+            return own
+        if isinstance(reference, str) and not reference.startswith("#/"):
+            return {REFERENCE: reference, **own}  # of a JSON schema, to another document
+        target = self.resolve(reference, (*place, REFERENCE))
+        return {**target, **own} if isinstance(target, dict) else target
+
+    def _target(self, reference: str, place: Place) -> Any:
+        if reference in self._open:
+            chain = [*self._open[self._open.index(reference) :], reference]
+            shown = " → ".join(chain if len(chain) <= _MAX_SHOWN else [*chain[:_MAX_SHOWN], "…"])
+            self._report.problem(path(place), f"the reference leads to itself: {shown}")
+            return BROKEN
+        try:
+            target = self._find(reference)
+        except (LookupError, RecursionError):
+            self._report.problem(path(place), f"there is nothing at {reference!r}")
+            return BROKEN
+        self._open.append(reference)
+        try:
+            return self.resolve(target, _place_of(reference))
+        finally:
+            self._open.pop()
+
+    def _find(self, reference: str) -> Any:
+        """Return what a reference points to, not resolved.
+
+        Raises:
+            LookupError: there is nothing.
+        """
+        value, rest = self._root, reference.removeprefix("#/")
+        while rest:
+            if isinstance(value, dict) and rest in value:
+                return value[rest]
+            first, _, rest = rest.partition("/")
+            value = self._part(value, first)
+        return value
+
+    def _part(self, value: Any, part: str) -> Any:
+        if isinstance(value, str) and value.startswith("#/"):
+            return self._part(self._find(value), part)
+        if isinstance(value, dict):
+            if part in value:
+                return value[part]
+            if REFERENCE in value:
+                return self._part(value[REFERENCE], part)
+        if part.isdecimal() and isinstance(value, (list, dict)):
+            return value[int(part)]
+        raise LookupError
+
+    def check_size(self, value: Any) -> None:
+        """Check how many values there are, those that are referred to counted each time.
+
+        Raises:
+            ConfigError: they are too many.
+        """
+        if _size(value, dict(self._sizes)) > MAX_VALUES:
+            raise ConfigError(
+                f"the manifest has more than {MAX_VALUES} values when its references are resolved"
+            )
+
+
+def _place_of(reference: str) -> Place:
+    parts = reference.removeprefix("#/").split("/")
+    return tuple(int(part) if part.isdecimal() else part for part in parts)
+
+
+def _size(value: Any, known: dict[int, int]) -> int:
+    if isinstance(value, (dict, list)):
+        found = known.get(id(value))
+        if found is None:
+            items = value.values() if isinstance(value, Mapping) else value
+            found = known[id(value)] = 1 + sum(_size(item, known) for item in items)
+        return found
+    return 1
