@@ -1,0 +1,1 @@
+"""Slices of a stream, what of them was read, and the state that records it."""

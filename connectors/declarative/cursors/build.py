@@ -1,0 +1,156 @@
+"""The cursors of the streams of a manifest."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from connectors.declarative.cursors.count_cursor import CountCursor
+from connectors.declarative.cursors.cursor import Cursor, State, ValueCursor, WholeStream
+from connectors.declarative.cursors.datetime_cursor import DatetimeCursor
+from connectors.declarative.cursors.older_states import (
+    Migration,
+    is_within_retention,
+    legacy_migration,
+)
+from connectors.declarative.cursors.per_partition import PartitionedCursor, RoutedStream
+from connectors.declarative.cursors.routers.combined import GroupRouter, ProductRouter, UnionRouter
+from connectors.declarative.cursors.routers.parents import Pages, ParentRouter, Stream
+from connectors.declarative.cursors.routers.router import ListRouter, Router
+from connectors.declarative.cursors.settings import Settings
+from connectors.declarative.manifest import components
+from elt_assets.errors import ConfigError
+
+Custom = Callable[[components.Custom], Any]
+"""Function that makes a Router, a Cursor or a Migration from a component in Python."""
+
+
+class Cursors:
+    """Makes the cursors of streams.
+
+    Args:
+        config: the config of the source.
+        pages: requests the pages of parent streams.
+        custom: makes cursors, routers and migrations from components in Python; None to refuse those.
+    """
+
+    def __init__(self, config: Mapping[str, Any], pages: Pages, custom: Custom | None = None):
+        self._config = config
+        self._pages = pages
+        self._custom = custom or _refuse
+        self._made: dict[tuple[Stream, str | None], Cursor] = {}
+
+    def of(self, stream: Stream, cursor_field: str | None = None) -> Cursor:
+        """Return the cursor of a stream.
+
+        Args:
+            stream: the stream.
+            cursor_field: the cursor field of the configured stream, where the manifest lets users choose it.
+
+        Raises:
+            ConfigError: the cursor or the partition router of the stream is not valid.
+        """
+        key = (stream, cursor_field)
+        if key not in self._made:
+            self._made[key] = self._cursor(stream, cursor_field)
+        return self._made[key]
+
+    def choose(
+        self,
+        stream: Stream | components.StateDelegatingStream,
+        state: State,
+        cursor_field: str | None = None,
+    ) -> tuple[Stream, Cursor, State]:
+        """Return the stream to read, its cursor, and the state with which to begin it.
+
+        A StateDelegatingStream is read in full if there is no state, or an old one; incrementally otherwise.
+
+        Raises:
+            ConfigError: the stream is not valid.
+        """
+        if isinstance(stream, components.StateDelegatingStream):
+            chosen, state = self._delegated(stream, state)
+            return self.choose(chosen, state, cursor_field)
+        for migration in self._migrations(stream):
+            state = migration(state)
+        return stream, self.of(stream, cursor_field), state
+
+    def router_of(self, stream: Stream) -> Router | None:
+        """Return the router over the partitions of a stream; None if it has no partitions.
+
+        Raises:
+            ConfigError: the router is not valid.
+        """
+        written = getattr(stream.retriever, "partition_router", None)
+        if isinstance(written, tuple):
+            place = f"{stream.retriever.place}.partition_router"
+            return (
+                ProductRouter([self._router(each) for each in written], place) if written else None
+            )
+        return None if written is None else self._router(written)
+
+    def _cursor(self, stream: Stream, cursor_field: str | None) -> Cursor:
+        router, written = self.router_of(stream), stream.incremental_sync
+        if written is None:
+            return WholeStream() if router is None else RoutedStream(router)
+        cursor = self._value_cursor(written, cursor_field)
+        if router is None or not isinstance(cursor, ValueCursor):
+            return cursor
+        is_global = bool(getattr(written, "global_substream_cursor", False))
+        return PartitionedCursor(router, cursor, is_global=is_global)
+
+    def _value_cursor(self, written: components.Component, cursor_field: str | None) -> Cursor:
+        if isinstance(written, components.DatetimeBasedCursor):
+            return DatetimeCursor(written, self._config, cursor_field)
+        if isinstance(written, components.IncrementingCountCursor):
+            return CountCursor(written, self._config, cursor_field)
+        assert isinstance(written, components.Custom)
+        made: Cursor = self._custom(written)
+        return made
+
+    def _router(self, written: components.Component) -> Router:
+        if isinstance(written, components.ListPartitionRouter):
+            return ListRouter(written, self._config)
+        if isinstance(written, components.SubstreamPartitionRouter):
+            return ParentRouter(written, self._config, self._pages, self.choose)
+        if isinstance(written, components.GroupingPartitionRouter):
+            return GroupRouter(written, self._router(written.underlying_partition_router))
+        if isinstance(written, components.UnionPartitionRouter):
+            routers = [self._router(each) for each in written.partition_routers]
+            return UnionRouter(written, routers, self._config)
+        assert isinstance(written, components.Custom)
+        made: Router = self._custom(written)
+        return made
+
+    def _migrations(self, stream: Stream) -> list[Migration]:
+        return [
+            self._custom(each)
+            if isinstance(each, components.Custom)
+            else legacy_migration(each, stream, self._config)
+            for each in stream.state_migrations
+        ]
+
+    def _delegated(
+        self, stream: components.StateDelegatingStream, state: State
+    ) -> tuple[Stream, State]:
+        full, incremental = stream.full_refresh_stream, stream.incremental_stream
+        if {full.name, incremental.name} != {stream.name}:
+            raise ConfigError(
+                f"{stream.place} and its two streams have different names",
+                guidance=f"name all of them {stream.name!r}",
+            )
+        if not state:
+            return full, {}
+        period = Settings(stream, self._config).duration("api_retention_period")
+        if period is None or is_within_retention(
+            period, state, [self.of(full), self.of(incremental)]
+        ):
+            return incremental, state
+        return full, {}
+
+
+def _refuse(component: components.Custom) -> Any:
+    raise ConfigError(
+        f"{component.place} is implemented in Python, by {component.class_name!r}",
+        guidance="name its module as trusted, or use a manifest without it",
+    )

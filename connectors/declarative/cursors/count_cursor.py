@@ -1,0 +1,148 @@
+"""IncrementingCountCursor: incremental reads by a number that only grows."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from connectors.declarative.cursors.cursor import (
+    Page,
+    State,
+    ValueCursor,
+    ValueProgress,
+    missing_values,
+    stream_state,
+)
+from connectors.declarative.cursors.settings import Settings
+from connectors.declarative.cursors.slices import Option, Slice, injection, options_of
+from connectors.declarative.manifest import components
+from connectors.sdk.items import Context
+from elt_assets.errors import ConfigError
+
+
+class CountCursor(ValueCursor[int]):
+    """The cursor that an IncrementingCountCursor describes.
+
+    Args:
+        component: the component.
+        config: the config of the source.
+        cursor_field: the cursor field of the configured stream, where the component lets users choose it.
+
+    Raises:
+        ConfigError: the component, or a value of the config that it uses, is not valid.
+    """
+
+    names = ("start",)
+
+    def __init__(
+        self,
+        component: components.IncrementingCountCursor,
+        config: Mapping[str, Any],
+        cursor_field: str | None = None,
+    ):
+        self._settings = Settings(component, config)
+        self.place = component.place
+        chosen = cursor_field if component.allow_catalog_defined_cursor_field else None
+        self.field = chosen or self._settings.required("cursor_field")
+        self._injections = {"start": injection(component.start_value_option, config)}
+
+    def bounds(self) -> int:
+        text = self._settings.text("start_value") or "0"
+        found = count_of(text)
+        if found is None:
+            raise ConfigError(
+                f"{self._settings.place('start_value')} gives {text!r}, which is not a whole number",
+                guidance="correct the value",
+            )
+        return found
+
+    def begin_within(self, bounds: int, state: State) -> CountProgress:
+        return CountProgress(self, bounds, state)
+
+    def state_of(self, value: int) -> dict[str, Any]:
+        return {self.field: value}
+
+    def value_in(self, state: State) -> int | None:
+        written = self._written_in(state)
+        found = count_of(written)
+        if found is None and written is not None:
+            raise ConfigError(
+                f"the state of the cursor {self.field!r} has {written!r}, which is not a whole number "
+                f"({self.place})",
+                guidance="correct the state, or reset it to read the stream from the beginning",
+            )
+        return found
+
+    def options(self, each: Slice) -> list[Option]:
+        """Return the option for the start of a slice."""
+        return list(options_of(self._injections, each.interval))
+
+    def _written_in(self, state: State) -> Any:
+        """Return the value of a state as it is written there, in the form of either kind of cursor."""
+        covered = state.get("slices") if "state_type" in state else None
+        if covered and isinstance(covered[0], Mapping):
+            return covered[0].get("most_recent_cursor_value") or covered[0].get("end")
+        return state.get(self.field)
+
+
+class CountProgress(ValueProgress):
+    """One read of a stream or partition with a CountCursor."""
+
+    def __init__(self, cursor: CountCursor, start: int, state: State):
+        super().__init__()
+        self._cursor = cursor
+        self._saved = stream_state(state)
+        saved = cursor.value_in(self._saved)
+        self._start = start if saved is None else max(start, saved)
+        self._highest = self._start
+        self._is_closed = False
+        self._lock = threading.Lock()
+
+    def slices(self, contexts: Sequence[Context] | None = None) -> Iterator[Slice]:
+        if contexts is not None:
+            raise ConfigError(
+                "single intervals cannot be read: the stream has none",
+                guidance="read the stream as a whole: leave out `partitions`",
+            )
+        yield Slice(interval={"start": self._start})
+
+    def options(self, each: Slice) -> list[Option]:
+        return self._cursor.options(each)
+
+    def take(self, each: Slice, page: Page) -> Page:
+        found = [count_of(record.get(self._cursor.field)) for record in page]
+        counts = [count for count in found if count is not None]
+        with self._lock:
+            self.missing += len(found) - len(counts)
+            self._highest = max(self._highest, *counts) if counts else self._highest
+        return page
+
+    def close(self, each: Slice) -> None:
+        self._is_closed = True
+
+    def finish(self) -> None:
+        self.warnings.extend(missing_values(self._cursor.field, self.missing))
+
+    @property
+    def value(self) -> int | None:
+        if not self._is_closed:
+            return self._cursor.value_in(self._saved)
+        return self._highest
+
+    def state(self) -> dict[str, Any]:
+        if not self._is_closed:
+            return dict(self._saved)
+        kept = {n: v for n, v in self._saved.items() if n not in ("slices", "state_type")}
+        return {**kept, **self._cursor.state_of(self._highest)}
+
+
+def count_of(value: Any) -> int | None:
+    """Return a number, or a text that is one, as a whole number; None if it is none."""
+    if isinstance(value, bool) or not isinstance(value, int | float | str):
+        return None
+    try:
+        found = int(value)
+    except (ValueError, OverflowError):
+        return None
+    return found if isinstance(value, str) or found == value else None

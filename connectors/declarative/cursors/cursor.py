@@ -1,0 +1,287 @@
+"""Cursors: which slices of a stream are read, what of them is new, and which state records it.
+
+A `Cursor` is a stream's, as its manifest describes it. Its method `begin` returns the `Progress` of one read:
+
+    progress = cursor.begin(state)
+    for each in progress.slices():
+        for page in read_slice(progress, each, pages(each, progress.options(each))):
+            ...  # send the records
+        progress.close(each)
+        if progress.is_due():
+            ...  # send progress.encode()
+    progress.finish()
+    ...  # send progress.encode()
+
+Slices may be read in several threads (`options`, `take`, `is_past`), and may be closed in any order: the
+state never covers a slice that was not closed. One thread closes slices and sends states; `slices` may run in
+another.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import closing
+from datetime import datetime
+from typing import Any, Generic, TypeVar
+
+import msgspec
+from msgspec import Raw
+
+from connectors.declarative.cursors.slices import Option, Slice
+from connectors.sdk.items import Context, Record
+from elt_assets.errors import ConfigError
+
+NO_CURSOR = "__ab_no_cursor_state_message"
+"""Key of the state that the Airbyte CDK sends after a complete read without a cursor."""
+STATES = "states"
+GLOBAL_STATE = "state"
+USE_GLOBAL = "use_global_cursor"
+LOOKBACK = "lookback_window"
+PARENT_STATE = "parent_state"
+"""Keys of the state of a stream whose partitions have a cursor each."""
+RESERVED = frozenset({NO_CURSOR, STATES, GLOBAL_STATE, USE_GLOBAL, LOOKBACK, PARENT_STATE})
+"""Keys of a state that are no cursor fields."""
+
+State = Mapping[str, Any]
+Page = list[Record]
+
+_encode = msgspec.json.Encoder(decimal_format="number").encode
+
+
+class Progress(ABC):
+    """One read of a stream.
+
+    Attributes:
+        warnings: what the user should know about the read so far, one line each.
+    """
+
+    def __init__(self) -> None:
+        self.warnings: list[str] = []
+
+    @abstractmethod
+    def slices(self, contexts: Sequence[Context] | None = None) -> Iterator[Slice]:
+        """Yield the slices to read, in order. It can be called once.
+
+        Args:
+            contexts: the partitions or intervals to read alone, as `Cursor.contexts` lists them; None for
+                all that the state does not cover.
+
+        Raises:
+            ConfigError: a context is not one of the stream's.
+            EltError: a parent stream cannot be read.
+        """
+
+    def options(self, each: Slice) -> list[Option]:
+        """Return the values that a slice puts into its requests. A later one replaces an earlier one with the
+        same place."""
+        del each
+        return []
+
+    def take(self, each: Slice, page: Page) -> Page:
+        """Return the records of a page that are to be sent, and take notice of their cursor values."""
+        del each
+        return page
+
+    def is_past(self, each: Slice, page: Page) -> bool:
+        """Return whether a page shows that all later pages of its slice are older than what is read."""
+        del each, page
+        return False
+
+    @abstractmethod
+    def close(self, each: Slice) -> None:
+        """Take notice that all records of a slice were sent."""
+
+    def finish(self) -> None:
+        """Take notice that all slices were closed."""
+        return
+
+    def is_due(self) -> bool:
+        """Return whether to send a state after the slice that was closed last."""
+        return True
+
+    @abstractmethod
+    def state(self) -> dict[str, Any]:
+        """Return the state of the stream, which covers all slices that were closed."""
+
+    def encode(self) -> Raw:
+        """Return the state as JSON."""
+        return Raw(_encode(self.state()))
+
+
+class Cursor(ABC):
+    """The slices and the state of a stream, as its manifest describes them."""
+
+    @abstractmethod
+    def begin(self, state: State) -> Progress:
+        """Return the progress of a read that continues from a state; an empty one for a read from the start.
+
+        Raises:
+            ConfigError: the state, or a value of the config, cannot be used.
+        """
+
+    def contexts(self) -> Iterator[Context] | None:
+        """Return the partitions or intervals that can be read alone; None if the stream has none.
+
+        Raises:
+            EltError: a parent stream cannot be read.
+        """
+        return None
+
+    def moment_of(self, state: State) -> datetime | None:
+        """Return the time up to which a state covers the stream; None if the state does not show it."""
+        del state
+        return None
+
+
+Bounds = TypeVar("Bounds")
+"""Type of what is the same for all partitions of one read."""
+
+
+class ValueProgress(Progress):
+    """A read of a stream, or of one of its partitions, whose state is one value.
+
+    Attributes:
+        value: the value of the state, comparable with that of another partition; None if there is none.
+        missing: the number of records so far that have no value of the cursor field.
+    """
+
+    missing = 0
+
+    @property
+    @abstractmethod
+    def value(self) -> Any: ...
+
+
+class ValueCursor(Cursor, Generic[Bounds]):
+    """A cursor whose state is one value. Partitions can have one each.
+
+    Attributes:
+        field: the field of records that has the cursor's values.
+        names: the names of the start and the end of an interval.
+        place: the place of the cursor in the manifest.
+    """
+
+    field: str
+    names: tuple[str, ...]
+    place: str
+
+    @abstractmethod
+    def bounds(self) -> Bounds:
+        """Return what is the same for all partitions of one read: its limits, evaluated now.
+
+        Raises:
+            ConfigError: a value of the config cannot be used.
+        """
+
+    @abstractmethod
+    def begin_within(self, bounds: Bounds, state: State) -> ValueProgress:
+        """Return the progress of a read within some bounds.
+
+        Args:
+            bounds: the bounds.
+            state: the state of the stream or of the partition.
+
+        Raises:
+            ConfigError: the state cannot be used.
+        """
+
+    @abstractmethod
+    def state_of(self, value: Any) -> dict[str, Any]:
+        """Return the state with a value of `ValueProgress.value`."""
+
+    def before(self, value: Any, seconds: int) -> Any:
+        """Return the value that is some seconds before another one; the same one if it is no time."""
+        del seconds
+        return value
+
+    @abstractmethod
+    def value_in(self, state: State) -> Any:
+        """Return the value of a state; None if it has none.
+
+        Raises:
+            ConfigError: the state cannot be used.
+        """
+
+    def begin(self, state: State) -> ValueProgress:
+        return self.begin_within(self.bounds(), state)
+
+
+class WholeStream(Cursor):
+    """A stream without a cursor and without partitions: one slice, and no state to resume from."""
+
+    def begin(self, state: State) -> Progress:
+        del state
+        return _Whole()
+
+
+class _Whole(Progress):
+    _is_complete = False
+
+    def slices(self, contexts: Sequence[Context] | None = None) -> Iterator[Slice]:
+        if contexts is not None:
+            raise ConfigError(
+                "single partitions cannot be read: the stream has none",
+                guidance="read the stream as a whole: leave out `partitions`",
+            )
+        yield Slice()
+
+    def close(self, each: Slice) -> None:
+        del each
+
+    def finish(self) -> None:
+        self._is_complete = True
+
+    def is_due(self) -> bool:
+        return False
+
+    def state(self) -> dict[str, Any]:
+        return state_without_cursor(is_complete=self._is_complete)
+
+
+def read_slice(progress: Progress, each: Slice, pages: Iterable[Page]) -> Iterator[Page]:
+    """Yield the records of a slice that are to be sent, page by page. The pages after the last one that is
+    needed are not read."""
+    with closing(_closable(pages)) as found:
+        for page in found:
+            kept = progress.take(each, page)
+            if kept:
+                yield kept
+            if progress.is_past(each, page):
+                return
+
+
+def _closable(pages: Iterable[Page]) -> Any:
+    """Return an iterator with a method `close`, which ends the requests of pages that are not needed."""
+    return (page for page in pages) if not hasattr(pages, "close") else pages
+
+
+def stream_state(state: State) -> dict[str, Any]:
+    """Return what a state has for a cursor without partitions."""
+    is_partitioned = STATES in state or USE_GLOBAL in state
+    names = RESERVED if is_partitioned else {NO_CURSOR}
+    return {name: value for name, value in state.items() if name not in names}
+
+
+def state_without_cursor(*, is_complete: bool) -> dict[str, Any]:
+    """Return the state of a read without a cursor: a read that was cut leaves none, and is done again."""
+    return {NO_CURSOR: True} if is_complete else {}
+
+
+def unused_state(field: str, state: State) -> Iterator[str]:
+    """Yield a warning if a state has values, and none of them is the cursor's."""
+    names = [name for name in state if name not in RESERVED and name != field]
+    if names:
+        yield (
+            f"the state has no value of the cursor field {field!r}, but {', '.join(map(repr, names))}: the "
+            "stream is read from its start"
+        )
+
+
+def missing_values(field: str, number: int) -> Iterator[str]:
+    """Yield a warning if there were records without a value of the cursor field."""
+    if number:
+        yield (
+            f"records without a usable value in the cursor field {field!r}: {number}; they were read, and "
+            "did not move the state"
+        )

@@ -1,0 +1,402 @@
+"""DatetimeBasedCursor: incremental reads by the date-time of a record.
+
+Spec: Incremental sync.
+"""
+
+from __future__ import annotations
+
+import itertools
+import threading
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+
+from connectors.declarative.cursors.cursor import (
+    Page,
+    State,
+    ValueCursor,
+    ValueProgress,
+    missing_values,
+    stream_state,
+    unused_state,
+)
+from connectors.declarative.cursors.settings import Length, Settings
+from connectors.declarative.cursors.slices import Option, Slice, injection, options_of
+from connectors.declarative.cursors.times.clamping import clamp_of
+from connectors.declarative.cursors.times.formats import DatetimeFormat, DatetimeFormats
+from connectors.declarative.cursors.times.intervals import Coverage, Interval, Splitter
+from connectors.declarative.manifest import clock, components
+from connectors.sdk.items import Context
+from elt_assets.errors import ConfigError
+
+_REFERENCE = datetime(2001, 1, 1)  # noqa: DTZ001 - durations are compared after this day
+_SLICES = "slices"
+_STATE_TYPE = "state_type"
+_LEGACY = "legacy"
+
+
+@dataclass(frozen=True)
+class Period:
+    """The limits of one read.
+
+    Attributes:
+        start: the earliest time to read, as the manifest or the config has it.
+        end: the last time to read.
+        now: the time at which the read began.
+    """
+
+    start: datetime
+    end: datetime
+    now: datetime
+
+
+class DatetimeCursor(ValueCursor[Period]):
+    """The cursor that a DatetimeBasedCursor describes.
+
+    Args:
+        component: the component.
+        config: the config of the source.
+        cursor_field: the cursor field of the configured stream, where the component lets users choose it.
+
+    Raises:
+        ConfigError: the component, or a value of the config that it uses, is not valid.
+    """
+
+    def __init__(
+        self,
+        component: components.DatetimeBasedCursor,
+        config: Mapping[str, Any],
+        cursor_field: str | None = None,
+    ):
+        self._settings = Settings(component, config)
+        self._component = component
+        self.place = component.place
+        chosen = cursor_field if component.allow_catalog_defined_cursor_field else None
+        self.field = chosen or self._settings.required("cursor_field")
+        written = self._settings.required("datetime_format")
+        self.format = DatetimeFormat(written)
+        formats = component.cursor_datetime_formats or ()
+        self.formats = DatetimeFormats([*formats, written])
+        self._written_formats = DatetimeFormats([written, *formats])
+        self.names = (
+            self._settings.text("partition_field_start") or "start_time",
+            self._settings.text("partition_field_end") or "end_time",
+        )
+        self.is_feed = bool(component.is_data_feed)
+        self.filters = self.is_feed or bool(component.is_client_side_incremental)
+        self.is_strict = bool(component.is_compare_strictly)
+        self.lookback = self._lookback()
+        self.clamp = clamp_of(component.clamping, config)
+        self.splitter = self._splitter()
+        places = (component.start_time_option, component.end_time_option)
+        self._injections = {
+            name: injection(place, config) for name, place in zip(self.names, places, strict=True)
+        }
+
+    def bounds(self) -> Period:
+        now = clock.now()
+        start = self._settings.moment("start_datetime", self.format.text)
+        has_end = self._component.end_datetime is not None
+        end = self._settings.moment("end_datetime", self.format.text) if has_end else now
+        if self.clamp is not None:
+            start = self.clamp.ceil(start)
+            end = self.clamp.floor(end) - (self.splitter.granularity or self.clamp.smallest)
+        return Period(start, end, now)
+
+    def begin_within(self, bounds: Period, state: State) -> DatetimeProgress:
+        return DatetimeProgress(self, bounds, state)
+
+    def state_of(self, value: datetime) -> dict[str, Any]:
+        return {self.field: self.format.format(value)}
+
+    def before(self, value: datetime, seconds: int) -> datetime:
+        return value - timedelta(seconds=seconds)
+
+    def value_in(self, state: State) -> datetime | None:
+        covered = self.covered_by(state)
+        if covered:
+            return covered[0].end
+        value = state.get(self.field)
+        return None if value is None or value == "" else self.parse_saved(value)
+
+    def moment_of(self, state: State) -> datetime | None:
+        return self.value_in(state)
+
+    def contexts(self) -> Iterator[Context] | None:
+        """Return the intervals, by their starts; None if the stream is not read in intervals."""
+        if self.splitter.step is None or self.is_feed:
+            return None
+        period = self.bounds()
+        starts = self.splitter.starts(period.start, period.end)
+        return ({self.names[0]: self.format.format(start)} for start in starts)
+
+    def options(self, each: Slice) -> list[Option]:
+        """Return the options for the start and the end of a slice's interval."""
+        return list(options_of(self._injections, each.interval))
+
+    def covered_by(self, state: State) -> list[Interval]:
+        """Return the intervals of a state that lists them; none of another state.
+
+        Raises:
+            ConfigError: an interval is not valid.
+        """
+        if _STATE_TYPE not in state:
+            return []
+        try:
+            return sorted(
+                Interval(self.parse_saved(each["start"]), self.parse_saved(each["end"]))
+                for each in state.get(_SLICES) or []
+            )
+        except (KeyError, TypeError):
+            raise self._unusable(state.get(_SLICES)) from None
+
+    def parse_saved(self, value: Any) -> datetime:
+        """Return a value of a state.
+
+        Raises:
+            ConfigError: it is not a date-time.
+        """
+        try:
+            return self._written_formats.parse(value)
+        except ValueError:
+            raise self._unusable(value) from None
+
+    def start_in(self, context: Context) -> datetime | None:
+        """Return the start of an interval as `contexts` lists it; None if the context is not one."""
+        if set(context) != {self.names[0]} or self.splitter.step is None:
+            return None
+        return self._written_formats.moment(context[self.names[0]])
+
+    def _unusable(self, value: Any) -> ConfigError:
+        return ConfigError(
+            f"the state of the cursor {self.field!r} has {value!r}, which does not have the format "
+            f"{self.formats} ({self.place})",
+            guidance="correct the state, or reset it to read the stream from the beginning",
+        )
+
+    def _splitter(self) -> Splitter:
+        step, granularity = (
+            self._settings.duration("step"),
+            self._settings.duration("cursor_granularity"),
+        )
+        has_both = (self._component.step is None) == (self._component.cursor_granularity is None)
+        if not has_both:
+            raise ConfigError(
+                f"{self.place} has only one of `step` and `cursor_granularity`",
+                guidance="set both to split the period into intervals, or none of them",
+            )
+        if step is None or self.is_feed:
+            return Splitter(clamp=self.clamp.ceil if self.clamp else None)
+        self._require("cursor_granularity", _is_within(timedelta(0), granularity))
+        self._require("step", step != timedelta(0) and _is_within(granularity, step))
+        granularity = None if granularity == timedelta(0) else granularity
+        return Splitter(step, granularity, self.clamp.ceil if self.clamp else None)
+
+    def _lookback(self) -> Length | None:
+        lookback = self._settings.duration("lookback_window")
+        self._require("lookback_window", lookback is None or _is_within(timedelta(0), lookback))
+        return lookback
+
+    def _require(self, name: str, is_long_enough: bool) -> None:
+        if not is_long_enough:
+            raise ConfigError(
+                f"{self._settings.place(name)} is {self._settings.text(name)!r}, which is too short",
+                guidance="the step must be longer than 0 and not shorter than `cursor_granularity`; no "
+                "length may be negative",
+            )
+
+
+class DatetimeProgress(ValueProgress):
+    """One read of a stream or partition with a DatetimeCursor."""
+
+    def __init__(self, cursor: DatetimeCursor, period: Period, state: State):
+        super().__init__()
+        self._cursor = cursor
+        self._period = period
+        self._saved = stream_state(state)
+        self._before, self._floor = self._covered()
+        self._begin = self._first()
+        # What is read again, the last time of the state included, is not covered yet.
+        self._coverage = Coverage(self._before, cursor.splitter.granularity).until(self._begin)
+        self._known = self._coverage.intervals[0]
+        self._highest: datetime | None = None
+        self._lock = threading.Lock()
+
+    def slices(self, contexts: Sequence[Context] | None = None) -> Iterator[Slice]:
+        intervals = self._intervals() if contexts is None else self._named(contexts)
+        yield from map(self._slice, intervals)
+
+    def options(self, each: Slice) -> list[Option]:
+        return self._cursor.options(each)
+
+    def take(self, each: Slice, page: Page) -> Page:
+        values = [record.get(self._cursor.field) for record in page]
+        found = self._cursor.formats.extremes(values)
+        if self._cursor.filters and found.latest is not None and found.earliest is not None:
+            low, high = self._limits(each)
+            if found.earliest < low or found.latest > high:
+                kept = [self._is_within(value, low, high) for value in values]
+                page = [record for record, keep in zip(page, kept, strict=True) if keep]
+                within = [value for value, keep in zip(values, kept, strict=True) if keep]
+                found = self._cursor.formats.extremes(within)
+        with self._lock:
+            self.missing += found.missing
+            if found.latest is not None and (self._highest is None or found.latest > self._highest):
+                self._highest = found.latest
+        return page
+
+    def is_past(self, each: Slice, page: Page) -> bool:
+        if not self._cursor.is_feed:
+            return False
+        for record in reversed(page):
+            moment = self._cursor.formats.moment(record.get(self._cursor.field))
+            if moment is not None:
+                return moment < self._limits(each)[0]
+        return False
+
+    def close(self, each: Slice) -> None:
+        self._coverage.add(each.origin)
+
+    def finish(self) -> None:
+        self.warnings.extend(missing_values(self._cursor.field, self.missing))
+
+    @property
+    def value(self) -> datetime | None:
+        """The time up to which everything was read. It is never later than the time of this read, unless the
+        state of the read before was."""
+        if not self._is_advanced:
+            return self._cursor.value_in(self._saved)
+        is_complete = self._coverage.end >= self._period.end
+        reached = self._floor if self._cursor.is_feed else self._coverage.end
+        if is_complete and self._highest is not None:
+            reached = max(reached, self._highest)
+        return max(self._floor, min(reached, self._period.now))
+
+    def state(self) -> dict[str, Any]:
+        if not self._is_advanced:
+            return dict(self._saved)
+        kept = {n: v for n, v in self._saved.items() if n not in (_SLICES, _STATE_TYPE, _LEGACY)}
+        assert self.value is not None
+        return {**kept, **self._cursor.state_of(self.value)}
+
+    @property
+    def _is_advanced(self) -> bool:
+        """Return whether one value can record what was read: it leaves no gap after the start."""
+        has_grown = self._coverage.intervals[0] != self._known
+        return has_grown and self._coverage.reaches(self._period.start)
+
+    def _covered(self) -> tuple[list[Interval], datetime]:
+        """Return the intervals that were read before, and the least value of the state after this read."""
+        start = self._period.start
+        covered = self._cursor.covered_by(self._saved)
+        if covered:
+            before = Coverage(covered, self._cursor.splitter.granularity)
+            if before.start < start:  # what is before the start is not read
+                before = before.completed_before(start)
+            return before.intervals, before.end if before.reaches(start) else start
+        value = self._cursor.value_in(self._saved)
+        if value is None:
+            self.warnings.extend(unused_state(self._cursor.field, self._saved))
+        end = start if value is None else max(start, value)
+        return [Interval(start, end)], end
+
+    def _intervals(self) -> Iterator[Interval]:
+        """Yield the intervals that were not read: the time before those that were, the gaps between them,
+        and the time after them, less the lookback window."""
+        period, split = self._period, self._cursor.splitter.split
+        granularity = self._cursor.splitter.granularity
+        yield from self._gap(period.start, self._before[0].start)
+        for one, other in itertools.pairwise(self._before):
+            lower = one.end if granularity is None else one.end + granularity
+            yield from self._gap(max(lower, period.start), other.start)
+        if self._begin > period.end:
+            self._warn_of_end(self._begin)
+            return
+        for each in split(self._begin, period.end):
+            is_last = each.end >= period.end
+            if not (self._cursor.is_strict and is_last and self._is_empty(each)):
+                yield each
+
+    def _gap(self, start: datetime, before: datetime) -> Iterator[Interval]:
+        """Yield the intervals from a time until right before another one, or until the end of the period."""
+        split = self._cursor.splitter.split
+        if start < before <= self._period.end:
+            yield from split(start, before, is_last=False)
+        elif start < before:
+            yield from split(start, self._period.end)
+
+    def _first(self) -> datetime:
+        """Return the time after that which was read, less the lookback window. Of a day, week or month of the
+        clamping that was read in part, it is the beginning."""
+        period, clamp, lookback = self._period, self._cursor.clamp, self._cursor.lookback
+        begin = max(self._looked_back(self._before[-1].end), period.start)
+        if clamp is None:
+            return begin
+        granularity = self._cursor.splitter.granularity or clamp.smallest
+        following = begin + granularity if lookback is None else begin
+        return max(clamp.floor(following), period.start)
+
+    def _looked_back(self, moment: datetime) -> datetime:
+        if self._cursor.lookback is None:
+            return moment
+        try:
+            return moment - self._cursor.lookback
+        except (OverflowError, ValueError):
+            return self._period.start
+
+    def _warn_of_end(self, lower: datetime) -> None:
+        if self._cursor.clamp is not None:  # the present day, week or month is not over
+            return
+        written = self._cursor.format.format
+        self.warnings.append(
+            f"nothing is read: the cursor {self._cursor.field!r} begins at {written(lower)}, after the end "
+            f"of the period to read, {written(self._period.end)}"
+        )
+
+    def _named(self, contexts: Iterable[Context]) -> Iterator[Interval]:
+        for context in contexts:
+            start = self._cursor.start_in(context)
+            if start is None:
+                raise ConfigError(
+                    f"{context!r} is not an interval of the stream",
+                    guidance="run `partitions` to see its intervals",
+                )
+            if start <= self._period.end:
+                yield self._cursor.splitter.at(start, self._period.end)
+
+    def _slice(self, interval: Interval) -> Slice:
+        ends = (interval.start, interval.end)
+        written = map(self._cursor.format.format, ends)
+        return Slice(interval=dict(zip(self._cursor.names, written, strict=True)), origin=interval)
+
+    def _is_empty(self, interval: Interval) -> bool:
+        written = self._cursor.format.format
+        return written(interval.start) == written(interval.end)
+
+    def _limits(self, each: Slice) -> tuple[datetime, datetime]:
+        """Return the first and the last time of the records of a slice. The first one is that of its request:
+        the format may cut off the time of a day. The last one is right before the next slice, or the end of
+        the period."""
+        interval: Interval = each.origin
+        low = self._cursor.format.moment(each.interval[self._cursor.names[0]]) or interval.start
+        if interval.end >= self._period.end:
+            return low, interval.end
+        granularity = self._cursor.splitter.granularity or timedelta(0)
+        return low, interval.end + granularity - timedelta(microseconds=1)
+
+    def _is_within(self, value: Any, low: datetime, high: datetime) -> bool:
+        moment = self._cursor.formats.moment(value)
+        return moment is None or low <= moment <= high
+
+
+def _is_within(length: Length | None, other: Length | None) -> bool:
+    """Return whether a length of time is not longer than another one; None is no time."""
+    try:
+        least = _REFERENCE + (length or timedelta(0))
+    except (OverflowError, ValueError):
+        return False
+    try:
+        return bool(least <= _REFERENCE + (other or timedelta(0)))
+    except (OverflowError, ValueError):
+        return True

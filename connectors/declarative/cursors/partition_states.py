@@ -1,0 +1,162 @@
+"""The states of a stream's partitions, in the form that the Airbyte CDK reads and writes.
+
+    {"use_global_cursor": false, "states": [{"partition": {"id": 1, "parent_slice": {}}, "cursor": {...}}],
+     "state": {...}, "lookback_window": 7, "parent_state": {"parents": {...}}}
+
+Older forms are taken over: one cursor for all partitions, and partitions without `parent_slice`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+import msgspec
+from msgspec import Raw
+
+from connectors.declarative.cursors.cursor import (
+    GLOBAL_STATE,
+    LOOKBACK,
+    NO_CURSOR,
+    PARENT_STATE,
+    STATES,
+    USE_GLOBAL,
+    State,
+    ValueCursor,
+)
+from connectors.declarative.cursors.routers.router import PARENT_SLICE
+from connectors.sdk.state.partitions import identity
+from elt_assets.errors import ConfigError
+
+_encode = msgspec.json.Encoder(decimal_format="number").encode
+_SCALARS = (str, int, float)
+
+
+class PartitionStates:
+    """The states of partitions, each as JSON, so that a hundred thousand of them take little memory.
+
+    Args:
+        state: the state of the stream.
+        cursor: the cursor of a partition.
+        has_parents: whether the partitions have a `PARENT_SLICE`.
+
+    Attributes:
+        size: the size of the states in bytes.
+        value: the value of the one cursor for all partitions; None if there is none.
+        lookback: the seconds by which a partition without a state begins before that value.
+        falls_back: whether a partition without a state begins at that value. Otherwise it is new, and begins
+            at the start.
+        parents: the states of the parent streams by name.
+
+    Raises:
+        ConfigError: the state cannot be used.
+    """
+
+    def __init__(self, state: State, cursor: ValueCursor[Any], *, has_parents: bool):
+        state = {name: value for name, value in state.items() if name != NO_CURSOR}
+        is_one = STATES not in state and GLOBAL_STATE not in state
+        written = state if is_one else state.get(GLOBAL_STATE)
+        listed = state.get(STATES) or []
+        self._cursor = cursor
+        self._entries: dict[bytes, bytes] = {}
+        self._older: dict[bytes, bytes] = {}
+        self._taken: set[bytes] = set()
+        self.size = 0
+        self.value: Any = cursor.value_in(written) if isinstance(written, Mapping) else None
+        self.lookback = _seconds(state.get(LOOKBACK))
+        self.falls_back = bool(state.get(USE_GLOBAL)) or not listed
+        self.parents: State = state.get(PARENT_STATE) or {}
+        for partition, saved in _pairs(listed):
+            self._add(partition, saved)
+            if has_parents and PARENT_SLICE not in partition:
+                self._older[_loose(partition)] = identity(dict(partition))
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def __contains__(self, key: object) -> bool:
+        return key in self._entries
+
+    def beginning(self, key: bytes, partition: Mapping[str, Any]) -> State:
+        """Return the state with which a partition begins; an empty one to begin at the start.
+
+        Args:
+            key: the identity of the partition.
+            partition: its values.
+        """
+        found = self._entries.get(key)
+        if found is None and self._older:
+            older = self._older.get(_loose(partition))
+            if older is not None:
+                self._taken.add(older)
+                found = self._entries.get(older)
+        if found is not None:
+            saved: State = msgspec.json.decode(found)
+            return saved
+        if self.falls_back and self.value is not None:
+            return self._cursor.state_of(self._cursor.before(self.value, self.lookback))
+        return {}
+
+    def keep(self, key: bytes, state: State) -> None:
+        """Record the state of a partition; an empty one is not recorded."""
+        if state:
+            encoded = _encode(state)
+            self.size += len(encoded) - len(self._entries.get(key, b""))
+            self.size += 0 if key in self._entries else len(key)
+            self._entries[key] = encoded
+
+    def clear(self) -> None:
+        """Remove all states: one value takes their place."""
+        self._entries.clear()
+        self.size = 0
+
+    def drop_taken(self) -> None:
+        """Remove the states in an older form whose partitions have states in the present form."""
+        for key in self._taken:
+            self.size -= len(key) + len(self._entries.pop(key, b""))
+        self._taken.clear()
+
+    def encoded(self, present: Iterable[tuple[bytes, State]]) -> Raw:
+        """Return the states as a JSON array.
+
+        Args:
+            present: the partitions that are being read, and their states so far.
+        """
+        overrides = {key: _encode(state) for key, state in present if state}
+        pairs = {**self._entries, **overrides}.items()
+        texts = (b'{"partition":%b,"cursor":%b}' % pair for pair in pairs)
+        return Raw(b"[%b]" % b",".join(texts))
+
+    def _add(self, partition: Mapping[str, Any], saved: State) -> None:
+        """Record a saved state; of two states for one partition the earlier one counts."""
+        key = identity(dict(partition))
+        if key in self._entries:
+            former = msgspec.json.decode(self._entries[key])
+            one, other = self._cursor.value_in(saved), self._cursor.value_in(former)
+            if one is not None and (other is None or one >= other):
+                return
+        self.keep(key, saved)
+
+
+def _pairs(listed: Any) -> Iterator[tuple[Mapping[str, Any], State]]:
+    is_list = isinstance(listed, list)
+    for each in listed if is_list else [None]:
+        partition = each.get("partition") if isinstance(each, Mapping) else None
+        cursor = each.get("cursor") if isinstance(each, Mapping) else None
+        if not isinstance(partition, Mapping) or not isinstance(cursor, Mapping):
+            raise ConfigError(
+                "the `states` of the state are not a list of objects with a `partition` and a `cursor`",
+                guidance="correct the state, or reset it to read the stream from the beginning",
+            )
+        yield partition, cursor
+
+
+def _loose(partition: Mapping[str, Any]) -> bytes:
+    """Return what tells apart partitions in states of older forms: their values as text."""
+    values = {name: value for name, value in partition.items() if name != PARENT_SLICE}
+    return identity({name: str(v) if isinstance(v, _SCALARS) else v for name, v in values.items()})
+
+
+def _seconds(written: Any) -> int:
+    is_number = isinstance(written, int | float) and not isinstance(written, bool)
+    return max(0, int(written)) if is_number else 0

@@ -1,0 +1,425 @@
+"""Streams with partitions: a cursor for each of them, one for all, or none.
+
+Spec: the per-partition state of Airbyte's low-code streams.
+"""
+
+from __future__ import annotations
+
+import math
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from itertools import chain
+from typing import Any, cast
+
+import msgspec
+from msgspec import Raw
+
+from connectors.declarative.cursors.cursor import (
+    GLOBAL_STATE,
+    LOOKBACK,
+    PARENT_STATE,
+    STATES,
+    USE_GLOBAL,
+    Cursor,
+    Page,
+    Progress,
+    State,
+    ValueCursor,
+    ValueProgress,
+    missing_values,
+    state_without_cursor,
+    unused_state,
+)
+from connectors.declarative.cursors.partition_states import PartitionStates
+from connectors.declarative.cursors.routers.router import Action, Partition, Router, Routing
+from connectors.declarative.cursors.slices import Option, Slice, distinct
+from connectors.sdk.items import Context
+from connectors.sdk.reading import MANY_PARTITIONS, StateSchedule
+from connectors.sdk.state.partitions import identity
+from connectors.sdk.state.stream_state import StreamState
+from elt_assets.errors import ConfigError
+
+SMALL = 16_384
+"""Size in bytes up to which a state is sent after each interval of a partition."""
+SECONDS = 1.0
+"""Time between two states that are larger, unless a partition ends."""
+_MAX_WARNINGS = 10
+
+_encode = msgspec.json.Encoder(decimal_format="number").encode
+
+
+class RoutedStream(Cursor):
+    """A stream with partitions and without a cursor.
+
+    Args:
+        router: the router.
+    """
+
+    def __init__(self, router: Router):
+        self.router = router
+
+    def begin(self, state: State) -> Progress:
+        del state
+        return _RoutedProgress(self.router)
+
+    def contexts(self) -> Iterator[Context] | None:
+        return _contexts(self.router)
+
+
+class PartitionedCursor(Cursor):
+    """A cursor for each partition of a stream, or one for all.
+
+    Args:
+        router: the router.
+        cursor: the cursor of a partition.
+        is_global: whether all partitions share one value, which moves when all of them were read.
+
+    Raises:
+        ConfigError: a partition and an interval have a value of the same name.
+    """
+
+    def __init__(self, router: Router, cursor: ValueCursor[Any], *, is_global: bool = False):
+        self.router = router
+        self.cursor = cursor
+        self.field = cursor.field
+        self.is_global = is_global or router.is_grouped
+        both = set(cursor.names) & set().union(*router.names)
+        if both:
+            raise ConfigError(
+                f"{router.place} and {cursor.place} both have values named {sorted(both)}",
+                guidance="rename the field of the partition, or set `partition_field_start` and "
+                "`partition_field_end` of the cursor",
+            )
+
+    def begin(self, state: State) -> PartitionedProgress:
+        return PartitionedProgress(self, state)
+
+    def contexts(self) -> Iterator[Context] | None:
+        return _contexts(self.router)
+
+    def moment_of(self, state: State) -> datetime | None:
+        found = state.get(GLOBAL_STATE)
+        return self.cursor.moment_of(found) if isinstance(found, dict) else None
+
+
+class _RoutedProgress(Progress):
+    """One read of a stream with partitions and without a cursor."""
+
+    def __init__(self, router: Router):
+        super().__init__()
+        self._router = router
+        self._is_complete = False
+
+    def slices(self, contexts: Sequence[Context] | None = None) -> Iterator[Slice]:
+        routing = self._router.begin(None)
+        for item in _once(_items(self._router, routing, contexts)):
+            if isinstance(item, _Keyed):
+                yield Slice(item.partition.values, extra=item.partition.extra)
+            else:
+                item()
+        self.warnings.extend(routing.warnings)
+
+    def options(self, each: Slice) -> list[Option]:
+        return distinct(self._router.options(each.partition))
+
+    def close(self, each: Slice) -> None:
+        del each
+
+    def finish(self) -> None:
+        self._is_complete = True
+
+    def is_due(self) -> bool:
+        return False
+
+    def state(self) -> dict[str, Any]:
+        return state_without_cursor(is_complete=self._is_complete)
+
+
+@dataclass(eq=False)
+class _Open:
+    """A partition that is being read.
+
+    Attributes:
+        key: the identity of the partition.
+        progress: its progress.
+        pending: the number of its slices that were listed and not closed.
+        is_listed: whether all its slices were listed.
+        is_done: whether all its slices were closed.
+    """
+
+    key: bytes
+    progress: ValueProgress
+    pending: int = 0
+    is_listed: bool = False
+    is_done: bool = False
+
+
+@dataclass(frozen=True)
+class _Origin:
+    """The partition of a slice, and the slice of its own cursor."""
+
+    of: _Open
+    inner: Slice
+
+
+class PartitionedProgress(Progress):
+    """One read of a stream with a PartitionedCursor."""
+
+    def __init__(
+        self,
+        cursor: PartitionedCursor,
+        state: State,
+        monotonic: Callable[[], float] = time.monotonic,
+    ):
+        super().__init__()
+        self._began = self._sent = monotonic()
+        self._cursor = cursor
+        self._states = PartitionStates(state, cursor.cursor, has_parents=cursor.router.has_parents)
+        self._routing = cursor.router.begin(state)
+        self._bounds = cursor.cursor.bounds()
+        self._monotonic = monotonic
+        self._schedule: StateSchedule | None = None
+        self._has_many = False
+        self._opened: dict[bytes, _Open] = {}
+        self._order: deque[_Open | Action] = deque()
+        self._last: _Open | None = None
+        self._latest: Any = self._states.value
+        self._missing = 0
+        self._is_partial = True
+        self._has_moved_parents = False
+        self._lock = threading.RLock()
+        if self._states.value is None and not len(self._states):
+            self._warn(unused_state(cursor.field, state))
+
+    @property
+    def size(self) -> int:
+        """Size in bytes of the states of partitions."""
+        return self._states.size
+
+    @property
+    def bookmarks(self) -> int:
+        """Number of the states of partitions."""
+        return len(self._states)
+
+    def slices(self, contexts: Sequence[Context] | None = None) -> Iterator[Slice]:
+        for item in self._scheduled(contexts):
+            if isinstance(item, _Keyed):
+                yield from self._slices_of(item)
+                continue
+            with self._lock:
+                self._order.append(item)
+                self._advance()
+        self._is_partial = contexts is not None
+        self._warn(self._routing.warnings)
+
+    def options(self, each: Slice) -> list[Option]:
+        inner = each.origin.of.progress.options(each.origin.inner)
+        return distinct([*self._cursor.router.options(each.partition), *inner])
+
+    def take(self, each: Slice, page: Page) -> Page:
+        return each.origin.of.progress.take(each.origin.inner, page)  # type: ignore[no-any-return]
+
+    def is_past(self, each: Slice, page: Page) -> bool:
+        return bool(each.origin.of.progress.is_past(each.origin.inner, page))
+
+    def close(self, each: Slice) -> None:
+        origin: _Origin = each.origin
+        with self._lock:
+            origin.of.progress.close(origin.inner)
+            origin.of.pending -= 1
+            self._last = origin.of
+            self._settle(origin.of)
+
+    def finish(self) -> None:
+        with self._lock:
+            is_complete = not self._is_partial and not self._opened
+            if is_complete:
+                self._states.value = self._latest
+                self._states.lookback = math.ceil(self._monotonic() - self._began)
+                self._states.falls_back = False
+                if self._cursor.is_global:
+                    self._states.clear()
+                self._states.drop_taken()
+            self._warn(missing_values(self._cursor.field, self._missing))
+
+    def is_due(self) -> bool:
+        with self._lock:
+            if self._cursor.is_global:
+                return self._has_moved_parents and self._is_time()
+            is_end = self._last is None or self._last.is_done
+            if self._schedule is not None and (is_end or self._has_many):
+                context = msgspec.json.decode(self._last.key) if self._last else None
+                # The schedule reads only the size and the number, which this object has too.
+                return self._schedule.is_due(cast(StreamState, self), context)
+            return self.size <= SMALL or self._is_time()
+
+    def state(self) -> dict[str, Any]:
+        found: dict[str, Any] = msgspec.json.decode(self.encode())
+        return found
+
+    def encode(self) -> Raw:
+        with self._lock:
+            encoded = Raw(_encode(self._written()))
+            self._has_moved_parents = False
+            self._sent = self._monotonic()
+            if self._schedule is not None:
+                self._schedule.sent(len(bytes(encoded)))
+            return encoded
+
+    def _written(self) -> dict[str, Any]:
+        states, is_global = self._states, self._cursor.is_global
+        falls_back = states.falls_back and states.value is not None
+        found: dict[str, Any] = {USE_GLOBAL: falls_back or (is_global and not len(states))}
+        if not is_global or len(states):
+            opened = () if is_global else self._opened.values()
+            found[STATES] = states.encoded((each.key, each.progress.state()) for each in opened)
+        if states.value is not None:
+            found[GLOBAL_STATE] = self._cursor.cursor.state_of(states.value)
+            found[LOOKBACK] = states.lookback
+        parents = {**states.parents, **self._routing.parent_state()}
+        if parents:
+            found[PARENT_STATE] = parents
+        return found
+
+    def _scheduled(self, contexts: Sequence[Context] | None) -> Iterator[_Keyed | Action]:
+        """Yield the partitions, after it is known whether they are many."""
+        routing = self._routing if contexts is None else self._cursor.router.begin(None)
+        items = _once(_items(self._cursor.router, routing, contexts))
+        first: list[_Keyed | Action] = []
+        if not self._cursor.is_global:
+            number = len(self._states)
+            while number <= MANY_PARTITIONS and (item := next(items, None)) is not None:
+                first.append(item)
+                number += isinstance(item, _Keyed) and item.key not in self._states
+            self._has_many = number > MANY_PARTITIONS
+            self._schedule = StateSchedule(
+                has_many=self._has_many, size=self.size, clock=self._monotonic
+            )
+        return chain(first, items)
+
+    def _slices_of(self, keyed: _Keyed) -> Iterator[Slice]:
+        partition = keyed.partition
+        beginning = self._states.beginning(keyed.key, partition.values)
+        opened = _Open(keyed.key, self._cursor.cursor.begin_within(self._bounds, beginning))
+        with self._lock:
+            self._opened[keyed.key] = opened
+            self._order.append(opened)
+        for inner, is_last in _with_last(opened.progress.slices()):
+            with self._lock:
+                opened.pending += 1
+                opened.is_listed = is_last
+            yield Slice(partition.values, inner.interval, partition.extra, _Origin(opened, inner))
+        with self._lock:
+            opened.is_listed = True
+            self._settle(opened)
+
+    def _settle(self, opened: _Open) -> None:
+        """Take over the state of a partition whose slices were all closed."""
+        if not opened.is_listed or opened.pending or opened.is_done:
+            return
+        progress = opened.progress
+        opened.is_done = True
+        self._missing += progress.missing
+        self._warn(progress.warnings)
+        if progress.value is not None:
+            self._latest = (
+                progress.value if self._latest is None else max(self._latest, progress.value)
+            )
+        if not self._cursor.is_global:
+            self._states.keep(opened.key, progress.state())
+        del self._opened[opened.key]
+        self._advance()
+
+    def _advance(self) -> None:
+        """Call the actions before which all partitions were read."""
+        while self._order:
+            first = self._order[0]
+            if isinstance(first, _Open):
+                if not first.is_done:
+                    return
+            else:
+                first()
+                self._has_moved_parents = True
+            self._order.popleft()
+
+    def _is_time(self) -> bool:
+        return self._monotonic() - self._sent >= SECONDS
+
+    def _warn(self, texts: Iterable[str]) -> None:
+        for text in texts:
+            if len(self.warnings) < _MAX_WARNINGS and text not in self.warnings:
+                self.warnings.append(text)
+
+
+@dataclass(frozen=True)
+class _Keyed:
+    """A partition and its identity."""
+
+    key: bytes
+    partition: Partition
+
+
+def _contexts(router: Router) -> Iterator[Context]:
+    for item in _once(router.begin(None).items()):
+        if isinstance(item, _Keyed):
+            yield item.partition.context
+        else:
+            item()
+
+
+def _items(
+    router: Router, routing: Routing, contexts: Sequence[Context] | None
+) -> Iterator[Partition | Action]:
+    """Yield all partitions, or those with some contexts.
+
+    Raises:
+        ConfigError: the stream has no partition with one of the contexts.
+    """
+    if contexts is None:
+        yield from routing.items()
+    elif router.must_list:
+        yield from _selected(routing, contexts)
+    else:
+        yield from map(router.partition_of, contexts)
+
+
+def _selected(routing: Routing, contexts: Sequence[Context]) -> Iterator[Partition | Action]:
+    wanted = {identity(context): context for context in contexts}
+    for item in routing.items():
+        if not isinstance(item, Partition):
+            yield item
+        elif wanted.pop(identity(item.context), None) is not None:
+            yield item
+            if not wanted:
+                return
+    if wanted:
+        raise ConfigError(
+            f"the stream has no partition {next(iter(wanted.values()))!r}",
+            guidance="run `partitions` to see its partitions",
+        )
+
+
+def _once(items: Iterable[Partition | Action]) -> Iterator[_Keyed | Action]:
+    """Yield each partition once: a parent stream may have several versions of a record."""
+    seen: set[bytes] = set()
+    for item in items:
+        if not isinstance(item, Partition):
+            yield item
+            continue
+        key = identity(dict(item.values))
+        if key not in seen:
+            seen.add(key)
+            yield _Keyed(key, item)
+
+
+def _with_last(slices: Iterator[Slice]) -> Iterator[tuple[Slice, bool]]:
+    """Yield each slice, and whether it is the last one."""
+    present = next(slices, None)
+    while present is not None:
+        following = next(slices, None)
+        yield present, following is None
+        present = following

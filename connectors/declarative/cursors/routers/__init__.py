@@ -1,0 +1,1 @@
+"""Partition routers: which partitions a stream has."""

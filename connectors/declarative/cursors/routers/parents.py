@@ -1,0 +1,225 @@
+"""SubstreamPartitionRouter: a partition for each record of parent streams."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+from msgspec import Raw
+
+from connectors.declarative.cursors.cursor import (
+    GLOBAL_STATE,
+    PARENT_STATE,
+    RESERVED,
+    Cursor,
+    Page,
+    Progress,
+    State,
+    read_slice,
+)
+from connectors.declarative.cursors.routers.router import (
+    PARENT_SLICE,
+    Action,
+    Partition,
+    Router,
+    Routing,
+)
+from connectors.declarative.cursors.settings import Settings, text_of
+from connectors.declarative.cursors.slices import Option, Slice, injection, options_of
+from connectors.declarative.manifest import components
+from connectors.sdk.items import Record
+from elt_assets.errors import ConfigError
+
+Stream = components.DeclarativeStream
+Pages = Callable[[Stream, Slice, Sequence[Option]], Iterable[Page]]
+"""Function that requests the pages of a slice of a stream, with the values that it puts into requests."""
+Choice = Callable[[Stream | components.StateDelegatingStream, State], tuple[Stream, Cursor, State]]
+"""Function that returns the stream to read, its cursor, and the state to begin with."""
+
+CHILD_RESPONSE = "child_response"
+"""Name of the extra value with the child's first page, where a parent record contains it."""
+
+_MISSING = object()
+
+
+class ParentRouter(Router):
+    """The router that a SubstreamPartitionRouter describes.
+
+    Args:
+        component: the component.
+        config: the config of the source.
+        pages: requests the pages of parent streams.
+        choose: chooses how a parent stream is read.
+
+    Raises:
+        ConfigError: the component is not valid.
+    """
+
+    has_parents = True
+
+    def __init__(
+        self,
+        component: components.SubstreamPartitionRouter,
+        config: Mapping[str, Any],
+        pages: Pages,
+        choose: Choice,
+    ):
+        self.place = component.place
+        self._pages = pages
+        self._choose = choose
+        self.parents = [_Parent(each, config) for each in component.parent_stream_configs]
+        self.names = [frozenset({each.field}) for each in self.parents]
+        self.must_list = any(each.has_extra for each in self.parents)
+        if not self.parents:
+            raise ConfigError(
+                f"{self.place} has no parent streams", guidance="write `parent_stream_configs`"
+            )
+
+    def begin(self, state: State | None) -> Routing:
+        return _ParentRouting(self.parents, state, self._pages, self._choose)
+
+    def options(self, partition: Mapping[str, Any]) -> Iterator[Option]:
+        return options_of({each.field: each.injection for each in self.parents}, partition)
+
+    def has_options(self) -> bool:
+        return any(each.injection is not None for each in self.parents)
+
+
+class _Parent:
+    """One parent stream, and what of its records makes a partition."""
+
+    def __init__(self, component: components.ParentStreamConfig, config: Mapping[str, Any]):
+        settings = Settings(component, config)
+        self.stream = component.stream
+        self._cursor_field = _cursor_field(component.stream, config)
+        self.is_incremental = component.incremental_dependency
+        self.field = settings.required("partition_field")
+        self.injection = injection(component.request_option, config)
+        self._key = [part for part in settings.required("parent_key").split("/") if part]
+        self._extra = [
+            [text_of(part, config) for part in path] for path in component.extra_fields or ()
+        ]
+        self._pointer = [text_of(part, config) for part in component.lazy_read_pointer or ()]
+        if any("*" in part for part in self._pointer):
+            raise ConfigError(
+                f"{settings.place('lazy_read_pointer')} has a `*`",
+                guidance="write the names of the fields",
+            )
+
+    @property
+    def has_extra(self) -> bool:
+        """Return whether a partition has values of the parent record that do not identify it."""
+        return bool(self._extra or self._pointer)
+
+    def partition(self, record: Record, within: Slice, *, has_state: bool) -> Partition | None:
+        """Return the partition for a record; None for a record without the key."""
+        key = _found(record, self._key)
+        if key is _MISSING or key is None:
+            return None
+        extra = {
+            ".".join(path): None if found is _MISSING else found
+            for path in self._extra
+            for found in [_found(record, path)]
+        }
+        if self._pointer and not has_state:
+            found = _found(record, self._pointer)
+            extra[CHILD_RESPONSE] = [] if found is _MISSING else found
+        return Partition({self.field: key, PARENT_SLICE: dict(within.partition)}, extra)
+
+    def state_in(self, state: State) -> State:
+        """Return the state of the parent that the state of its child has, also in one of the older forms."""
+        states = state.get(PARENT_STATE)
+        if isinstance(states, Mapping):
+            return states.get(self.stream.name) or {}
+        if isinstance(state.get(GLOBAL_STATE), Mapping):
+            return dict(state[GLOBAL_STATE])
+        values = [value for name, value in state.items() if name not in RESERVED]
+        if len(values) == 1 and self._cursor_field and not isinstance(values[0], Mapping | list):
+            return {self._cursor_field: values[0]}
+        return {}
+
+
+class _ParentRouting(Routing):
+    """One read of the parent streams. The reads of those that have a state begin at once: the child reads up
+    to a later time than they do, so that no child of a parent that has just changed is left out."""
+
+    def __init__(
+        self, parents: Sequence[_Parent], state: State | None, pages: Pages, choose: Choice
+    ):
+        super().__init__()
+        self._is_tracked = state is not None
+        self._state = state or {}
+        self._pages = pages
+        self._choose = choose
+        self._reads = [
+            (each, self._started(each) if self._tracks(each) else None) for each in parents
+        ]
+        self._progress = {
+            each.stream.name: started[1] for each, started in self._reads if started is not None
+        }
+
+    def items(self) -> Iterator[Partition | Action]:
+        for parent, started in self._reads:
+            yield from self._items_of(parent, *(started or self._started(parent)))
+
+    def parent_state(self) -> dict[str, Raw]:
+        return {name: each.encode() for name, each in self._progress.items()}
+
+    def _tracks(self, parent: _Parent) -> bool:
+        return self._is_tracked and parent.is_incremental
+
+    def _started(self, parent: _Parent) -> tuple[Stream, Progress]:
+        saved = parent.state_in(self._state) if self._tracks(parent) else {}
+        stream, cursor, state = self._choose(parent.stream, saved)
+        return stream, cursor.begin(state)
+
+    def _items_of(
+        self, parent: _Parent, stream: Stream, progress: Progress
+    ) -> Iterator[Partition | Action]:
+        tracks = self._tracks(parent)
+        for each in progress.slices():
+            pages = self._pages(stream, each, progress.options(each))
+            for page in read_slice(progress, each, pages):
+                for record in page:
+                    found = parent.partition(record, each, has_state=bool(self._state))
+                    if found is not None:
+                        yield found
+            yield from _now_or_later(partial(progress.close, each), is_later=tracks)
+        yield from _now_or_later(progress.finish, is_later=tracks)
+        self.warnings.extend(f"parent stream {stream.name!r}: {each}" for each in progress.warnings)
+
+
+def _now_or_later(action: Action, *, is_later: bool) -> Iterator[Action]:
+    """Yield an action, to be called when the partitions before it were read; or call it now."""
+    if is_later:
+        yield action
+    else:
+        action()
+
+
+def _cursor_field(
+    stream: Stream | components.StateDelegatingStream, config: Mapping[str, Any]
+) -> str:
+    """Return the cursor field of a stream; an empty text if it has none."""
+    if isinstance(stream, components.StateDelegatingStream):
+        stream = stream.incremental_stream
+    return text_of(getattr(stream.incremental_sync, "cursor_field", None), config)
+
+
+def _found(record: Any, path: Sequence[str]) -> Any:
+    """Return the value at a path of a record; `_MISSING` if there is none. `*` is the first of all fields or
+    items that has the rest of the path."""
+    for number, part in enumerate(path):
+        if part == "*":
+            below = record.values() if isinstance(record, Mapping) else record
+            rest = path[number + 1 :]
+            candidates = (_found(each, rest) for each in below if isinstance(below, Iterable))
+            return next((each for each in candidates if each is not _MISSING), _MISSING)
+        if isinstance(record, Mapping) and part in record:
+            record = record[part]
+        elif isinstance(record, list) and part.isdigit() and int(part) < len(record):
+            record = record[int(part)]
+        else:
+            return _MISSING
+    return record

@@ -1,0 +1,1 @@
+"""Date-times in the formats of manifests, and intervals of time."""

@@ -1,0 +1,154 @@
+"""Intervals of time: how a period is split into them, and which of them were read.
+
+Spec: Incremental sync, "Split up interval".
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from connectors.declarative.cursors.settings import Length
+
+_ADJACENT = timedelta(milliseconds=1)
+"""Distance of adjacent intervals where there is no granularity."""
+
+
+@dataclass(frozen=True, order=True)
+class Interval:
+    """A period of time; both ends are part of it."""
+
+    start: datetime
+    end: datetime
+
+
+@dataclass(frozen=True)
+class Splitter:
+    """Rule by which a period is split.
+
+    Attributes:
+        step: the length of an interval; None to leave the period whole.
+        granularity: the distance between the end of an interval and the start of the next one; with `step`
+            only.
+        clamp: returns the first boundary at or after a time, where intervals begin at boundaries only.
+    """
+
+    step: Length | None = None
+    granularity: Length | None = None
+    clamp: Callable[[datetime], datetime] | None = None
+
+    def split(self, start: datetime, end: datetime, *, is_last: bool = True) -> Iterator[Interval]:
+        """Yield the intervals of a period, in order, without overlap or gap.
+
+        Args:
+            start: the first time of the period.
+            end: the last time of the period.
+            is_last: whether `end` is part of the period; without it the last interval ends before `end`.
+        """
+        lower = self._clamped(start)
+        while lower <= end if is_last else lower < end:
+            upper = self.after(lower)
+            if upper is None or upper >= end:
+                yield Interval(lower, end if is_last else self._before(end))
+                return
+            yield Interval(lower, self._before(upper))
+            lower = upper
+
+    def starts(self, start: datetime, end: datetime) -> Iterator[datetime]:
+        """Yield the starts of the intervals of a period. They depend on the start alone, so the intervals
+        keep their starts as the period grows."""
+        at: datetime | None = self._clamped(start)
+        while at is not None and at <= end:
+            yield at
+            at = self.after(at)
+
+    def at(self, start: datetime, end: datetime) -> Interval:
+        """Return the interval that begins at a time, in a period with this end."""
+        upper = self.after(start)
+        return Interval(start, end if upper is None else min(end, self._before(upper)))
+
+    def after(self, lower: datetime) -> datetime | None:
+        """Return the start of the interval after the one that begins at a time; None if it is the last."""
+        if self.step is None:
+            return None
+        try:
+            return self._clamped(lower + self.step)
+        except (OverflowError, ValueError):
+            return None
+
+    def _clamped(self, moment: datetime) -> datetime:
+        return moment if self.clamp is None else self.clamp(moment)
+
+    def _before(self, moment: datetime) -> datetime:
+        return moment if self.granularity is None else moment - self.granularity
+
+
+class Coverage:
+    """The intervals that were read, of one stream or partition; adjacent ones are one.
+
+    Args:
+        intervals: the intervals that were read before; at least one.
+        granularity: the distance of adjacent intervals.
+
+    Attributes:
+        intervals: the intervals that were read.
+    """
+
+    def __init__(self, intervals: Iterable[Interval], granularity: Length | None = None):
+        self._distance = granularity or _ADJACENT
+        self.intervals: list[Interval] = []
+        for each in sorted(intervals):
+            self.add(each)
+
+    @property
+    def end(self) -> datetime:
+        """End of the first interval: everything before it was read."""
+        return self.intervals[0].end
+
+    @property
+    def start(self) -> datetime:
+        """Start of the first interval."""
+        return self.intervals[0].start
+
+    def reaches(self, start: datetime) -> bool:
+        """Return whether the first interval leaves no gap after a time."""
+        return start + self._distance >= self.start
+
+    def until(self, moment: datetime) -> Coverage:
+        """Return the coverage of what is before a time. It has at least the time right before it."""
+        try:
+            last = moment - self._distance
+        except (OverflowError, ValueError):
+            return Coverage([Interval(moment, moment)], self._distance)
+        kept = [Interval(each.start, min(each.end, last)) for each in self.intervals]
+        return Coverage(
+            [*(e for e in kept if e.start <= last), Interval(last, last)], self._distance
+        )
+
+    def completed_before(self, moment: datetime) -> Coverage:
+        """Return the coverage with all the time from its start until right before a later time."""
+        last = moment - self._distance
+        return Coverage([Interval(min(self.start, last), last), *self.intervals], self._distance)
+
+    def add(self, interval: Interval) -> None:
+        """Add an interval that was read."""
+        intervals = self.intervals
+        low = bisect_left(intervals, interval.start, key=_end)
+        while low > 0 and self._touch(intervals[low - 1], interval):
+            low -= 1
+        high = low
+        while high < len(intervals) and self._touch(interval, intervals[high]):
+            high += 1
+        joined = [interval, *intervals[low:high]]
+        merged = Interval(min(each.start for each in joined), max(map(_end, joined)))
+        intervals[low:high] = [merged]
+
+    def _touch(self, one: Interval, other: Interval) -> bool:
+        """Return whether nothing is between an interval and one that does not begin before it."""
+        return one.end >= other.start or one.end + self._distance >= other.start
+
+
+def _end(interval: Interval) -> datetime:
+    return interval.end

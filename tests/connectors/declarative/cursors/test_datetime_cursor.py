@@ -1,0 +1,729 @@
+"""DatetimeBasedCursor: intervals, states, filters and requests, with a stopped clock."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from connectors.declarative.cursors.cursor import Page, Progress
+from connectors.declarative.cursors.datetime_cursor import DatetimeCursor
+from connectors.declarative.cursors.slices import Option, Slice
+from connectors.declarative.manifest import components
+from connectors.declarative.manifest.template import Template
+from elt_assets.errors import ConfigError
+from tests.connectors.declarative.cursors.support import (
+    NOW,
+    SECONDS,
+    Api,
+    Read,
+    at,
+    dated,
+    intervals,
+    made,
+    min_max,
+    moment,
+    nothing,
+    option,
+    stream,
+)
+
+pytestmark = pytest.mark.unit
+
+SECOND = {"cursor_granularity": "PT1S"}
+DAILY = {"datetime_format": "%Y-%m-%d", "step": "P1D", "cursor_granularity": "P1D"}
+
+
+def begin(state: Any = None, config: Any = None, **fields: Any) -> Progress:
+    """Return a read that begins at NOW."""
+    with at(NOW):
+        return Api(nothing, config or {}).begin(stream(sync=dated(**fields)), state)
+
+
+def read(
+    values: list[Any], state: dict[str, Any] | None = None, now: Any = NOW, **fields: Any
+) -> Read:
+    """Read with the values of `updated_at` on one page of each slice."""
+
+    def answer(name: str, each: Slice, options: Any) -> list[Page]:
+        return [[{"updated_at": value} for value in values]]
+
+    with at(now):
+        return Api(answer).read(stream(sync=dated(**fields)), state)
+
+
+# --- start and end --------------------------------------------------------------------------------
+
+
+def test_without_an_end_the_present_time_is_the_end() -> None:
+    assert intervals(begin()) == [("2024-01-01T00:00:00Z", "2024-01-31T12:00:00Z")]
+
+
+def test_the_present_time_is_evaluated_once_in_a_read() -> None:
+    with at(NOW):
+        cursor = Api(nothing).cursors.of(stream(sync=dated(step="P10D", cursor_granularity="PT1S")))
+        slices = cursor.begin({}).slices()
+        next(slices)
+    with at("2025-01-01T00:00:00Z"):
+        assert [each.interval["end_time"] for each in slices][-1] == "2024-01-31T12:00:00Z"
+
+
+@pytest.mark.parametrize(
+    ("start", "config", "found"),
+    [
+        ("2024-01-05T00:00:00Z", {}, "2024-01-05T00:00:00Z"),
+        ("{{ config['since'] }}", {"since": "2024-01-06T00:00:00Z"}, "2024-01-06T00:00:00Z"),
+        (min_max("2024-01-07", datetime_format="%Y-%m-%d"), {}, "2024-01-07T00:00:00Z"),
+        (min_max("{{ config.since }}", datetime_format="%s"), {"since": 1704067260}, "2024-01-01T00:01:00Z"),
+        (min_max("{{ config.get('since') or day_delta(-1) }}", datetime_format="%Y-%m-%dT%H:%M:%S.%f%z"),
+         {}, "2024-01-30T12:00:00Z"),
+        (min_max("2024-01-01T00:00:00Z", min_datetime="{{ config.since }}"),
+         {"since": "2024-01-09T00:00:00Z"}, "2024-01-09T00:00:00Z"),
+        (min_max("2024-01-01T00:00:00Z", min_datetime="{{ config.since }}"), {}, "2024-01-01T00:00:00Z"),
+        (min_max("2024-01-20T00:00:00Z", max_datetime="2024-01-10T00:00:00Z"), {}, "2024-01-10T00:00:00Z"),
+        ("{{ now_utc() - duration('P1M') }}", {}, "2023-12-31T12:00:00Z"),
+    ],
+)  # fmt: skip
+def test_the_start_is_fixed_or_from_the_config(
+    start: Any, config: dict[str, Any], found: str
+) -> None:
+    assert intervals(begin(config=config, start_datetime=start))[0][0] == found
+
+
+@pytest.mark.parametrize(
+    ("end", "config", "found"),
+    [
+        ("2024-01-05T00:00:00Z", {}, "2024-01-05T00:00:00Z"),
+        ("{{ config.until }}", {"until": "2024-01-06T00:00:00Z"}, "2024-01-06T00:00:00Z"),
+        ("{{ now_utc() }}", {}, "2024-01-31T12:00:00Z"),
+        (min_max("{{ day_delta(-1, '%Y-%m-%d') }}", datetime_format="%Y-%m-%d"), {}, "2024-01-30T00:00:00Z"),
+    ],
+)  # fmt: skip
+def test_the_end_is_fixed_or_from_the_config_or_now(
+    end: Any, config: dict[str, Any], found: str
+) -> None:
+    assert intervals(begin(config=config, end_datetime=end))[-1][1] == found
+
+
+def test_a_start_after_the_end_reads_nothing_keeps_the_state_and_warns() -> None:
+    done = read([], {"updated_at": "2025-01-01T00:00:00Z"})
+    assert (done.slices, done.state) == ([], {"updated_at": "2025-01-01T00:00:00Z"})
+    (warning,) = done.warnings
+    assert warning == (
+        "nothing is read: the cursor 'updated_at' begins at 2025-01-01T00:00:00Z, after the end of the "
+        "period to read, 2024-01-31T12:00:00Z"
+    )
+
+
+def test_a_start_that_is_the_end_is_read_unless_the_api_needs_a_later_end() -> None:
+    today = {"datetime_format": "%Y-%m-%d", "start_datetime": "2024-01-31"}
+    assert intervals(begin(**today)) == [("2024-01-31", "2024-01-31")]
+    assert intervals(begin(**today, is_compare_strictly=True)) == []
+
+
+def test_days_that_are_read_one_by_one_are_read_also_where_the_api_needs_a_later_end() -> None:
+    found = intervals(begin(**DAILY, start_datetime="2024-01-28", is_compare_strictly=True))
+    assert found == [(f"2024-01-{day}", f"2024-01-{day}") for day in (28, 29, 30)]
+
+
+@pytest.mark.parametrize("granularity", ["PT0S", "P0D"])
+def test_intervals_without_a_distance_share_their_ends(granularity: str) -> None:
+    found = begin(step="P20D", cursor_granularity=granularity)
+    assert intervals(found) == [
+        ("2024-01-01T00:00:00Z", "2024-01-21T00:00:00Z"),
+        ("2024-01-21T00:00:00Z", "2024-01-31T12:00:00Z"),
+    ]
+
+
+def test_the_states_of_intervals_that_share_their_ends_are_those_ends() -> None:
+    done = read([], step="P20D", cursor_granularity="PT0S")
+    assert [state["updated_at"] for _, state in done.states[:-1]] == [
+        "2024-01-21T00:00:00Z",
+        "2024-01-31T12:00:00Z",
+    ]
+
+
+def test_a_step_beyond_all_dates_leaves_the_period_whole() -> None:
+    assert len(intervals(begin(step="P9999Y", cursor_granularity="PT1S"))) == 1
+
+
+def test_a_daily_cursor_reads_each_day_once() -> None:
+    found = intervals(begin({"updated_at": "2024-01-28"}, **DAILY, end_datetime="2024-01-31"))
+    assert found == [
+        ("2024-01-28", "2024-01-28"),
+        ("2024-01-29", "2024-01-29"),
+        ("2024-01-30", "2024-01-31"),
+    ]
+
+
+def test_the_interval_has_the_names_that_the_cursor_gives() -> None:
+    names = {"partition_field_start": "from", "partition_field_end": "{{ 'to' }}"}
+    with at(NOW):
+        (each,) = begin(**names).slices()
+    assert each.interval == {"from": "2024-01-01T00:00:00Z", "to": "2024-01-31T12:00:00Z"}
+
+
+def test_weeks_begin_on_the_day_of_the_clamping() -> None:
+    clamping = made(
+        components.Clamping, target=Template("WEEK"), target_details={"weekday": "SUNDAY"}
+    )
+    fields: dict[str, Any] = {
+        **DAILY,
+        "step": "P1W",
+        "clamping": clamping,
+        "start_datetime": "2024-01-10",
+    }
+    assert intervals(begin(**fields)) == [
+        ("2024-01-14", "2024-01-20"),
+        ("2024-01-21", "2024-01-27"),
+    ]
+    assert intervals(begin({"updated_at": "2024-01-20"}, **fields)) == [
+        ("2024-01-21", "2024-01-27")
+    ]
+
+
+def test_a_week_that_was_read_in_part_is_read_again() -> None:
+    """The state may be from a version without the clamping. The CDK goes on with the week after it."""
+    clamping = made(
+        components.Clamping, target=Template("WEEK"), target_details={"weekday": "SUNDAY"}
+    )
+    fields: dict[str, Any] = {**DAILY, "step": "P1W", "clamping": clamping}
+    fields["start_datetime"] = "2024-01-01"
+    assert intervals(begin({"updated_at": "2024-01-17"}, **fields)) == [
+        ("2024-01-14", "2024-01-20"),
+        ("2024-01-21", "2024-01-27"),
+    ]
+    looked_back = begin({"updated_at": "2024-01-20"}, **fields, lookback_window="P1D")
+    assert intervals(looked_back)[0] == ("2024-01-14", "2024-01-20")
+
+
+def test_the_state_of_a_clamped_cursor_is_the_end_of_its_last_period() -> None:
+    clamping = made(components.Clamping, target=Template("MONTH"))
+    fields = {**DAILY, "step": "P1M", "clamping": clamping, "start_datetime": "2023-11-15"}
+    first = read([], **fields)
+    assert [each["updated_at"] for _, each in first.states[:-1]] == ["2023-12-31"]
+    again = read([], first.state, **fields)
+    assert (again.slices, again.state, again.warnings) == ([], first.state, [])
+    later = read([], first.state, now=moment("2024-02-01T05:00:00Z"), **fields)
+    assert later.state == {"updated_at": "2024-01-31"}
+
+
+def test_months_of_the_clamping_are_whole() -> None:
+    clamping = made(components.Clamping, target=Template("MONTH"))
+    fields = {**DAILY, "step": "P1M", "clamping": clamping, "start_datetime": "2023-11-01"}
+    assert intervals(begin(**fields)) == [
+        ("2023-11-01", "2023-11-30"),
+        ("2023-12-01", "2023-12-31"),
+    ]
+
+
+# --- states ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("values", "state"),
+    [
+        (["2024-01-05T00:00:00Z"], "2024-01-31T12:00:00Z"),
+        ([], "2024-01-31T12:00:00Z"),
+        (["2024-01-31T12:00:00Z"], "2024-01-31T12:00:00Z"),
+        (["2024-02-15T00:00:00Z"], "2024-01-31T12:00:00Z"),
+    ],
+)
+def test_the_state_is_the_end_of_the_interval(values: list[str], state: str) -> None:
+    """A record of the future does not move it further: nothing before that record was read."""
+    assert read(values).state == {"updated_at": state}
+
+
+def test_a_record_after_the_end_moves_the_state_up_to_now() -> None:
+    done = read(["2024-01-20T00:00:00Z"], end_datetime="2024-01-10T00:00:00Z")
+    assert done.state == {"updated_at": "2024-01-20T00:00:00Z"}
+
+
+def test_an_end_in_the_future_does_not_move_the_state_beyond_now() -> None:
+    assert read([], end_datetime="2024-03-01T00:00:00Z").state == {
+        "updated_at": "2024-01-31T12:00:00Z"
+    }
+
+
+def test_a_record_beyond_its_interval_does_not_skip_the_intervals_that_follow() -> None:
+    done = read(["2024-01-30T00:00:00Z"], step="P10D", cursor_granularity="PT1S")
+    assert [state["updated_at"] for _, state in done.states] == [
+        "2024-01-10T23:59:59Z",
+        "2024-01-20T23:59:59Z",
+        "2024-01-30T23:59:59Z",
+        "2024-01-31T12:00:00Z",
+        "2024-01-31T12:00:00Z",
+    ]
+
+
+def test_a_clock_that_was_set_back_does_not_set_the_state_back() -> None:
+    state = read([]).state
+    done = read([], state, now=moment("2024-01-15T00:00:00Z"))
+    assert (done.slices, done.state) == ([], state)
+    again = read([], state, now=moment("2024-01-15T00:00:00Z"), lookback_window="P1M")
+    assert len(again.slices) == 1
+    assert again.state == state
+
+
+def test_a_lookback_does_not_set_the_state_back() -> None:
+    state = {"updated_at": "2024-01-25T00:00:00Z"}
+    fields = {"lookback_window": "P20D", "step": "P10D", "cursor_granularity": "PT1S"}
+    done = read([], state, **fields)
+    assert done.slices[0].interval["start_time"] == "2024-01-05T00:00:00Z"
+    assert [each["updated_at"] for _, each in done.states[:2]] == [
+        "2024-01-25T00:00:00Z",
+        "2024-01-25T00:00:00Z",
+    ]
+
+
+def test_a_lookback_does_not_reach_before_the_start() -> None:
+    state = {"updated_at": "2024-01-02T00:00:00Z"}
+    assert intervals(begin(state, lookback_window="P1Y"))[0][0] == "2024-01-01T00:00:00Z"
+    assert intervals(begin(state, lookback_window="P9999Y"))[0][0] == "2024-01-01T00:00:00Z"
+
+
+@pytest.mark.parametrize(("days", "start"), [(2, "2024-01-18"), ("3", "2024-01-17")])
+def test_a_lookback_may_come_from_the_config(days: Any, start: str) -> None:
+    found = begin(
+        {"updated_at": "2024-01-20"},
+        config={"days": days},
+        datetime_format="%Y-%m-%d",
+        start_datetime="2024-01-01",
+        lookback_window="P{{ config['days'] }}D",
+    )
+    assert intervals(found)[0][0] == start
+
+
+def test_a_lookback_that_gives_nothing_is_none() -> None:
+    found = begin(
+        {"updated_at": "2024-01-20T00:00:00Z"}, lookback_window="{{ config.get('days') }}"
+    )
+    assert intervals(found)[0][0] == "2024-01-20T00:00:00Z"
+
+
+def test_slices_may_be_closed_in_any_order() -> None:
+    with at(NOW):
+        progress = begin(step="P10D", cursor_granularity="PT1S")
+        one, two, three, four = progress.slices()
+    for each, state in [
+        (three, None),
+        (one, "2024-01-10T23:59:59Z"),
+        (four, "2024-01-10T23:59:59Z"),
+        (two, "2024-01-31T12:00:00Z"),
+    ]:
+        progress.close(each)
+        assert progress.state().get("updated_at") == state
+
+
+def test_before_a_slice_was_closed_the_state_is_the_one_of_the_read_before() -> None:
+    assert begin().state() == {}
+    assert begin({"updated_at": "2024-01-02"}).state() == {"updated_at": "2024-01-02"}
+
+
+def test_a_start_date_after_the_state_counts() -> None:
+    done = read([], {"updated_at": "2023-06-01T00:00:00Z"})
+    assert done.slices[0].interval["start_time"] == "2024-01-01T00:00:00Z"
+
+
+def test_a_state_in_any_of_the_formats_is_understood_and_written_in_the_first() -> None:
+    formats = ("%Y-%m-%dT%H:%M:%S.%f%z", "%ms")
+    for value in ("2024-01-20T00:00:00.000000+00:00", 1705708800000, "2024-01-20T01:00:00+01:00"):
+        done = read([], {"updated_at": value}, cursor_datetime_formats=formats)
+        assert done.slices[0].interval["start_time"] == "2024-01-20T00:00:00Z"
+        assert done.state == {"updated_at": "2024-01-31T12:00:00Z"}
+
+
+def test_a_state_is_parsed_in_the_format_in_which_it_is_written() -> None:
+    """`20240120` is also a number of seconds, and would be a day of 1970."""
+    fields = {
+        "datetime_format": "%Y%m%d",
+        "cursor_datetime_formats": ("%s", "%Y%m%d"),
+        "start_datetime": "19700102",
+    }
+    assert intervals(begin({"updated_at": "20240120"}, **fields)) == [("20240120", "20240131")]
+
+
+def test_a_zone_that_is_written_out_in_the_format_is_that_of_requests_and_states() -> None:
+    fields = {
+        "datetime_format": "%Y-%m-%dT%H:%M:%S-08:00",
+        "cursor_datetime_formats": ("%Y-%m-%dT%H:%M:%S%z",),
+        "start_datetime": min_max("2024-01-01T00:00:00Z", datetime_format=SECONDS),
+    }
+    done = read(["2024-01-31T03:00:00-08:00"], **fields)
+    assert [tuple(each.interval.values()) for each in done.slices] == [
+        ("2023-12-31T16:00:00-08:00", "2024-01-31T04:00:00-08:00")
+    ]
+    assert done.state == {"updated_at": "2024-01-31T04:00:00-08:00"}
+    again = begin(done.state, **fields)
+    assert intervals(again) == [("2024-01-31T04:00:00-08:00", "2024-01-31T04:00:00-08:00")]
+
+
+def test_a_state_that_is_no_date_time_is_an_error_that_names_it() -> None:
+    with pytest.raises(ConfigError) as error:
+        begin({"updated_at": "last week"})
+    assert str(error.value) == (
+        "the state of the cursor 'updated_at' has 'last week', which does not have the format "
+        "'%Y-%m-%dT%H:%M:%SZ' (streams[0].incremental_sync)\n"
+        "correct the state, or reset it to read the stream from the beginning"
+    )
+
+
+@pytest.mark.parametrize("value", [None, ""])
+def test_a_state_without_a_value_begins_at_the_start(value: Any) -> None:
+    assert intervals(begin({"updated_at": value}))[0][0] == "2024-01-01T00:00:00Z"
+
+
+def test_the_value_0_is_a_state() -> None:
+    fields = {"datetime_format": "%s", "start_datetime": "0", "end_datetime": "10"}
+    assert intervals(begin({"updated_at": 0}, **fields)) == [("0", "10")]
+
+
+def test_a_state_of_another_field_has_no_effect_and_is_kept_and_warned_of() -> None:
+    done = read([], {"modified": "2024-01-20"})
+    assert done.slices[0].interval["start_time"] == "2024-01-01T00:00:00Z"
+    assert done.state == {"modified": "2024-01-20", "updated_at": "2024-01-31T12:00:00Z"}
+    assert (
+        "the state has no value of the cursor field 'updated_at', but 'modified'"
+        in done.warnings[0]
+    )
+
+
+def test_the_mark_of_a_full_read_and_states_of_partitions_are_no_states() -> None:
+    assert read([], {"__ab_no_cursor_state_message": True}).state == {
+        "updated_at": "2024-01-31T12:00:00Z"
+    }
+    partitioned = {"use_global_cursor": False, "states": [], "lookback_window": 1}
+    assert read([], partitioned).state == {"updated_at": "2024-01-31T12:00:00Z"}
+
+
+def test_only_the_missing_intervals_of_a_state_of_intervals_are_read() -> None:
+    state = {
+        "state_type": "date-range",
+        "slices": [
+            {"start": "2024-01-10T00:00:00Z", "end": "2024-01-14T23:59:59Z"},
+            {"start": "2024-01-20T00:00:00Z", "end": "2024-01-25T00:00:00Z",
+             "most_recent_cursor_value": "2024-01-24T00:00:00Z"},
+        ],
+    }  # fmt: skip
+    done = read([], state, step="P1M", cursor_granularity="PT1S")
+    assert [tuple(each.interval.values()) for each in done.slices] == [
+        ("2024-01-01T00:00:00Z", "2024-01-09T23:59:59Z"),
+        ("2024-01-15T00:00:00Z", "2024-01-19T23:59:59Z"),
+        ("2024-01-25T00:00:00Z", "2024-01-31T12:00:00Z"),
+    ]
+    assert [each for _, each in done.states] == [
+        {"updated_at": "2024-01-14T23:59:59Z"},
+        {"updated_at": "2024-01-24T23:59:59Z"},
+        {"updated_at": "2024-01-31T12:00:00Z"},
+        {"updated_at": "2024-01-31T12:00:00Z"},
+    ]
+
+
+@pytest.mark.parametrize(
+    ("days", "found"),
+    [
+        ([("01", "03")], [("20", "31")]),
+        ([("01", "03"), ("10", "12")], [("20", "31")]),
+        ([("01", "03"), ("25", "27")], [("20", "24"), ("27", "31")]),
+        ([("01", "22"), ("25", "27")], [("23", "24"), ("27", "31")]),
+        ([("19", "22"), ("25", "27")], [("23", "24"), ("27", "31")]),
+    ],
+)
+def test_gaps_in_a_state_before_the_start_are_not_read_and_do_not_hold_the_state(
+    days: list[tuple[str, str]], found: list[tuple[str, str]]
+) -> None:
+    """The start date was moved forward since that state."""
+    saved = [{"start": f"2024-01-{one}", "end": f"2024-01-{other}"} for one, other in days]
+    fields = {**DAILY, "step": "P1M", "start_datetime": "2024-01-20"}
+    done = read([], {"state_type": "date-range", "slices": saved}, **fields)
+    assert [tuple(value[8:] for value in each.interval.values()) for each in done.slices] == found
+    assert done.state == {"updated_at": "2024-01-31"}
+
+
+def test_nothing_after_the_end_is_read_between_the_intervals_of_a_state() -> None:
+    days = [
+        ("2024-01-01", "2024-01-05"),
+        ("2024-01-20", "2024-01-25"),
+        ("2024-01-28", "2024-01-29"),
+    ]
+    state = {"state_type": "date-range", "slices": [{"start": a, "end": b} for a, b in days]}
+    found = begin(state, **DAILY, start_datetime="2024-01-01", end_datetime="2024-01-07")
+    assert intervals(found) == [("2024-01-06", "2024-01-07")]
+
+
+def test_a_state_of_intervals_stays_until_the_time_before_them_was_read() -> None:
+    state = {
+        "state_type": "date-range",
+        "slices": [{"start": "2024-01-20T00:00:00Z", "end": "2024-01-25T00:00:00Z"}],
+    }
+    with at(NOW):
+        progress = begin(state, step="P10D", cursor_granularity="PT1S")
+        first, second, last = progress.slices()
+    progress.close(last)
+    assert progress.state() == state
+    progress.close(first)
+    assert progress.state() == {"updated_at": "2024-01-10T23:59:59Z"}
+    progress.close(second)
+    assert progress.state() == {"updated_at": "2024-01-31T12:00:00Z"}
+
+
+# --- records --------------------------------------------------------------------------------------
+
+
+def test_records_without_a_usable_value_are_read_and_counted() -> None:
+    done = read([None, "soon", True, "2024-01-02T00:00:00Z", {}, ""], is_data_feed=True)
+    assert len(done.records) == 6
+    assert done.state == {"updated_at": "2024-01-02T00:00:00Z"}
+    (warning,) = done.warnings
+    assert warning == (
+        "records without a usable value in the cursor field 'updated_at': 5; they were read, and did not "
+        "move the state"
+    )
+
+
+def test_values_in_several_formats_are_compared_as_instants() -> None:
+    values = ["2024-01-05T00:00:00Z", 1704499200, "2024-01-06T05:00:00+0530"]
+    formats = ("%Y-%m-%dT%H:%M:%SZ", "%s", "%Y-%m-%dT%H:%M:%S%z")
+    assert read(values, is_data_feed=True, cursor_datetime_formats=formats).state == {
+        "updated_at": "2024-01-06T00:00:00Z"
+    }
+
+
+def test_a_client_side_cursor_leaves_out_what_is_not_within_the_period() -> None:
+    values = [
+        "2024-01-09T23:59:59Z",
+        "2024-01-10T00:00:00Z",
+        None,
+        "2024-01-31T12:00:00Z",
+        "2024-01-31T12:00:01Z",
+    ]
+    state = {"updated_at": "2024-01-10T00:00:00Z"}
+    done = read(values, state, is_client_side_incremental=True)
+    assert [record["updated_at"] for record in done.records] == values[1:4]
+    assert read(values, state).records != done.records
+
+
+def test_a_client_side_cursor_looks_back() -> None:
+    values = ["2024-01-04T00:00:00Z", "2024-01-05T00:00:00Z"]
+    state = {"updated_at": "2024-01-10T00:00:00Z"}
+    done = read(values, state, is_client_side_incremental=True, lookback_window="P5D")
+    assert [record["updated_at"] for record in done.records] == values[1:]
+
+
+def test_a_client_side_cursor_with_steps_yields_each_record_once() -> None:
+    values = [
+        f"2024-01-{day:02d}T{time}Z" for day in range(1, 31) for time in ("00:00:00", "23:59:59.9")
+    ]
+    done = read(
+        values,
+        is_client_side_incremental=True,
+        step="P7D",
+        cursor_granularity="PT1S",
+        cursor_datetime_formats=("%Y-%m-%dT%H:%M:%SZ", "%Y-%m-%dT%H:%M:%S.%fZ"),
+    )
+    assert sorted(record["updated_at"] for record in done.records) == sorted(values)
+
+
+def test_a_client_side_cursor_keeps_what_the_request_asks_for() -> None:
+    """The lookback begins within a day, and the request at the start of that day."""
+    state = {"updated_at": "2024-01-10"}
+    fields = {
+        **DAILY,
+        "cursor_datetime_formats": ("%Y-%m-%dT%H:%M:%SZ",),
+        "lookback_window": "PT1H",
+    }
+
+    def answer(name: str, each: Slice, options: Any) -> list[Page]:
+        low, high = each.interval.values()
+        days = (f"2024-01-{day:02d}" for day in range(1, 31))
+        return [[{"updated_at": f"{day}T05:00:00Z"} for day in days if low <= day <= high]]
+
+    with at("2024-01-13T00:00:00Z"):
+        sync = dated(**fields, start_datetime="2024-01-01", is_client_side_incremental=True)
+        done = Api(answer).read(stream(sync=sync), state)
+    days = [record["updated_at"][8:10] for record in done.records]
+    assert days == ["09", "10", "11", "12"]
+
+
+@pytest.mark.parametrize("granularity", ["PT1S", "P1D", "PT0S"])
+@pytest.mark.parametrize("start", ["2024-01-01T00:00:00Z", "2024-01-01T07:00:00Z"])
+def test_a_client_side_cursor_yields_each_record_also_where_requests_have_only_days(
+    granularity: str, start: str
+) -> None:
+    sync = dated(
+        datetime_format="%Y-%m-%d",
+        cursor_datetime_formats=(SECONDS,),
+        start_datetime=min_max(start, datetime_format=SECONDS),
+        step="P1D",
+        cursor_granularity=granularity,
+        is_client_side_incremental=True,
+    )
+    hours = [f"2024-01-{day:02d}T{hour:02d}:30:00Z" for day in range(2, 30) for hour in range(24)]
+
+    def answer(name: str, each: Slice, options: Any) -> list[Page]:
+        low, high = each.interval.values()
+        return [[{"updated_at": hour} for hour in hours if low <= hour[:10] <= high]]
+
+    with at(NOW):
+        done = Api(answer).read(stream(sync=sync))
+    assert {record["updated_at"] for record in done.records} == set(hours)
+
+
+def test_a_record_that_the_api_filters_is_not_filtered_again() -> None:
+    values = ["2020-01-01T00:00:00Z", "2030-01-01T00:00:00Z"]
+    assert [record["updated_at"] for record in read(values).records] == values
+
+
+def test_a_feed_without_records_keeps_its_cutoff() -> None:
+    assert read([], is_data_feed=True).state == {"updated_at": "2024-01-01T00:00:00Z"}
+    state = {"updated_at": "2024-01-20T00:00:00Z"}
+    assert read([], state, is_data_feed=True).state == state
+
+
+def test_a_feed_leaves_out_records_of_the_future_and_reads_them_later() -> None:
+    values = ["2024-02-01T00:00:00Z", "2024-01-30T00:00:00Z"]
+    first = read(values, is_data_feed=True)
+    assert [record["updated_at"] for record in first.records] == values[1:]
+    later = read(values, first.state, now=moment("2024-02-02T00:00:00Z"), is_data_feed=True)
+    assert [record["updated_at"] for record in later.records] == values
+
+
+def test_the_pages_of_a_feed_end_with_the_last_record_that_has_a_value() -> None:
+    progress = begin({"updated_at": "2024-01-10T00:00:00Z"}, is_data_feed=True)
+    (each,) = progress.slices()
+    new, tie, old = ({"updated_at": f"2024-01-{day}T00:00:00Z"} for day in (11, 10, "09"))
+    assert progress.is_past(each, [new, old])
+    assert progress.is_past(each, [new, old, {"updated_at": None}])
+    assert not progress.is_past(each, [old, new])
+    assert not progress.is_past(each, [new, tie])
+    assert not progress.is_past(each, [{"updated_at": "?"}])
+    assert not progress.is_past(each, [])
+
+
+# --- requests -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("where", ["request_parameter", "header", "body_data", "body_json"])
+def test_the_interval_is_put_into_requests(where: str) -> None:
+    progress = begin(
+        start_time_option=option("since", where), end_time_option=option("until", where)
+    )
+    (each,) = progress.slices()
+    assert progress.options(each) == [
+        Option(where, ("since",), "2024-01-01T00:00:00Z"),
+        Option(where, ("until",), "2024-01-31T12:00:00Z"),
+    ]
+
+
+def test_the_interval_may_be_put_into_a_nested_field_of_a_body() -> None:
+    path = (Template("filter"), Template("{{ config['name'] }}"), Template("after"))
+    places = {"start_time_option": option(None, "body_json", field_path=path)}
+    progress = begin(config={"name": "changed"}, **places)
+    (each,) = progress.slices()
+    (found,) = progress.options(each)
+    assert found == Option("body_json", ("filter", "changed", "after"), "2024-01-01T00:00:00Z")
+
+
+@pytest.mark.parametrize(
+    "place",
+    [
+        option(None),
+        option("since", field_path=(Template("since"),)),
+        option(None, "header", field_path=(Template("since"),)),
+    ],
+)
+def test_a_place_in_requests_that_is_not_clear_is_an_error(place: Any) -> None:
+    with pytest.raises(ConfigError, match="there: the place for the value is not clear"):
+        begin(start_time_option=place)
+
+
+# --- the manifest ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"step": "P1D"}, " has only one of `step` and `cursor_granularity`"),
+        ({"cursor_granularity": "PT1S"}, " has only one of `step` and `cursor_granularity`"),
+        ({**SECOND, "step": "1 day"}, ".step is '1 day', which is not a duration"),
+        ({**SECOND, "step": "P0D"}, ".step is 'P0D', which is too short"),
+        ({**SECOND, "step": "-P1D"}, ".step is '-P1D', which is too short"),
+        ({"step": "PT1S", "cursor_granularity": "P1D"}, ".step is 'PT1S', which is too short"),
+        ({"step": "P1D", "cursor_granularity": "-PT1S"}, ".cursor_granularity is '-PT1S', which is"),
+        ({"step": "P1D", "cursor_granularity": "P9999Y"}, ".step is 'P1D', which is too short"),
+        ({**SECOND, "step": "P99999999999D"}, ".step is 'P99999999999D', which is not a duration"),
+        ({"lookback_window": "-P1D"}, ".lookback_window is '-P1D', which is too short"),
+        ({"lookback_window": "P{{ config['no'] }}D"}, ".lookback_window is 'PD', which is not a"),
+        ({"cursor_field": "{{ config['no'] }}"}, ".cursor_field gives an empty text"),
+        ({"start_datetime": "{{ config['no'] }}"}, ".start_datetime gives '', which does not have the"),
+        ({"start_datetime": "soon"}, ".start_datetime gives 'soon', which does not have the format '%Y"),
+        ({"end_datetime": min_max("soon", datetime_format="%s")}, ".end_datetime.datetime gives 'soon'"),
+    ],
+)  # fmt: skip
+def test_a_cursor_that_is_not_valid_is_an_error_that_names_the_place(
+    fields: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(ConfigError) as error:
+        begin(**fields)
+    assert f"streams[0].incremental_sync{message}" in str(error.value)
+    assert error.value.guidance
+
+
+@pytest.mark.parametrize("target", ["YEAR", "WEEK"])
+def test_a_clamping_without_known_boundaries_is_an_error(target: str) -> None:
+    with pytest.raises(ConfigError, match="there does not name known boundaries"):
+        begin(clamping=made(components.Clamping, target=Template(target)))
+
+
+def test_a_step_from_the_config_that_gives_nothing_leaves_the_period_whole() -> None:
+    assert len(intervals(begin(step="{{ config['step'] }}", cursor_granularity="PT1S"))) == 1
+
+
+def test_users_choose_the_cursor_field_only_where_the_manifest_lets_them() -> None:
+    for allows, field in [(True, "created_at"), (False, "updated_at"), (None, "updated_at")]:
+        component = dated(allow_catalog_defined_cursor_field=allows)
+        assert DatetimeCursor(component, {}, "created_at").field == field
+
+
+# --- intervals that are read alone ----------------------------------------------------------------
+
+
+def test_the_intervals_of_a_stream_are_listed_by_their_starts() -> None:
+    fields = {**DAILY, "start_datetime": "2024-01-29"}
+    with at(NOW):
+        cursor = Api(nothing).cursors.of(stream(sync=dated(**fields)))
+        assert list(cursor.contexts() or ()) == [
+            {"start_time": "2024-01-29"},
+            {"start_time": "2024-01-30"},
+            {"start_time": "2024-01-31"},
+        ]
+
+
+def test_a_stream_without_steps_has_no_intervals_to_list() -> None:
+    cursors = Api(nothing).cursors
+    assert cursors.of(stream(sync=dated())).contexts() is None
+    assert cursors.of(stream(sync=dated(**DAILY, is_data_feed=True))).contexts() is None
+    assert cursors.of(stream()).contexts() is None
+
+
+def test_listed_intervals_are_read_alone_and_do_not_move_the_state() -> None:
+    fields = {"step": "P10D", "cursor_granularity": "PT1S"}
+    sync = stream(sync=dated(**fields))
+    contexts = [{"start_time": "2024-01-11T00:00:00Z"}, {"start_time": "2024-01-31T00:00:00Z"}]
+    with at(NOW):
+        done = Api(nothing).read(sync, {"updated_at": "2024-01-02T00:00:00Z"}, contexts)
+    assert [tuple(each.interval.values()) for each in done.slices] == [
+        ("2024-01-11T00:00:00Z", "2024-01-20T23:59:59Z"),
+        ("2024-01-31T00:00:00Z", "2024-01-31T12:00:00Z"),
+    ]
+    assert done.state == {"updated_at": "2024-01-02T00:00:00Z"}
+    with at(NOW):
+        assert Api(nothing).read(sync, {}, contexts).state == {}
+
+
+@pytest.mark.parametrize(
+    "context", [{}, {"start_time": "soon"}, {"shop": 1}, {"start_time": "2024-01-01", "shop": 1}]
+)
+def test_what_is_no_interval_cannot_be_read_alone(context: dict[str, Any]) -> None:
+    with pytest.raises(ConfigError, match="is not an interval of the stream"):
+        list(begin(step="P10D", cursor_granularity="PT1S").slices([context]))
