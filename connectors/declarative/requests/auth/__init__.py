@@ -1,0 +1,1 @@
+"""Authentication of requests, as manifests describe it."""

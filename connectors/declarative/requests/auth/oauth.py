@@ -1,0 +1,339 @@
+"""OAuth 2.0: access tokens that a token endpoint issues.
+
+Spec: OAuthAuthenticator; RFC 6749, sections 4.4, 5.2 and 6.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import datetime, timezone
+from typing import Any
+
+from connectors.declarative.manifest import clock, components
+from connectors.declarative.manifest.dates import parse_datetime, parse_iso
+from connectors.declarative.manifest.template import Template, value
+from connectors.declarative.requests.addresses import with_query
+from connectors.declarative.requests.auth.tokens import Fetched, Renewable
+from connectors.declarative.requests.decoding.json_body import json_body, json_body_if_any
+from connectors.declarative.requests.environment import Environment
+from connectors.declarative.requests.expressions import text
+from connectors.declarative.requests.records import paths
+from connectors.sdk.http import CredentialsRequest, Response, Send
+from connectors.sdk.http.failures import excerpt, place
+from elt_assets.errors import ConfigError, SystemFailure
+
+DEFAULT_SECONDS = 3600.0
+"""Life of a token for which the endpoint names none."""
+MAX_DEPTH = 5
+"""Depth up to which the fields of the answer are looked up."""
+_JWT_BEARER = "urn:ietf:params:oauth:grant-type:jwt-bearer"
+_REFUSED = (400, 401, 403)
+_ERRORS = (400,), "error", ("invalid_grant", "invalid_permissions")
+"""Status, field and its values by which an endpoint says that a refresh token is not valid."""
+
+Assertion = Callable[[], str]
+"""Returns a signed token by which the client proves who it is."""
+
+
+class OAuth(Renewable):
+    """Credentials with an access token.
+
+    Args:
+        component: an OAuthAuthenticator.
+        environment: the surroundings; tokens in the config are replaced if the component says so.
+        assertion: returns the assertion; None if the client proves itself by its secret.
+
+    Raises:
+        ConfigError: the component lacks something, or its expiry date is none.
+    """
+
+    def __init__(
+        self,
+        component: components.OAuthAuthenticator,
+        environment: Environment,
+        assertion: Assertion | None = None,
+    ):
+        super().__init__()
+        self._component = component
+        self._environment = environment
+        self._assertion = assertion
+        self._endpoint = self._text(component.token_refresh_endpoint)
+        self._refresh_token: str | None = None
+        self._error = _error_signs(component)
+        self._check()
+        self._begin()
+
+    def fetch(self, send: Send) -> Fetched:
+        if not self._endpoint:
+            raise ConfigError(
+                f"{self._component.place}: the access token is refused, and there is no endpoint for a "
+                "new one",
+                guidance="replace the access token in the config",
+            )
+        response = send(self._request())
+        answer = self._answer(response)
+        token = _found(answer, self._text(self._component.access_token_name))
+        if not isinstance(token, str) or not token:
+            raise self._without_token(response, answer)
+        seconds = self._seconds(_found(answer, self._text(self._component.expires_in_name)))
+        self._accept(answer, token, seconds)
+        return Fetched(token, seconds)
+
+    def _begin(self) -> None:
+        """Take over the access token that the config has, if it is still valid."""
+        updater = self._component.refresh_token_updater
+        known = self._text(self._component.access_token_value)
+        expiry = self._text(self._component.token_expiry_date)
+        if updater is not None:
+            known = str(self._config_value(updater.access_token_config_path) or "")
+            expiry = str(self._config_value(updater.token_expiry_date_config_path) or "")
+        if not known:
+            return
+        if not self._endpoint:
+            self.keep(known, float("inf"))
+        elif expiry:
+            until = self._time(expiry)
+            self.keep(known, (until - clock.now()).total_seconds())
+
+    def _check(self) -> None:
+        component, lacks = self._component, []
+        if not self._endpoint:
+            if not component.access_token_value:
+                lacks.append("token_refresh_endpoint")
+        elif self._assertion is None:
+            has_basic = self._has_header()
+            if not has_basic and not self._client_id():
+                lacks.append("client_id")
+            is_without = self._present_refresh_token() == "" and not self._is_left_empty
+            if self._grant() == "refresh_token" and is_without:
+                lacks.append("refresh_token")
+        if lacks:
+            raise ConfigError(
+                f"{component.place}: there is no value for {' and '.join(lacks)}",
+                guidance="check the credentials in the config, and the authenticator in the manifest",
+            )
+
+    def _request(self) -> CredentialsRequest:
+        headers = {
+            name: str(each) for name, each in self._map(self._component.refresh_request_headers)
+        }
+        fields = self._fields()
+        secrets = [self._client_secret(), self._present_refresh_token(), *headers.values()]
+        url: str = self._endpoint
+        form: dict[str, Any] | None = fields
+        if self._component.send_refresh_request_as_query_params:
+            url, form = with_query(url, fields), None
+        return CredentialsRequest(
+            url,
+            form=form,
+            headers={"Accept": "application/json", **headers},
+            secrets=[each for each in secrets if each],
+            accepted_statuses=_REFUSED,
+        )
+
+    def _fields(self) -> dict[str, Any]:
+        """Return the fields of the request, in the order of the CDK."""
+        component = self._component
+        grant_name = self._text(component.grant_type_name)
+        if self._assertion is not None:
+            return {grant_name: _JWT_BEARER, "assertion": self._assertion()}
+        fields: dict[str, Any] = {grant_name: self._grant()}
+        if not self._has_header():
+            fields[self._text(component.client_id_name)] = self._client_id()
+            fields[self._text(component.client_secret_name)] = self._client_secret()
+        refresh_token = self._present_refresh_token()
+        if refresh_token or self._is_left_empty:
+            fields[self._refresh_name()] = refresh_token
+        if component.scopes:
+            fields["scopes"] = list(component.scopes)
+        for name, each in self._map(component.refresh_request_body):
+            fields.setdefault(name, each)
+        return fields
+
+    def _answer(self, response: Response) -> Any:
+        if response.status_code not in _REFUSED:
+            return json_body(response)
+        statuses, field, values = self._error
+        said = json_body_if_any(response)
+        found = said.get(field) if isinstance(said, dict) else None
+        if response.status_code in statuses and found in values:
+            raise ConfigError(
+                f"{place(response.request)} refuses the refresh token ({found}): it is not valid, or has "
+                "expired",
+                guidance="authorize the source again",
+                detail=f"the endpoint answered: {excerpt(response)}",
+            )
+        raise ConfigError(
+            f"{place(response.request)} issued no access token ({response.status_code}): {excerpt(response)}",
+            guidance="check the client ID and secret in the config; authorize the source again if its "
+            "refresh token has expired or was revoked",
+        )
+
+    def _without_token(self, response: Response, answer: Any) -> SystemFailure:
+        # The answer is not quoted: it may contain a token by another name.
+        names = ", ".join(map(repr, answer)) if isinstance(answer, dict) else type(answer).__name__
+        wanted = self._text(self._component.access_token_name)
+        return SystemFailure(
+            f"the answer of {place(response.request)} has no {wanted!r}; it has {names or 'no fields'}",
+            guidance=f"correct {self._component.place}.token_refresh_endpoint or `access_token_name`",
+        )
+
+    def _accept(self, answer: Any, token: str, seconds: float) -> None:
+        """Keep a new refresh token, and save the tokens in the config if the manifest says where."""
+        updater = self._component.refresh_token_updater
+        new = _found(answer, self._refresh_name())
+        if isinstance(new, str) and new:
+            self._refresh_token = new
+        if updater is None:
+            return
+        until = datetime.fromtimestamp(clock.now().timestamp() + seconds, timezone.utc)
+        with self._environment.lock:
+            config: Any = self._environment.config
+            paths.put(config, updater.access_token_config_path, token)
+            if self._refresh_token:
+                paths.put(config, updater.refresh_token_config_path, self._refresh_token)
+            paths.put(
+                config,
+                updater.token_expiry_date_config_path,
+                until.isoformat(timespec="milliseconds").replace("+00:00", "Z"),
+            )
+            if self._environment.on_config is not None:
+                self._environment.on_config(config)
+
+    def _seconds(self, written: Any) -> float:
+        """Return the life of a token.
+
+        Raises:
+            SystemFailure: the endpoint names it in another form.
+        """
+        if written is None:
+            return DEFAULT_SECONDS
+        if self._component.token_expiry_date_format:
+            return (self._time(str(written)) - clock.now()).total_seconds()
+        try:
+            return float(written)
+        except (TypeError, ValueError):
+            name = self._text(self._component.expires_in_name)
+            raise SystemFailure(
+                f"the field {name!r} of the token endpoint's answer is not a number of seconds",
+                guidance=f"set {self._component.place}.token_expiry_date_format for a date",
+            ) from None
+
+    def _time(self, written: str) -> datetime:
+        """Return a time that the manifest, the config or the endpoint names."""
+        form = self._component.token_expiry_date_format
+        for found in (_in_format(written, form), _unix(written), _iso(written)):
+            if found is not None:
+                return found
+        raise ConfigError(
+            f"{self._component.place}: the expiry date of the access token is not a date",
+            guidance="correct it in the config, or set `token_expiry_date_format` in the manifest",
+        )
+
+    def _grant(self) -> str:
+        return self._text(self._component.grant_type)
+
+    def _client_id(self) -> str:
+        return self._text(self._component.client_id) or self._of_credentials("client_id")
+
+    def _client_secret(self) -> str:
+        return self._text(self._component.client_secret) or self._of_credentials("client_secret")
+
+    def _of_credentials(self, name: str) -> str:
+        """Return what the config has for the client, for a refresh token that is used once."""
+        if self._component.refresh_token_updater is None:
+            return ""
+        return str(self._config_value(("credentials", name)) or "")
+
+    def _present_refresh_token(self) -> str:
+        updater = self._component.refresh_token_updater
+        if updater is not None:
+            return str(self._config_value(updater.refresh_token_config_path) or "")
+        return self._refresh_token or self._text(self._component.refresh_token)
+
+    @property
+    def _is_left_empty(self) -> bool:
+        """Return whether the manifest, not the config, has an empty refresh token: the endpoint decides."""
+        written = self._component.refresh_token
+        return written is not None and not written.text
+
+    def _refresh_name(self) -> str:
+        updater = self._component.refresh_token_updater
+        return (
+            updater.refresh_token_name
+            if updater
+            else self._text(self._component.refresh_token_name)
+        )
+
+    def _has_header(self) -> bool:
+        return any(
+            name == "Authorization"
+            for name, _ in self._map(self._component.refresh_request_headers)
+        )
+
+    def _config_value(self, path: paths.Path) -> Any:
+        found = paths.value_at_names(self._environment.config, path)
+        return None if found is paths.MISSING else found
+
+    def _map(self, written: Any) -> list[tuple[str, Any]]:
+        found = value(written, self._variables) if written is not None else {}
+        return list(found.items())
+
+    def _text(self, written: Template | None) -> str:
+        return text(written, self._variables)
+
+    @property
+    def _variables(self) -> dict[str, Any]:
+        return {"config": self._environment.config}
+
+
+def _error_signs(
+    component: components.OAuthAuthenticator,
+) -> tuple[tuple[int, ...], str, tuple[str, ...]]:
+    for each in (component, component.refresh_token_updater):
+        if each is not None and (
+            each.refresh_token_error_status_codes
+            or each.refresh_token_error_key
+            or each.refresh_token_error_values
+        ):
+            return (
+                each.refresh_token_error_status_codes or (),
+                each.refresh_token_error_key or "",
+                each.refresh_token_error_values or (),
+            )
+    return _ERRORS
+
+
+def _found(answer: Any, name: str, depth: int = 0) -> Any:
+    """Return the first field with a name, at any depth; None if there is none."""
+    if depth > MAX_DEPTH:
+        return None
+    if isinstance(answer, dict):
+        if name in answer:
+            return answer[name]
+        answer = list(answer.values())
+    if isinstance(answer, list):
+        inner = (_found(each, name, depth + 1) for each in answer)
+        return next((each for each in inner if each is not None), None)
+    return None
+
+
+def _in_format(written: str, form: str | None) -> datetime | None:
+    try:
+        return parse_datetime(written, form) if form else None
+    except (ValueError, OverflowError):
+        return None
+
+
+def _unix(written: str) -> datetime | None:
+    try:
+        return datetime.fromtimestamp(float(written), timezone.utc)
+    except (ValueError, OverflowError, OSError):
+        return None
+
+
+def _iso(written: str) -> datetime | None:
+    try:
+        return parse_iso(written)
+    except (ValueError, OverflowError):
+        return None

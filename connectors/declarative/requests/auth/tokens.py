@@ -1,0 +1,226 @@
+"""Credentials: their places in a request, and tokens that are fetched, kept and renewed."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from abc import abstractmethod
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import parse_qsl, urlencode
+
+import msgspec
+
+from connectors.declarative.requests.options import DATA, HEADER, JSON, PARAMETER
+from connectors.sdk.http import URL, Authenticator, Request, Send
+from connectors.sdk.http.authenticators import set_header
+from connectors.sdk.http.failures import hide
+from connectors.sdk.http.oauth import MARGIN_SECONDS
+from elt_assets.errors import ConfigError
+
+_encode = msgspec.json.Encoder(decimal_format="number").encode
+FORM = "application/x-www-form-urlencoded"
+
+
+@dataclass(frozen=True)
+class Place:
+    """A place in a request.
+
+    Attributes:
+        inject_into: the part of the request.
+        path: the name of the field; several names for a field within others, in the JSON body.
+    """
+
+    inject_into: str
+    path: tuple[str, ...]
+
+    def put(self, request: Request, value: str, secrets: Sequence[str]) -> None:
+        """Put a value there, and leave out the secrets from all messages."""
+        name = self.path[-1]
+        if self.inject_into == HEADER:
+            set_header(request, name, value, secrets=secrets)
+            return
+        hide(request, [value, *secrets])
+        if self.inject_into == PARAMETER:
+            request.url = _with_parameter(request.url, name, value)
+        elif self.inject_into == DATA:
+            fields = [pair for pair in parse_qsl(_body(request)) if pair[0] != name]
+            replace_body(request, urlencode([*fields, (name, value)]).encode(), FORM)
+        elif self.inject_into == JSON:
+            body = _json_body(request)
+            at = body
+            for part in self.path[:-1]:
+                at = at.setdefault(part, {})
+            at[name] = value
+            replace_body(request, _encode(body), "application/json")
+
+
+AUTHORIZATION = Place(HEADER, ("Authorization",))
+
+
+class Credentials(Authenticator):
+    """The base class of the authenticators of manifests.
+
+    Attributes:
+        place: the place of the credentials in a request; None if there are none.
+    """
+
+    place: Place | None = AUTHORIZATION
+
+    @abstractmethod
+    def token(self, send: Send) -> tuple[str, Sequence[str]]:
+        """Return the value to put into a request, and the secrets in it.
+
+        Raises:
+            EltError: there is no token.
+        """
+
+    def authenticate(self, request: Request, send: Send) -> None:
+        if self.place is not None:
+            value, secrets = self.token(send)
+            if value:
+                self.place.put(request, value, [each for each in secrets if each])
+
+    def expire(self, request: Request) -> None:
+        """Make the next request get new credentials, unless that has happened since this one got its own."""
+        del request
+
+
+class Fixed(Credentials):
+    """Credentials that the config has.
+
+    Args:
+        value: the value to put into each request.
+        place: its place.
+        secrets: the secrets in it.
+    """
+
+    def __init__(self, value: str, place: Place = AUTHORIZATION, secrets: Sequence[str] = ()):
+        self.place = place
+        self._value = value
+        self._secrets = secrets or [value]
+
+    def token(self, send: Send) -> tuple[str, Sequence[str]]:
+        return self._value, self._secrets
+
+
+class Absent(Credentials):
+    """No credentials."""
+
+    place = None
+
+    def token(self, send: Send) -> tuple[str, Sequence[str]]:
+        return "", ()
+
+
+@dataclass(frozen=True)
+class Fetched:
+    """A token that was fetched.
+
+    Attributes:
+        value: the token.
+        seconds: its life; infinite if it is not known.
+    """
+
+    value: str
+    seconds: float
+
+
+class Renewable(Credentials):
+    """The base class of credentials with a token that is fetched. It is fetched when it is first needed, when
+    it is about to expire, and once for a request that is refused with status 401."""
+
+    renewed_statuses: Collection[int] = (401,)
+
+    def __init__(self) -> None:
+        self._lock = threading.RLock()
+        self._token: str | None = None
+        self._expires_at = 0.0
+
+    @abstractmethod
+    def fetch(self, send: Send) -> Fetched:
+        """Fetch a token.
+
+        Raises:
+            EltError: there is none.
+        """
+
+    def shown(self, token: str) -> str:
+        """Return the value that a request gets for a token."""
+        return f"Bearer {token}"
+
+    def keep(self, token: str, expires_in: float) -> None:
+        """Use a token that is known from elsewhere."""
+        self._token, self._expires_at = token, time.monotonic() + expires_in
+
+    def token(self, send: Send) -> tuple[str, Sequence[str]]:
+        # Threads wait for each other here, so that only one of them fetches a token.
+        with self._lock:
+            if self._token is None or time.monotonic() >= self._expires_at:
+                self._renew(send)
+            token = str(self._token)
+        return self.shown(token), [token]
+
+    def renew(self, request: Request, send: Send) -> bool:
+        with self._lock:
+            if self._is_of(request):
+                self._renew(send)
+        return True
+
+    def expire(self, request: Request) -> None:
+        with self._lock:
+            if self._is_of(request):
+                self._expires_at = 0.0
+
+    def _renew(self, send: Send) -> None:
+        began = time.monotonic()
+        found = self.fetch(send)
+        life = found.seconds
+        self._token = found.value
+        self._expires_at = began + max(life - MARGIN_SECONDS, 0.9 * life)
+
+    def _is_of(self, request: Request) -> bool:
+        """Return whether a request has the present token. One whose token stands elsewhere than in a header
+        counts as such."""
+        if self.place is None or self.place.inject_into != HEADER or self._token is None:
+            return True
+        return bool(request.headers.get(self.place.path[-1]) == self.shown(self._token))
+
+
+def _with_parameter(url: URL, name: str, value: str) -> URL:
+    """Return a URL with a parameter. The others stay as they are written, unless one is replaced."""
+    if name in url.params:
+        return url.copy_set_param(name, value)
+    added = urlencode({name: value}).encode()
+    return url.copy_with(query=b"&".join(filter(None, (url.query, added))))
+
+
+def _body(request: Request) -> str:
+    return request.read().decode()
+
+
+def _json_body(request: Request) -> dict[str, Any]:
+    written = _body(request)
+    found = json.loads(written) if written else {}
+    if not isinstance(found, dict):
+        raise ConfigError(
+            "the credentials cannot be added to a JSON body that is not an object",
+            guidance="correct `inject_into` of the authenticator, or the body of the requester",
+        )
+    return found
+
+
+def replace_body(request: Request, content: bytes, content_type: str) -> None:
+    """Replace the content of a request that is not sent yet."""
+    replaced = Request(
+        request.method,
+        request.url,
+        headers={"Content-Type": request.headers.get("Content-Type", content_type)},
+        content=content,
+    )
+    request.stream = replaced.stream
+    for name in ("Content-Type", "Content-Length"):
+        request.headers[name] = replaced.headers[name]
+    request.headers.pop("Transfer-Encoding", None)

@@ -1,0 +1,312 @@
+"""Call-rate budgets: requests are delayed before the API refuses them.
+
+Spec: HTTPAPIBudget and its policies. The first policy that matches a request counts it.
+"""
+
+from __future__ import annotations
+
+import re
+import threading
+import time
+from abc import ABC, abstractmethod
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from datetime import timedelta
+from typing import Any
+
+from connectors.declarative.manifest import clock, components
+from connectors.declarative.manifest.dates import parse_duration
+from connectors.declarative.manifest.template import Template
+from connectors.sdk.http import Request, Response
+from elt_assets.errors import ConfigError
+
+Clock = Callable[[], float]
+"""Returns a time in seconds that never goes back."""
+
+_RELATIVE_SECONDS = 1e9
+"""A smaller number in the header for the reset is a number of seconds, a larger one a time since 1970."""
+
+
+class Matcher:
+    """Recognizes requests by method, address, path, parameters and headers.
+
+    Args:
+        component: a HttpRequestRegexMatcher.
+        config: the config of the source.
+    """
+
+    def __init__(self, component: components.HttpRequestRegexMatcher, config: Mapping[str, Any]):
+        self._method = (component.method or "").upper()
+        self._base = (component.url_base or "").rstrip("/")
+        self._path = _pattern(component)
+        self._params = {str(name): str(each) for name, each in (component.params or {}).items()}
+        self._headers = {str(name): str(each) for name, each in (component.headers or {}).items()}
+        self.weight = 1
+        if component.weight is not None:
+            self.weight = _whole(component.weight, config, f"{component.place}.weight")
+
+    def __call__(self, request: Request) -> bool:
+        url = request.url
+        return (
+            self._method in ("", request.method)
+            and self._base in ("", f"{url.scheme}://{url.netloc.decode('ascii')}")
+            and (self._path is None or bool(self._path.search(url.path.rstrip("/"))))
+            and all(url.params.get(name) == each for name, each in self._params.items())
+            and all(request.headers.get(name) == each for name, each in self._headers.items())
+        )
+
+
+class CallPolicy(ABC):
+    """Counts the requests that its matchers recognize; all, if it has none."""
+
+    def __init__(self, matchers: Sequence[Matcher]):
+        self._matchers = matchers
+
+    def weight(self, request: Request) -> int | None:
+        """Return for how many calls a request counts; None if it does not count."""
+        if not self._matchers:
+            return 1
+        return next((each.weight for each in self._matchers if each(request)), None)
+
+    @abstractmethod
+    def reserve(self, weight: int) -> float:
+        """Reserve the next possible time, and return the seconds until then."""
+
+    def observe(self, remaining: int | None, reset_in: float | None) -> None:
+        """Take notice of what the API says: calls that remain, and seconds until there are new ones."""
+        del remaining, reset_in
+
+
+class Unlimited(CallPolicy):
+    """A policy without a limit, for requests that the next policies must not count."""
+
+    def reserve(self, weight: int) -> float:
+        return 0.0
+
+
+class MovingWindow(CallPolicy):
+    """Limits of the calls in any period of some lengths.
+
+    Args:
+        matchers: the matchers.
+        rates: the number of calls and the length of each period in seconds.
+    """
+
+    def __init__(
+        self,
+        matchers: Sequence[Matcher],
+        rates: Sequence[tuple[int, float]],
+        time_now: Clock = time.monotonic,
+    ):
+        super().__init__(matchers)
+        self._now = time_now
+        self._lock = threading.Lock()
+        self._rates = [(deque[float](maxlen=limit), seconds) for limit, seconds in rates]
+        self._closed_until = 0.0
+
+    def reserve(self, weight: int) -> float:
+        with self._lock:
+            now = self._now()
+            at = max(now, self._closed_until)
+            for times, seconds in self._rates:
+                expired = len(times) + weight - (times.maxlen or 0)
+                if times:
+                    at = max(at, times[-1])
+                if expired > 0:
+                    at = max(at, times[expired - 1] + seconds)
+            for times, _ in self._rates:
+                times.extend([at] * weight)
+            return at - now
+
+    def observe(self, remaining: int | None, reset_in: float | None) -> None:
+        if remaining == 0 and reset_in is not None:
+            with self._lock:
+                self._closed_until = max(self._closed_until, self._now() + reset_in)
+
+
+class FixedWindow(CallPolicy):
+    """A limit of the calls in periods that follow each other. The first one begins with the first call, and
+    the API may say when the next one begins and how many calls remain.
+
+    Args:
+        matchers: the matchers.
+        limit: the number of calls in a period.
+        seconds: the length of a period.
+    """
+
+    def __init__(
+        self,
+        matchers: Sequence[Matcher],
+        limit: int,
+        seconds: float,
+        time_now: Clock = time.monotonic,
+    ):
+        super().__init__(matchers)
+        self._now = time_now
+        self._lock = threading.Lock()
+        self._limit = limit
+        self._seconds = seconds
+        self._used = 0
+        self._begins = self._ends = float("-inf")
+
+    def reserve(self, weight: int) -> float:
+        with self._lock:
+            now = self._now()
+            if now >= self._ends:
+                self._begin(now)
+            if self._used + weight > self._limit:
+                self._begin(self._ends)
+            self._used += weight
+            return max(0.0, self._begins - now)
+
+    def observe(self, remaining: int | None, reset_in: float | None) -> None:
+        with self._lock:
+            now = self._now()
+            if now < self._begins:
+                return  # the API speaks of an earlier period than the one that is reserved
+            if remaining is not None:
+                self._used = max(self._used, self._limit - remaining)
+            if reset_in is not None and now < self._ends:
+                self._ends = now + reset_in
+
+    def _begin(self, at: float) -> None:
+        self._begins, self._ends, self._used = at, at + self._seconds, 0
+
+
+class Budget:
+    """The budget of a source: its policies, in the order in which they are asked. Requests that none of them
+    matches are not limited.
+
+    Args:
+        component: a HTTPAPIBudget.
+        config: the config of the source.
+
+    Raises:
+        ConfigError: a policy has a limit or a period that is none.
+    """
+
+    def __init__(
+        self,
+        component: components.HTTPAPIBudget,
+        config: Mapping[str, Any],
+        time_now: Clock = time.monotonic,
+    ):
+        self._policies = [policy(each, config, time_now) for each in component.policies]
+        self._reset = component.ratelimit_reset_header or "ratelimit-reset"
+        self._remaining = component.ratelimit_remaining_header or "ratelimit-remaining"
+        self._limited = frozenset(component.status_codes_for_ratelimit_hit or (429,))
+
+    def reserve(self, request: Request) -> float:
+        """Reserve the next possible time for a request, and return the seconds until then."""
+        for each in self._policies:
+            weight = each.weight(request)
+            if weight is not None:
+                return each.reserve(weight)
+        return 0.0
+
+    def observe(self, response: Response) -> None:
+        """Take notice of what a response says about the budget."""
+        for each in self._policies:
+            if each.weight(response.request) is not None:
+                each.observe(self._calls(response), self._seconds(response))
+                return
+
+    def _calls(self, response: Response) -> int | None:
+        found = _number(response.headers.get(self._remaining))
+        if found is not None:
+            return int(found)
+        return 0 if response.status_code in self._limited else None
+
+    def _seconds(self, response: Response) -> float | None:
+        found = _number(response.headers.get(self._reset))
+        if found is None:
+            return None
+        if found >= _RELATIVE_SECONDS:
+            found -= clock.now().timestamp()
+        return max(0.0, found)
+
+
+def policy(component: Any, config: Mapping[str, Any], time_now: Clock) -> CallPolicy:
+    """Return the policy that a component describes.
+
+    Raises:
+        ConfigError: the component is not a policy, or one of its values is not usable.
+    """
+    matchers = _matchers(component, config)
+    at = getattr(component, "place", "the policy")
+    if isinstance(component, components.MovingWindowCallRatePolicy):
+        rates = [
+            (
+                _whole(each.limit, config, f"{each.place}.limit"),
+                _seconds_of(each.interval, each.place),
+            )
+            for each in component.rates
+        ]
+        if not rates:
+            raise ConfigError(f"{at} has no rates", guidance="add one")
+        _check_weights(matchers, min(limit for limit, _ in rates), at)
+        return MovingWindow(matchers, rates, time_now)
+    if isinstance(component, components.FixedWindowCallRatePolicy):
+        limit = _whole(component.call_limit, config, f"{at}.call_limit")
+        _check_weights(matchers, limit, at)
+        return FixedWindow(matchers, limit, _seconds_of(component.period, at), time_now)
+    if isinstance(component, components.UnlimitedCallRatePolicy):
+        return Unlimited(matchers)
+    raise ConfigError(
+        f"{at}: {type(component).__name__} is not supported",
+        guidance="use MovingWindowCallRatePolicy, FixedWindowCallRatePolicy or UnlimitedCallRatePolicy",
+    )
+
+
+def _matchers(component: Any, config: Mapping[str, Any]) -> list[Matcher]:
+    return [Matcher(each, config) for each in getattr(component, "matchers", None) or ()]
+
+
+def _check_weights(matchers: Sequence[Matcher], limit: int, at: str) -> None:
+    if any(matcher.weight > limit for matcher in matchers):
+        raise ConfigError(
+            f"{at}: a request counts for more calls than the limit of {limit} allows",
+            guidance="lower its `weight`, or raise the limit",
+        )
+
+
+def _pattern(component: components.HttpRequestRegexMatcher) -> re.Pattern[str] | None:
+    if not component.url_path_pattern:
+        return None
+    try:
+        return re.compile(component.url_path_pattern)
+    except re.error as error:
+        raise ConfigError(
+            f"{component.place}.url_path_pattern is not a regular expression: {error}",
+            guidance="correct it",
+        ) from None
+
+
+def _seconds_of(written: str, at: str) -> float:
+    try:
+        found = parse_duration(written)
+    except ValueError as error:
+        raise ConfigError(f"{at}: {error}", guidance="write a duration such as PT1M") from None
+    if not isinstance(found, timedelta) or found <= timedelta():
+        raise ConfigError(
+            f"{at}: the duration {written!r} has no fixed length", guidance="write one such as PT1M"
+        )
+    return found.total_seconds()
+
+
+def _whole(written: Any, config: Mapping[str, Any], at: str) -> int:
+    found = written.evaluate({"config": config}) if isinstance(written, Template) else written
+    try:
+        number = int(found)
+    except (TypeError, ValueError):
+        number = 0
+    if number < 1:
+        raise ConfigError(f"{at} is not a number of at least 1", guidance="correct it")
+    return number
+
+
+def _number(written: str | None) -> float | None:
+    try:
+        return float(written) if written else None
+    except ValueError:
+        return None

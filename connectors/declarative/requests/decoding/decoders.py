@@ -1,0 +1,200 @@
+"""Decoders: they turn a response into values, in which the extractor finds the records."""
+
+from __future__ import annotations
+
+import codecs
+import io
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping
+from itertools import islice
+from typing import Any
+
+from connectors.declarative.manifest import components
+from connectors.declarative.requests.decoding.json_body import (
+    fresh_json_body,
+    json_body,
+    json_body_if_any,
+)
+from connectors.declarative.requests.decoding.parsers import (
+    BadFile,
+    Parse,
+    TruncatedFile,
+    csv_rows,
+    gunzipped,
+    json_items,
+    json_lines,
+    json_values,
+    text_lines,
+    unzipped,
+)
+from connectors.declarative.requests.decoding.xml_body import BadXml, xml_value
+from connectors.sdk.http import Response
+from connectors.sdk.http.failures import excerpt, place
+from elt_assets.errors import ConfigError, SystemFailure, TransientError
+
+CHUNK = 10_000
+"""Number of values of a file that are in memory at the same time."""
+_XML = "connectors.declarative.xml"
+
+
+class Decoder(ABC):
+    """Turns the body of a response into values."""
+
+    @abstractmethod
+    def values(self, response: Response) -> Iterator[list[Any]]:
+        """Yield the values in lists of a limited size; a JSON body is one list, whatever its size.
+
+        Raises:
+            SystemFailure: the body has another format.
+            TransientError: the body ends too early.
+        """
+
+    def shown(self, response: Response, *, is_fresh: bool = False) -> Any:
+        """Return what templates see as `response`: for a list its first element, as in the CDK.
+
+        Args:
+            response: the response.
+            is_fresh: whether the value must be one that no transformation has changed.
+        """
+        del response, is_fresh
+        return {}
+
+
+class JsonBody(Decoder):
+    """The decoder of JSON. An empty body has no values."""
+
+    def values(self, response: Response) -> Iterator[list[Any]]:
+        body = json_body(response)
+        yield body if isinstance(body, list) else [body]
+
+    def shown(self, response: Response, *, is_fresh: bool = False) -> Any:
+        body = fresh_json_body(response) if is_fresh else json_body(response)
+        if isinstance(body, list):
+            return body[0] if body else {}
+        return {} if body is None else body
+
+
+class FileBody(Decoder):
+    """The decoder of a body that is a file with many values."""
+
+    def __init__(self, parse: Parse):
+        self._parse = parse
+
+    def values(self, response: Response) -> Iterator[list[Any]]:
+        found = self._parse(io.BytesIO(response.content))
+        try:
+            while chunk := list(islice(found, CHUNK)):
+                yield chunk
+        except TruncatedFile as error:
+            raise TransientError(
+                f"the body of {place(response.request)} {error}",
+                guidance="run the sync again; if it fails again, the API sends incomplete files",
+            ) from None
+        except BadFile as error:
+            raise SystemFailure(
+                f"the body of {place(response.request)} {error}; it begins with {excerpt(response)}",
+                guidance="check the URL and the `decoder` of the retriever",
+            ) from None
+
+
+class JsonFileBody(FileBody):
+    """The decoder of compressed JSON, which templates see when it is not compressed."""
+
+    def shown(self, response: Response, *, is_fresh: bool = False) -> Any:
+        for chunk in self.values(response):
+            return chunk[0]
+        return {}
+
+
+class XmlBody(Decoder):
+    """The decoder of XML."""
+
+    def values(self, response: Response) -> Iterator[list[Any]]:
+        found = self.shown(response)
+        yield [found] if found else []
+
+    def shown(self, response: Response, *, is_fresh: bool = False) -> Any:
+        if is_fresh or _XML not in response.extensions:
+            response.extensions[_XML] = self._parsed(response)
+        return response.extensions[_XML]
+
+    def _parsed(self, response: Response) -> Any:
+        if not response.content.strip():
+            return {}
+        try:
+            return xml_value(response.content, response.charset_encoding)
+        except BadXml as error:
+            raise SystemFailure(
+                f"the body of {place(response.request)} is not XML: {error}; it begins with "
+                f"{excerpt(response)}",
+                guidance="check the URL: a login page or a proxy may have answered in place of the API",
+            ) from None
+
+
+def decoder(component: Any) -> Decoder:
+    """Return the decoder that a component describes; for None that of JSON, and a decoder as it is.
+
+    Raises:
+        ConfigError: the component is not a decoder that is supported.
+    """
+    if isinstance(component, Decoder):
+        return component
+    if component is None or isinstance(component, components.JsonDecoder):
+        return JsonBody()
+    if isinstance(component, components.XmlDecoder):
+        return XmlBody()
+    if _has_json(component):
+        return JsonFileBody(_parser(component))
+    return FileBody(_parser(component))
+
+
+def error_body(response: Response) -> Any:
+    """Return what the templates of error handlers see as `response`: an empty object if it is not JSON."""
+    return json_body_if_any(response)
+
+
+def _has_json(component: Any) -> bool:
+    while isinstance(component, components.GzipDecoder):
+        component = component.decoder
+    return isinstance(component, components.JsonDecoder)
+
+
+def _parser(component: Any) -> Parse:
+    if isinstance(component, components.JsonItemsDecoder):
+        return json_items(component.items_path, _encoding(component))
+    if isinstance(component, components.CsvDecoder):
+        nulls = component.set_values_to_none or ()
+        return csv_rows(_encoding(component), component.delimiter or ",", nulls)
+    if isinstance(component, components.GzipDecoder):
+        return gunzipped(_parser(component.decoder))
+    if isinstance(component, components.ZipfileDecoder):
+        return unzipped(_parser(component.decoder))
+    found = _PARSERS.get(type(component))
+    if found is None:
+        raise ConfigError(
+            f"{getattr(component, 'place', 'the decoder')}: the decoder {type(component).__name__} is not "
+            "supported here",
+            guidance="use one of JsonDecoder, JsonlDecoder, JsonItemsDecoder, CsvDecoder, GzipDecoder, "
+            "ZipfileDecoder, XmlDecoder and IterableDecoder",
+        )
+    return found
+
+
+_PARSERS: Mapping[type, Parse] = {
+    components.JsonDecoder: json_values,
+    components.JsonlDecoder: json_lines,
+    components.IterableDecoder: text_lines,
+}
+"""The parsers of components without settings."""
+
+
+def _encoding(component: components.CsvDecoder | components.JsonItemsDecoder) -> str:
+    encoding = component.encoding or "utf-8"
+    try:
+        codecs.lookup(encoding)
+    except LookupError:
+        raise ConfigError(
+            f"{component.place}: {encoding!r} is not an encoding",
+            guidance='write a name such as "utf-8" or "iso-8859-1"',
+        ) from None
+    return encoding

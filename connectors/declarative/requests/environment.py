@@ -1,0 +1,100 @@
+"""The surroundings of a source's requesters: its config, its connections, its budget and its credentials."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Collection, Mapping, MutableMapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from connectors.declarative.requests.addresses import guard
+from connectors.declarative.requests.auth.tokens import Credentials
+from connectors.declarative.requests.cache import ResponseCache
+from connectors.sdk.http import Connections, HttpClient, Limiter, Policy
+from connectors.sdk.http.client import OnWait
+from connectors.sdk.waits import report_wait
+from elt_assets.errors import EltError
+
+Custom = Callable[[Any], Any]
+"""Returns a component in which what stands for those in Python has taken their places; a component in Python
+itself becomes what stands for it."""
+TIMEOUT_SECONDS = 120.0
+"""Time for which an API may send nothing. The Airbyte CDK waits for ever, so manifests know no limit."""
+OnConfig = Callable[[Mapping[str, Any]], object]
+"""Called with the whole config after tokens in it were replaced. The config must then be saved."""
+
+
+@dataclass
+class Environment:
+    """The surroundings of the requesters of one source with one config.
+
+    Attributes:
+        config: the config. An authenticator with `refresh_token_updater` replaces the tokens in it.
+        connections: the pool of connections.
+        budget: the call-rate budget of the manifest; None for none.
+        folder: the folder of the manifest, in which JSON schemas are looked up; None for none.
+        trusted_origins: the URLs of origins, besides that of each requester, that get credentials when the
+            API sends a link to them.
+        allowed_hosts: the link-local hosts that may be requested.
+        on_config: called after tokens in the config were replaced.
+        on_wait: called before each wait.
+        sleep: waits for a number of seconds.
+        cache: the responses of requesters with `use_cache`.
+        custom: makes what stands for components in Python. By default they are left, and are then refused.
+        job_slots: limits the jobs that run at the same time, of all streams together.
+        selected: returns the JSON schema with the properties of a stream that the catalog selects; None
+            for all properties.
+    """
+
+    config: MutableMapping[str, Any]
+    connections: Connections = field(default_factory=lambda: Connections(timeout=TIMEOUT_SECONDS))
+    budget: Limiter | None = None
+    folder: Path | None = None
+    trusted_origins: Sequence[str] = ()
+    allowed_hosts: Collection[str] = ()
+    on_config: OnConfig | None = None
+    on_wait: OnWait | None = report_wait
+    sleep: Callable[[float], None] = time.sleep
+    cache: ResponseCache = field(default_factory=ResponseCache)
+    custom: Custom = lambda component: component
+    job_slots: threading.Semaphore = field(default_factory=lambda: threading.Semaphore(1))
+    selected: Callable[[str], Mapping[str, Any] | None] = lambda _: None
+    lock: threading.RLock = field(default_factory=threading.RLock, repr=False)
+    _credentials: dict[str, Credentials] = field(default_factory=dict, repr=False)
+
+    def client(self, origin: str, credentials: Credentials, policy: Policy) -> HttpClient:
+        """Return a client whose credentials go to one origin, and to those that are trusted."""
+        return HttpClient(
+            origin,
+            authenticator=credentials,
+            headers={"Accept": "*/*"},
+            retry=policy,
+            rate_limit=self.budget,
+            trusted_origins=self.trusted_origins,
+            on_wait=self.on_wait,
+            sleep=self.sleep,
+            connections=self.connections,
+            guard=guard(self.allowed_hosts),
+        )
+
+    def shared(self, key: str, make: Callable[[], Credentials]) -> Credentials:
+        """Return the credentials with a key, which streams share, so that one token serves all of them."""
+        with self.lock:
+            if key not in self._credentials:
+                self._credentials[key] = make()
+            return self._credentials[key]
+
+    def close(self) -> None:
+        """Close the connections, and forget the responses that were kept."""
+        self.connections.close()
+        self.cache.close()
+
+
+def name_stream(error: EltError, name: str) -> EltError:
+    """Put the name of a stream before the message of an error, unless it has one."""
+    if name and not error.message.startswith("stream "):
+        error.message = f"stream {name!r}: {error.message}"
+        error.args = (error.message,)
+    return error

@@ -1,0 +1,1 @@
+"""Failures of requests: which are repeated, when, and which end a stream."""

@@ -1,0 +1,162 @@
+"""Backoff strategies: how long to wait before a request is repeated.
+
+A strategy returns None if it does not know a time; the next one is then asked. The same holds for 0, as in
+the CDK.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+import re
+from collections.abc import Callable, Mapping
+from functools import singledispatch
+from typing import Any
+
+from connectors.declarative.manifest import clock, components
+from connectors.declarative.manifest.template import Template
+from connectors.declarative.requests.expressions import text
+from connectors.sdk.http import Request, Response
+from connectors.sdk.http.failures import Outcome, place
+from elt_assets.errors import ConfigError, TransientError
+
+Backoff = Callable[[Outcome, int], float | None]
+"""Returns the seconds to wait after the outcome of an attempt, whose number begins with 1.
+
+It raises TransientError if the API asks for a longer wait than the manifest allows."""
+
+_MARGIN_SECONDS = 1.0
+"""Wait beyond a time that an API names in whole seconds."""
+
+
+@singledispatch
+def backoff(component: Any, _config: Mapping[str, Any]) -> Backoff:
+    """Return the strategy that a component describes; a function as it is.
+
+    Raises:
+        ConfigError: the component is not a strategy, or one of its numbers is none.
+    """
+    if callable(component):
+        made: Backoff = component
+        return made
+    raise ConfigError(
+        f"{getattr(component, 'place', 'the backoff strategy')}: {type(component).__name__} is not supported",
+        guidance="use ConstantBackoffStrategy, ExponentialBackoffStrategy, WaitTimeFromHeader or "
+        "WaitUntilTimeFromHeader",
+    )
+
+
+@backoff.register
+def _(component: components.ConstantBackoffStrategy, config: Mapping[str, Any]) -> Backoff:
+    seconds = _number(component.backoff_time_in_seconds, config, component.place)
+    spread = _spread(component)
+    return lambda _outcome, _attempt: seconds + random.uniform(0, spread)
+
+
+@backoff.register
+def _(component: components.ExponentialBackoffStrategy, config: Mapping[str, Any]) -> Backoff:
+    factor = _number(component.factor, config, component.place)
+    spread = _spread(component)
+    return lambda _outcome, attempt: factor * 2**attempt + random.uniform(0, spread)
+
+
+@backoff.register
+def _(component: components.WaitTimeFromHeader, config: Mapping[str, Any]) -> Backoff:
+    read, limited = _reader(component, config), _limit(component, config)
+
+    def wait(outcome: Outcome, _attempt: int) -> float | None:
+        seconds = read(outcome)
+        return limited(seconds, outcome) if seconds else None
+
+    return wait
+
+
+@backoff.register
+def _(component: components.WaitUntilTimeFromHeader, config: Mapping[str, Any]) -> Backoff:
+    read, limited = _reader(component, config), _limit(component, config)
+    least = 0.0
+    if component.min_wait not in (None, ""):
+        least = _number(component.min_wait, config, component.place)
+
+    def wait(outcome: Outcome, _attempt: int) -> float | None:
+        until = read(outcome)
+        seconds = least
+        if until:
+            seconds = max(least, until - clock.now().timestamp() + _MARGIN_SECONDS)
+        return limited(seconds, outcome) if seconds > 0 else None
+
+    return wait
+
+
+def _reader(component: Any, config: Mapping[str, Any]) -> Callable[[Outcome], float | None]:
+    """Return the function that reads the number in a header; it returns None if there is none."""
+    variables = {"config": config}
+    name = text(component.header, variables)
+    written = text(component.regex, variables)
+    try:
+        pattern = re.compile(written) if written else None
+    except re.error as error:
+        raise ConfigError(
+            f"{component.place}.regex is not a regular expression: {error}", guidance="correct it"
+        ) from None
+
+    def read(outcome: Outcome) -> float | None:
+        if not isinstance(outcome, Response):
+            return None
+        found = outcome.headers.get(name, "")
+        match = pattern.match(found) if pattern else None
+        try:
+            number = float(match.group() if match else found)
+        except ValueError:
+            return None
+        return number if math.isfinite(number) else None
+
+    return read
+
+
+def _limit(component: Any, config: Mapping[str, Any]) -> Callable[[float, Outcome], float]:
+    """Return the function that returns the seconds, and raises an error if they are too many."""
+    written = component.max_waiting_time_in_seconds
+    if written is None:
+        return lambda seconds, _outcome: seconds
+    most = _number(written, config, component.place)
+
+    def limited(seconds: float, outcome: Outcome) -> float:
+        if seconds >= most:
+            raise too_long(seconds, outcome.request, most)
+        return seconds
+
+    return limited
+
+
+def too_long(seconds: float, request: Request, most: float) -> TransientError:
+    """Return the error for a wait that is longer than one may be."""
+    return TransientError(
+        f"the API asks to wait {seconds:.0f} s before {place(request)} is repeated; the limit is "
+        f"{most:.0f} s",
+        guidance=f"run the sync again after {math.ceil(seconds / 60)} min, or set "
+        "`max_waiting_time_in_seconds` of WaitTimeFromHeader in the manifest",
+    )
+
+
+def _number(written: Any, config: Mapping[str, Any], at: str) -> float:
+    found = written.evaluate({"config": config}) if isinstance(written, Template) else written
+    try:
+        number = float(found)
+    except (TypeError, ValueError):
+        number = math.nan
+    if not math.isfinite(number):
+        raise ConfigError(
+            f"{at}: a number of seconds is none", guidance="correct it, or the field of the config"
+        )
+    return number
+
+
+def _spread(component: Any) -> float:
+    """Return the seconds by which a wait may be longer, at random."""
+    found = float(component.jitter_range_in_seconds or 0)
+    if found < 0:
+        raise ConfigError(
+            f"{component.place}.jitter_range_in_seconds is negative", guidance="write 0 or more"
+        )
+    return 2 * found

@@ -1,0 +1,260 @@
+"""Error handlers: which responses fail, which are ignored, and which requests are repeated, and when.
+
+Spec: DefaultErrorHandler, CompositeErrorHandler.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from connectors.declarative.manifest import clock, components
+from connectors.declarative.manifest.template import Template
+from connectors.declarative.requests.failures.backoff import Backoff, backoff, too_long
+from connectors.declarative.requests.failures.filters import (
+    FAIL,
+    IGNORE,
+    RATE_LIMITED,
+    REFRESH_TOKEN_THEN_RETRY,
+    RESET_PAGINATION,
+    RETRY,
+    SUCCESS,
+    Resolution,
+    ResponseFilter,
+    api_message,
+)
+from connectors.sdk.http import (
+    FAILED,
+    Accept,
+    Action,
+    Fail,
+    Ignore,
+    Request,
+    Response,
+    Retry,
+)
+from connectors.sdk.http import RATE_LIMITED as REASON_RATE_LIMITED
+from connectors.sdk.http.failures import (
+    RATE_LIMITED_STATUS,
+    Outcome,
+    excerpt,
+    failure,
+    is_permanent,
+    place,
+)
+from connectors.sdk.http.retry import retry_after
+from elt_assets.errors import ConfigError, EltError, error_class
+
+MAX_RETRIES = 5
+MAX_WAIT_SECONDS = 600.0
+"""The longest wait that an API may ask for with `Retry-After`, unless the manifest names a strategy."""
+_MUST_RESET = "connectors.declarative.must_reset"
+_MAY_LACK_RECORDS = "connectors.declarative.may_lack_records"
+_FINAL = frozenset(
+    {
+        400,
+        401,
+        402,
+        403,
+        404,
+        405,
+        406,
+        407,
+        410,
+        411,
+        412,
+        413,
+        414,
+        415,
+        416,
+        417,
+        422,
+        426,
+        428,
+        431,
+    }
+    | {451, 501, 505}
+)
+"""Statuses that reject the request itself: a repeated request is rejected, too."""
+_CHOSEN = (SUCCESS, RETRY, IGNORE, RESET_PAGINATION)
+"""The actions with which a handler of a composite one decides, whatever the next ones say."""
+
+
+@dataclass(frozen=True)
+class Handler:
+    """A DefaultErrorHandler.
+
+    Attributes:
+        filters: the filters; the first one that matches decides.
+        backoffs: the strategies; the first one that knows a time decides.
+        max_retries: the number of times that a request may be repeated.
+    """
+
+    filters: Sequence[ResponseFilter]
+    backoffs: Sequence[Backoff]
+    max_retries: int
+
+    def resolve(self, outcome: Outcome) -> Resolution:
+        """Return what follows from an outcome."""
+        if isinstance(outcome, Response):
+            for each in self.filters:
+                found = each.match(outcome)
+                if found is not None:
+                    return found
+        return default_resolution(outcome)
+
+
+def default_resolution(outcome: Outcome) -> Resolution:
+    """Return what follows from an outcome that no filter recognizes."""
+    if not isinstance(outcome, Response):
+        return Resolution(FAIL if is_permanent(outcome) else RETRY)
+    if outcome.is_success:
+        return Resolution(SUCCESS)
+    if outcome.status_code == RATE_LIMITED_STATUS:
+        return Resolution(RATE_LIMITED)
+    is_final = outcome.is_redirect or outcome.status_code < 400 or outcome.status_code in _FINAL
+    return Resolution(FAIL if is_final else RETRY)
+
+
+class ErrorPolicy:
+    """The policy of a requester, for the HTTP client.
+
+    Args:
+        handlers: the handlers, in the order in which they are asked.
+        refresh: makes the next request get new credentials, after one that was refused.
+    """
+
+    def __init__(self, handlers: Sequence[Handler], refresh: Callable[[Request], object]):
+        self._handlers = handlers
+        self._refresh = refresh
+
+    def decide(self, outcome: Outcome, attempt: int) -> Action:
+        """Return the action for the outcome of an attempt."""
+        resolution, handler = self._resolve(outcome)
+        action = resolution.action
+        if action == FAIL:
+            return Fail(self._error(outcome, resolution, attempt))
+        if action in (IGNORE, SUCCESS, RESET_PAGINATION) and isinstance(outcome, Response):
+            if action == RESET_PAGINATION:
+                outcome.extensions[_MUST_RESET] = True
+            elif outcome.is_error:
+                return Ignore()
+            elif action == IGNORE:
+                outcome.extensions[_MAY_LACK_RECORDS] = True
+            return Accept()
+        if attempt > self._handlers[0].max_retries:
+            return Fail(self._error(outcome, resolution, attempt))
+        if action == REFRESH_TOKEN_THEN_RETRY:
+            self._refresh(outcome.request)
+        return self._retry(outcome, action, attempt, handler)
+
+    def _resolve(self, outcome: Outcome) -> tuple[Resolution, Handler]:
+        """Return what follows, and the handler that says so.
+
+        It is that of the CDK, in which a handler without a matching filter decides by its defaults. But the
+        defaults of a later handler do not replace what a filter of an earlier one says.
+        """
+        explicit: tuple[Resolution, Handler] | None = None
+        found = Resolution(FAIL), self._handlers[0]
+        for handler in self._handlers:
+            found = handler.resolve(outcome), handler
+            if found[0].is_explicit and explicit is None:
+                explicit = found
+            if found[0].action in _CHOSEN and (found[0].is_explicit or explicit is None):
+                return found
+        return explicit or found
+
+    def _retry(self, outcome: Outcome, action: str, attempt: int, handler: Handler) -> Action:
+        status = outcome.status_code if isinstance(outcome, Response) else None
+        is_limited = action == RATE_LIMITED or status == RATE_LIMITED_STATUS
+        reason = REASON_RATE_LIMITED if is_limited else FAILED
+        others = [each for one in self._handlers if one is not handler for each in one.backoffs]
+        try:
+            for strategy in (*handler.backoffs, *others):
+                seconds = strategy(outcome, attempt)
+                if seconds:
+                    return Retry(seconds, reason)
+        except EltError as error:
+            return Fail(error)
+        if isinstance(outcome, Response):
+            asked = retry_after(outcome.headers, clock.now().timestamp())
+            if asked is not None and asked > MAX_WAIT_SECONDS:
+                return Fail(too_long(asked, outcome.request, MAX_WAIT_SECONDS))
+            if asked is not None:
+                return Retry(asked, reason)
+        return Retry(2.0 ** (attempt - 1), reason)
+
+    def _error(self, outcome: Outcome, resolution: Resolution, attempt: int) -> EltError:
+        if not isinstance(outcome, Response) or not resolution.is_explicit:
+            return failure(outcome, attempt)
+        default = failure(outcome, attempt)
+        kind = type(default)
+        if resolution.failure_type is not None:
+            kind = error_class(resolution.failure_type)
+        said = resolution.message or (api_message(outcome) and excerpt(outcome))
+        after = f" in {attempt} attempts" if attempt > 1 else ""
+        where = f"{place(outcome.request)} failed ({outcome.status_code}{after})"
+        return kind(
+            f"{where}: {said}" if said else where,
+            guidance=default.guidance if outcome.is_error else _SEE_ANSWER,
+            detail=f"the API answered: {excerpt(outcome)}" if resolution.message else None,
+        )
+
+
+_SEE_ANSWER = "see what the API says; the manifest declares this answer as a failure"
+
+
+def must_reset(response: Response) -> bool:
+    """Return whether a response asks to read the pages of the slice again from the first one."""
+    return bool(response.extensions.get(_MUST_RESET, False))
+
+
+def may_lack_records(response: Response) -> bool:
+    """Return whether a filter ignores a response whose status is no error. As in the CDK, records in it are
+    read, and so is the page that follows it; an error in their place does not fail the stream."""
+    return bool(response.extensions.get(_MAY_LACK_RECORDS, False))
+
+
+def handlers(component: Any, config: Mapping[str, Any]) -> list[Handler]:
+    """Return the handlers of a component, in the order in which they are asked; for None the default one, and
+    a handler as it is.
+
+    Raises:
+        ConfigError: the component is not an error handler.
+    """
+    if component is None:
+        return [Handler((), (), MAX_RETRIES)]
+    if isinstance(component, Handler):
+        return [component]
+    if isinstance(component, components.CompositeErrorHandler):
+        found = [each for one in component.error_handlers for each in handlers(one, config)]
+        if not found:
+            raise ConfigError(
+                f"{component.place} has no error handlers", guidance="add one, or remove it"
+            )
+        return found
+    if not isinstance(component, components.DefaultErrorHandler):
+        raise ConfigError(
+            f"{getattr(component, 'place', 'the error handler')}: {type(component).__name__} is not "
+            "supported",
+            guidance="use DefaultErrorHandler or CompositeErrorHandler",
+        )
+    filters = [ResponseFilter(each, config) for each in component.response_filters or ()]
+    backoffs = [backoff(each, config) for each in component.backoff_strategies or ()]
+    return [Handler(filters, backoffs, _retries(component, config))]
+
+
+def _retries(component: components.DefaultErrorHandler, config: Mapping[str, Any]) -> int:
+    written = component.max_retries
+    found = (
+        written.evaluate_or(MAX_RETRIES, {"config": config})
+        if isinstance(written, Template)
+        else written
+    )
+    try:
+        return MAX_RETRIES if found is None else max(0, int(found))
+    except (TypeError, ValueError):
+        raise ConfigError(
+            f"{component.place}.max_retries is not a number", guidance="write a whole number"
+        ) from None

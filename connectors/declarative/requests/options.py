@@ -1,0 +1,259 @@
+"""The parts of a request, which come from the requester, the slice, the paginator and the authenticator.
+
+Spec: RequestOption, and the request parameters, headers and bodies of HttpRequester.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from copy import deepcopy
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+
+from connectors.declarative.cursors.slices import Option
+from connectors.declarative.manifest import components
+from connectors.declarative.manifest.template import Template, TemplateMap, value
+from connectors.declarative.requests.decoding.json_body import decode
+from connectors.declarative.requests.expressions import Variables
+from elt_assets.errors import ConfigError
+
+PARAMETER, HEADER = "request_parameter", "header"
+DATA, JSON = "body_data", "body_json"
+
+_SHOWN = {
+    PARAMETER: "the parameter {} of the query",
+    HEADER: "the header {}",
+    DATA: "the field {} of the form",
+    JSON: "the field {} of the JSON body",
+}
+_NAMED = (str, list)
+"""The types that a value of the query or of a form has; other literals are texts."""
+_HEADER = (str, type(None))
+"""The types that a header has: it stays as it is written, such as "1.10" or JSON."""
+_encode = msgspec.json.Encoder(decimal_format="number").encode
+
+
+@dataclass
+class Parts:
+    """The parts of one request.
+
+    Attributes:
+        place: the place of the requester in the manifest, for errors.
+        params: the parameters of the query.
+        headers: the headers.
+        data: the fields of a form, or a text.
+        json: the JSON body; empty for none.
+    """
+
+    place: str
+    params: dict[str, Any]
+    headers: dict[str, str]
+    data: dict[str, Any] | str
+    json: Any
+    _set_by: dict[tuple[str, str], str] = field(default_factory=dict)
+    _owns_json: bool = False
+
+    def add(self, option: Option, by: str) -> None:
+        """Add a value.
+
+        Args:
+            option: the value and its place in the request.
+            by: the component that sets the value, for errors.
+
+        Raises:
+            ConfigError: another component has set it.
+        """
+        where, path, found = option
+        name = ".".join(path)
+        if where == JSON:
+            self._add_to_json(path, found, by)
+        else:
+            self._check(where, name, by)
+            shown = _encode(found).decode() if isinstance(found, Mapping) else found
+            fields = self._fields(where, by)
+            fields[name] = str(shown) if where == HEADER else shown
+        self._set_by[where, name.lower() if where == HEADER else name] = by
+
+    def check(self, where: str, path: tuple[str, ...], by: str) -> None:
+        """Check that nothing has set a value that the authenticator will set.
+
+        Raises:
+            ConfigError: another component has set it.
+        """
+        name = ".".join(path)
+        if where != JSON:
+            self._check(where, name, by)
+            return
+        at: Any = self.json
+        for part in path:
+            if not isinstance(at, Mapping) or part not in at:
+                return
+            at = at[part]
+        raise self._conflict(where, name, by)
+
+    def check_body(self) -> None:
+        """Check that there is at most one body.
+
+        Raises:
+            ConfigError: there is a form or text, and a JSON body.
+        """
+        if self.data and self.json:
+            raise ConfigError(
+                f"{self.place}: the request has both `request_body_data` and `request_body_json`",
+                guidance="write one of them, and set `inject_into` of the request options accordingly",
+            )
+
+    def _fields(self, where: str, by: str) -> dict[str, Any]:
+        if where == PARAMETER:
+            return self.params
+        if where == HEADER:
+            return self.headers
+        if where != DATA:
+            raise ConfigError(
+                f"{self.place}: {where!r} is not a part of a request",
+                guidance=f"set `inject_into` to one of {', '.join(_SHOWN)}",
+            )
+        if isinstance(self.data, str):
+            if self.data:
+                raise ConfigError(
+                    f"{self.place}: {by} cannot add a field to a body that is a text",
+                    guidance="write `request_body_data` as a mapping",
+                )
+            self.data = {}
+        return self.data
+
+    def _check(self, where: str, name: str, by: str) -> None:
+        if where == HEADER:
+            is_set = name.lower() in map(str.lower, self.headers)
+        else:
+            is_set = name in self._fields(where, by)
+        if is_set:
+            raise self._conflict(where, name, by)
+
+    def _add_to_json(self, path: tuple[str, ...], found: Any, by: str) -> None:
+        if not self._owns_json:
+            self.json, self._owns_json = deepcopy(self.json), True
+        if not isinstance(self.json, dict):
+            self.json = self.json or {}
+        at = self.json
+        for part in path[:-1]:
+            at = at.setdefault(part, {}) if isinstance(at, dict) else None
+        if not isinstance(at, dict) or at.get(path[-1], found) != found:
+            raise self._conflict(JSON, ".".join(path), by)
+        at[path[-1]] = found
+
+    def _conflict(self, where: str, name: str, by: str) -> ConfigError:
+        key = (where, name.lower() if where == HEADER else name)
+        first = self._set_by.get(key, f"{self.place}.{_WRITTEN[where]}")
+        return ConfigError(
+            f"{_SHOWN[where].format(repr(name))} is set by both {first} and {by}",
+            guidance="remove one of them from the manifest",
+        )
+
+
+_WRITTEN = {
+    PARAMETER: "request_parameters",
+    HEADER: "request_headers",
+    DATA: "request_body_data",
+    JSON: "request_body_json",
+}
+
+
+def parameters(written: Any, variables: Variables) -> dict[str, Any]:
+    """Return the parameters of the query. Those that are empty are left out, as in the CDK.
+
+    Raises:
+        ConfigError: a parameter is an object.
+    """
+    found = _mapping(written, variables, _NAMED)
+    for name, each in found.items():
+        if isinstance(each, Mapping):
+            raise ConfigError(
+                f"the parameter {name!r} of the query is an object",
+                guidance="write a text; for an object as JSON, use the filter `tojson`",
+            )
+    return found
+
+
+def headers(written: Any, variables: Variables) -> dict[str, str]:
+    """Return the headers. Those that are empty are left out."""
+    return {name: str(each) for name, each in _mapping(written, variables, _HEADER).items()}
+
+
+def data(written: Any, variables: Variables) -> dict[str, Any] | str:
+    """Return the body as the fields of a form, or as a text. A text that is a mapping when it is read as a
+    Python literal is a form: so the CDK has it, and manifests rely on it."""
+    if isinstance(written, Template):
+        found = written.evaluate_or("", variables, (str, dict))
+        if isinstance(found, dict):
+            return {name: each for name, each in found.items() if each is not None}
+        return str(found)
+    return _mapping(written, variables, _NAMED)
+
+
+def json(written: Any, variables: Variables) -> Any:
+    """Return the body as a JSON value; an empty object for none.
+
+    Raises:
+        ConfigError: a text is not JSON.
+    """
+    found = value(written, variables)
+    if isinstance(found, str) and found:
+        try:
+            return decode(found.encode())
+        except ValueError as error:
+            raise ConfigError(
+                f"the text of the JSON body is not JSON: {error}",
+                guidance="correct the text, or write `request_body_json` as a mapping",
+            ) from None
+    return found or {}
+
+
+def written_body(component: components.HttpRequester) -> tuple[Any, Any]:
+    """Return what a requester has written as form or text, and as JSON; None for what is not there.
+
+    Raises:
+        ConfigError: it has both.
+    """
+    form, body = component.request_body_data, component.request_body_json
+    requested = component.request_body
+    if requested is None:
+        return form, body
+    if isinstance(requested, components.RequestBodyJsonObject):
+        return form, requested.value
+    if isinstance(requested, components.RequestBodyGraphQL):
+        return form, requested.value
+    return requested.value, body
+
+
+def _mapping(written: Any, variables: Variables, types: tuple[type, ...] = ()) -> dict[str, Any]:
+    """Return a mapping with its keys and values evaluated; an empty one for a text that is no mapping."""
+    if written is None:
+        return {}
+    if isinstance(written, Template):
+        found = written.evaluate_or(None, variables)
+        pairs = found.items() if isinstance(found, Mapping) else ()
+        return {str(name): each for name, each in pairs if each is not None}
+    evaluated = {
+        _name(key, each, variables): _evaluated(each, variables, types)
+        for key, each in written.items()
+        if not isinstance(each, components.QueryProperties)
+    }
+    return {name: each for name, each in evaluated.items() if each is not None}
+
+
+def _name(key: str, beside: Any, variables: Variables) -> str:
+    if "{" not in key:
+        return key
+    given = beside.parameters if isinstance(beside, Template) else None
+    return Template(key, parameters=given).text_of(variables)
+
+
+def _evaluated(written: Any, variables: Variables, types: tuple[type, ...]) -> Any:
+    if isinstance(written, Template):
+        return written.evaluate_or(None, variables, types)
+    if isinstance(written, TemplateMap | list | tuple):
+        return value(written, variables)
+    return written

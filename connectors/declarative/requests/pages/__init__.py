@@ -1,0 +1,1 @@
+"""Pages of a slice: which one follows another."""

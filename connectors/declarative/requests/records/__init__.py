@@ -1,0 +1,1 @@
+"""Records of responses: extraction, filters, transformations, normalization."""

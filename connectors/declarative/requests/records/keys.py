@@ -1,0 +1,98 @@
+"""Names of fields: transformations that rename the fields of records or flatten them."""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Callable, Mapping
+from typing import Any
+
+Record = dict[str, Any]
+Rename = Callable[[str], str]
+Change = Callable[[Record], Record]
+"""Returns the changed record, which may be the same object."""
+
+MAX_NAMES = 10_000
+"""Number of names whose new form is kept: objects whose names are data have any number of them."""
+
+_LETTERS = str.maketrans(
+    {"ß": "ss", "æ": "ae", "Æ": "AE", "œ": "oe", "Œ": "OE", "ø": "o", "Ø": "O", "ł": "l", "Ł": "L"}
+    | {"đ": "d", "Đ": "D", "ð": "d", "Ð": "D", "þ": "th", "Þ": "TH", "ı": "i"}
+)
+"""The Latin letters that are not a letter with an accent."""
+_TOKEN = re.compile(r"[A-Z]+[^\W\d_A-Z]*|[^\W\d_A-Z]+|\d+|[\W_]+")
+
+
+def renaming(rename: Rename, *, is_deep: bool) -> Change:
+    """Return the change that renames the fields of a record. A later one of two equal names wins.
+
+    Args:
+        rename: returns the new name.
+        is_deep: whether the fields of objects in objects are renamed, too. Objects in lists keep theirs.
+    """
+    names: dict[str, str] = {}
+
+    def renamed(name: str) -> str:
+        found = rename(name)
+        if len(names) < MAX_NAMES:
+            names[name] = found
+        return found
+
+    def change(record: Record) -> Record:
+        found: Record = {}
+        for name, value in record.items():
+            new = names.get(name)
+            inner = change(value) if is_deep and type(value) is dict else value
+            found[renamed(name) if new is None else new] = inner
+        return found
+
+    return change
+
+
+def snake_case(name: str) -> str:
+    """Return a name in snake case: `OrderID2` becomes `order_id_2`, and `_id` stays.
+
+    Letters with accents lose them. Other letters are kept, where the Airbyte CDK transliterates them.
+    """
+    plain = unicodedata.normalize("NFKD", name.translate(_LETTERS))
+    letters = "".join(each for each in plain if not unicodedata.combining(each))
+    found = _TOKEN.findall(letters)
+    tokens = [token if token[0].isalnum() else "" for token in found]
+    if len(tokens) >= 3:
+        tokens = [tokens[0], *filter(None, tokens[1:-1]), tokens[-1]]
+    if tokens and tokens[0].isdigit():
+        tokens.insert(0, "")
+    return "_".join(tokens).lower()
+
+
+def flattening(*, flatten_lists: bool) -> Change:
+    """Return the change that replaces objects by their fields, and lists by their elements.
+
+    A field keeps its own name where that is free; from the first list on, and where it is not free, the name
+    of its parent stands before it. Empty objects, and empty lists that are flattened, disappear. The order of
+    the work decides which names are free, so it is that of the Airbyte CDK: the last field comes first.
+    """
+
+    def change(record: Record) -> Record:
+        found: Record = {}
+        waiting: list[tuple[Any, str]] = [(record, "_")]
+        has_met_list = False
+        while waiting:
+            value, name = waiting.pop()
+            if isinstance(value, dict):
+                for key, inner in value.items():
+                    is_taken = has_met_list or key in found
+                    waiting.append((inner, f"{name}.{key}" if is_taken else key))
+            elif flatten_lists and isinstance(value, list):
+                has_met_list = has_met_list or bool(value)
+                waiting.extend((inner, f"{name}.{number}") for number, inner in enumerate(value))
+            else:
+                found[name] = value
+        return found
+
+    return change
+
+
+def with_affixes(record: Mapping[str, Any], prefix: str, suffix: str) -> Record:
+    """Return an object with a text before and one after each name."""
+    return {f"{prefix}{name}{suffix}": value for name, value in record.items()}

@@ -1,0 +1,162 @@
+"""Selection of the records of a response: extraction, filter, transformations, schema normalization.
+
+Spec: RecordSelector, RecordFilter.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cached_property, partial
+from typing import Any
+
+from connectors.declarative.manifest import components
+from connectors.declarative.manifest.template import Template
+from connectors.declarative.requests.decoding.decoders import Decoder
+from connectors.declarative.requests.expressions import Variables, is_of
+from connectors.declarative.requests.records.extraction import Extractor, objects
+from connectors.declarative.requests.records.normalization import Convert, normalizer
+from connectors.declarative.requests.records.transformations import Transform, transformation
+from connectors.sdk.http import Response
+from connectors.sdk.items import Record
+from elt_assets.errors import ConfigError
+
+_RECORD = frozenset({"record"})
+LoadSchema = Callable[[], Mapping[str, Any]]
+Read = Callable[[Response], Iterator[list[Record]]]
+"""Yields the records that a response has, in lists."""
+Cast = Callable[[Mapping[str, Any], Record], Record]
+"""Returns a record whose values have the types of a schema."""
+
+
+class Selector:
+    """The records of responses.
+
+    Args:
+        component: a RecordSelector.
+        config: the config of the source.
+        decoder: the decoder of the responses.
+        transformations: the transformations of the stream.
+        schema: returns the JSON schema of the stream; it is called if records are cast to its types.
+        is_client_side: whether the records are filtered by their cursor values. By default, the filter of the
+            manifest then follows the transformations, as in the CDK.
+
+    Raises:
+        ConfigError: a component is not supported.
+
+    Attributes:
+        changes_records: whether records are changed in place, and so the decoded body of the response.
+    """
+
+    def __init__(
+        self,
+        component: components.RecordSelector,
+        config: Mapping[str, Any],
+        decoder: Decoder,
+        *,
+        transformations: Sequence[Any] = (),
+        schema: LoadSchema | None = None,
+        is_client_side: bool = False,
+    ):
+        self._decoder = decoder
+        self._read = self._reader(component, config)
+        self._schema = schema
+        self.changes_records = bool(transformations)
+        steps = [transformation(each) for each in transformations]
+        kept = record_filter(component.record_filter)
+        is_first = component.transform_before_filtering
+        if is_first is None:
+            is_first = is_client_side
+        self._steps = [*steps, *kept] if is_first else [*kept, *steps]
+        normalization: Any = component.schema_normalization
+        self._cast: Cast | None = normalization if callable(normalization) else None
+        self._normalizes = self._cast is not None or _normalizes(component)
+        self.changes_records |= self._normalizes
+
+    def extract(self, response: Response) -> Iterator[list[Record]]:
+        """Yield the records that a response has; several lists for a body that is a large file.
+
+        Raises:
+            EltError: the response has no records in the expected form.
+        """
+        yield from self._read(response)
+
+    def select(self, records: list[Record], variables: Variables) -> list[Record]:
+        """Return the records that are left, filtered and transformed.
+
+        Args:
+            records: extracted records, which are changed.
+            variables: the variables of templates.
+
+        Raises:
+            EltError: a template fails, or a field cannot be added.
+        """
+        for step in self._steps:
+            step(records, variables)
+        if self._normalizes and self._normalizer is not None:
+            records[:] = map(self._normalizer, records)
+        return records
+
+    @cached_property
+    def _normalizer(self) -> Convert | None:
+        schema = self._schema() if self._schema is not None else None
+        if not schema:
+            return None
+        return normalizer(schema) if self._cast is None else partial(self._cast, schema)
+
+    def _reader(self, component: components.RecordSelector, config: Mapping[str, Any]) -> Read:
+        written: Any = component.extractor
+        if callable(written):
+            at = f"{component.place}.extractor"
+            return lambda response: (objects(found, response, at) for found in written(response))
+        found = Extractor(written, config)
+        decodes = self._decoder
+        return lambda response: (
+            found.records(values, response) for values in decodes.values(response)
+        )
+
+
+def _normalizes(component: components.RecordSelector) -> bool:
+    wanted = component.schema_normalization
+    if wanted not in ("Default", "None", None):
+        raise ConfigError(
+            f"{component.place}.schema_normalization: {type(wanted).__name__} is not supported",
+            guidance="write Default or None",
+        )
+    return wanted == "Default"
+
+
+def record_filter(component: Any) -> list[Transform]:
+    """Return a filter as a list of one transformation, or of none.
+
+    Raises:
+        ConfigError: the component is not a filter that is supported.
+    """
+    if component is None:
+        return []
+    if callable(component):
+        return [component]
+    if not isinstance(component, components.RecordFilter):
+        raise ConfigError(
+            f"{getattr(component, 'place', 'the filter')}: {type(component).__name__} is not supported",
+            guidance="use RecordFilter",
+        )
+    return [filtering(component.condition)] if component.condition.text else []
+
+
+def filtering(condition: Template) -> Transform:
+    """Return the function that leaves out the records for which a condition does not hold."""
+
+    def keep(records: list[Record], variables: Variables) -> None:
+        given = dict(variables)
+        if not is_of(condition, _RECORD):
+            if records and not condition.is_true(given):
+                records.clear()
+            return
+        kept = []
+        for record in records:
+            given["record"] = record
+            if condition.is_true(given):
+                kept.append(record)
+        records[:] = kept
+
+    return keep

@@ -1,0 +1,228 @@
+"""Transformations of records.
+
+Each transformation becomes a function of a page: what does not depend on the record is computed once a page.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from copy import deepcopy
+from functools import singledispatch
+from typing import Any
+
+from connectors.declarative.manifest import components
+from connectors.declarative.manifest.template import Template, WrongType
+from connectors.declarative.manifest.value_types import types_of
+from connectors.declarative.requests.expressions import is_of, text
+from connectors.declarative.requests.records import paths
+from connectors.declarative.requests.records.keys import (
+    Change,
+    flattening,
+    renaming,
+    snake_case,
+    with_affixes,
+)
+from connectors.sdk.items import Record
+from elt_assets.errors import ConfigError, SystemFailure
+
+Variables = Mapping[str, Any]
+Transform = Callable[[list[Record], Variables], None]
+"""Changes the records of a page in place, or replaces them in the list. The variables are the config and
+those of the slice."""
+
+_RECORD = frozenset({"record"})
+MAX_CONDITIONS = 10_000
+"""Number of values for which the result of a condition is kept, for a page."""
+
+
+@singledispatch
+def transformation(component: Any) -> Transform:
+    """Return the function that a component describes; a function as it is.
+
+    Raises:
+        ConfigError: the component is not a transformation that is supported.
+    """
+    if callable(component):
+        made: Transform = component
+        return made
+    raise ConfigError(
+        f"{getattr(component, 'place', 'the transformation')}: {type(component).__name__} is not supported",
+        guidance="remove it, or write the transformation with AddFields and RemoveFields",
+    )
+
+
+@transformation.register
+def _(component: components.AddFields) -> Transform:
+    condition = component.condition if component.condition.text else None
+    steps = [_added(field, condition) for field in component.fields]
+
+    def transform(records: list[Record], variables: Variables) -> None:
+        for step in steps:
+            step(records, variables)
+
+    return transform
+
+
+def _added(field: components.AddedFieldDefinition, condition: Template | None) -> Transform:
+    """Return the function that adds one field."""
+    template, path = field.value, field.path
+    types = types_of(field.value_type)
+    put = _setter(path, field.place)
+    is_same = not is_of(template, _RECORD)
+
+    def transform(records: list[Record], variables: Variables) -> None:
+        given = dict(variables)
+        if is_same and records:
+            value = _value(template, given, types)
+        for record in records:
+            given["record"] = record
+            if not is_same:
+                value = _value(template, given, types)
+            if condition is None or condition.is_true(
+                {**given, "value": value, "property": value, "path": list(path)}
+            ):
+                put(
+                    record, deepcopy(value) if is_same and isinstance(value, dict | list) else value
+                )
+
+    return transform
+
+
+def _value(template: Template, variables: Variables, types: tuple[type, ...]) -> Any:
+    """Return the value of a field; null if the template meets a value of the wrong type, such as a null in
+    one of the records. The CDK then writes the text of the template into the record."""
+    try:
+        return template.evaluate(variables, types)
+    except WrongType:
+        return None
+
+
+def _setter(path: Sequence[str], place: str) -> Callable[[Record, Any], None]:
+    """Return the function that sets the value at a path of a record."""
+    if not path:
+        raise ConfigError(f"{place}.path is empty", guidance="write the name of the field")
+    if len(path) == 1:
+        name = path[0]
+        return lambda record, value: record.__setitem__(name, value)
+
+    def put(record: Record, value: Any) -> None:
+        try:
+            paths.put(record, path, value)
+        except paths.BlockedPath:
+            raise SystemFailure(
+                f"the field {'.'.join(path)!r} cannot be added to a record: a field on the way is neither an "
+                "object nor a list",
+                guidance=f"correct {place}.path in the manifest",
+            ) from None
+
+    return put
+
+
+@transformation.register
+def _(component: components.RemoveFields) -> Transform:
+    pointers = component.field_pointers
+    if not component.condition.text:
+        return _each(lambda record: _removed(record, pointers))
+
+    def transform(records: list[Record], variables: Variables) -> None:
+        condition = _remembered(component.condition, variables)
+        for record in records:
+            for pointer in pointers:
+                paths.delete(record, pointer, condition)
+
+    return transform
+
+
+def _removed(record: Record, pointers: Sequence[Sequence[str]]) -> Record:
+    for pointer in pointers:
+        paths.delete(record, pointer)
+    return record
+
+
+def _remembered(condition: Template, variables: Variables) -> paths.Condition:
+    """Return a condition on a value, whose results are kept."""
+    known: dict[tuple[type, Any], bool] = {}
+
+    def is_true(value: Any) -> bool:
+        key = (type(value), value)
+        found = known.get(key)
+        if found is None:
+            found = condition.is_true({**variables, "property": value})
+            if len(known) < MAX_CONDITIONS:
+                known[key] = found
+        return found
+
+    return is_true
+
+
+@transformation.register
+def _(_: components.KeysToLower) -> Transform:
+    return _each(renaming(str.lower, is_deep=False))
+
+
+@transformation.register
+def _(_: components.KeysToSnakeCase) -> Transform:
+    return _each(renaming(snake_case, is_deep=True))
+
+
+@transformation.register
+def _(component: components.FlattenFields) -> Transform:
+    return _each(flattening(flatten_lists=component.flatten_lists))
+
+
+@transformation.register
+def _(component: components.KeysReplace) -> Transform:
+    old, new = component.old, component.new
+
+    def replacing(variables: Variables) -> Change:
+        before, after = str(old.evaluate(variables)), str(new.evaluate(variables))
+        return renaming(lambda name: name.replace(before, after), is_deep=True)
+
+    def transform(records: list[Record], variables: Variables) -> None:
+        if is_of((old, new), _RECORD):
+            records[:] = [replacing({**variables, "record": each})(each) for each in records]
+        else:
+            records[:] = map(replacing(variables), records)
+
+    return transform
+
+
+@transformation.register
+def _(component: components.DpathFlattenFields) -> Transform:
+    affixes = component.key_transformation
+
+    def flattened(record: Record, path: Sequence[str], prefix: str, suffix: str) -> Record:
+        found = _object_at(record, path)
+        if found is None:
+            return record
+        fields = with_affixes(found, prefix, suffix) if affixes else found
+        if component.replace_record and fields:
+            return dict(fields)
+        if record.keys().isdisjoint(fields):
+            if component.delete_origin_value:
+                paths.delete(record, path)
+            record.update(fields)
+        return record
+
+    def transform(records: list[Record], variables: Variables) -> None:
+        path = tuple(str(part.evaluate(variables)) for part in component.field_path)
+        prefix = text(affixes.prefix, variables) if affixes else ""
+        suffix = text(affixes.suffix, variables) if affixes else ""
+        records[:] = [flattened(record, path, prefix, suffix) for record in records]
+
+    return transform
+
+
+def _object_at(record: Record, path: Sequence[str]) -> dict[str, Any] | None:
+    if paths.ANY in path:
+        found: Any = next(iter(paths.values_at(record, path)), None)
+    else:
+        found = paths.value_at(record, path)
+    return found if isinstance(found, dict) else None
+
+
+def _each(change: Change) -> Transform:
+    def transform(records: list[Record], _variables: Variables) -> None:
+        records[:] = map(change, records)
+
+    return transform

@@ -1,0 +1,249 @@
+"""Requests of a stream: their URL, parameters, headers and bodies for each slice and page.
+
+Spec: HttpRequester.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+from urllib.parse import urlsplit
+
+from connectors.declarative.cursors.slices import Option
+from connectors.declarative.manifest import components
+from connectors.declarative.requests import options
+from connectors.declarative.requests.addresses import joined, with_query
+from connectors.declarative.requests.auth.tokens import Credentials
+from connectors.declarative.requests.environment import Environment
+from connectors.declarative.requests.expressions import Bound, Variables, bound, text
+from connectors.declarative.requests.failures.policy import (
+    ErrorPolicy,
+    handlers,
+    may_lack_records,
+    must_reset,
+)
+from connectors.sdk.http import HttpClient, Request, Response
+from connectors.sdk.http.urls import is_within, origin, parsed
+from elt_assets.errors import ConfigError
+
+Added = tuple[Option, str]
+"""A value for a request, and the component that adds it."""
+
+MAX_CLIENTS = 64
+"""Number of origins for which a client is kept, for a requester whose host depends on the slice."""
+FIRST_PAGE: Mapping[str, Any] = {"next_page_token": None}
+"""The variables of a first page without a token."""
+
+
+class Requester:
+    """Sends the requests of a stream.
+
+    Args:
+        component: a HttpRequester.
+        environment: what the requesters of the source share.
+        credentials: the authenticator.
+        credentials_key: tells apart credentials for which an API may answer differently.
+        uses_cache: whether responses are kept, unless the component says it.
+
+    Raises:
+        ConfigError: the component is not supported, or contradicts itself.
+
+    Attributes:
+        query_properties: the component that names the properties to request; None for none.
+    """
+
+    def __init__(
+        self,
+        component: components.HttpRequester,
+        environment: Environment,
+        credentials: Credentials,
+        credentials_key: str = "",
+        *,
+        uses_cache: bool = False,
+    ):
+        if not isinstance(component, components.HttpRequester):
+            raise ConfigError(
+                f"{getattr(component, 'place', 'the requester')}: {type(component).__name__} is not "
+                "supported",
+                guidance="use HttpRequester",
+            )
+        self.component = component
+        self.environment = environment
+        self.credentials = credentials
+        self._key = credentials_key
+        wants_cache = uses_cache if component.use_cache is None else component.use_cache
+        self._uses_cache = wants_cache and component.http_method == "GET"
+        self.form, self.json = options.written_body(component)
+        self.query_properties, self.properties_name = _query_properties(component)
+        self._policy = ErrorPolicy(
+            handlers(component.error_handler, environment.config), credentials.expire
+        )
+        self._clients: dict[str, HttpClient] = {}
+
+    def for_slice(self, variables: Variables) -> SliceRequests:
+        """Return the requests of a slice; what does not depend on the page is evaluated now.
+
+        Args:
+            variables: the variables of the slice.
+
+        Raises:
+            EltError: a template fails.
+        """
+        return SliceRequests(self, {"config": self.environment.config, **variables})
+
+    def send(self, url: str, own_url: str, parts: options.Parts) -> Response:
+        """Send a request, and return its response.
+
+        Args:
+            url: the URL, to which the parameters are added.
+            own_url: the URL that the manifest names. Only its origin gets credentials, parameters, headers
+                and a body, unless others are trusted.
+            parts: the parts of the request.
+
+        Raises:
+            EltError: the request fails.
+        """
+        client = self._client(own_url)
+        method = self.component.http_method
+        if url != own_url and not self._is_trusted(url, own_url):
+            return client.request("GET", url)
+        address = with_query(url, parts.params)
+        is_form = bool(parts.data) and isinstance(parts.data, dict)
+        key = (method, address, tuple(sorted(parts.headers.items())), self._key)
+        if self._uses_cache:
+            kept = self.environment.cache.get(key, Request(method, address))
+            if kept is not None:
+                return kept
+        response = client.request(
+            method,
+            address,
+            headers=parts.headers,
+            json=parts.json or None,
+            data=parts.data if is_form and isinstance(parts.data, dict) else None,
+            content=parts.data if parts.data and isinstance(parts.data, str) else None,
+        )
+        if self._uses_cache and not (must_reset(response) or may_lack_records(response)):
+            self.environment.cache.put(key, response)
+        return response
+
+    def _is_trusted(self, url: str, own_url: str) -> bool:
+        trusted = [own_url, *self.environment.trusted_origins]
+        return is_within(parsed(url), [origin(parsed(each)) for each in trusted])
+
+    def _client(self, own_url: str) -> HttpClient:
+        address = urlsplit(own_url)
+        if address.scheme not in ("http", "https") or not address.netloc:
+            raise ConfigError(
+                f"{self.component.place}: the URL does not begin with https:// or http:// and a host",
+                guidance="check the URL in the manifest, and the values of the config in it",
+            )
+        at = f"{address.scheme}://{address.netloc}"
+        client = self._clients.get(at)
+        if client is None:
+            client = self.environment.client(at, self.credentials, self._policy)
+            if len(self._clients) >= MAX_CLIENTS:
+                self._clients.clear()
+            self._clients[at] = client
+        return client
+
+
+class SliceRequests:
+    """The requests of one slice.
+
+    Args:
+        requester: the requester.
+        variables: the variables of the slice, with the config.
+    """
+
+    def __init__(self, requester: Requester, variables: Variables):
+        self._requester = requester
+        component = requester.component
+        address = (component.url, component.url_base, component.path)
+        self._url: Bound[tuple[str, str, str]] = bound(address, _texts, variables)
+        self._params = bound(component.request_parameters, options.parameters, variables)
+        self._headers = bound(component.request_headers, options.headers, variables)
+        self._form = bound(requester.form, options.data, variables)
+        self._json = bound(requester.json, options.json, variables)
+
+    def send(
+        self,
+        page: Variables = FIRST_PAGE,
+        added: Iterable[Added] = (),
+        path: str | None = None,
+    ) -> Response:
+        """Send the request for a page, and return its response.
+
+        Args:
+            page: the variables of the page.
+            added: what slice and paginator add to the request.
+            path: the URL or path of the page in place of that of the manifest.
+
+        Raises:
+            ConfigError: two components set the same value.
+            EltError: a template or the request fails.
+        """
+        url, base, own_path = self._url(page)
+        own_path = own_path.lstrip("/")
+        own_url = joined(base or url, own_path)
+        wanted = own_url if path is None else joined(base or url, path)
+        return self._requester.send(wanted, own_url, self._parts(page, added))
+
+    def _parts(self, page: Variables, added: Iterable[Added]) -> options.Parts:
+        form = self._form(page)
+        parts = options.Parts(
+            self._requester.component.place,
+            dict(self._params(page)),
+            dict(self._headers(page)),
+            form if isinstance(form, str) else dict(form),
+            self._json(page),
+        )
+        name = self._requester.properties_name
+        if name is not None:
+            parts.params[name] = ",".join(page.get("query_properties") or ())
+        for option, by in added:
+            parts.add(option, by)
+        place = self._requester.credentials.place
+        if place is not None:
+            parts.check(place.inject_into, place.path, f"{parts.place}.authenticator")
+        parts.check_body()
+        return parts
+
+
+def latest(given: Sequence[Option]) -> list[Option]:
+    """Return the options of a slice; a later one replaces an earlier one with the same place."""
+    return list({(option.inject_into, option.path): option for option in given}.values())
+
+
+def _texts(written: Any, variables: Variables) -> tuple[str, str, str]:
+    url, base, path = (text(each, variables) for each in written)
+    return url.strip(), base.strip(), path.strip()
+
+
+def _query_properties(
+    component: components.HttpRequester,
+) -> tuple[components.QueryProperties | None, str | None]:
+    """Return the component that names properties, and the parameter that gets them; None for no parameter.
+
+    Raises:
+        ConfigError: there are several.
+    """
+    named = [
+        (each, name)
+        for name, each in _pairs(component.request_parameters)
+        if isinstance(each, components.QueryProperties)
+    ]
+    fetched = component.fetch_properties_from_endpoint
+    if len(named) > 1 or (named and fetched is not None):
+        raise ConfigError(
+            f"{component.place}: the properties to request are named more than once",
+            guidance="keep one QueryProperties in `request_parameters`",
+        )
+    if named:
+        return named[0]
+    if fetched is not None:
+        return components.QueryProperties(place=fetched.place, property_list=fetched), None
+    return component.query_properties, None
+
+
+def _pairs(written: Any) -> Iterable[tuple[str, Any]]:
+    return written.items() if isinstance(written, Mapping) else ()

@@ -1,0 +1,225 @@
+"""Retrievers: the records of one slice of a stream, page by page.
+
+Spec: SimpleRetriever, PaginationReset.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Hashable, Iterator, Mapping, Sequence
+from typing import Any, Protocol
+
+from connectors.declarative.cursors.slices import Option
+from connectors.declarative.requests.decoding.decoders import Decoder
+from connectors.declarative.requests.environment import name_stream
+from connectors.declarative.requests.failures.policy import may_lack_records, must_reset
+from connectors.declarative.requests.pages.paginator import LoopGuard, Paginator
+from connectors.declarative.requests.pages.view import View
+from connectors.declarative.requests.properties import Properties, merge
+from connectors.declarative.requests.records.selector import Selector
+from connectors.declarative.requests.requester import Added, Requester, SliceRequests, latest
+from connectors.sdk.http import Response, is_ignored
+from connectors.sdk.http.failures import place
+from connectors.sdk.items import Record
+from elt_assets.errors import EltError, SystemFailure
+
+_SLICE = "the slice (incremental_sync or partition_router)"
+"""The name of what adds the options of a slice, for errors."""
+
+
+class SliceLike(Protocol):
+    """The part of a slice that a retriever uses."""
+
+    @property
+    def extra(self) -> Mapping[str, Any]:
+        """The values that come with the slice, each of which is a variable of templates."""
+
+    def variables(self) -> dict[str, Any]:
+        """Return the variables of templates."""
+
+
+class Reset(Exception):
+    """A response asks to read the pages of the slice again from the first one."""
+
+    def __init__(self, response: Response):
+        super().__init__()
+        self.response = response
+
+
+class Retriever:
+    """Reads the records of slices. One object serves all slices and threads; it keeps nothing between pages.
+
+    Args:
+        name: the name of the stream, for errors; empty for none.
+        requester: sends the requests.
+        decoder: decodes the responses.
+        selector: finds, filters and transforms the records.
+        paginator: names the next page.
+        properties: the properties to request; None if requests do not name them.
+        ignores_slice_on_pages: whether only the first request of a slice has the slice's options.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        requester: Requester,
+        decoder: Decoder,
+        selector: Selector,
+        paginator: Paginator,
+        properties: Properties | None = None,
+        *,
+        ignores_slice_on_pages: bool = False,
+    ):
+        self.name = name
+        self._requester = requester
+        self._decoder = decoder
+        self._selector = selector
+        self._paginator = paginator
+        self._properties = properties
+        self._ignores_slice_on_pages = ignores_slice_on_pages
+
+    def pages(self, each: SliceLike, options: Sequence[Option] = ()) -> Iterator[list[Record]]:
+        """Yield the records of each page of a slice, extracted, filtered and transformed; an empty list for a
+        page without records. A page is requested when it is needed, and one page is in memory. A page that is
+        a large file is several lists.
+
+        Args:
+            each: the slice.
+            options: the values that the slice puts into its requests.
+
+        Raises:
+            EltError: a request fails, a response has another form, or the pages do not end. The message names
+                the stream and the request, without secrets.
+        """
+        try:
+            try:
+                yield from self._pages(each, latest(options))
+            except Reset:
+                yield from self._again(each, latest(options))
+        except EltError as error:
+            raise name_stream(error, self.name) from None
+
+    def _again(self, each: SliceLike, options: Sequence[Option]) -> Iterator[list[Record]]:
+        """Read the pages of a slice for the second time, and the last one."""
+        try:
+            yield from self._pages(each, options)
+        except Reset as reset:
+            raise SystemFailure(
+                f"{place(reset.response.request)} asks again to read the pages from the first one",
+                guidance="correct the filter with the action RESET_PAGINATION in the manifest",
+            ) from None
+
+    def _pages(self, each: SliceLike, options: Sequence[Option]) -> Iterator[list[Record]]:
+        config = self._requester.environment.config
+        variables = {"config": config, **each.variables(), **each.extra}
+        requests = self._requester.for_slice(variables)
+        token = self._paginator.strategy.initial
+        guard = LoopGuard(token)
+        read = self._page if self._properties is None else self._merged_page
+        while True:
+            given = () if self._ignores_slice_on_pages and token is not None else options
+            added = [(option, _SLICE) for option in given]
+            added += self._paginator.options(token)
+            token = yield from read(requests, variables, token, added, guard)
+            if not token:
+                return
+
+    def _page(
+        self,
+        requests: SliceRequests,
+        variables: Mapping[str, Any],
+        token: Any,
+        added: Sequence[Added],
+        guard: LoopGuard,
+    ) -> Generator[list[Record], None, Any]:
+        """Yield the records of a page, and return the token of the next one; None if there is none."""
+        page = _page_variables(token)
+        response = self._send(requests, page, added, token)
+        if self._has_nothing(response):
+            return None
+        view = View(self._requester.environment.config, response, self._decoder, token)
+        later = self._paginator.strategy.plan(view)
+        view.is_changed = self._selector.changes_records
+        found: list[Record] | None = None
+        for records in self._selector.extract(response):
+            if found is not None:
+                yield found
+            view.extracted += len(records)
+            found = self._selector.select(records, {**variables, **page})
+            view.size += len(found)
+            view.last = found[-1] if found else view.last
+        following = later(view)
+        if following:
+            guard.check(response, found or [], following)
+        del response, view, later  # the records are enough
+        yield found or []
+        return following
+
+    def _merged_page(
+        self,
+        requests: SliceRequests,
+        variables: Mapping[str, Any],
+        token: Any,
+        added: Sequence[Added],
+        guard: LoopGuard,
+    ) -> Generator[list[Record], None, Any]:
+        """Do the work of `_page` for a page that takes a request for each group of properties."""
+        assert self._properties is not None
+        merged: dict[Hashable, Record] = {}
+        response: Response | None = None
+        extracted = 0
+        for names in self._properties.chunks():
+            page = {**_page_variables(token), "query_properties": names}
+            response = self._send(requests, page, added, token)
+            extracted = 0
+            for records in () if self._has_nothing(response) else self._selector.extract(response):
+                extracted += len(records)
+                self._merge(self._selector.select(records, {**variables, **page}), merged)
+        found = list(merged.values())
+        following = None
+        if response is not None and not self._has_nothing(response):
+            view = View(self._requester.environment.config, response, self._decoder, token)
+            view.is_changed = self._selector.changes_records
+            view.extracted, view.size = extracted, len(found)
+            view.last = found[-1] if found else None
+            following = self._paginator.strategy.plan(view)(view)
+            if following:
+                guard.check(response, found, following)
+            del view
+        del response
+        yield found
+        return following
+
+    def _merge(self, records: list[Record], merged: dict[Hashable, Record]) -> None:
+        """Add records to those that have the same key; a record without a key stays alone."""
+        assert self._properties is not None
+        for record in records:
+            key = self._properties.key(record) if self._properties.merges else None
+            if key is None:
+                merged[object()] = record
+            elif key in merged:
+                merge(merged[key], record)
+            else:
+                merged[key] = record
+
+    def _has_nothing(self, response: Response) -> bool:
+        """Return whether there are no records in a response, because a filter ignores it."""
+        if is_ignored(response):
+            return True
+        try:
+            if may_lack_records(response):
+                self._decoder.shown(response)
+        except EltError:
+            return True
+        return False
+
+    def _send(
+        self, requests: SliceRequests, page: Mapping[str, Any], added: Sequence[Added], token: Any
+    ) -> Response:
+        response = requests.send(page, added, self._paginator.path(token))
+        if must_reset(response):
+            raise Reset(response)
+        return response
+
+
+def _page_variables(token: Any) -> dict[str, Any]:
+    return {"next_page_token": None if token is None else {"next_page_token": token}}

@@ -1,0 +1,182 @@
+"""Schema loaders: the JSON schema of a stream.
+
+Spec: InlineSchemaLoader, JsonFileSchemaLoader, DynamicSchemaLoader, and lists of them.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from connectors.declarative.manifest import components
+from connectors.declarative.requests.environment import Environment
+from connectors.declarative.requests.expressions import text
+from connectors.declarative.requests.schemas.dynamic import DynamicSchema
+from elt_assets.errors import ConfigError
+
+Schema = dict[str, Any]
+MAX_REFERENCES = 50
+"""Depth of references from one schema file to another."""
+
+
+def load_schema(component: Any, environment: Environment, name: str) -> Schema:
+    """Return the JSON schema of a stream. An object with any fields is the schema of a stream without one.
+
+    Args:
+        component: a schema loader, several of them, or None for the file with the name of the stream. Of
+            several, the first one that has a property wins.
+        environment: what the requesters of the source share; it has the folder of the manifest.
+        name: the name of the stream.
+
+    Raises:
+        ConfigError: the loader is not supported, or its file is missing or not JSON.
+        EltError: the API does not return the schema.
+    """
+    if component is None:
+        return _default(environment, name)
+    if isinstance(component, tuple | list):
+        return _merged([load_schema(each, environment, name) for each in component])
+    if isinstance(component, components.InlineSchemaLoader):
+        return dict(component.schema or {})
+    if isinstance(component, components.JsonFileSchemaLoader):
+        if component.file_path is None or not component.file_path.text:
+            return _default(environment, name)
+        return _of_file(component.file_path, environment, component.place, name)
+    if isinstance(component, components.DynamicSchemaLoader):
+        return DynamicSchema(environment.custom(component), environment).load()
+    if isinstance(component, components.CustomSchemaLoader):
+        found = environment.custom(component)
+        if callable(found):
+            return dict(found())
+    raise ConfigError(
+        f"{getattr(component, 'place', 'the schema loader')}: {type(component).__name__} is not supported",
+        guidance="use InlineSchemaLoader, JsonFileSchemaLoader or DynamicSchemaLoader",
+    )
+
+
+def open_schema() -> Schema:
+    """Return the schema of a stream of which nothing is known."""
+    return {"type": "object", "additionalProperties": True, "properties": {}}
+
+
+def _merged(schemas: Sequence[Mapping[str, Any]]) -> Schema:
+    properties: dict[str, Any] = {}
+    for schema in schemas:
+        for name, each in (schema.get("properties") or {}).items():
+            properties.setdefault(name, each)
+    return {
+        "$schema": "http://json-schema.org/draft-07/schema#",
+        "type": ["null", "object"],
+        "properties": properties,
+    }
+
+
+def _default(environment: Environment, name: str) -> Schema:
+    """Return the schema in the file with the name of the stream; an open one if there is none."""
+    for path in (f"schemas/{name}.json", f"{name}.json"):
+        file = _file(environment.folder, path)
+        if name and file is not None:
+            return _read(file, file.parent)
+    return open_schema()
+
+
+def _of_file(written: Any, environment: Environment, at: str, name: str) -> Schema:
+    variables = {"config": environment.config, "parameters": {**written.parameters}}
+    variables["parameters"].setdefault("name", name)
+    path = text(written, variables)
+    file = _file(environment.folder, path)
+    if file is None:
+        raise ConfigError(
+            f"{at}.file_path: there is no file {path!r} beside the manifest",
+            guidance="put the file there, or write the schema into the manifest with InlineSchemaLoader",
+        )
+    return _read(file, file.parent)
+
+
+def _file(folder: Path | None, path: str) -> Path | None:
+    """Return a file below the folder of the manifest; None if there is none.
+
+    A path may begin with the name of that folder, because connectors write paths from the folder above it.
+    """
+    if folder is None:
+        return None
+    root = folder.resolve()
+    parts = [part for part in Path(path).parts if part != "."]
+    shorter = parts[1:] if parts[:1] == [root.name] else []
+    for each in (parts, shorter):
+        found = root.joinpath(*each).resolve()
+        if each and found.is_relative_to(root) and found.is_file():
+            return found
+    return None
+
+
+def _read(file: Path, root: Path, depth: int = 0) -> Schema:
+    """Return the schema in a file, with what it refers to in other files.
+
+    Raises:
+        ConfigError: the file is not a JSON object, or the references do not end.
+    """
+    try:
+        found = json.loads(file.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise ConfigError(
+            f"the schema file {file.name} cannot be read: {error}", guidance="correct the file"
+        ) from None
+    if not isinstance(found, dict) or depth > MAX_REFERENCES:
+        raise ConfigError(
+            f"the schema file {file.name} is not an object, or refers to itself",
+            guidance="correct the file",
+        )
+    resolved = _resolved(found, found, root, depth)
+    resolved.pop("definitions", None)
+    return dict(resolved)
+
+
+def _resolved(value: Any, whole: Schema, root: Path, depth: int) -> Any:
+    if isinstance(value, list):
+        return [_resolved(each, whole, root, depth) for each in value]
+    if not isinstance(value, dict):
+        return value
+    reference = value.get("$ref")
+    if not isinstance(reference, str):
+        return {name: _resolved(each, whole, root, depth) for name, each in value.items()}
+    if depth > MAX_REFERENCES:
+        raise ConfigError(
+            f"the reference {reference!r} of a schema file leads to itself",
+            guidance="correct the file",
+        )
+    name, _, pointer = reference.partition("#")
+    if name:
+        whole = _other(name, root)
+    found: Any = whole
+    for part in filter(None, pointer.split("/")):
+        found = found.get(part) if isinstance(found, dict) else None
+    if found is None:
+        raise ConfigError(
+            f"the reference {reference!r} of a schema file leads nowhere",
+            guidance="correct the file",
+        )
+    return _resolved(found, whole, root, depth + 1)
+
+
+def _other(name: str, root: Path) -> Schema:
+    """Return the schema in another file; that of several streams is in the folder `shared`."""
+    for path in (f"shared/{name}", name):
+        file = _file(root, path)
+        if file is not None:
+            return _read_raw(file)
+    raise ConfigError(
+        f"a schema file refers to {name!r}, which is not there", guidance="add the file"
+    )
+
+
+def _read_raw(file: Path) -> Schema:
+    try:
+        found = json.loads(file.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise ConfigError(
+            f"the schema file {file.name} cannot be read: {error}", guidance="correct the file"
+        ) from None
+    return found if isinstance(found, dict) else {}

@@ -1,0 +1,475 @@
+"""The pages of a slice: each is read exactly once, and pages that do not end are an error."""
+
+from __future__ import annotations
+
+import gc
+import weakref
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from connectors.declarative.cursors.slices import Option, Slice
+from connectors.declarative.requests.pages.paginator import MAX_EMPTY_PAGES, LoopGuard
+from connectors.declarative.requests.pages.view import HeaderValues, links
+from connectors.sdk.http import Request, Response
+from elt_assets.errors import ConfigError, SystemFailure
+from tests.connectors.declarative.requests.support import Reading, together
+from tests.programs.json_api import Answer
+from tests.programs.recording_api import Received, RecordingApi, in_turn
+
+OFFSET = """
+    paginator:
+      type: DefaultPaginator
+      page_size_option: {type: RequestOption, inject_into: request_parameter, field_name: limit}
+      page_token_option: {type: RequestOption, inject_into: request_parameter, field_name: offset}
+      pagination_strategy: {type: OffsetIncrement, page_size: 2}
+    """
+PAGE = """
+    paginator:
+      type: DefaultPaginator
+      page_token_option: {type: RequestOption, inject_into: request_parameter, field_name: page}
+      pagination_strategy: {type: PageIncrement, page_size: 2, start_from_page: 1}
+    """
+CURSOR = """
+    paginator:
+      type: DefaultPaginator
+      page_token_option: {type: RequestOption, inject_into: request_parameter, field_name: after}
+      pagination_strategy: {type: CursorPagination, cursor_value: "{{ response.next }}"}
+    """
+LINK = """
+    paginator:
+      type: DefaultPaginator
+      page_token_option: {type: RequestPath}
+      pagination_strategy:
+        type: CursorPagination
+        cursor_value: "{{ headers['link']['next']['url'] }}"
+        stop_condition: "{{ 'next' not in headers['link'] }}"
+    """
+
+
+def rows(number: int) -> list[dict[str, Any]]:
+    return [{"id": n} for n in range(number)]
+
+
+def by_offset(number: int) -> Callable[[Received], Any]:
+    def script(request: Received) -> Any:
+        begin, limit = int(request.params.get("offset", 0)), int(request.params.get("limit", 2))
+        return {"data": rows(number)[begin : begin + limit]}
+
+    return script
+
+
+def by_page(number: int, first: int = 1) -> Callable[[Received], Any]:
+    def script(request: Received) -> Any:
+        begin = 2 * (int(request.params.get("page", first)) - first)
+        return {"data": rows(number)[begin : begin + 2]}
+
+    return script
+
+
+def by_cursor(number: int) -> Callable[[Received], Any]:
+    def script(request: Received) -> Any:
+        begin = int(request.params.get("after", "c0")[1:])
+        following = f"c{begin + 2}" if begin + 2 < number else None
+        return {"data": rows(number)[begin : begin + 2], "next": following}
+
+    return script
+
+
+def by_link(api: RecordingApi, number: int) -> Callable[[Received], Any]:
+    def script(request: Received) -> Any:
+        begin = int(request.params.get("at", 0))
+        link = f'<{api.url}/orders?at={begin + 2}>; rel="next"' if begin + 2 < number else ""
+        return Answer(body={"data": rows(number)[begin : begin + 2]}, headers={"Link": link})
+
+    return script
+
+
+@settings(
+    max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+@given(number=st.integers(0, 9), kind=st.sampled_from(["offset", "page", "cursor", "link"]))
+def test_every_record_is_read_exactly_once(reading: Reading, number: int, kind: str) -> None:
+    written, script = {
+        "offset": (OFFSET, by_offset(number)),
+        "page": (PAGE, by_page(number)),
+        "cursor": (CURSOR, by_cursor(number)),
+        "link": (LINK, by_link(reading.api, number)),
+    }[kind]
+    reading.answer(script)
+    assert reading.records(written) == rows(number)
+
+
+def test_an_offset_grows_by_the_number_of_records(reading: Reading) -> None:
+    reading.answer(by_offset(5))
+    assert [len(page) for page in reading.pages(OFFSET)] == [2, 2, 1]
+    assert reading.api.urls == [
+        "/orders?limit=2",
+        "/orders?limit=2&offset=2",
+        "/orders?limit=2&offset=4",
+    ]
+
+
+def test_the_first_request_may_have_the_token_too(reading: Reading) -> None:
+    reading.answer(by_offset(1))
+    reading.records(OFFSET.replace("page_size: 2", "page_size: 2, inject_on_first_request: true"))
+    reading.answer(by_page(1))
+    reading.records(PAGE.replace("page_size: 2", "page_size: 2, inject_on_first_request: true"))
+    assert reading.api.urls == ["/orders?limit=2&offset=0", "/orders?page=1"]
+
+
+def test_pages_have_numbers(reading: Reading) -> None:
+    reading.answer(by_page(4))
+    assert [len(page) for page in reading.pages(PAGE)] == [2, 2, 0]
+    assert reading.api.urls == ["/orders", "/orders?page=2", "/orders?page=3"]
+
+
+def test_without_a_page_size_the_last_page_is_an_empty_one(reading: Reading) -> None:
+    reading.answer(by_page(3))
+    written = PAGE.replace("page_size: 2, ", "")
+    assert [len(page) for page in reading.pages(written)] == [2, 1, 0]
+
+
+def test_the_page_size_may_come_from_the_config_or_the_response(reading: Reading) -> None:
+    reading.configure(size=2)
+    reading.answer(by_offset(3))
+    written = OFFSET.replace("page_size: 2", "page_size: \"{{ config['size'] }}\"")
+    assert len(reading.records(written)) == 3
+    assert reading.api.urls == ["/orders?limit=2", "/orders?limit=2&offset=2"]
+    reading.answer(lambda request: {**by_offset(5)(request), "per_page": 2})
+    written = OFFSET.replace("page_size: 2", 'page_size: "{{ response.per_page }}"')
+    written = "\n".join(line for line in written.splitlines() if "page_size_option" not in line)
+    assert len(reading.records(written)) == 5
+
+
+def test_filtered_records_count_for_the_page_size(reading: Reading) -> None:
+    reading.answer(by_offset(5))
+    kept = 'record_selector: {record_filter: {condition: "{{ record.id == 4 }}"}}'
+    assert reading.records(together(kept, OFFSET)) == [{"id": 4}]
+
+
+def test_a_page_that_is_empty_but_has_a_cursor_is_not_the_last_one(reading: Reading) -> None:
+    pages = iter([{"data": [], "next": "a"}, {"data": [{"id": 1}]}])
+    reading.answer(lambda _: next(pages))
+    assert reading.records(CURSOR) == [{"id": 1}]
+
+
+def test_the_last_record_and_the_size_of_the_page_are_known(reading: Reading) -> None:
+    def script(request: Received) -> Any:
+        begin = int(request.params.get("after", -1)) + 1
+        return {"data": rows(5)[begin : begin + 2]}
+
+    reading.answer(script)
+    written = CURSOR.replace("response.next", "last_record['id']").replace(
+        "CursorPagination,", 'CursorPagination, stop_condition: "{{ last_page_size < 2 }}",'
+    )
+    assert reading.records(written) == rows(5)
+
+
+def test_the_paginator_sees_the_response_as_it_was_before_the_transformations(
+    reading: Reading,
+) -> None:
+    def script(request: Received) -> Any:
+        begin = int(request.params.get("after", -1)) + 1
+        return {"data": rows(5)[begin : begin + 2], "meta": [{"x": 1}]}
+
+    reading.answer(script)
+    written = CURSOR.replace(
+        "response.next", "response['data'][-1]['id'] if last_page_size == 2 else ''"
+    )
+    removed = "transformations: [{type: RemoveFields, field_pointers: [[id]]}]"
+    assert reading.records(together(removed, written)) == [{}] * 5
+
+
+def test_a_list_as_the_body_is_shown_by_its_first_element(reading: Reading) -> None:
+    pages = iter([[{"id": 1, "next": "a"}, {"id": 2, "next": "b"}], [{"id": 3}]])
+    reading.answer(lambda _: next(pages))
+    whole = "record_selector: {extractor: {type: DpathExtractor, field_path: []}}"
+    assert len(reading.records(together(whole, CURSOR))) == 3
+    assert reading.api.requests[1].params == {"after": "a"}
+
+
+def test_the_link_may_be_relative_or_have_parameters_of_its_own(reading: Reading) -> None:
+    pages = iter([{"next": "/orders?at=2&size=9"}, {"next": "more?at=4"}, {}])
+    reading.answer(lambda _: {"data": [{"id": 1}], **next(pages)})
+    written = CURSOR.replace(
+        "page_token_option: {type: RequestOption, inject_into: request_parameter, field_name: after}",
+        "page_token_option: {type: RequestPath}",
+    )
+    reading.records(together("requester: {request_parameters: {size: 9, q: x}}", written))
+    assert reading.api.urls == [
+        "/orders?size=9&q=x",
+        "/orders?at=2&size=9&q=x",
+        "/more?at=4&size=9&q=x",
+    ]
+
+
+def test_a_token_may_be_a_header_or_a_part_of_the_body(reading: Reading) -> None:
+    reading.answer(by_cursor(3))
+    for place in (
+        "{type: RequestOption, inject_into: header, field_name: X-After}",
+        "{type: RequestOption, inject_into: body_json, field_path: [page, after]}",
+    ):
+        pages = [{"data": [], "next": "c2"}, {"data": []}]
+        reading.answer(in_turn(*pages))
+        reading.records(
+            CURSOR.replace(
+                "{type: RequestOption, inject_into: request_parameter, field_name: after}", place
+            )
+        )
+    assert reading.api.requests[1].headers["x-after"] == "c2"
+    assert reading.api.requests[3].json == {"page": {"after": "c2"}}
+
+
+def test_the_values_of_the_slice_may_be_left_out_of_the_next_pages(reading: Reading) -> None:
+    reading.answer(by_offset(3))
+    added = (Option("request_parameter", ("since",), 1),)
+    reading.pages(OFFSET, Slice(), added)
+    flag = "ignore_stream_slicer_parameters_on_paginated_requests: true"
+    reading.pages(together(flag, OFFSET), Slice(), added)
+    assert reading.api.urls == [
+        "/orders?since=1&limit=2",
+        "/orders?since=1&limit=2&offset=2",
+        "/orders?since=1&limit=2",
+        "/orders?limit=2&offset=2",
+    ]
+
+
+def test_a_link_to_another_host_is_followed_without_credentials_parameters_and_body(
+    reading: Reading, other: RecordingApi
+) -> None:
+    other.script = lambda _: {"data": [{"id": 2}]}
+    reading.answer({"data": [{"id": 1}], "next": f"{other.url}/orders?at=2"})
+    written = """
+        requester:
+          http_method: POST
+          authenticator: {type: BearerAuthenticator, api_token: hunter2}
+          request_parameters: {key: hunter3}
+          request_headers: {X-Key: hunter4}
+          request_body_json: {key: hunter5}
+        paginator:
+          type: DefaultPaginator
+          page_token_option: {type: RequestPath}
+          pagination_strategy: {type: CursorPagination, cursor_value: "{{ response.next }}"}
+        """
+    assert reading.records(written) == [{"id": 1}, {"id": 2}]
+    (request,) = other.requests
+    assert request.target == "/orders?at=2"
+    assert "hunter" not in f"{request.headers}{request.body!r}"
+    reading.environment.trusted_origins = [other.url]
+    reading.records(written)
+    trusted = other.requests[1]
+    assert trusted.headers["authorization"] == "Bearer hunter2"
+    assert (trusted.method, trusted.params["key"], trusted.json) == (
+        "POST",
+        "hunter3",
+        {"key": "hunter5"},
+    )
+
+
+def test_a_link_to_another_host_that_needs_credentials_says_so(
+    reading: Reading, other: RecordingApi
+) -> None:
+    other.script = lambda _: Answer(401)
+    reading.answer({"data": [], "next": f"{other.url}/orders"})
+    error = reading.error(
+        CURSOR.replace(
+            "{type: RequestOption, inject_into: request_parameter, field_name: after}",
+            "{type: RequestPath}",
+        )
+    )
+    assert "requires credentials (401)" in error.message
+    assert "trust its origin" in str(error.guidance)
+
+
+def test_a_link_to_a_metadata_service_is_refused(reading: Reading) -> None:
+    reading.answer({"data": [], "next": "http://169.254.169.254/latest"})
+    error = reading.error(
+        CURSOR.replace(
+            "{type: RequestOption, inject_into: request_parameter, field_name: after}",
+            "{type: RequestPath}",
+        )
+    )
+    assert isinstance(error, ConfigError)
+    assert "169.254.169.254" in error.message
+
+
+@pytest.mark.parametrize(
+    "tokens",
+    [
+        ["a", "a", "a", "a"],
+        ["a", "b", "a", "b", "a", "b"],
+        ["a", "b", "c", "d", "b", "c", "d", "b", "c", "d"],
+    ],
+)
+def test_tokens_that_return_are_an_error_and_no_endless_loop(
+    reading: Reading, tokens: list[str]
+) -> None:
+    given = iter(tokens)
+    reading.answer(
+        lambda _: {"data": [{"id": 1}], "next": next(given), "took": len(reading.api.requests)}
+    )
+    error = reading.error(CURSOR)
+    assert isinstance(error, SystemFailure)
+    assert "the pages of the API do not end: after GET" in error.message
+    assert "condition to stop" in str(error.guidance)
+
+
+@pytest.mark.parametrize(
+    ("token", "sent"),
+    [("1e5", "1e5"), ("1_000", "1_000"), ("12e4567", "12e4567"), ("123", "123"), (7, "7")],
+)
+def test_a_token_that_looks_like_a_number_is_sent_as_the_api_has_written_it(
+    reading: Reading, token: Any, sent: str
+) -> None:
+    reading.answer(in_turn({"data": rows(1), "next": token}, {"data": rows(2)}))
+    assert len(reading.records(CURSOR)) == 3
+    assert reading.api.requests[1].params == {"after": sent}
+
+
+def test_equal_pages_with_a_new_token_each_are_an_error(reading: Reading) -> None:
+    reading.answer(lambda _: {"data": rows(2), "next": f"t{len(reading.api.requests)}"})
+    assert "10 pages in succession are equal" in reading.error(CURSOR).message
+    assert len(reading.api.requests) == 10
+
+
+def test_pages_that_differ_in_their_middle_alone_are_no_loop(reading: Reading) -> None:
+    def answer(request: Received) -> Any:
+        at = int(request.params.get("after", 0))
+        records = [{"id": 0}, {"id": at}, {"id": 2}]
+        return {"data": records, "next": at + 1 if at < 20 else None}
+
+    reading.answer(answer)
+    assert len(reading.pages(CURSOR)) == 21
+
+
+def test_pages_that_return_under_one_token_are_an_error(reading: Reading) -> None:
+    reading.answer(lambda _: {"data": rows(len(reading.api.requests) % 3 + 1), "next": "scroll"})
+    assert "was already read" in reading.error(CURSOR).message
+    assert len(reading.api.requests) < 15
+
+
+def test_pages_without_records_end_at_some_time() -> None:
+    guard = LoopGuard(None)
+    response = Response(200, request=Request("GET", "https://a.example/orders"))
+    for number in range(1, MAX_EMPTY_PAGES):
+        guard.check(response, [], number)
+    with pytest.raises(SystemFailure, match="10000 pages in succession are equal"):
+        guard.check(response, [], MAX_EMPTY_PAGES)
+
+
+def test_a_link_that_leads_back_is_an_error(reading: Reading) -> None:
+    reading.answer(lambda request: {"data": [{"id": 1}], "next": reading.api.url + "/orders?at=1"})
+    error = reading.error(
+        CURSOR.replace(
+            "{type: RequestOption, inject_into: request_parameter, field_name: after}",
+            "{type: RequestPath}",
+        )
+    )
+    assert "do not end" in error.message
+
+
+def test_a_token_that_stays_the_same_is_no_loop_while_the_records_differ(reading: Reading) -> None:
+    sizes = iter([1, 2, 3, 0])
+    reading.answer(lambda _: {"data": rows(next(sizes)), "next": "scroll"})
+    written = CURSOR.replace(
+        "CursorPagination,", 'CursorPagination, stop_condition: "{{ last_page_size == 0 }}",'
+    )
+    assert [len(page) for page in reading.pages(written)] == [1, 2, 3, 0]
+
+
+def test_an_api_that_ignores_the_page_is_an_error(reading: Reading) -> None:
+    reading.answer({"data": rows(2)})
+    assert "10 pages in succession are equal" in reading.error(PAGE).message
+    assert len(reading.api.requests) == 10
+
+
+@pytest.mark.parametrize(
+    ("written", "message"),
+    [
+        (OFFSET.replace("page_size: 2", ""), "page_size_option needs a page size"),
+        (
+            OFFSET.replace("page_size: 2", 'page_size: "{{ config.url }}"'),
+            "page_size is not a number",
+        ),
+    ],
+)
+def test_a_page_size_that_is_missing_or_none_is_an_error(
+    reading: Reading, written: str, message: str
+) -> None:
+    error = reading.error(written)
+    assert isinstance(error, ConfigError)
+    assert message in error.message
+
+
+def test_a_cursor_in_something_that_is_missing_is_an_error_unless_the_pages_stop_before(
+    reading: Reading,
+) -> None:
+    reading.answer({"data": rows(1)})
+    written = CURSOR.replace("response.next", "response.links.next")
+    assert "cursor_value cannot be evaluated" in reading.error(written).message
+    stopped = written.replace(
+        "CursorPagination,", 'CursorPagination, stop_condition: "{{ not response.links }}",'
+    )
+    assert reading.records(stopped) == rows(1)
+
+
+def test_a_page_is_requested_when_it_is_needed_and_one_is_in_memory(reading: Reading) -> None:
+    reading.answer(by_offset(6))
+    found = reading.retriever(OFFSET).pages(Slice())
+    kept = [Page(next(found))]
+    assert len(reading.api.requests) == 1
+    references = [weakref.ref(kept.pop())]
+    next(found)
+    gc.collect()
+    assert references[0]() is None
+    assert len(reading.api.requests) == 2
+
+
+class Page(list[Any]):
+    """A list that can be referred to weakly."""
+
+
+def test_pages_are_read_again_once_if_a_filter_says_so(reading: Reading) -> None:
+    pages = iter([{"data": rows(2)}, {"expired": True}, {"data": rows(2)}, {"data": []}])
+    reading.answer(lambda _: next(pages))
+    handler = """
+        requester:
+          error_handler:
+            response_filters: [{action: RESET_PAGINATION, predicate: "{{ response.expired }}"}]
+        """
+    written = together(handler, OFFSET)
+    assert [len(page) for page in reading.pages(written)] == [2, 2, 0]
+    assert [request.params.get("offset") for request in reading.api.requests] == [
+        None,
+        "2",
+        None,
+        "2",
+    ]
+    reading.answer({"expired": True})
+    assert "asks again to read the pages from the first one" in reading.error(written).message
+
+
+def test_the_links_of_a_header_are_found_by_their_relation() -> None:
+    header = '<https://a/x?y=1,2>; rel="next"; title="a", <https://a/z>; rel=last, <https://a/q>'
+    assert links(header) == {
+        "next": {"url": "https://a/x?y=1,2", "rel": "next", "title": "a"},
+        "last": {"url": "https://a/z", "rel": "last"},
+        "https://a/q": {"url": "https://a/q"},
+    }
+    assert links("") == {}
+
+
+def test_headers_are_found_in_any_case_and_link_is_parsed() -> None:
+    response = Response(
+        200,
+        headers=[("X-Next", "5"), ("Link", "<https://a>; rel=next")],
+        request=Request("GET", "https://a"),
+    )
+    found = HeaderValues(response)
+    assert (found["x-next"], found["X-Next"], found.get("X-NEXT")) == ("5", "5", "5")
+    assert (found["Link"], found["link"]["next"]["url"]) == ("<https://a>; rel=next", "https://a")
+    assert "x-NEXT" in found and "other" not in found and found.get("other", 1) == 1
