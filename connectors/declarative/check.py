@@ -1,0 +1,74 @@
+"""The check of a connection: the first page of some streams is read.
+
+Spec: CheckStream, CheckDynamicStream.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from connectors.declarative.manifest import components
+from connectors.declarative.stream import ManifestStream
+from elt_assets.errors import ConfigError
+
+
+def check_streams(source: components.DeclarativeSource, streams: Sequence[ManifestStream]) -> None:
+    """Check that the streams which a manifest names can be read.
+
+    Args:
+        source: the component of the manifest.
+        streams: all its streams.
+
+    Raises:
+        ConfigError: the manifest has no such stream, or no streams at all.
+        EltError: a stream cannot be read.
+    """
+    component = source.check
+    if isinstance(component, components.CheckDynamicStream):
+        _require_streams(component, streams)
+        wanted = streams[: component.stream_count] if component.use_check_availability else ()
+    else:
+        wanted = [*_named(component, streams), *_defined(component, source, streams)]
+    for stream in wanted:
+        stream.check()
+
+
+def _named(
+    component: components.CheckStream, streams: Sequence[ManifestStream]
+) -> Iterator[ManifestStream]:
+    known = {stream.name: stream for stream in streams}
+    for name in component.stream_names or ():
+        if name not in known:
+            raise ConfigError(
+                f"{component.place}: the manifest has no stream {name!r}",
+                guidance=f"name one of these: {', '.join(map(repr, known))}",
+            )
+        yield known[name]
+
+
+def _defined(
+    component: components.CheckStream,
+    source: components.DeclarativeSource,
+    streams: Sequence[ManifestStream],
+) -> Iterator[ManifestStream]:
+    """Yield the streams that are made of templates and are to be checked."""
+    places = {dynamic.name: f"{dynamic.place}." for dynamic in source.dynamic_streams}
+    for each in component.dynamic_streams_check_configs or ():
+        place = places.get(each.dynamic_stream_name)
+        if place is None:
+            raise ConfigError(
+                f"{each.place}: the manifest has no dynamic stream {each.dynamic_stream_name!r}",
+                guidance=f"name one of these: {', '.join(map(repr, places)) or 'there is none'}",
+            )
+        made = [stream for stream in streams if stream.place.startswith(place)]
+        _require_streams(each, made)
+        yield from made[: each.stream_count]
+
+
+def _require_streams(component: Any, streams: Sequence[ManifestStream]) -> None:
+    if not streams:
+        raise ConfigError(
+            f"{component.place}: there are no streams to check",
+            guidance="check the config: it, or what the API lists for it, defines the streams",
+        )

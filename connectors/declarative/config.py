@@ -1,0 +1,331 @@
+"""The rules of a manifest for configs: migrations, transformations and validations.
+
+    usable = prepared(manifest.spec, written)
+    check_config(manifest.spec, usable)
+
+Spec: Spec, ConfigNormalizationRules of Airbyte's low-code manifests.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterator, Mapping
+from copy import deepcopy
+from dataclasses import fields
+from functools import singledispatch
+from typing import Any
+
+from connectors.declarative.manifest import components
+from connectors.declarative.manifest.evaluation.sandbox import unprotected
+from connectors.declarative.manifest.template import Template, TemplateMap, value
+from connectors.declarative.manifest.value_types import types_of
+from connectors.declarative.requests.records import paths
+from connectors.sdk.config_updates import report_config
+from elt_assets.errors import ConfigError
+from elt_assets.protocol.specification import violations
+
+Config = dict[str, Any]
+Custom = Callable[[components.Custom], Callable[[Any], object]]
+"""Function that returns what a component in Python does: it changes a config in place, or checks a value and
+raises ConfigError."""
+Rule = Callable[[Any, str], list[str]]
+"""Function that takes a value and its place, and returns a line for each violation."""
+
+_POSITION = frozenset({"place", "parameters"})
+_DIALECT = "https://json-schema.org/draft/2020-12/schema"
+"""The dialect of a schema that names none, as in the CDK."""
+_CONFIG = re.compile(r"(^|; nearest: )config\b")
+"""The name of the value in a line about a violation."""
+
+
+def prepared(
+    spec: components.Spec | None, written: Mapping[str, Any], custom: Custom | None = None
+) -> Config:
+    """Return a copy of a config after the migrations and transformations of a manifest.
+
+    If a migration changes the config, the config after all migrations is reported, so that it is saved. What
+    transformations change is not saved.
+
+    Args:
+        spec: the specification of the manifest; None if it has none.
+        written: the config.
+        custom: makes components in Python; None to refuse them.
+
+    Raises:
+        ConfigError: a rule cannot be applied. The message names its place in the manifest.
+    """
+    config = deepcopy(dict(written))
+    rules = _rules(spec)
+    for migration in rules.config_migrations:
+        for each in migration.transformations:
+            _transform(each, config, custom or _refuse)
+    if config != written:
+        report_config(deepcopy(config))
+    for each in rules.transformations:
+        _transform(each, config, custom or _refuse)
+    return config
+
+
+def check_config(
+    spec: components.Spec | None, config: Mapping[str, Any], custom: Custom | None = None
+) -> None:
+    """Check a config by the validations of a manifest.
+
+    Args:
+        spec: the specification of the manifest; None if it has none.
+        config: the config, as `prepared` returns it.
+        custom: makes components in Python; None to refuse them.
+
+    Raises:
+        ConfigError: the config is not valid. The message names every violation. It quotes no value, unless a
+            component in Python does.
+    """
+    lines = [
+        line
+        for each in _rules(spec).validations
+        for line in _violations(each, config, custom or _refuse)
+    ]
+    if lines:
+        raise ConfigError(
+            f"the config violates the rules of the manifest: {'; '.join(dict.fromkeys(lines))}",
+            guidance="correct the config",
+        )
+
+
+def advanced_auth(spec: components.Spec | None) -> dict[str, Any] | None:
+    """Return the `advanced_auth` of the SPEC message; None if the manifest has none."""
+    return None if spec is None or spec.advanced_auth is None else _plain(spec.advanced_auth)
+
+
+def _plain(component: components.Component) -> dict[str, Any]:
+    """Return the fields of a component that have a value, as JSON."""
+    found = {}
+    for each in fields(component):
+        written = getattr(component, each.name)
+        if each.name in _POSITION or written is None:
+            continue
+        if isinstance(written, components.Component):
+            written = _plain(written)
+        found[each.name] = list(written) if isinstance(written, tuple) else written
+    return found
+
+
+def _rules(spec: components.Spec | None) -> components.ConfigNormalizationRules:
+    found = None if spec is None else spec.config_normalization_rules
+    return components.ConfigNormalizationRules() if found is None else found
+
+
+def _refuse(component: components.Custom) -> Any:
+    raise ConfigError(
+        f"{component.place} is implemented in Python, by {component.class_name!r}",
+        guidance="name its module as trusted, or use a manifest without it",
+    )
+
+
+# --- changes --------------------------------------------------------------------------------------
+
+
+@singledispatch
+def _transform(component: Any, config: Config, custom: Custom) -> None:
+    """Change a config in place.
+
+    Raises:
+        ConfigError: a template fails, or the change is not possible.
+    """
+    del config, custom
+    raise ConfigError(f"{component.place}: {type(component).__name__} is not supported")
+
+
+@_transform.register
+def _(component: components.CustomConfigTransformation, config: Config, custom: Custom) -> None:
+    custom(component)(config)
+
+
+@_transform.register
+def _(component: components.ConfigAddFields, config: Config, _custom: Custom) -> None:
+    condition = component.condition
+    for each in component.fields:
+        if not each.path:
+            raise ConfigError(f"{each.place}.path is empty", guidance="write the name of the field")
+        found = _added(each, config)
+        variables = {"config": config, "value": found, "path": list(each.path)}
+        if not condition.text or condition.is_true(variables):
+            _put(config, each, found)
+
+
+def _added(field: components.AddedFieldDefinition, config: Config) -> Any:
+    """Return the value of a field. Its template may change the lists and objects that it reads, as templates
+    of real manifests do: it gets a copy of the config."""
+    with unprotected():
+        return field.value.evaluate({"config": deepcopy(config)}, types_of(field.value_type))
+
+
+def _put(config: Config, field: components.AddedFieldDefinition, found: Any) -> None:
+    try:
+        paths.put(config, field.path, found)
+    except paths.BlockedPath:
+        name = ".".join(field.path)
+        raise ConfigError(
+            f"{field.place}: the field {name!r} cannot be added to the config: a field on the way is neither "
+            "an object nor a list",
+            guidance="correct `path`, or the value of the config",
+        ) from None
+
+
+@_transform.register
+def _(component: components.ConfigRemoveFields, config: Config, _custom: Custom) -> None:
+    condition = component.condition
+    if not condition.text or condition.is_true({"config": config}):
+        for pointer in component.field_pointers:
+            paths.delete(config, pointer)
+
+
+@_transform.register
+def _(component: components.ConfigRemapField, config: Config, _custom: Custom) -> None:
+    variables = {"config": config}
+    *above, name = [part.text_of(variables) for part in component.field_path] or [""]
+    parent = paths.value_at_names(config, above)
+    current = parent.get(name) if isinstance(parent, dict) else None
+    if isinstance(current, str):
+        for replacement in _replacements(component, current, variables):
+            parent[name] = replacement
+
+
+def _replacements(
+    component: components.ConfigRemapField, current: str, variables: Mapping[str, Any]
+) -> list[Any]:
+    """Return what replaces a value; nothing if the value stays."""
+    written = component.map
+    if isinstance(written, Template):
+        found = written.evaluate(variables)
+        if not isinstance(found, dict):
+            raise ConfigError(
+                f"{component.place}.map does not give a mapping",
+                guidance="write a mapping, or correct the value of the config that it uses",
+            )
+        return [found[current]] if current in found else []
+    names = {
+        Template(name, component.place, component.parameters).evaluate(variables, (str,)): name
+        for name in written
+    }
+    return [_evaluated(written[names[current]], variables)] if current in names else []
+
+
+# --- checks ---------------------------------------------------------------------------------------
+
+
+@singledispatch
+def _violations(component: Any, config: Mapping[str, Any], custom: Custom) -> Iterator[str]:
+    """Yield a line for each violation of a validator.
+
+    Raises:
+        ConfigError: the validator cannot be applied.
+    """
+    del config, custom
+    raise ConfigError(f"{component.place}: {type(component).__name__} is not supported")
+
+
+@_violations.register
+def _(
+    component: components.DpathValidator, config: Mapping[str, Any], custom: Custom
+) -> Iterator[str]:
+    path = [part.text_of({"config": config}) for part in component.field_path]
+    if not path:
+        raise ConfigError(
+            f"{component.place}.field_path is empty", guidance="write the name of a field"
+        )
+    rule = _rule(component.validation_strategy, config, custom)
+    for found in _values_at(component, config, path):
+        yield from rule(found, f"config.{'.'.join(path)}")
+
+
+def _values_at(
+    component: components.DpathValidator, config: Mapping[str, Any], path: list[str]
+) -> list[Any]:
+    """Return the values that a validator checks; none if the config does not have the field."""
+    if paths.ANY in path:
+        return paths.values_at(config, path)
+    try:
+        found = paths.value_at(config, path, paths.MISSING)
+    except paths.AmbiguousPath:
+        raise ConfigError(
+            f"{component.place}.field_path matches several values of the config",
+            guidance="write `*` for all items of a list or an object",
+        ) from None
+    return [] if found is paths.MISSING else [found]
+
+
+@_violations.register
+def _(
+    component: components.PredicateValidator, config: Mapping[str, Any], custom: Custom
+) -> Iterator[str]:
+    rule = _rule(component.validation_strategy, config, custom)
+    yield from rule(_evaluated(component.value, {"config": config}), f"{component.place}.value")
+
+
+def _rule(
+    strategy: components.ValidateAdheresToSchema | components.CustomValidationStrategy,
+    config: Mapping[str, Any],
+    custom: Custom,
+) -> Rule:
+    """Return the function that checks values."""
+    if isinstance(strategy, components.CustomValidationStrategy):
+        validate = custom(strategy)
+
+        def violations_of(found: Any, place: str) -> list[str]:
+            try:
+                validate(found)
+            except ConfigError as error:
+                return [f"{place}: {error.message}"]
+            return []
+
+        return violations_of
+    schema = {"$schema": _DIALECT, **_schema(strategy, config)}
+    return lambda found, place: _schema_violations(found, schema, place)
+
+
+def _schema_violations(found: Any, schema: Mapping[str, Any], place: str) -> list[str]:
+    if isinstance(found, str):
+        try:
+            found = json.loads(found)
+        except ValueError:
+            return [f"{place}: it is a text that is not JSON"]
+    lines = violations(found, schema)
+    return [_CONFIG.sub(lambda match: match[1] + place, line) for line in lines]
+
+
+def _schema(
+    strategy: components.ValidateAdheresToSchema, config: Mapping[str, Any]
+) -> Mapping[str, Any]:
+    """Return a JSON schema. One that the manifest contains is not evaluated; one from the config is."""
+    written = strategy.base_schema
+    if isinstance(written, TemplateMap):
+        found: Mapping[str, Any] = _as_written(written)
+        return found
+    evaluated = written.evaluate({"config": config})
+    if isinstance(evaluated, str):
+        try:
+            evaluated = json.loads(evaluated)
+        except ValueError:
+            evaluated = None
+    if not isinstance(evaluated, Mapping):
+        raise ConfigError(
+            f"{strategy.place}.base_schema does not give a JSON schema",
+            guidance="write a JSON schema, or correct the value of the config that it uses",
+        )
+    return evaluated
+
+
+def _as_written(written: Any) -> Any:
+    if isinstance(written, Template):
+        return written.text
+    if isinstance(written, TemplateMap):
+        return {name: _as_written(each) for name, each in written.items()}
+    return [_as_written(each) for each in written] if isinstance(written, tuple) else written
+
+
+def _evaluated(written: Any, variables: Mapping[str, Any]) -> Any:
+    return (
+        written.evaluate(variables) if isinstance(written, Template) else value(written, variables)
+    )

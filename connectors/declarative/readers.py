@@ -1,0 +1,104 @@
+"""Retrievers and cursors of the streams of one manifest with one config."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import partial
+from threading import RLock
+from typing import Any
+
+from connectors.declarative.cursors.build import Cursors
+from connectors.declarative.cursors.cursor import Page
+from connectors.declarative.cursors.slices import Option, Slice
+from connectors.declarative.manifest import components
+from connectors.declarative.requests import Environment, Retriever, build_retriever, load_schema
+
+Stream = components.DeclarativeStream
+AnyStream = Stream | components.StateDelegatingStream
+Schema = Mapping[str, Any]
+
+
+class Readers:
+    """Makes the retriever, the cursor and the schema of each stream when it is first needed.
+
+    Args:
+        environment: what the requesters share.
+        streams: all streams of the manifest. The responses of those that are parents of others are kept,
+            since they are needed for each child.
+
+    Attributes:
+        cursors: the cursors of the streams.
+        environment: what the requesters share.
+    """
+
+    def __init__(self, environment: Environment, streams: Iterable[AnyStream] = ()):
+        self.environment = environment
+        self._selected: dict[str, Mapping[str, Any]] = {}
+        self.cursors = Cursors(environment.config, self.pages, environment.custom)
+        environment.selected = self._selected.get
+        self._parents = {parent.name for stream in streams for parent in _parents(stream)}
+        self._retrievers: dict[Stream, Retriever] = {}
+        self._schemas: dict[Stream, Schema] = {}
+        self._lock = RLock()
+
+    def select(self, name: str, schema: Schema) -> None:
+        """Request only the fields of a stream that a catalog selects, where requests name the fields."""
+        self._selected[name] = schema.get("properties") or {}
+
+    def pages(self, stream: Stream, each: Slice, options: Sequence[Option]) -> Iterator[Page]:
+        """Return the pages of a slice of a stream, with the values that the slice puts into requests."""
+        return self.retriever(stream).pages(each, options)
+
+    def retriever(self, stream: Stream) -> Retriever:
+        """Return the retriever of a stream.
+
+        Raises:
+            ConfigError: a component of the stream is not valid.
+        """
+        with self._lock:
+            if stream not in self._retrievers:
+                cursor = stream.incremental_sync
+                self._retrievers[stream] = build_retriever(
+                    stream.retriever,
+                    self.environment,
+                    name=stream.name,
+                    transformations=stream.transformations,
+                    schema=partial(self.schema, stream),
+                    is_client_side=bool(getattr(cursor, "is_client_side_incremental", False)),
+                    use_cache=stream.name in self._parents,
+                )
+            return self._retrievers[stream]
+
+    def schema(self, stream: Stream) -> Schema:
+        """Return the JSON schema of a stream.
+
+        Raises:
+            ConfigError: its file is missing or not valid.
+            EltError: the API that describes the schema fails.
+        """
+        with self._lock:
+            if stream not in self._schemas:
+                self._schemas[stream] = load_schema(
+                    stream.schema_loader, self.environment, stream.name
+                )
+            return self._schemas[stream]
+
+
+def _parents(stream: AnyStream) -> Iterator[AnyStream]:
+    """Yield the parent streams of a stream, and theirs."""
+    if isinstance(stream, components.StateDelegatingStream):
+        yield from _parents(stream.full_refresh_stream)
+        yield from _parents(stream.incremental_stream)
+        return
+    routers = getattr(stream.retriever, "partition_router", None)
+    for router in routers if isinstance(routers, tuple) else (routers,):
+        yield from _parents_of_router(router)
+
+
+def _parents_of_router(router: Any) -> Iterator[AnyStream]:
+    for config in getattr(router, "parent_stream_configs", None) or ():
+        yield config.stream
+        yield from _parents(config.stream)
+    inner = getattr(router, "underlying_partition_router", None)
+    for each in (*(getattr(router, "partition_routers", None) or ()), *((inner,) if inner else ())):
+        yield from _parents_of_router(each)

@@ -1,0 +1,170 @@
+"""Airbyte low-code manifests as sources of the SDK.
+
+Spec: Airbyte's low-code manifests; Incremental sync.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from pathlib import Path
+from threading import Semaphore
+from typing import Any
+from urllib.parse import urlsplit
+
+from connectors.declarative.check import check_streams
+from connectors.declarative.config import advanced_auth, check_config, prepared
+from connectors.declarative.custom import PythonComponents
+from connectors.declarative.dynamic import mapping_warnings
+from connectors.declarative.manifest.components import (
+    AsyncRetriever,
+    ConcurrencyLevel,
+    DeclarativeSource,
+)
+from connectors.declarative.manifest.loader import Manifest, load
+from connectors.declarative.manifest.template import Template
+from connectors.declarative.readers import AnyStream, Readers
+from connectors.declarative.requests import Budget, Environment
+from connectors.declarative.stream import ManifestStream
+from connectors.declarative.streams import listed_streams
+from connectors.sdk.config import validate
+from connectors.sdk.config_updates import report_config
+from connectors.sdk.source import Source
+from elt_assets.errors import ConfigError
+
+MAX_THREADS = 50
+"""The largest number of slices that are read at the same time, whatever the manifest says."""
+_FILE_NAMES = ("manifest",)
+
+
+class ManifestSource(Source):
+    """The source that a manifest describes. The manifest is loaded when it is first needed.
+
+    Args:
+        manifest: the path of the manifest, or its text.
+        trusted: what the user trusts: modules whose Python the manifest may name, and the URLs of origins
+            that get credentials when the API links to them.
+    """
+
+    def __init__(self, manifest: Path | str, trusted: Sequence[str] = ()):
+        self._written = manifest
+        self._modules = [each for each in trusted if "://" not in each]
+        self._origins = [each for each in trusted if "://" in each]
+        self.name = _name(manifest)
+
+    @cached_property
+    def manifest(self) -> Manifest:
+        """The manifest.
+
+        Raises:
+            ConfigError: it cannot be used. The error lists all problems, each with its place.
+        """
+        return load(self._written, trusted=self._modules)
+
+    @property
+    def warnings(self) -> Sequence[str]:  # type: ignore[override]
+        found = [*self.manifest.warnings, *mapping_warnings(self.manifest)]
+        return [f"manifest: {each}" for each in found]
+
+    @property
+    def documentation_url(self) -> str | None:  # type: ignore[override]
+        return None if self.manifest.spec is None else self.manifest.spec.documentation_url
+
+    @property
+    def advanced_auth(self) -> Mapping[str, Any] | None:  # type: ignore[override]
+        return advanced_auth(self.manifest.spec)
+
+    def specification(self) -> dict[str, Any]:
+        spec = self.manifest.spec
+        return {"type": "object"} if spec is None else dict(spec.connection_specification)
+
+    def parse(self, written: Mapping[str, Any]) -> dict[str, Any]:
+        """Return a config after the changes that the manifest describes. One that is changed for good is
+        reported, so that it is saved.
+
+        Raises:
+            ConfigError: the config is not valid. The message names every violation, and quotes no value.
+        """
+        spec = self.manifest.spec
+        found = prepared(spec, written, self._custom(written))
+        validate(found, self.specification())
+        check_config(spec, found, self._custom(found))
+        return found
+
+    def check(self, config: Any) -> None:
+        overrides = self.manifest.source.check.config_overrides or {}
+        check_streams(self.manifest.source, self.streams({**config, **overrides}))
+
+    def streams(self, config: Any) -> list[ManifestStream]:
+        environment = self._environment(config)
+        found = listed_streams(self.manifest, environment)
+        readers = Readers(environment, found)
+        threads = _threads(self.manifest.source.concurrency_level, config)
+        jobs = max(threads, _jobs(self.manifest.source, config))
+        return [
+            ManifestStream(each, readers, jobs if _has_jobs(each) else threads) for each in found
+        ]
+
+    @property
+    def _folder(self) -> Path | None:
+        return None if self.manifest.path is None else self.manifest.path.parent
+
+    def _custom(self, config: Mapping[str, Any]) -> PythonComponents:
+        return PythonComponents(config, self._folder)
+
+    def _environment(self, config: dict[str, Any]) -> Environment:
+        manifest = self.manifest
+        budget = manifest.source.api_budget
+        return Environment(
+            config,
+            budget=None if budget is None else Budget(budget, config),
+            folder=self._folder,
+            custom=self._custom(config),
+            job_slots=Semaphore(_jobs(manifest.source, config)),
+            trusted_origins=self._origins,
+            allowed_hosts=[urlsplit(each).hostname or "" for each in self._origins],
+            on_config=report_config,
+        )
+
+
+def _name(manifest: Path | str) -> str:
+    """Return a name for a manifest: that of its file, or of its folder if the file is named as all are."""
+    if isinstance(manifest, str):
+        return "manifest"
+    return manifest.resolve().parent.name if manifest.stem in _FILE_NAMES else manifest.stem
+
+
+def _threads(level: ConcurrencyLevel | None, config: Mapping[str, Any]) -> int:
+    """Return the number of slices to read at the same time."""
+    if level is None:
+        return 1
+    wanted = _number(level.default_concurrency, config, f"{level.place}.default_concurrency")
+    return min(wanted, level.max_concurrency or MAX_THREADS, MAX_THREADS)
+
+
+def _has_jobs(stream: AnyStream) -> bool:
+    """Return whether the API prepares the data of the stream in jobs, which may run at the same time."""
+    return isinstance(getattr(stream, "retriever", None), AsyncRetriever)
+
+
+def _jobs(source: DeclarativeSource, config: Mapping[str, Any]) -> int:
+    """Return the number of jobs of the API that may run at the same time."""
+    return _number(source.max_concurrent_async_job_count, config, "max_concurrent_async_job_count")
+
+
+def _number(written: int | Template | None, config: Mapping[str, Any], place: str) -> int:
+    """Return a whole number of at least 1; 1 if the manifest does not have it.
+
+    Raises:
+        ConfigError: the manifest, or the config that it uses, does not give a number.
+    """
+    found: Any = written
+    if isinstance(written, Template):
+        found = written.evaluate({"config": config})
+    try:
+        return 1 if found is None else max(1, int(found))
+    except (TypeError, ValueError):
+        raise ConfigError(
+            f"{place} does not give a whole number",
+            guidance="correct it, or the value of the config that it uses",
+        ) from None

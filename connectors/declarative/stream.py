@@ -1,0 +1,110 @@
+"""Streams of a manifest, as streams of the SDK."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import cached_property
+from typing import Any
+
+from connectors.declarative.cursors.cursor import Cursor, State
+from connectors.declarative.cursors.settings import text_of
+from connectors.declarative.manifest import components
+from connectors.declarative.readers import AnyStream, Readers
+from connectors.declarative.reading import read_slices
+from connectors.sdk.items import Context, Item
+from connectors.sdk.stream import Stream, named_partitions
+from elt_assets.protocol.airbyte.catalog import FULL_REFRESH, INCREMENTAL, ConfiguredStream
+
+
+class ManifestStream(Stream):
+    """A stream of a manifest.
+
+    Args:
+        component: its component.
+        readers: the retrievers and cursors of the manifest.
+        threads: the number of slices that are read at the same time.
+    """
+
+    def __init__(self, component: AnyStream, readers: Readers, threads: int = 1):
+        self.name = component.name
+        self.place = component.place
+        self._component = component
+        self._readers = readers
+        self._threads = threads
+        self.primary_key = _key(self._described.primary_key)
+        cursor = self._cursor_component
+        if cursor is not None:
+            self.supported_sync_modes = (FULL_REFRESH, INCREMENTAL)
+            field = text_of(getattr(cursor, "cursor_field", None), readers.environment.config)
+            self.cursor_field = [field] if field else []
+            chosen = getattr(cursor, "allow_catalog_defined_cursor_field", False)
+            self.source_defined_cursor = not chosen
+
+    @cached_property
+    def json_schema(self) -> Mapping[str, Any]:  # type: ignore[override]
+        """The JSON schema of a record; an API may have to be asked for it.
+
+        Raises:
+            EltError: the schema cannot be loaded.
+        """
+        return self._readers.schema(self._described)
+
+    def partitions(self) -> Iterable[Context] | None:
+        """Return the partitions, or the intervals of a cursor with a `step`; None if there are none."""
+        _, cursor, _ = self._chosen({}, None)
+        return cursor.contexts()
+
+    def read(self, configured: ConfiguredStream, state: dict[str, Any] | None) -> Iterator[Item]:
+        is_incremental = configured.sync_mode == INCREMENTAL
+        self._readers.select(self.name, configured.stream.json_schema)
+        chosen = configured.cursor_field or ()
+        saved = state if state is not None and is_incremental else {}
+        stream, cursor, remaining = self._chosen(saved, ".".join(chosen) or None)
+        progress = cursor.begin(remaining)
+        retriever = self._readers.retriever(stream)
+        yield from read_slices(
+            progress,
+            progress.slices(named_partitions(configured)),
+            lambda each: retriever.pages(each, progress.options(each)),
+            threads=self._threads,
+            sends_states=is_incremental,
+        )
+
+    def check(self) -> None:
+        """Read the first page of the first slice.
+
+        Raises:
+            EltError: it cannot be read.
+        """
+        stream, cursor, state = self._chosen({}, None)
+        progress = cursor.begin(state)
+        for each in progress.slices():
+            pages = self._readers.retriever(stream).pages(each, progress.options(each))
+            next(iter(pages), None)
+            return
+
+    def _chosen(
+        self, state: State, cursor_field: str | None
+    ) -> tuple[components.DeclarativeStream, Cursor, State]:
+        return self._readers.cursors.choose(self._component, state, cursor_field)
+
+    @property
+    def _described(self) -> components.DeclarativeStream:
+        """The component whose schema and key are in the catalog."""
+        if isinstance(self._component, components.StateDelegatingStream):
+            return self._component.full_refresh_stream
+        return self._component
+
+    @property
+    def _cursor_component(self) -> components.Component | None:
+        component = self._component
+        if isinstance(component, components.StateDelegatingStream):
+            streams = (component.full_refresh_stream, component.incremental_stream)
+            return next(filter(None, (each.incremental_sync for each in streams)), None)
+        return component.incremental_sync
+
+
+def _key(written: str | Sequence[str | Sequence[str]]) -> Sequence[str | Sequence[str]]:
+    if isinstance(written, str):
+        return (written,) if written else ()
+    return written
