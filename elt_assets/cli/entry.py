@@ -18,7 +18,7 @@ COMMANDS: Mapping[str, str] = MappingProxyType(
     {
         "new": "Create a connection with every stream of a source.",
         "new-connector": "Create a source of your own, with a test.",
-        "connectors": "List the built-in connectors, and the other kinds of source.",
+        "connectors": "List the connectors on this machine, and the kinds of source.",
         "list": "List the connections, or the streams of one.",
         "validate": "Find every error in the connections; nothing is started.",
         "check": "Check a connection, and whether its source can be reached.",

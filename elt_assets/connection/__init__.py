@@ -11,7 +11,7 @@ from elt_assets.connection.files import (
     parse_connection,
     save_catalog,
 )
-from elt_assets.connection.models import Connection, Stream, plain_name
+from elt_assets.connection.models import Connection, Stream, plain_name, trusted_name
 from elt_assets.connection.stream_resolution import (
     as_landed,
     field_selection,
@@ -34,5 +34,6 @@ __all__ = [
     "plain_name",
     "resolve_streams",
     "save_catalog",
+    "trusted_name",
     "unused_settings",
 ]

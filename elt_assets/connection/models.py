@@ -44,6 +44,8 @@ FOLDER = "folder"
 """Key of the validation context: the folder of `defs.yaml`."""
 _NAME = re.compile(r"[A-Za-z0-9_]+")
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_TRUSTED = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*|https?://[^\s/?#@]+")
+"""Pattern of what a manifest may use: the name of a Python module, or the URL of an origin."""
 _TEMPLATE = re.compile(r"\{\{-?\s*env\b")
 """Pattern of Dagster's templates `{{ env.NAME }}` and `{{ env('NAME') }}`."""
 
@@ -68,6 +70,23 @@ PlainName = Annotated[
     AfterValidator(plain_name),
     WithJsonSchema({"type": "string", "pattern": f"^{_NAME.pattern}$"}),
 ]
+
+
+def trusted_name(written: str) -> str:
+    """Return a name of `trust` unchanged, if it is valid.
+
+    Raises:
+        ValueError: it is neither the name of a module nor the URL of an origin.
+    """
+    if not _TRUSTED.fullmatch(written):
+        raise ValueError(
+            f"{written!r} is neither the name of a Python module, as source_x.components, nor the URL of an "
+            "origin, as https://files.example.com"
+        )
+    return written
+
+
+TrustedName = Annotated[str, AfterValidator(trusted_name)]
 
 
 def _check_variables(written: Any) -> Any:
@@ -144,6 +163,7 @@ class _Connector(ConfigModel):
         None
     )
     user: str | None = None
+    trust: Annotated[list[TrustedName], Field(min_length=1)] | None = None
 
     @field_validator("install")
     @classmethod
@@ -172,13 +192,21 @@ class _Connector(ConfigModel):
         return self
 
     @model_validator(mode="after")
+    def _resolve_path(self, info: ValidationInfo) -> _Connector:
+        """Resolve a relative path of the kind from the folder of `defs.yaml`."""
+        folder = (info.context or {}).get(FOLDER)
+        if folder is not None:
+            setattr(self, self.kind, KINDS[self.kind].resolve(self.value, Path(folder)))
+        return self
+
+    @model_validator(mode="after")
     def _check_kind(self) -> _Connector:
         kind = KINDS[self.kind]
         try:
-            kind.command(self.value, Installed(Path()))
+            kind.command(self.value, Installed(Path(), trusted=self.trust or ()))
         except ConfigError as error:
             raise ValueError(f"{kind.key}: {error.message}; {error.guidance}") from None
-        options = ("install", "container", "user")
+        options = ("install", "container", "user", "trust")
         given = {option for option in options if getattr(self, option) is not None}
         if misplaced := kind.misplaced(self.value, given):
             raise ValueError(misplaced)

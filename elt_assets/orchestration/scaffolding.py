@@ -21,6 +21,10 @@ class ConnectionParameters(BaseModel):
     command: str | None = Field(
         default=None, description="a program that implements the Airbyte Protocol"
     )
+    manifest: str | None = Field(
+        default=None,
+        description="a low-code manifest: its path from the folder of the connection, or PACKAGE:FILE",
+    )
 
 
 class ConnectionScaffolder(dg.Scaffolder[ConnectionParameters]):
@@ -37,6 +41,8 @@ class ConnectionScaffolder(dg.Scaffolder[ConnectionParameters]):
             source = {"package": options.package, "config": {}}
         elif options.command is not None:
             source = {"command": shlex.split(options.command), "config": {}}
+        elif options.manifest is not None:
+            source = {"manifest": options.manifest, "config": {}}
         dg.scaffold_component(
             request, attributes(request.target_path.name, source, [replaced("users")])
         )

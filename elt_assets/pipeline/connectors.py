@@ -79,4 +79,5 @@ def _open(
         user=settings.user,
         on_log=on_log,
         deadlines=connection.deadlines.seconds(),
+        trusted=settings.trust or (),
     )

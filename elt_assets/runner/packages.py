@@ -27,6 +27,8 @@ from elt_assets.runner.process.locks import exclusive
 from elt_assets.storage.directories import make_private
 
 _PINNED = re.compile(r"(?P<name>[A-Za-z0-9][A-Za-z0-9._-]*)==(?P<version>[A-Za-z0-9.!+_-]+)")
+_ENVIRONMENT = re.compile(rf"(?P<requirement>{_PINNED.pattern})-py3\.\d+(-[0-9a-f]{{16}})?")
+"""Matches the name of the folder of an environment."""
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 _MISSING = re.compile(r"No matching distribution found for (?P<name>[A-Za-z0-9][A-Za-z0-9._-]*)")
 _HASHES = re.compile("do not match the hashes|in --require-hashes mode", re.IGNORECASE)
@@ -123,6 +125,13 @@ def install(requirement: str, home: Path, options: Installation | None = None) -
 def is_installed(requirement: str, home: Path, options: Installation | None = None) -> bool:
     """Return whether `install` finds a complete environment."""
     return (_environment(requirement, home, options or Installation()) / _DONE).exists()
+
+
+def installed(home: Path) -> list[str]:
+    """Return the packages, as `name==version`, that `install` has installed under `home`."""
+    folders = [path.parent.name for path in home.glob(f"*/{_DONE}")]
+    found = (_ENVIRONMENT.fullmatch(name) for name in folders)
+    return sorted({match["requirement"] for match in found if match})
 
 
 def _environment(requirement: str, home: Path, options: Installation) -> Path:

@@ -7,6 +7,7 @@ import datetime as dt
 import http.server
 import json
 import threading
+import time
 import urllib.parse
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -18,10 +19,16 @@ FORMAT = "%Y-%m-%dT%H:%M:%SZ"
 
 @dataclass
 class Orders:
-    """The API's rows, and the query of each request that was made of it."""
+    """The API's rows, and the query of each request that was made of it.
+
+    Attributes:
+        count: the number of rows.
+        answered: the number of requests that are answered; later ones wait until it is larger. None for all.
+    """
 
     count: int
     url: str = ""
+    answered: int | None = None
     queries: list[dict[str, str]] = field(default_factory=list)
 
     def rows(self) -> list[dict[str, Any]]:
@@ -97,6 +104,9 @@ def serving(orders: Orders) -> Iterator[Orders]:
         def do_GET(self) -> None:
             query = dict(urllib.parse.parse_qsl(urllib.parse.urlparse(self.path).query))
             orders.queries.append(query)
+            number = len(orders.queries)
+            while orders.answered is not None and number > orders.answered:
+                time.sleep(0.05)
             since, until = query.get("since", ""), query.get("until", "~")
             found = [row for row in orders.rows() if since <= row["updated_at"] <= until]
             body = json.dumps({"data": found}).encode()
@@ -106,7 +116,11 @@ def serving(orders: Orders) -> Iterator[Orders]:
             self.end_headers()
             self.wfile.write(body)
 
-    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Api)
+    class Server(http.server.ThreadingHTTPServer):
+        def handle_error(self, *_: object) -> None:
+            pass  # a client that was killed
+
+    server = Server(("127.0.0.1", 0), Api)
     orders.url = f"http://127.0.0.1:{server.server_address[1]}"
     thread = threading.Thread(target=server.serve_forever, daemon=True)
     thread.start()

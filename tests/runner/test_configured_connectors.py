@@ -38,7 +38,7 @@ PACKAGE = "source-x==1.0"
     ],
 )  # fmt: skip
 @pytest.mark.parametrize("place", ["source", "destination"])
-def test_what_cannot_be_run_is_refused_at_load(
+def test_invalid_connectors_are_refused_at_load(
     place: str, connector: dict[str, Any], said: str, tmp_path: Path
 ) -> None:
     refused = refusal(tmp_path, written(**{place: connector}))
@@ -52,16 +52,18 @@ def test_what_cannot_be_run_is_refused_at_load(
             {"connector": "fakr"},
             "connector: there is no built-in connector 'fakr'; there are: faker",
         ),
-        ({"manifest": "manifest.yaml"}, "`source.manifest` is not supported"),
+        ({"manifest": "manifest.yaml"}, "manifest: there is no manifest "),
         ({"tap": "tap-x"}, "names no exact version"),
         ({"tap": ["tap-x"], "install": {}}, "`install` is only for a package"),
     ],
 )
-def test_kinds_that_sources_alone_have(source: dict[str, Any], said: str, tmp_path: Path) -> None:
+def test_invalid_kinds_of_source_are_refused_at_load(
+    source: dict[str, Any], said: str, tmp_path: Path
+) -> None:
     assert said in refusal(tmp_path, written(source=source))
 
 
-def test_all_that_is_wrong_is_said_at_once(tmp_path: Path) -> None:
+def test_all_errors_are_reported_together(tmp_path: Path) -> None:
     refused = refusal(
         tmp_path,
         written({"sync_mod": "x"}, source={"connector": "fakr"}, destination={"package": "x"}),
@@ -81,7 +83,7 @@ def test_each_option_is_documented_and_its_example_loads(key: str, tmp_path: Pat
     assert getattr(load(tmp_path, written(**yaml.safe_load(example))).source, key) is not None
 
 
-def test_how_a_package_is_installed(tmp_path: Path) -> None:
+def test_options_of_an_installation_are_read(tmp_path: Path) -> None:
     (tmp_path / "requirements.lock").touch()
     install = {"lock_file": "requirements.lock", "source_distributions": ["x"], "seconds": 60}
     for kind in ("package", "tap"):
@@ -89,7 +91,7 @@ def test_how_a_package_is_installed(tmp_path: Path) -> None:
         assert source.install == Installation(["x"], tmp_path / "requirements.lock", 60)
 
 
-def test_how_a_container_is_run(tmp_path: Path) -> None:
+def test_options_of_a_container_are_read(tmp_path: Path) -> None:
     container = {"network": "none", "volumes": ["/a:/a"], "memory": None, "new_privileges": True}
     source = load(tmp_path, written(source={"image": "x:1", "container": container})).source
     assert source.container == ContainerOptions(

@@ -28,12 +28,12 @@ def test_a_built_in_connector_runs_by_this_python(tmp_path: Path) -> None:
     assert (command(), name) == ([sys.executable, "-m", "connectors.faker"], "faker")
 
 
-def test_a_command_is_taken_as_written(tmp_path: Path) -> None:
+def test_a_command_is_used_unchanged(tmp_path: Path) -> None:
     command, name = KINDS["command"].command(["/opt/my source", "--x"], Installed(tmp_path))
     assert (command(), name) == (["/opt/my source", "--x"], "my source")
 
 
-def test_opening_starts_and_installs_nothing(tmp_path: Path) -> None:
+def test_opening_a_connector_starts_and_installs_nothing(tmp_path: Path) -> None:
     open_connector("package", "no-such==1.0", {"a": {"env": "NOT_SET"}}, tmp_path, tmp_path)
     open_connector("command", ["/no/such/program"], {}, tmp_path, tmp_path)
     assert list(tmp_path.iterdir()) == []
@@ -62,16 +62,9 @@ def test_two_packages_that_register_one_name_are_refused(
         built_in()
 
 
-def test_a_built_in_connector_that_is_none(tmp_path: Path) -> None:
+def test_an_unknown_built_in_connector_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"no built-in connector 'fakr'\n.*faker.*entry-point"):
         KINDS["connector"].command("fakr", Installed(tmp_path))
-
-
-@pytest.mark.parametrize("value", ["x", ["x"]])
-@pytest.mark.parametrize("kind", ["manifest"])
-def test_kinds_that_are_for_later(kind: str, value: str | list[str], tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=rf"`source\.{kind}` is not supported"):
-        KINDS[kind].command(value, Installed(tmp_path))
 
 
 def test_a_tap_is_a_command_or_a_package(tmp_path: Path) -> None:
@@ -85,9 +78,7 @@ def test_a_tap_is_a_command_or_a_package(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", ["package", "tap"])
-def test_a_package_without_its_version_is_refused_before_it_is_needed(
-    kind: str, tmp_path: Path
-) -> None:
+def test_a_package_without_a_version_is_refused_at_once(kind: str, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="no exact version"):
         KINDS[kind].command("source-x", Installed(tmp_path))
 

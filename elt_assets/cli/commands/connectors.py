@@ -1,29 +1,42 @@
-"""`elt connectors`: lists the built-in connectors, and the other kinds of source."""
+"""`elt connectors`: lists the connectors that a connection can name, and how to name others."""
 
 from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
 
 from elt_assets import paths
 from elt_assets.cli.options import subcommand
 from elt_assets.cli.output import FAILED, OK, Document, Output
 from elt_assets.errors import EltError
+from elt_assets.paths import DEFINITION_FILE
 from elt_assets.runner.kinds.builtin import built_in
 from elt_assets.runner.kinds.registry import KINDS, open_connector
+
+_MANIFEST = re.compile(r"""^["']?type["']?:\s*["']?DeclarativeSource\b""", re.MULTILINE)
 
 
 @subcommand("connectors", "elt connectors", "elt connectors --json")
 def command(out: Output) -> int:
-    """List the built-in connectors with their config, and the other kinds of source.
+    """List the built-in connectors with their config, and the other sources.
 
-    The exit code is 1 if a connector cannot be started.
+    The second table lists the programs, packages, Singer taps and manifests that are found on this machine,
+    as a connection names them: programs whose name begins with source- or tap-, packages that are installed,
+    and manifests in Python packages and in the folders of connections. The third table shows how each kind of
+    source is written. The exit code is 1 if a connector cannot be started.
     """
     found = [_described(name) for name in built_in()]
     out.table(
         ["connector", "description", "config (*: required)"],
         [(one["connector"], one["description"] or one["error"], _settings(one)) for one in found],
     )
+    others = [*_others(), *_manifests()]
+    if others:
+        out.table(["source:", "found at"], others)
     examples = {text: program for kind in KINDS.values() for text, program in kind.examples}
     out.table(["source:", "program"], examples.items())
-    out.document({"connectors": found, "kinds": examples})
+    out.document({"connectors": found, "found": dict(others), "kinds": examples})
     return FAILED if any(one["error"] for one in found) else OK
 
 
@@ -48,6 +61,29 @@ def _described(name: str) -> Document:
         "config": list(schema.get("properties") or {}),
         "required": list(schema.get("required") or []),
     }
+
+
+def _others() -> Iterator[tuple[str, str]]:
+    """Yield the sources of other kinds on this machine, as they are written in YAML, and where they are."""
+    for kind in KINDS.values():
+        for value, place in kind.available(paths.packages()):
+            text = value if isinstance(value, str) else f"[{', '.join(value)}]"
+            yield f"{kind.key}: {text}", place
+
+
+def _manifests() -> Iterator[tuple[str, str]]:
+    """Yield the manifests in the folders of connections, as another connection names them."""
+    for folder in paths.connection_folders():
+        for path in sorted(folder.glob("*.y*ml")):
+            if path.name != DEFINITION_FILE and _is_manifest(path):
+                yield f"manifest: ../{folder.name}/{path.name}", str(path)
+
+
+def _is_manifest(path: Path) -> bool:
+    try:
+        return _MANIFEST.search(path.read_text(encoding="utf-8")) is not None
+    except (OSError, UnicodeDecodeError):
+        return False
 
 
 def _settings(one: Document) -> str:

@@ -139,7 +139,8 @@ def _launch(
             guidance="run `python -m connectors.sdk.testing --config FILE -- docker run --rm --volume "
             "/tmp:/tmp IMAGE`",
         )
-    command, _ = kind.command(source.value, Installed(paths.packages(), source.install))
+    setup = Installed(paths.packages(), source.install, source.trust or ())
+    command, _ = kind.command(source.value, setup)
     environment = kind.environment(source.value, source.environment)
     program = Program(lambda: [*_KIT, *words, "--", *command()], None, environment, source.user)
     launch = program.launch([], folder, connector.mask)

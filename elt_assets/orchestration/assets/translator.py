@@ -128,8 +128,7 @@ def _writer(connection: Connection) -> str:
 
 
 def _named(connector: Source | Destination) -> str:
-    value = connector.value
-    return f"{connector.kind} {value if isinstance(value, str) else value[0]}"
+    return f"{connector.kind} {KINDS[connector.kind].display(connector.value)}"
 
 
 def _description(settings: Stream, stream: ConfiguredStream) -> str:

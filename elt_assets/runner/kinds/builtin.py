@@ -16,7 +16,8 @@ GROUP = "elt_assets.connectors"
 """The entry-point group in which packages register their connectors: the name, and the module to run."""
 _PACKAGE = "connectors"
 _NOT_CONNECTORS = ("declarative", "sdk")
-_PYTHON = re.compile("PYTHONPATH|VIRTUAL_ENV")
+PYTHON_VARIABLES = re.compile("PYTHONPATH|VIRTUAL_ENV")
+"""Matches the variables that a module needs to run with this Python."""
 
 
 class BuiltIn(SourceKind):
@@ -39,7 +40,7 @@ class BuiltIn(SourceKind):
         return lambda: [sys.executable, "-m", known[value]], value
 
     def environment(self, value: Value, declared: Declared | None) -> Environment:
-        return Environment(declared, needs=_PYTHON)
+        return Environment(declared, needs=PYTHON_VARIABLES)
 
 
 def built_in() -> list[str]:

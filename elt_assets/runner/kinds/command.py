@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated
 
@@ -23,3 +25,16 @@ class Program(SourceKind):
 
     def command(self, value: Value, packages: Installed) -> tuple[Command, str]:
         return lambda: value, Path(value[0]).name
+
+    def available(self, packages: Path) -> Iterable[tuple[Value, str]]:
+        return [([name], str(path)) for name, path in find_programs("source-*")]
+
+
+def find_programs(pattern: str) -> list[tuple[str, Path]]:
+    """Return the name and the path of each program on the PATH whose name matches a pattern."""
+    found: dict[str, Path] = {}
+    for folder in os.get_exec_path():
+        for path in Path(folder).glob(pattern):
+            if path.is_file() and os.access(path, os.X_OK):
+                found.setdefault(path.name, path)
+    return sorted(found.items())

@@ -2,9 +2,18 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterable
+from pathlib import Path
+
 from elt_assets.runner.config.environment import Declared, Environment
 from elt_assets.runner.kinds.source_kind import Command, Installed, SourceKind, Value
-from elt_assets.runner.packages import install, package_name
+from elt_assets.runner.packages import install, installed, package_name
+
+TAP_NAME = re.compile(r"(?:^|-)tap-")
+"""Pattern of the names of Singer taps (`tap-x`) and of their packages (`tap-x`, `somebody-tap-x`)."""
+INSTALLED = "installed from PyPI"
+"""The place of a package that is installed."""
 
 
 class Package(SourceKind):
@@ -25,6 +34,9 @@ class Package(SourceKind):
 
     def environment(self, value: Value, declared: Declared | None) -> Environment:
         return Environment(declared, closed=True)
+
+    def available(self, packages: Path) -> Iterable[tuple[Value, str]]:
+        return [(each, INSTALLED) for each in installed(packages) if not TAP_NAME.search(each)]
 
     def package(self, value: Value) -> str | None:
         return str(value)

@@ -60,6 +60,7 @@ def open_connector(
     user: str | None = None,
     on_log: LogFunction = ignore,
     deadlines: Mapping[str, float] = DEADLINES,
+    trusted: Sequence[str] = (),
 ) -> Connector:
     """Return the connector of a connection's `source`. Nothing is started or installed yet.
 
@@ -77,6 +78,7 @@ def open_connector(
         user: the user of this machine that runs the process; default: the user of this process.
         on_log: as for `Connector`.
         deadlines: as for `Connector`.
+        trusted: the Python modules and the origins that a manifest may use.
 
     Raises:
         ConfigError: there is no such kind; or as for `SourceKind.command`.
@@ -86,7 +88,7 @@ def open_connector(
             f"`source.{kind}` is not a kind of source", guidance=f"write one of {', '.join(KINDS)}"
         )
     known = KINDS[kind]
-    command, name = known.command(value, Installed(packages, installation))
+    command, name = known.command(value, Installed(packages, installation, trusted))
     return known.connector_class(
         command,
         config,

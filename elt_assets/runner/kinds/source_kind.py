@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, TypeAlias
@@ -21,10 +21,12 @@ Command = Callable[[], Sequence[str]]
 
 @dataclass(frozen=True)
 class Installed:
-    """The directory of installed packages, and the options for installing them."""
+    """The directory of installed packages, the options for installing them, and what the user trusts: Python
+    modules and origins."""
 
     folder: Path
     options: Installation | None = None
+    trusted: Sequence[str] = ()
 
 
 class SourceKind(ABC):
@@ -40,6 +42,7 @@ class SourceKind(ABC):
         can_change_schema: whether the schema of a stream may change during a read.
         reports_new_data: whether the connector can be probed for new data.
         lists_partitions: whether the connector may be able to list the partitions of its streams.
+        takes_trust: whether the connector can be given the names of what the user trusts.
     """
 
     key: ClassVar[str]
@@ -51,6 +54,7 @@ class SourceKind(ABC):
     can_change_schema: ClassVar[bool] = False
     reports_new_data: ClassVar[bool] = False
     lists_partitions: ClassVar[bool] = True
+    takes_trust: ClassVar[bool] = False
 
     @abstractmethod
     def command(self, value: Value, packages: Installed) -> tuple[Command, str]:
@@ -62,9 +66,26 @@ class SourceKind(ABC):
             ConfigError: the value cannot be run.
         """
 
+    def available(self, packages: Path) -> Iterable[tuple[Value, str]]:
+        """Return the values that are found on this machine, each with the place where it is. Nothing is
+        started or imported.
+
+        Args:
+            packages: the directory of installed PyPI packages.
+        """
+        return ()
+
     def environment(self, value: Value, declared: Declared | None) -> Environment:
         """Return the environment of the process. A kind that runs packages or images returns a closed one."""
         return Environment(declared)
+
+    def resolve(self, value: Value, folder: Path) -> Value:
+        """Return the value with a path that is relative to the folder of `defs.yaml` as an absolute path."""
+        return value
+
+    def display(self, value: Value) -> str:
+        """Return the text that represents the value in Dagster."""
+        return value if isinstance(value, str) else value[0]
 
     def package(self, value: Value) -> str | None:
         """Return the PyPI package that the connector needs; None if it needs none."""
@@ -82,4 +103,6 @@ class SourceKind(ABC):
             return "`container` is only for `image`"
         if "user" in options and self.image(value, None) is not None:
             return "`user` is only for a program; a container runs as the user of this process"
+        if "trust" in options and not self.takes_trust:
+            return "`trust` is only for `manifest`"
         return None

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 
 from elt_assets.runner.config.environment import Declared, Environment
-from elt_assets.runner.kinds.command import COMMAND_LINE
-from elt_assets.runner.kinds.package import package_command
+from elt_assets.runner.kinds.command import COMMAND_LINE, find_programs
+from elt_assets.runner.kinds.package import INSTALLED, TAP_NAME, package_command
 from elt_assets.runner.kinds.source_kind import Command, Installed, SourceKind, Value
+from elt_assets.runner.packages import installed
 from elt_assets.runner.singer_tap import SingerTap
 
 
@@ -32,6 +34,13 @@ class Tap(SourceKind):
         if isinstance(value, str):
             return package_command(value, packages)
         return lambda: value, Path(value[0]).name
+
+    def available(self, packages: Path) -> Iterable[tuple[Value, str]]:
+        programs = [([name], str(path)) for name, path in find_programs("tap-*")]
+        return [
+            *programs,
+            *((each, INSTALLED) for each in installed(packages) if TAP_NAME.search(each)),
+        ]
 
     def environment(self, value: Value, declared: Declared | None) -> Environment:
         return Environment(declared, closed=isinstance(value, str))

@@ -2,47 +2,56 @@
 
 from __future__ import annotations
 
-import copy
-import re
-import shlex
-import shutil
-from collections.abc import Iterable, Mapping
+import os
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import click
-import yaml
 
 from elt_assets import paths
-from elt_assets.cli.lookup import parse_json, refuse_installed
+from elt_assets.cli.commands.new.chosen_source import ChosenSource, choose_manifest, choose_source
+from elt_assets.cli.commands.new.given_config import check_config, variable_name, without_secrets
+from elt_assets.cli.commands.new.required_config import RequiredConfig, required_config
+from elt_assets.cli.commands.new.written_connection import new_folder, write_connection
+from elt_assets.cli.lookup import parse_json
 from elt_assets.cli.options import subcommand
 from elt_assets.cli.output import OK, Output
-from elt_assets.connection import (
-    CATALOG_FILE,
-    DEFINITION_FILE,
-    parse_connection,
-    plain_name,
-    save_catalog,
-)
-from elt_assets.connection.template import document, stream_attributes
-from elt_assets.errors import ConfigError
+from elt_assets.connection import CATALOG_FILE, DEFINITION_FILE
+from elt_assets.connection.template import stream_attributes
+from elt_assets.errors import ConfigError, EltError
 from elt_assets.lake.write.write_spec import check_columns
-from elt_assets.orchestration.assets.build import build_connection_assets
 from elt_assets.protocol.airbyte.catalog import Catalog, stream_names
 from elt_assets.protocol.schema_places import Place
 from elt_assets.protocol.specification import unknown_fields
-from elt_assets.runner.config.credentials import RESERVED
-from elt_assets.runner.config.secrets import resolve_environment
 from elt_assets.runner.config.validation import validate
-from elt_assets.runner.connector import Connector
-from elt_assets.runner.kinds.builtin import built_in
-from elt_assets.runner.kinds.registry import open_connector, to_install
-from elt_assets.runner.package_index import newest_version
+from elt_assets.runner.kinds.manifest import Manifest
+from elt_assets.runner.kinds.registry import to_install
 
-_PACKAGE = re.compile(r"[A-Za-z0-9._-]*(?:^|-)(?:source|tap)-[A-Za-z0-9._-]+")
-"""Pattern of the names of connectors' packages, such as `airbyte-source-x` or `meltanolabs-tap-x`."""
-_TAP = re.compile(r"(?:^|-)tap-")
-"""Pattern of the names of Singer taps (`tap-x`) and of their packages (`tap-x`, `somebody-tap-x`)."""
+Json = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class _Answers:
+    """The answers of the source of a new connection, and the config that is written.
+
+    Attributes:
+        connector: the name of the connector.
+        config: the config that is written: its secrets are references to environment variables.
+        notes: the comment above each field of the config, by its path.
+        variables: the field of the config of each environment variable that has to be set.
+        examples: the fields of the config whose values are examples.
+        catalog: the catalog of the source.
+    """
+
+    connector: str
+    config: Json
+    notes: Mapping[Place, str]
+    variables: Mapping[str, str]
+    examples: Sequence[str]
+    catalog: Catalog
 
 
 @subcommand(
@@ -50,71 +59,128 @@ _TAP = re.compile(r"(?:^|-)tap-")
     "elt new shop --source faker --config '{\"count\": 500}'",
     "elt new crm --source airbyte-source-hubspot --config @hubspot.json",
     "elt new erp --source tap-postgres==0.10.0 --config @postgres.json",
+    "elt new tickets --manifest manifest.yaml",
 )
 @click.argument("name")
 @click.option(
     "--source",
-    required=True,
     help="A built-in connector, a package (PACKAGE==VERSION, or PACKAGE for its newest version), or a "
     'command as "PROGRAM ARGUMENT ...".',
 )
+@click.option(
+    "--manifest",
+    metavar="FILE",
+    help="An Airbyte low-code manifest, or PACKAGE:FILE for one in an installed package.",
+)
+@click.option(
+    "--trust",
+    multiple=True,
+    metavar="MODULE",
+    help="A Python module that the manifest may use. It can be repeated.",
+)
 @click.option("--config", metavar="JSON", help="Config of the source: JSON, or @FILE.")
-def command(out: Output, name: str, source: str, config: str | None) -> int:
+def command(
+    out: Output,
+    name: str,
+    source: str | None,
+    manifest: str | None,
+    trust: Sequence[str],
+    config: str | None,
+) -> int:
     """Create the connection NAME with every stream that its source has.
 
     NAME consists of letters, digits and underscores. Secrets in the config are replaced by references to
-    environment variables; the command prints the environment variables to set.
+    environment variables; the command prints the environment variables to set. A manifest is copied into the
+    folder of the connection, and config that it requires need not be given.
     """
-    folder = _new_folder(name)
-    kind, value = _source(source, out)
+    folder = new_folder(name)
     given = {} if config is None else parse_json(config, "--config")
     if not isinstance(given, dict):
         raise ConfigError(
             "--config must be a JSON object", guidance="for example '{\"count\": 10}'"
         )
-    out.announce_installation(to_install(kind, value, paths.packages()))
-    connector = open_connector(
-        kind, value, given, paths.staging(), paths.packages(), on_log=out.log
-    )
-    out.note(f"starting {connector.name}")
-    _check_config(connector, given)
-    schema = connector.specification.connectionSpecification
-    for warning in unknown_fields(given, schema):
-        out.warn(warning)
-    secrets = validate(given, schema, connector.name).secrets
-    kept, variables = _without_secrets(given, secrets, name)
-    catalog = connector.discover()
-    streams, left_out = _configured(catalog, connector.name)
-    _write(folder, document(name, {kind: value, "config": kept}, list(streams.values())), catalog)
-    modes = ("sync_mode", "destination_sync_mode")
-    out.table(
-        ["stream", *modes],
-        [(stream, *(settings[mode] for mode in modes)) for stream, settings in streams.items()],
-    )
-    for stream in left_out:
-        out.warn(
-            f"{stream} is left out: its schema lacks the key or cursor that the source defines"
-        )
-    out.line(f"wrote {folder / DEFINITION_FILE} and {CATALOG_FILE}")
-    for variable, field in variables.items():
-        out.line(
-            f"set {variable} where Dagster runs: {field} is a secret and is not written to the file"
-        )
-    out.line(f"next: elt sync {name}")
+    with tempfile.TemporaryDirectory() as temporary:
+        if manifest is not None and source is None:
+            chosen = choose_manifest(manifest, trust, Path(temporary) / name)
+        elif source is not None and manifest is None and not trust:
+            chosen = choose_source(source, out)
+        else:
+            raise ConfigError(
+                "write one of --source and --manifest; --trust goes with --manifest",
+                guidance="for example `elt new shop --source faker`",
+            )
+        try:
+            found = _ask(chosen, given, name, out)
+        except EltError as error:
+            error.message = chosen.with_original(error.message)
+            raise
+        streams, left_out = _configured(found.catalog, found.connector)
+        settings = list(streams.values())
+        write_connection(folder, chosen, found.config, found.notes, settings, found.catalog)
+    _print(folder, streams, left_out, found, out)
     out.document(
         {
             "connection": name,
             "folder": str(folder),
-            "source": {kind: value},
-            "streams": list(streams.values()),
+            "source": chosen.attributes,
+            "streams": settings,
             "left_out": left_out,
-            "environment": variables,
+            "environment": found.variables,
+            "examples": found.examples,
         }
     )
     return OK
 
 
-def _configured(catalog: Catalog, connector: str) -> tuple[dict[str, dict[str, Any]], list[str]]:
+def _ask(source: ChosenSource, given: Json, name: str, out: Output) -> _Answers:
+    """Start the source to get its specification and its catalog.
+
+    Raises:
+        EltError: the config is not valid, or the source fails.
+    """
+    out.announce_installation(to_install(source.kind, source.current, paths.packages()))
+    connector = source.open(given, out)
+    out.note(f"starting {connector.name}")
+    schema = connector.specification.connectionSpecification
+    required, unset = RequiredConfig(given), []
+    if source.kind == Manifest.key:
+        required = required_config(
+            given, schema, lambda words, taken: variable_name([name, *words], taken)
+        )
+        unset = [variable for variable in required.variables if variable not in os.environ]
+        given = required.with_examples(unset)
+        connector = source.open(given, out)
+    try:
+        check_config(connector, given)
+        for warning in unknown_fields(given, schema):
+            out.warn(warning)
+        catalog = connector.discover()
+    except EltError as error:
+        if required.examples or unset:
+            hints = (error.guidance, _without_examples(required, unset))
+            error.guidance = "; ".join(filter(None, hints))
+        raise
+    secrets = validate(required.config, schema, connector.name).secrets
+    config, replaced = without_secrets(required.config, secrets, name, required.variables)
+    added = {variable: _dotted(place) for variable, (place, _) in required.variables.items()}
+    examples = [_dotted(place) for place in required.examples]
+    variables = {**added, **replaced}
+    return _Answers(connector.name, config, required.notes, variables, examples, catalog)
+
+
+def _without_examples(required: RequiredConfig, unset: Sequence[str]) -> str:
+    """Return what to do if the streams cannot be found with examples."""
+    fields = ", ".join(_dotted(place) for place in required.examples)
+    steps = [f"give {fields} with --config"] if fields else []
+    steps += [f"set {', '.join(unset)}"] if unset else []
+    return f"part of the config is an example; {' and '.join(steps)}, and try again"
+
+
+def _dotted(place: Place) -> str:
+    return ".".join(["config", *map(str, place)])
+
+
+def _configured(catalog: Catalog, connector: str) -> tuple[dict[str, Json], list[str]]:
     """Return the settings of each stream by its name, and the names of streams that cannot be configured.
 
     A stream cannot be configured if its schema lacks the key or cursor that the source defines, or if no
@@ -144,165 +210,28 @@ def _configured(catalog: Catalog, connector: str) -> tuple[dict[str, dict[str, A
     return streams, left_out
 
 
-def _new_folder(name: str) -> Path:
-    """Return the folder of a new connection.
-
-    Raises:
-        ConfigError: the name is not valid, or the folder exists.
-    """
-    try:
-        plain_name(name)
-    except ValueError as error:
-        raise ConfigError(
-            f"{name!r} is not a valid name of a connection", guidance=str(error)
-        ) from None
-    folder = paths.connections() / name
-    refuse_installed(folder)
-    if folder.exists():
-        raise ConfigError(
-            f"{folder} already exists", guidance="choose a different name, or remove it"
-        )
-    return folder
-
-
-def _source(written: str, out: Output) -> tuple[str, str | list[str]]:
-    """Return the kind and the value of `--source`. A package without a version gets its newest version.
-
-    Raises:
-        ConfigError: there is no such connector, package or program.
-        TransientError: the package index, which names the newest version of a package, cannot be reached.
-    """
-    if written in built_in():
-        return "connector", written
-    try:
-        words = shlex.split(written)
-    except ValueError as error:
-        raise ConfigError(
-            f"--source {written!r}: {error}",
-            guidance='correct the quotes; a command is written as "PROGRAM ARGUMENT …"',
-        ) from None
-    if len(words) == 1 and "==" in written:
-        return "tap" if _TAP.search(written) else "package", words[0]
-    if words and shutil.which(words[0]):
-        return "tap" if _TAP.match(Path(words[0]).name) else "command", words
-    if len(words) == 1 and _PACKAGE.fullmatch(written):
-        pinned = f"{written}=={newest_version(written)}"
-        out.note(f"the newest version is {pinned}")
-        return _source(pinned, out)
-    raise ConfigError(
-        f"--source: there is no connector and no program {words[0] if words else written!r}",
-        guidance=f"built in: {', '.join(built_in())}; write a package as PACKAGE==VERSION, "
-        'or as its name alone (airbyte-source-x, tap-x), and a command as "PROGRAM ARGUMENT …"',
+def _print(
+    folder: Path,
+    streams: Mapping[str, Json],
+    left_out: Sequence[str],
+    found: _Answers,
+    out: Output,
+) -> None:
+    """Print what was written, and what is left to do."""
+    modes = ("sync_mode", "destination_sync_mode")
+    out.table(
+        ["stream", *modes],
+        [(stream, *(settings[mode] for mode in modes)) for stream, settings in streams.items()],
     )
-
-
-def _check_config(connector: Connector, config: Mapping[str, Any]) -> None:
-    """Check a config against the specification of its connector.
-
-    Raises:
-        ConfigError: required config is missing, an environment variable is not set, or a value is not valid.
-    """
-    schema = connector.specification.connectionSpecification
-    known = schema.get("properties") or {}
-    missing = [name for name in schema.get("required") or [] if name not in config]
-    if missing:
-        lines = "\n".join(f"  - {name}{_about(known.get(name))}" for name in missing)
-        raise ConfigError(
-            f"{connector.name} needs config that is not given:\n{lines}",
-            guidance="add it with --config JSON or --config @FILE; write a secret as "
-            '{"env": "NAME"}, the name of an environment variable',
+    for stream in left_out:
+        out.warn(
+            f"{stream} is left out: its schema lacks the key or cursor that the source defines"
         )
-    resolve_environment(config)
-    try:
-        _ = connector.config
-    except ConfigError as error:
-        error.guidance = "correct --config"
-        raise
-
-
-def _about(schema: Any) -> str:
-    """Return the type and the title of a field from its specification."""
-    if not isinstance(schema, Mapping):
-        return ""
-    words = [str(schema["type"])] if isinstance(schema.get("type"), str) else []
-    words += ["secret"] if schema.get("airbyte_secret") else []
-    kind = f" ({', '.join(words)})" if words else ""
-    title = schema.get("title") or schema.get("description")
-    return f"{kind}: {title}" if title else kind
-
-
-def _without_secrets(
-    config: Mapping[str, Any], secrets: Iterable[tuple[Place, Any]], name: str
-) -> tuple[dict[str, Any], dict[str, str]]:
-    """Return the config with each secret value replaced by a reference to an environment variable.
-
-    Returns:
-        The config, and for each environment variable the field of the config that it replaces.
-
-    Raises:
-        ConfigError: a secret is not text.
-    """
-    kept = copy.deepcopy(dict(config))
-    variables: dict[str, str] = {}
-    for place, value in secrets:
-        if value is None or isinstance(value, bool) or value == "":
-            continue
-        parent: Any = kept
-        for step in place[:-1]:
-            parent = parent[step]
-        dotted = ".".join(map(str, place))
-        if isinstance(parent, dict) and set(parent) == {"env"}:
-            continue  # already a reference to an environment variable
-        if not isinstance(value, str):
-            raise ConfigError(
-                f"config.{dotted} is a secret but not text: an environment variable can only hold text",
-                guidance="write the connection by hand",
-            )
-        # A secret that several forms of the schema list is replaced only once.
-        if parent[place[-1]] == value:
-            variable = _variable([name, *map(str, place)], variables)
-            parent[place[-1]] = {"env": variable}
-            variables[variable] = f"config.{dotted}"
-    return kept, variables
-
-
-def _variable(words: list[str], taken: Mapping[str, str]) -> str:
-    """Return a name for an environment variable, made of the words, that is not among the taken names."""
-    first = name = re.sub(r"\W", "_", "_".join(words), flags=re.ASCII).upper()
-    if RESERVED.fullmatch(first):
-        first = name = f"SOURCE_{first}"
-    number = 1
-    while name in taken:
-        number += 1
-        name = f"{first}_{number}"
-    return name
-
-
-def _write(folder: Path, written: Mapping[str, Any], catalog: Catalog) -> None:
-    """Write `defs.yaml` and `catalog.json` of a connection, or neither.
-
-    Raises:
-        ConfigError: the files cannot be written, or the connection cannot be loaded; nothing is written.
-    """
-    path = folder / DEFINITION_FILE
-    build_connection_assets(parse_connection(written["attributes"], path), catalog=catalog)
-    text = yaml.safe_dump(dict(written), sort_keys=False, allow_unicode=True)
-    try:
-        folder.mkdir(parents=True)
-    except OSError as error:
-        raise ConfigError(
-            f"{folder} cannot be created: {error.strerror}",
-            guidance="make its parent folder writable, or set ELT_DEFS to a different folder",
-        ) from error
-    try:
-        path.write_text(text, encoding="utf-8")
-        save_catalog(folder, catalog)
-    except BaseException as error:
-        shutil.rmtree(folder)
-        if isinstance(error, OSError):
-            raise ConfigError(
-                f"{path} cannot be written: {error.strerror}",
-                guidance="make room on the disk and check the permissions, then run `elt new` again; "
-                "no file of the connection was kept",
-            ) from error
-        raise
+    out.line(f"wrote {folder / DEFINITION_FILE} and {CATALOG_FILE}")
+    for field in found.examples:
+        out.line(f"replace {field} in {DEFINITION_FILE}: it is an example")
+    for variable, field in found.variables.items():
+        out.line(
+            f"set {variable} where Dagster runs: {field} is a secret and is not written to the file"
+        )
+    out.line(f"next: elt sync {folder.name}")

@@ -1,0 +1,139 @@
+"""The source of a new connection, from the options of `elt new`."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import shutil
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from elt_assets import paths
+from elt_assets.cli.output import Output
+from elt_assets.connection import trusted_name
+from elt_assets.errors import ConfigError
+from elt_assets.runner.connector import Connector
+from elt_assets.runner.kinds.builtin import built_in
+from elt_assets.runner.kinds.manifest import MANIFEST_FILE, Manifest, find_manifest, is_in_package
+from elt_assets.runner.kinds.package import TAP_NAME
+from elt_assets.runner.kinds.registry import open_connector
+from elt_assets.runner.package_index import newest_version
+
+_PACKAGE = re.compile(r"[A-Za-z0-9._-]*(?:^|-)(?:source|tap)-[A-Za-z0-9._-]+")
+"""Pattern of the names of connectors' packages, such as `airbyte-source-x` or `meltanolabs-tap-x`."""
+_SCHEMAS = "schemas"
+"""The folder beside a manifest with the JSON schemas of its streams, if they are not in the manifest."""
+_COMPONENTS = "components.py"
+"""The file beside a manifest with components in Python."""
+
+
+@dataclass(frozen=True)
+class ChosenSource:
+    """The source of a new connection.
+
+    Attributes:
+        kind: the key of its kind.
+        value: the value of that key in `defs.yaml`.
+        trusted: the Python modules and the origins that a manifest may use.
+        folder: a folder with copies of the files that the connection's folder gets; None if there are none.
+        original: the file of which the value is a copy in this folder.
+    """
+
+    kind: str
+    value: str | list[str]
+    trusted: Sequence[str] = ()
+    folder: Path | None = None
+    original: Path | None = None
+
+    @property
+    def current(self) -> str | list[str]:
+        """The value with which the connector can be started before the connection is written."""
+        return self.value if self.folder is None else str(self.folder / str(self.value))
+
+    @property
+    def attributes(self) -> dict[str, Any]:
+        """The attributes of the source in `defs.yaml`, without its config."""
+        return {self.kind: self.value, **({"trust": list(self.trusted)} if self.trusted else {})}
+
+    def with_original(self, text: str) -> str:
+        """Return a text that names the original file instead of its copy."""
+        return (
+            text if self.original is None else text.replace(str(self.current), str(self.original))
+        )
+
+    def open(self, config: Mapping[str, Any], out: Output) -> Connector:
+        """Return the connector, not started."""
+        return open_connector(
+            self.kind,
+            self.current,
+            config,
+            paths.staging(),
+            paths.packages(),
+            on_log=lambda level, text: out.log(level, self.with_original(text)),
+            trusted=self.trusted,
+        )
+
+
+def choose_source(written: str, out: Output) -> ChosenSource:
+    """Return the source that `--source` names. A package without a version gets its newest version.
+
+    Raises:
+        ConfigError: there is no such connector, package or program.
+        TransientError: the package index, which names the newest version of a package, cannot be reached.
+    """
+    if written in built_in():
+        return ChosenSource("connector", written)
+    try:
+        words = shlex.split(written)
+    except ValueError as error:
+        raise ConfigError(
+            f"--source {written!r}: {error}",
+            guidance='correct the quotes; a command is written as "PROGRAM ARGUMENT …"',
+        ) from None
+    if len(words) == 1 and "==" in written:
+        return ChosenSource("tap" if TAP_NAME.search(written) else "package", words[0])
+    if words and shutil.which(words[0]):
+        return ChosenSource("tap" if TAP_NAME.match(Path(words[0]).name) else "command", words)
+    if len(words) == 1 and _PACKAGE.fullmatch(written):
+        pinned = f"{written}=={newest_version(written)}"
+        out.note(f"the newest version is {pinned}")
+        return choose_source(pinned, out)
+    raise ConfigError(
+        f"--source: there is no connector and no program {words[0] if words else written!r}",
+        guidance=f"built in: {', '.join(built_in())}; write a package as PACKAGE==VERSION, "
+        'or as its name alone (airbyte-source-x, tap-x), a command as "PROGRAM ARGUMENT …", and a '
+        "manifest with --manifest FILE",
+    )
+
+
+def choose_manifest(written: str, trusted: Sequence[str], folder: Path) -> ChosenSource:
+    """Return the source that `--manifest` names: a file, or `PACKAGE:FILE`.
+
+    A file is copied into `folder`, which must not exist, with the folder of JSON schemas beside it, and, if
+    something is trusted, its components in Python.
+
+    Raises:
+        ConfigError: there is no such file, it cannot be read, or a name in `trusted` is not valid.
+    """
+    try:
+        list(map(trusted_name, trusted))
+    except ValueError as error:
+        raise ConfigError(f"--trust: {error}", guidance="correct --trust") from None
+    source = find_manifest(written)
+    if is_in_package(written):
+        return ChosenSource(Manifest.key, written, trusted)
+    try:
+        folder.mkdir()
+        shutil.copyfile(source, folder / MANIFEST_FILE)
+        if (source.parent / _SCHEMAS).is_dir():
+            shutil.copytree(source.parent / _SCHEMAS, folder / _SCHEMAS)
+        if trusted and (source.parent / _COMPONENTS).is_file():
+            shutil.copyfile(source.parent / _COMPONENTS, folder / _COMPONENTS)
+    except OSError as error:
+        raise ConfigError(
+            f"--manifest: {source} cannot be copied: {error.strerror or error}",
+            guidance="make the file readable, and make room on the disk",
+        ) from error
+    return ChosenSource(Manifest.key, MANIFEST_FILE, trusted, folder, source)

@@ -1,0 +1,230 @@
+"""The required config of a new connection: references to variables for secrets, and examples of the rest."""
+
+from __future__ import annotations
+
+import copy
+import re
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from elt_assets.protocol.schema_places import Place
+from elt_assets.runner.config.secrets import is_reference
+
+Json = dict[str, Any]
+VariableName = Callable[[Sequence[str], Collection[str]], str]
+"""Returns a name of an environment variable: it is made of a field's path, and is not one that is taken."""
+
+_MAX_NOTE = 150
+"""Maximum characters of the description of a field."""
+_TEXTS = (
+    "example",
+    "2024-01-01T00:00:00Z",
+    "2024-01-01",
+    "2024-01-01T00:00:00.000Z",
+    "2024-01-01T00:00:00.000000Z",
+    "2024-01-01 00:00:00",
+    "01-01-2024",
+    "01/01/2024",
+    "01/01/2024 00:00",
+    "https://example.com",
+    "https://example.com/",
+    "example.com",
+    "someone@example.com",
+    "1",
+    "123456",
+)
+"""Example values of fields with a pattern."""
+_TAG = re.compile(r"<[^<>]*>")
+_FORMATS = {
+    "date": "2024-01-01",
+    "date-time": "2024-01-01T00:00:00Z",
+    "email": "someone@example.com",
+    "uri": "https://example.com",
+}
+_TYPES: Mapping[str, tuple[type, ...]] = {
+    "string": (str,),
+    "integer": (int,),
+    "number": (int, float),
+    "boolean": (bool,),
+    "array": (list,),
+    "object": (dict,),
+}
+
+
+@dataclass
+class RequiredConfig:
+    """A config that has every required field.
+
+    Attributes:
+        config: the config. Of the fields that were not given, a secret is a reference to an environment
+            variable, and another field is its constant or default value, or else an example.
+        notes: the description of each field that was added, by its path.
+        variables: the path and an example value of the secret of each variable that was added.
+        examples: the paths of the fields whose values are examples.
+    """
+
+    config: Json
+    notes: dict[Place, str] = field(default_factory=dict)
+    variables: dict[str, tuple[Place, Any]] = field(default_factory=dict)
+    examples: list[Place] = field(default_factory=list)
+
+    def with_examples(self, variables: Sequence[str]) -> Json:
+        """Return the config with examples instead of the references to these variables."""
+        found = copy.deepcopy(self.config)
+        for variable in variables:
+            (*outer, name), example = self.variables[variable]
+            parent: Any = found
+            for step in outer:
+                parent = parent[step]
+            parent[name] = example
+        return found
+
+
+def required_config(
+    given: Mapping[str, Any], schema: Any, variable_name: VariableName
+) -> RequiredConfig:
+    """Return a config with every field that a `connectionSpecification` requires.
+
+    Args:
+        given: the config that is given, which is kept.
+    """
+    found = RequiredConfig(copy.deepcopy(dict(given)))
+    _fill(found.config, _mapping(schema), (), found, variable_name)
+    return found
+
+
+def _fill(
+    config: Json,
+    schema: Mapping[str, Any],
+    place: Place,
+    found: RequiredConfig,
+    variable_name: VariableName,
+) -> None:
+    """Add the required fields that an object in the config lacks, also in the objects in it."""
+    for name, each, is_required in list(_fields(schema, config)):
+        inner = (*place, name)
+        if name not in config and is_required:
+            _add(config, name, each, inner, found, variable_name)
+        value = config.get(name)
+        if isinstance(value, dict) and not is_reference(value) and set(value) != {"literal"}:
+            _fill(value, each, inner, found, variable_name)
+
+
+def _add(
+    config: Json,
+    name: str,
+    schema: Mapping[str, Any],
+    place: Place,
+    found: RequiredConfig,
+    variable_name: VariableName,
+) -> None:
+    notes = [_note(schema)]
+    constant = schema.get("const", schema.get("default"))
+    if schema.get("airbyte_secret"):
+        variable = variable_name([str(step) for step in place], found.variables)
+        config[name] = {"env": variable}
+        found.variables[variable] = (place, _example(schema))
+    elif constant is not None:
+        config[name] = copy.deepcopy(constant)
+    elif _is_object(schema):
+        config[name] = {}
+    else:
+        config[name] = _example(schema)
+        found.examples.append(place)
+        notes.append("replace this example")
+    found.notes[place] = "; ".join(filter(None, notes))
+
+
+def _fields(
+    schema: Mapping[str, Any], config: Mapping[str, Any]
+) -> Iterator[tuple[str, Mapping[str, Any], bool]]:
+    """Yield the name and the schema of each field of an object, and whether it is required.
+
+    Of several options for the object, the first that fits the config counts. The constants that tell it from
+    the others are required.
+    """
+    options = [
+        [each for each in _schemas(schema.get(keyword)) if _fits(each, config)][:1]
+        for keyword in ("oneOf", "anyOf")
+    ]
+    chosen = [option for found in options for option in found]
+    parts = [schema, *_schemas(schema.get("allOf")), *chosen]
+    required = [name for part in parts for name in _list(part.get("required"))]
+    required += [name for option in chosen for name in _constants(option)]
+    known: dict[str, Mapping[str, Any]] = {name: {} for name in map(str, required)}
+    for part in parts:
+        known |= {name: _mapping(each) for name, each in _mapping(part.get("properties")).items()}
+    for name, each in known.items():
+        yield name, each, name in required
+
+
+def _fits(option: Mapping[str, Any], config: Mapping[str, Any]) -> bool:
+    """Return whether an object that has these values may be meant by an option: its constants are equal."""
+    return all(config.get(name, value) == value for name, value in _constants(option).items())
+
+
+def _constants(option: Mapping[str, Any]) -> dict[str, Any]:
+    properties = {name: _mapping(each) for name, each in _mapping(option.get("properties")).items()}
+    return {name: each["const"] for name, each in properties.items() if "const" in each}
+
+
+def _is_object(schema: Mapping[str, Any]) -> bool:
+    options = [schema, *_schemas(schema.get("oneOf")), *_schemas(schema.get("anyOf"))]
+    return any("properties" in each for each in options)
+
+
+def _note(schema: Mapping[str, Any]) -> str:
+    """Return the title and the type of a field, in one line."""
+    kind = schema.get("type")
+    title = _TAG.sub("", str(schema.get("title") or schema.get("description") or "")).rstrip(". \n")
+    parts = [title, kind if isinstance(kind, str) else None]
+    parts += ["secret" if schema.get("airbyte_secret") else None]
+    if values := _list(schema.get("enum")):
+        parts.append(f"one of: {', '.join(map(str, values))}")
+    if titles := [str(each["title"]) for each in _schemas(schema.get("oneOf")) if "title" in each]:
+        parts.append(f"one of: {', '.join(titles)}")
+    text = "; ".join(" ".join(str(part).split()) for part in parts if part)
+    text = "".join(character for character in text if character.isprintable())
+    return text if len(text) <= _MAX_NOTE else f"{text[: _MAX_NOTE - 1]}…"
+
+
+def _example(schema: Mapping[str, Any]) -> Any:
+    """Return a value that a field may have, as far as the schema shows it."""
+    kinds = schema.get("type", "string")
+    kind = next((each for each in _list(kinds) if each != "null"), kinds)
+    known = [*_list(schema.get("enum")), *_list(schema.get("examples"))]
+    known = [value for value in known if isinstance(value, _TYPES.get(str(kind), ()))]
+    others: dict[Any, Any] = {
+        "boolean": False,
+        "integer": schema.get("minimum", 1),
+        "number": schema.get("minimum", 1),
+        "object": {},
+    }
+    if kind == "array" and not known:
+        return [_example(_mapping(schema.get("items")))] * int(schema.get("minItems", 0))
+    if kind in (*others, "array"):
+        return next(iter(known), others.get(kind))
+    return _text([*known, _FORMATS.get(str(schema.get("format")), _TEXTS[0])], schema)
+
+
+def _text(known: Sequence[str], schema: Mapping[str, Any]) -> str:
+    """Return the first known text that has the pattern of a field, or another text that has it."""
+    pattern = schema.get("pattern")
+    try:
+        search = re.compile(pattern if isinstance(pattern, str) else "").search
+    except re.error:  # a pattern of another language, which is not checked either
+        return known[0]
+    return next((text for text in (*known, *_TEXTS) if search(text)), known[0])
+
+
+def _mapping(value: Any) -> Mapping[str, Any]:
+    return value if isinstance(value, Mapping) else {}
+
+
+def _list(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else []
+
+
+def _schemas(value: Any) -> list[Mapping[str, Any]]:
+    return [each for each in _list(value) if isinstance(each, Mapping)]

@@ -1,0 +1,115 @@
+"""The required config of a new connection: it is valid for the specification that it is made from."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+import yaml
+from hypothesis import given
+from hypothesis import strategies as st
+
+from elt_assets.cli.commands.new.given_config import variable_name
+from elt_assets.cli.commands.new.required_config import RequiredConfig, required_config
+from elt_assets.cli.commands.new.written_connection import config_lines
+from elt_assets.protocol.specification import secret_places, violations
+from tests.cli.test_manifest import OPTIONS
+
+pytestmark = pytest.mark.unit
+
+NAMES = st.sampled_from(["a", "b", "a_b", "c d", "env"])
+FIELDS = st.one_of(
+    st.just({"type": "string"}),
+    st.just({"type": "string", "airbyte_secret": True, "title": "Key"}),
+    st.just({"type": ["null", "string"], "format": "date-time"}),
+    st.just({"type": "string", "pattern": "^[0-9]{4}-[0-9]{2}-[0-9]{2}$"}),
+    st.just({"type": "string", "pattern": "^(unclosed", "enum": ["x"]}),
+    st.just({"type": "string", "enum": ["eu", "us"], "description": "Two\nlines"}),
+    st.just({"type": "integer", "minimum": 3}),
+    st.just({"type": "integer", "examples": ["5", 7]}),
+    st.just({"type": "number", "default": 0.5}),
+    st.just({"type": "boolean"}),
+    st.just({"type": "array", "items": {"type": "integer"}, "minItems": 2}),
+    st.just({"type": "object"}),
+    st.just({"const": "fixed"}),
+)
+
+
+def objects(fields: Any) -> Any:
+    properties = st.dictionaries(NAMES, fields, max_size=4)
+    return properties.flatmap(
+        lambda found: st.builds(
+            lambda required: {"type": "object", "properties": found, "required": required},
+            st.lists(st.sampled_from(sorted(found)), unique=True) if found else st.just([]),
+        )
+    )
+
+
+def with_options(fields: Any) -> Any:
+    """An object of one of two kinds, which differ in a constant."""
+
+    def option(number: int, each: dict[str, Any]) -> dict[str, Any]:
+        kind = {"type": "string", "const": f"kind {number}"}
+        properties = {**each["properties"], "kind": kind}
+        return {**each, "properties": properties, "required": [*each["required"], "kind"]}
+
+    return st.builds(
+        lambda one, two: {"type": "object", "oneOf": [option(1, one), option(2, two)]},
+        objects(fields),
+        objects(fields),
+    )
+
+
+SPECIFICATIONS = objects(
+    st.recursive(FIELDS, lambda inner: st.one_of(objects(inner), with_options(inner)), max_leaves=8)
+)
+
+
+def made(specification: Any, config: Any = None) -> RequiredConfig:
+    return required_config(
+        config or {}, specification, lambda words, taken: variable_name(["x", *words], taken)
+    )
+
+
+@given(SPECIFICATIONS)
+def test_the_config_with_examples_is_valid(specification: dict[str, Any]) -> None:
+    found = made(specification)
+    config = found.with_examples(list(found.variables))
+    assert violations(config, specification) == []
+    assert made(specification, config).config == config
+    assert not made(specification, config).examples
+
+
+@given(SPECIFICATIONS)
+def test_each_secret_is_a_variable_of_its_own(specification: dict[str, Any]) -> None:
+    found = made(specification)
+    config = found.with_examples(list(found.variables))
+    secrets = {place for place, _ in secret_places(config, specification)}
+    assert {place for place, _ in found.variables.values()} == secrets
+    for variable, (place, _) in found.variables.items():
+        value: Any = found.config
+        for step in place:
+            value = value[step]
+        assert value == {"env": variable}
+
+
+@given(SPECIFICATIONS)
+def test_the_config_is_read_back_from_its_yaml(specification: dict[str, Any]) -> None:
+    found = made(specification)
+    text = "\n".join(config_lines(found.config, found.notes))
+    assert (yaml.safe_load(text) or {}) == found.config
+
+
+@pytest.mark.parametrize(
+    "specification", [{}, {"required": ["x"]}, {"required": 5, "properties": []}]
+)
+def test_an_unusual_specification_is_no_error(specification: Any) -> None:
+    assert json.dumps(made(specification).config) in ("{}", '{"x": "example"}')
+
+
+def test_an_option_that_is_given_is_completed() -> None:
+    found = made(OPTIONS, {"login": {"kind": "user"}, "region": "us"})
+    assert found.config["login"] == {"kind": "user", "user": "example"}
+    assert found.config["region"] == "us"
+    assert ("login", "user") in found.examples and not found.variables
