@@ -13,8 +13,10 @@ STAMP := $(VENV)/.made-from-constraints
 # The default instance is the project's own; the caller's wins.
 DAGSTER_HOME ?= $(CURDIR)/dagster_home
 
-DEMO_SELECTION ?= group:shop
-DEMO_SUMMARY ?= $(BIN)/elt status shop
+DEMO_SELECTION ?= group:shop or group:carrier
+DEMO_SUMMARY ?= $(BIN)/elt status
+# Runs a command, and as long as it runs the API that the connection `carrier` reads, on a free port.
+WITH_API := $(if $(wildcard elt_assets/defs/carrier/api.py),$(BIN)/python -m elt_assets.defs.carrier.api)
 # That `make bench` ingests; empty for its own default.
 RECORDS ?=
 
@@ -40,7 +42,7 @@ env: $(STAMP)  ## create .venv, or bring it up to date
 
 demo: $(STAMP)  ## materialise every demo asset, and show what is there then
 	@$(JAVA) && mkdir -p -m 700 "$(DAGSTER_HOME)" && export DAGSTER_HOME="$(DAGSTER_HOME)" $(QUIET) && \
-	$(BIN)/dagster asset materialize -m elt_assets.definitions --select '$(DEMO_SELECTION)' && \
+	$(WITH_API) $(BIN)/dagster asset materialize -m elt_assets.definitions --select '$(DEMO_SELECTION)' && \
 	$(DEMO_SUMMARY) && \
 	echo "Run it again: only what is new will move. 'make ui' shows it all at http://localhost:3000"
 
@@ -51,9 +53,9 @@ test: $(STAMP)  ## the tests; the long ones too with ARGS='-m ""', in one proces
 unit: $(STAMP)  ## the tests that need no other process: about a minute
 	@$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -m 'unit and not long' $(ARGS)
 
-ui: $(STAMP)  ## Dagster's UI with its daemon
+ui: $(STAMP)  ## Dagster's UI with its daemon, and the demo's API
 	@$(JAVA) && mkdir -p -m 700 "$(DAGSTER_HOME)" && export DAGSTER_HOME="$(DAGSTER_HOME)" $(QUIET) && \
-	exec $(BIN)/dagster dev -w workspace.yaml $(ARGS)
+	exec $(WITH_API) $(BIN)/dagster dev -w workspace.yaml $(ARGS)
 
 check: $(STAMP)  ## lint, format, types
 	$(BIN)/ruff check .
@@ -64,7 +66,7 @@ format: $(STAMP)  ## what `make check` would have formatted
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-bench: $(STAMP)  ## ingest, merge, conform, routing, log, sdk (beside their peers): make bench ARGS='--only merge'
+bench: $(STAMP)  ## ingest, merge, conform, routing, log, sdk, manifest (beside their peers): make bench ARGS='--only merge'
 	@$(JAVA) && $(BIN)/python -m tests.benchmarks $(if $(RECORDS),--records $(RECORDS)) $(ARGS)
 
 archive: $(STAMP)  ## Spark's classes in one file, in about a minute: it starts in two thirds of the time
