@@ -15,7 +15,7 @@ from concurrent.futures import ProcessPoolExecutor
 from functools import partial
 from pathlib import Path
 
-from tests.benchmarks import conform, ingest, log, merge, peers, report, routing, sdk
+from tests.benchmarks import conform, ingest, log, manifest, merge, peers, report, routing, sdk
 from tests.benchmarks.measure import CommandFailed
 from tests.benchmarks.report import Report
 
@@ -30,6 +30,7 @@ SIZES = {
     "gigabytes": 10,
     "commits": 1_000,
     "emitted": 10_000_000,
+    "fetched": 1_000_000,
 }
 QUICK = {
     "records": 200_000,
@@ -40,12 +41,13 @@ QUICK = {
     "gigabytes": 1,
     "commits": 100,
     "emitted": 200_000,
+    "fetched": 100_000,
 }
 
 
 def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="make bench", description=__doc__)
-    names = ("ingest", "merge", "conform", "routing", "log", "sdk")
+    names = ("ingest", "merge", "conform", "routing", "log", "sdk", "manifest")
     parser.add_argument("--only", choices=names, nargs="+", default=names, metavar="PART")
     parser.add_argument("--quick", action="store_true", help="small sizes: whether it runs at all")
     parser.add_argument("--records", type=int, help="that ingest moves")
@@ -56,6 +58,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--gigabytes", type=float, help="of large records that it moves")
     parser.add_argument("--commits", type=int, help="to a table, whose log is measured")
     parser.add_argument("--emitted", type=int, help="records of a source on the SDK")
+    parser.add_argument("--fetched", type=int, help="records that a manifest reads")
     parser.add_argument(
         "--work", type=Path, help="keeps messages and logs there (default: a temporary folder)"
     )
@@ -78,6 +81,7 @@ def parts(args: argparse.Namespace, work: Path) -> Mapping[str, Part]:
         "routing": partial(routing.run, work, args.routed, args.gigabytes),
         "log": partial(log.run, work, args.commits),
         "sdk": partial(sdk.run, work, args.emitted, folder),
+        "manifest": partial(manifest.run, work, args.fetched, folder),
     }
 
 

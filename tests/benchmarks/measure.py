@@ -86,6 +86,33 @@ def run(command: Sequence[str | Path], env: Mapping[str, str], cwd: Path, log: P
     )
 
 
+@dataclass(frozen=True)
+class Usage:
+    """The use of one process: seconds of wall time and of processor time, and megabytes of resident memory at
+    its highest. Its children are not counted."""
+
+    seconds: float
+    core: float
+    peak_mb: float
+
+
+def usage(command: Sequence[str | Path], output: Path) -> Usage:
+    """Run a command, whose output goes to a file.
+
+    Raises:
+        CommandFailed: it ended with another code than 0.
+    """
+    start = time.perf_counter()
+    with output.open("wb") as stdout:
+        process = subprocess.Popen(command, stdout=stdout, stderr=subprocess.DEVNULL)
+        _, status, used = os.wait4(process.pid, 0)
+        process.returncode = os.waitstatus_to_exitcode(status)
+    seconds = time.perf_counter() - start
+    if process.returncode:
+        raise CommandFailed(f"{' '.join(map(str, command))} ended with {process.returncode}")
+    return Usage(seconds, used.ru_utime + used.ru_stime, used.ru_maxrss * 1024 / MEGABYTE)
+
+
 def environment() -> dict[str, str]:
     """The caller's environment, less what would lead a contender to the caller's own data."""
     ours = ("ELT_", "DAGSTER_")

@@ -15,7 +15,8 @@ _VERSION = "import importlib.metadata as m, sys; print(m.version(sys.argv[1]))"
 
 @dataclass(frozen=True)
 class Peer:
-    """A distribution to install, and the script beside this file that does the work with it."""
+    """A distribution to install, and what does the work with it: a script beside this file, or a program of
+    the distribution."""
 
     package: str
     requirement: str
@@ -25,6 +26,7 @@ class Peer:
 PYAIRBYTE = Peer("airbyte", "airbyte>=0.71", "peer_pyairbyte.py")
 SINGER_SDK = Peer("singer-sdk", "singer-sdk==0.54.9", "peer_singer_sdk.py")
 DUCKDB = Peer("duckdb", "duckdb>=1.4", "peer_limit.py")
+AIRBYTE_CDK = Peer("airbyte-cdk", "airbyte-cdk==7.39.1", "source-declarative-manifest")
 
 
 def version(peer: Peer, folder: Path) -> str | None:

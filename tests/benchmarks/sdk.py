@@ -6,8 +6,6 @@ Figures are processor time of the process; that of a read of one record is its s
 from __future__ import annotations
 
 import json
-import os
-import subprocess
 import sys
 import tempfile
 from collections.abc import Sequence
@@ -15,7 +13,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from tests.benchmarks import peers
-from tests.benchmarks.measure import MEGABYTE, CommandFailed
+from tests.benchmarks.measure import MEGABYTE, Usage, usage
 from tests.benchmarks.report import Bar, Report
 
 OURS = [sys.executable, "-m", "tests.benchmarks.sdk_source"]
@@ -75,10 +73,11 @@ def run(work: Path, records: int, peer_folder: Path | None) -> Report:
 def _read(name: str, command: Sequence[str], folder: Path, records: int, parts: int) -> Result:
     print(f"sdk: {name}, {records:,} records", file=sys.stderr)
     start = _measured(command, folder, 1, 0)
-    core, peak = _measured(command, folder, records, parts)
+    whole = _measured(command, folder, records, parts)
     output = folder / "output"
     size = output.stat().st_size / MEGABYTE
-    return Result(name, records, core - start[0], start[0], peak, size, _states(output))
+    core = whole.core - start.core
+    return Result(name, records, core, start.core, whole.peak_mb, size, _states(output))
 
 
 def _states(output: Path) -> float:
@@ -88,22 +87,11 @@ def _states(output: Path) -> float:
     return sum(sizes) / sizes[-1]
 
 
-def _measured(
-    command: Sequence[str], folder: Path, records: int, parts: int
-) -> tuple[float, float]:
-    """Seconds of processor time, megabytes of memory; the output is left in the folder."""
-    config, output = folder / "config.json", folder / "output"
+def _measured(command: Sequence[str], folder: Path, records: int, parts: int) -> Usage:
+    """Read a stream; the output is left in the folder."""
+    config = folder / "config.json"
     config.write_text(json.dumps({"records": records, "partitions": parts}))
-    with output.open("wb") as stdout:
-        process = subprocess.Popen(
-            [*command, "--config", str(config)], stdout=stdout, stderr=subprocess.DEVNULL
-        )
-        _, status, usage = os.wait4(process.pid, 0)
-        process.returncode = os.waitstatus_to_exitcode(status)
-    if process.returncode:
-        raise CommandFailed(f"{' '.join(command)} ended with {process.returncode}")
-    memory = usage.ru_maxrss * 1024 / MEGABYTE
-    return usage.ru_utime + usage.ru_stime, memory
+    return usage([*command, "--config", str(config)], folder / "output")
 
 
 def _report(ours: Sequence[Result], theirs: Sequence[Result]) -> Report:
