@@ -160,11 +160,11 @@ class Module:
                 yield node
 
 
-def test_every_module_has_a_row() -> None:
+def test_every_module_is_listed() -> None:
     _none([name for name in MODULES if _is_unlisted(name)])
 
 
-def test_rooms_import_only_what_their_rows_allow() -> None:
+def test_packages_import_only_allowed_packages() -> None:
     _none([str(found) for found in _first_party() if not _allowed(found)])
 
 
@@ -180,11 +180,11 @@ def test_rooms_import_only_what_their_rows_allow() -> None:
         ("connectors.faker", "elt_assets.runner.process.child"),
     ],
 )
-def test_the_rows_refuse_what_the_architecture_forbids(importer: str, target: str) -> None:
+def test_forbidden_imports_are_found(importer: str, target: str) -> None:
     assert not _allowed(Import(importer, target, line=1))
 
 
-def test_third_parties_stay_in_their_rooms() -> None:
+def test_third_party_packages_are_imported_only_where_allowed() -> None:
     breaches = [
         str(found)
         for module in MODULES.values()
@@ -195,7 +195,7 @@ def test_third_parties_stay_in_their_rooms() -> None:
     _none(breaches)
 
 
-def test_no_module_imports_itself_by_a_detour() -> None:
+def test_there_are_no_import_cycles() -> None:
     graph: dict[str, set[str]] = {name: set() for name in MODULES}
     for found in _first_party():
         if found.importer != "elt_assets":  # lazy at run time
@@ -204,7 +204,7 @@ def test_no_module_imports_itself_by_a_detour() -> None:
     graphlib.TopologicalSorter(graph).prepare()
 
 
-def test_nothing_first_party_is_imported_inside_a_function() -> None:
+def test_no_function_imports_first_party_modules() -> None:
     breaches = {
         str(found)
         for module in MODULES.values()
@@ -215,7 +215,7 @@ def test_nothing_first_party_is_imported_inside_a_function() -> None:
     _none(sorted(breaches))
 
 
-def test_importing_the_protocol_is_light() -> None:
+def test_importing_the_protocol_loads_no_heavy_packages() -> None:
     rooms = [name for name in MODULES if _within(name, "elt_assets.protocol")]
     script = f"import sys, {', '.join(rooms)}; print(*(set({HEAVY}) & set(sys.modules)))"
     done = subprocess.run(
@@ -224,7 +224,7 @@ def test_importing_the_protocol_is_light() -> None:
     assert done.stdout.split() == []
 
 
-def test_folders_and_functions_stay_readable() -> None:
+def test_folders_and_functions_have_a_limited_size() -> None:
     folders = Counter(
         module.path.parent for module in MODULES.values() if module.path.stem != "__init__"
     )
@@ -301,7 +301,7 @@ def _allowed(found: Import) -> bool:
     return here == _room(target) or any(_within(target, room) for room in allowed)
 
 
-def test_the_document_names_what_is_there() -> None:
+def test_modules_named_in_the_document_exist() -> None:
     text = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
     named = sorted(set(re.findall(r"`([a-z_]+/[a-z_/]+)`", text)))
     assert len(named) > 40

@@ -32,7 +32,7 @@ def test_each_file_and_each_test_exists(name: str) -> None:
     assert not function or function in _functions(path)
 
 
-def test_each_statement_says_how_far_it_is_done_and_where() -> None:
+def test_each_statement_has_a_status_a_place_and_tests() -> None:
     rows = _rows()
     assert len(rows) > 200
     for statement, done, where, tests in rows:
@@ -41,5 +41,5 @@ def test_each_statement_says_how_far_it_is_done_and_where() -> None:
         assert tests == "none" or re.fullmatch(r"(`tests/\S+::test_\w+`(, )?)+", tests), statement
 
 
-def test_the_readme_leads_there() -> None:
+def test_the_readme_links_to_the_document() -> None:
     assert "(docs/conformance.md)" in (REPOSITORY / "README.md").read_text()

@@ -25,7 +25,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "home"
 
 
-def test_the_lake_is_one_place_wherever_it_is_asked_for(
+def test_the_path_of_the_lake_does_not_depend_on_the_working_directory(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("HOME", str(tmp_path / "user"))
@@ -44,7 +44,7 @@ def test_the_lake_is_one_place_wherever_it_is_asked_for(
     assert paths.staging() == folder / "fast" / "staging"
 
 
-def test_nothing_lands_in_the_working_directory_of_an_installed_package(tmp_path: Path) -> None:
+def test_an_installed_package_writes_nothing_to_the_working_directory(tmp_path: Path) -> None:
     """Without a project around it, and without DAGSTER_HOME."""
     site = tmp_path / "site-packages"
     shutil.copytree(Path(paths.__file__).parent, site / "elt_assets")
@@ -76,7 +76,7 @@ def test_nothing_lands_in_the_working_directory_of_an_installed_package(tmp_path
     assert [path.name for path in working.iterdir()] == ["connections"]
 
 
-def test_a_salt_is_made_once_and_for_its_owner_alone(folder: Path) -> None:
+def test_a_salt_is_created_once_and_readable_only_by_its_owner(folder: Path) -> None:
     salt = paths.hash_salt()
     [path] = folder.iterdir()
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
@@ -84,7 +84,7 @@ def test_a_salt_is_made_once_and_for_its_owner_alone(folder: Path) -> None:
     assert paths.hash_salt() == salt == path.read_bytes().strip()
 
 
-def test_the_variable_wins_and_takes_the_files_text(
+def test_the_variable_takes_precedence_over_the_salt_file(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     salt = paths.hash_salt()
@@ -96,7 +96,7 @@ def test_the_variable_wins_and_takes_the_files_text(
     assert paths.hash_salt() == salt
 
 
-def test_where_the_variable_is_set_no_file_is_made(
+def test_no_salt_file_is_created_if_the_variable_is_set(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("ELT_HASH_SALT", "x")
@@ -104,7 +104,7 @@ def test_where_the_variable_is_set_no_file_is_made(
     assert not folder.exists()
 
 
-def test_of_processes_that_ask_at_once_all_get_the_same(folder: Path) -> None:
+def test_concurrent_processes_get_the_same_salt(folder: Path) -> None:
     script = "import sys; sys.stdin.read(); from elt_assets import paths; print(paths.hash_salt())"
     command = [sys.executable, "-c", script]
     asking = [
@@ -130,19 +130,19 @@ def test_an_empty_salt_is_refused(folder: Path) -> None:
         paths.hash_salt()
 
 
-def test_a_salt_that_cannot_be_made_is_told(folder: Path) -> None:
+def test_a_salt_that_cannot_be_created_is_an_error(folder: Path) -> None:
     folder.write_text("no directory")
     with pytest.raises(ConfigError, match=r"cannot read or create .*hash_salt: .*\n.*HASH_SALT"):
         paths.hash_salt()
 
 
-def test_a_fingerprint_tells_salts_apart_and_gives_none_away() -> None:
+def test_a_fingerprint_identifies_a_salt_without_showing_it() -> None:
     one, other = paths.fingerprint(b"one"), paths.fingerprint(b"other")
     assert one == paths.fingerprint(b"one") != other
     assert len(one) == 16
 
 
-def test_directories_are_made_for_their_owner_alone(tmp_path: Path) -> None:
+def test_new_directories_are_accessible_only_to_their_owner(tmp_path: Path) -> None:
     shared = tmp_path / "shared"
     shared.mkdir()
     shared.chmod(0o755)

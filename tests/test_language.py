@@ -13,7 +13,7 @@ from tests.language import REPOSITORY, findings, sources
 DOCUMENTS = [path for path in sources() if path.suffix == ".md"]
 
 
-def test_no_docstring_is_a_fragment_and_no_word_is_of_a_private_idiom() -> None:
+def test_no_docstring_is_a_fragment_and_no_idiom_is_used() -> None:
     found = [line for path in sources() for line in findings(path)]
     assert not found, "\n".join(found)
 
@@ -31,7 +31,7 @@ def test_no_docstring_is_a_fragment_and_no_word_is_of_a_private_idiom() -> None:
         ('x = "unfolded"', []),
     ],
 )
-def test_what_is_found(tmp_path: Path, source: str, found: list[str]) -> None:
+def test_fragments_and_idioms_are_found(tmp_path: Path, source: str, found: list[str]) -> None:
     path = tmp_path / "module.py"
     path.write_text(source)
     lines = list(findings(path))
@@ -49,7 +49,7 @@ def test_every_column_of_a_table_has_a_heading(path: Path) -> None:
 
 
 @pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: path.name)
-def test_every_link_leads_somewhere(path: Path) -> None:
+def test_the_target_of_every_link_exists(path: Path) -> None:
     text = path.read_text()
     for target in re.findall(r"\]\(([^)#\s]*)(?:#[^)]*)?\)", text):
         if target and "://" not in target:
@@ -67,6 +67,6 @@ def _anchors(document: Path) -> set[str]:
     return set(plain)
 
 
-def test_every_message_is_listed() -> None:
+def test_every_message_is_documented() -> None:
     """`python -m tests.messages` writes the list."""
     assert messages.DOCUMENT.read_text() == messages.document()

@@ -11,42 +11,30 @@ import pytest
 import yaml
 
 from elt_assets import paths
-from tests.project import BIN, REPOSITORY, Project
+from tests.documents import code_blocks, run_command, shell_environment
+from tests.project import REPOSITORY, Project
 
 README = (REPOSITORY / "README.md").read_text()
 
 
-def _blocks(language: str) -> list[str]:
-    return re.findall(rf"^```{language}\n(.*?)^```", README, flags=re.MULTILINE | re.DOTALL)
-
-
 def _commands() -> list[str]:
-    lines = [line for block in _blocks("sh") for line in block.splitlines()]
+    lines = [line for block in code_blocks(README, "sh") for line in block.splitlines()]
     return [line for line in lines if line and not line.startswith("#")]
 
 
 def test_the_documented_first_connection_works(project: Project) -> None:
-    (document,) = _blocks("yaml")
+    (document,) = code_blocks(README, "yaml")
     folder = project.root / "defs" / yaml.safe_load(document)["attributes"]["name"]
     folder.mkdir(parents=True)
     (folder / "defs.yaml").write_text(document)
-    (downstream,) = _blocks("python")
+    (downstream,) = code_blocks(README, "python")
     (project.root / "defs" / "ages.py").write_text(downstream)
-    environment = project.environment
-    environment["PATH"] = f"{BIN}:{environment['PATH']}"
+    environment = shell_environment(project)
     commands = [c for c in _commands() if not c.startswith(("make", "export"))]
     assert len(commands) == 6
     shown = []
     for command in commands:
-        done = subprocess.run(
-            ["sh", "-c", command],
-            cwd=REPOSITORY,
-            env=environment,
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        assert done.returncode == 0, f"{command}\n{done.stdout}\n{done.stderr}"
+        done = run_command(command, environment)
         shown.append(done.stdout)
     assert shown[-2].strip() == "2000"
     assert sum(row["count"] for row in project.rows("ages")) == 2000

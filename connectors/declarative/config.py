@@ -1,6 +1,7 @@
 """The rules of a manifest for configs: migrations, transformations and validations.
 
-    usable = prepared(manifest.spec, written)
+    migrated = migrate(manifest.spec, written)
+    usable = transform(manifest.spec, migrated)
     check_config(manifest.spec, usable)
 
 Spec: Spec, ConfigNormalizationRules of Airbyte's low-code manifests.
@@ -39,13 +40,11 @@ _CONFIG = re.compile(r"(^|; nearest: )config\b")
 """The name of the value in a line about a violation."""
 
 
-def prepared(
+def migrate(
     spec: components.Spec | None, written: Mapping[str, Any], custom: Custom | None = None
 ) -> Config:
-    """Return a copy of a config after the migrations and transformations of a manifest.
-
-    If a migration changes the config, the config after all migrations is reported, so that it is saved. What
-    transformations change is not saved.
+    """Return a copy of a config after the migrations of a manifest. If they change it, it is reported, and so
+    it is saved.
 
     Args:
         spec: the specification of the manifest; None if it has none.
@@ -56,13 +55,29 @@ def prepared(
         ConfigError: a rule cannot be applied. The message names its place in the manifest.
     """
     config = deepcopy(dict(written))
-    rules = _rules(spec)
-    for migration in rules.config_migrations:
+    for migration in _rules(spec).config_migrations:
         for each in migration.transformations:
             _transform(each, config, custom or _refuse)
     if config != written:
         report_config(deepcopy(config))
-    for each in rules.transformations:
+    return config
+
+
+def transform(
+    spec: components.Spec | None, migrated: Mapping[str, Any], custom: Custom | None = None
+) -> Config:
+    """Return a copy of a config after the transformations of a manifest, which are not saved.
+
+    Args:
+        spec: the specification of the manifest; None if it has none.
+        migrated: the config after the migrations.
+        custom: makes components in Python; None to refuse them.
+
+    Raises:
+        ConfigError: a rule cannot be applied. The message names its place in the manifest.
+    """
+    config = deepcopy(dict(migrated))
+    for each in _rules(spec).transformations:
         _transform(each, config, custom or _refuse)
     return config
 
@@ -74,7 +89,7 @@ def check_config(
 
     Args:
         spec: the specification of the manifest; None if it has none.
-        config: the config, as `prepared` returns it.
+        config: the config, as `transform` returns it.
         custom: makes components in Python; None to refuse them.
 
     Raises:

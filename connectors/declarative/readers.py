@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from threading import RLock
@@ -23,8 +24,8 @@ class Readers:
 
     Args:
         environment: what the requesters share.
-        streams: all streams of the manifest. The responses of those that are parents of others are kept,
-            since they are needed for each child.
+        streams: the streams to read. The responses of a stream that several of them need are kept: as itself,
+            or as a parent of others.
 
     Attributes:
         cursors: the cursors of the streams.
@@ -36,7 +37,8 @@ class Readers:
         self._selected: dict[str, Mapping[str, Any]] = {}
         self.cursors = Cursors(environment.config, self.pages, environment.custom)
         environment.selected = self._selected.get
-        self._parents = {parent.name for stream in streams for parent in _parents(stream)}
+        needed = Counter(each.name for stream in streams for each in (stream, *_parents(stream)))
+        self._shared = {name for name, number in needed.items() if number > 1}
         self._retrievers: dict[Stream, Retriever] = {}
         self._schemas: dict[Stream, Schema] = {}
         self._lock = RLock()
@@ -65,7 +67,7 @@ class Readers:
                     transformations=stream.transformations,
                     schema=partial(self.schema, stream),
                     is_client_side=bool(getattr(cursor, "is_client_side_incremental", False)),
-                    use_cache=stream.name in self._parents,
+                    use_cache=stream.name in self._shared,
                 )
             return self._retrievers[stream]
 

@@ -6,6 +6,7 @@ records were yielded before it.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import closing
 from queue import Empty, Full, Queue
@@ -14,23 +15,32 @@ from typing import Any
 
 from connectors.declarative.cursors.cursor import Progress, read_slice
 from connectors.declarative.cursors.slices import Slice
-from connectors.sdk.config_updates import report_config, reporting_config
+from connectors.declarative.requests.stopping import Stopped, stopped_by
+from connectors.sdk.http.failures import AccessRefused
 from connectors.sdk.items import Checkpoint, Item, Page, Record, Warn
 from connectors.sdk.waits import report_wait, reporting_waits
-from elt_assets.errors import EltError
+from elt_assets.errors import ConfigError, EltError, SystemFailure
 
 MAX_FAILURES = 10
 """Number of partitions that may fail before the other ones are not read any more."""
-PAGES_AHEAD = 2
-"""Number of pages for each thread that may wait to be sent."""
+PAGES_AHEAD = 8
+"""Number of pages that may wait to be sent; each thread has another one."""
 _POLL_SECONDS = 0.2
+_JOIN_SECONDS = 2.0
 
 Pages = Callable[[Slice], Iterable[list[Record]]]
 """Requests the pages of a slice."""
+Report = Callable[[], object]
 
 
 def read_slices(
-    progress: Progress, slices: Iterator[Slice], pages: Pages, *, threads: int, sends_states: bool
+    progress: Progress,
+    slices: Iterator[Slice],
+    pages: Pages,
+    *,
+    threads: int,
+    sends_states: bool,
+    report: Report = lambda: None,
 ) -> Iterator[Item]:
     """Yield the records of slices, and a checkpoint wherever a later read can resume.
 
@@ -40,6 +50,7 @@ def read_slices(
         pages: requests the pages of a slice.
         threads: the number of slices that are read at the same time.
         sends_states: whether checkpoints are yielded.
+        report: called often by the thread that uses the items: reports what other threads must not report.
 
     Raises:
         EltError: a slice cannot be read. The last checkpoint before it covers all slices that were complete.
@@ -47,7 +58,8 @@ def read_slices(
     """
     states = _States(progress, are_sent=sends_states)
     try:
-        with closing(_in_order(progress, slices, pages, threads)) as steps:
+        team = _Team(progress, slices, pages, threads, report)
+        with closing(team.steps() if threads > 1 else team.steps_alone()) as steps:
             yield from _items(progress, states, steps)
     except Exception:
         yield from states.pending()
@@ -94,7 +106,7 @@ def _items(progress: Progress, states: _States, steps: Iterator[Step]) -> Iterat
     for each, found in steps:
         if isinstance(found, EltError):
             failures.append(found)
-            if not each.partition or len(failures) >= MAX_FAILURES:
+            if _ends_stream(each, found) or len(failures) >= MAX_FAILURES:
                 break
         elif found is not None:
             yield Page(found)
@@ -105,22 +117,18 @@ def _items(progress: Progress, states: _States, steps: Iterator[Step]) -> Iterat
         raise _combined(failures)
 
 
+def _ends_stream(each: Slice, error: EltError) -> bool:
+    """Return whether an error is not one of a partition alone: others would fail likewise."""
+    is_general = isinstance(error, ConfigError) and not isinstance(error, AccessRefused)
+    return not each.partition or is_general
+
+
 def _combined(failures: Sequence[EltError]) -> EltError:
     first = failures[0]
     if len(failures) > 1:
         first.message += f"; {len(failures) - 1} more partitions failed"
         first.args = (first.message,)
     return first
-
-
-def _in_order(
-    progress: Progress, slices: Iterator[Slice], pages: Pages, threads: int
-) -> Generator[Step, None, None]:
-    if threads > 1:
-        yield from _Team(progress, slices, pages, threads).steps()
-        return
-    for each in slices:
-        yield from _steps(progress, each, pages)
 
 
 def _steps(progress: Progress, each: Slice, pages: Pages) -> Iterator[Step]:
@@ -133,34 +141,56 @@ def _steps(progress: Progress, each: Slice, pages: Pages) -> Iterator[Step]:
         yield each, None
 
 
-class _Stopped(Exception):
-    """The pages of a thread are not needed any more."""
+def _join(threads: Sequence[Thread]) -> None:
+    """Wait a while for threads to end. One that waits for an API ends with the process."""
+    end = time.monotonic() + _JOIN_SECONDS
+    for thread in threads:
+        thread.join(max(0.0, end - time.monotonic()))
 
 
 class _Team:
     """Threads that read slices at the same time. What they report is passed on by the thread that uses them:
     an output may be used by one thread only."""
 
-    def __init__(self, progress: Progress, slices: Iterator[Slice], pages: Pages, threads: int):
+    def __init__(
+        self,
+        progress: Progress,
+        slices: Iterator[Slice],
+        pages: Pages,
+        threads: int,
+        report: Report,
+    ):
+        self._report = report
         self._progress = progress
         self._slices = slices
         self._pages = pages
         self._running = threads
-        self._queue: Queue[Any] = Queue(threads * PAGES_AHEAD)
+        self._queue: Queue[Any] = Queue(PAGES_AHEAD)
         self._next = Lock()
         self._has_stopped = Event()
 
-    def steps(self) -> Iterator[Step]:
-        """Yield the pages of the slices, and the end of each slice after its last page.
+    def steps_alone(self) -> Generator[Step, None, None]:
+        """Yield the pages of slices one after the other, and the end of each slice after its last page."""
+        for each in self._slices:
+            yield from _steps(self._progress, each, self._pages)
+
+    def steps(self) -> Generator[Step, None, None]:
+        """Yield the pages of slices that are read at the same time, and the end of each slice after its last
+        page.
 
         Raises:
             Exception: a thread has failed.
         """
-        for _ in range(self._running):
-            Thread(target=self._work, daemon=True).start()
+        threads = [Thread(target=self._work, daemon=True) for _ in range(self._running)]
+        for thread in threads:
+            thread.start()
         try:
             while self._running:
-                found = self._queue.get()
+                self._report()
+                try:
+                    found = self._queue.get(timeout=_POLL_SECONDS)
+                except Empty:
+                    continue
                 if found is None:
                     self._running -= 1
                 elif isinstance(found, Exception):
@@ -172,19 +202,25 @@ class _Team:
         finally:
             self._has_stopped.set()
             self._drain()
+            _join(threads)
+            self._report()
 
     def _work(self) -> None:
         """Read slices until there are no more of them."""
         try:
-            with reporting_waits(self._wait), reporting_config(self._save):
+            with reporting_waits(self._wait), stopped_by(self._has_stopped):
                 while (each := self._take()) is not None:
                     for step in _steps(self._progress, each, self._pages):
                         self._put(step)
             self._put(None)
-        except _Stopped:
+        except Stopped:
             return
         except Exception as error:  # noqa: BLE001 - raised in the thread that uses the pages
             self._put_if_wanted(error)
+        except BaseException as error:  # noqa: BLE001 - a component in Python may end its thread
+            self._put_if_wanted(
+                SystemFailure(f"a thread has ended: {type(error).__name__}: {error}")
+            )
 
     def _take(self) -> Slice | None:
         with self._next:
@@ -193,9 +229,6 @@ class _Team:
     def _wait(self, seconds: float, reason: str) -> None:
         self._put(lambda: report_wait(seconds, reason))
 
-    def _save(self, config: Any) -> None:
-        self._put(lambda: report_config(config))
-
     def _put(self, found: Any) -> None:
         while not self._has_stopped.is_set():
             try:
@@ -203,12 +236,12 @@ class _Team:
             except Full:
                 continue
             return
-        raise _Stopped
+        raise Stopped
 
     def _put_if_wanted(self, found: Any) -> None:
         try:
             self._put(found)
-        except _Stopped:
+        except Stopped:
             return
 
     def _drain(self) -> None:

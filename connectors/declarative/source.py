@@ -13,7 +13,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from connectors.declarative.check import check_streams
-from connectors.declarative.config import advanced_auth, check_config, prepared
+from connectors.declarative.config import advanced_auth, check_config, migrate, transform
 from connectors.declarative.custom import PythonComponents
 from connectors.declarative.dynamic import mapping_warnings
 from connectors.declarative.manifest.components import (
@@ -51,6 +51,8 @@ class ManifestSource(Source):
         self._modules = [each for each in trusted if "://" not in each]
         self._origins = [each for each in trusted if "://" in each]
         self.name = _name(manifest)
+        self._migrated: dict[str, Any] | None = None
+        self._environments: list[Environment] = []
 
     @cached_property
     def manifest(self) -> Manifest:
@@ -86,7 +88,8 @@ class ManifestSource(Source):
             ConfigError: the config is not valid. The message names every violation, and quotes no value.
         """
         spec = self.manifest.spec
-        found = prepared(spec, written, self._custom(written))
+        self._migrated = migrate(spec, written, self._custom(written))
+        found = transform(spec, self._migrated, self._custom(self._migrated))
         validate(found, self.specification())
         check_config(spec, found, self._custom(found))
         return found
@@ -98,7 +101,9 @@ class ManifestSource(Source):
     def streams(self, config: Any) -> list[ManifestStream]:
         environment = self._environment(config)
         found = listed_streams(self.manifest, environment)
-        readers = Readers(environment, found)
+        selected = self.selected
+        read = [each for each in found if selected is None or each.name in selected]
+        readers = Readers(environment, read)
         threads = _threads(self.manifest.source.concurrency_level, config)
         jobs = max(threads, _jobs(self.manifest.source, config))
         return [
@@ -112,11 +117,19 @@ class ManifestSource(Source):
     def _custom(self, config: Mapping[str, Any]) -> PythonComponents:
         return PythonComponents(config, self._folder)
 
+    def close(self) -> None:
+        """Wait for tokens that are being fetched, and close all connections."""
+        while self._environments:
+            environment = self._environments.pop()
+            environment.settle()
+            environment.close()
+
     def _environment(self, config: dict[str, Any]) -> Environment:
         manifest = self.manifest
         budget = manifest.source.api_budget
-        return Environment(
+        found = Environment(
             config,
+            self._migrated,
             budget=None if budget is None else Budget(budget, config),
             folder=self._folder,
             custom=self._custom(config),
@@ -125,6 +138,8 @@ class ManifestSource(Source):
             allowed_hosts=[urlsplit(each).hostname or "" for each in self._origins],
             on_config=report_config,
         )
+        self._environments.append(found)
+        return found
 
 
 def _name(manifest: Path | str) -> str:

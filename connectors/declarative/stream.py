@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import closing
 from functools import cached_property
 from typing import Any
 
-from connectors.declarative.cursors.cursor import Cursor, State
+from connectors.declarative.cursors.cursor import Cursor, State, read_slice
 from connectors.declarative.cursors.settings import text_of
 from connectors.declarative.manifest import components
 from connectors.declarative.readers import AnyStream, Readers
@@ -14,6 +15,9 @@ from connectors.declarative.reading import read_slices
 from connectors.sdk.items import Context, Item
 from connectors.sdk.stream import Stream, named_partitions
 from elt_assets.protocol.airbyte.catalog import FULL_REFRESH, INCREMENTAL, ConfiguredStream
+
+_LOCAL = (components.InlineSchemaLoader, components.JsonFileSchemaLoader)
+"""The schema loaders that send no requests."""
 
 
 class ManifestStream(Stream):
@@ -49,25 +53,36 @@ class ManifestStream(Stream):
         """
         return self._readers.schema(self._described)
 
+    def schema_to_check(self, configured: ConfiguredStream) -> Mapping[str, Any]:
+        """Return the stream's schema; that of the catalog if an API would have to be asked for it."""
+        loader = self._described.schema_loader
+        loaders = loader if isinstance(loader, tuple) else (loader,)
+        is_local = all(each is None or isinstance(each, _LOCAL) for each in loaders)
+        return self.json_schema if is_local else configured.stream.json_schema
+
     def partitions(self) -> Iterable[Context] | None:
         """Return the partitions, or the intervals of a cursor with a `step`; None if there are none."""
-        _, cursor, _ = self._chosen({}, None)
+        _, cursor, _ = self._chosen({}, is_partition=True)
         return cursor.contexts()
 
     def read(self, configured: ConfiguredStream, state: dict[str, Any] | None) -> Iterator[Item]:
         is_incremental = configured.sync_mode == INCREMENTAL
         self._readers.select(self.name, configured.stream.json_schema)
-        chosen = configured.cursor_field or ()
-        saved = state if state is not None and is_incremental else {}
-        stream, cursor, remaining = self._chosen(saved, ".".join(chosen) or None)
+        named = named_partitions(configured)
+        stream, cursor, remaining = self._chosen(
+            state if state is not None and is_incremental else {},
+            ".".join(configured.cursor_field or ()) or None,
+            is_partition=named is not None,
+        )
         progress = cursor.begin(remaining)
         retriever = self._readers.retriever(stream)
         yield from read_slices(
             progress,
-            progress.slices(named_partitions(configured)),
+            progress.slices(named),
             lambda each: retriever.pages(each, progress.options(each)),
             threads=self._threads,
             sends_states=is_incremental,
+            report=self._readers.environment.report,
         )
 
     def check(self) -> None:
@@ -76,17 +91,23 @@ class ManifestStream(Stream):
         Raises:
             EltError: it cannot be read.
         """
-        stream, cursor, state = self._chosen({}, None)
+        stream, cursor, state = self._chosen({})
         progress = cursor.begin(state)
         for each in progress.slices():
             pages = self._readers.retriever(stream).pages(each, progress.options(each))
-            next(iter(pages), None)
+            with closing(read_slice(progress, each, pages)) as found:
+                next(found, None)
             return
 
     def _chosen(
-        self, state: State, cursor_field: str | None
+        self, state: State, cursor_field: str | None = None, *, is_partition: bool = False
     ) -> tuple[components.DeclarativeStream, Cursor, State]:
-        return self._readers.cursors.choose(self._component, state, cursor_field)
+        """Return the stream to read, its cursor, and the state to begin with. Partitions are those of the
+        stream that is read incrementally, whatever the state."""
+        component = self._component
+        if is_partition and isinstance(component, components.StateDelegatingStream):
+            component = component.incremental_stream
+        return self._readers.cursors.choose(component, state, cursor_field)
 
     @property
     def _described(self) -> components.DeclarativeStream:

@@ -31,6 +31,7 @@ class Source(ABC):
         connection_specification: the specification of a source without `config_type`, whose methods get the
             config as a dict that is valid for it.
         advanced_auth: how a program lets a user authorize the source, for its specification.
+        selected: the names of the streams that a command is about; None for all.
         warnings: what the user should know about the source; `check` and `discover` log it.
     """
 
@@ -40,6 +41,7 @@ class Source(ABC):
     config_type: type[BaseModel] | None = None
     connection_specification: Mapping[str, Any] = MappingProxyType({"type": "object"})
     advanced_auth: Mapping[str, Any] | None = None
+    selected: Sequence[str] | None = None
     warnings: Sequence[str] = ()
 
     @abstractmethod
@@ -65,6 +67,10 @@ class Source(ABC):
         Spec: "Backwards Compatibility". `Stream.load_state` translates the state of one stream.
         """
         return state
+
+    def close(self) -> None:
+        """Finish what is under way in other threads; called at the end of each command."""
+        return
 
     def specification(self) -> dict[str, Any]:
         """Return the `connectionSpecification`."""

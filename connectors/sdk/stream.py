@@ -191,6 +191,11 @@ class Stream:
             records, contexts, progress, frequency=self.STATE_MSG_FREQUENCY, fields=fields
         )
 
+    def schema_to_check(self, configured: ConfiguredStream) -> Mapping[str, Any]:
+        """Return the schema against which the first records of a read are checked."""
+        del configured
+        return self.json_schema
+
     def has_new_data(
         self, configured: ConfiguredStream, state: dict[str, Any] | None
     ) -> bool | None:
@@ -214,16 +219,21 @@ class Stream:
     def id(self) -> StreamId:
         return StreamId(self.name, self.namespace)
 
+    @property
+    def sync_modes(self) -> Sequence[str]:
+        """The modes in which the stream can be read."""
+        has_key = self.replication_key is not None
+        return (FULL_REFRESH, INCREMENTAL) if has_key else self.supported_sync_modes
+
     def describe(self) -> AirbyteStream:
         """Return the stream as it is in the catalog of `discover`."""
         has_key = self.replication_key is not None
-        modes = (FULL_REFRESH, INCREMENTAL) if has_key else self.supported_sync_modes
         cursor = [self.replication_key] if self.replication_key else list(self.cursor_field)
         return AirbyteStream(
             name=self.name,
             namespace=self.namespace,
             json_schema=dict(self.json_schema),
-            supported_sync_modes=list(modes),
+            supported_sync_modes=list(self.sync_modes),
             source_defined_cursor=has_key or self.source_defined_cursor,
             default_cursor_field=cursor or None,
             source_defined_primary_key=self._key_paths() or None,

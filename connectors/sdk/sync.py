@@ -84,8 +84,7 @@ def _read(job: Job, output: StreamOutput) -> bool:
 
 
 def _require_mode(stream: Stream, configured: ConfiguredStream) -> None:
-    modes = stream.describe().supported_sync_modes or ()
-    if configured.sync_mode == INCREMENTAL and INCREMENTAL not in modes:
+    if configured.sync_mode == INCREMENTAL and INCREMENTAL not in stream.sync_modes:
         raise ConfigError(
             f"stream {str(stream.id)!r} cannot be read incrementally",
             guidance="set `sync_mode: full_refresh`",
@@ -95,7 +94,7 @@ def _require_mode(stream: Stream, configured: ConfiguredStream) -> None:
 def _copy(
     stream: Stream, configured: ConfiguredStream, state: dict[str, Any] | None, output: StreamOutput
 ) -> None:
-    sample = SchemaSample(stream.json_schema)
+    sample = SchemaSample(stream.schema_to_check(configured))
     since_state = 0
     for item in stream.read(configured, state):
         if isinstance(item, Checkpoint):

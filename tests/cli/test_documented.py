@@ -4,42 +4,29 @@ from __future__ import annotations
 
 import json
 import re
-import subprocess
 
 import pytest
 
 from elt_assets.cli import main
 from elt_assets.cli.entry import COMMANDS
 from elt_assets.errors import ConfigError, EltError, SystemFailure, TransientError
-from tests.project import BIN, REPOSITORY, Project
+from tests.documents import code_blocks, run_command, shell_environment
+from tests.project import REPOSITORY, Project
 
 DOCUMENT = (REPOSITORY / "docs" / "cli.md").read_text()
 
 
-def blocks(language: str) -> list[str]:
-    return re.findall(rf"^```{language}\n(.*?)^```", DOCUMENT, flags=re.MULTILINE | re.DOTALL)
-
-
-def test_each_command_works_as_written(project: Project) -> None:
+def test_each_documented_command_works_as_written(project: Project) -> None:
     (project.root / "defs").mkdir()
-    environment = project.environment
-    environment["PATH"] = f"{BIN}:{environment['PATH']}"
-    commands = [line for block in blocks("sh") for line in block.splitlines()]
+    environment = shell_environment(project)
+    commands = [line for block in code_blocks(DOCUMENT, "sh") for line in block.splitlines()]
     assert len(commands) == 20
     for command in commands:
         if command.startswith("export "):
             name, _, value = command.removeprefix("export ").partition("=")
             environment[name] = value
             continue
-        done = subprocess.run(
-            ["sh", "-c", command],
-            cwd=REPOSITORY,
-            env=environment,
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        assert done.returncode == 0, f"{command}\n{done.stdout}\n{done.stderr}"
+        done = run_command(command, environment)
         assert "only-an-example" not in done.stdout + done.stderr
     assert project.metadata("store", "users")["elt/records_read"] == 500
 
@@ -52,8 +39,8 @@ def test_each_command_is_documented(capsys: pytest.CaptureFixture[str]) -> None:
     assert set(commands) == set(re.findall(r"^\| `elt ([a-z-]+)", DOCUMENT, flags=re.MULTILINE))
 
 
-def test_errors_are_as_documented() -> None:
-    (text,) = blocks("json")
+def test_errors_have_the_documented_form() -> None:
+    (text,) = code_blocks(DOCUMENT, "json")
     assert set(json.loads(text)["error"]) == {"failure_type", "message", "guidance", "detail"}
     for kind in (ConfigError, TransientError, SystemFailure):
         assert issubclass(kind, EltError) and f"`{kind.failure_type}`" in DOCUMENT

@@ -27,14 +27,14 @@ def catalog_of(own: Project) -> str:
     return (own.root / "defs" / "scripted" / "catalog.json").read_text()
 
 
-def test_check_says_whether_the_source_is_there(own: Project, elt: Elt) -> None:
+def test_check_reports_that_the_source_is_available(own: Project, elt: Elt) -> None:
     script(own, [])
     assert "succeeded scripted" in elt("check", "scripted")
     answer = elt.json("check", "scripted")
     assert (answer["connection"], answer["succeeded"]) == ("scripted", True)
 
 
-def test_a_check_that_fails_is_no_success(own: Project, elt: Elt) -> None:
+def test_a_failed_check_exits_with_an_error(own: Project, elt: Elt) -> None:
     answers = {
         "spec": {"type": "SPEC", "spec": {"connectionSpecification": {}}},
         "check": {
@@ -51,7 +51,7 @@ def test_a_check_that_fails_is_no_success(own: Project, elt: Elt) -> None:
     assert answer["message"] == "the token **** has expired"
 
 
-def test_check_finds_what_loading_finds(own: Project, elt: Elt) -> None:
+def test_check_reports_the_errors_that_loading_reports(own: Project, elt: Elt) -> None:
     script(own, [])
     own.amend("scripted", streams=[{"name": "thing"}])
     assert "did you mean 'things'?" in elt.refused("check", "scripted")["message"]
@@ -61,7 +61,7 @@ def test_check_finds_what_loading_finds(own: Project, elt: Elt) -> None:
     assert elt.json("check", "scripted")["succeeded"] is True  # comes before the first discovery
 
 
-def test_check_says_what_it_does(own: Project, capsys: pytest.CaptureFixture[str]) -> None:
+def test_check_logs_its_steps(own: Project, capsys: pytest.CaptureFixture[str]) -> None:
     script(own, [])
     (own.root / "defs" / "scripted" / "catalog.json").unlink()
     assert main(["check", "scripted"]) == 0
@@ -79,7 +79,7 @@ def test_check_says_what_it_does(own: Project, capsys: pytest.CaptureFixture[str
 @pytest.mark.parametrize(
     ("allows", "warned"), [({}, True), ({"additionalProperties": True}, False)]
 )
-def test_a_config_field_that_the_source_does_not_know(
+def test_check_warns_of_a_config_field_that_the_specification_lacks(
     own: Project, elt: Elt, allows: dict[str, Any], warned: bool
 ) -> None:
     known = {"host": {"type": "string"}, "port": {"type": "integer"}}
@@ -90,7 +90,7 @@ def test_a_config_field_that_the_source_does_not_know(
     assert warnings == ([expected] if warned else [])
 
 
-def test_streams_whose_names_look_the_same(own: Project, elt: Elt) -> None:
+def test_streams_with_ambiguous_names_are_shown_with_quotes(own: Project, elt: Elt) -> None:
     """`c` of the namespace `a.b`, and `b.c` of the namespace `a`."""
     script(own, [])
     path = own.root / "scripted-source" / "catalog.json"
@@ -130,7 +130,7 @@ if verb == "read": say("RECORD", record={"stream": streams[0]["name"], "data": d
 """
 
 
-def test_nothing_that_a_connector_says_moves_the_terminal(
+def test_control_characters_of_a_connector_are_escaped_on_the_terminal(
     own: Project, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     source = {"command": [program(own.root, HOSTILE)]}
@@ -154,7 +154,7 @@ def test_nothing_that_a_connector_says_moves_the_terminal(
         assert part in text
 
 
-def test_a_connectors_log_is_shown_by_its_level(
+def test_the_log_of_a_connector_is_filtered_by_level(
     own: Project, elt: Elt, capsys: pytest.CaptureFixture[str]
 ) -> None:
     source = {"command": [program(own.root, HOSTILE)]}
@@ -168,7 +168,7 @@ def test_a_connectors_log_is_shown_by_its_level(
     assert "debug: details" in capsys.readouterr().err
 
 
-def test_a_check_that_does_not_end_is_ended(own: Project, elt: Elt) -> None:
+def test_a_check_is_stopped_at_its_deadline(own: Project, elt: Elt) -> None:
     source = {"command": [program(own.root, "time.sleep(600)")]}
     own.connection("slow", source=source, streams=[{"name": "x"}], deadlines={"check": "1s"})
     error = elt.refused("check", "slow", code=1)
@@ -176,7 +176,7 @@ def test_a_check_that_does_not_end_is_ended(own: Project, elt: Elt) -> None:
     assert "`deadlines.check`" in error["guidance"]
 
 
-def test_discover_tells_what_has_changed(own: Project, elt: Elt) -> None:
+def test_discover_reports_changes_of_the_catalog(own: Project, elt: Elt) -> None:
     script(own, [])
     assert "nothing has changed" in elt("discover", "scripted")
     before = catalog_of(own)
@@ -201,7 +201,7 @@ def test_discover_tells_what_has_changed(own: Project, elt: Elt) -> None:
     assert elt.json("discover", "scripted", "--dry-run", "--exit-code")["changes"] == []
 
 
-def test_the_first_discovery_finds_everything_new(own: Project, elt: Elt) -> None:
+def test_the_first_discovery_reports_all_streams_as_new(own: Project, elt: Elt) -> None:
     script(own, [])
     (own.root / "defs" / "scripted" / "catalog.json").unlink()
     answer = elt.json("discover", "scripted")
@@ -216,7 +216,7 @@ def test_the_first_discovery_finds_everything_new(own: Project, elt: Elt) -> Non
     )
 
 
-def test_discover_says_when_the_connection_no_longer_goes_with_it(
+def test_discover_warns_if_the_connection_is_not_valid_for_the_catalog(
     own: Project, elt: Elt, capsys: pytest.CaptureFixture[str]
 ) -> None:
     script(own, [])
@@ -228,7 +228,7 @@ def test_discover_says_when_the_connection_no_longer_goes_with_it(
     assert "warning: with this catalog" in capsys.readouterr().err
 
 
-def test_a_catalog_that_cannot_be_read_is_written_anew(own: Project, elt: Elt) -> None:
+def test_discover_replaces_a_malformed_catalog(own: Project, elt: Elt) -> None:
     script(own, [])
     path = own.root / "defs" / "scripted" / "catalog.json"
     path.write_text("{")
@@ -236,7 +236,7 @@ def test_a_catalog_that_cannot_be_read_is_written_anew(own: Project, elt: Elt) -
     assert "things" in path.read_text()
 
 
-def test_status_of_streams_that_were_never_synced(own: Project, elt: Elt) -> None:
+def test_status_shows_streams_that_were_never_synced(own: Project, elt: Elt) -> None:
     script(own, [record(id=1)])
     assert "incremental → append" in elt("status", "scripted")
     (stream,) = elt.json("status", "scripted")["streams"]
@@ -245,7 +245,7 @@ def test_status_of_streams_that_were_never_synced(own: Project, elt: Elt) -> Non
     )
 
 
-def test_status_of_all_connections(own: Project, elt: Elt) -> None:
+def test_status_shows_all_connections(own: Project, elt: Elt) -> None:
     script(own, [])
     script(own, [], name="other")
     shown = elt("status")
@@ -271,7 +271,9 @@ def test_status_of_all_connections(own: Project, elt: Elt) -> None:
         (["replay", "scripted", "thongs"], "has no stream 'thongs'"),
     ],
 )
-def test_what_the_user_must_change(own: Project, elt: Elt, words: list[str], said: str) -> None:
+def test_an_error_of_the_user_is_reported_with_guidance(
+    own: Project, elt: Elt, words: list[str], said: str
+) -> None:
     script(own, [])
     error = elt.refused(*words)
     assert error["failure_type"] == "config_error" and error["guidance"]
@@ -279,7 +281,7 @@ def test_what_the_user_must_change(own: Project, elt: Elt, words: list[str], sai
     assert said in elt(*words, code=2)
 
 
-def test_json_may_stand_before_the_command(
+def test_the_json_option_may_precede_the_command(
     own: Project, elt: Elt, capsys: pytest.CaptureFixture[str]
 ) -> None:
     script(own, [])

@@ -52,7 +52,7 @@ def written(own: Project, name: str) -> dict[str, Any]:
     return attributes
 
 
-def test_a_connection_that_can_be_loaded(own: Project, elt: Elt) -> None:
+def test_a_new_connection_can_be_loaded(own: Project, elt: Elt) -> None:
     assert "next: elt sync store" in elt(
         "new", "store", "--source", "faker", "--config", '{"count": 7}'
     )
@@ -63,7 +63,7 @@ def test_a_connection_that_can_be_loaded(own: Project, elt: Elt) -> None:
     assert "store/users" in keys
 
 
-def test_the_best_modes_that_each_stream_supports(own: Project, elt: Elt) -> None:
+def test_each_stream_gets_the_best_modes_that_it_supports(own: Project, elt: Elt) -> None:
     both = {"supported_sync_modes": ["full_refresh", "incremental"]}
     key, cursor = {"source_defined_primary_key": [["id"]]}, {"default_cursor_field": ["at"]}
     own_cursor = {"source_defined_cursor": True}
@@ -90,7 +90,9 @@ def test_the_best_modes_that_each_stream_supports(own: Project, elt: Elt) -> Non
     }
 
 
-def test_secrets_are_not_written(own: Project, elt: Elt, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_secrets_are_replaced_by_environment_variables(
+    own: Project, elt: Elt, monkeypatch: pytest.MonkeyPatch
+) -> None:
     config = {
         "token": "hunter2",
         "account": "acme",
@@ -120,7 +122,7 @@ def test_secrets_are_not_written(own: Project, elt: Elt, monkeypatch: pytest.Mon
     elt("check", "safe")
 
 
-def test_a_secret_gets_no_reserved_variable(
+def test_the_variable_of_a_secret_has_no_reserved_name(
     own: Project, elt: Elt, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Connectors are given no variable named ELT_…"""
@@ -131,7 +133,9 @@ def test_a_secret_gets_no_reserved_variable(
     elt("check", "elt_shop")
 
 
-def test_a_variable_stays_one(own: Project, elt: Elt, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_environment_variable_in_the_config_is_kept(
+    own: Project, elt: Elt, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("MINE", "hunter2")
     file = own.root / "config.json"
     file.write_text('{"token": {"env": "MINE"}, "account": "acme"}')
@@ -140,7 +144,7 @@ def test_a_variable_stays_one(own: Project, elt: Elt, monkeypatch: pytest.Monkey
     assert written(own, "mine")["source"]["config"]["token"] == {"env": "MINE"}
 
 
-def test_what_the_source_needs_is_said(own: Project, elt: Elt) -> None:
+def test_an_incomplete_config_is_refused_with_the_required_fields(own: Project, elt: Elt) -> None:
     error = elt.refused("new", "x", "--source", source(own, SECRETS), "--config", '{"pin": 1}')
     assert "token (string, secret): API token" in error["message"]
     assert "account (string)" in error["message"]
@@ -162,7 +166,7 @@ def test_what_the_source_needs_is_said(own: Project, elt: Elt) -> None:
         ('{"token": {"env": "NOT_SET"}, "account": "a"}', "NOT_SET, which is not set"),
     ],
 )
-def test_config_that_cannot_be(own: Project, elt: Elt, config: str, said: str) -> None:
+def test_an_invalid_config_is_refused(own: Project, elt: Elt, config: str, said: str) -> None:
     error = elt.refused("new", "x", "--source", source(own, SECRETS), "--config", config)
     assert said in error["message"]
     assert "hunter" not in json.dumps(error)
@@ -180,12 +184,14 @@ def test_config_that_cannot_be(own: Project, elt: Elt, config: str, said: str) -
         ("../x", "faker", "is not a valid name of a connection"),
     ],
 )
-def test_names_that_cannot_be(own: Project, elt: Elt, name: str, given: str, said: str) -> None:
+def test_an_invalid_name_or_source_is_refused(
+    own: Project, elt: Elt, name: str, given: str, said: str
+) -> None:
     assert said in elt.refused("new", name, "--source", given)["message"]
     assert list((own.root / "defs").iterdir()) == []
 
 
-def test_a_package_without_a_version_is_the_newest(
+def test_a_package_without_a_version_gets_the_newest_version(
     own: Project, monkeypatch: pytest.MonkeyPatch, elt: Elt
 ) -> None:
     folder = own.root / "index"
@@ -200,7 +206,7 @@ def test_a_package_without_a_version_is_the_newest(
     assert "no package source-nothing" in error["message"] and error["guidance"]
 
 
-def test_a_package_index_out_of_reach(
+def test_an_unreachable_package_index_is_a_temporary_error(
     own: Project, monkeypatch: pytest.MonkeyPatch, elt: Elt
 ) -> None:
     monkeypatch.setenv("PIP_CONFIG_FILE", os.devnull)
@@ -213,20 +219,20 @@ def test_a_package_index_out_of_reach(
     assert "source-wares==VERSION" in error["guidance"]
 
 
-def test_what_is_there_is_left_alone(own: Project, elt: Elt) -> None:
+def test_an_existing_connection_is_not_overwritten(own: Project, elt: Elt) -> None:
     folder = own.root / "defs" / "store"
     folder.mkdir()
     assert "already exists" in elt.refused("new", "store", "--source", "faker")["message"]
     assert list(folder.iterdir()) == []
 
 
-def test_a_source_without_streams(own: Project, elt: Elt) -> None:
+def test_a_source_without_streams_is_refused(own: Project, elt: Elt) -> None:
     command = source(own)
     (own.root / "a source" / "catalog.json").write_text('{"streams": []}')
     assert "has no streams" in elt.refused("new", "empty", "--source", command)["message"]
 
 
-def test_the_connectors_that_there_are(own: Project, elt: Elt) -> None:
+def test_connectors_lists_the_available_connectors(own: Project, elt: Elt) -> None:
     answer = elt.json("connectors")
     faker = next(one for one in answer["connectors"] if one["connector"] == "faker")
     assert "shop" in faker["description"] and "count" in faker["config"]

@@ -63,7 +63,7 @@ def test_the_entry_point_is_added_to_the_project(project: Path) -> None:
         '[project.entry-points."elt_assets.connectors"]\ncrm = "other"\n',
     ],
 )
-def test_other_entry_points_are_left_as_they_are(
+def test_existing_entry_points_are_not_changed(
     project: Path, capsys: pytest.CaptureFixture[str], text: str
 ) -> None:
     file = project / "pyproject.toml"
@@ -91,7 +91,9 @@ def test_a_wrong_argument_is_refused(
     assert text in capsys.readouterr().err
 
 
-def test_no_file_is_replaced(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_existing_file_is_not_replaced(
+    project: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert main(["new-connector", "crm"]) == 0
     source = project / "src" / "acme" / "connectors" / "crm.py"
     source.write_text("mine")
@@ -100,7 +102,7 @@ def test_no_file_is_replaced(project: Path, capsys: pytest.CaptureFixture[str]) 
     assert source.read_text() == "mine"
 
 
-def test_a_folder_that_is_no_project_is_refused(
+def test_a_folder_without_a_project_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)

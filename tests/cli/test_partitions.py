@@ -37,7 +37,7 @@ def test_a_stream_need_not_be_configured_with_partitions(own: Project, elt: Elt)
     assert "0 partitions" in elt("partitions", "shop", "orders")
 
 
-def test_a_source_that_cannot_list_them_says_why(own: Project, elt: Elt) -> None:
+def test_the_error_of_a_source_that_cannot_list_partitions_is_shown(own: Project, elt: Elt) -> None:
     stores(own)
     open_stores(own)
     reconfigure(own, "shop", down=True)
@@ -46,13 +46,13 @@ def test_a_source_that_cannot_list_them_says_why(own: Project, elt: Elt) -> None
     assert "the list of stores cannot be reached" in error["message"]
 
 
-def test_a_tap_has_no_such_command(own: Project, elt: Elt) -> None:
+def test_a_tap_is_refused(own: Project, elt: Elt) -> None:
     script(own, [])
     own.amend("scripted", source={"tap": ["true"]})
     error = elt.refused("partitions", "scripted", "things")
     assert "has no `partitions`: Singer taps do not support it" in error["message"]
 
 
-def test_a_stream_that_the_catalog_does_not_have(own: Project, elt: Elt) -> None:
+def test_a_stream_that_the_catalog_lacks_is_refused(own: Project, elt: Elt) -> None:
     stores(own)
     assert "has no stream 'order'" in elt.refused("partitions", "shop", "order")["message"]

@@ -24,7 +24,7 @@ def previewed(elt: Elt, *words: str, code: int = 0) -> list[Any]:
     return records
 
 
-def test_the_first_records_and_no_more(own: Project, elt: Elt) -> None:
+def test_only_the_first_records_are_read(own: Project, elt: Elt) -> None:
     """The source is ended: it would go on for minutes."""
     lines = [*(record(id=number, name="a") for number in range(50)), "!sleep 300", record(id=99)]
     script(own, lines)
@@ -34,7 +34,7 @@ def test_the_first_records_and_no_more(own: Project, elt: Elt) -> None:
     assert len(previewed(elt)) == 20
 
 
-def test_a_table_for_people(own: Project, elt: Elt) -> None:
+def test_records_are_shown_as_a_table(own: Project, elt: Elt) -> None:
     script(own, [record(name="Zoë", id=1), record(id=None, extra={"a": [1]}), record(id=3)])
     shown = elt("preview", "scripted", "things")
     header, first, second, *_ = [line for line in shown.splitlines() if line[0] in "┃│"]
@@ -44,7 +44,7 @@ def test_a_table_for_people(own: Project, elt: Elt) -> None:
     assert "3 records" in shown
 
 
-def test_wide_records_stand_one_below_the_other(own: Project, elt: Elt) -> None:
+def test_wide_records_are_shown_one_below_the_other(own: Project, elt: Elt) -> None:
     wide = {"id": 1, **{f"field_{number}": number for number in range(40)}}
     script(own, [record(**wide), record(**wide)], schema={k: {"type": "integer"} for k in wide})
     shown = elt("preview", "scripted", "things")
@@ -52,13 +52,13 @@ def test_wide_records_stand_one_below_the_other(own: Project, elt: Elt) -> None:
     assert "│ field_39 │" in shown
 
 
-def test_what_a_terminal_would_obey_is_shown_as_text(own: Project, elt: Elt) -> None:
+def test_control_characters_and_markup_are_shown_as_text(own: Project, elt: Elt) -> None:
     script(own, [record(id=1, name="\x1b[2J\nred [bold]x[/bold] :smile:")])
     shown = elt("preview", "scripted", "things")
     assert r"\x1b[2J\nred [bold]x[/bold] :smile:" in shown
 
 
-def test_only_what_may_be_stored(
+def test_excluded_fields_are_omitted_and_hashed_fields_are_hashed(
     own: Project, elt: Elt, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("ELT_HASH_SALT", "salt")
@@ -74,7 +74,7 @@ def test_only_what_may_be_stored(
     assert "'id' is still stored" in capsys.readouterr().err
 
 
-def test_a_stream_that_is_not_configured(own: Project, elt: Elt) -> None:
+def test_a_stream_that_is_not_configured_can_be_previewed(own: Project, elt: Elt) -> None:
     script(own, [record(id=1)])
     own.amend("scripted", streams=[{"name": "elsewhere"}])
     assert previewed(elt) == [{"id": 1}]
@@ -91,7 +91,7 @@ def test_a_secret_that_the_source_sends_is_masked(
     assert "7357" not in elt("preview", "scripted", "things")
 
 
-def test_what_came_before_a_failure_is_shown(
+def test_records_before_a_failure_are_shown(
     own: Project, capsys: pytest.CaptureFixture[str], elt: Elt
 ) -> None:
     script(own, [record(id=1), "!exit 3"])
@@ -102,13 +102,13 @@ def test_what_came_before_a_failure_is_shown(
     assert error["failure_type"] == "system_error"
 
 
-def test_a_program_that_is_no_source(own: Project, elt: Elt) -> None:
+def test_a_program_without_messages_is_an_error(own: Project, elt: Elt) -> None:
     script(own, ["hello", "world"])
     error = elt.refused("preview", "scripted", "things", code=1)
     assert "printed 2 lines, none of which is a message" in error["message"]
 
 
-def test_nothing_is_touched(own: Project) -> None:
+def test_a_preview_changes_no_files_and_starts_no_spark(own: Project) -> None:
     """No Java, so no Spark; no table, no state, nothing in Dagster's storage."""
     script(own, [record(id=1), state(1)])
     before = files(own)

@@ -19,7 +19,7 @@ DAILY = {"type": "daily", "start": "2026-01-01", "bind": {"start": "from", "end"
 KEY = "scripted/things"
 
 
-def test_a_stream_that_was_never_synced(own: Project, elt: Elt) -> None:
+def test_a_stream_that_was_never_synced_has_no_state(own: Project, elt: Elt) -> None:
     script(own, [])
     answer = elt.json("state", "show", KEY)
     assert (answer["state"], answer["sequence"], answer["table_version"]) == (None, 0, None)
@@ -28,7 +28,7 @@ def test_a_stream_that_was_never_synced(own: Project, elt: Elt) -> None:
     assert not (own.home / "lake").exists()
 
 
-def test_set_and_gone_back(own: Project, elt: Elt) -> None:
+def test_a_state_can_be_set_and_restored(own: Project, elt: Elt) -> None:
     script(own, [])
     first = elt.json("state", "set", KEY, '{"cursor": 1}')
     file = own.root / "state.json"
@@ -48,7 +48,7 @@ def test_set_and_gone_back(own: Project, elt: Elt) -> None:
     assert own.rows("scripted", "things") == []
 
 
-def test_a_whole_message_is_a_state_too(own: Project, elt: Elt) -> None:
+def test_a_state_can_be_set_from_a_whole_message(own: Project, elt: Elt) -> None:
     script(own, [])
     for message in (state(7), state(7)["state"]):
         answer = elt.json("state", "set", KEY, json.dumps(message))
@@ -68,7 +68,7 @@ def test_a_reset_starts_from_the_beginning(own: Project, elt: Elt) -> None:
     assert "appends" not in elt("state", "reset", KEY)
 
 
-def test_columns_that_the_table_lacks_are_left_to_the_next_sync(own: Project, elt: Elt) -> None:
+def test_setting_a_state_does_not_add_columns(own: Project, elt: Elt) -> None:
     """It asks `on_schema_change` first."""
     script(own, [])
     elt("state", "set", KEY, '{"cursor": 1}')
@@ -91,7 +91,7 @@ def test_a_partition_has_a_state_of_its_own(own: Project, elt: Elt) -> None:
     assert "has no partition 'east'" in error["message"]
 
 
-def test_partitions_that_come_and_go(own: Project, elt: Elt) -> None:
+def test_dynamic_partitions_are_read_from_the_instance(own: Project, elt: Elt) -> None:
     windowed(own, partitions={"type": "dynamic", "name": "stations", "bind": "station"}, **LIVE)
     words = ("state", "show", "weather/readings", "--partition", "north")
     assert "it has no partitions yet" in elt.refused(*words)["guidance"]
@@ -107,7 +107,7 @@ def test_partitions_that_come_and_go(own: Project, elt: Elt) -> None:
         {**LIVE, "partitions": DAILY},
     ],
 )
-def test_what_is_read_whole_each_time_starts_from_no_state(
+def test_a_state_is_refused_for_a_stream_that_is_read_as_a_whole(
     own: Project, elt: Elt, how: Any
 ) -> None:
     windowed(own, **how)
@@ -132,27 +132,27 @@ def test_what_is_read_whole_each_time_starts_from_no_state(
         (["history", KEY, "-n", "many"], "'many' is not a valid integer range"),
     ],
 )
-def test_what_cannot_be(own: Project, elt: Elt, words: list[str], said: str) -> None:
+def test_invalid_arguments_are_refused(own: Project, elt: Elt, words: list[str], said: str) -> None:
     script(own, [])
     error = elt.refused("state", *words)
     assert said in error["message"] and error["guidance"]
     assert not (own.home / "lake").exists()
 
 
-def test_unknown_keys_are_told_the_known_ones(own: Project, elt: Elt) -> None:
+def test_an_unknown_key_is_refused_with_the_known_keys(own: Project, elt: Elt) -> None:
     script(own, [])
     windowed(own)
     guidance = elt.refused("state", "show", "nowhere/things")["guidance"]
     assert "scripted/things, weather/readings" in guidance
 
 
-def test_keys_of_a_translator(own: Project, elt: Elt) -> None:
+def test_a_key_of_a_translator_is_accepted(own: Project, elt: Elt) -> None:
     script(own, [])
     own.amend("scripted", translation={"key": "{{ 'raw/' ~ stream.name }}"})
     assert elt.json("state", "show", "raw/things")["asset"] == "raw/things"
 
 
-def test_a_broken_connection_is_in_nobody_elses_way(own: Project, elt: Elt) -> None:
+def test_a_broken_connection_does_not_affect_other_connections(own: Project, elt: Elt) -> None:
     script(own, [])
     script(own, [], name="broken", destination_sync_mode="append_dedup", primary_key=[["nowhere"]])
     assert elt.json("state", "show", KEY)["sequence"] == 0
@@ -160,7 +160,7 @@ def test_a_broken_connection_is_in_nobody_elses_way(own: Project, elt: Elt) -> N
     assert "not loadable: broken" in elt.refused("state", "show", "other/things")["guidance"]
 
 
-def test_a_stream_whose_name_holds_a_slash(own: Project, elt: Elt) -> None:
+def test_a_stream_name_may_contain_a_slash(own: Project, elt: Elt) -> None:
     script(own, [])
     path = own.root / "defs" / "scripted" / "catalog.json"
     path.write_text(path.read_text().replace('"things"', '"a/b"'))

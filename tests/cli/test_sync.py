@@ -24,7 +24,7 @@ DAILY = {"type": "daily", "start": "2026-01-01", "bind": {"start": "from", "end"
 
 
 @pytest.mark.usefixtures("spark")
-def test_a_sync_lands_rows_and_goes_on_from_its_state(own: Project, elt: Elt) -> None:
+def test_a_sync_writes_rows_and_the_next_one_resumes_from_its_state(own: Project, elt: Elt) -> None:
     script(own, [record(id=1), record(id=2), state(2)])
     answer = elt.json("sync", "scripted")
     (stream,) = answer["streams"]
@@ -57,7 +57,7 @@ def test_a_refresh_replaces_the_rows(own: Project, elt: Elt) -> None:
 
 
 @pytest.mark.usefixtures("spark")
-def test_streams_that_are_read_together_are_refreshed_together(own: Project, elt: Elt) -> None:
+def test_streams_with_a_shared_state_are_refreshed_together(own: Project, elt: Elt) -> None:
     log = connection(own)
     append(log, ("users", 1), ("orders", 2))
     assert elt.json("sync", "shop")["errors"] == []
@@ -81,7 +81,7 @@ def test_one_partition_is_synced(own: Project, elt: Elt) -> None:
 
 
 @pytest.mark.usefixtures("spark")
-def test_a_stream_that_fails_is_told_and_so_are_warnings(
+def test_failed_streams_and_warnings_are_reported(
     own: Project, elt: Elt, capsys: pytest.CaptureFixture[str]
 ) -> None:
     warning = {"type": "LOG", "log": {"level": "WARN", "message": "the API is slow"}}
@@ -96,7 +96,7 @@ def test_a_stream_that_fails_is_told_and_so_are_warnings(
     assert "warning: the API is slow" in shown.err
 
 
-def test_what_is_wrong_is_said_before_anything_runs(own: Project, elt: Elt) -> None:
+def test_invalid_arguments_are_refused_before_a_sync_starts(own: Project, elt: Elt) -> None:
     script(own, [])
     assert "did you mean 'things'?" in elt.refused("sync", "scripted", "thing")["guidance"]
     assert (
@@ -123,7 +123,7 @@ print("after", file=sys.stderr)
 """
 
 
-def test_bars_show_phase_rows_and_share_on_a_terminal() -> None:
+def test_progress_bars_show_phase_rows_and_percentage_on_a_terminal() -> None:
     """In a process of its own, since the bars take stderr over."""
     ours, theirs = pty.openpty()
     shown: list[bytes] = []
@@ -150,7 +150,7 @@ def test_bars_show_phase_rows_and_share_on_a_terminal() -> None:
     assert "noise" not in text
 
 
-def test_without_a_terminal_there_are_no_bars() -> None:
+def test_no_progress_bars_are_shown_without_a_terminal() -> None:
     with LiveProgress(is_enabled=True) as live:
         assert not live.is_shown
     assert Progress(Phase.READING).first_line() == "reading"

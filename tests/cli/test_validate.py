@@ -15,7 +15,7 @@ from tests.project import Project
 KEYED: dict[str, Any] = {"destination_sync_mode": "append_dedup", "primary_key": [["name"]]}
 
 
-def test_every_connection_is_loaded_and_every_error_shown(own: Project, elt: Elt) -> None:
+def test_all_connections_are_loaded_and_all_errors_are_shown(own: Project, elt: Elt) -> None:
     script(own, [], config={"password": {"env": "NOT_SET_ANYWHERE"}})
     script(own, [], name="keyless", history=True)
     own.connection("fresh", source={"connector": "faker"}, streams=[{"name": "users"}])
@@ -30,7 +30,7 @@ def test_every_connection_is_loaded_and_every_error_shown(own: Project, elt: Elt
     assert "did you mean 'source'?" in errors["typo"]["message"]
 
 
-def test_every_problem_of_a_connection_is_shown(own: Project, elt: Elt) -> None:
+def test_all_errors_of_a_connection_are_shown(own: Project, elt: Elt) -> None:
     script(
         own,
         [],
@@ -45,14 +45,14 @@ def test_every_problem_of_a_connection_is_shown(own: Project, elt: Elt) -> None:
     assert "'often' is not a valid cron expression" in message
 
 
-def test_one_connection_alone(own: Project, elt: Elt) -> None:
+def test_a_single_connection_can_be_validated(own: Project, elt: Elt) -> None:
     script(own, [])
     own.connection("typo", sauce={"connector": "faker"}, streams=[{"name": "users"}])
     assert elt("validate", "scripted") == "valid scripted\n"
     assert elt.json("validate", "typo", code=1)["connections"][0]["error"]
 
 
-def test_connections_that_do_not_go_together(own: Project, elt: Elt) -> None:
+def test_connections_that_conflict_are_refused(own: Project, elt: Elt) -> None:
     for name in ("one", "two"):
         script(own, [], name=name)
         own.amend(name, namespace="same")
@@ -64,11 +64,13 @@ def test_connections_that_do_not_go_together(own: Project, elt: Elt) -> None:
     assert "cannot be loaded together" in elt.json("validate", code=1)["error"]["message"]
 
 
-def test_no_connections_are_no_error(own: Project, elt: Elt) -> None:
+def test_a_project_without_connections_is_valid(own: Project, elt: Elt) -> None:
     assert "there are no connections in" in elt("validate")
 
 
-def test_people_see_the_errors_too(own: Project, capsys: pytest.CaptureFixture[str]) -> None:
+def test_errors_are_shown_as_text_and_as_json(
+    own: Project, capsys: pytest.CaptureFixture[str]
+) -> None:
     script(own, [], history=True)
     assert main(["validate"]) == 1
     assert "invalid scripted: " in capsys.readouterr().out

@@ -54,7 +54,7 @@ def told(old: Catalog, new: Catalog) -> list[str]:
         ),
     ],
 )
-def test_a_change_of_columns(before: Any, after: Any, said: str) -> None:
+def test_a_changed_column_is_reported(before: Any, after: Any, said: str) -> None:
     assert told(catalog({"id": WHOLE, **before}), catalog({"id": WHOLE, **after})) == [said]
 
 
@@ -67,18 +67,18 @@ def test_a_change_of_columns(before: Any, after: Any, said: str) -> None:
         ({"oneOf": [TEXT, WHOLE]}, {"oneOf": [WHOLE, {"type": "null"}, TEXT]}),
     ],
 )
-def test_what_makes_no_other_column_is_no_change(before: Any, after: Any) -> None:
+def test_a_schema_change_with_the_same_column_type_is_not_reported(before: Any, after: Any) -> None:
     assert not changes(catalog({"a": before}), catalog({"a": after}))
 
 
-def test_streams_come_and_go() -> None:
+def test_new_and_removed_streams_are_reported() -> None:
     assert told(catalog(), catalog(name="people")) == [
         "users: the source no longer has the stream",
         "people: the source has a new stream",
     ]
 
 
-def test_how_a_stream_may_be_read() -> None:
+def test_changed_modes_keys_and_cursors_are_reported() -> None:
     old = catalog(supported_sync_modes=["full_refresh", "incremental"])
     new = catalog(
         supported_sync_modes=[],
@@ -99,7 +99,7 @@ def test_how_a_stream_may_be_read() -> None:
     )
 
 
-def test_any_schema_can_be_compared() -> None:
+def test_malformed_schemas_can_be_compared() -> None:
     odd = {"a": True, "b": {"type": 5}, "c": {"oneOf": 5}, "d": {"items": []}, "e": None}
     assert not changes(catalog(odd), catalog(odd))
     assert len(changes(catalog(odd), catalog({**odd, "a": TEXT}))) == 1

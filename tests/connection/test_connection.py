@@ -72,7 +72,7 @@ def misfit(folder: Path, stream: Json, **source: Any) -> str:
     return error.value.message
 
 
-def test_the_whole_contract_is_read(tmp_path: Path) -> None:
+def test_all_attributes_of_a_connection_are_read(tmp_path: Path) -> None:
     stream = {
         "name": "users",
         "namespace": "público",
@@ -111,7 +111,7 @@ def test_the_whole_contract_is_read(tmp_path: Path) -> None:
     assert connection.checkpoint.seconds == 0.5
 
 
-def test_what_may_be_left_out(tmp_path: Path) -> None:
+def test_optional_attributes_have_defaults(tmp_path: Path) -> None:
     connection = load(
         tmp_path, {"name": "a", "source": {"command": ["x"]}, "streams": [{"name": ""}]}
     )
@@ -122,13 +122,13 @@ def test_what_may_be_left_out(tmp_path: Path) -> None:
     assert connection.checkpoint.rows == 1_000_000
 
 
-def test_a_date_stays_as_written(tmp_path: Path) -> None:
+def test_a_date_in_the_config_is_kept_as_text(tmp_path: Path) -> None:
     text = yaml.safe_dump({"type": "elt_assets.ConnectionComponent", "attributes": written()})
     (tmp_path / "defs.yaml").write_text(text.replace("count: 3", "start: 2026-01-01"))
     assert load_connection(tmp_path).source.config == {"start": "2026-01-01"}
 
 
-def test_variables_are_not_read_at_load(tmp_path: Path) -> None:
+def test_environment_variables_are_not_read_when_a_connection_is_loaded(tmp_path: Path) -> None:
     config = {"key": {"env": "SURELY_NOT_SET"}}
     source = load(tmp_path, written(source={"connector": "faker", "config": config})).source
     assert source.config == config
@@ -144,7 +144,7 @@ def test_variables_are_not_read_at_load(tmp_path: Path) -> None:
         (written(zzz=1), "unknown key 'zzz'; known keys are automation, checkpoint, "),
     ],
 )  # fmt: skip
-def test_an_unknown_key_is_refused_with_the_nearest(
+def test_an_unknown_key_is_refused_with_a_suggestion(
     attributes: Json, said: str, tmp_path: Path
 ) -> None:
     text = refusal(tmp_path, attributes)
@@ -161,7 +161,9 @@ def test_an_unknown_key_is_refused_with_the_nearest(
         ({"connector": "a", "config": ["x"]}, "source.config: "),
     ],
 )
-def test_a_source_is_exactly_one_connector(source: Json, said: str, tmp_path: Path) -> None:
+def test_a_source_without_exactly_one_connector_is_refused(
+    source: Json, said: str, tmp_path: Path
+) -> None:
     assert said in refusal(tmp_path, written(source=source))
 
 
@@ -188,11 +190,13 @@ def test_a_source_is_exactly_one_connector(source: Json, said: str, tmp_path: Pa
         ([], "`attributes` is missing"),
     ],
 )  # fmt: skip
-def test_a_wrong_value_is_named_by_its_place(attributes: Any, said: str, tmp_path: Path) -> None:
+def test_an_invalid_value_is_reported_with_its_path(
+    attributes: Any, said: str, tmp_path: Path
+) -> None:
     assert said in refusal(tmp_path, attributes)
 
 
-def test_all_that_is_wrong_is_said_at_once(tmp_path: Path) -> None:
+def test_all_errors_are_reported_together(tmp_path: Path) -> None:
     streams = [{"name": "a", "sync_mode": 1}, {"name": "b", "primary_key": 1}]
     text = refusal(tmp_path, written(streams=streams, name="a b", checkpoint={"seconds": -1}))
     for part in ("\n  - name: ", "stream 'a': sync", "stream 'b': prim", "checkpoint.seconds"):
@@ -211,7 +215,7 @@ def test_all_that_is_wrong_is_said_at_once(tmp_path: Path) -> None:
         (b"type: elt_assets.Connection", "is not a connection"),
     ],
 )
-def test_a_file_that_is_no_connection(content: bytes, said: str, tmp_path: Path) -> None:
+def test_a_malformed_connection_file_is_refused(content: bytes, said: str, tmp_path: Path) -> None:
     (tmp_path / "defs.yaml").write_bytes(content)
     with pytest.raises(ConfigError) as error:
         load_connection(tmp_path)
@@ -219,7 +223,7 @@ def test_a_file_that_is_no_connection(content: bytes, said: str, tmp_path: Path)
     assert "p4ss" not in str(error.value)
 
 
-def test_a_connection_that_does_not_exist(tmp_path: Path) -> None:
+def test_an_unknown_connection_is_refused_with_the_known_ones(tmp_path: Path) -> None:
     (tmp_path / "shop").mkdir()
     load(tmp_path / "shop", written())
     with pytest.raises(ConfigError, match=r"no connection 'shopp'.*\nknown connections: shop"):
@@ -229,7 +233,7 @@ def test_a_connection_that_does_not_exist(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "content", [b"", b"{", b"[]", b"{}", b'{"streams": [{"name": "a"}]}', b"\xff", b"[" * 5000]
 )
-def test_a_malformed_catalog(content: bytes, tmp_path: Path) -> None:
+def test_a_malformed_catalog_is_refused(content: bytes, tmp_path: Path) -> None:
     (tmp_path / "catalog.json").write_bytes(content)
     with pytest.raises(ConfigError) as error:
         load_catalog(tmp_path)
@@ -237,7 +241,7 @@ def test_a_malformed_catalog(content: bytes, tmp_path: Path) -> None:
     assert error.value.guidance == f"write it with `elt discover {tmp_path.name}`"
 
 
-def test_a_catalog_that_is_missing_and_one_that_is_there(tmp_path: Path) -> None:
+def test_a_missing_catalog_is_refused_and_an_existing_one_is_loaded(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"catalog\.json does not exist\n.*`elt discover "):
         load_catalog(tmp_path)
     text = json.dumps(json.loads(catalog().to_json()), indent=2)
@@ -245,7 +249,7 @@ def test_a_catalog_that_is_missing_and_one_that_is_there(tmp_path: Path) -> None
     assert load_catalog(tmp_path) == catalog()
 
 
-def test_what_is_in_force_is_written_into_the_configured_stream(tmp_path: Path) -> None:
+def test_a_configured_stream_has_the_effective_cursor_and_key(tmp_path: Path) -> None:
     wanted = {"sync_mode": "incremental", "destination_sync_mode": "append_dedup"}
     own = {"default_cursor_field": ["updated_at"], "source_defined_primary_key": [["id"]]}
     stream = configured(tmp_path, wanted, **own)
@@ -261,7 +265,7 @@ def test_what_is_in_force_is_written_into_the_configured_stream(tmp_path: Path) 
         ({"namespace": "x"}, {}, "stream 'x.users' is not in the catalog"),
     ],
 )  # fmt: skip
-def test_a_stream_that_the_catalog_lacks(
+def test_a_stream_that_the_catalog_lacks_is_refused(
     wanted: Json, source: Json, said: str, tmp_path: Path
 ) -> None:
     with pytest.raises(ConfigError) as error:
@@ -328,7 +332,7 @@ OWN_CURSOR = {"source_defined_cursor": True, "default_cursor_field": ["id"]}
         ),
     ],
 )
-def test_a_stream_that_cannot_be_synced_as_written(
+def test_settings_that_the_stream_does_not_support_are_refused(
     wanted: Json, source: Json, said: str, tmp_path: Path
 ) -> None:
     text = misfit(tmp_path, wanted, **source)
@@ -347,11 +351,13 @@ def test_a_stream_that_cannot_be_synced_as_written(
         ({}, {"supported_sync_modes": None, "json_schema": {"properties": []}}),
     ],
 )  # fmt: skip
-def test_what_goes_together(wanted: Json, source: Json, tmp_path: Path) -> None:
+def test_settings_that_the_stream_supports_are_accepted(
+    wanted: Json, source: Json, tmp_path: Path
+) -> None:
     configured(tmp_path, wanted, **source)
 
 
-def test_a_tap_may_be_asked_to_read_the_log_of_its_database(tmp_path: Path) -> None:
+def test_a_tap_can_be_configured_for_log_based_replication(tmp_path: Path) -> None:
     wanted = INCREMENTAL | LOG_BASED | {"primary_key": [["id"]]}
     stream = configured(tmp_path, wanted, **of_tap({"valid-replication-keys": ["id"]}))
     assert (stream.stream.source_defined_cursor, stream.cursor_field) == (True, None)
@@ -382,7 +388,7 @@ ELSEWHERE = {"source_defined_cursor": True, "default_cursor_field": ["updated_at
         (INCREMENTAL | {"cursor_field": ["id"]}, OWN_CURSOR, ["id"], None, []),
     ],
 )  # fmt: skip
-def test_settings_that_a_sync_does_not_need_are_ignored_with_a_note(
+def test_unused_settings_are_ignored_with_a_note(
     wanted: Json,
     source: Json,
     cursor: list[str] | None,
@@ -397,7 +403,7 @@ def test_settings_that_a_sync_does_not_need_are_ignored_with_a_note(
     assert told == [f"stream 'users': {note}" for note in notes]
 
 
-def test_a_repeated_stream_is_refused_and_its_like_in_a_namespace_is_not(tmp_path: Path) -> None:
+def test_a_stream_that_is_configured_twice_is_refused(tmp_path: Path) -> None:
     streams = [{"name": "users"}, {"name": "users", "namespace": "x"}]
     source = Catalog(streams=[*catalog().streams, *catalog(namespace="x").streams])
     assert len(resolve_streams(load(tmp_path, written(streams=streams)), source)) == 2
@@ -405,7 +411,7 @@ def test_a_repeated_stream_is_refused_and_its_like_in_a_namespace_is_not(tmp_pat
         resolve_streams(load(tmp_path, written(streams=[*streams, streams[1]])), source)
 
 
-def test_all_streams_are_judged_at_once(tmp_path: Path) -> None:
+def test_the_errors_of_all_streams_are_reported_together(tmp_path: Path) -> None:
     streams = [{"name": "users"} | INCREMENTAL | DEDUP, {"name": "orders"}]
     with pytest.raises(ConfigError) as error:
         resolve_streams(load(tmp_path, written(streams=streams)), catalog())
@@ -414,9 +420,7 @@ def test_all_streams_are_judged_at_once(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("text", ["{{ env.TOKEN }}", "x-{{env('TOKEN')}}", "{{- env['TOKEN'] }}"])
-def test_dagsters_templates_are_refused_where_nothing_fills_them_in(
-    text: str, tmp_path: Path
-) -> None:
+def test_templates_of_dagster_are_refused_in_the_source(text: str, tmp_path: Path) -> None:
     for config in ({"auth": {"token": text}}, {"auth": [text]}):
         source: Json = {"command": ["source-x"], "config": config}
         told = refusal(tmp_path, written(source=source))
@@ -431,13 +435,13 @@ def test_dagsters_templates_are_refused_where_nothing_fills_them_in(
     )
 
 
-def test_other_templates_and_literals_are_the_connectors(tmp_path: Path) -> None:
+def test_other_templates_and_literals_are_passed_to_the_connector(tmp_path: Path) -> None:
     config = {"path": "{{ config['x'] }}", "note": {"literal": "{{ env.X }}"}}
     source = {"command": ["source-x"], "config": config}
     assert load(tmp_path, written(source=source)).source.config == config
 
 
-def test_deadlines_of_a_connectors_commands(tmp_path: Path) -> None:
+def test_deadlines_can_be_set_for_each_command(tmp_path: Path) -> None:
     assert load(tmp_path, written()).deadlines.seconds() == {
         "spec": 900.0,
         "check": 900.0,

@@ -18,7 +18,9 @@ def source(environment: Any) -> dict[str, Any]:
     "environment",
     [{"HOST": "h", "PORT": 5432, "TOKEN": {"env": "SHOP_TOKEN"}}, ["HOST", "_x1"], {}, [], None],
 )
-def test_values_or_names(environment: Any, tmp_path: Path) -> None:
+def test_an_environment_is_a_mapping_of_values_or_a_list_of_names(
+    environment: Any, tmp_path: Path
+) -> None:
     connection = load(tmp_path, written(source=source(environment)))
     assert connection.source.environment == environment
 
@@ -36,6 +38,6 @@ def test_values_or_names(environment: Any, tmp_path: Path) -> None:
         (["A=x"], "'A=x' is not a valid name"),
     ],
 )
-def test_what_is_neither_is_refused(environment: Any, said: str, tmp_path: Path) -> None:
+def test_an_invalid_environment_is_refused(environment: Any, said: str, tmp_path: Path) -> None:
     refused = refusal(tmp_path, written(source=source(environment)))
     assert "source.environment: " in refused and said in refused

@@ -66,7 +66,7 @@ def test_a_stream_without_fields_has_no_selection(tmp_path: Path) -> None:
     assert selection(tmp_path, None) is None
 
 
-def test_paths_are_dotted_or_lists(tmp_path: Path) -> None:
+def test_a_path_is_a_dotted_text_or_a_list(tmp_path: Path) -> None:
     written = {"exclude": ["ssn", "address.city", ["a.b"]], "hash": [["contacts", "email"]]}
     assert selection(tmp_path, written, **KEYED) == FieldSelection(
         exclude=(("ssn",), ("address", "city"), ("a.b",)),
@@ -76,7 +76,7 @@ def test_paths_are_dotted_or_lists(tmp_path: Path) -> None:
     )
 
 
-def test_a_delete_marker_is_kept_where_deletes_are_applied(tmp_path: Path) -> None:
+def test_the_delete_marker_is_kept_if_deletes_are_applied(tmp_path: Path) -> None:
     described = {"properties": {**SCHEMA["properties"], DELETED_AT: TEXT}}
     keyed = {"destination_sync_mode": "append_dedup", "primary_key": [["id"]]}
     for written in ({"include": ["ssn"]}, {"exclude": [DELETED_AT]}):
@@ -87,7 +87,7 @@ def test_a_delete_marker_is_kept_where_deletes_are_applied(tmp_path: Path) -> No
     assert kept is not None and "it is the stream's delete marker" in notices(kept)[0]
 
 
-def test_a_cursor_that_nothing_goes_by_is_a_field_like_any_other(tmp_path: Path) -> None:
+def test_an_unused_cursor_field_may_be_hashed(tmp_path: Path) -> None:
     found = selection(tmp_path, {"hash": ["updated_at"]}, destination_sync_mode="overwrite")
     assert found is not None and found.cursor == ()
 
@@ -101,7 +101,7 @@ def test_a_cursor_that_nothing_goes_by_is_a_field_like_any_other(tmp_path: Path)
         {"hash": ["id", "blob"], "exclude": ["contacts"]},
     ],
 )
-def test_what_goes_together(fields: Json, tmp_path: Path) -> None:
+def test_valid_field_selections_are_accepted(fields: Json, tmp_path: Path) -> None:
     assert selection(tmp_path, fields, **KEYED) is not None
 
 
@@ -130,11 +130,11 @@ def test_what_goes_together(fields: Json, tmp_path: Path) -> None:
         ({"hash": ["address"]}, r"'address' holds the primary key 'address\.id'; write `hash: \[addr"),
     ],
 )  # fmt: skip
-def test_fields_that_do_not_go_with_the_stream(fields: Any, said: str, tmp_path: Path) -> None:
+def test_invalid_field_selections_are_refused(fields: Any, said: str, tmp_path: Path) -> None:
     assert re.search(said, refusal(tmp_path, fields, **KEYED))
 
 
-def test_fields_are_judged_with_all_the_rest(tmp_path: Path) -> None:
+def test_errors_of_fields_are_reported_with_all_other_errors(tmp_path: Path) -> None:
     text = refusal(tmp_path, {"exclude": ["zzz"], "hash": ["yyy"]}, sync_mode="incremental",
                    destination_sync_mode="append_dedup")  # fmt: skip
     assert all(part in text for part in ("'zzz'", "'yyy'", "primary_key: append_dedup needs one"))

@@ -25,7 +25,7 @@ def printed(source: Source, folder: Path, command: str, **files: Any) -> bytes:
     return stdout.getvalue()
 
 
-def test_every_answer_of_a_source_is_read(tmp_path: Path) -> None:
+def test_airbytes_models_read_every_answer_of_a_source(tmp_path: Path) -> None:
     config = {"count": 20}
     (spec,) = parsed(printed(Faker(), tmp_path, "spec"))
     (check,) = parsed(printed(Faker(), tmp_path, "check", config=config))
@@ -48,7 +48,7 @@ def test_every_answer_of_a_source_is_read(tmp_path: Path) -> None:
     assert set(kinds(printed(Faker(), tmp_path, "read", **wanted, state=states[-3:]))) >= {"STATE"}
 
 
-def test_logs_and_errors_of_a_source_are_read(tmp_path: Path) -> None:
+def test_airbytes_models_read_logs_and_errors_of_a_source(tmp_path: Path) -> None:
     stream = Script("users", {"x": 1}, Checkpoint({"n": 1}), TransientError("it is down"))
     modes = {"sync_mode": "full_refresh", "destination_sync_mode": "append"}
     wanted = {"stream": {"name": "users", "json_schema": {}}, **modes}

@@ -85,7 +85,7 @@ def days(shop: Reader, config: Json, count: int) -> list[list[Json]]:
     return syncs
 
 
-def test_same_seed_same_shop(shop: Reader) -> None:
+def test_the_same_seed_gives_the_same_shop(shop: Reader) -> None:
     first, again = (days(shop, {"count": 50}, 3) for _ in range(2))
     other = days(shop, {"count": 50, "seed": 7}, 3)
     for day in range(3):
@@ -95,7 +95,7 @@ def test_same_seed_same_shop(shop: Reader) -> None:
             assert rows != records(other[day], name)
 
 
-def test_first_day_has_the_initial_rows(shop: Reader) -> None:
+def test_the_first_day_has_the_initial_rows(shop: Reader) -> None:
     messages = shop.read({"count": 400}, {})
     assert [len(records(messages, name)) for name in NAMES] == [400, 20, 800]
     assert {bookmark(state) for state in last_states(messages).values()} == {
@@ -104,7 +104,7 @@ def test_first_day_has_the_initial_rows(shop: Reader) -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_each_day_brings_newer_rows_new_and_changed(shop: Reader, name: str) -> None:
+def test_each_day_adds_new_and_changed_rows_with_later_times(shop: Reader, name: str) -> None:
     syncs = days(shop, {"count": 1000}, 6)
     initial = len(records(syncs[0], name))
     known: set[int] = set()
@@ -122,7 +122,7 @@ def test_each_day_brings_newer_rows_new_and_changed(shop: Reader, name: str) -> 
     assert known == set(range(1, len(known) + 1))
 
 
-def test_orders_go_forward_and_fit_their_shop(shop: Reader) -> None:
+def test_orders_advance_in_status_and_refer_to_rows_of_the_shop(shop: Reader) -> None:
     syncs = days(shop, {"count": 300}, 9)
     users: set[int] = set()
     status: dict[int, str] = {}
@@ -145,7 +145,7 @@ def test_orders_go_forward_and_fit_their_shop(shop: Reader) -> None:
     max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
 @given(count=st.integers(1, 60), size=st.integers(1, 40), day=st.integers(0, 3), data=st.data())
-def test_interrupted_at_any_checkpoint_and_resumed(
+def test_a_read_resumes_exactly_from_any_checkpoint(
     shop: Reader, count: int, size: int, day: int, data: st.DataObject
 ) -> None:
     config = {"count": count, "records_per_state": size}
@@ -174,7 +174,7 @@ def test_counts_in_states_and_estimates_add_up(shop: Reader) -> None:
             assert sum(counts) == len(records(messages, name)) == rows
 
 
-def test_full_refresh_is_the_first_day(shop: Reader) -> None:
+def test_a_full_refresh_reads_the_first_day(shop: Reader) -> None:
     first, second = days(shop, {"count": 20}, 2)
     refreshed = shop.read({"count": 20}, {}, mode="full_refresh")
     complete = shop.read({"count": 20}, last_states(second), mode="full_refresh")
@@ -183,7 +183,7 @@ def test_full_refresh_is_the_first_day(shop: Reader) -> None:
         assert records(complete, name) == []
 
 
-def test_a_full_refresh_goes_on_from_its_state(shop: Reader) -> None:
+def test_a_full_refresh_resumes_from_its_state(shop: Reader) -> None:
     config = {"count": 20, "records_per_state": 5}
     whole = shop.read(config, {}, mode="full_refresh")
     states = [m["state"] for m in whole if m["type"] == "STATE"]
@@ -193,13 +193,13 @@ def test_a_full_refresh_goes_on_from_its_state(shop: Reader) -> None:
         assert records(whole, name)[5:] == records(rest, name) or len(records(whole, name)) < 5
 
 
-def test_start_is_an_instant(shop: Reader) -> None:
+def test_the_start_is_compared_as_an_instant(shop: Reader) -> None:
     utc = shop.read({"count": 5, "start": "2026-03-01T00:00:00Z"}, {})
     east = shop.read({"count": 5, "start": "2026-03-01T02:00:00+02:00"}, last_states(utc))
     assert records(east, "users")[-1]["updated_at"] == "2026-03-03T00:00:00.000000Z"
 
 
-def test_a_state_of_the_version_with_a_clock_stays_effective(shop: Reader) -> None:
+def test_a_state_of_the_former_version_with_a_clock_is_accepted(shop: Reader) -> None:
     first, second = days(shop, {"count": 20}, 2)
     clock = "2026-01-02T00:00:00.000000Z"
     states = last_states(first)
@@ -227,7 +227,7 @@ def every_stream(shop: Reader, count: int) -> list[list[Json]]:
     return syncs
 
 
-def test_deletes_have_a_marker_and_end_a_row(shop: Reader) -> None:
+def test_deletes_have_a_marker_and_no_row_follows_its_delete(shop: Reader) -> None:
     deleted: set[int] = set()
     for messages in every_stream(shop, 3):
         for row in records(messages, "subscriptions"):
@@ -237,7 +237,7 @@ def test_deletes_have_a_marker_and_end_a_row(shop: Reader) -> None:
     assert deleted
 
 
-def test_late_records_come_after_newer_versions(shop: Reader) -> None:
+def test_late_records_are_sent_after_newer_versions(shop: Reader) -> None:
     for day, messages in enumerate(every_stream(shop, 3)):
         times = [row["updated_at"] for row in records(messages, "shipments")]
         begin = f"2026-01-{day + 1:02}T00:00:00.000000Z"
@@ -246,7 +246,7 @@ def test_late_records_come_after_newer_versions(shop: Reader) -> None:
         assert any(late) == (day > 0)
 
 
-def test_every_table_has_what_it_shows(shop: Reader) -> None:
+def test_each_table_has_the_data_of_the_feature_that_it_demonstrates(shop: Reader) -> None:
     first, second, _ = every_stream(shop, 3)
     assert all(len(row) == 12 for row in records(first, "measurements") if len(row) > 11)
     assert {row["region"] for row in records(second, "visits")} == {
@@ -294,7 +294,7 @@ def test_a_state_of_another_shop_is_refused(shop: Reader, blob: Json) -> None:
     assert records(messages, "orders")
 
 
-def test_discovers_what_it_reads(shop: Reader) -> None:
+def test_discovered_schemas_match_the_records(shop: Reader) -> None:
     [message] = shop.call("discover", {})
     messages = shop.read({"count": 10}, {})
     for stream in message["catalog"]["streams"]:
@@ -318,7 +318,7 @@ def start(*argv: str) -> subprocess.Popen[bytes]:
     return subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
 
 
-def test_runs_as_a_program(shop: Reader) -> None:
+def test_the_shop_runs_as_a_program(shop: Reader) -> None:
     config = shop.file("config", {"count": 100})
     out, err = start(
         "read", "--config", config, "--catalog", shop.file("catalog", catalog("incremental"))
@@ -328,7 +328,7 @@ def test_runs_as_a_program(shop: Reader) -> None:
 
 
 @pytest.mark.parametrize("size", [1, 10_000])  # small writes and large ones
-def test_a_reader_that_leaves_is_no_crash(shop: Reader, size: int) -> None:
+def test_a_closed_output_pipe_causes_no_traceback(shop: Reader, size: int) -> None:
     config = shop.file("config", {"count": 100_000, "records_per_state": size})
     with start(
         "read", "--config", config, "--catalog", shop.file("catalog", catalog("incremental"))

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import gc
 import gzip
-import weakref
 from collections.abc import Iterator
 
 import httpx
@@ -140,15 +138,3 @@ def test_another_origin_gets_no_body(api: JsonApi, connections: Connections) -> 
         (request,) = other.requests
         assert (request.body, request.headers.get("content-type")) == (b"", None)
     assert api.requests[0].body == b'{"key":"hunter2"}'
-
-
-def test_a_page_is_freed_when_it_is_no_longer_needed(
-    api: JsonApi, connections: Connections
-) -> None:
-    client = HttpClient(api.url, connections=connections)
-    gc.disable()
-    try:
-        response = weakref.ref(client.get("all/orders"))
-        assert response() is None
-    finally:
-        gc.enable()

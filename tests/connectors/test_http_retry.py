@@ -23,7 +23,7 @@ from connectors.sdk.http import (
     Retry,
     RetryPolicy,
 )
-from connectors.sdk.http.failures import Outcome
+from connectors.sdk.http.failures import AccessRefused, Outcome
 from connectors.sdk.http.retry import retry_after
 from elt_assets.errors import ConfigError, EltError, SystemFailure, TransientError
 
@@ -57,7 +57,7 @@ def test_a_successful_response_is_accepted(status: int) -> None:
 
 
 @pytest.mark.parametrize("status", [408, 429, 500, 502, 503, 504, 522])
-def test_a_status_that_is_expected_to_pass_is_retried(status: int) -> None:
+def test_a_temporary_error_status_is_retried(status: int) -> None:
     reason = RATE_LIMITED if status == 429 else FAILED
     assert decide(response(status)) == Retry(2.0, reason)
 
@@ -73,7 +73,7 @@ def test_a_status_that_is_expected_to_pass_is_retried(status: int) -> None:
         httpx.DecodingError,
     ],
 )
-def test_an_error_of_the_connection_is_retried(kind: Callable[..., httpx.RequestError]) -> None:
+def test_a_connection_error_is_retried(kind: Callable[..., httpx.RequestError]) -> None:
     assert decide(kind("", request=request())) == Retry(2.0, FAILED)
 
 
@@ -125,7 +125,7 @@ def test_no_header_breaks_the_policy(written: str) -> None:
     assert found is None or found >= 0
 
 
-def test_the_wait_that_the_api_asks_for_takes_precedence() -> None:
+def test_the_wait_that_the_api_requests_takes_precedence() -> None:
     assert decide(response(503, Retry_After="40")) == Retry(40.0, FAILED)
     assert decide(response(429, Retry_After="40"), 5) == Retry(40.0, RATE_LIMITED)
 
@@ -155,7 +155,7 @@ def test_the_last_attempt_is_not_followed_by_a_wait() -> None:
         (400, SystemFailure),
         (401, ConfigError),
         (402, ConfigError),
-        (403, ConfigError),
+        (403, AccessRefused),
         (404, SystemFailure),
         (407, ConfigError),
         (410, SystemFailure),
@@ -164,7 +164,7 @@ def test_the_last_attempt_is_not_followed_by_a_wait() -> None:
         (530, TransientError),
     ],
 )
-def test_another_status_fails_at_once_and_says_who_must_act(
+def test_another_error_status_fails_at_once_with_guidance(
     status: int, kind: type[EltError]
 ) -> None:
     error = failure(response(status, "no such thing"))
@@ -172,7 +172,7 @@ def test_another_status_fails_at_once_and_says_who_must_act(
     assert str(status) in error.message and error.guidance
 
 
-def test_what_is_retried_ignored_and_accepted_can_be_set() -> None:
+def test_retried_ignored_and_accepted_statuses_can_be_set() -> None:
     settings: dict[str, Any] = {
         "retried_statuses": {409},
         "ignored_statuses": {404},
@@ -183,7 +183,7 @@ def test_what_is_retried_ignored_and_accepted_can_be_set() -> None:
     assert isinstance(decide(response(503), **settings), Fail)
 
 
-def test_a_message_has_the_place_and_no_secret() -> None:
+def test_an_error_message_has_the_url_and_no_secret() -> None:
     for outcome in (
         response(404, "no such page"),
         response(401, "who are you"),
@@ -195,13 +195,13 @@ def test_a_message_has_the_place_and_no_secret() -> None:
     assert "no such page" in str(failure(response(404, "no such page")))
 
 
-def test_a_message_has_the_first_500_characters_of_a_body() -> None:
+def test_an_error_message_has_the_first_500_characters_of_the_body() -> None:
     message = failure(response(400, "word\n  " * 500)).message
     body = message.partition("): ")[2]
     assert body == f"{('word ' * 100)}"[:500] + "…"
 
 
-def test_a_body_that_is_no_text_is_shown_as_far_as_possible() -> None:
+def test_the_text_in_a_binary_body_is_shown() -> None:
     binary = httpx.Response(400, content=b"\xff\x00abc", request=request())
     assert "abc" in failure(binary).message
 
@@ -213,16 +213,14 @@ def test_a_body_that_is_no_text_is_shown_as_far_as_possible() -> None:
         (httpx.LocalProtocolError("Illegal header value b'hunter4'"), "a header contains"),
     ],
 )
-def test_a_request_that_can_never_be_sent_fails_at_once(
-    error: httpx.RequestError, message: str
-) -> None:
+def test_an_invalid_request_fails_at_once(error: httpx.RequestError, message: str) -> None:
     error.request = request()
     found = failure(error)
     assert isinstance(found, ConfigError)
     assert message in found.message and "hunter" not in str(found)
 
 
-def test_a_certificate_that_is_not_valid_fails_at_once() -> None:
+def test_an_invalid_certificate_fails_at_once() -> None:
     error = httpx.ConnectError("certificate verify failed", request=request())
     error.__cause__ = OSError()
     error.__cause__.__context__ = ssl.SSLCertVerificationError("self-signed certificate")

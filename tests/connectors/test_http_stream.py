@@ -91,7 +91,7 @@ class Shop(Source):
         return [Orders(HttpClient(config["url"], user_agent=config.get("user_agent")))]
 
 
-def test_a_source_in_a_dozen_lines_reads_an_api(api: JsonApi, tmp_path: pathlib.Path) -> None:
+def test_a_source_of_twelve_lines_reads_an_api(api: JsonApi, tmp_path: pathlib.Path) -> None:
     config = {"url": api.url, "user_agent": "shop/1.0", "start_date": "2024-01-03T00:00:00Z"}
     described = json.loads(Orders(HttpClient(api.url)).describe().to_json())
     configured = {
@@ -163,7 +163,7 @@ def test_every_paginator_reads_exactly_the_records_of_the_api(
     assert records(stream) == api.resources["things"]
 
 
-def test_a_page_is_requested_when_it_is_needed(api: JsonApi, client: HttpClient) -> None:
+def test_a_page_is_requested_only_when_it_is_needed(api: JsonApi, client: HttpClient) -> None:
     found = Orders(client).records(None, None)
     assert api.requests == []
     taken = [next(found) for _ in range(3)]
@@ -212,7 +212,7 @@ class OwnDecision(Unfiltered):
     filters_records = False
 
 
-def test_records_before_the_start_are_left_out_if_the_api_cannot_filter(
+def test_records_before_the_start_are_omitted_if_the_api_cannot_filter(
     api: JsonApi, client: HttpClient
 ) -> None:
     start = ORDERS[4]["updated_at"]
@@ -221,7 +221,7 @@ def test_records_before_the_start_are_left_out_if_the_api_cannot_filter(
 
 
 @pytest.mark.parametrize("kind", [Orders, OwnParameters, OwnDecision])
-def test_an_author_may_leave_the_filter_to_the_api(
+def test_records_are_not_filtered_twice_if_the_api_filters(
     client: HttpClient, kind: type[HttpStream]
 ) -> None:
     assert not kind(client).filters_records
@@ -260,7 +260,7 @@ def test_a_child_stream_is_read_for_each_record_of_its_parent(
     assert "/page/stores/a%2Fb%20%3F/orders" in {request.path for request in api.requests}
 
 
-def test_a_child_that_is_gone_may_be_ignored(api: JsonApi) -> None:
+def test_a_missing_child_may_be_ignored(api: JsonApi) -> None:
     api.resources.update({"stores/1/orders": ORDERS[:1]})
     with HttpClient(api.url, retry=RetryPolicy(ignored_statuses={404})) as client:
         stream = StoreOrders(client)
@@ -289,9 +289,7 @@ class Ledger(HttpStream):
         return None if record["id"] == "2" else {**record, "amount": Decimal(record["amount"])}
 
 
-def test_a_stream_may_have_its_own_form_of_requests_and_records(
-    api: JsonApi, client: HttpClient
-) -> None:
+def test_a_stream_may_customize_requests_and_records(api: JsonApi, client: HttpClient) -> None:
     api.answers.extend(
         [
             Answer(body=b"id,amount\n1,1.10\n2,2.20\n", headers={"X-Next": "abc"}),
@@ -340,7 +338,7 @@ class Sorted(Orders):
     STATE_MSG_FREQUENCY = 3
 
 
-def test_a_failure_in_a_later_page_keeps_the_state_before_it(
+def test_a_failure_on_a_later_page_keeps_the_preceding_state(
     api: JsonApi, client: HttpClient
 ) -> None:
     api.answers.extend([None, Answer(400)])

@@ -81,7 +81,7 @@ def news(messages: list[Json]) -> Json:
     return {each["stream_descriptor"]["name"]: each.get("has_news") for each in told}
 
 
-def test_each_stream_is_told_of_in_one_line(tmp_path: Path) -> None:
+def test_each_stream_is_reported_in_one_message(tmp_path: Path) -> None:
     source = Scripted(Counting("users"), Counting("tags"), Counting("new"), Mute("mute"))
     states = {"users": {"rows": 5}, "tags": {"rows": 2}}
     code, messages = probe(tmp_path, source, ["users", "tags", "new", "mute", "gone"], states)
@@ -95,7 +95,7 @@ def test_each_stream_is_told_of_in_one_line(tmp_path: Path) -> None:
     }
 
 
-def test_a_source_that_cannot_be_asked_says_why(tmp_path: Path) -> None:
+def test_a_failed_probe_of_the_only_stream_is_an_error(tmp_path: Path) -> None:
     code, messages = probe(tmp_path, Scripted(Counting("")), [""], {}, password="hunter2")
     (message,) = messages
     assert code == 1
@@ -103,7 +103,7 @@ def test_a_source_that_cannot_be_asked_says_why(tmp_path: Path) -> None:
     assert message["trace"]["error"]["message"] == "nobody answers at ****"
 
 
-def test_a_stream_that_cannot_be_asked_does_not_silence_the_others(tmp_path: Path) -> None:
+def test_a_failed_probe_of_a_stream_does_not_affect_other_streams(tmp_path: Path) -> None:
     source = Scripted(Counting(""), Counting("users"))
     code, (log, *messages) = probe(tmp_path, source, ["", "users"], {}, password="hunter2")
     assert code == 0
@@ -111,7 +111,7 @@ def test_a_stream_that_cannot_be_asked_does_not_silence_the_others(tmp_path: Pat
     assert news(messages) == {"": None, "users": True}
 
 
-def test_the_shop_has_no_news_in_partitions_that_are_read(tmp_path: Path) -> None:
+def test_the_shop_has_no_new_data_in_partitions_that_were_read(tmp_path: Path) -> None:
     end = "2026-01-02T00:00:00.000000Z"
     marks = [
         {"context": {"region": region}, "replication_key_value": end}
@@ -125,7 +125,7 @@ def test_the_shop_has_no_news_in_partitions_that_are_read(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize(("days", "expected"), [(None, True), (2, True), (1, False)])
-def test_the_shop_has_news_until_it_closes(
+def test_the_shop_has_new_data_until_its_last_day(
     tmp_path: Path, days: int | None, expected: bool
 ) -> None:
     end = "2026-01-02T00:00:00.000000Z"

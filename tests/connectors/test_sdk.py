@@ -161,7 +161,9 @@ def test_every_line_is_a_message(shell: Shell) -> None:
         (ZeroDivisionError("no"), "system_error"),
     ],
 )
-def test_a_failing_stream_fails_alone(shell: Shell, error: Exception, failure_type: str) -> None:
+def test_a_failed_stream_does_not_affect_other_streams(
+    shell: Shell, error: Exception, failure_type: str
+) -> None:
     source = Scripted(Script("bad", {"x": 1}, error), Script("good", {"x": 2}))
     code, messages = shell.read(source, "bad", "good")
     assert code == 1
@@ -175,13 +177,13 @@ def test_a_failing_stream_fails_alone(shell: Shell, error: Exception, failure_ty
     assert ("stack_trace" in trace) == (failure_type == "system_error")
 
 
-def test_a_record_that_cannot_be_written_leaves_no_torn_line(shell: Shell) -> None:
+def test_a_record_that_cannot_be_encoded_leaves_no_partial_line(shell: Shell) -> None:
     code, messages = shell.read(Scripted(Script("a", {"x": 1}, {"x": object()})), "a")
     assert code == 1
     assert story(messages)[2:] == ["RECORD", "ERROR", "a INCOMPLETE"]
 
 
-def test_counts_are_since_the_state_before(shell: Shell) -> None:
+def test_a_state_counts_the_records_since_the_previous_state(shell: Shell) -> None:
     items = ({"x": 1}, {"x": 2}, Checkpoint({"n": 2}), {"x": 3}, Checkpoint({"n": 3}))
     _, messages = shell.read(Scripted(Script("a", *items, Checkpoint({"n": 3}))), "a")
     states = [message["state"] for message in messages if message["type"] == "STATE"]
@@ -202,7 +204,7 @@ LISTED = [
     [LISTED, BLOBS, [{"type": "LEGACY", "data": BLOBS}]],
     ids=["of streams", "legacy", "legacy in a list"],
 )
-def test_only_incremental_reads_are_given_the_state(
+def test_only_incremental_reads_receive_the_state(
     shell: Shell, mode: str, seen: list[Json], state: Any
 ) -> None:
     source = Scripted(Incremental("a"), Incremental("b"))
@@ -211,13 +213,13 @@ def test_only_incremental_reads_are_given_the_state(
     assert [m["record"]["data"]["resumed"] for m in messages if "record" in m] == seen
 
 
-def test_a_mode_that_the_stream_lacks_is_a_config_error(shell: Shell) -> None:
+def test_an_unsupported_sync_mode_is_a_config_error(shell: Shell) -> None:
     code, messages = shell.read(Scripted(Script("a", {"x": 1})), "a", mode="incremental")
     assert code == 1
     assert errors(messages)[0]["failure_type"] == "config_error"
 
 
-def test_a_wait_for_a_rate_limit_is_a_status_of_the_stream(shell: Shell) -> None:
+def test_a_wait_for_a_rate_limit_is_reported_as_a_stream_status(shell: Shell) -> None:
     class Slow(Script):
         def read(self, _configured: ConfiguredStream, state: Json | None) -> Iterator[Item]:
             report_wait(60, RATE_LIMITED)
@@ -232,7 +234,7 @@ def test_a_wait_for_a_rate_limit_is_a_status_of_the_stream(shell: Shell) -> None
     assert reason["rate_limited"]["quota_reset"] > messages[1]["trace"]["emitted_at"]
 
 
-def test_a_record_that_does_not_fit_its_schema_is_warned_of_once(shell: Shell) -> None:
+def test_a_record_that_violates_its_schema_causes_one_warning(shell: Shell) -> None:
     stream = Script("a", {"n": "x"}, {"n": "y"}, {"n": None, "m": [{"k": 1}]}, {"n": 1e308})
     stream.json_schema = {
         "type": "object",
@@ -248,7 +250,7 @@ def test_a_record_that_does_not_fit_its_schema_is_warned_of_once(shell: Shell) -
     assert "n: violates `type" in lines[0] and "m.[].k: violates `type" in lines[1]
 
 
-def test_numbers_that_json_lacks_are_null(shell: Shell) -> None:
+def test_numbers_that_json_cannot_represent_become_null(shell: Shell) -> None:
     odd = {"x": Decimal("NaN"), "y": [float("inf"), {"z": Decimal("sNaN")}], "text": "NaN"}
     _, messages = shell.read(Scripted(Script("a", odd)), "a")
     [record] = [m["record"]["data"] for m in messages if m["type"] == "RECORD"]
@@ -262,7 +264,7 @@ def test_an_unknown_stream_is_skipped_with_a_warning(shell: Shell) -> None:
     assert story(messages) == ["LOG", "a STARTED", "a COMPLETE"]
 
 
-def test_every_violation_is_listed_and_no_value_shown(shell: Shell) -> None:
+def test_all_violations_of_the_config_are_listed_without_values(shell: Shell) -> None:
     config = {"port": 0, "password": SECRET, "auth": {"token": SECRET}, "colour": "red"}
     code, [message] = shell(Scripted(), "check", config=config)
     assert code == 0
@@ -274,7 +276,7 @@ def test_every_violation_is_listed_and_no_value_shown(shell: Shell) -> None:
 
 
 @pytest.mark.parametrize("command", ["discover", "read"])
-def test_a_bad_config_ends_other_commands(shell: Shell, command: str) -> None:
+def test_an_invalid_config_fails_other_commands(shell: Shell, command: str) -> None:
     files: Json = {"catalog": {"streams": []}} if command == "read" else {}
     code, messages = shell(Scripted(), command, config={}, **files)
     assert code == 1
@@ -292,7 +294,7 @@ def test_secrets_are_masked_in_errors(shell: Shell, error: type[Exception]) -> N
         assert SECRET not in json.dumps(messages)
 
 
-def test_check_tells_how_it_went(shell: Shell) -> None:
+def test_check_reports_its_result(shell: Shell) -> None:
     statuses: list[tuple[EltError | None, str]] = [
         (None, "SUCCEEDED"),
         (TransientError("busy", guidance="wait"), "FAILED"),
@@ -322,7 +324,7 @@ def test_check_tells_how_it_went(shell: Shell) -> None:
         {"state": '[{"stream": {"stream_descriptor": {"name": "a"}, "stream_state": 7}}]'},
     ],
 )
-def test_broken_files_are_config_errors(shell: Shell, files: Json) -> None:
+def test_malformed_files_are_config_errors(shell: Shell, files: Json) -> None:
     code, messages = shell.read(Scripted(Script("a")), "a", **files)
     assert code == 1
     assert [error["failure_type"] for error in errors(messages)] == ["config_error"]
@@ -334,14 +336,14 @@ def test_spec_needs_no_config(shell: Shell) -> None:
     assert message["spec"]["connectionSpecification"]["required"] == ["host"]
 
 
-def test_wrong_arguments_are_told_apart_from_failures() -> None:
+def test_wrong_arguments_have_an_exit_code_of_their_own() -> None:
     for argv in ([], ["read"], ["fly"]):
         with pytest.raises(SystemExit) as stop:
             run(Scripted(), argv, io.BytesIO())
         assert stop.value.code == 2
 
 
-def test_the_records_of_a_page_are_sent_as_those_that_come_alone(shell: Shell) -> None:
+def test_records_of_a_page_are_sent_like_single_records(shell: Shell) -> None:
     rows: list[Json] = [{"n": 1, "text": "a\nb"}, {"n": float("nan")}, {"n": Decimal("NaN")}, {}]
     together = Script("s", Page(rows), Checkpoint({"n": 4}), Page([]))
     alone = Script("s", *rows, Checkpoint({"n": 4}))
@@ -378,14 +380,14 @@ class Renewing(Scripted):
         report_config({**config, "password": SECRET * 3})
 
 
-def test_a_config_that_changes_is_sent(shell: Shell) -> None:
+def test_an_updated_config_is_sent(shell: Shell) -> None:
     _, messages = shell(Renewing(), "check", config={"host": "h"})
     (control,) = [each["control"] for each in messages if each["type"] == "CONTROL"]
     assert control["type"] == "CONNECTOR_CONFIG"
     assert control["connectorConfig"] == {"config": {"host": "h", "password": SECRET * 3}}
 
 
-def test_a_tap_writes_a_config_that_changes_to_its_file(tmp_path: Path) -> None:
+def test_a_tap_writes_an_updated_config_to_its_file(tmp_path: Path) -> None:
     path = tmp_path / "config.json"
     path.write_text('{"host": "h"}')
     assert run(Renewing(), ["--config", str(path), "--discover"], io.BytesIO()) == 0
@@ -394,7 +396,7 @@ def test_a_tap_writes_a_config_that_changes_to_its_file(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == [path]
 
 
-def test_a_source_warns_about_itself_and_says_how_it_is_authorized(shell: Shell) -> None:
+def test_a_source_may_log_warnings_and_declare_its_authorization(shell: Shell) -> None:
     for command in ("check", "discover"):
         _, messages = shell(Renewing(), command, config={"host": "h"})
         logged = [each["log"]["message"] for each in messages if each["type"] == "LOG"]

@@ -152,7 +152,7 @@ def root(entry: Json) -> Json:
     return dict(found)
 
 
-def test_a_schema_comes_before_the_records_and_a_state_after_them(tap: Tap) -> None:
+def test_a_schema_precedes_the_records_and_a_state_follows_them(tap: Tap) -> None:
     code, messages = tap(Shop(SortedOrders(1, 2)))
     assert (code, kinds(messages)) == (0, ["SCHEMA", "RECORD", "RECORD", "STATE"])
     schema = messages[0]
@@ -162,7 +162,7 @@ def test_a_schema_comes_before_the_records_and_a_state_after_them(tap: Tap) -> N
     assert messages[1]["time_extracted"].endswith("+00:00")
 
 
-def test_the_state_has_the_standard_format_to_the_letter_of_the_example(tap: Tap) -> None:
+def test_the_state_equals_the_documented_example_byte_for_byte(tap: Tap) -> None:
     class Stores(SortedOrders):
         def records(self, context: Context | None, start: Any) -> Iterable[Record]:
             assert context is not None
@@ -198,7 +198,7 @@ def test_without_a_state_the_tap_starts_at_the_beginning_of_the_stream(tap: Tap)
     assert orders.starts == [None]
 
 
-def test_with_a_state_it_starts_from_the_corresponding_position(tap: Tap) -> None:
+def test_with_a_state_the_tap_starts_at_the_bookmark(tap: Tap) -> None:
     _, first = tap(Shop(SortedOrders(1, 2)))
     orders = SortedOrders(1, 2, 3)
     _, second = tap(Shop(orders), state=values(first)[-1])
@@ -230,7 +230,7 @@ def test_a_full_table_has_a_version_that_is_activated_at_its_end(tap: Tap) -> No
     assert {message["version"] for message in messages[1:]} == {messages[-1]["version"]}
 
 
-def test_a_full_table_is_read_as_a_whole_whatever_the_state(tap: Tap) -> None:
+def test_a_full_table_read_ignores_the_state(tap: Tap) -> None:
     class Resumable(SortedOrders):
         is_resumable = True
 
@@ -289,7 +289,7 @@ def test_the_start_date_of_the_config_is_used_on_the_first_sync(tap: Tap) -> Non
     assert orders.starts == ["2021-01-02T00:00:00Z"]
 
 
-def test_the_bookmark_wins_over_an_earlier_start_date(tap: Tap) -> None:
+def test_the_bookmark_takes_precedence_over_an_earlier_start_date(tap: Tap) -> None:
     orders = SortedOrders()
     mark = {"replication_key": "updatedAt", "replication_key_value": "2021-01-05T00:00:00Z"}
     config = {**CONFIG, "start_date": "2021-01-02T00:00:00Z"}
@@ -307,7 +307,7 @@ def test_a_stream_read_by_number_ignores_the_start_date_of_the_config(tap: Tap) 
 
 
 @pytest.mark.parametrize("written", ["yesterday", "2021-02-30"])
-def test_a_start_date_that_is_none_is_refused(
+def test_an_invalid_start_date_is_refused(
     tap: Tap, capsys: pytest.CaptureFixture[str], written: str
 ) -> None:
     code, _ = tap(Shop(SortedOrders(1)), config={**CONFIG, "start_date": written})
@@ -315,7 +315,7 @@ def test_a_start_date_that_is_none_is_refused(
     assert "config.start_date is not a date" in capsys.readouterr().err
 
 
-def test_the_start_date_may_be_the_default_of_the_model(tap: Tap) -> None:
+def test_the_start_date_may_be_a_default_of_the_config_model(tap: Tap) -> None:
     class Late(Settings):
         start_date: str | None = "2021-01-02T00:00:00Z"
 
@@ -328,7 +328,7 @@ def test_the_start_date_may_be_the_default_of_the_model(tap: Tap) -> None:
     assert [*orders.starts, *others.starts] == ["2021-01-02T00:00:00Z", None]
 
 
-def test_the_start_date_does_not_leave_out_children_of_older_parents(tap: Tap) -> None:
+def test_the_start_date_does_not_exclude_children_of_older_parents(tap: Tap) -> None:
     class Old(SortedOrders):
         name = "old"
         filters_records = True
@@ -345,7 +345,7 @@ def test_the_start_date_does_not_leave_out_children_of_older_parents(tap: Tap) -
     ]
 
 
-def test_several_configs_are_merged_and_the_last_one_wins(tap: Tap, tmp_path: Path) -> None:
+def test_several_configs_are_merged_and_the_last_takes_precedence(tap: Tap, tmp_path: Path) -> None:
     first = tmp_path / "first"
     first.write_text(json.dumps({"api_key": "k" * 5, "start_date": "2020-01-01T00:00:00Z"}))
     orders = SortedOrders()
@@ -354,7 +354,7 @@ def test_several_configs_are_merged_and_the_last_one_wins(tap: Tap, tmp_path: Pa
     assert orders.starts == ["2021-01-02T00:00:00Z"]
 
 
-def test_fields_of_the_config_may_have_the_names_of_keywords() -> None:
+def test_config_fields_may_be_named_like_json_schema_keywords() -> None:
     class Odd(Settings):
         discriminator: str = "x"
         writeOnly: bool = False
@@ -382,13 +382,13 @@ def test_every_violation_of_the_config_is_listed(
     assert "config.start_date: Input should be a valid string" in shown
 
 
-def test_the_catalog_of_discovery_reads_everything(tap: Tap) -> None:
+def test_the_discovered_catalog_selects_all_streams(tap: Tap) -> None:
     source = Shop(SortedOrders(1), Countries())
     _, messages = tap(source, catalog=tap.catalog(source))
     assert kinds(messages).count("SCHEMA") == 2
 
 
-def test_discovery_names_keys_and_methods(tap: Tap) -> None:
+def test_discovery_reports_keys_and_replication_methods(tap: Tap) -> None:
     orders, countries = tap.catalog(Shop(SortedOrders(), Countries()))["streams"]
     assert root(orders)["table-key-properties"] == ["id"]
     assert root(orders)["valid-replication-keys"] == ["updatedAt"]
@@ -423,7 +423,7 @@ def test_fields_that_are_not_selected_are_left_out_of_schema_and_records(tap: Ta
     assert schema["required"] == ["id"]
 
 
-def test_a_method_that_the_stream_does_not_support_is_refused(
+def test_an_unsupported_replication_method_is_refused(
     tap: Tap, capsys: pytest.CaptureFixture[str]
 ) -> None:
     source = Shop(SortedOrders(1))
@@ -449,11 +449,11 @@ def test_an_unknown_stream_in_the_catalog_is_skipped_with_a_warning(
 
 
 @pytest.mark.parametrize("catalog", [{}, {"streams": 5}, {"streams": [5]}])
-def test_a_catalog_of_another_form_is_refused(tap: Tap, catalog: Json) -> None:
+def test_a_malformed_catalog_is_refused(tap: Tap, catalog: Json) -> None:
     assert tap(Shop(Countries()), catalog=catalog) == (1, [])
 
 
-def test_about_names_settings_and_marks_secrets(tap: Tap) -> None:
+def test_about_lists_the_settings_and_marks_secrets(tap: Tap) -> None:
     _, [about] = tap(Shop(), "--about", "--format=json", config={})
     assert about["name"] == "tap-shop"
     assert about["settings"]["properties"]["api_key"]["secret"] is True
@@ -462,11 +462,11 @@ def test_about_names_settings_and_marks_secrets(tap: Tap) -> None:
     assert "api_key*" in text
 
 
-def test_version_is_a_line(tap: Tap) -> None:
+def test_the_version_is_printed_as_one_line(tap: Tap) -> None:
     assert tap.text(Shop(), "--version") == (0, "tap-shop 1.2.3\n")
 
 
-def test_the_test_reads_a_record_of_each_stream_and_prints_none(
+def test_the_test_option_reads_a_record_of_each_stream_and_prints_none(
     tap: Tap, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert tap(Shop(SortedOrders(1, 2), Countries()), "--test") == (0, [])
@@ -487,7 +487,7 @@ def test_states_of_many_bookmarks_are_sent_less_often(tap: Tap) -> None:
     assert last["bookmarks"]["orders"]["replication_key_value"] == "2021-01-28T00:00:00Z"
 
 
-def test_this_project_reads_the_tap_that_it_makes(tap: Tap) -> None:
+def test_this_project_can_read_its_own_taps(tap: Tap) -> None:
     source = Shop(SortedOrders(1), Countries())
     _, text = tap.text(source, "--discover")
     catalog = read_catalog(text.encode())

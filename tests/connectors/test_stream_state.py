@@ -110,12 +110,12 @@ def at(day: int) -> str:
     return f"2021-01-{day:02}T00:00:00Z"
 
 
-def test_the_bookmark_is_the_replication_key_and_the_highest_value_seen() -> None:
+def test_the_bookmark_has_the_replication_key_and_the_highest_value() -> None:
     [state] = states(read(SortedOrders(order(1, at(1)), order(2, at(3)))))
     assert state == {"replication_key": "updatedAt", "replication_key_value": at(3)}
 
 
-def test_a_state_is_sent_after_so_many_records() -> None:
+def test_a_state_is_sent_after_a_set_number_of_records() -> None:
     items = read(Often(*(order(n, at(n)) for n in range(1, 6))))
     kinds = ["state" if isinstance(item, Checkpoint) else "record" for item in items]
     assert kinds == ["record", "record", "state", "record", "record", "state", "record", "state"]
@@ -128,25 +128,25 @@ def test_a_sync_begins_at_the_bookmark() -> None:
     assert stream.starts == [at(7)]
 
 
-def test_a_state_of_another_replication_key_has_no_effect() -> None:
+def test_a_bookmark_of_another_replication_key_is_ignored() -> None:
     stream = SortedOrders()
     read(stream, {"replication_key": "id", "replication_key_value": 7})
     assert stream.starts == [None]
 
 
-def test_a_bookmark_of_another_replication_key_is_warned_of() -> None:
+def test_a_bookmark_of_another_replication_key_causes_a_warning() -> None:
     [warning] = warnings(SortedOrders(), {"replication_key": "id", "replication_key_value": 7})
     assert "bookmarks of 'id'" in warning
 
 
-def test_a_state_of_another_source_is_warned_of() -> None:
+def test_a_state_of_another_source_causes_a_warning() -> None:
     [warning] = warnings(SortedOrders(), {"cursor": "abc", "page": 7})
     assert "no bookmark, but 'cursor', 'page'" in warning
     assert "abc" not in warning
     assert not warnings(SortedOrders(), {})
 
 
-def test_a_state_of_an_earlier_version_stays_effective() -> None:
+def test_a_state_of_an_earlier_version_can_be_translated() -> None:
     class Renamed(SortedOrders):
         def load_state(self, state: Json) -> Json:
             if "last_record" in state:
@@ -162,7 +162,7 @@ def test_a_state_of_an_earlier_version_stays_effective() -> None:
     assert state == {"replication_key": "updatedAt", "replication_key_value": at(9)}
 
 
-def test_a_cursor_by_the_name_of_its_field_is_a_bookmark() -> None:
+def test_a_state_of_cursor_field_and_value_is_accepted_as_a_bookmark() -> None:
     stream = SortedOrders()
     [state] = states(read(stream, {"updatedAt": at(8)}))
     assert stream.starts == [at(8)]
@@ -228,7 +228,7 @@ def test_partitions_are_matched_by_their_exact_context() -> None:
 
 @pytest.mark.parametrize("is_sorted", [True, False])
 @pytest.mark.parametrize("saved_key", ["updatedAt", "id"])
-def test_the_bookmark_of_a_partition_moves_on_from_sync_to_sync(
+def test_the_bookmark_of_a_partition_advances_with_each_sync(
     is_sorted: bool, saved_key: str
 ) -> None:
     entry = {"replication_key": saved_key, "replication_key_value": at(1), "seed": 7}
@@ -239,7 +239,7 @@ def test_the_bookmark_of_a_partition_moves_on_from_sync_to_sync(
     assert state == {"partitions": [{"context": {"storeId": 1}, **expected}]}
 
 
-def test_of_two_bookmarks_of_one_partition_the_earlier_one_counts() -> None:
+def test_the_earliest_of_several_bookmarks_of_a_partition_is_used() -> None:
     entries = [
         {
             "context": {"storeId": 1},
@@ -253,13 +253,13 @@ def test_of_two_bookmarks_of_one_partition_the_earlier_one_counts() -> None:
     assert stream.starts == [at(2)]
 
 
-def test_contexts_are_told_apart_as_their_json_is() -> None:
+def test_contexts_are_compared_by_their_json() -> None:
     stores: list[Context] = [{"storeId": 1}, {"storeId": True}, {"storeId": [1]}, {"storeId": 1.0}]
     [*_, state] = states(read(Orders(stores=stores)))
     assert [entry["context"] for entry in state["partitions"]] == stores
 
 
-def test_a_context_that_the_stream_changes_or_uses_again_does_no_harm() -> None:
+def test_a_stream_may_change_or_reuse_a_context() -> None:
     class Careless(Orders):
         def partitions(self) -> Iterable[Context]:
             context: Context = {}
@@ -288,7 +288,7 @@ def test_a_state_whose_partitions_are_malformed_is_refused(partitions: Any) -> N
         read(Orders(stores=STORES), {"partitions": partitions})
 
 
-def test_partitions_that_are_gone_keep_their_bookmarks() -> None:
+def test_removed_partitions_keep_their_bookmarks() -> None:
     [*_, state] = states(read(Orders(stores=STORES[:1]), EXAMPLE))
     assert state == EXAMPLE
 
@@ -329,7 +329,7 @@ class StoreOrders(Orders):
         return {"storeId": (context or {})["storeId"], "order": record["id"]}
 
 
-def test_the_context_of_the_parent_is_the_default_partition_of_a_child_stream() -> None:
+def test_the_default_partition_of_a_child_stream_is_the_context_of_its_parent() -> None:
     stream = StoreOrders(order(1, at(2)), order(2, at(3), store=2))
     stream.parent = Stores()
     [*_, state] = states(read(stream))
@@ -339,7 +339,7 @@ def test_the_context_of_the_parent_is_the_default_partition_of_a_child_stream() 
     ]
 
 
-def test_children_of_children_have_the_contexts_of_both() -> None:
+def test_a_grandchild_stream_has_the_contexts_of_both_ancestors() -> None:
     middle = StoreOrders(order(7, at(2)), order(8, at(3), store=2))
     middle.parent = Stores()
     child = Stream()
@@ -350,14 +350,14 @@ def test_children_of_children_have_the_contexts_of_both() -> None:
     ]
 
 
-def test_a_parent_that_does_not_say_its_children_is_an_error() -> None:
+def test_a_parent_without_child_contexts_is_an_error() -> None:
     stream = StoreOrders()
     stream.parent = Orders(order(1, at(1)))
     with pytest.raises(NotImplementedError, match="Orders has child streams"):
         read(stream)
 
 
-def test_records_before_the_bookmark_are_left_out_where_the_source_cannot_filter() -> None:
+def test_records_before_the_bookmark_are_omitted_if_the_source_cannot_filter() -> None:
     class Unfiltered(SortedOrders):
         filters_records = True
 
@@ -367,7 +367,7 @@ def test_records_before_the_bookmark_are_left_out_where_the_source_cannot_filter
     assert [item["id"] for item in read(stream) if isinstance(item, dict)] == [1, 2, 3, 4, 5]
 
 
-def test_the_number_of_records_is_an_estimate() -> None:
+def test_the_number_of_records_is_sent_as_an_estimate() -> None:
     class Counted(SortedOrders):
         def count_records(self, start: Any) -> int:
             return 5 if start is None else 2
@@ -414,7 +414,7 @@ def test_state_partitioning_keys_coarsen_the_partitions_of_the_state() -> None:
     assert again.starts == [at(5), at(4), at(5)]
 
 
-def test_no_partitioning_key_is_one_bookmark_for_the_stream() -> None:
+def test_an_empty_list_of_partitioning_keys_gives_one_bookmark() -> None:
     class Whole(ByStore):
         state_partitioning_keys = ()
 
@@ -440,12 +440,12 @@ def test_a_record_out_of_order_is_an_error_that_names_both_values_and_the_record
     assert all(text in str(failure) for text in (repr(at(1)), repr(at(2)), "id=27"))
 
 
-def test_each_partition_is_sorted_for_itself() -> None:
+def test_the_order_of_records_is_checked_in_each_partition() -> None:
     stream = SortedOrders(order(1, at(5)), order(2, at(1), store=2), stores=STORES)
     assert len(states(read(stream))[-1]["partitions"]) == 2
 
 
-def test_records_before_the_bookmark_do_not_move_it_back() -> None:
+def test_records_before_the_bookmark_do_not_lower_it() -> None:
     saved = {"replication_key": "updatedAt", "replication_key_value": at(9)}
     for kind in (SortedOrders, Orders):
         assert states(read(kind(order(1, at(3)), order(2, at(4))), saved))[-1] == saved
@@ -464,7 +464,7 @@ def test_the_progress_of_an_unsorted_stream_is_kept_apart_from_its_bookmark() ->
     assert state["progress_markers"]["replication_key_value"] == at(8)
 
 
-def test_progress_is_ignored_and_removed_when_a_failed_sync_starts_again() -> None:
+def test_progress_markers_are_removed_when_a_failed_sync_restarts() -> None:
     failed = {
         "replication_key": "updatedAt",
         "replication_key_value": at(1),
@@ -504,7 +504,7 @@ def test_a_sorted_stream_has_no_signpost_by_default() -> None:
     assert state["replication_key_value"] == far
 
 
-def test_a_signpost_of_ones_own_limits_the_bookmark() -> None:
+def test_a_custom_signpost_limits_the_bookmark() -> None:
     class Events(SortedOrders):
         replication_key = "id"
 
@@ -515,7 +515,7 @@ def test_a_signpost_of_ones_own_limits_the_bookmark() -> None:
     assert state == {"replication_key": "id", "replication_key_value": 100}
 
 
-def test_a_signpost_may_be_one_of_the_partition() -> None:
+def test_a_signpost_may_depend_on_the_partition() -> None:
     class Events(Orders):
         replication_key = "id"
 
@@ -528,7 +528,7 @@ def test_a_signpost_may_be_one_of_the_partition() -> None:
     assert [entry["replication_key_value"] for entry in state["partitions"]] == [10, 15]
 
 
-def test_the_present_time_limits_undeclared_date_times_and_no_plain_texts() -> None:
+def test_the_current_time_limits_undeclared_date_times_and_no_other_texts() -> None:
     class Undeclared(Orders):
         json_schema: Json = {}  # noqa: RUF012 - as the SDK has it
 
@@ -541,7 +541,7 @@ def test_the_present_time_limits_undeclared_date_times_and_no_plain_texts() -> N
     assert state["replication_key_value"] == 40
 
 
-def test_the_time_of_a_sync_is_before_its_partitions_are_listed() -> None:
+def test_the_sync_time_is_taken_before_partitions_are_listed() -> None:
     class Slow(Orders):
         def partitions(self) -> Iterable[Context] | None:
             self.listed = dt.datetime.now(dt.timezone.utc)
@@ -553,7 +553,7 @@ def test_the_time_of_a_sync_is_before_its_partitions_are_listed() -> None:
     assert instant(entry["replication_key_value"]) <= instant(stream.listed.isoformat())
 
 
-def test_start_date_is_where_a_sync_begins_without_a_later_bookmark() -> None:
+def test_a_sync_begins_at_the_start_date_unless_the_bookmark_is_later() -> None:
     for saved, start in (
         (None, at(5)),
         ({"updatedAt": at(3)}, at(5)),
@@ -575,7 +575,7 @@ def test_a_full_refresh_ignores_the_state_and_sends_none() -> None:
     assert stream.starts == [None]
 
 
-def test_partitions_that_the_catalog_names_are_read_alone() -> None:
+def test_only_the_partitions_that_the_catalog_names_are_read() -> None:
     stream = SortedOrders(order(1, at(5)), order(2, at(6), store=2), stores=STORES)
     items = read(stream, partitions=[{"storeId": 2}])
     assert [item for item in items if isinstance(item, dict)] == [order(2, at(6), store=2)]
@@ -591,18 +591,18 @@ def test_partitions_that_the_catalog_names_are_read_alone() -> None:
         (Orders(stores=STORES), [1]),
     ],
 )
-def test_partitions_that_cannot_be_read_alone_are_refused(stream: Stream, partitions: Any) -> None:
+def test_invalid_partitions_in_the_catalog_are_refused(stream: Stream, partitions: Any) -> None:
     with pytest.raises(ConfigError, match="partitions"):
         read(stream, partitions=partitions)
 
 
-def test_no_named_partitions_are_all() -> None:
+def test_all_partitions_are_read_if_the_catalog_names_none() -> None:
     stream = SortedOrders(stores=STORES)
     read(stream, partitions=None)
     assert len(stream.starts) == 2
 
 
-def test_what_the_context_says_is_added_to_records_that_lack_it() -> None:
+def test_missing_fields_of_the_context_are_added_to_records() -> None:
     class Bare(Orders):
         def records(self, context: Context | None, start: Any) -> Iterable[Record]:
             yield {"id": 1, "updatedAt": at(1)}
@@ -683,12 +683,12 @@ def test_numbers_are_compared_by_value(numbers: list[float]) -> None:
     assert state["replication_key_value"] == numbers[-1]
 
 
-def test_numbers_in_texts_are_numbers_where_the_schema_says_so() -> None:
+def test_numeric_texts_are_compared_as_numbers_if_the_schema_declares_them() -> None:
     [state] = states(read(Numbered({"id": "9"}, {"id": "10"})))
     assert state["replication_key_value"] == "10"
 
 
-def test_midnight_may_be_the_end_of_a_day() -> None:
+def test_midnight_may_be_written_as_the_end_of_a_day() -> None:
     assert (
         len(read(SortedOrders(order(1, "2021-01-02T00:00:00Z"), order(2, "2021-01-01T24:00:00Z"))))
         == 3
@@ -698,7 +698,7 @@ def test_midnight_may_be_the_end_of_a_day() -> None:
 @pytest.mark.parametrize(
     "value", [float("nan"), float("inf"), Decimal("NaN"), Decimal("Infinity"), "Infinity"]
 )
-def test_what_is_no_number_is_an_error(value: Any) -> None:
+def test_a_value_that_is_not_a_finite_number_is_an_error(value: Any) -> None:
     for found in ([{"id": value}], [{"id": 1}, {"id": value}]):
         _, failure = seen(Numbered(*found))
         assert "cannot be compared as a number" in str(failure)
@@ -714,7 +714,7 @@ def test_a_decimal_bookmark_is_not_rounded() -> None:
 
 @pytest.mark.parametrize("schema", [{}, DATE_TIME, {"type": "number"}], ids=str)
 @pytest.mark.parametrize("text", ["1700000000.123", "9007199254740995.0", "1" * 30])
-def test_a_decimal_bookmark_is_resumed_from(schema: Json, text: str) -> None:
+def test_a_read_resumes_from_a_decimal_bookmark(schema: Json, text: str) -> None:
     class ByNumber(SortedOrders):
         json_schema: Json = {"properties": {"updatedAt": schema}}  # noqa: RUF012
 
@@ -725,7 +725,7 @@ def test_a_decimal_bookmark_is_resumed_from(schema: Json, text: str) -> None:
     assert float(second["replication_key_value"]) == float(larger)
 
 
-def test_a_decimal_record_at_the_bookmark_is_not_left_out() -> None:
+def test_a_decimal_record_at_the_bookmark_is_not_omitted() -> None:
     class Unfiltered(SortedOrders):
         filters_records = True
         json_schema: Json = {"properties": {}}  # noqa: RUF012
@@ -735,19 +735,19 @@ def test_a_decimal_record_at_the_bookmark_is_not_left_out() -> None:
     assert [item for item in read(Unfiltered(found), state) if isinstance(item, dict)] == [found]
 
 
-def test_dates_of_python_are_date_times() -> None:
+def test_python_datetimes_are_accepted_as_date_times() -> None:
     moment = dt.datetime(2021, 1, 2, tzinfo=dt.timezone(dt.timedelta(hours=2, seconds=12)))
     [state] = states(read(SortedOrders(order(1, moment))))
     assert instant(state["replication_key_value"]) == instant("2021-01-01T21:59:48Z")
 
 
-def test_kinds_that_are_mixed_are_an_error() -> None:
+def test_mixed_types_of_cursor_values_are_an_error() -> None:
     for found in ([order(1, 5), order(2, at(1))], [order(1, at(1)), order(2, 5)]):
         _, failure = seen(Orders(*found))
         assert failure is not None and "cannot be compared" in str(failure)
 
 
-def test_zero_is_a_bookmark() -> None:
+def test_zero_is_a_valid_bookmark() -> None:
     stream = Numbered()
     [state] = states(read(Numbered(order(0, at(1)))))
     assert state == {"replication_key": "id", "replication_key_value": 0}
@@ -755,12 +755,12 @@ def test_zero_is_a_bookmark() -> None:
     assert stream.starts == [0]
 
 
-def test_ties_are_in_order() -> None:
+def test_equal_cursor_values_are_in_order() -> None:
     [state] = states(read(SortedOrders(order(1, at(1)), order(2, at(1)))))
     assert state["replication_key_value"] == at(1)
 
 
-def test_a_null_moves_no_bookmark_and_is_warned_of() -> None:
+def test_a_null_cursor_value_does_not_advance_the_bookmark_and_causes_a_warning() -> None:
     items = read(SortedOrders(order(1, at(2)), order(2, None), order(3, at(3))))
     assert [item.text for item in items if isinstance(item, Warn)] == [
         "records without a value of the replication key: 1; they moved no bookmark"
@@ -785,7 +785,7 @@ def test_a_value_that_cannot_be_compared_is_an_error_that_names_it() -> None:
 
 
 @pytest.mark.parametrize("count", [1_001, 3_000, 20_000])
-def test_the_states_of_many_partitions_are_together_at_most_four_times_the_last(count: int) -> None:
+def test_the_total_size_of_states_is_at_most_four_times_the_last_state(count: int) -> None:
     class Many(SortedOrders):
         def records(self, context: Context | None, start: Any) -> Iterable[Record]:
             yield order(1, at(1))
@@ -796,14 +796,14 @@ def test_the_states_of_many_partitions_are_together_at_most_four_times_the_last(
         assert len(sizes) > 1 and sum(sizes) <= 4 * sizes[-1]
 
 
-def test_the_bound_counts_the_bookmarks_of_the_state_and_of_the_sync() -> None:
+def test_the_size_limit_includes_bookmarks_of_the_state_and_of_the_sync() -> None:
     saved = {"partitions": [{"context": {"storeId": n}} for n in range(900)]}
     stream = SortedOrders(stores=[{"storeId": number} for number in range(900, 1_050)])
     sizes = [len(bytes(i.state)) for i in read(stream, saved) if isinstance(i, Checkpoint)]  # type: ignore[arg-type]
     assert sum(sizes) <= 4 * sizes[-1]
 
 
-def test_one_bookmark_of_many_partitions_is_sent_often() -> None:
+def test_a_single_bookmark_for_many_partitions_is_sent_often() -> None:
     class Whole(Often):
         state_partitioning_keys = ()
 
@@ -812,7 +812,7 @@ def test_one_bookmark_of_many_partitions_is_sent_often() -> None:
     assert len(states(read(Whole(*found, stores=stores)))) >= len(found) // 2
 
 
-def test_contexts_that_share_bookmarks_end_without_a_state() -> None:
+def test_no_state_is_sent_after_contexts_without_records() -> None:
     class ByStore(Often):
         state_partitioning_keys = ("storeId",)
 
@@ -822,7 +822,7 @@ def test_contexts_that_share_bookmarks_end_without_a_state() -> None:
     assert len(sizes) <= len(found) // 2 + 1
 
 
-def test_the_states_of_many_shared_bookmarks_are_bounded_too() -> None:
+def test_the_total_size_of_states_with_shared_bookmarks_is_limited() -> None:
     class ByStore(Often):
         state_partitioning_keys = ("storeId",)
 
@@ -853,7 +853,7 @@ def test_states_of_one_size_are_sent_at_growing_intervals() -> None:
     assert sent[0] == SECONDS and len(sent) == 3 and sent[-1] > 1_000
 
 
-def test_a_long_first_partition_of_many_sends_states_too() -> None:
+def test_a_long_first_partition_sends_states() -> None:
     now = 0.0
     state = StreamState(ReplicationKey("updatedAt", DATE_TIME), {}, is_sorted=True)
     state.begin({"storeId": 1}).see(order(1, at(1)))

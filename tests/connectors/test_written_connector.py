@@ -79,7 +79,7 @@ def test_the_example_has_at_most_sixty_lines() -> None:
     assert len([line for line in lines if line.strip()]) <= 60
 
 
-def test_it_reads_parents_and_children_in_pages(reader: Reader) -> None:
+def test_the_example_reads_parents_and_children_in_pages(reader: Reader) -> None:
     assert [row["id"] for row in reader.read("stores", "full_refresh")] == ["a", "b", "c"]
     rows = reader.read("orders", "incremental")
     assert [(row["store"], row["id"]) for row in rows] == [
@@ -89,14 +89,14 @@ def test_it_reads_parents_and_children_in_pages(reader: Reader) -> None:
     ]
 
 
-def test_it_goes_on_from_the_bookmark_of_each_store(reader: Reader) -> None:
+def test_the_example_resumes_from_the_bookmark_of_each_store(reader: Reader) -> None:
     reader.read("orders", "incremental")
     reader.api.resources["stores/b/orders"].append(order(9))
     rows = reader.read("orders", "incremental")
     assert [(row["store"], row["id"]) for row in rows] == [("a", 2), ("b", 3), ("b", 9), ("c", 4)]
 
 
-def test_a_store_is_read_alone(reader: Reader) -> None:
+def test_a_single_store_can_be_read(reader: Reader) -> None:
     [message] = [m for m in reader.call("discover") if m["type"] == "CATALOG"]
     [stream] = [s for s in message["catalog"]["streams"] if s["name"] == "orders"]
     how = {"sync_mode": "incremental", "destination_sync_mode": "append"}
@@ -106,14 +106,14 @@ def test_a_store_is_read_alone(reader: Reader) -> None:
     assert {row["store"] for row in rows} == {"b"}
 
 
-def test_expired_tokens_and_rate_limits_are_waited_for(reader: Reader) -> None:
+def test_expired_tokens_are_renewed_and_rate_limits_are_respected(reader: Reader) -> None:
     assert reader.api.tokens is not None
     reader.api.tokens.expires_in = 0
     reader.api.answers.extend([None, None, Answer(429, headers={"Retry-After": "0"}), None])
     assert len(reader.read("orders", "incremental")) == 12
 
 
-def test_a_wrong_secret_is_a_failed_check(reader: Reader) -> None:
+def test_a_wrong_secret_fails_the_check(reader: Reader) -> None:
     assert reader.api.tokens is not None
     reader.api.tokens.client_secret = "another"
     [message] = reader.call("check")
@@ -121,7 +121,7 @@ def test_a_wrong_secret_is_a_failed_check(reader: Reader) -> None:
     assert "client-secret" not in json.dumps(message)
 
 
-def test_it_follows_the_rules_of_the_kit(api: JsonApi, tmp_path: Path) -> None:
+def test_the_example_passes_the_conformance_kit(api: JsonApi, tmp_path: Path) -> None:
     (tmp_path / "my_source.py").write_text(program())
     config = {"url": api.url, **SECRETS}
     report = Kit([sys.executable, str(tmp_path / "my_source.py")], config).report()

@@ -19,13 +19,13 @@ from tests.destination.running import (
 )
 
 
-def test_the_specification_is_read(destination: Destination) -> None:
+def test_airbytes_models_read_the_specification(destination: Destination) -> None:
     (message,) = parsed(destination.run(["spec"]).output)
     modes = [mode.value for mode in message.spec.supported_destination_sync_modes]
     assert modes == ["append", "overwrite", "append_dedup"]
 
 
-def test_both_answers_of_a_check_are_read(destination: Destination) -> None:
+def test_airbytes_models_read_both_results_of_a_check(destination: Destination) -> None:
     check = ["check", "--config", destination.config_file]
     (refused,) = parsed(destination.run([*check[:2], "/nowhere/config.json"]).output)
     (accepted,) = parsed(destination.run(check).output)
@@ -38,7 +38,7 @@ def test_both_answers_of_a_check_are_read(destination: Destination) -> None:
     [state, lambda value: shared(value, "users"), legacy],
     ids=["stream", "global", "legacy"],
 )
-def test_states_and_logs_are_read(destination: Destination, make: Any) -> None:
+def test_airbytes_models_read_states_and_logs(destination: Destination, make: Any) -> None:
     came = [*records(1), record({"name": "no key"}), *records(2, name="strangers")]
     answer = destination.write([stream(mode="append_dedup")], [*came, make({"n": 1})])
     assert set(kinds(answer.output)) == {"LOG", "STATE"}
@@ -49,7 +49,7 @@ def test_states_and_logs_are_read(destination: Destination, make: Any) -> None:
     )
 
 
-def test_errors_are_read(destination: Destination) -> None:
+def test_airbytes_models_read_errors(destination: Destination) -> None:
     failed = destination.write([stream()], [*records(1), status("INCOMPLETE")], code=1)
     refused = destination.write([stream(mode="soft_delete")], records(1), code=1)
     (trace,) = (each.trace for each in parsed(failed.output) if each.trace)

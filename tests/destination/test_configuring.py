@@ -15,7 +15,7 @@ from elt_assets.lake.spark.session import SparkProvider
 from tests.destination.running import Destination, Json, records, stream
 
 
-def test_spec_is_a_schema_that_says_what_is_supported(destination: Destination) -> None:
+def test_spec_prints_a_valid_schema_and_the_supported_modes(destination: Destination) -> None:
     answer = destination.run(["spec"])
     (message,) = answer.messages
     assert (answer.code, message["type"]) == (0, "SPEC")
@@ -40,7 +40,7 @@ def everything_in(folder: Path) -> set[Path]:
     return {path for path in folder.rglob("*") if "home" not in path.parts}
 
 
-def test_a_check_writes_and_leaves_nothing(destination: Destination, tmp_path: Path) -> None:
+def test_a_check_leaves_no_files(destination: Destination, tmp_path: Path) -> None:
     destination.config = {"namespace": "some_where"}
     _ = destination.config_file
     before = everything_in(tmp_path)
@@ -48,7 +48,7 @@ def test_a_check_writes_and_leaves_nothing(destination: Destination, tmp_path: P
     assert everything_in(tmp_path) == before
 
 
-def test_a_check_leaves_what_is_there(destination: Destination) -> None:
+def test_a_check_does_not_change_existing_tables(destination: Destination) -> None:
     destination.write([stream()], records(1))
     before = everything_in(destination.lake)
     assert destination.check()["status"] == "SUCCEEDED"
@@ -56,7 +56,7 @@ def test_a_check_leaves_what_is_there(destination: Destination) -> None:
     assert destination.ids() == [1]
 
 
-def test_a_check_that_fails_says_why_and_leaves_nothing(
+def test_a_failed_check_reports_the_cause_and_leaves_no_files(
     destination: Destination, tmp_path: Path
 ) -> None:
     (tmp_path / "lake").write_text("a file")
@@ -68,7 +68,7 @@ def test_a_check_that_fails_says_why_and_leaves_nothing(
     assert everything_in(tmp_path) == before
 
 
-def test_a_check_that_cannot_read_what_spark_has_written_leaves_nothing(
+def test_a_check_that_cannot_read_the_files_of_spark_leaves_no_files(
     destination: Destination, tmp_path: Path, spark_provider: SparkProvider
 ) -> None:
     """As on a cluster whose machines have other disks: Spark's files are elsewhere."""
@@ -95,7 +95,7 @@ WRONG: list[tuple[Json, str]] = [
 
 
 @pytest.mark.parametrize(("config", "told"), WRONG)
-def test_a_config_that_breaks_the_specification_is_refused(
+def test_a_config_that_violates_the_specification_is_refused(
     destination: Destination, config: Json, told: str
 ) -> None:
     destination.config = config
@@ -113,7 +113,7 @@ def test_a_config_that_breaks_the_specification_is_refused(
 @pytest.mark.parametrize(
     ("config", "told"), [("{", "JSON of the expected form"), ("[]", "JSON of the expected form")]
 )
-def test_a_config_that_is_no_object_is_refused(
+def test_a_config_that_is_not_an_object_is_refused(
     destination: Destination, config: str, told: str
 ) -> None:
     path = destination.file("other.json", config)
@@ -122,7 +122,7 @@ def test_a_config_that_is_no_object_is_refused(
     assert told in message["connectionStatus"]["message"]
 
 
-def test_files_that_are_missing_are_named(destination: Destination) -> None:
+def test_an_error_names_a_missing_file(destination: Destination) -> None:
     arguments = ["write", "--config", "/nowhere/config.json", "--catalog", "/nowhere/catalog.json"]
     answer = destination.run(arguments)
     assert answer.code == 1
@@ -142,7 +142,7 @@ REFUSED: list[tuple[list[Json], str, str | None]] = [
 
 
 @pytest.mark.parametrize(("streams", "told", "whose"), REFUSED)
-def test_a_catalog_that_cannot_be_written_is_refused(
+def test_an_invalid_catalog_is_refused(
     destination: Destination, streams: list[Json], told: str, whose: str | None
 ) -> None:
     error = destination.write(streams, records(1), code=1).error
@@ -164,7 +164,7 @@ def test_a_table_of_another_writer_is_refused(destination: Destination) -> None:
     assert destination.ids() == [1]
 
 
-def test_the_lake_of_the_environment_is_the_default(
+def test_the_environment_sets_the_default_lake(
     destination: Destination, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("ELT_LAKE", os.fspath(tmp_path / "elsewhere"))
@@ -175,7 +175,7 @@ def test_the_lake_of_the_environment_is_the_default(
     assert (tmp_path / "elsewhere" / "here" / "users").is_dir()
 
 
-def test_a_schema_change_that_is_not_wanted_is_refused(destination: Destination) -> None:
+def test_a_schema_change_is_refused_if_the_config_forbids_it(destination: Destination) -> None:
     destination.write([stream()], records(1))
     destination.config = {"on_schema_change": "fail"}
     wide = stream(properties={"id": {"type": "integer"}, "age": {"type": "integer"}})

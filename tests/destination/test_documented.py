@@ -7,20 +7,20 @@ import re
 import subprocess
 
 from elt_assets.destination.settings import SPECIFICATION
-from tests.project import BIN, REPOSITORY, Project
+from tests.documents import code_blocks, shell_environment
+from tests.project import REPOSITORY, Project
 
 DOCUMENT = (REPOSITORY / "docs" / "destination.md").read_text()
 
 
 def block(language: str) -> str:
-    (found,) = re.findall(rf"^```{language}\n(.*?)^```", DOCUMENT, flags=re.MULTILINE | re.DOTALL)
-    return str(found)
+    (found,) = code_blocks(DOCUMENT, language)
+    return found
 
 
-def test_the_commands_work_as_written(project: Project) -> None:
+def test_the_documented_commands_work_as_written(project: Project) -> None:
     (project.root / "catalog.json").write_text(block("json"))
-    environment = {**project.environment, "PYTHONPATH": str(REPOSITORY)}
-    environment["PATH"] = f"{BIN}:{environment['PATH']}"
+    environment = {**shell_environment(project), "PYTHONPATH": str(REPOSITORY)}
     done = subprocess.run(
         ["sh", "-e", "-c", block("sh")],
         cwd=project.root,

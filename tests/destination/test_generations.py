@@ -25,7 +25,7 @@ def mode(request: pytest.FixtureRequest) -> str:
 @pytest.mark.parametrize(
     ("ending", "told"), [([], "its last status: STARTED"), ([INCOMPLETE, state(3)], "completing")]
 )
-def test_an_overwrite_that_is_not_completed_changes_nothing(
+def test_an_incomplete_overwrite_changes_nothing(
     destination: Destination, ending: list[Json], told: str
 ) -> None:
     destination.config = {"checkpoint": {"rows": 1}}
@@ -40,7 +40,7 @@ def test_an_overwrite_that_is_not_completed_changes_nothing(
     assert destination.ids() == [1, 2]
 
 
-def test_without_generations_each_overwrite_begins_anew(destination: Destination) -> None:
+def test_each_overwrite_without_a_generation_restarts(destination: Destination) -> None:
     resumable = stream(mode="overwrite")
     resumable["stream"]["is_resumable"] = True
     destination.write([resumable], [*records(1), COMPLETE])
@@ -52,13 +52,13 @@ def test_without_generations_each_overwrite_begins_anew(destination: Destination
     assert (answer.values, destination.ids()) == ([2], [3])
 
 
-def test_without_a_status_the_end_of_the_input_completes(destination: Destination) -> None:
+def test_the_end_of_the_input_completes_a_stream_without_a_status(destination: Destination) -> None:
     for number in (1, 2):
         destination.write([stream(mode="overwrite")], records(number))
     assert destination.ids() == [2]
 
 
-def test_a_retry_of_the_same_generation_goes_on(destination: Destination, mode: str) -> None:
+def test_a_retry_of_the_same_generation_resumes(destination: Destination, mode: str) -> None:
     destination.write([refresh(1, mode)], [*records(1, 2), COMPLETE])
     failed = destination.write([refresh(2, mode)], [*records(3), state(3), STARTED], code=1)
     assert (failed.values, destination.ids()) == ([3], [1, 2])
@@ -70,7 +70,7 @@ def test_a_retry_of_the_same_generation_goes_on(destination: Destination, mode: 
     assert set(generations.to_pylist()) == {2}
 
 
-def test_an_overwrite_without_a_generation_withholds_states_that_it_shares(
+def test_an_overwrite_without_a_generation_withholds_shared_states(
     destination: Destination,
 ) -> None:
     destination.config = {"checkpoint": {"rows": 1}}
@@ -86,7 +86,7 @@ def test_an_overwrite_without_a_generation_withholds_states_that_it_shares(
 
 
 @pytest.mark.parametrize("mode", ["overwrite", "overwrite_dedup"])
-def test_a_complete_generation_is_overwritten_as_often_as_it_is_sent(
+def test_a_complete_generation_is_overwritten_by_each_sync(
     destination: Destination, mode: str
 ) -> None:
     """PyAirbyte gives the same generation to every sync."""
@@ -108,15 +108,15 @@ def test_a_complete_generation_is_overwritten_as_often_as_it_is_sent(
 
 
 @pytest.mark.parametrize("mode", ["append", "append_dedup"])
-def test_a_complete_generation_is_added_to_where_rows_are_appended(
-    destination: Destination, mode: str
-) -> None:
+def test_rows_are_appended_to_a_complete_generation(destination: Destination, mode: str) -> None:
     for number in (1, 2):
         destination.write([refresh(1, mode)], [*records(number), COMPLETE])
     assert destination.ids() == [1, 2]
 
 
-def test_a_complete_overwrite_stays_where_its_source_has_no_more(destination: Destination) -> None:
+def test_a_complete_overwrite_keeps_its_rows_if_the_source_has_no_more(
+    destination: Destination,
+) -> None:
     """Another stream of the sync had failed: the retry resumes from the last state."""
     destination.write([refresh(2)], [*records(1), state(1), COMPLETE])
 
@@ -126,7 +126,7 @@ def test_a_complete_overwrite_stays_where_its_source_has_no_more(destination: De
     assert "the source sent a state and no record: the table keeps its rows" in answer.logs
 
 
-def test_a_state_before_the_first_record_keeps_no_rows(destination: Destination) -> None:
+def test_a_state_before_the_first_record_does_not_keep_the_rows(destination: Destination) -> None:
     destination.config = {"checkpoint": {"seconds": 0.001}}
     destination.write([refresh(1)], [*records(1), state(1), COMPLETE])
 
@@ -141,7 +141,7 @@ def test_an_overwrite_whose_source_is_empty_empties_the_table(destination: Desti
     assert destination.ids() == []
 
 
-def test_a_newer_generation_leaves_the_one_that_was_begun(destination: Destination) -> None:
+def test_a_newer_generation_replaces_an_unfinished_one(destination: Destination) -> None:
     destination.write([refresh(1)], [*records(1), COMPLETE])
     destination.write([refresh(2)], [*records(2), state(2), STARTED], code=1)
 
@@ -174,7 +174,7 @@ def test_an_overwrite_with_a_minimum_of_zero_overwrites(destination: Destination
     ],
     ids=["schema", "mode", "minimum"],
 )
-def test_a_begun_refresh_is_not_gone_on_with_in_another_way(
+def test_an_unfinished_refresh_with_other_settings_cannot_be_resumed(
     destination: Destination, again: Json
 ) -> None:
     """What of it was acknowledged would be lost."""

@@ -80,7 +80,7 @@ def _family(process: subprocess.Popen[bytes]) -> list[psutil.Process]:
     return found
 
 
-def test_a_state_is_told_while_the_source_is_silent(
+def test_a_state_is_acknowledged_while_the_source_is_silent(
     destination: Destination, running: subprocess.Popen[bytes]
 ) -> None:
     _say(running, *records(1), state(1))
@@ -88,7 +88,7 @@ def test_a_state_is_told_while_the_source_is_silent(
     assert destination.ids() == [1]
 
 
-def test_killed_in_mid_sync_what_was_acknowledged_is_there(
+def test_acknowledged_records_survive_a_kill_during_a_sync(
     destination: Destination, running: subprocess.Popen[bytes]
 ) -> None:
     _say(running, *records(1), state(1))
@@ -106,7 +106,7 @@ def test_killed_in_mid_sync_what_was_acknowledged_is_there(
     assert len(destination.ids()) == len(set(destination.ids()))
 
 
-def test_an_overwrite_without_a_generation_that_is_killed_has_acknowledged_nothing(
+def test_a_killed_overwrite_without_a_generation_has_acknowledged_nothing(
     destination: Destination,
 ) -> None:
     """Its next sync begins again; a source that resumed from a state would leave out what came before."""
@@ -129,7 +129,7 @@ def test_an_overwrite_without_a_generation_that_is_killed_has_acknowledged_nothi
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_a_signal_ends_it_and_nothing_more_is_committed(
+def test_a_signal_stops_the_process_before_another_commit(
     destination: Destination, running: subprocess.Popen[bytes], number: signal.Signals
 ) -> None:
     _say(running, *records(1), state(1))
@@ -146,7 +146,7 @@ def test_a_signal_ends_it_and_nothing_more_is_committed(
     assert list(destination.folder.glob("home/staging/*")) == []
 
 
-def test_stdout_holds_messages_alone(destination: Destination, tmp_path: Path) -> None:
+def test_stdout_has_only_messages(destination: Destination, tmp_path: Path) -> None:
     """Whatever Spark, Java and this process say besides."""
     settings = tmp_path / "spark.conf"
     settings.write_text(
@@ -164,7 +164,7 @@ def test_stdout_holds_messages_alone(destination: Destination, tmp_path: Path) -
     assert destination.ids() == [1]
 
 
-def test_when_nobody_reads_its_states_it_ends(
+def test_the_process_ends_if_its_output_is_closed(
     destination: Destination, running: subprocess.Popen[bytes]
 ) -> None:
     assert running.stdout is not None

@@ -21,7 +21,11 @@ MODES = ["append", "append_dedup", "overwrite"]
 names = st.sampled_from(NAMES)
 ids = st.integers(0, 3) | st.none()
 values = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | st.text(),
     lambda inner: st.lists(inner, max_size=2) | st.dictionaries(st.text(), inner, max_size=2),
     max_leaves=4,
 )
@@ -55,7 +59,7 @@ def told_of(found: list[Json], about: str | None) -> list[Any]:
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
 @given(sent=messages(), modes=st.tuples(*[st.sampled_from(MODES)] * 2), rows=st.integers(1, 6))
-def test_states_out_are_states_in(
+def test_all_states_are_returned_unchanged_and_in_order(
     spark_provider: SparkProvider,
     monkeypatch: pytest.MonkeyPatch,
     sent: list[Json],

@@ -32,7 +32,7 @@ def cuts(most: int) -> st.SearchStrategy[list[int]]:
 
 
 @given(cuts(12), st.data())
-def test_a_streams_own_states_have_what_lies_between_them(
+def test_a_stream_state_counts_the_rejected_records_since_the_previous_state(
     ends: list[int], data: st.DataObject
 ) -> None:
     rejected = sorted(data.draw(st.sets(st.integers(0, ends[-1] + 3))))
@@ -50,7 +50,7 @@ def test_a_streams_own_states_have_what_lies_between_them(
 
 
 @given(cuts(8), cuts(8), st.data())
-def test_shared_states_have_that_of_all_streams(
+def test_a_shared_state_counts_the_rejected_records_of_all_streams(
     ends_a: list[int], ends_b: list[int], data: st.DataObject
 ) -> None:
     """The commits of the streams come before the states, and are cut as they like."""
@@ -73,14 +73,14 @@ def test_shared_states_have_that_of_all_streams(
     ]
 
 
-def test_what_had_no_state_yet_is_of_the_next_one() -> None:
+def test_rejected_records_without_a_state_are_counted_in_the_next_one() -> None:
     tally = Tally()
     assert list(tally.acknowledged(acknowledged(A, [0, 2]))) == []
     (told,) = tally.acknowledged(acknowledged(A, [4], held(Span(A, 0, 5))))
     assert told[1] == 3
 
 
-def test_of_states_of_both_kinds_no_count_exceeds_the_records() -> None:
+def test_with_states_of_both_kinds_no_count_exceeds_the_records() -> None:
     tally = Tally()
     (own,) = tally.acknowledged(acknowledged(A, [1, 2, 3], held(Span(A, 0, 4))))
     first, second = held(Span(A, 0, 2)), held(Span(A, 2, 4))

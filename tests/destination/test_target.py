@@ -75,7 +75,7 @@ def elt(
     return Target(tmp_path, spark_provider, {}, capsys)
 
 
-def test_states_come_out_to_the_letter_and_in_order(elt: Target) -> None:
+def test_states_are_returned_byte_for_byte_and_in_order(elt: Target) -> None:
     odd = b'{"type":"STATE","value":{"bookmarks": {"users":  {"at": 1.50, "big": 12345678901234567890}}}}'
 
     found = elt.load(schema(), *records(1), odd, state({"any": "form"}), *records(2), state(None))
@@ -85,20 +85,20 @@ def test_states_come_out_to_the_letter_and_in_order(elt: Target) -> None:
     assert elt.ids() == [1, 2]
 
 
-def test_a_key_makes_rows_be_replaced_by_what_comes_later(elt: Target) -> None:
+def test_later_records_replace_rows_with_the_same_key(elt: Target) -> None:
     renamed = {"type": "RECORD", "stream": "users", "record": {"id": 1, "name": "renamed"}}
     elt.load(schema(), *records(1, 2), renamed)
     elt.load(schema(), *records(3))
     assert sorted(row["name"] for row in elt.rows()) == ["renamed", "user 2", "user 3"]
 
 
-def test_without_a_key_records_are_added(elt: Target) -> None:
+def test_records_without_a_key_are_appended(elt: Target) -> None:
     for _ in range(2):
         elt.load(schema(key=[]), *records(1))
     assert elt.ids() == [1, 1]
 
 
-def test_a_schema_that_changes_in_mid_stream_is_followed(elt: Target) -> None:
+def test_a_schema_change_during_a_sync_is_applied(elt: Target) -> None:
     grown = {"type": "RECORD", "stream": "users", "record": {"id": 2, "age": 7}}
     again = {"type": "RECORD", "stream": "users", "record": {"id": 1, "name": "renamed"}}
 
@@ -130,7 +130,7 @@ def test_a_record_before_its_schema_is_an_error_that_names_the_stream(elt: Targe
         (b'{"type":"RECORD","stream":"users","record":{"id":', "malformed RECORD"),
     ],
 )
-def test_what_cannot_be_loaded_is_refused(elt: Target, message: Json | bytes, told: str) -> None:
+def test_an_invalid_message_is_refused(elt: Target, message: Json | bytes, told: str) -> None:
     elt.load(message, *records(1), code=1)
     assert told in elt.stderr
 
@@ -142,7 +142,7 @@ def test_a_record_without_its_key_goes_to_the_dead_letter(elt: Target) -> None:
     assert len(elt.rows("users_dead_letter")) == 1
 
 
-def test_a_new_version_replaces_the_rows_once_it_is_activated(elt: Target) -> None:
+def test_a_new_version_replaces_the_rows_when_it_is_activated(elt: Target) -> None:
     elt.load(schema(), *records(1, 2, version=100), activate(100), state(1))
     assert elt.ids() == [1, 2]
 
@@ -156,12 +156,12 @@ def test_a_new_version_replaces_the_rows_once_it_is_activated(elt: Target) -> No
     assert elt.ids() == [3, 4, 5]
 
 
-def test_the_first_version_is_seen_at_once(elt: Target) -> None:
+def test_the_first_version_is_visible_before_its_activation(elt: Target) -> None:
     elt.load(schema(), *records(1, version=100), state(1))
     assert elt.ids() == [1]
 
 
-def test_batches_are_read_from_the_folders_that_are_allowed(elt: Target, tmp_path: Path) -> None:
+def test_batches_are_read_only_from_allowed_folders(elt: Target, tmp_path: Path) -> None:
     folder = tmp_path / "batches"
     folder.mkdir()
     file = folder / "one.jsonl.gz"
@@ -180,13 +180,13 @@ def test_batches_are_read_from_the_folders_that_are_allowed(elt: Target, tmp_pat
     assert elt.ids() == [1, 2]
 
 
-def test_a_config_that_is_wrong_is_refused(elt: Target) -> None:
+def test_an_invalid_config_is_refused(elt: Target) -> None:
     elt.config = {"batch_root": "x"}
     elt.load(schema(), code=1)
     assert "config_error" in elt.stderr and "'batch_root' was unexpected" in elt.stderr
 
 
-def test_a_later_schema_may_bring_the_key(elt: Target) -> None:
+def test_a_later_schema_may_add_the_key(elt: Target) -> None:
     renamed = {"type": "RECORD", "stream": "users", "record": {"id": 1, "name": "renamed"}}
     found = elt.load(schema(key=[]), *records(1, 1, 2), state(1), schema(), renamed, state(2))
     assert found == [b"1", b"2"]
@@ -201,7 +201,7 @@ def test_a_record_with_sdc_deleted_at_deletes_its_row(elt: Target) -> None:
     assert elt.ids() == [2]
 
 
-def test_settings_of_the_sdk_mean_what_they_say(elt: Target) -> None:
+def test_settings_of_the_sdk_have_their_documented_effect(elt: Target) -> None:
     elt.config = {
         "load_method": "append-only",
         "batch_size_rows": 1,
@@ -227,16 +227,14 @@ def test_settings_of_the_sdk_mean_what_they_say(elt: Target) -> None:
         ({"batch_size_rows": 0}, "config.batch_size_rows: violates `minimum`: 1"),
     ],
 )
-def test_settings_of_the_sdk_that_have_no_meaning_here_are_refused(
-    elt: Target, config: Json, told: str
-) -> None:
+def test_unsupported_settings_of_the_sdk_are_refused(elt: Target, config: Json, told: str) -> None:
     elt.config = config
     elt.load(schema(), code=1)
     assert told in elt.stderr
     assert not elt.lake.exists()
 
 
-def test_it_says_what_it_is(elt: Target) -> None:
+def test_about_and_version_describe_the_target(elt: Target) -> None:
     about = subprocess.run(
         [BIN / "target-elt", "--about", "--format=json"], check=True, capture_output=True
     )
@@ -249,7 +247,7 @@ def test_it_says_what_it_is(elt: Target) -> None:
     assert version.stdout == f"target-elt {found['version']}\n"
 
 
-def test_as_a_process_it_tells_states_while_the_tap_is_silent(elt: Target, tmp_path: Path) -> None:
+def test_the_process_returns_states_while_the_tap_is_silent(elt: Target, tmp_path: Path) -> None:
     elt.config = {"checkpoint": {"rows": 1}}
     process = subprocess.Popen(
         [BIN / "target-elt", "--config", elt.config_file],

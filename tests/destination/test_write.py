@@ -47,7 +47,7 @@ class Watched(io.BytesIO):
     [state, lambda value: shared(value, "users"), legacy],
     ids=["stream", "global", "legacy"],
 )
-def test_a_state_comes_out_once_its_records_are_in_the_table(
+def test_a_state_is_returned_after_its_records_are_committed(
     destination: Destination, make: Any
 ) -> None:
     destination.config = EAGER
@@ -68,7 +68,7 @@ ODD = rb"""{"type":"STATE","more":[1, 2.0],"state":{"id":12345678901234567890,"t
 "sourceStats":{"recordCount":1.0,"z":1},"destinationStats":{"recordCount":99.0,"w":2},"partition_id":"p"}}"""
 
 
-def test_a_state_comes_out_as_it_came_but_for_its_counts(destination: Destination) -> None:
+def test_a_state_is_returned_unchanged_except_for_its_counts(destination: Destination) -> None:
     line = ODD.replace(b"\n", b"")
     empty = state(None)
 
@@ -84,7 +84,7 @@ def test_a_state_comes_out_as_it_came_but_for_its_counts(destination: Destinatio
     assert json.loads(second)["state"]["stream"] == empty["state"]["stream"]
 
 
-def test_each_state_says_which_of_its_records_were_rejected(destination: Destination) -> None:
+def test_each_state_counts_its_rejected_records(destination: Destination) -> None:
     """Of a commit that covers them all; keys are null, data is no object."""
     no_key = record({"name": "nobody"})
     messages = [
@@ -105,7 +105,9 @@ def test_each_state_says_which_of_its_records_were_rejected(destination: Destina
     )
 
 
-def test_states_that_streams_share_say_what_was_rejected_of_all(destination: Destination) -> None:
+def test_a_shared_state_counts_the_rejected_records_of_all_streams(
+    destination: Destination,
+) -> None:
     streams = [stream(mode="append_dedup"), stream("orders", "append_dedup")]
     no_key = {"name": "nobody"}
     messages = [
@@ -132,7 +134,7 @@ def test_records_are_counted_over_many_commits(destination: Destination) -> None
     assert answer.values == [0, 1, 2, 3]
 
 
-def test_what_the_catalog_does_not_have_is_ignored(destination: Destination) -> None:
+def test_unknown_streams_fields_and_messages_are_ignored(destination: Destination) -> None:
     """spec: Schema Mismatches: never a failure."""
     extraneous = record({"id": 1, "eye_color": "brown", "nested": {"x": [1]}})
     messages: list[Json | bytes] = [
@@ -148,7 +150,7 @@ def test_what_the_catalog_does_not_have_is_ignored(destination: Destination) -> 
     assert "plain text" in answer.logs
 
 
-def test_namespaces_are_levels_of_the_lake(destination: Destination) -> None:
+def test_a_namespace_is_a_folder_of_the_lake(destination: Destination) -> None:
     streams = [stream(), stream(namespace="other/one")]
     messages = [*records(1), record({"id": 2}, namespace="other/one")]
 
@@ -159,7 +161,7 @@ def test_namespaces_are_levels_of_the_lake(destination: Destination) -> None:
     assert destination.table().history(1)[0]["elt.app"] == "elt:destination/users"
 
 
-def test_append_dedup_keeps_one_row_a_key_over_syncs(destination: Destination) -> None:
+def test_append_dedup_keeps_one_row_per_key_across_syncs(destination: Destination) -> None:
     destination.config = {"history": True}
     streams = [stream(mode="append_dedup", sync_id=7), stream("plain", sync_id=7)]
     destination.write(streams, [*records(1, 2), *records(1, name="plain")])
@@ -176,7 +178,7 @@ def test_append_dedup_keeps_one_row_a_key_over_syncs(destination: Destination) -
     assert {each["sync_id"] for each in meta} == {7}
 
 
-def test_a_schema_that_changes_is_followed_and_told(destination: Destination) -> None:
+def test_a_schema_change_is_applied_and_logged(destination: Destination) -> None:
     destination.write([stream()], records(1))
     wide = {"id": {"type": "integer"}, "name": {"type": "string"}, "age": {"type": "integer"}}
 
@@ -186,7 +188,7 @@ def test_a_schema_that_changes_is_followed_and_told(destination: Destination) ->
     assert "schema of stream 'users' has changed" in answer.logs
 
 
-def test_a_source_that_has_failed_fails_the_write(destination: Destination) -> None:
+def test_an_error_of_the_source_fails_the_write(destination: Destination) -> None:
     error = {"message": "no more quota", "failure_type": "transient_error"}
     trace = {"type": "TRACE", "trace": {"type": "ERROR", "emitted_at": 1.0, "error": error}}
 
@@ -197,7 +199,7 @@ def test_a_source_that_has_failed_fails_the_write(destination: Destination) -> N
     assert (answer.values, destination.ids()) == ([1], [1])
 
 
-def test_a_torn_last_line_is_not_the_end(destination: Destination) -> None:
+def test_a_truncated_last_line_is_an_error(destination: Destination) -> None:
     torn = b'{"type":"RECORD","record":{"stream":"users","data":{"id":'
 
     answer = destination.write([stream()], [*records(1), state(1), *records(2), torn], code=1)
@@ -207,7 +209,7 @@ def test_a_torn_last_line_is_not_the_end(destination: Destination) -> None:
     assert (answer.values, destination.ids()) == ([1], [1])
 
 
-def test_one_stream_that_fails_leaves_the_others_whole(destination: Destination) -> None:
+def test_a_failed_stream_does_not_affect_other_streams(destination: Destination) -> None:
     messages = [
         *(status("STARTED"), status("STARTED", "orders")),
         *(*records(1), state(1), *records(2)),
@@ -222,7 +224,7 @@ def test_one_stream_that_fails_leaves_the_others_whole(destination: Destination)
     assert (destination.ids(), destination.ids("orders")) == ([1], [1])
 
 
-def test_a_shared_state_does_not_move_where_one_stream_has_failed(
+def test_a_shared_state_is_withheld_if_one_stream_has_failed(
     destination: Destination,
 ) -> None:
     messages = [
@@ -237,7 +239,7 @@ def test_a_shared_state_does_not_move_where_one_stream_has_failed(
     assert destination.ids("orders") == [1]
 
 
-def test_a_count_that_differs_from_what_came_is_not_acknowledged(destination: Destination) -> None:
+def test_a_state_with_a_wrong_record_count_is_not_acknowledged(destination: Destination) -> None:
     told = state(1, sourceStats={"recordCount": 2.0})
 
     answer = destination.write([stream()], [*records(1), told], code=1)
@@ -273,7 +275,9 @@ def test_a_failed_commit_acknowledges_nothing(destination: Destination) -> None:
     assert destination.ids() == [*answer.values, 100]
 
 
-def test_nothing_is_left_in_staging(destination: Destination, tmp_path: Path) -> None:
+def test_the_staging_folder_is_empty_after_a_write(
+    destination: Destination, tmp_path: Path
+) -> None:
     destination.write([stream()], records(1))
     destination.write([stream()], [*records(1), b'{"type":"RECORD","rec'], code=1)
     assert list((tmp_path / "home" / "staging").iterdir()) == []

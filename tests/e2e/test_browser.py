@@ -167,7 +167,7 @@ def test_the_graph_shows_connections_streams_and_history(ui: Ui) -> None:
     ui.shoot("graph")
 
 
-def test_a_stream_is_materialized_by_clicking_and_tells_what_it_did(ui: Ui) -> None:
+def test_a_stream_can_be_materialized_in_the_ui_and_shows_its_metadata(ui: Ui) -> None:
     for _ in range(2):
         ui.materialize("shop/users")
         expect(ui.page.get_by_text("Success", exact=True).first).to_be_visible()
@@ -189,7 +189,7 @@ def test_a_stream_is_materialized_by_clicking_and_tells_what_it_did(ui: Ui) -> N
     ui.is_told("dagster/row_count")
 
 
-def test_days_are_backfilled_by_clicking(ui: Ui) -> None:
+def test_days_can_be_backfilled_in_the_ui(ui: Ui) -> None:
     days = 7 if PICTURES else 2
     last = 2 + days
     ui.open("assets/weather/readings")
@@ -216,7 +216,7 @@ def _green(ui: Ui) -> set[str]:
         return instance.get_materialized_partitions(dg.AssetKey(["weather", "readings"]))
 
 
-def test_a_check_is_run_by_itself(ui: Ui) -> None:
+def test_a_check_can_be_run_alone_in_the_ui(ui: Ui) -> None:
     ui.open("assets/shop/users?view=checks&checkDetail=primary_key")
     ui.is_told("No two rows have the same primary key")
     ui.page.get_by_role("button", name=re.compile(r"Execute$")).first.click()
@@ -228,7 +228,7 @@ def test_a_check_is_run_by_itself(ui: Ui) -> None:
     ui.is_told("primary_key")
 
 
-def test_a_failed_sync_says_what_the_source_said(ui: Ui) -> None:
+def test_a_failed_sync_shows_the_error_of_the_source(ui: Ui) -> None:
     ui.materialize("lost/readings")
     expect(ui.page.get_by_text("Failure", exact=True).first).to_be_visible()
     ui.is_told(re.compile("the line is dead"))
@@ -236,7 +236,7 @@ def test_a_failed_sync_says_what_the_source_said(ui: Ui) -> None:
     reconfigure(ui.project, "lost", fails_at="")
 
 
-def test_the_pictures_of_the_docs_are_all_made_here() -> None:
+def test_all_pictures_of_the_docs_are_made_here() -> None:
     shown = re.findall(r"\(images/(\w+)\.png\)", (REPOSITORY / "docs" / "dagster.md").read_text())
     made = re.findall(r'ui\.shoot\("(\w+)"', Path(__file__).read_text())
     assert set(shown) <= set(made)

@@ -96,7 +96,9 @@ def test_every_policy_runs_on_both_workers(cluster: Cluster, tmp_path: Path) -> 
 
 
 @pytest.mark.long
-def test_every_policy_gives_the_tables_of_a_local_run(cluster: Cluster, tmp_path: Path) -> None:
+def test_every_policy_gives_the_same_tables_as_a_local_run(
+    cluster: Cluster, tmp_path: Path
+) -> None:
     local, remote = Project(tmp_path / "local"), Project(tmp_path / "remote")
     _connect(local)
     shutil.copytree(local.root / "defs", remote.root / "defs")

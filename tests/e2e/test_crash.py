@@ -54,7 +54,9 @@ def uninterrupted(tmp_path_factory: pytest.TempPathFactory) -> Project:
 
 
 @pytest.mark.parametrize("stream", ["users", pytest.param("orders", marks=pytest.mark.long)])
-def test_killed_in_mid_read(project: Project, uninterrupted: Project, stream: str) -> None:
+def test_a_run_killed_while_reading_is_resumed_without_loss(
+    project: Project, uninterrupted: Project, stream: str
+) -> None:
     _connect(project, delay_ms=700)
     run = project.start(f'key:"crash/{stream}"')
     try:
@@ -86,7 +88,9 @@ def _wait_for_commit(project: Project, stream: str) -> None:
     raise TimeoutError("no commit was seen")
 
 
-def test_killed_between_commit_and_event(project: Project, uninterrupted: Project) -> None:
+def test_a_run_killed_between_commit_and_event_is_reported_by_the_next_run(
+    project: Project, uninterrupted: Project
+) -> None:
     _connect(project)
     done = subprocess.run(
         [sys.executable, "-c", DIE_BEFORE_THE_EVENT, "crash/orders"],
@@ -108,7 +112,7 @@ def test_killed_between_commit_and_event(project: Project, uninterrupted: Projec
     assert told["elt/state"] == project.committed_state("crash", "orders")
 
 
-def test_without_dagster_home_the_cursor_comes_from_the_table(tmp_path: Path) -> None:
+def test_the_cursor_is_read_from_the_table_without_a_dagster_home(tmp_path: Path) -> None:
     project = Project(tmp_path)
     _connect(project)
     lake = {"ELT_LAKE": str(project.home / "lake"), "ELT_STAGING": str(tmp_path / "staging")}

@@ -69,12 +69,14 @@ def crash(project: Project, seed: int, kills: int) -> int:
     return killed
 
 
-def test_killed_again_and_again(project: Project) -> None:
+def test_no_record_is_lost_or_repeated_by_repeated_kills(project: Project) -> None:
     assert crash(project, seed=1, kills=2) > 0
 
 
 @pytest.mark.long
-def test_killed_for_long(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_no_record_is_lost_or_repeated_by_kills_of_many_seeds(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     end = time.monotonic() + MINUTES * 60
     seeds, killed = 0, 0
     try:

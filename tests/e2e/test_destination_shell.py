@@ -21,7 +21,7 @@ COUNT = 1000
 
 
 @pytest.mark.long
-def test_the_states_of_airbyte_source_faker_come_back(project: Project) -> None:
+def test_the_states_of_airbyte_source_faker_are_returned(project: Project) -> None:
     faker = install("airbyte-source-faker==7.2.1", project.home / "packages")
     catalog = {"streams": [_configured(one) for one in _discovered(project, str(faker))]}
     _write(project, "catalog.json", catalog)

@@ -84,7 +84,7 @@ def _shown_in(project: Project) -> list[Path]:
     return [path for path, text in _texts(project.home) if SECRET in text]
 
 
-def test_what_must_not_be_stored_is_nowhere(synced: Project) -> None:
+def test_excluded_values_are_stored_nowhere(synced: Project) -> None:
     looked_at = {path.suffix for path, _ in _texts(synced.home)}
     assert {".parquet", ".db", ".json"} <= looked_at
     assert _shown_in(synced) == []
@@ -96,7 +96,7 @@ def test_what_must_not_be_stored_is_nowhere(synced: Project) -> None:
     assert len(synced.rows("scripted", "things_dead_letter")) == 2
 
 
-def test_the_log_says_what_is_kept_and_what_is_withheld(project: Project) -> None:
+def test_the_log_reports_kept_fields_and_withheld_lines(project: Project) -> None:
     script(project, [*LINES, status("COMPLETE")], **STREAM)
     log = project.sync("group:scripted")
     assert "fields.exclude: 'id' is still stored: it is the stream's primary key" in log
@@ -104,7 +104,7 @@ def test_the_log_says_what_is_kept_and_what_is_withheld(project: Project) -> Non
     assert SECRET not in log
 
 
-def test_a_sync_that_fails_shows_nothing_either(project: Project) -> None:
+def test_a_failed_sync_shows_no_excluded_values(project: Project) -> None:
     torn = json.dumps(_record(4))[:-3]
     script(project, [*LINES, torn, "bye"], **STREAM)
     done = project.materialize("group:scripted")
@@ -115,7 +115,7 @@ def test_a_sync_that_fails_shows_nothing_either(project: Project) -> None:
     assert len(project.rows("scripted", "things")) == 3
 
 
-def test_hashes_are_stable_across_syncs_and_are_of_the_projects_salt(
+def test_hashes_are_stable_across_syncs_and_use_the_salt_of_the_project(
     synced: Project, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     script(synced, [_record(9), state(9)], **STREAM)

@@ -73,7 +73,7 @@ CASES = [("sorted", True), ("unsorted", True), ("orders", False)]
     ("stream", "fails"),
     [*CASES, *(pytest.param(*case, marks=pytest.mark.long) for case in (*SLOW, ("orders", True)))],
 )
-def test_each_tap_goes_on_from_the_state_of_the_other(
+def test_each_tap_resumes_from_the_state_of_the_other(
     tmp_path: Path, theirs: list[str], stream: str, fails: bool
 ) -> None:
     first: Json = {"stream": stream, "days": [1, 3, 5], **({"fail_after": 2} if fails else {})}
@@ -92,7 +92,7 @@ def test_each_tap_goes_on_from_the_state_of_the_other(
 
 
 @pytest.mark.long
-def test_target_jsonl_takes_our_output(tmp_path: Path, packages: Path) -> None:
+def test_target_jsonl_accepts_our_output(tmp_path: Path, packages: Path) -> None:
     python = environment_with(packages, "target-jsonl==0.1.4")
     output = sync(tmp_path, OURS, {"stream": "partitioned", "days": [1, 2]})
     config = tmp_path / "target.json"
@@ -106,7 +106,7 @@ def test_target_jsonl_takes_our_output(tmp_path: Path, packages: Path) -> None:
 
 
 @pytest.mark.long
-def test_a_target_on_the_sdk_of_meltano_takes_our_output(tmp_path: Path, packages: Path) -> None:
+def test_a_target_on_the_sdk_of_meltano_accepts_our_output(tmp_path: Path, packages: Path) -> None:
     python = environment_with(packages, "meltanolabs-target-csv==0.5.0")
     output = sync(tmp_path, OURS, {"stream": "orders", "days": [1, 2]})
     config = tmp_path / "target.json"
@@ -119,7 +119,7 @@ def test_a_target_on_the_sdk_of_meltano_takes_our_output(tmp_path: Path, package
     assert len(landed.read_text().splitlines()) == 5
 
 
-def test_target_elt_lands_our_output(tmp_path: Path, project: Project) -> None:
+def test_target_elt_loads_our_output(tmp_path: Path, project: Project) -> None:
     output = sync(tmp_path, OURS, {"stream": "orders", "days": [1, 2]})
     config = tmp_path / "target.json"
     config.write_text(json.dumps({"namespace": "tap"}))

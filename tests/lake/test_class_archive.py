@@ -29,7 +29,7 @@ def test_no_session_uses_a_draft(draft: Path) -> None:
     assert ARCHIVE not in settings({})[OPTIONS]
 
 
-def test_an_embedded_session_uses_what_is_kept(draft: Path) -> None:
+def test_an_embedded_session_uses_the_kept_archive(draft: Path) -> None:
     kept = class_archive.keep(draft)
     assert f'"-XX:SharedArchiveFile={kept}"' in settings({})[OPTIONS]
     assert settings({OPTIONS: "-Xint"})[OPTIONS] == "-Xint"
@@ -37,12 +37,12 @@ def test_an_embedded_session_uses_what_is_kept(draft: Path) -> None:
     assert OPTIONS not in settings({"spark.remote": "sc://host"})
 
 
-def test_one_that_was_cut_short_is_left_aside(draft: Path) -> None:
+def test_a_truncated_archive_is_not_used(draft: Path) -> None:
     class_archive.keep(draft).write_bytes(b"class")
     assert ARCHIVE not in settings({})[OPTIONS]
 
 
-def test_another_java_does_not_use_it(
+def test_the_archive_is_not_used_by_another_java(
     draft: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     class_archive.keep(draft)
@@ -50,7 +50,7 @@ def test_another_java_does_not_use_it(
     assert ARCHIVE not in settings({})[OPTIONS]
 
 
-def test_a_new_one_takes_the_place_of_the_former(draft: Path) -> None:
+def test_a_new_archive_replaces_the_former_one(draft: Path) -> None:
     former = class_archive.keep(draft)
     draft.write_bytes(b"more classes")
     kept = class_archive.keep(draft)
@@ -59,7 +59,7 @@ def test_a_new_one_takes_the_place_of_the_former(draft: Path) -> None:
 
 
 @pytest.mark.long
-def test_the_archive_that_is_made_is_used_and_says_nothing() -> None:
+def test_a_new_archive_is_used_without_log_output() -> None:
     subprocess.run([REPOSITORY / "scripts" / "archive-spark.sh", BIN], check=True)
     code = """if True:
         from elt_assets import SparkResource

@@ -57,19 +57,21 @@ def with_spark(theme: Theme, provider: SparkProvider) -> Theme:
 
 
 @pytest.mark.parametrize("name", [name for name in THEMES if name != "all"])
-def test_what_is_acknowledged_stays(name: str) -> None:
+def test_acknowledged_records_are_never_lost(name: str) -> None:
     with without_spark(SMALL_COMMITS):
         run_state_machine_as_test(machine(THEMES[name]), settings=bounded(12, 10, repeats=True))
 
 
 @pytest.mark.parametrize("name", ["keys", "companions"])
-def test_what_is_acknowledged_stays_with_spark(name: str, spark_provider: SparkProvider) -> None:
+def test_acknowledged_records_are_never_lost_with_spark(
+    name: str, spark_provider: SparkProvider
+) -> None:
     theme = with_spark(THEMES[name], spark_provider)
     run_state_machine_as_test(machine(theme), settings=bounded(2, 2, repeats=True))
 
 
 @pytest.mark.long
-def test_what_is_acknowledged_stays_for_long(
+def test_acknowledged_records_are_never_lost_in_long_runs(
     spark_provider: SparkProvider, capsys: pytest.CaptureFixture[str]
 ) -> None:
     STEPS.clear()

@@ -54,7 +54,7 @@ def restored(lake: Lake, number: int) -> None:
 # After a kill
 
 
-def test_what_a_killed_run_left_is_taken_back_and_told(lake: Lake) -> None:
+def test_companion_commits_of_a_killed_run_are_rolled_back_and_reported(lake: Lake) -> None:
     killed(lake)
     tables = lake.tables()
     assert tables.dead_letter.records == 2
@@ -68,7 +68,7 @@ def test_what_a_killed_run_left_is_taken_back_and_told(lake: Lake) -> None:
     assert view(lake) == expected(BATCHES[:1])
 
 
-def test_killed_again_and_again(lake: Lake) -> None:
+def test_the_tables_are_correct_after_repeated_kills(lake: Lake) -> None:
     killed(lake)
     for call in (1, 2, 3, 4, 5):  # two go back, three go on
         killed_before("Table.commit", call, lambda: sync(lake, BATCHES[:2]))
@@ -77,7 +77,7 @@ def test_killed_again_and_again(lake: Lake) -> None:
     assert view(lake) == expected(BATCHES)
 
 
-def test_what_is_ahead_is_not_compacted(lake: Lake) -> None:
+def test_a_companion_that_is_ahead_is_not_compacted(lake: Lake) -> None:
     killed(lake)
     before = {kind: table.version for kind, table in lake.tables().companions.items()}
     maintain(lake.spark, lake.tables())
@@ -89,7 +89,7 @@ def test_what_is_ahead_is_not_compacted(lake: Lake) -> None:
 # After a restore
 
 
-def test_companions_go_back_with_their_table(lake: Lake) -> None:
+def test_companions_are_rolled_back_after_a_restore_of_their_table(lake: Lake) -> None:
     sync(lake, BATCHES)
     restored(lake, 1)
     assert view(lake) == expected(BATCHES[:1])
@@ -97,7 +97,7 @@ def test_companions_go_back_with_their_table(lake: Lake) -> None:
     assert view(lake) == expected(BATCHES)
 
 
-def test_a_restore_of_a_restore(lake: Lake) -> None:
+def test_companions_follow_a_restore_of_a_restore(lake: Lake) -> None:
     sync(lake, BATCHES)
     restored(lake, 1)
     lake.tables().roll_back_companions("run-2")
@@ -107,7 +107,7 @@ def test_a_restore_of_a_restore(lake: Lake) -> None:
     assert view(lake) == expected(BATCHES)
 
 
-def test_restores_one_after_the_other(lake: Lake) -> None:
+def test_companions_follow_several_restores(lake: Lake) -> None:
     """A file that one of them took away, and another brought back, is there."""
     sync(lake, BATCHES)
     for number in (1, 2, 3):
@@ -119,7 +119,9 @@ def test_restores_one_after_the_other(lake: Lake) -> None:
 
 
 @pytest.mark.parametrize("number", [1, 2])
-def test_a_restore_to_before_a_compaction(lake: Lake, number: int) -> None:
+def test_companions_follow_a_restore_to_a_version_before_a_compaction(
+    lake: Lake, number: int
+) -> None:
     """Of all three tables: what the companions held then is taken back with the table."""
     sync(lake, BATCHES[:2])
     for table in (lake.tables().main, *lake.tables().companions.values()):
@@ -132,7 +134,7 @@ def test_a_restore_to_before_a_compaction(lake: Lake, number: int) -> None:
     assert view(lake) == expected(BATCHES)
 
 
-def test_a_restore_to_before_files_that_vacuum_removed(lake: Lake) -> None:
+def test_companions_follow_a_restore_after_a_vacuum_removed_their_files(lake: Lake) -> None:
     """Companions are read as they were compacted since: the files of the restored commit itself are gone."""
     sync(lake, BATCHES[:2])
     for table in lake.tables().companions.values():
@@ -148,7 +150,7 @@ def test_a_restore_to_before_files_that_vacuum_removed(lake: Lake) -> None:
 # Deletes
 
 
-def test_the_history_knows_the_delete_of_a_key_that_it_has_no_version_of(lake: Lake) -> None:
+def test_a_delete_of_a_key_without_a_version_is_kept_in_the_history(lake: Lake) -> None:
     """An older record that comes later makes a version that has ended."""
     fields = {"id": INTEGER, "at": INTEGER, DELETED_AT: STRING}
     users = stream(fields, APPEND_DEDUP, key=["id"], cursor=["at"])
@@ -164,7 +166,7 @@ def test_the_history_knows_the_delete_of_a_key_that_it_has_no_version_of(lake: L
 # A history that was not kept for a while
 
 
-def test_a_history_that_was_turned_off_and_on_catches_up(lake: Lake) -> None:
+def test_a_history_that_was_disabled_and_enabled_is_brought_up_to_date(lake: Lake) -> None:
     sync(lake, BATCHES[:1])
     lake.history = False
     sync(lake, BATCHES[:2])
@@ -173,7 +175,7 @@ def test_a_history_that_was_turned_off_and_on_catches_up(lake: Lake) -> None:
     assert view(lake) == expected(BATCHES)
 
 
-def test_a_history_begun_later_holds_what_is_there(lake: Lake) -> None:
+def test_a_history_that_is_enabled_later_has_the_existing_rows(lake: Lake) -> None:
     lake.history = False
     sync(lake, BATCHES[:1])
     lake.history = True
@@ -184,7 +186,7 @@ def test_a_history_begun_later_holds_what_is_there(lake: Lake) -> None:
 # A table that was moved away
 
 
-def test_a_dead_letter_outlives_its_table(lake: Lake) -> None:
+def test_the_dead_letter_is_kept_if_its_table_is_moved_away(lake: Lake) -> None:
     """Whoever moves a table away, to read the stream anew, does not say that rejected records go."""
     sync(lake, BATCHES)
     Path(lake.uri).rename(lake.folder / "away")
@@ -197,7 +199,7 @@ def test_a_dead_letter_outlives_its_table(lake: Lake) -> None:
 # As readers get them
 
 
-def test_an_older_version_and_what_is_not_there(lake: Lake) -> None:
+def test_an_older_version_can_be_read_and_a_missing_one_is_refused(lake: Lake) -> None:
     sync(lake, BATCHES[:2])
     newest = StreamTables(lake.uri, APP).dead_letter.version
     older = snapshot(
@@ -216,7 +218,7 @@ def test_an_older_version_and_what_is_not_there(lake: Lake) -> None:
 
 
 @pytest.mark.parametrize(("rewritten", "current"), [(False, 7), (True, 10)])
-def test_a_history_that_another_engine_rewrites_forgets_which_refresh_a_version_follows(
+def test_a_history_rewritten_by_another_engine_loses_the_refresh_of_a_version(
     lake: Lake, *, rewritten: bool, current: int
 ) -> None:
     """A refresh brought an older cursor. Without the hidden column `_elt_epoch` the later one is current."""

@@ -72,7 +72,7 @@ def test_a_run_does_not_commit_onto_a_table_that_was_restored_meanwhile(uri: str
     assert Table(uri, "elt:orders").metadata.state == '{"c":4}'
 
 
-def test_a_restore_is_seen_after_another_commit_refreshed_the_run(uri: str) -> None:
+def test_a_restore_is_detected_after_another_commit_of_the_run(uri: str) -> None:
     filled(uri, range(1, 4))
     run = Table(uri, "elt:orders")
     DeltaTable(uri).restore(version_with(uri, '{"c":2}'))
@@ -112,7 +112,7 @@ def test_files_of_an_older_type_are_not_committed_to_a_widened_table(uri: str) -
     assert values(uri) == []
 
 
-def test_of_two_runs_that_add_one_column_with_other_types_the_second_fails(uri: str) -> None:
+def test_the_second_of_two_runs_that_add_a_column_with_different_types_fails(uri: str) -> None:
     Table(uri, "elt:orders|p0").prepare(PARTED)
     first, second = Table(uri, "elt:orders|p1"), Table(uri, "elt:orders|p2")
     first.prepare(t.StructType([*PARTED.fields, t.StructField("x", STRING)]))
@@ -120,7 +120,7 @@ def test_of_two_runs_that_add_one_column_with_other_types_the_second_fails(uri: 
         second.prepare(t.StructType([*PARTED.fields, t.StructField("x", LONG)]))
 
 
-def test_a_column_that_another_run_adds_keeps_nobody_from_committing(uri: str) -> None:
+def test_a_column_that_another_run_adds_does_not_prevent_a_commit(uri: str) -> None:
     run = Table(uri, "elt:orders|p1")
     run.prepare(PARTED)
     written = put(run, PARTED, rows("p1", 1))
@@ -181,7 +181,7 @@ def ids_of(uri: str, file: DataFile) -> list[int]:
     return list(pq.read_table(Path(f"{uri}_dead_letter", file.path)).column("id").to_pylist())
 
 
-def test_a_retry_takes_back_its_own_rejections_and_nothing_of_another_partition(uri: str) -> None:
+def test_a_retry_rolls_back_only_the_rejections_of_its_partition(uri: str) -> None:
     reject(open_partition(uri, "p2"), PARTED, rows("p2", 1, 2))
     reject(open_partition(uri, "p2"), PARTED, rows("p2", 3))
     reject(open_partition(uri, "p1"), PARTED, rows("p1", 10), dies=True)
@@ -192,7 +192,7 @@ def test_a_retry_takes_back_its_own_rejections_and_nothing_of_another_partition(
     assert values(f"{uri}_dead_letter") == [1, 2, 3, 4, 10]
 
 
-def test_a_compaction_of_rejections_that_are_taken_back_is_taken_back_with_them(uri: str) -> None:
+def test_rejections_can_be_rolled_back_after_a_compaction(uri: str) -> None:
     reject(open_partition(uri, "p1"), PARTED, rows("p1", 1))
     reject(open_partition(uri, "p2"), PARTED, rows("p2", 5))
     reject(open_partition(uri, "p1"), PARTED, rows("p1", 2), dies=True)
@@ -202,7 +202,7 @@ def test_a_compaction_of_rejections_that_are_taken_back_is_taken_back_with_them(
     assert not StreamTables(uri, "elt:orders").is_ahead("dead_letter")
 
 
-def test_a_companion_is_ahead_while_any_partition_of_it_is(uri: str) -> None:
+def test_a_companion_is_ahead_if_any_of_its_partitions_is_ahead(uri: str) -> None:
     reject(open_partition(uri, "p2"), PARTED, rows("p2", 1))
     whole = StreamTables(uri, "elt:orders")
     assert not whole.is_ahead("dead_letter")
@@ -210,7 +210,7 @@ def test_a_companion_is_ahead_while_any_partition_of_it_is(uri: str) -> None:
     assert StreamTables(uri, "elt:orders").is_ahead("dead_letter")
 
 
-def test_maintenance_leaves_what_takes_a_companion_back(uri: str) -> None:
+def test_maintenance_keeps_the_files_that_a_rollback_of_a_companion_needs(uri: str) -> None:
     """A run that replaced a file of the companion was killed ten days ago, before its table's commit."""
     tables = open_partition(uri, "p1")
     (old,) = reject(tables, PARTED, rows("p1", 1))
@@ -224,7 +224,7 @@ def test_maintenance_leaves_what_takes_a_companion_back(uri: str) -> None:
     assert values(dead.uri) == [1]
 
 
-def test_rejections_that_an_unfinished_refresh_names_are_not_put_into_other_files(uri: str) -> None:
+def test_rejections_that_an_unfinished_refresh_names_are_not_compacted(uri: str) -> None:
     """Its last commit removes all rejections but those, by the names of their files."""
     tables = open_partition(uri, "p1")
     (first,) = reject(tables, PARTED, rows("p1", 1))

@@ -181,21 +181,25 @@ def judged(conformer: Conformer) -> dict[tuple[str, str], Row]:
 
 
 @pytest.mark.parametrize(("field", "sent", "expected"), KEPT)
-def test_what_fits_is_kept(judged: Any, field: str, sent: str, expected: Any) -> None:
+def test_a_value_that_fits_its_type_is_kept(
+    judged: Any, field: str, sent: str, expected: Any
+) -> None:
     row = judged[field, sent]
     assert row[field] == expected
     assert changes(row) == []
 
 
 @pytest.mark.parametrize(("field", "sent"), NULLED)
-def test_what_does_not_fit_is_null_and_recorded(judged: Any, field: str, sent: str) -> None:
+def test_a_value_that_does_not_fit_becomes_null_and_is_recorded(
+    judged: Any, field: str, sent: str
+) -> None:
     row = judged[field, sent]
     assert row[field] is None
     assert changed(row) == [field]
 
 
 @pytest.mark.parametrize(("field", "sent", "where", "expected"), PARTLY)
-def test_only_what_does_not_fit_is_lost(
+def test_only_the_parts_that_do_not_fit_are_lost(
     judged: Any, field: str, sent: str, where: list[str], expected: Any
 ) -> None:
     row = judged[field, sent]
@@ -203,28 +207,28 @@ def test_only_what_does_not_fit_is_lost(
     assert changed(row) == where
 
 
-def test_ids_are_unique_ordered_and_their_syncs_own(conformer: Conformer) -> None:
+def test_row_ids_are_unique_and_ordered(conformer: Conformer) -> None:
     found = conformer.rows({"n": INTEGER}, [{"n": number} for number in range(300)])
     assert [row["n"] for row in found] == list(range(300))
     assert [place(row) for row in found] == list(range(300))
     assert re.fullmatch(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", found[299]["_airbyte_raw_id"])
 
 
-def test_every_row_tells_when_and_by_whom_it_was_read(conformer: Conformer) -> None:
+def test_every_row_has_its_extraction_time_generation_and_sync(conformer: Conformer) -> None:
     [row] = conformer.rows({"n": INTEGER}, [{"n": 1}])
     assert row["_airbyte_extracted_at"] == datetime.fromtimestamp(EMITTED_AT / 1000, timezone.utc)
     assert row["_airbyte_generation_id"] == 3
     assert row["_airbyte_meta"] == {"sync_id": 42, "changes": []}
 
 
-def test_the_sources_own_changes_come_first(conformer: Conformer) -> None:
+def test_changes_reported_by_the_source_come_first(conformer: Conformer) -> None:
     own = {"field": "x", "change": "TRUNCATED", "reason": "SOURCE_FIELD_SIZE_LIMITATION"}
     good, bad = conformer.rows({"n": INTEGER}, [{"n": 1}, {"n": "x"}], meta={"changes": [own]})
     assert changes(good) == [own]
     assert changes(bad) == [own, {"field": "n", **TYPECAST}]
 
 
-def test_any_name_is_read_and_recorded_as_the_source_says_it(conformer: Conformer) -> None:
+def test_any_field_name_is_read_and_recorded_as_the_source_writes_it(conformer: Conformer) -> None:
     names = ["", "a.b", "c`d", "e'f\"g", "h\ni", "größe"]
     properties: Any = dict.fromkeys(names, INTEGER)
     good, bad = conformer.rows(properties, [dict.fromkeys(names, 1), dict.fromkeys(names, "x")])
@@ -233,7 +237,7 @@ def test_any_name_is_read_and_recorded_as_the_source_says_it(conformer: Conforme
     assert changed(bad) == names
 
 
-def test_a_field_of_another_case_is_another_field(conformer: Conformer) -> None:
+def test_field_names_are_case_sensitive(conformer: Conformer) -> None:
     [row] = conformer.rows({"id": INTEGER}, [{"ID": 7}])
     assert row["id"] is None and changes(row) == []
 
@@ -250,7 +254,7 @@ UNREADABLE: list[Any] = [
 ]
 
 
-def test_what_cannot_be_read_is_rejected_one_by_one(conformer: Conformer) -> None:
+def test_each_unreadable_record_is_rejected_separately(conformer: Conformer) -> None:
     properties = {"n": INTEGER, "x": STRING}
     data = [{"n": 1}, *UNREADABLE, {"n": 2}]
     assert [row["n"] for row in conformer.rows(properties, data)] == [1, 2]

@@ -114,7 +114,7 @@ def conformer(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> 
     suppress_health_check=list(HealthCheck),
 )
 @given(cases())
-def test_any_record_of_any_schema_lands_or_tells(
+def test_any_record_of_any_schema_is_typed_recorded_as_changed_or_rejected(
     conformer: Conformer, case: tuple[dict[str, Any], list[Row]]
 ) -> None:
     properties, records = case
@@ -163,7 +163,7 @@ def kept_in(column: Column, sent: dict[str, Any], got: Mapping[str, Any]) -> boo
 
 
 @given(st.dictionaries(st.text(max_size=3) | names, schemas, max_size=6), malformed)
-def test_any_schema_has_columns(properties: dict[str, Any], odd: Any) -> None:
+def test_any_schema_can_be_converted_to_columns(properties: dict[str, Any], odd: Any) -> None:
     found = columns({"properties": properties})
     schema = table_schema(found)
     assert [column.source for column in found] == list(properties)

@@ -178,28 +178,32 @@ def judged(conformer: Conformer) -> dict[tuple[str, str], Row]:
 
 
 @pytest.mark.parametrize(("field", "sent", "expected"), KEPT)
-def test_what_fits_is_kept(judged: Any, field: str, sent: str, expected: Any) -> None:
+def test_a_value_that_fits_its_type_is_kept(
+    judged: Any, field: str, sent: str, expected: Any
+) -> None:
     row = judged[field, sent]
     assert changes(row) == []
     assert row[field] == expected or (expected is None and sent != "null")
 
 
 @pytest.mark.parametrize(("field", "sent"), NULLED)
-def test_what_does_not_fit_is_null_and_recorded(judged: Any, field: str, sent: str) -> None:
+def test_a_value_that_does_not_fit_becomes_null_and_is_recorded(
+    judged: Any, field: str, sent: str
+) -> None:
     row = judged[field, sent]
     assert row[field] is None
     assert changed(row) == [field]
 
 
 @pytest.mark.parametrize(("field", "sent", "where", "expected"), PARTLY)
-def test_only_what_does_not_fit_is_lost(
+def test_only_the_parts_that_do_not_fit_are_lost(
     judged: Any, field: str, sent: str, where: list[str], expected: Any
 ) -> None:
     assert judged[field, sent][field] == expected
     assert changed(judged[field, sent]) == where
 
 
-def test_version_1_knows_what_is_no_number(conformer: Conformer) -> None:
+def test_a_version_1_number_may_be_nan(conformer: Conformer) -> None:
     [row] = conformer.rows({"n": v1("Number")}, [{"n": "NaN"}])
     assert math.isnan(row["n"]) and changes(row) == []
 
@@ -223,7 +227,7 @@ def test_a_decimal_that_is_rounded_is_recorded(conformer: Conformer) -> None:
     assert [row["n"] for row in found[len(ROUNDED) :]] == [Decimal(n.strip('"')) for n in EXACT]
 
 
-def test_json_tells_of_numbers_beyond_38_digits(conformer: Conformer) -> None:
+def test_numbers_of_more_than_38_digits_in_json_are_recorded(conformer: Conformer) -> None:
     sent = [
         f'{{"any": {{"n": {text}}}}}'.encode() for text in ("9" * 38, "9" * 39, "1e-7", '"1E5"')
     ]
@@ -231,7 +235,7 @@ def test_json_tells_of_numbers_beyond_38_digits(conformer: Conformer) -> None:
     assert [told(row) for row in conformer.rows({"any": {}}, sent)] == [[], [cut], [], []]
 
 
-def test_what_is_too_long_is_null_and_recorded(conformer: Conformer) -> None:
+def test_a_value_that_is_too_long_becomes_null_and_is_recorded(conformer: Conformer) -> None:
     properties = {"text": STRING, "any": {}, "bytes": BINARY, "s": struct(text=STRING)}
     long, longest = "ä" * (MAX_VALUE_BYTES // 2 + 1), "A" * MAX_VALUE_BYTES
     data = [
@@ -251,7 +255,7 @@ def test_what_is_too_long_is_null_and_recorded(conformer: Conformer) -> None:
 STRICT = {"age": INTEGER, "at": TIMESTAMP, "s": struct(n=NUMBER), "l": array(BOOLEAN), "free": DATE}
 
 
-def test_a_strict_column_rejects_what_does_not_fit(conformer: Conformer) -> None:
+def test_a_strict_column_rejects_values_that_do_not_fit(conformer: Conformer) -> None:
     good: list[Any] = [
         {"age": 5.0, "s": {"n": 1}, "l": [True, None]},
         {"at": "2024-01-02T03:04:05Z", "free": "x"},
@@ -271,7 +275,7 @@ def test_a_strict_column_rejects_what_does_not_fit(conformer: Conformer) -> None
     assert reasons == Counter(["not a readable JSON object", *(reason for _, reason in bad)])
 
 
-def test_rows_of_a_partition_carry_its_key(spark: SparkSession, conformer: Conformer) -> None:
+def test_rows_of_a_partition_have_its_key(spark: SparkSession, conformer: Conformer) -> None:
     [row] = conformer.rows({"n": INTEGER}, [{"n": 1}], partition="2024-01-02")
     expected = table_schema(columns({"properties": {"n": INTEGER}}), partitioned=True)
     assert list(row) == expected.names
@@ -291,7 +295,7 @@ def test_a_column_that_no_field_fills_is_null(conformer: Conformer) -> None:
     assert changes(row) == []
 
 
-def test_integers_in_a_column_of_doubles_tell_when_they_may_be_rounded(
+def test_large_integers_in_a_column_of_doubles_are_recorded_as_rounded(
     conformer: Conformer,
 ) -> None:
     found = [Column("n", "n", Scalar.INTEGER_IN_DOUBLE)]
@@ -313,7 +317,7 @@ def kind_to_type(schema: Any) -> Any:
     return Column("x", "x", kind_of(schema)).type
 
 
-def test_what_is_odd_json_is_json_still(conformer: Conformer) -> None:
+def test_unusual_json_is_stored_as_valid_json(conformer: Conformer) -> None:
     odd = ['{"a": 1, "a": 2}', '"\\ud800"', '"[\\ud800"', '{"a": "\\ud800"}', '"{}\\ud800"']
     rows = conformer.rows({"any": {}}, [f'{{"any": {text}}}'.encode() for text in odd])
     assert [changes(row) for row in rows] == [[]] * len(odd)

@@ -85,7 +85,7 @@ def cut(row: Row) -> list[str]:
 
 @pytest.mark.parametrize("place", PLACES)
 @pytest.mark.parametrize(("text", "clock", "offset"), FORMS, ids=[text for text, *_ in FORMS])
-def test_every_form_is_taken(
+def test_every_form_of_a_time_is_parsed(
     judged: Judged, place: str, text: str, clock: datetime, offset: timedelta | None
 ) -> None:
     row = judged[place, text]
@@ -97,7 +97,7 @@ def test_every_form_is_taken(
 
 @pytest.mark.parametrize("place", PLACES)
 @pytest.mark.parametrize(("text", "clock"), TOO_FINE, ids=[text for text, _ in TOO_FINE])
-def test_what_a_column_cannot_hold_of_a_time_is_recorded(
+def test_lost_precision_of_a_time_is_recorded(
     judged: Judged, place: str, text: str, clock: datetime
 ) -> None:
     everywhere = ["at", "local", "nested.ats", "nested.local"]
@@ -108,7 +108,7 @@ def test_what_a_column_cannot_hold_of_a_time_is_recorded(
         assert cut(row) == everywhere
 
 
-def test_a_time_without_zone_leaves_out_the_zone_and_says_so(
+def test_a_zone_in_a_time_without_timezone_is_removed_and_recorded(
     spark: SparkSession, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     local = {"type": "string", "format": "time", "airbyte_type": "time_without_timezone"}

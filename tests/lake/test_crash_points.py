@@ -166,17 +166,19 @@ def syncing(batches: Sequence[Sequence[object]]) -> Run:
     return run
 
 
-def test_a_first_sync(lake: Lake, closely: bool) -> None:
+def test_a_first_sync_survives_a_kill_at_any_point(lake: Lake, closely: bool) -> None:
     prove(lake, syncing(BATCHES[:1]), closely=closely, least=7)
 
 
-def test_a_merge(lake: Lake, closely: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_merge_survives_a_kill_at_any_point(
+    lake: Lake, closely: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
     sync(lake, BATCHES[:1])
     monkeypatch.setattr(file_splitting, "MAX_ROWS_UNSPLIT", 0)  # split files, as large ones are
     prove(lake, syncing(BATCHES), closely=closely, least=4)
 
 
-def test_going_back_after_a_kill(lake: Lake, closely: bool) -> None:
+def test_a_rollback_survives_a_kill_at_any_point(lake: Lake, closely: bool) -> None:
     sync(lake, BATCHES[:1])
     killed_before("Table.commit", 3, lambda: sync(lake, BATCHES))
     prove(lake, syncing(BATCHES), closely=closely, least=6)
@@ -185,7 +187,7 @@ def test_going_back_after_a_kill(lake: Lake, closely: bool) -> None:
 REFRESHED = [[event(1, 30), event(None, 3)], [event(5, 30), event(2, 10)]]
 
 
-def test_a_refresh(lake: Lake, closely: bool) -> None:
+def test_a_refresh_survives_a_kill_at_any_point(lake: Lake, closely: bool) -> None:
     def refresh(lake: Lake, seen: Callable[[], None]) -> None:
         head = lake.tables().metadata
         begins = head.refresh is None and head.generation == 1
@@ -195,7 +197,9 @@ def test_a_refresh(lake: Lake, closely: bool) -> None:
     prove(lake, refresh, closely=closely, least=5)
 
 
-def test_an_overwrite_of_another_type(lake: Lake, closely: bool) -> None:
+def test_an_overwrite_with_other_types_survives_a_kill_at_any_point(
+    lake: Lake, closely: bool
+) -> None:
     def overwrite(lake: Lake, seen: Callable[[], None]) -> None:
         other = configured(lake, OVERWRITE, properties={**EVENTS, "said": INTEGER})
         sync(lake, [[{"id": 1, "at": 1, "said": 7}]], other, seen=seen)
@@ -205,7 +209,7 @@ def test_an_overwrite_of_another_type(lake: Lake, closely: bool) -> None:
     prove(lake, overwrite, closely=closely, least=2)
 
 
-def test_wider_types(lake: Lake, closely: bool) -> None:
+def test_a_widening_of_types_survives_a_kill_at_any_point(lake: Lake, closely: bool) -> None:
     def widened(lake: Lake, seen: Callable[[], None]) -> None:
         wider = configured(lake, properties={**EVENTS, "at": NUMBER})
         sync(lake, [*BATCHES, [event(6, 60)]], wider, seen=seen)
@@ -214,7 +218,7 @@ def test_wider_types(lake: Lake, closely: bool) -> None:
     prove(lake, widened, closely=closely, least=5)
 
 
-def test_compaction(lake: Lake, closely: bool) -> None:
+def test_a_compaction_survives_a_kill_at_any_point(lake: Lake, closely: bool) -> None:
     def maintained(lake: Lake, seen: Callable[[], None]) -> None:
         maintain(lake.spark, lake.tables())
 
@@ -224,7 +228,7 @@ def test_compaction(lake: Lake, closely: bool) -> None:
     assert len(lake.table.files) == len(lake.dead_letter.files) == 1
 
 
-def test_a_replay(lake: Lake, closely: bool) -> None:
+def test_a_replay_survives_a_kill_at_any_point(lake: Lake, closely: bool) -> None:
     def replayed(lake: Lake, seen: Callable[[], None]) -> None:
         tables = lake.tables()
         tables.roll_back_companions("run-2")
@@ -261,7 +265,9 @@ KILLS = [
 
 
 @pytest.mark.parametrize(("call", "number", "delay"), KILLS)
-def test_a_process_that_is_killed(lake: Lake, call: str, number: int, delay: float) -> None:
+def test_the_tables_are_correct_after_a_process_was_killed(
+    lake: Lake, call: str, number: int, delay: float
+) -> None:
     command = [sys.executable, "-m", "tests.lake.crashing", lake.folder, call, number, delay]
     child = subprocess.run(
         list(map(str, command)),

@@ -64,7 +64,7 @@ RAW = [
 ]
 
 
-def test_rejected_records_are_counted_and_kept_as_they_came(lake: Lake) -> None:
+def test_rejected_records_are_counted_and_kept_unchanged(lake: Lake) -> None:
     done = lake.sync(keyed("id"), *RAW, event(1, 1))
     assert (done.records, done.rejected) == (1, 4)
     assert lake.dead_letter.records == 4
@@ -79,7 +79,7 @@ def test_rejected_records_are_counted_and_kept_as_they_came(lake: Lake) -> None:
     assert read(lake, "_dead_letter", "stream", "run_id", "meta") == [("users", "run-1", None)] * 4
 
 
-def test_the_reason_tells_a_null_key_from_one_that_does_not_fit(lake: Lake) -> None:
+def test_the_reason_distinguishes_null_keys_from_keys_of_another_type(lake: Lake) -> None:
     nested = stream({"id": INTEGER, "part": struct(of=INTEGER)}, APPEND_DEDUP, key=["id"])
     nested.primary_key = [["id"], ["part", "of"]]
     own = {"field": "id", "change": "NULLED", "reason": "SOURCE_RETRIEVAL_ERROR"}
@@ -100,7 +100,7 @@ def test_the_reason_tells_a_null_key_from_one_that_does_not_fit(lake: Lake) -> N
     )
 
 
-def test_what_a_source_says_of_a_record_outlives_its_rejection(lake: Lake) -> None:
+def test_the_metadata_of_a_rejected_record_is_kept(lake: Lake) -> None:
     own = {"field": "x", "change": "NULLED", "reason": "SOURCE_RETRIEVAL_ERROR"}
     data = [event(None, 7, "full"), b"{ }"]
     writer = lake.writer(keyed("id"))
@@ -120,7 +120,7 @@ def test_what_a_source_says_of_a_record_outlives_its_rejection(lake: Lake) -> No
     ]
 
 
-def test_what_an_earlier_release_rejected_is_replayed_too(lake: Lake) -> None:
+def test_records_that_an_earlier_release_rejected_are_replayed(lake: Lake) -> None:
     """Its dead letters had fewer columns, and parts of the staged line in the record."""
     lake.sync(keyed("id"), event(None, 1))
     old = '{"id": null, "at": 2, "said": "old","_elt:extracted_at":1700000000000,"_elt:sequence":7}'
@@ -133,7 +133,7 @@ def test_what_an_earlier_release_rejected_is_replayed_too(lake: Lake) -> None:
     assert read(lake, "_dead_letter", "record") == [("[5]",)]
 
 
-def test_a_replay_moves_what_fits_now_and_keeps_the_rest(lake: Lake) -> None:
+def test_a_replay_moves_records_that_now_fit_and_keeps_the_others(lake: Lake) -> None:
     lake.history = True
     sync(lake, [[event(1, 10), event(None, 1), b"[5]"], [event(None, 2)]], keyed("id"))
     before = lake.tables().metadata
@@ -154,7 +154,7 @@ def test_a_replay_moves_what_fits_now_and_keeps_the_rest(lake: Lake) -> None:
     assert read(lake, "", "said") == wanted
 
 
-def test_what_stays_is_told_the_new_reason(lake: Lake) -> None:
+def test_a_record_that_stays_rejected_gets_the_new_reason(lake: Lake) -> None:
     lake.sync(keyed("id"), {"id": None, "at": "late", "said": "x"}, event(1, 1))
     [(reason,)] = read(lake, "_dead_letter", "reason")
     frozen = stream({**EVENTS, "at": STRING}, APPEND)  # which a column of integers cannot take
@@ -165,7 +165,7 @@ def test_what_stays_is_told_the_new_reason(lake: Lake) -> None:
 
 
 @pytest.mark.parametrize(("offset", "kept"), [(-1, "there"), (1, "rejected")])
-def test_a_record_counts_as_extracted_when_it_was(lake: Lake, offset: int, kept: str) -> None:
+def test_a_replayed_record_keeps_its_extraction_time(lake: Lake, offset: int, kept: str) -> None:
     """Without a cursor the later extraction is the latest: not the one that was replayed later."""
     writer = lake.writer(stream(EVENTS, APPEND_DEDUP, key=["id"]))
     writer.write(extracted(lake, EMITTED_AT, event(1, 7, "there")))
@@ -183,7 +183,7 @@ def test_an_older_record_does_not_replace_a_newer_row(lake: Lake) -> None:
     assert read(lake, "", "at", "said") == [(10, "new")]
 
 
-def test_there_is_nothing_to_replay(lake: Lake) -> None:
+def test_a_replay_without_rejected_records_changes_nothing(lake: Lake) -> None:
     lake.sync(keyed("id"), event(1, 1))
     before = lake.table.version
     assert replayed(lake, keyed("id")) is None

@@ -52,7 +52,7 @@ def types(found: t.StructType) -> dict[str, str]:
     return {field.name: field.dataType.simpleString() for field in found.fields}
 
 
-def test_nothing_new_is_nothing_to_do() -> None:
+def test_an_unchanged_schema_changes_nothing() -> None:
     found = plan(
         schema(a=INTEGER, o=struct(b=STRING)), declared(a=INTEGER, o=struct(b=STRING)), "fail"
     )
@@ -77,7 +77,7 @@ def test_new_columns_and_nested_fields_are_added() -> None:
     assert any("'o.b' (string) is new" in line for line in found.differences)
 
 
-def test_what_is_declared_no_more_stays_and_is_null() -> None:
+def test_columns_that_the_catalog_no_longer_has_are_kept_and_null() -> None:
     was = schema(gone=INTEGER, o=struct(a=INTEGER, gone=DATE))
     found = plan(was, declared(o=struct(a=INTEGER)), "evolve")
     assert found.schema == was
@@ -118,7 +118,7 @@ def test_a_wider_type_widens_the_column(narrow: Any, wide: Any) -> None:
 
 
 @pytest.mark.parametrize(("narrow", "wide"), WIDER)
-def test_a_narrower_type_is_read_as_the_tables(narrow: Any, wide: Any) -> None:
+def test_a_narrower_type_is_read_as_the_type_of_the_table(narrow: Any, wide: Any) -> None:
     found = planned(wide, narrow)
     assert found.schema == schema(x=wide)
     assert not found.rewrites and not found.columns[0].strict
@@ -127,7 +127,7 @@ def test_a_narrower_type_is_read_as_the_tables(narrow: Any, wide: Any) -> None:
 
 
 @pytest.mark.parametrize(("one", "other"), INCOMPATIBLE + [(b, a) for a, b in INCOMPATIBLE])
-def test_types_that_do_not_compare_are_refused(one: Any, other: Any) -> None:
+def test_incompatible_types_are_refused(one: Any, other: Any) -> None:
     with pytest.raises(ConfigError) as caught:
         plan(schema(x=one), declared(x=other), "evolve", where="the table lake/shop/users")
     assert "the table lake/shop/users" in caught.value.message
@@ -136,32 +136,32 @@ def test_types_that_do_not_compare_are_refused(one: Any, other: Any) -> None:
     assert "freeze" in guidance and "from the beginning" in guidance
 
 
-def test_what_widens_inside_objects_and_arrays_is_told_by_its_path() -> None:
+def test_nested_widenings_are_reported_with_their_paths() -> None:
     found = planned(array(struct(a=array(INTEGER), b=DATE)), array(struct(a=array(NUMBER), b=DATE)))
     assert [str(one) for one in found.widened] == ["x[].a[]: bigint → double"]
     assert types(found.schema) == {"x": "array<struct<a:array<double>,b:date>>"}
 
 
-def test_both_sides_may_be_wider_somewhere() -> None:
+def test_the_table_and_the_catalog_may_each_have_wider_fields() -> None:
     found = planned(struct(a=INTEGER, b=STRING), struct(a=NUMBER, b=DATE, c=JSON))
     assert types(found.schema) == {"x": "struct<a:double,b:string,c:string>"}
     assert (found.added, [one.path for one in found.widened]) == (["x.c"], ["x.a"])
 
 
-def test_text_and_json_are_two_types_though_both_are_strings() -> None:
+def test_text_and_json_are_different_types() -> None:
     assert planned(STRING, JSON).rewrites
     found = planned(JSON, STRING)
     assert found.columns[0].kind is Scalar.JSON and not found.rewrites
     assert planned({"type": "object"}, JSON, "fail").differences == []  # JSON either way
 
 
-def test_version_1s_numbers_are_read_as_it_sends_them() -> None:
+def test_version_1_numbers_are_read_from_text() -> None:
     assert planned(NUMBER, V1_INTEGER).columns[0].kind is Scalar.NUMBER_TEXT
     assert planned(INTEGER, V1_INTEGER, "fail").columns[0].kind is Scalar.INTEGER_TEXT
     assert planned(NUMBER, INTEGER).columns[0].kind is Scalar.INTEGER_IN_DOUBLE
 
 
-def test_freeze_changes_nothing() -> None:
+def test_freeze_does_not_change_the_table() -> None:
     was = schema(a=INTEGER, gone=DATE, o=struct(b=INTEGER), same=STRING, wide=NUMBER)
     now = declared(a=NUMBER, o=struct(b=BOOLEAN, n=DATE), same=STRING, wide=INTEGER, new=DATE)
     found = plan(was, now, "freeze")
@@ -182,7 +182,7 @@ def test_fail_lists_every_difference() -> None:
         assert part in caught.value.message
 
 
-def test_a_type_that_no_stream_has_is_kept_but_not_written() -> None:
+def test_an_unsupported_column_type_is_kept_but_not_written() -> None:
     was = t.StructType([t.StructField("m", t.MapType(t.StringType(), t.LongType()))])
     assert plan(was, [], "evolve").schema == was
     for mode in ("evolve", "freeze"):
@@ -190,7 +190,7 @@ def test_a_type_that_no_stream_has_is_kept_but_not_written() -> None:
             plan(was, declared(m=struct(a=INTEGER)), mode)
 
 
-def test_fields_are_matched_by_what_the_source_calls_them() -> None:
+def test_fields_are_matched_by_their_names_in_the_source() -> None:
     was = t.StructType([c.field for c in columns({"properties": {"a b": INTEGER}})])
     now = columns({"properties": {"a_b": DATE, "a b": NUMBER}}, known_names(was))
     found = plan(was, now, "evolve")
@@ -199,12 +199,12 @@ def test_fields_are_matched_by_what_the_source_calls_them() -> None:
     assert known_names(found.schema)["a b"].name == "a_b"
 
 
-def test_this_projects_own_columns_are_left_aside() -> None:
+def test_columns_of_this_project_are_ignored() -> None:
     found = plan(table_schema(declared(a=INTEGER), partitioned=True), declared(a=INTEGER), "fail")
     assert found.schema == schema(a=INTEGER)
 
 
-def test_a_table_that_is_replaced_gets_what_is_declared() -> None:
+def test_a_replaced_table_gets_the_declared_types() -> None:
     now = declared(a=BOOLEAN, new=DATE)
     found = replacing(schema(a=INTEGER, gone=DATE), now)
     assert found.columns[:2] == now
@@ -253,14 +253,14 @@ def shape(kind: t.DataType) -> Any:
 
 
 @given(properties)
-def test_a_schema_changes_nothing_about_itself(one: Any) -> None:
+def test_a_schema_merged_with_itself_is_unchanged(one: Any) -> None:
     was = t.StructType([column.field for column in columns({"properties": one})])
     found = plan(was, columns({"properties": one}, known_names(was)), "fail")
     assert found.schema == was and found.differences == []
 
 
 @given(properties, properties)
-def test_joining_is_commutative_and_settles(one: Any, other: Any) -> None:
+def test_joining_schemas_is_commutative_and_idempotent(one: Any, other: Any) -> None:
     there, back = joined(one, other), joined(other, one)
     assert (there is None) == (back is None)
     if there is None or back is None:
@@ -273,7 +273,7 @@ def test_joining_is_commutative_and_settles(one: Any, other: Any) -> None:
 
 
 @given(properties, properties)
-def test_freezing_keeps_the_table_and_reads_its_types(one: Any, other: Any) -> None:
+def test_freeze_keeps_the_schema_and_reads_its_types(one: Any, other: Any) -> None:
     was = t.StructType([column.field for column in columns({"properties": one})])
     found = plan(was, columns({"properties": other}, known_names(was)), "freeze")
     assert found.schema == was

@@ -100,7 +100,7 @@ def test_a_value_is_the_same_in_the_wider_type(widened: dict[str, Row], number: 
     assert widened["none"][f"c{number}"] is None
 
 
-def test_a_new_column_is_null(widened: dict[str, Row]) -> None:
+def test_a_new_column_is_null_in_existing_rows(widened: dict[str, Row]) -> None:
     assert widened["id"]["new"] is None
 
 
@@ -114,7 +114,7 @@ def test_a_new_column_is_null(widened: dict[str, Row]) -> None:
         (struct(n=INTEGER, s=STRING), struct(n=NUMBER, s=STRING), (None, "x"), (2**53 + 1, "x")),
     ],
 )
-def test_a_value_that_would_change_is_found(
+def test_a_value_that_a_widening_would_change_is_found(
     spark: SparkSession, was: Any, now: Any, good: Any, bad: Any
 ) -> None:
     [column] = columns({"properties": {"x": was}})
@@ -128,13 +128,13 @@ def test_a_value_that_would_change_is_found(
 
 
 @pytest.mark.usefixtures("spark")
-def test_nothing_is_asked_where_nothing_can_be_lost() -> None:
+def test_a_lossless_widening_needs_no_check_of_values() -> None:
     was = t.StructType([c.field for c in columns({"properties": {"x": DATE, "l": array(INTEGER)}})])
     now = columns({"properties": {"x": STRING, "l": array(BIG_INTEGER)}})
     assert lossless(plan(was, now, "evolve")) is None
 
 
-def test_json_after_widening_is_json(widened: dict[str, Row]) -> None:
+def test_a_column_widened_to_json_has_valid_json(widened: dict[str, Row]) -> None:
     for number, (_, now, _, expected) in enumerate(CASES):
         if now is JSON:
             assert json.loads(widened["id"][f"c{number}"]) == json.loads(expected)

@@ -50,7 +50,7 @@ def parts(root: Path, job: Job) -> Iterator[tuple[str, pq.FileMetaData]]:
             yield role, pq.read_metadata(root / name)
 
 
-def test_rows_of_100_kilobytes_are_taken_apart_in_bounded_memory(tmp_path: Path) -> None:
+def test_rows_of_100_kilobytes_are_split_in_limited_memory(tmp_path: Path) -> None:
     large_rows(tmp_path / "big.parquet")
     pq.write_table(pa.table({"id": list(range(0, ROWS, 2))}), tmp_path / "batch.parquet")
     done = subprocess.run(
@@ -64,7 +64,7 @@ def test_rows_of_100_kilobytes_are_taken_apart_in_bounded_memory(tmp_path: Path)
     assert sorted(each.num_rows for each in made) == [ROWS // 2] * 2
 
 
-def test_a_file_ends_at_so_many_bytes(tmp_path: Path) -> None:
+def test_a_file_has_a_maximum_size(tmp_path: Path) -> None:
     rows = pa.table({"id": list(range(60)), "body": [f"{n:09}" * 100_000 for n in range(60)]})
     pq.write_table(rows, tmp_path / "one.parquet", row_group_size=10)
     pq.write_table(pa.table({"id": [1]}), tmp_path / "batch.parquet")

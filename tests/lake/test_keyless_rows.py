@@ -4,9 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
-
-from elt_assets.lake.merge import file_splitting
 from elt_assets.lake.merge.duplicate_keys import repeated_keys
 from elt_assets.protocol.airbyte.catalog import ConfiguredStream
 from elt_assets.protocol.airbyte.sync_modes import APPEND, APPEND_DEDUP
@@ -16,16 +13,6 @@ from tests.lake.staging import INTEGER, STRING, rows, stream
 FIELDS: dict[str, Any] = {"id": INTEGER, "at": INTEGER, "said": STRING}
 WIDER = {**FIELDS, "region": STRING, "_ab_cdc_deleted_at": STRING}
 Record = dict[str, Any]
-
-
-@pytest.fixture(params=["whole", "tasks", "joins"])
-def engine(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    """Each of the ways in which a merge takes files apart."""
-    if request.param != "whole":
-        monkeypatch.setattr(file_splitting, "MAX_ROWS_UNSPLIT", 0)
-    if request.param == "joins":
-        monkeypatch.setattr(file_splitting, "MAX_KEYS", 0)
-    return str(request.param)
 
 
 def keyed(*key: str, fields: Record = FIELDS) -> ConfiguredStream:
@@ -60,7 +47,7 @@ def versions(lake: Lake) -> list[tuple[Any, ...]]:
     return rows(lake.spark, history, "said", "_is_current", "_valid_to")
 
 
-def test_rows_with_null_keys_stay_once_a_key_is_added(lake: Lake, engine: str) -> None:
+def test_rows_with_null_keys_are_kept_when_a_key_is_added(lake: Lake, engine: str) -> None:
     old = [record(None, 1), record(None, 2), record(None, 2), record(1, 1), record(2, 1)]
     lake.sync(stream(FIELDS, APPEND), *old[:3])
     lake.sync(stream(FIELDS, APPEND), *old[3:])
@@ -77,7 +64,7 @@ def test_rows_with_null_keys_stay_once_a_key_is_added(lake: Lake, engine: str) -
     ]
 
 
-def test_rows_stay_that_lack_a_new_field_of_the_key(lake: Lake, engine: str) -> None:
+def test_rows_that_lack_a_new_key_field_are_kept(lake: Lake, engine: str) -> None:
     """Deletes that the table remembers do not come back as rows."""
     lake.history = True
     old = [record(1, 1), record(2, 1), record(3, 1)]
@@ -91,7 +78,7 @@ def test_rows_stay_that_lack_a_new_field_of_the_key(lake: Lake, engine: str) -> 
     assert repeated_keys(lake.provider, lake.table, lake.table.files, [["id"], ["region"]]) == 0
 
 
-def test_keys_are_counted_in_files_that_lack_a_column_of_theirs(lake: Lake) -> None:
+def test_repeated_keys_are_counted_in_files_that_lack_a_key_column(lake: Lake) -> None:
     lake.sync(stream(FIELDS, APPEND), record(1, 1), record(1, 2))
     lake.sync(stream(WIDER, APPEND), *(record(1, 3, region="eu") for _ in range(2)))
     table = lake.table

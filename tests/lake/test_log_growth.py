@@ -42,7 +42,7 @@ def building(number: int) -> Refresh:
     return Refresh(2, True, f'{{"c":{number}}}', files, (), (), "append:1")
 
 
-def test_a_large_state_stands_beside_the_log_and_is_written_once(uri: str) -> None:
+def test_a_large_state_is_written_once_to_a_file_beside_the_log(uri: str) -> None:
     table = Table(uri, "elt:orders")
     table.prepare(IDS)
     commit(table, state=LARGE)
@@ -58,7 +58,7 @@ def test_a_large_state_stands_beside_the_log_and_is_written_once(uri: str) -> No
     assert DeltaTable(uri).history(1)[0]["elt.state"] == '{"small": 1}'
 
 
-def test_a_refresh_of_many_checkpoints_adds_as_much_to_the_log_with_each(uri: str) -> None:
+def test_each_checkpoint_of_a_refresh_adds_the_same_size_to_the_log(uri: str) -> None:
     table = Table(uri, "elt:orders")
     table.prepare(IDS)
     for number in range(1, 200):
@@ -79,7 +79,7 @@ def test_a_state_whose_file_is_missing_is_an_error_that_names_it(uri: str) -> No
         Table(uri, "elt:orders")
 
 
-def test_vacuum_keeps_the_states_that_versions_within_the_retention_have(uri: str) -> None:
+def test_vacuum_keeps_the_states_of_versions_within_the_retention(uri: str) -> None:
     table = Table(uri, "elt:orders")
     table.prepare(IDS)
     for number in range(3):
@@ -108,7 +108,7 @@ def opened(uri: str, app_id: str, monkeypatch: pytest.MonkeyPatch) -> tuple[Comm
     return table.metadata, sum(read)
 
 
-def test_opening_a_partition_reads_few_commits_however_many_there_are(
+def test_opening_a_partition_reads_few_of_many_commits(
     uri: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first = Table(uri, "elt:orders|p0")
@@ -122,7 +122,7 @@ def test_opening_a_partition_reads_few_commits_however_many_there_are(
     assert read_for_old <= 20 and read_for_new <= 20
 
 
-def test_after_a_restore_each_partition_has_the_state_of_the_version_restored(uri: str) -> None:
+def test_after_a_restore_each_partition_has_the_state_of_the_restored_version(uri: str) -> None:
     Table(uri, "elt:orders|p0").prepare(PARTED)
     for number in range(4):
         for part in ("p0", "p1"):
@@ -135,7 +135,7 @@ def test_after_a_restore_each_partition_has_the_state_of_the_version_restored(ur
     assert [head.sequence for head in states] == [5, 4]
 
 
-def test_vacuum_keeps_what_was_removed_within_a_retention_longer_than_a_week(uri: str) -> None:
+def test_vacuum_keeps_removed_files_for_a_retention_of_more_than_a_week(uri: str) -> None:
     """A checkpoint of the log forgets removed files after a week."""
     table = Table(uri, "elt:orders")
     table.prepare(IDS)

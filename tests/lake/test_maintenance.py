@@ -52,7 +52,7 @@ def maintained(lake: Lake, **how: Any) -> dict[str, Maintained]:
 # Compaction
 
 
-def test_small_files_become_one_and_nothing_else_changes(lake: Lake) -> None:
+def test_compaction_merges_small_files_and_changes_nothing_else(lake: Lake) -> None:
     lake.history = True
     sync(lake, BATCHES, configured(lake, APPEND))
     before, head, delta = view(lake), lake.table.metadata, DeltaTable(lake.uri)
@@ -70,7 +70,7 @@ def test_small_files_become_one_and_nothing_else_changes(lake: Lake) -> None:
     assert view(lake) == expected([*BATCHES, [event(9, 9)]])
 
 
-def test_a_column_that_came_later_is_null_in_what_was_there(lake: Lake) -> None:
+def test_a_later_column_is_null_in_older_rows_after_compaction(lake: Lake) -> None:
     for wanted in (EVENTS, {**EVENTS, "more": STRING}):
         lake.sync(configured(lake, APPEND, properties=wanted), {**event(1, 1), "more": "x"})
     before = rows(lake.spark, lake.table, "id", "more")
@@ -81,7 +81,7 @@ def test_a_column_that_came_later_is_null_in_what_was_there(lake: Lake) -> None:
 # Vacuum
 
 
-def test_a_vacuum_removes_orphans_that_are_old(lake: Lake) -> None:
+def test_a_vacuum_removes_old_orphaned_files(lake: Lake) -> None:
     lake.history = True
     sync(lake, BATCHES, configured(lake, APPEND))
     lake.writer(configured(lake, APPEND)).write(lake.stage(event(8, 8), b"1"))
@@ -97,7 +97,7 @@ def test_a_vacuum_removes_orphans_that_are_old(lake: Lake) -> None:
     assert not hidden.exists()
 
 
-def test_a_vacuum_removes_what_was_replaced_and_is_old(lake: Lake) -> None:
+def test_a_vacuum_removes_old_replaced_files(lake: Lake) -> None:
     lake.history = True
     sync(lake, BATCHES, configured(lake, APPEND))
     maintained(lake, retention=dt.timedelta(0))
@@ -153,7 +153,7 @@ def test_a_vacuum_keeps_the_tombstones_of_versions_within_the_retention(lake: La
     assert rows(lake.spark, lake.table, "id", "at") == [(1, 10)]
 
 
-def test_a_vacuum_keeps_a_refresh_that_was_begun(lake: Lake) -> None:
+def test_a_vacuum_keeps_the_files_of_an_unfinished_refresh(lake: Lake) -> None:
     sync(lake, BATCHES[:1])
     writer = lake.writer(configured(lake, refresh="truncate"))
     writer.write(lake.stage(event(7, 7)))
@@ -166,7 +166,7 @@ def test_a_vacuum_keeps_a_refresh_that_was_begun(lake: Lake) -> None:
 
 
 @pytest.mark.parametrize("retention", [dt.timedelta(days=7), dt.timedelta(minutes=30)])
-def test_a_sync_that_runs_keeps_its_files(lake: Lake, retention: dt.timedelta) -> None:
+def test_a_vacuum_keeps_the_files_of_a_running_sync(lake: Lake, retention: dt.timedelta) -> None:
     lake.history = True
     sync(lake, BATCHES[:2], configured(lake, APPEND))
     writer = lake.writer(configured(lake, APPEND))

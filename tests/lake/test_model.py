@@ -17,7 +17,6 @@ from hypothesis import strategies as st
 from msgspec import Raw
 from pyspark.sql import SparkSession
 
-from elt_assets.lake.merge import file_splitting
 from elt_assets.lake.spark.session import SparkProvider
 from elt_assets.lake.write.stream_tables import StreamTables
 from elt_assets.lake.write.write_spec import WriteSpec, generations
@@ -121,16 +120,6 @@ def versions(events: list[Event]) -> Iterator[tuple[Event, int | None, int | Non
         for event, after in zip(last, [*last[1:], None], strict=True):
             if not event.deleted:
                 yield event, event.at, after.at if after is not None else None
-
-
-@pytest.fixture(params=["whole", "tasks", "joins"])
-def engine(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    """Each of the ways in which a merge takes files apart."""
-    if request.param != "whole":
-        monkeypatch.setattr(file_splitting, "MAX_ROWS_UNSPLIT", 0)
-    if request.param == "joins":
-        monkeypatch.setattr(file_splitting, "MAX_KEYS", 0)
-    return str(request.param)
 
 
 @pytest.mark.parametrize("cursor", [["at"], []], ids=["cursor", "no cursor"])

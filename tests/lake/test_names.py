@@ -27,18 +27,20 @@ RESERVED = r"(?i)_airbyte_|_elt_|_delta_log|_valid_from|_valid_to|_is_current"
         ("\ud800", "_"),
     ],
 )
-def test_what_is_no_letter_digit_or_underscore_becomes_one(name: str, expected: str) -> None:
+def test_other_characters_than_letters_and_digits_become_underscores(
+    name: str, expected: str
+) -> None:
     assert clean(name) == expected
 
 
-def test_long_names_stay_apart() -> None:
+def test_different_long_names_stay_different() -> None:
     one, other = "ä" * 300, "ä" * 299 + "b"
     assert clean(one) != clean(other)
     assert len(clean(one).encode()) <= LONGEST
 
 
 @given(st.text())
-def test_a_clean_name_is_safe_and_stays(name: str) -> None:
+def test_a_clean_name_is_valid_and_cleaning_is_idempotent(name: str) -> None:
     cleaned = clean(name)
     assert re.fullmatch(r"\w+", cleaned)
     assert len(cleaned.encode()) <= LONGEST
@@ -81,19 +83,17 @@ fields = st.text(max_size=4) | st.sampled_from(
         (["_is_current"], [r"x_is_current_\w{8}"]),
     ],
 )
-def test_of_names_that_would_be_one_all_but_one_get_a_hash(
-    names: list[str], expected: list[str]
-) -> None:
+def test_colliding_names_get_a_hash_except_for_one(names: list[str], expected: list[str]) -> None:
     found = column_names(names)
     for name, pattern in zip(names, expected, strict=True):
         assert re.fullmatch(pattern, found[name])
 
 
-def test_the_hash_is_of_the_sources_name_and_so_stays() -> None:
+def test_the_hash_depends_only_on_the_name_in_the_source() -> None:
     assert column_names(["a_b", "a-b"])["a-b"] == column_names(["x", "a-b", "a_b"])["a-b"]
 
 
-def test_names_that_the_table_has_stay_whoever_else_comes() -> None:
+def test_column_names_of_a_table_are_kept_when_fields_are_added() -> None:
     known = {"a b": "a_b", "gone": "id"}
     found = column_names(["a_b", "a b", "ID"], known)
     assert found["a b"] == "a_b"
@@ -104,7 +104,7 @@ def test_names_that_the_table_has_stay_whoever_else_comes() -> None:
 
 
 @given(st.lists(fields, unique=True), st.lists(fields, unique=True))
-def test_columns_are_safe_and_apart_and_stay(first: list[str], second: list[str]) -> None:
+def test_column_names_are_valid_unique_and_stable(first: list[str], second: list[str]) -> None:
     known = column_names(first)
     found = column_names(second, known)
     assert list(found) == second
@@ -134,12 +134,12 @@ def test_columns_are_safe_and_apart_and_stay(first: list[str], second: list[str]
         ("", "_"),
     ],
 )
-def test_a_table_has_no_name_that_means_something_else(name: str, expected: str) -> None:
+def test_a_table_name_is_never_a_reserved_name(name: str, expected: str) -> None:
     assert re.fullmatch(expected, table_name(name))
 
 
 @given(fields)
-def test_any_name_gives_a_table(name: str) -> None:
+def test_any_stream_name_gives_a_valid_table_name(name: str) -> None:
     found = table_name(name)
     assert re.fullmatch(r"\w+", found) and len(found.encode()) <= LONGEST
     assert not re.match(r"(?i)_airbyte_|_elt_|_delta_log", found)

@@ -55,7 +55,7 @@ def held(lake: Lake) -> list[tuple[Any, ...]]:
     return rows(lake.spark, lake.table, "_elt_partition", "said")
 
 
-def test_a_partition_is_replaced_alone(lake: Lake) -> None:
+def test_only_the_synced_partition_is_replaced(lake: Lake) -> None:
     load(lake, FIRST, event(1, 1), value=1)
     load(lake, SECOND, event(2, 1), event(3, 1), value=5)
     load(lake, FIRST, event(4, 1), value=2)
@@ -65,7 +65,7 @@ def test_a_partition_is_replaced_alone(lake: Lake) -> None:
     assert tables(lake, "2026-01-03").metadata.state is None
 
 
-def test_a_partition_is_emptied_alone(lake: Lake) -> None:
+def test_only_the_synced_partition_is_emptied(lake: Lake) -> None:
     load(lake, FIRST, event(1, 1))
     load(lake, SECOND, event(2, 1))
     writer = lake.writer(configured(lake, FIRST), partition=FIRST)
@@ -73,7 +73,7 @@ def test_a_partition_is_emptied_alone(lake: Lake) -> None:
     assert held(lake) == [(SECOND, "2 at 1")]
 
 
-def test_a_partition_is_taken_out_of_files_that_others_mixed(lake: Lake) -> None:
+def test_a_partition_is_replaced_in_files_that_mix_partitions(lake: Lake) -> None:
     load(lake, FIRST, event(1, 1))
     load(lake, SECOND, event(2, 1))
     DeltaTable(lake.uri).optimize.compact()
@@ -82,7 +82,7 @@ def test_a_partition_is_taken_out_of_files_that_others_mixed(lake: Lake) -> None
     assert held(lake) == [(FIRST, "3 at 1"), (SECOND, "2 at 1")]
 
 
-def test_a_partition_is_read_alone(lake: Lake) -> None:
+def test_a_single_partition_can_be_read(lake: Lake) -> None:
     load(lake, FIRST, event(1, 1))
     load(lake, SECOND, event(2, 1))
     found = snapshot(lake.spark, lake.uri, APP, partitions=[SECOND])
@@ -90,7 +90,7 @@ def test_a_partition_is_read_alone(lake: Lake) -> None:
     assert snapshot(lake.spark, lake.uri, APP, partitions=["2026-01-03"]).count() == 0
 
 
-def test_a_wider_type_of_one_is_a_wider_type_of_all(lake: Lake) -> None:
+def test_a_wider_type_of_one_partition_widens_all_partitions(lake: Lake) -> None:
     load(lake, FIRST, event(1, 1))
     load(lake, SECOND, {**event(2, 1), "at": 1.5}, properties={**EVENTS, "at": NUMBER})
     assert rows(lake.spark, lake.table, "id", "at") == [(1, 1.0), (2, 1.5)]
@@ -99,7 +99,7 @@ def test_a_wider_type_of_one_is_a_wider_type_of_all(lake: Lake) -> None:
     assert rows(lake.spark, lake.table, "id", "at") == [(2, 1.5), (3, 3.0)]
 
 
-def test_compaction_keeps_partitions_apart(lake: Lake) -> None:
+def test_compaction_does_not_mix_partitions(lake: Lake) -> None:
     for number in range(3):
         for part in (FIRST, SECOND):
             load(lake, part, event(number, 1), b"[5]", value=number, policy=APPEND)
@@ -122,7 +122,7 @@ def rejects(lake: Lake) -> list[tuple[Any, ...]]:
     return rows(lake.spark, lake.dead_letter, "_elt_partition", "record")
 
 
-def test_what_a_killed_run_of_a_partition_rejected_is_taken_back_alone(lake: Lake) -> None:
+def test_rejections_of_a_killed_run_are_rolled_back_only_in_its_partition(lake: Lake) -> None:
     load(lake, FIRST, b"1")
     load(lake, SECOND, b"2")
     before = rejects(lake)
@@ -133,7 +133,7 @@ def test_what_a_killed_run_of_a_partition_rejected_is_taken_back_alone(lake: Lak
     assert rejects(lake) == [each for each in before if each[0] == FIRST]
 
 
-def test_maintenance_does_not_keep_a_killed_run_from_being_taken_back(lake: Lake) -> None:
+def test_a_killed_run_can_be_rolled_back_after_maintenance(lake: Lake) -> None:
     load(lake, FIRST, b"1")
     before = rejects(lake)
     killed_before("Table.commit", 2, lambda: load(lake, FIRST, b"3"))
@@ -142,14 +142,14 @@ def test_maintenance_does_not_keep_a_killed_run_from_being_taken_back(lake: Lake
     assert rejects(lake) == before
 
 
-def test_a_snapshot_does_not_show_what_a_killed_run_of_a_partition_rejected(lake: Lake) -> None:
+def test_a_snapshot_does_not_show_rejections_of_a_killed_run(lake: Lake) -> None:
     load(lake, FIRST, b"1")
     load(lake, SECOND, b"2")
     killed_before("Table.commit", 2, lambda: load(lake, FIRST, b"3"))
     assert len(read(lake, "_dead_letter", "record")) == 2
 
 
-def test_a_replay_moves_records_of_its_partition_alone(lake: Lake) -> None:
+def test_a_replay_moves_only_records_of_its_partition(lake: Lake) -> None:
     for part in (FIRST, SECOND):
         wanted = stream(EVENTS, APPEND, key=["id"])
         wanted.destination_sync_mode = "append_dedup"

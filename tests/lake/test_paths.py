@@ -13,7 +13,7 @@ from tests.lake.staging import stream
 
 
 @pytest.mark.parametrize("name", ["[ab]", "{a,b} c"])
-def test_a_path_that_is_a_pattern_to_spark(
+def test_a_path_with_pattern_characters_is_read_and_written(
     spark_provider: SparkProvider, tmp_path: Path, name: str
 ) -> None:
     """Segments and tables, read and written; the neighbour that the pattern matches is left alone."""

@@ -141,7 +141,9 @@ def after(provider: SparkProvider, folder: Path, *batches: Batch) -> list[tuple[
     return rows(provider.get(), lake.table, "k", "c", "v")
 
 
-def test_of_equal_cursors_the_later_wins(spark_provider: SparkProvider, tmp_path: Path) -> None:
+def test_the_later_of_two_records_with_equal_cursors_replaces_the_earlier(
+    spark_provider: SparkProvider, tmp_path: Path
+) -> None:
     assert after(spark_provider, tmp_path, [(1, 5, 0), (1, 5, 1)], [(1, 5, 2)]) == [(1, 5, 2)]
 
 
@@ -154,7 +156,9 @@ def test_a_late_record_does_not_replace_a_newer_one(
     ]
 
 
-def test_a_null_cursor_is_less_than_any(spark_provider: SparkProvider, tmp_path: Path) -> None:
+def test_a_null_cursor_is_less_than_any_value(
+    spark_provider: SparkProvider, tmp_path: Path
+) -> None:
     found = after(
         spark_provider,
         tmp_path,
@@ -164,7 +168,7 @@ def test_a_null_cursor_is_less_than_any(spark_provider: SparkProvider, tmp_path:
     assert found == [(1, 0, 0), (2, 0, 4), (3, None, 5)]
 
 
-def test_a_merge_writes_only_the_files_that_hold_its_keys(
+def test_a_merge_rewrites_only_files_that_contain_its_keys(
     spark_provider: SparkProvider, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(file_splitting, "MAX_ROWS_UNSPLIT", 0)  # a table that is worth taking apart
@@ -176,7 +180,7 @@ def test_a_merge_writes_only_the_files_that_hold_its_keys(
     assert untouched < set(lake.table.files)
 
 
-def test_a_batch_replayed_changes_nothing(
+def test_a_repeated_batch_changes_nothing(
     spark_provider: SparkProvider, spark: SparkSession, tmp_path: Path
 ) -> None:
     lake = Lake(spark_provider, tmp_path, APPEND_DEDUP)

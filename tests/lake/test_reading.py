@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -13,6 +12,7 @@ import pyarrow as pa
 import pytest
 from deltalake import write_deltalake
 
+from tests.documents import code_blocks
 from tests.project import REPOSITORY
 
 pytestmark = pytest.mark.process
@@ -24,8 +24,7 @@ BUSY = "while True: pass"
 
 def program() -> str:
     """What the document shows."""
-    blocks: list[str] = re.findall(r"^```python\n(.*?)^```", DOCUMENT, re.MULTILINE | re.DOTALL)
-    [found] = [block for block in blocks if "to_pandas" in block]
+    [found] = [block for block in code_blocks(DOCUMENT, "python") if "to_pandas" in block]
     return f"{found}assert len(users) == 5_000\n"
 
 
@@ -62,13 +61,13 @@ def assert_ends_well(folder: Path, times: int) -> None:
         assert (done.returncode, done.stderr) == (0, "")
 
 
-def test_a_program_that_reads_with_pandas_ends_well(folder: Path) -> None:
+def test_a_program_that_reads_with_pandas_exits_without_an_error(folder: Path) -> None:
     """Arrow's threads that read through a file system in Python may free what they have read while Python
     ends, which aborts the process: of 60 such programs up to 16 were."""
     assert_ends_well(folder, 10)
 
 
 @pytest.mark.long
-def test_it_ends_well_on_a_busy_machine(folder: Path) -> None:
+def test_a_program_that_reads_with_pandas_exits_without_an_error_under_load(folder: Path) -> None:
     with busy():
         assert_ends_well(folder, 200)

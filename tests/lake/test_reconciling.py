@@ -10,7 +10,6 @@ import pytest
 
 from elt_assets.errors import SystemFailure
 from elt_assets.lake.admin.maintenance import compact
-from elt_assets.lake.merge import file_splitting
 from elt_assets.protocol.airbyte.sync_modes import APPEND, APPEND_DEDUP
 from tests.lake.harness import USERS, Lake, user
 from tests.lake.staging import NUMBER, data_files, stream
@@ -38,14 +37,7 @@ def put_together(lake: Lake) -> None:
     compact(lake.spark, lake.table)
 
 
-@pytest.mark.parametrize("engine", ["whole", "tasks", "joins"])
-def test_a_merge_that_misses_a_row_commits_nothing(
-    lake: Lake, engine: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    if engine != "whole":
-        monkeypatch.setattr(file_splitting, "MAX_ROWS_UNSPLIT", 0)
-    if engine == "joins":
-        monkeypatch.setattr(file_splitting, "MAX_KEYS", 0)
+def test_a_merge_that_misses_a_row_commits_nothing(lake: Lake, engine: str) -> None:
     refuses_to_lose(lake, merge)
 
 

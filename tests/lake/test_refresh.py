@@ -63,7 +63,7 @@ def resumable(lake: Lake) -> ConfiguredStream:
 # Beside the old
 
 
-def test_readers_see_the_old_table_until_the_new_one_is_whole(lake: Lake) -> None:
+def test_readers_see_the_old_table_until_the_refresh_is_complete(lake: Lake) -> None:
     sync(lake, OLD)
     former = (by_another_reader(lake), lake.table.metadata.state, lake.table.metadata.generation)
     writer = lake.writer(configured(lake, refresh="truncate"))
@@ -81,7 +81,7 @@ def test_readers_see_the_old_table_until_the_new_one_is_whole(lake: Lake) -> Non
     assert (position(lake.table.metadata.state), lake.table.metadata.refresh) == (3, None)
 
 
-def test_the_swap_is_one_commit(lake: Lake) -> None:
+def test_a_refresh_replaces_the_table_in_one_commit(lake: Lake) -> None:
     sync(lake, OLD)
     interrupted(lake, configured(lake, refresh="truncate"), NEW[:2])
     before = lake.table.version
@@ -93,7 +93,7 @@ def test_the_swap_is_one_commit(lake: Lake) -> None:
 
 
 @pytest.mark.parametrize("kind", ["incremental", "resumable"])
-def test_one_that_can_be_resumed_goes_on(lake: Lake, kind: str) -> None:
+def test_a_resumable_refresh_is_resumed(lake: Lake, kind: str) -> None:
     sync(lake, OLD[:1], None if kind == "incremental" else configured(lake, OVERWRITE))
     begun = configured(lake, refresh="truncate") if kind == "incremental" else resumable(lake)
     interrupted(lake, begun, NEW[:2])
@@ -107,7 +107,7 @@ def test_one_that_can_be_resumed_goes_on(lake: Lake, kind: str) -> None:
     assert {number for _, number in generation(lake)} == {2}
 
 
-def test_one_that_cannot_begins_anew(lake: Lake) -> None:
+def test_a_refresh_that_cannot_be_resumed_restarts(lake: Lake) -> None:
     sync(lake, OLD[:1], configured(lake, OVERWRITE))
     interrupted(lake, configured(lake, OVERWRITE), NEW[:2])
     again = configured(lake, OVERWRITE)
@@ -117,7 +117,7 @@ def test_one_that_cannot_begins_anew(lake: Lake) -> None:
     assert {number for _, number in generation(lake)} == {again.generation_id}
 
 
-def test_one_that_is_asked_for_again_begins_anew(lake: Lake) -> None:
+def test_a_refresh_that_is_requested_again_restarts(lake: Lake) -> None:
     sync(lake, OLD)
     interrupted(lake, configured(lake, refresh="truncate"), NEW[:1])
     again = configured(lake, refresh="truncate")
@@ -126,7 +126,7 @@ def test_one_that_is_asked_for_again_begins_anew(lake: Lake) -> None:
     assert rows(lake.spark, lake.table, "id", "at") == [(1, 40), (4, 30), (5, 40)]
 
 
-def test_one_whose_schema_changed_meanwhile_begins_anew(lake: Lake) -> None:
+def test_an_unfinished_refresh_restarts_if_the_schema_changed(lake: Lake) -> None:
     """The rows that it has are of another shape: the source must be asked for all of them again."""
     sync(lake, OLD)
     interrupted(lake, configured(lake, refresh="truncate"), NEW[:2])
@@ -135,7 +135,7 @@ def test_one_whose_schema_changed_meanwhile_begins_anew(lake: Lake) -> None:
     assert rows(lake.spark, lake.table, "id", "at") == WHOLE
 
 
-def test_a_refresh_that_keeps_its_rows_in_the_table_goes_on(lake: Lake) -> None:
+def test_an_appending_refresh_is_resumed(lake: Lake) -> None:
     def wanted() -> ConfiguredStream:
         found = configured(lake, APPEND)
         found.sync_mode, found.stream.is_resumable = "full_refresh", True
@@ -163,16 +163,14 @@ def test_retain_keeps_both_generations(lake: Lake) -> None:
 
 
 @pytest.mark.parametrize(("number", "least"), [(2, 1), (2, 3), (0, -1), (None, 0), (1, None)])
-def test_generations_that_mean_nothing_are_refused(
-    lake: Lake, number: int | None, least: int | None
-) -> None:
+def test_invalid_generations_are_refused(lake: Lake, number: int | None, least: int | None) -> None:
     wanted = configured(lake)
     wanted.generation_id, wanted.minimum_generation_id = number, least
     with pytest.raises(ConfigError, match=f"generation {number}, minimum generation {least}"):
         WriteSpec(wanted, "run-1")
 
 
-def test_generations_grow_beyond_a_refresh_that_was_begun(lake: Lake) -> None:
+def test_a_new_refresh_has_a_higher_generation_than_an_unfinished_one(lake: Lake) -> None:
     sync(lake, OLD)
     interrupted(lake, configured(lake, refresh="truncate"), NEW[:1])
     head = lake.tables().metadata
@@ -180,7 +178,7 @@ def test_generations_grow_beyond_a_refresh_that_was_begun(lake: Lake) -> None:
     assert generations(configured(lake), head) == Generations(2, 2)
 
 
-def test_a_history_closes_what_a_refresh_no_longer_contains_once(lake: Lake) -> None:
+def test_versions_of_rows_missing_from_a_refresh_are_ended_once(lake: Lake) -> None:
     lake.history = True
     sync(lake, OLD)
     sync(lake, NEW, refresh="truncate", wanted=configured(lake, refresh="truncate"))
@@ -199,7 +197,7 @@ def test_a_history_closes_what_a_refresh_no_longer_contains_once(lake: Lake) -> 
 
 
 @pytest.mark.parametrize("policy", [OVERWRITE, APPEND_DEDUP])
-def test_other_types_come_with_the_rows_in_one_commit(lake: Lake, policy: str) -> None:
+def test_a_refresh_changes_types_and_rows_in_one_commit(lake: Lake, policy: str) -> None:
     sync(lake, OLD[:1], configured(lake, policy))
     before = lake.table.version
     other = configured(
@@ -215,7 +213,7 @@ def test_other_types_come_with_the_rows_in_one_commit(lake: Lake, policy: str) -
 # Where its files lie
 
 
-def test_a_vacuum_of_another_engine_leaves_a_refresh_that_is_not_finished(lake: Lake) -> None:
+def test_a_vacuum_of_another_engine_keeps_an_unfinished_refresh(lake: Lake) -> None:
     lake.sync(configured(lake, OVERWRITE), *OLD[0])
     interrupted(lake, resumable(lake), NEW[:2])
     DeltaTable(lake.uri).vacuum(
@@ -229,7 +227,7 @@ def test_a_vacuum_of_another_engine_leaves_a_refresh_that_is_not_finished(lake: 
     assert len(by_another_reader(lake)) == sum(map(len, NEW))
 
 
-def test_the_files_of_a_refresh_that_was_resumed_have_statistics(lake: Lake) -> None:
+def test_the_files_of_a_resumed_refresh_have_statistics(lake: Lake) -> None:
     interrupted(lake, resumable(lake), NEW[:2])
     writer = lake.writer(resumable(lake))
     writer.write(lake.stage(*NEW[2]))

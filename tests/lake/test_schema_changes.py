@@ -41,7 +41,7 @@ UNION = {"type": ["integer", "string"]}
         (DATE, STRING, ["2026-01-02"], ["2026-01-02"]),
     ],
 )
-def test_rows_survive_a_widening(
+def test_rows_are_converted_by_a_widening(
     lake: Lake, spark: SparkSession, narrow: Any, wide: Any, values: Any, expected: Any
 ) -> None:
     lake.sync(stream({"id": INTEGER, "a": narrow}), *({"id": 0, "a": each} for each in values))
@@ -59,7 +59,9 @@ def test_a_widening_that_would_change_a_value_is_an_error(lake: Lake) -> None:
     assert lake.ids() == [2**53 + 1]
 
 
-def test_a_widening_takes_history_and_tombstones_along(lake: Lake, spark: SparkSession) -> None:
+def test_a_widening_converts_the_history_and_the_tombstones(
+    lake: Lake, spark: SparkSession
+) -> None:
     lake.history = True
     deletable = {"_ab_cdc_deleted_at": STRING, "at": TIMESTAMP}
 
@@ -84,9 +86,7 @@ def test_a_widening_takes_history_and_tombstones_along(lake: Lake, spark: SparkS
     ]
 
 
-def test_the_delete_markers_of_a_replaced_table_have_its_new_types(
-    lake: Lake, spark: SparkSession
-) -> None:
+def test_tombstones_of_a_replaced_table_have_its_new_types(lake: Lake, spark: SparkSession) -> None:
     """The commit that replaces the rows also replaces the columns, those of the hidden files too."""
 
     def keyed(number: Any, generation: int, **more: Any) -> Any:
@@ -104,7 +104,7 @@ def test_the_delete_markers_of_a_replaced_table_have_its_new_types(
     assert rows(spark, lake.table, "id", "n") == [(3, "6")]
 
 
-def test_a_table_restored_to_narrower_types_gets_those_of_its_history(
+def test_a_table_restored_to_narrower_types_gets_the_types_of_its_history(
     lake: Lake, spark: SparkSession
 ) -> None:
     """The restore does not change the history, whose files have the wider types."""
@@ -129,7 +129,7 @@ def test_a_table_restored_to_narrower_types_gets_those_of_its_history(
     assert sorted(found) == [(1, 1.0, False), (1, 4.0, True), (2, 2.0, True)]
 
 
-def test_frozen_columns_reject_and_evolve_takes_them(lake: Lake, spark: SparkSession) -> None:
+def test_frozen_columns_reject_values_that_evolve_accepts(lake: Lake, spark: SparkSession) -> None:
     lake.sync(stream({"id": INTEGER}), {"id": 1})
     text = stream({"id": STRING})
     done = lake.sync(text, {"id": "x"}, {"id": "2"}, {"id": 3}, on_schema_change="freeze")
@@ -141,7 +141,7 @@ def test_frozen_columns_reject_and_evolve_takes_them(lake: Lake, spark: SparkSes
 
 
 @pytest.mark.parametrize("with_history", [False, True])
-def test_a_delete_is_one_where_frozen_columns_lack_its_marker(
+def test_a_delete_is_applied_if_frozen_columns_lack_the_marker(
     lake: Lake, spark: SparkSession, with_history: bool
 ) -> None:
     lake.history = with_history
@@ -163,7 +163,7 @@ def test_a_delete_is_one_where_frozen_columns_lack_its_marker(
     assert rows(spark, lake.table, "id", "n") == [(3, 3)]
 
 
-def test_nested_fields_are_null_in_what_was_there(lake: Lake, spark: SparkSession) -> None:
+def test_new_nested_fields_are_null_in_existing_rows(lake: Lake, spark: SparkSession) -> None:
     narrow = stream({"o": struct(x=INTEGER), "l": array(struct(x=INTEGER))})
     lake.sync(narrow, {"o": {"x": 1}, "l": [{"x": 1}]})
     wider = stream({"o": struct(x=INTEGER, y=STRING), "l": array(struct(x=INTEGER, y=STRING))})
@@ -174,7 +174,7 @@ def test_nested_fields_are_null_in_what_was_there(lake: Lake, spark: SparkSessio
     ]
 
 
-def test_a_cursor_that_has_no_order_is_refused(lake: Lake) -> None:
+def test_a_cursor_type_without_an_order_is_refused(lake: Lake) -> None:
     for kind in (UNION, array(INTEGER), struct(x=INTEGER)):
         wanted = stream({"id": INTEGER, "at": kind}, "append_dedup", key=["id"], cursor=["at"])
         with pytest.raises(ConfigError, match="has no order"):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import shlex
 from pathlib import Path
 from typing import Any
@@ -22,6 +21,7 @@ from elt_assets.lake.spark.session import (
     read_settings,
     settings,
 )
+from tests.documents import code_blocks
 from tests.project import REPOSITORY
 
 
@@ -79,19 +79,19 @@ def test_a_value_may_be_escaped_quoted_and_continued(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "line", ["spark.master", "park.master local", "= local", "spark.master\\ local", "[spark]"]
 )
-def test_a_line_that_is_no_setting_is_named(tmp_path: Path, line: str) -> None:
+def test_a_malformed_line_is_reported_with_its_number(tmp_path: Path, line: str) -> None:
     path = _file(tmp_path, f"# ours\n\nspark.app.name a \\\n b\n{line}\n")
     with pytest.raises(ConfigError, match=r"spark-defaults\.conf, line 5: "):
         read_settings(path)
 
 
-def test_a_malformed_line_is_not_shown_with_its_value(tmp_path: Path) -> None:
+def test_an_error_of_a_malformed_line_does_not_show_its_value(tmp_path: Path) -> None:
     with pytest.raises(ConfigError) as raised:
         read_settings(_file(tmp_path, "fs.s3a.secret.key=hunter2\n"))
     assert "hunter2" not in str(raised.value)
 
 
-def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
+def test_an_unreadable_settings_file_is_reported_with_its_path(tmp_path: Path) -> None:
     for path in (tmp_path / "absent.conf", tmp_path):
         with pytest.raises(ConfigError, match=str(path)):
             settings({}, path)
@@ -101,7 +101,7 @@ def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
         settings({}, latin)
 
 
-def test_what_wins_over_what(tmp_path: Path) -> None:
+def test_given_settings_take_precedence_over_the_file_and_the_defaults(tmp_path: Path) -> None:
     path = _file(tmp_path, "spark.driver.memory 3g\nspark.app.name file\nspark.x 1\n")
     found = settings({"spark.app.name": "given"}, path)
     assert found["spark.master"] == DEFAULTS["spark.master"]
@@ -111,7 +111,7 @@ def test_what_wins_over_what(tmp_path: Path) -> None:
     assert found.items() >= REQUIRED.items()
 
 
-def test_what_the_tables_rest_on_cannot_be_set_otherwise(tmp_path: Path) -> None:
+def test_required_settings_cannot_be_changed(tmp_path: Path) -> None:
     path = _file(tmp_path, "spark.sql.session.timeZone Europe/Paris\n")
     with pytest.raises(ConfigError, match=r"spark-defaults\.conf sets spark.sql.session.timeZone"):
         settings({}, path)
@@ -127,12 +127,12 @@ def test_what_the_tables_rest_on_cannot_be_set_otherwise(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("master", ["local", "local[2]", "local[*]"])
-def test_an_embedded_session_listens_on_loopback_alone(master: str) -> None:
+def test_an_embedded_session_listens_only_on_loopback(master: str) -> None:
     found = settings({"spark.master": master})
     assert found["spark.driver.host"] == found["spark.driver.bindAddress"] == "127.0.0.1"
 
 
-def test_the_driver_logs_errors_alone_and_on_a_cluster_warnings_too() -> None:
+def test_the_driver_logs_errors_locally_and_warnings_on_a_cluster() -> None:
     for master, level in {"local[2]": "error", "spark://host:7077": "warn"}.items():
         options = shlex.split(settings({"spark.master": master})["spark.driver.defaultJavaOptions"])
         assert f"-Delt.log.level={level}" in options
@@ -140,7 +140,7 @@ def test_the_driver_logs_errors_alone_and_on_a_cluster_warnings_too() -> None:
         assert Path(unquote(urlsplit(file.partition("=")[2]).path)).is_file()
 
 
-def test_a_cluster_must_reach_the_driver(tmp_path: Path) -> None:
+def test_the_driver_of_a_cluster_is_not_bound_to_loopback(tmp_path: Path) -> None:
     found = settings({}, _file(tmp_path, "spark.master spark://host:7077\n"))
     assert "spark.driver.host" not in found and "spark.driver.bindAddress" not in found
     # Its own, as the job's warnings are ("has not accepted any resources").
@@ -150,7 +150,7 @@ def test_a_cluster_must_reach_the_driver(tmp_path: Path) -> None:
     assert found["spark.hadoop.fs.file.impl"] == DEFAULTS["spark.hadoop.fs.file.impl"]
 
 
-def test_a_remote_session_gets_what_can_be_set_on_it(tmp_path: Path) -> None:
+def test_a_remote_session_gets_only_settings_that_it_supports(tmp_path: Path) -> None:
     found = settings({}, _file(tmp_path, "spark.remote sc://host\n"))
     assert found == {"spark.remote": "sc://host", **REMOTE_DEFAULTS, **REQUIRED}
 
@@ -158,10 +158,8 @@ def test_a_remote_session_gets_what_can_be_set_on_it(tmp_path: Path) -> None:
 DOCS = (REPOSITORY / "docs" / "spark.md").read_text()
 
 
-@pytest.mark.parametrize(
-    "block", re.findall(r"^```properties\n(.*?)^```", DOCS, re.MULTILINE | re.DOTALL)
-)
-def test_the_files_in_the_docs_are_settings(tmp_path: Path, block: str) -> None:
+@pytest.mark.parametrize("block", code_blocks(DOCS, "properties"))
+def test_the_settings_files_in_the_docs_are_valid(tmp_path: Path, block: str) -> None:
     found = settings({}, _file(tmp_path, block))
     lines = [line for line in block.splitlines() if line and not line.startswith("#")]
     assert [str(found[line.split()[0]]) for line in lines] == [line.split()[1] for line in lines]

@@ -34,7 +34,7 @@ def opened(
     return tables, StateOnlyWriter(tables, WriteSpec(wanted, "run", intent=intent))
 
 
-def test_a_generation_is_committed_before_anything_of_it_is_sent(tmp_path: Path) -> None:
+def test_a_generation_is_committed_before_its_records_are_sent(tmp_path: Path) -> None:
     for number, intent in enumerate(("first", "second"), 1):
         tables, _ = opened(tmp_path, "truncate", intent)
         assert tables.metadata.refresh is not None
@@ -54,7 +54,7 @@ def test_a_retry_keeps_the_generation(tmp_path: Path, refresh: RefreshMode) -> N
     assert (done.generation, tables.metadata.intent) == (2, "another request")
 
 
-def test_an_ordinary_sync_keeps_what_was_requested_last(tmp_path: Path) -> None:
+def test_an_ordinary_sync_keeps_the_last_request(tmp_path: Path) -> None:
     for attempt, intent in enumerate(("request", None), 1):
         tables, writer = opened(tmp_path, "retain" if intent else "none", intent)
         writer.commit(checkpoint(attempt))

@@ -30,28 +30,30 @@ def lake(spark_provider: SparkProvider, tmp_path: Path) -> Lake:
 # Something else is there
 
 
-def test_a_file_is_no_table(lake: Lake) -> None:
+def test_a_file_at_the_path_of_a_table_is_refused(lake: Lake) -> None:
     Path(lake.uri).write_text("notes")
     with pytest.raises(ConfigError, match="users must be a table, but is a file"):
         lake.tables()
     assert Path(lake.uri).read_text() == "notes"
 
 
-def test_a_folder_of_something_else_is_no_table(lake: Lake) -> None:
+def test_a_folder_with_other_files_is_refused(lake: Lake) -> None:
     for name in ("data", "_elt", "photo.jpg", "notes.txt"):
         (Path(lake.uri) / name).mkdir(parents=True)
     with pytest.raises(ConfigError, match=r"something else \(notes.txt, photo.jpg\)"):
         lake.tables()
 
 
-def test_a_companion_s_place_may_be_taken_too(lake: Lake) -> None:
+def test_a_file_at_the_path_of_a_companion_is_refused(lake: Lake) -> None:
     Path(f"{lake.uri}_history").write_text("notes")
     with pytest.raises(ConfigError, match="users_history must be a table, but is a file"):
         lake.tables()
 
 
 @pytest.mark.parametrize("left", [[], ["00000000000000000000.json#1"]])
-def test_a_table_whose_creation_was_cut_off_is_made_again(lake: Lake, left: list[str]) -> None:
+def test_a_table_whose_creation_was_interrupted_is_created_again(
+    lake: Lake, left: list[str]
+) -> None:
     """The folder of the log is made, then a file in it under another name, then the log's first."""
     log = Path(lake.uri) / "_delta_log"
     log.mkdir(parents=True)
@@ -64,7 +66,7 @@ def test_a_table_whose_creation_was_cut_off_is_made_again(lake: Lake, left: list
 # Files that are gone, or broken
 
 
-def test_a_data_file_that_is_broken(lake: Lake) -> None:
+def test_a_damaged_data_file_fails_the_sync(lake: Lake) -> None:
     sync(lake, BATCHES[:1])
     [file] = [Path(lake.uri) / file.path for file in lake.table.files]
     good, before = file.read_bytes(), lake.table.version
@@ -79,7 +81,7 @@ def test_a_data_file_that_is_broken(lake: Lake) -> None:
 
 
 @pytest.mark.parametrize("damage", ["missing", "cut off"])
-def test_a_segment_that_is_damaged(lake: Lake, damage: str) -> None:
+def test_a_damaged_segment_fails_the_write(lake: Lake, damage: str) -> None:
     sync(lake, BATCHES[:1])
     writer = lake.writer(configured(lake))
     segment = lake.stage(*BATCHES[1][:2])
@@ -96,7 +98,7 @@ def test_a_segment_that_is_damaged(lake: Lake, damage: str) -> None:
     assert_all_readers_agree(lake.spark, lake.folder)
 
 
-def test_a_commit_that_cannot_be_read(lake: Lake) -> None:
+def test_an_unreadable_commit_is_a_config_error(lake: Lake) -> None:
     sync(lake, BATCHES[:1], configured(lake, APPEND))
     log = Path(lake.uri, "_delta_log", f"{lake.table.version:020}.json")
     good = log.read_bytes()
@@ -133,7 +135,7 @@ def fill(disk: Path, free: int) -> None:
     filler.write_bytes(bytes(max(there.f_bavail * there.f_frsize - free, 0)))
 
 
-def test_a_full_disk(lake: Lake, small_disk: Path) -> None:
+def test_a_full_disk_fails_the_sync_and_keeps_the_tables(lake: Lake, small_disk: Path) -> None:
     lake.folder = small_disk
     sync(lake, BATCHES[:1])
     before = DeltaTable(lake.uri).to_pyarrow_table()
@@ -154,7 +156,7 @@ def test_a_full_disk(lake: Lake, small_disk: Path) -> None:
     assert_all_readers_agree(lake.spark, small_disk)
 
 
-def test_a_disk_that_is_full_at_the_first_sync(lake: Lake, small_disk: Path) -> None:
+def test_a_first_sync_can_be_repeated_after_a_full_disk(lake: Lake, small_disk: Path) -> None:
     lake.folder = small_disk
     lake.history = False
     for free in (0, 8 << 10, 16 << 10):

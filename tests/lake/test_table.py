@@ -71,7 +71,7 @@ def reopened(table: Table) -> Table:
 # Commits
 
 
-def test_there_is_no_table_before_the_first_one(spark: SparkSession, table: Table) -> None:
+def test_a_table_does_not_exist_before_its_first_commit(spark: SparkSession, table: Table) -> None:
     assert not table.exists
     assert (table.version, table.metadata, table.files, table.records) == (
         -1,
@@ -98,7 +98,7 @@ def test_a_commit_carries_state_and_transaction(spark: SparkSession, table: Tabl
     assert delta.transaction_version(APP) == 1
 
 
-def test_state_survives_a_reopening_byte_for_byte(spark: SparkSession, table: Table) -> None:
+def test_a_state_is_read_back_byte_for_byte(spark: SparkSession, table: Table) -> None:
     state = '{"b": 1.50, "a":"\\u0000 \\" ünï 😀"}'
     append(spark, table, 1, state)
     head = reopened(table).metadata
@@ -112,7 +112,9 @@ def test_a_state_can_advance_without_data(spark: SparkSession, table: Table) -> 
     assert ids(spark, reopened(table)) == [1]
 
 
-def test_state_is_found_below_many_commits_of_others(spark: SparkSession, table: Table) -> None:
+def test_the_state_is_found_before_many_commits_of_other_writers(
+    spark: SparkSession, table: Table
+) -> None:
     append(spark, table, 1, "1")
     for number in range(7):
         write_deltalake(table.uri, pa.table({"id": [number]}), mode="append")
@@ -126,7 +128,7 @@ def test_files_can_be_replaced_in_one_commit(spark: SparkSession, table: Table) 
     assert reopened(table).records == 2
 
 
-def test_files_that_nobody_committed_are_not_seen(spark: SparkSession, table: Table) -> None:
+def test_uncommitted_files_are_not_read(spark: SparkSession, table: Table) -> None:
     append(spark, table, 1)
     before = data_files(table.uri)
     files = write(spark, table, 2)
@@ -144,7 +146,7 @@ def test_a_job_that_fails_leaves_no_files(spark: SparkSession, table: Table) -> 
     assert list(Path(table.uri, "data").glob("*")) == []
 
 
-def test_a_relative_path_is_a_table_too(
+def test_a_table_may_have_a_relative_path(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # Spark's working directory is fixed at its start; what lists files is not.
@@ -187,7 +189,7 @@ def test_the_second_of_two_overwrites_changes_nothing(spark: SparkSession, table
     assert ids(spark, reopened(table)) == [2]
 
 
-def test_a_first_commit_is_fenced_too(spark: SparkSession, table: Table) -> None:
+def test_the_first_commit_detects_another_writer(spark: SparkSession, table: Table) -> None:
     other = reopened(table)
     append(spark, table, 1, "1")
     files = write(spark, other, 2)
@@ -196,9 +198,7 @@ def test_a_first_commit_is_fenced_too(spark: SparkSession, table: Table) -> None
     assert ids(spark, reopened(table)) == [1]
 
 
-def test_a_new_column_does_not_hide_that_another_was_first(
-    spark: SparkSession, table: Table
-) -> None:
+def test_a_new_column_does_not_hide_another_writer(spark: SparkSession, table: Table) -> None:
     append(spark, table, 1, "1")
     winner, loser = reopened(table), reopened(table)
     append(spark, winner, 2, "2")
@@ -208,7 +208,9 @@ def test_a_new_column_does_not_hide_that_another_was_first(
     assert reopened(table).metadata.state == "2"
 
 
-def test_a_writer_that_was_overtaken_stays_fenced(spark: SparkSession, table: Table) -> None:
+def test_a_writer_that_lost_a_conflict_cannot_commit_later(
+    spark: SparkSession, table: Table
+) -> None:
     append(spark, table, 1)
     zombie = reopened(table)
     for number in (2, 3):
@@ -220,7 +222,9 @@ def test_a_writer_that_was_overtaken_stays_fenced(spark: SparkSession, table: Ta
     assert ids(spark, reopened(table)) == [1, 2, 3]
 
 
-def test_another_applications_append_keeps_our_state(spark: SparkSession, table: Table) -> None:
+def test_an_append_of_another_application_keeps_our_state(
+    spark: SparkSession, table: Table
+) -> None:
     append(spark, table, 1, "1")
     write_deltalake(table.uri, pa.table({"id": [10]}), mode="append")
     assert reopened(table).metadata.state == "1"
@@ -235,7 +239,7 @@ def test_another_applications_append_keeps_our_state(spark: SparkSession, table:
 # Time travel
 
 
-def test_a_restore_takes_the_state_back(spark: SparkSession, table: Table) -> None:
+def test_a_restore_restores_the_state(spark: SparkSession, table: Table) -> None:
     for number in (1, 2, 3):
         append(spark, table, number, str(number))
     version = {state: v for v, state in states(table.uri).items()}["1"]
@@ -246,7 +250,7 @@ def test_a_restore_takes_the_state_back(spark: SparkSession, table: Table) -> No
     assert (reopened(table).metadata.state, ids(spark, reopened(table))) == ("4", [1, 4])
 
 
-def test_a_restore_of_a_restore(spark: SparkSession, table: Table) -> None:
+def test_a_restore_of_a_restore_restores_the_state(spark: SparkSession, table: Table) -> None:
     for number in (1, 2):
         append(spark, table, number, str(number))
     first, second = sorted(states(table.uri))
@@ -275,7 +279,7 @@ def states(uri: str) -> dict[int, str]:
 # Columns
 
 
-def test_a_new_column_is_null_in_what_was_there(spark: SparkSession, table: Table) -> None:
+def test_a_new_column_is_null_in_existing_rows(spark: SparkSession, table: Table) -> None:
     append(spark, table, 1)
     table.prepare(WIDER)
     commit(table, table.write_files(spark.createDataFrame([(2, "two")], WIDER)))
@@ -283,7 +287,7 @@ def test_a_new_column_is_null_in_what_was_there(spark: SparkSession, table: Tabl
     assert sorted(map(tuple, found)) == [(1, None), (2, "two")]
 
 
-def test_a_column_that_the_catalog_dropped_stays(spark: SparkSession, table: Table) -> None:
+def test_a_column_that_the_catalog_no_longer_has_is_kept(spark: SparkSession, table: Table) -> None:
     table.prepare(WIDER)
     append(spark, table, 1)
     assert reopened(table).schema == WIDER
@@ -291,7 +295,7 @@ def test_a_column_that_the_catalog_dropped_stays(spark: SparkSession, table: Tab
 
 
 @pytest.mark.usefixtures("spark")
-def test_every_type_survives_the_log(table: Table) -> None:
+def test_every_type_is_read_back_from_the_log(table: Table) -> None:
     kinds = (
         "a date, b timestamp, c timestamp_ntz, d decimal(38,9), e binary, f struct<x:array<int>>"
     )
@@ -301,7 +305,7 @@ def test_every_type_survives_the_log(table: Table) -> None:
     assert reopened(table).schema == schema
 
 
-def test_duckdb_agrees_with_spark(spark: SparkSession, table: Table) -> None:
+def test_duckdb_reads_the_same_rows_as_spark(spark: SparkSession, table: Table) -> None:
     append(spark, table, 1)
     commit(table, write(spark, table, 2, 3, 4), remove=table.files)
     append(spark, table, 5)

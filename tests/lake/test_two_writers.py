@@ -61,7 +61,7 @@ def test_the_second_of_two_runs_changes_nothing(lake: Lake, history: bool) -> No
     assert view(lake) == (wanted if history else wanted._replace(history=[]))
 
 
-def test_the_first_of_two_runs_goes_on(lake: Lake) -> None:
+def test_the_first_of_two_runs_can_continue(lake: Lake) -> None:
     """Though the other, before it failed, had rejected records to publish."""
     sync(lake, [FIRST])
     winner, loser = opened(lake, SECOND[:2]), opened(lake, [event(9, 99), event(None, 9)])
@@ -94,7 +94,7 @@ def together(*runs: Callable[[], object]) -> list[BaseException | None]:
     return found
 
 
-def test_of_two_runs_at_the_same_moment_one_commits(lake: Lake) -> None:
+def test_only_one_of_two_simultaneous_runs_commits(lake: Lake) -> None:
     batches = [FIRST]
     sync(lake, batches)
     for number in range(2, 5):
@@ -110,7 +110,7 @@ def test_of_two_runs_at_the_same_moment_one_commits(lake: Lake) -> None:
 # Partitions of one table
 
 
-def test_partitions_lose_nothing_to_each_other(lake: Lake) -> None:
+def test_simultaneous_runs_of_two_partitions_lose_no_rows(lake: Lake) -> None:
     lake.history, parts, rounds = False, ["2026-01-01", "2026-01-02"], 3
     for number in range(1, rounds + 1):
         writers = []
@@ -189,7 +189,7 @@ APPENDED = [(1, 10), (1, 20), (2, 10), (3, 20)]
         (OVERWRITE, [(1, 40), (4, 40)]),
     ],
 )
-def test_a_sync_beside_a_compaction(
+def test_a_sync_during_a_compaction_loses_no_rows(
     lake: Lake, policy: str, ids: list[tuple[int, int]], first: str
 ) -> None:
     small_files(lake)
@@ -214,7 +214,7 @@ def test_a_sync_beside_a_compaction(
     assert_all_readers_agree(lake.spark, lake.folder)
 
 
-def test_two_compactions_at_once(lake: Lake) -> None:
+def test_two_simultaneous_compactions_lose_no_rows(lake: Lake) -> None:
     small_files(lake)
     undo = around("maintenance.in_tasks", lambda: None, once(lambda: compacted(lake)))
     try:
@@ -225,7 +225,7 @@ def test_two_compactions_at_once(lake: Lake) -> None:
     assert lake.dead_letter.records == 2
 
 
-def test_a_replay_beside_a_compaction(lake: Lake) -> None:
+def test_a_replay_during_a_compaction_moves_each_record_once(lake: Lake) -> None:
     """Of the dead letter itself: each record is then in one of the two tables, once."""
     small_files(lake)
     lake.history = False
@@ -241,7 +241,7 @@ def test_a_replay_beside_a_compaction(lake: Lake) -> None:
     assert read(lake, "_dead_letter", "record") == []
 
 
-def test_a_replay_beside_a_sync_changes_nothing(lake: Lake) -> None:
+def test_a_replay_after_a_concurrent_sync_is_refused(lake: Lake) -> None:
     sync(lake, [FIRST])
     late = StreamTables(lake.uri, APP, history=True)
     sync(lake, [FIRST, SECOND])

@@ -85,11 +85,11 @@ def known(name: str) -> dict[str, str]:
         (True, "string"),
     ],
 )
-def test_each_type_has_its_column(schema: Any, expected: str) -> None:
+def test_each_json_type_has_a_column_type(schema: Any, expected: str) -> None:
     assert column_type(kind_of(schema)).simpleString() == expected
 
 
-def test_columns_keep_the_schemas_order_and_both_names() -> None:
+def test_columns_keep_the_order_of_the_schema_and_both_names() -> None:
     found = columns({"properties": {"z": {"type": "integer"}, "a b": {"type": "string"}, "": {}}})
     assert [(column.source, column.name) for column in found] == [
         ("z", "z"),
@@ -98,7 +98,7 @@ def test_columns_keep_the_schemas_order_and_both_names() -> None:
     ]
 
 
-def test_names_are_cleaned_all_the_way_down() -> None:
+def test_nested_names_are_cleaned() -> None:
     inner = {"type": "object", "properties": {"x-y": {"type": "integer"}}}
     [column] = columns({"properties": {"o": {"type": "array", "items": inner}}})
     assert column.type.simpleString() == "array<struct<x_y:bigint>>"
@@ -106,7 +106,7 @@ def test_names_are_cleaned_all_the_way_down() -> None:
     assert inner_field.metadata == {SOURCE: "x-y"}
 
 
-def test_names_that_collide_are_kept_apart_all_the_way_down() -> None:
+def test_nested_names_that_collide_are_made_unique() -> None:
     inner = {"type": "object", "properties": {"x": {}, "X": {}}}
     found = columns({"properties": {"id": {}, "ID": inner, "_airbyte_meta": {}}})
     assert [c.name.casefold() == c.source.casefold() for c in found] == [True, False, False]
@@ -114,7 +114,7 @@ def test_names_that_collide_are_kept_apart_all_the_way_down() -> None:
     assert len({name.casefold() for name in found[1].type.names}) == 2
 
 
-def test_a_table_remembers_what_its_fields_are_called() -> None:
+def test_a_table_schema_keeps_the_names_of_the_source() -> None:
     inner = {"type": "object", "properties": {"x y": {}, "z": {}}}
     schema = {"properties": {"A b": {"type": "array", "items": inner}, "a-b": {}, "c": {}}}
     found = table_schema(columns(schema))
@@ -137,7 +137,7 @@ def test_a_table_remembers_what_its_fields_are_called() -> None:
         ({"type": "array", "items": {"type": "string"}}, False),
     ],
 )
-def test_a_column_of_json_says_so(schema: Any, is_json: bool) -> None:
+def test_a_column_of_json_text_is_marked_in_its_metadata(schema: Any, is_json: bool) -> None:
     [column] = columns({"properties": {"x": schema}})
     assert (JSON_TEXT in column.field.metadata) == is_json
     assert column_of(column.field).kind == stored(column.kind)
@@ -155,7 +155,7 @@ def test_a_schema_without_properties_has_no_columns_of_its_own() -> None:
     assert columns({"properties": None}) == []
 
 
-def test_a_table_ends_with_this_projects_columns() -> None:
+def test_a_table_ends_with_the_columns_of_this_project() -> None:
     schema = table_schema(columns({"properties": {"id": {"type": "integer"}}}))
     assert {field.name: field.dataType.simpleString() for field in schema.fields} == {
         "id": "bigint",

@@ -61,13 +61,13 @@ def found_in(
         (b'{"id":' + b"[" * 5000 + b"]" * 5000 + b"}", []),
     ],
 )
-def test_what_a_record_has_beyond_its_schema_is_found(
+def test_undeclared_fields_of_a_record_are_found(
     tmp_path: Path, record: Any, names: list[str]
 ) -> None:
     assert found_in(tmp_path, PROPERTIES, record) == dict.fromkeys(names, 1)
 
 
-def test_declared_names_may_hold_any_character(tmp_path: Path) -> None:
+def test_declared_names_may_contain_any_character(tmp_path: Path) -> None:
     names = {
         'a "quoted" name': INTEGER,
         "a\\b": INTEGER,
@@ -79,18 +79,18 @@ def test_declared_names_may_hold_any_character(tmp_path: Path) -> None:
     assert found_in(tmp_path, names, record, {**record, "more": 2}) == {"more": 1}
 
 
-def test_the_source_s_own_changes_are_no_field(tmp_path: Path) -> None:
+def test_changes_reported_by_the_source_are_not_undeclared_fields(tmp_path: Path) -> None:
     meta = {
         "changes": [{"field": "id", "change": "NULLED", "reason": "SOURCE_SERIALIZATION_ERROR"}]
     }
     assert found_in(tmp_path, PROPERTIES, {"id": 1}, {}, meta=meta) == {}
 
 
-def test_a_schema_that_declares_nothing_makes_every_field_undeclared(tmp_path: Path) -> None:
+def test_with_an_empty_schema_every_field_is_undeclared(tmp_path: Path) -> None:
     assert found_in(tmp_path, {}, {"id": 1}, {"id": 2, "name": "b"}) == {"id": 2, "name": 1}
 
 
-def test_names_that_are_data_do_not_fill_memory(tmp_path: Path) -> None:
+def test_the_number_of_counted_names_is_limited(tmp_path: Path) -> None:
     records = [{f"user-{number}": 1, f"name-{number}": 2} for number in range(1000)]
     found = found_in(tmp_path, {"id": INTEGER}, *records, {"id": 1})
     assert len(found) == MAX_NAMES + 1
@@ -98,7 +98,7 @@ def test_names_that_are_data_do_not_fill_memory(tmp_path: Path) -> None:
     assert set(found.values()) == {1}
 
 
-def test_sums_of_counts_stay_bounded() -> None:
+def test_the_sum_of_counts_has_a_limited_number_of_names() -> None:
     counts = {**{f"n{number}": number + 1 for number in range(MAX_NAMES + 20)}, OTHERS: 5}
     kept = bounded(counts)
     assert len(kept) == MAX_NAMES + 1
@@ -107,14 +107,14 @@ def test_sums_of_counts_stay_bounded() -> None:
     assert "n0" not in kept
 
 
-def test_a_line_of_the_log_shows_the_most_frequent_names() -> None:
+def test_the_log_shows_the_most_frequent_names() -> None:
     assert described({"b": 1, "a": 1204}) == "a (1,204 records), b (1 records)"
     assert described({f"n{number}": 1 for number in range(12)}).endswith(
         "n7 (1 records) and 2 more"
     )
 
 
-def test_what_is_kept_is_one_object_a_record_in_the_shape_that_it_had(tmp_path: Path) -> None:
+def test_undeclared_fields_are_kept_as_one_object_per_record(tmp_path: Path) -> None:
     records = [
         {"id": 1},
         {"id": 2, "colour": "red", "address": {"city": "x", "planet": {"name": "p"}}},
@@ -150,7 +150,7 @@ VALUES = st.recursive(
 
 
 @given(st.dictionaries(NAMES, SCHEMAS), st.lists(st.dictionaries(NAMES, VALUES), max_size=5))
-def test_any_record_against_any_schema(
+def test_undeclared_fields_are_found_for_any_record_and_schema(
     tmp_path_factory: pytest.TempPathFactory, properties: dict[str, Any], records: list[Any]
 ) -> None:
     folder = tmp_path_factory.mktemp("any")

@@ -50,7 +50,7 @@ def test_unreadable_records_and_null_keys_are_rejected_and_kept(lake: Lake) -> N
     ]
 
 
-def test_records_that_are_all_rejected_leave_an_empty_table(lake: Lake) -> None:
+def test_a_sync_with_only_rejected_records_leaves_an_empty_table(lake: Lake) -> None:
     done = lake.sync(stream(USERS), b"1", b"2")
     assert (done.records, done.rejected) == (0, 2)
     assert lake.ids() == []
@@ -62,7 +62,7 @@ def test_changed_records_are_counted(lake: Lake) -> None:
     assert (done.records, done.rejected, done.changed) == (4, 0, 2)
 
 
-def test_without_rejects_there_is_no_dead_letter_table(lake: Lake) -> None:
+def test_no_dead_letter_table_is_created_without_rejected_records(lake: Lake) -> None:
     lake.sync(stream(USERS), user(1))
     assert not lake.dead_letter.exists
 
@@ -93,7 +93,7 @@ broken = st.sampled_from([b"1", b'{"k":\xff}', b'"\\ud800"', b'{"k":1e999,"k":"x
     ),
     keyed=st.booleans(),
 )
-def test_read_is_committed_and_rejected(
+def test_the_committed_and_rejected_records_are_all_records_read(
     spark_provider: SparkProvider,
     tmp_path_factory: pytest.TempPathFactory,
     schemas: dict[str, Any],
@@ -120,7 +120,7 @@ def test_each_checkpoint_is_a_commit_with_its_state(lake: Lake) -> None:
     assert lake.ids() == [1, 2]
 
 
-def test_several_segments_make_one_commit(lake: Lake) -> None:
+def test_several_segments_are_written_in_one_commit(lake: Lake) -> None:
     writer = lake.writer()
     for number in (1, 2, 3):
         writer.write(lake.stage(user(number)))
@@ -129,7 +129,7 @@ def test_several_segments_make_one_commit(lake: Lake) -> None:
     assert lake.ids() == [1, 2, 3]
 
 
-def test_a_commit_says_what_it_is_of(lake: Lake) -> None:
+def test_a_commit_has_its_generation_run_sequence_and_record_count(lake: Lake) -> None:
     lake.sync(stream(USERS, generation=7), user(1), value=1)
     entry = DeltaTable(lake.uri).history(1)[0]
     assert (entry["elt.generation"], entry["elt.run_id"]) == ("7", "run-1")
@@ -148,7 +148,7 @@ def test_a_new_state_is_committed_without_data(lake: Lake) -> None:
     assert (lake.table.version, lake.table.files) == (before.version + 1, before.files)
 
 
-def test_nothing_new_is_no_commit(lake: Lake) -> None:
+def test_a_sync_without_new_data_makes_no_commit(lake: Lake) -> None:
     lake.sync(stream(USERS), user(1), value=1)
     before = lake.table.version
     writer = lake.writer()
@@ -157,13 +157,13 @@ def test_nothing_new_is_no_commit(lake: Lake) -> None:
     assert lake.table.version == before
 
 
-def test_a_first_sync_without_records_makes_the_table(lake: Lake) -> None:
+def test_a_first_sync_without_records_creates_the_table(lake: Lake) -> None:
     lake.writer().commit(checkpoint(final=True))
     assert lake.table.exists
     assert lake.table.schema.names[:2] == ["id", "name"]
 
 
-def test_a_final_commit_without_a_state_keeps_the_one_before(lake: Lake) -> None:
+def test_a_final_commit_without_a_state_keeps_the_previous_state(lake: Lake) -> None:
     lake.sync(stream(USERS), user(1), value=1)
     former = lake.table.metadata.state
     lake.sync(stream(USERS), user(2))
@@ -180,13 +180,13 @@ def test_an_overwrite_replaces_rows_state_and_generation(lake: Lake) -> None:
     assert (lake.table.metadata.generation, lake.table.metadata.state) == (2, None)
 
 
-def test_an_overwrite_by_nothing_empties_the_table(lake: Lake) -> None:
+def test_an_overwrite_without_records_empties_the_table(lake: Lake) -> None:
     lake.sync(stream(USERS), user(1))
     lake.writer(stream(USERS, OVERWRITE, generation=2)).commit(checkpoint(final=True))
     assert lake.ids() == []
 
 
-def test_an_overwrite_that_fails_leaves_the_former_table(lake: Lake) -> None:
+def test_a_failed_overwrite_keeps_the_former_table(lake: Lake) -> None:
     lake.sync(stream(USERS), user(1), value=1)
     before = (lake.table.version, lake.table.metadata)
     writer = lake.writer(stream(USERS, OVERWRITE, generation=2))
@@ -217,7 +217,7 @@ def test_an_overwrite_begins_a_generation(policy: str, former: int, expected: Ge
 # What fails
 
 
-def test_a_segment_cut_short_is_noticed(lake: Lake) -> None:
+def test_a_truncated_segment_is_an_error(lake: Lake) -> None:
     segment = lake.stage(user(1), user(2))
     lines = segment.path.read_bytes().splitlines(keepends=True)
     segment.path.write_bytes(lines[0])
@@ -229,7 +229,7 @@ def test_a_segment_cut_short_is_noticed(lake: Lake) -> None:
     assert data_files(lake.uri) == []
 
 
-def test_what_was_not_committed_is_removed_by_close(lake: Lake) -> None:
+def test_close_removes_uncommitted_files(lake: Lake) -> None:
     lake.sync(stream(USERS), user(1))
     writer = lake.writer()
     writer.write(lake.stage(user(2), b"5"))
@@ -241,7 +241,7 @@ def test_what_was_not_committed_is_removed_by_close(lake: Lake) -> None:
     assert lake.ids() == [1]
 
 
-def test_a_policy_that_fails_leaves_its_batch_to_close(lake: Lake) -> None:
+def test_close_removes_the_files_of_a_failed_policy(lake: Lake) -> None:
     keyed = stream(USERS, APPEND_DEDUP, key=["id"])
     lake.sync(keyed, user(1))
     writer = lake.writer(keyed)
@@ -257,7 +257,7 @@ def test_a_policy_that_fails_leaves_its_batch_to_close(lake: Lake) -> None:
 
 
 @pytest.mark.parametrize("policy", [APPEND, APPEND_DEDUP])
-def test_a_writer_that_was_overtaken_changes_nothing(lake: Lake, policy: str) -> None:
+def test_a_writer_that_loses_a_conflict_changes_nothing(lake: Lake, policy: str) -> None:
     configured = stream(USERS, policy, key=["id"] if policy == APPEND_DEDUP else [])
     lake.sync(configured, user(1), value=1)
     loser = lake.writer(configured)
@@ -290,7 +290,7 @@ def test_a_merge_finds_its_keys_in_other_writers_files(lake: Lake) -> None:
     assert rows(lake.spark, lake.table, "id", "name") == [(1, "user 1"), (2, "user 2")]
 
 
-def test_an_incompatible_column_is_refused_before_anything_is_read(lake: Lake) -> None:
+def test_an_incompatible_column_is_refused_before_records_are_read(lake: Lake) -> None:
     lake.sync(stream(USERS), user(1))
     with pytest.raises(
         ConfigError, match="'id' is bigint in the table, struct<x:bigint> in the catalog"
@@ -308,7 +308,7 @@ def test_a_new_column_of_the_catalog_is_added(lake: Lake) -> None:
 # With the session
 
 
-def test_a_session_writes_a_table(lake: Lake) -> None:
+def test_a_session_writes_records_and_states_to_a_table(lake: Lake) -> None:
     configured = stream({"n": INTEGER}, cursor=["n"])
     configured.stream.name = "a"
     writer = lake.writer(configured)

@@ -51,7 +51,9 @@ def refused(project: Project) -> str:
 # --- schedules --------------------------------------------------------------------------------------
 
 
-def test_a_connections_schedule_is_one_run_of_its_streams(own: Project, spark: object) -> None:
+def test_the_schedule_of_a_connection_starts_one_run_of_its_streams(
+    own: Project, spark: object
+) -> None:
     shop(own, ["users", "orders", "products"], schedule="0 6 * * *")
     own.amend(
         "shop",
@@ -70,7 +72,9 @@ def test_a_connections_schedule_is_one_run_of_its_streams(own: Project, spark: o
     assert own.rows("shop", "products")
 
 
-def test_a_stream_with_windows_is_asked_for_the_newest(own: Project, spark: object) -> None:
+def test_a_schedule_of_a_stream_with_windows_requests_the_newest_window(
+    own: Project, spark: object
+) -> None:
     windowed(own, partitions=DAILY, schedule="0 2 * * *")
     (request,) = scheduled(
         own, "weather__readings_schedule", dt.datetime(2026, 1, 9, 2, tzinfo=UTC)
@@ -80,7 +84,7 @@ def test_a_stream_with_windows_is_asked_for_the_newest(own: Project, spark: obje
     assert {row["_elt_partition"] for row in own.rows("weather", "readings")} == {"2026-01-08"}
 
 
-def test_a_stream_with_keys_is_asked_for_each(own: Project) -> None:
+def test_a_schedule_of_a_stream_with_keys_requests_each_key(own: Project) -> None:
     keys = {"type": "static", "keys": ["north", "south"], "bind": "station"}
     windowed(own, partitions={"type": "multi", "window": DAILY, "key": keys})
     own.amend("weather", schedule="0 2 * * *")
@@ -100,7 +104,7 @@ def evaluate(
         )
 
 
-def test_on_cron_asks_at_its_time_though_nobody_tells_of_the_source(own: Project) -> None:
+def test_on_cron_requests_a_run_without_events_of_the_source(own: Project) -> None:
     shop(own, ["users", "orders"], automation='on_cron "0 6 * * *"')
     before = evaluate(own, dt.datetime(2026, 1, 5, 5, 59, tzinfo=UTC))
     after = evaluate(own, dt.datetime(2026, 1, 5, 6, 1, tzinfo=UTC), before)
@@ -108,7 +112,7 @@ def test_on_cron_asks_at_its_time_though_nobody_tells_of_the_source(own: Project
     assert [each.total_requested for each in (before, after, later)] == [0, 2, 0]
 
 
-def test_eager_asks_when_the_source_is_told_to_have_changed(own: Project) -> None:
+def test_eager_requests_a_run_after_a_materialization_of_the_source(own: Project) -> None:
     shop(own, ["users"], automation="eager")
     at = dt.datetime(2026, 1, 5, tzinfo=UTC)
     before = evaluate(own, at)
@@ -123,7 +127,7 @@ def test_eager_asks_when_the_source_is_told_to_have_changed(own: Project) -> Non
     assert (requested, after.get_num_requested(USERS)) == ([0, 0], 1)
 
 
-def test_eager_asks_for_a_window_once_it_is_over(own: Project) -> None:
+def test_eager_requests_a_window_when_it_has_ended(own: Project) -> None:
     windowed(own, partitions=DAILY, automation="eager")
     before = evaluate(own, dt.datetime(2026, 1, 5, 23, 59, tzinfo=UTC))
     after = evaluate(own, dt.datetime(2026, 1, 6, 0, 1, tzinfo=UTC), before)
@@ -133,7 +137,7 @@ def test_eager_asks_for_a_window_once_it_is_over(own: Project) -> None:
 # --- sensors ----------------------------------------------------------------------------------------
 
 
-def test_drift_is_looked_for_in_a_run_and_at_most_so_often(own: Project) -> None:
+def test_drift_is_checked_in_a_run_at_the_configured_interval(own: Project) -> None:
     script(own, [])
     own.amend("scripted", drift={"every": "6h"})
     first = tick(own, "scripted_drift")
@@ -146,7 +150,7 @@ def test_drift_is_looked_for_in_a_run_and_at_most_so_often(own: Project) -> None
     assert tick(own, "scripted_drift", past.isoformat()).run_requests
 
 
-def test_no_drift_written_no_sensor(own: Project) -> None:
+def test_there_is_no_drift_sensor_without_a_drift_setting(own: Project) -> None:
     script(own, [])
     assert not build().get_repository_def().has_sensor_def("scripted_drift")
 
@@ -163,7 +167,7 @@ def discovering(project: Project, kind: Any = None, **discover: Any) -> None:
     project.amend("weather", streams=[readings, stations])
 
 
-def test_new_values_become_partitions_and_runs(own: Project, spark: object) -> None:
+def test_new_values_add_partitions_and_request_runs(own: Project, spark: object) -> None:
     discovering(own)
     sensor = "weather__readings_partitions"
     assert not tick(own, sensor).dynamic_partitions_requests
@@ -192,7 +196,9 @@ def test_partitions_may_be_added_without_runs(own: Project, spark: object) -> No
         assert set(instance.get_dynamic_partitions("weather__readings")) == {"north", "south"}
 
 
-def test_new_values_beside_windows_ask_for_the_newest(own: Project, spark: object) -> None:
+def test_new_values_of_a_stream_with_windows_request_the_newest_window(
+    own: Project, spark: object
+) -> None:
     discovering(own, "multi")
     assert materialize(own, 'key:"weather/stations"').success
     requests = tick(own, "weather__readings_partitions").run_requests or []
@@ -210,7 +216,7 @@ def test_new_values_beside_windows_ask_for_the_newest(own: Project, spark: objec
         ({"field": "name"}, "there is no field 'name'"),
     ],
 )
-def test_a_discovery_from_nowhere_is_refused_at_load(
+def test_an_unknown_stream_or_field_in_discover_is_refused_at_load(
     own: Project, discover: Any, said: str
 ) -> None:
     discovering(own, **discover)
@@ -218,7 +224,7 @@ def test_a_discovery_from_nowhere_is_refused_at_load(
     assert said in text and "stream 'readings': partitions.discover" in text
 
 
-def test_streams_with_news_are_synced(own: Project, spark: object) -> None:
+def test_streams_with_new_data_are_synced(own: Project, spark: object) -> None:
     shop(own, ["users", "orders"], {"days": 1}, new_data={"every": "5m"})
     first = tick(own, "shop_new_data")
     (request,) = first.run_requests or []
@@ -231,7 +237,7 @@ def test_streams_with_news_are_synced(own: Project, spark: object) -> None:
     assert not done.run_requests and done.skip_message == "there is no new data"
 
 
-def test_a_look_waits_for_the_run_that_it_asked_for(own: Project) -> None:
+def test_a_tick_is_skipped_while_the_requested_run_is_in_progress(own: Project) -> None:
     shop(own, ["users"], new_data={})
     (request,) = tick(own, "shop_new_data").run_requests or []
     job = build().resolve_implicit_global_asset_job_def()
@@ -241,7 +247,7 @@ def test_a_look_waits_for_the_run_that_it_asked_for(own: Project) -> None:
     assert not done.run_requests and "still in progress" in (done.skip_message or "")
 
 
-def test_a_source_that_cannot_be_asked_fails_no_tick(
+def test_a_tick_is_skipped_if_the_source_cannot_be_checked(
     own: Project, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     shop(own, ["users"], new_data={})
@@ -252,7 +258,7 @@ def test_a_source_that_cannot_be_asked_fails_no_tick(
     assert "NOT_SET_ANYWHERE" in (done.skip_message or "")
 
 
-def test_only_what_can_be_asked_may_say_new_data(own: Project) -> None:
+def test_new_data_is_refused_for_sources_that_do_not_support_it(own: Project) -> None:
     script(own, [record(id=1), state(1)])
     own.amend("scripted", new_data={"every": "1m"})
     assert "only a built-in connector" in refused(own)
@@ -262,7 +268,7 @@ def test_only_what_can_be_asked_may_say_new_data(own: Project) -> None:
     assert "needs an incremental stream without partitions" in refused(own)
 
 
-def test_what_is_off_stays_off_until_it_is_turned_on(own: Project) -> None:
+def test_sensors_are_stopped_by_default(own: Project) -> None:
     shop(own, ["users"], new_data={}, drift={})
     sensors = build().get_repository_def().sensor_defs
     ours = [each for each in sensors if each.name.startswith("shop")]
@@ -275,7 +281,7 @@ def test_what_is_off_stays_off_until_it_is_turned_on(own: Project) -> None:
 READ = {"every": "1m", "read": True}
 
 
-def test_the_start_of_a_read_shows_new_data_of_any_source(own: Project, spark: object) -> None:
+def test_new_data_of_any_source_is_detected_by_a_short_read(own: Project, spark: object) -> None:
     script(own, [record(id=1), state(1, field="id"), "!sleep 300"])
     own.amend("scripted", new_data=READ)
     (request,) = tick(own, "scripted_new_data").run_requests or []
@@ -293,7 +299,7 @@ def test_the_start_of_a_read_shows_new_data_of_any_source(own: Project, spark: o
     assert tick(own, "scripted_new_data").run_requests
 
 
-def test_a_read_that_fails_is_the_reason_why_a_tick_is_skipped(own: Project) -> None:
+def test_a_tick_is_skipped_with_the_error_of_a_failed_read(own: Project) -> None:
     script(own, ["!exit 1"])
     own.amend("scripted", new_data=READ)
     done = tick(own, "scripted_new_data")
@@ -302,14 +308,14 @@ def test_a_read_that_fails_is_the_reason_why_a_tick_is_skipped(own: Project) -> 
     assert "ended with exit code 1" in (done.skip_message or "")
 
 
-def test_a_built_in_connector_is_still_asked_and_not_read(own: Project, spark: object) -> None:
+def test_a_built_in_connector_is_probed_instead_of_read(own: Project, spark: object) -> None:
     shop(own, ["users"], {"days": 1}, new_data=READ)
     assert tick(own, "shop_new_data").run_requests
     assert materialize(own, 'key:"shop/users"').success
     assert tick(own, "shop_new_data").skip_message == "there is no new data"
 
 
-def test_streams_that_are_read_together_are_not_checked_by_a_read(own: Project) -> None:
+def test_new_data_by_a_read_is_refused_for_streams_that_are_read_together(own: Project) -> None:
     script(own, [record(id=1), state(1)])
     own.amend("scripted", new_data=READ, read_together=True)
     assert "the streams of this connection are read together" in refused(own)

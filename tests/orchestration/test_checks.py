@@ -41,7 +41,7 @@ def failed(found: dict[str, dg.AssetCheckEvaluation]) -> set[str]:
     return {name for name, one in found.items() if not one.passed}
 
 
-def test_a_stream_that_is_well(own: Project) -> None:
+def test_all_checks_of_a_correct_stream_pass(own: Project) -> None:
     windowed(own, config={"to": "2026-01-02"}, **LIVE)
     found = evaluations(materialize(own, KEY))
     assert failed(found) == set()
@@ -52,7 +52,7 @@ def test_a_stream_that_is_well(own: Project) -> None:
     assert found["primary_key"].metadata["rows"].value == 48
 
 
-def test_checks_are_run_by_themselves(own: Project) -> None:
+def test_checks_can_be_run_without_a_sync(own: Project) -> None:
     windowed(own, config={"to": "2026-01-02"}, **LIVE)
     assert materialize(own, KEY).success
     assert failed(alone(own, "weather", "readings")) == set()
@@ -65,12 +65,12 @@ def test_checks_are_run_by_themselves(own: Project) -> None:
     assert (found["primary_key"].severity, found["rejected"].severity) == (ERROR, WARN)
 
 
-def test_before_the_first_sync_there_is_nothing_wrong(own: Project) -> None:
+def test_checks_pass_before_the_first_sync(own: Project) -> None:
     windowed(own, **LIVE)
     assert failed(alone(own, "weather", "readings")) == set()
 
 
-def test_counts_that_differ_from_the_sources(own: Project) -> None:
+def test_counts_that_differ_from_the_source_fail_the_check(own: Project) -> None:
     lines = [record(id=1), record(id=2), state(2, records=2), record(id=3), status("COMPLETE")]
     script(own, [status("STARTED"), *lines])
     found = evaluations(materialize(own, THINGS))
@@ -78,7 +78,7 @@ def test_counts_that_differ_from_the_sources(own: Project) -> None:
     assert found["counts"].description == "the source reports 2 records; 3 were read"
 
 
-def test_a_state_of_another_count_than_came_fails_the_sync(own: Project) -> None:
+def test_a_state_with_a_wrong_record_count_fails_the_sync(own: Project) -> None:
     script(own, [record(id=1), state(1, records=1), record(id=2), state(2, records=2)])
     assert "reports 2 records before its state, but 1 were received" in failure_of(
         materialize(own, THINGS)
@@ -87,7 +87,7 @@ def test_a_state_of_another_count_than_came_fails_the_sync(own: Project) -> None
     assert own.committed_state("scripted", "things")["stream"]["stream_state"] == {"cursor": 1}
 
 
-def test_a_source_that_says_little(own: Project) -> None:
+def test_missing_counts_and_statuses_do_not_fail_checks(own: Project) -> None:
     script(own, [record(id=1), state(1)])
     found = evaluations(materialize(own, THINGS))
     assert failed(found) == set()
@@ -95,7 +95,7 @@ def test_a_source_that_says_little(own: Project) -> None:
     assert "no status" in str(found["completed"].description)
 
 
-def test_shares_and_their_thresholds(own: Project) -> None:
+def test_the_share_of_changed_records_is_compared_with_its_limit(own: Project) -> None:
     script(own, [record(id=1), record(id="?"), record(id=3), state(3)])
     found = evaluations(materialize(own, THINGS))
     assert failed(found) == {"changed"}
@@ -106,7 +106,7 @@ def test_shares_and_their_thresholds(own: Project) -> None:
     assert "columns" not in found
 
 
-def test_what_is_rejected(own: Project) -> None:
+def test_the_share_of_rejected_records_is_compared_with_its_limit(own: Project) -> None:
     lines = [record(id=None, name="x"), record(id=1), state(1)]
     keyed: Any = {"destination_sync_mode": "append_dedup", "primary_key": [["id"]]}
     script(own, lines, **keyed)
@@ -115,7 +115,7 @@ def test_what_is_rejected(own: Project) -> None:
     assert found["rejected"].description == "50.00% of the records read; the limit is 0.00%"
 
 
-def test_columns_that_are_not_the_catalogs(own: Project) -> None:
+def test_columns_that_differ_from_the_catalog_fail_the_check(own: Project) -> None:
     schema = {"id": {"type": "integer"}, "name": {"type": "string"}, "more": {"type": "string"}}
     script(own, [record(id=1), state(1)], on_schema_change="freeze")
     assert failed(evaluations(materialize(own, THINGS))) == set()
@@ -125,7 +125,7 @@ def test_columns_that_are_not_the_catalogs(own: Project) -> None:
     assert "more" in str(found["columns"].description)
 
 
-def test_a_cursor_that_goes_back(own: Project) -> None:
+def test_a_decreasing_cursor_fails_the_check(own: Project) -> None:
     script(own, [record(id=5), state(5, field="id")])
     assert failed(evaluations(materialize(own, THINGS))) == set()
     script(own, [record(id=4), state(4, field="id")])
@@ -134,7 +134,7 @@ def test_a_cursor_that_goes_back(own: Project) -> None:
     assert found["cursor"].description == "from 5.0 to 4.0"
 
 
-def test_a_cursor_that_was_set_back_by_hand_did_not_go_back_by_itself(own: Project) -> None:
+def test_a_state_that_the_user_set_back_does_not_fail_the_cursor_check(own: Project) -> None:
     windowed(own, config={"to": "2026-01-03"}, **LIVE)
     assert materialize(own, KEY).success
     with instance(own) as dagster:
@@ -144,7 +144,7 @@ def test_a_cursor_that_was_set_back_by_hand_did_not_go_back_by_itself(own: Proje
     assert failed(evaluations(materialize(own, KEY))) == set()
 
 
-def test_the_connections_settings_are_its_streams(own: Project) -> None:
+def test_check_settings_of_a_connection_apply_to_its_streams(own: Project) -> None:
     windowed(own, **LIVE, checks={"cursor": False, "counts": {"severity": "warn"}})
     own.amend("weather", checks={"cursor": True, "columns": False, "rejected": {"max": 0.2}})
     graph = build().resolve_asset_graph()
@@ -153,7 +153,7 @@ def test_the_connections_settings_are_its_streams(own: Project) -> None:
     }  # fmt: skip
 
 
-def test_what_is_said_of_a_check_leaves_the_rest_as_it_was() -> None:
+def test_settings_of_a_stream_override_single_check_settings_of_its_connection() -> None:
     general = Checks.model_validate({"changed": {"max": 0.05}, "columns": True})
     own = Checks.model_validate({"changed": {"severity": "error"}, "cursor": False})
     found = own.over(general)
@@ -163,7 +163,7 @@ def test_what_is_said_of_a_check_leaves_the_rest_as_it_was() -> None:
     assert (found.rejected.max, found.counts.severity) == (0.0, "error")
 
 
-def test_digits_in_a_text_are_a_number(own: Project) -> None:
+def test_a_numeric_text_is_compared_as_a_number(own: Project) -> None:
     script(own, [record(id=999), state("999", field="id")])
     assert failed(evaluations(materialize(own, THINGS))) == set()
     script(own, [record(id=1000), state("1000", field="id")])

@@ -47,7 +47,7 @@ def kept(project: Project) -> Any:
     return project.committed_state("scripted", "things")["stream"]["stream_state"]
 
 
-def test_a_checkpoint_between_equal_cursors_loses_nothing_and_doubles_nothing(own: Project) -> None:
+def test_a_checkpoint_between_equal_cursors_neither_loses_nor_repeats_records(own: Project) -> None:
     says(own, record(id=1, at=5), state(5), record(id=2, at=5), "!kill")
     assert "SIGKILL" in failure_of(materialize(own, KEY))
     assert (rows(own), kept(own)) == ([(1, 5)], {"cursor": 5})
@@ -58,7 +58,7 @@ def test_a_checkpoint_between_equal_cursors_loses_nothing_and_doubles_nothing(ow
     assert rows(own) == [(1, 5), (2, 5), (3, 6)]
 
 
-def test_a_row_that_appears_late_is_taken_where_the_source_looks_back(own: Project) -> None:
+def test_a_late_row_is_stored_if_the_source_reads_a_lookback_window(own: Project) -> None:
     says(own, record(id=1, at=10), record(id=3, at=30), state(30))
     assert materialize(own, KEY).success
     # A row below the greatest cursor has appeared; the source looks 15 back.
@@ -69,7 +69,7 @@ def test_a_row_that_appears_late_is_taken_where_the_source_looks_back(own: Proje
 
 
 @pytest.mark.parametrize("turned", [False, True])
-def test_cursors_are_compared_as_instants_to_the_last_digit(own: Project, turned: bool) -> None:
+def test_cursors_are_compared_as_instants_with_full_precision(own: Project, turned: bool) -> None:
     older, newer = "2026-01-01T10:00:00.000001Z", "2026-01-01T12:00:00.000002+02:00"
     times = [newer, older] if turned else [older, newer]
     at = {"type": "string", "format": "date-time"}
@@ -81,7 +81,7 @@ def test_cursors_are_compared_as_instants_to_the_last_digit(own: Project, turned
 
 
 @pytest.mark.parametrize("cursor", [0, None, "", False])
-def test_a_cursor_of_nothing_is_a_cursor(own: Project, cursor: Any) -> None:
+def test_zero_null_and_empty_cursors_are_kept(own: Project, cursor: Any) -> None:
     says(own, record(id=1, at=0), record(id=2, at=None), state(cursor))
     assert materialize(own, KEY).success
     assert rows(own) == [(1, 0), (2, None)]
@@ -99,7 +99,7 @@ def test_a_whole_page_of_null_cursors_is_kept(own: Project) -> None:
     assert materialized(own, "scripted", "things")[None]["elt/records_rejected"] == 0
 
 
-def test_a_nul_in_a_cursor_survives(own: Project) -> None:
+def test_a_nul_character_in_a_cursor_is_kept(own: Project) -> None:
     says(own, record(id=1, at=1), state("a\x00b"))
     assert materialize(own, KEY).success
     assert kept(own) == {"cursor": "a\x00b"}

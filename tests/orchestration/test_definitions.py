@@ -35,7 +35,7 @@ def _shop(project: Project, **attributes: object) -> None:
     project.discover("shop")
 
 
-def test_one_asset_for_each_stream(own: Project) -> None:
+def test_each_stream_has_an_asset(own: Project) -> None:
     _shop(own)
     graph = build().resolve_asset_graph()
     users = graph.get(dg.AssetKey(["shop", "users"]))
@@ -50,7 +50,7 @@ def test_one_asset_for_each_stream(own: Project) -> None:
     assert columns[-1].name == "_airbyte_meta"
 
 
-def test_a_schedule_covers_the_connection(own: Project) -> None:
+def test_a_connection_may_have_a_schedule(own: Project) -> None:
     _shop(own, schedule="0 6 * * *")
     schedules = build().get_repository_def().schedule_defs
     assert {each.name: each.cron_schedule for each in schedules} == {
@@ -59,13 +59,13 @@ def test_a_schedule_covers_the_connection(own: Project) -> None:
     }
 
 
-def test_namespaces_are_levels(own: Project) -> None:
+def test_the_namespace_is_part_of_the_table_name(own: Project) -> None:
     _shop(own, namespace="raw_shop")
     users = build().resolve_asset_graph().get(dg.AssetKey(["shop", "users"]))
     assert users.metadata["dagster/table_name"] == "raw_shop.users"
 
 
-def test_loading_starts_nothing_and_needs_no_secret(own: Project) -> None:
+def test_loading_starts_no_process_and_needs_no_secret(own: Project) -> None:
     _shop(own, schedule="0 6 * * *", automation="eager", drift={}, new_data={})
     config = {"count": 10, "api_key": {"env": "NOT_SET_ANYWHERE"}}
     own.amend("shop", source={"connector": "faker", "config": config})
@@ -139,7 +139,7 @@ def test_any_stream_name_makes_an_asset(own: Project) -> None:
         ),
     ],
 )
-def test_bad_yaml_is_one_error_that_says_what_to_write(
+def test_invalid_yaml_is_one_error_with_a_suggestion(
     own: Project, changes: dict[str, object], named: list[str]
 ) -> None:
     _shop(own)
@@ -152,7 +152,7 @@ def test_bad_yaml_is_one_error_that_says_what_to_write(
         assert part in text
 
 
-def test_two_streams_on_one_table(own: Project) -> None:
+def test_two_streams_with_one_table_are_refused(own: Project) -> None:
     script(own, [])
     folder = own.root / "defs" / "scripted"
     catalog = (folder / "catalog.json").read_text()
@@ -166,7 +166,7 @@ def test_two_streams_on_one_table(own: Project) -> None:
     assert "stream 'things' and stream 'Things' would both write to the table" in str(caught.value)
 
 
-def test_a_key_that_is_no_column(own: Project) -> None:
+def test_a_key_that_is_not_a_column_is_refused(own: Project) -> None:
     script(own, [], schema={}, destination_sync_mode="append_dedup", primary_key=[["id"]])
     with pytest.raises(ConfigError) as caught:
         build()
@@ -182,14 +182,14 @@ def test_an_error_in_the_yaml_shows_no_secret(own: Project) -> None:
     assert "hunter2" not in str(caught.value)
 
 
-def test_a_schema_of_nonsense_is_json_text(own: Project) -> None:
+def test_a_field_with_a_malformed_schema_is_json_text(own: Project) -> None:
     script(own, [], schema={"id": {"type": 5}, "b": {"oneOf": 5}, "c": {"type": [["x"]]}})
     key = dg.AssetKey(["scripted", "things"])
     columns = build().resolve_asset_graph().get(key).metadata["dagster/column_schema"].columns
     assert {c.type for c in columns[:3]} == {"string"}
 
 
-def test_two_connections_on_one_table(own: Project) -> None:
+def test_two_connections_with_one_table_are_refused(own: Project) -> None:
     script(own, [], name="one")
     script(own, [], name="two")
     for name in ("one", "two"):
@@ -198,7 +198,7 @@ def test_two_connections_on_one_table(own: Project) -> None:
         build()
 
 
-def test_a_malformed_catalog_names_the_remedy(own: Project) -> None:
+def test_the_error_of_a_malformed_catalog_names_the_command_that_writes_it(own: Project) -> None:
     script(own, [])
     (own.root / "defs" / "scripted" / "catalog.json").write_text('{"streams": [{}]}')
     with pytest.raises(ConfigError) as caught:
@@ -217,6 +217,6 @@ def test_a_malformed_catalog_names_the_remedy(own: Project) -> None:
         ["shop", "users", "data"],
     ],
 )
-def test_tables_that_would_share_a_place(other: list[str]) -> None:
+def test_tables_with_overlapping_paths_are_refused(other: list[str]) -> None:
     with pytest.raises(ConfigError, match=r"one and two|two and one"):
         check_claims([("one", ["shop", "users"], True), ("two", other, False)])

@@ -43,7 +43,7 @@ def written(project: Project) -> list[Any]:
     return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
 
 
-def test_a_state_is_acknowledged_when_it_comes_back(
+def test_a_state_is_acknowledged_when_the_destination_returns_it(
     own: Project, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("FILE_PASSWORD", "hunter2-hunter2")
@@ -76,7 +76,7 @@ def test_a_state_is_acknowledged_when_it_comes_back(
     assert standing["rows"] == 4  # of both syncs
 
 
-def test_what_a_destination_that_dies_had_acknowledged_stays(own: Project) -> None:
+def test_states_that_a_killed_destination_acknowledged_are_kept(own: Project) -> None:
     script(own, [record(id=1), state(1), "!sleep 1.5", record(id=2), state(2), record(id=3)])
     own.amend("scripted", destination=to_file(own, dies_after=3))
     assert "was terminated by SIGKILL" in failure_of(materialize(own, KEY))
@@ -85,14 +85,14 @@ def test_what_a_destination_that_dies_had_acknowledged_stays(own: Project) -> No
     assert last["elt/state"]["stream"]["stream_state"]["cursor"] in (1, 2)
 
 
-def test_a_destination_that_sends_no_state_back_has_failed(own: Project) -> None:
+def test_a_destination_that_returns_no_state_fails_the_run(own: Project) -> None:
     script(own, [record(id=1), state(1)])
     own.amend("scripted", destination=to_file(own, forgets=True))
     assert "without acknowledging the states of 'things'" in failure_of(materialize(own, KEY))
     assert materialized(own, "scripted", "things") == {}
 
 
-def test_a_destination_that_hangs_after_its_input_is_ended(own: Project) -> None:
+def test_a_hanging_destination_is_stopped(own: Project) -> None:
     script(own, [record(id=1), state(1)])
     own.amend(
         "scripted", destination=to_file(own, hangs=True), heartbeat="3s", retry={"attempts": 0}
@@ -101,7 +101,7 @@ def test_a_destination_that_hangs_after_its_input_is_ended(own: Project) -> None
     assert materialized(own, "scripted", "things") == {}
 
 
-def test_a_mode_that_the_destination_lacks_is_refused_before_reading(own: Project) -> None:
+def test_an_unsupported_mode_of_the_destination_is_refused_before_reading(own: Project) -> None:
     script(own, [record(id=1), state(1)], sync_mode="full_refresh", destination_sync_mode="overwrite_dedup",
            primary_key=[["id"]])  # fmt: skip
     own.amend("scripted", destination=to_file(own))
@@ -109,7 +109,7 @@ def test_a_mode_that_the_destination_lacks_is_refused_before_reading(own: Projec
     assert not (own.root / "scripted-source" / "arguments.json").exists()
 
 
-def test_streams_that_share_a_state_go_there_together(own: Project) -> None:
+def test_streams_with_a_shared_state_are_sent_to_the_destination_together(own: Project) -> None:
     log = connection(own, destination_sync_mode="append")
     own.amend("shop", destination=to_file(own))
     append(log, ("users", 1), ("orders", 10))
@@ -123,7 +123,7 @@ def test_streams_that_share_a_state_go_there_together(own: Project) -> None:
     assert [row["data"]["id"] for row in written(own)] == [1, 10, 11]
 
 
-def test_the_lake_itself_may_be_the_destination(own: Project) -> None:
+def test_elt_destination_may_be_the_destination(own: Project) -> None:
     script(own, [record(id=1, name="a"), state(1), record(id=2, name="b"), state(2)])
     other = {"lake": str(own.root / "other"), "namespace": "copied"}
     own.amend("scripted", destination={"command": [str(BIN / "elt-destination")], "config": other})
@@ -135,7 +135,7 @@ def test_the_lake_itself_may_be_the_destination(own: Project) -> None:
     assert told["elt/state"]["stream"]["stream_state"] == {"cursor": 2}
 
 
-def test_what_the_lake_does_to_tables_is_refused(own: Project) -> None:
+def test_settings_of_the_lake_are_refused_for_another_destination(own: Project) -> None:
     script(own, [], destination_sync_mode="append_dedup", primary_key=[["id"]], history=True)
     own.amend("scripted", destination=to_file(own))
     with pytest.raises(ConfigError, match=r"things.*history.*another `destination`"):
@@ -147,7 +147,7 @@ def catalogs(project: Project) -> list[Any]:
     return [json.loads(line)["streams"][0] for line in lines]
 
 
-def test_a_generation_that_was_begun_is_not_begun_again(own: Project) -> None:
+def test_a_retry_keeps_the_unfinished_generation(own: Project) -> None:
     lines = [record(id=1), record(id=2), record(id=3)]
     script(own, lines, sync_mode="full_refresh", destination_sync_mode="overwrite")
     own.amend("scripted", destination=to_file(own, dies_after=2))
@@ -159,7 +159,7 @@ def test_a_generation_that_was_begun_is_not_begun_again(own: Project) -> None:
     assert numbers == [(1, 1), (2, 2), (3, 3)]
 
 
-def test_it_is_told_what_hashed_fields_are(own: Project) -> None:
+def test_hashed_fields_are_declared_as_text_to_the_destination(own: Project) -> None:
     script(
         own,
         [record(id=1, code=7), state(1)],

@@ -58,7 +58,7 @@ def materialize_both(project: Project, asset: Any, **how: Any) -> Any:
     return materialize(project, f'{READINGS} or key:"totals"', [asset], **how)
 
 
-def test_a_partition_in_and_a_partition_replaced(own: Project) -> None:
+def test_a_downstream_asset_replaces_one_partition(own: Project) -> None:
     windowed(own, partitions=DAILY)
     for day in (FIRST, SECOND):
         assert materialize_both(own, totals, partition=day).success
@@ -71,7 +71,7 @@ def test_a_partition_in_and_a_partition_replaced(own: Project) -> None:
     assert told[FIRST]["elt/table_rows"] == 4
 
 
-def test_a_range_of_partitions_in_one_run(own: Project) -> None:
+def test_a_range_of_partitions_can_be_stored_in_one_run(own: Project) -> None:
     windowed(own, partitions=DAILY)
     assert materialize(own, READINGS, partition=FIRST, through=THIRD).success
     text = failure_of(materialize(own, 'key:"totals"', [totals], partition=FIRST, through=SECOND))
@@ -88,7 +88,7 @@ def test_a_range_of_partitions_in_one_run(own: Project) -> None:
     assert total_of(own) == {FIRST: 276, SECOND: 276, THIRD: 276}
 
 
-def test_partition_mappings_are_honoured(own: Project) -> None:
+def test_partition_mappings_are_applied(own: Project) -> None:
     seen: dict[str, set[str]] = {}
 
     def looks(name: str, mapping: dg.PartitionMapping | None, **how: Any) -> Any:
@@ -126,7 +126,7 @@ def test_partition_mappings_are_honoured(own: Project) -> None:
     assert seen["same"] == {SECOND}
 
 
-def test_partitions_that_are_keys(own: Project) -> None:
+def test_a_downstream_asset_may_be_partitioned_by_key(own: Project) -> None:
     @dg.asset(
         name="totals",
         ins=readings(),
@@ -143,7 +143,7 @@ def test_partitions_that_are_keys(own: Project) -> None:
     assert own.rows("totals") == expected
 
 
-def test_a_table_that_had_no_partitions_is_refused(own: Project) -> None:
+def test_partitions_are_refused_for_a_table_without_partitions(own: Project) -> None:
     @dg.asset(name="totals", ins=readings(), io_manager_key="io_manager")
     def of_all(rows: Any) -> Any:
         return rows.groupBy("station").count()

@@ -43,7 +43,7 @@ def _states_given(project: Project) -> Any:
         (['{"type":"RECORD","record":{"stream":"things","da'], "malformed RECORD"),
     ],
 )
-def test_what_was_committed_stays_and_the_next_run_goes_on(
+def test_a_failed_run_keeps_committed_rows_and_the_next_run_resumes(
     own: Project, ending: list[Any], reason: str
 ) -> None:
     script(own, [*FIRST, record(id=3), *ending])
@@ -57,7 +57,7 @@ def test_what_was_committed_stays_and_the_next_run_goes_on(
     assert [row["id"] for row in own.rows("scripted", "things")] == [1, 2, 3]
 
 
-def test_the_last_error_trace_is_what_a_person_reads(own: Project) -> None:
+def test_the_failure_shows_the_last_error_trace(own: Project) -> None:
     error = {"message": "Your key has expired", "failure_type": "config_error"}
     trace = {"type": "TRACE", "trace": {"type": "ERROR", "emitted_at": 1, "error": error}}
     script(own, [trace, "!exit 1"])
@@ -66,7 +66,7 @@ def test_the_last_error_trace_is_what_a_person_reads(own: Project) -> None:
     assert "exit code 1" in text
 
 
-def test_a_failed_overwrite_leaves_the_former_table(own: Project) -> None:
+def test_a_failed_overwrite_keeps_the_former_table(own: Project) -> None:
     stream: dict[str, Any] = {
         "sync_mode": "full_refresh",
         "destination_sync_mode": "overwrite",
@@ -81,7 +81,9 @@ def test_a_failed_overwrite_leaves_the_former_table(own: Project) -> None:
     assert [row["id"] for row in own.rows("scripted", "things")] == [8]
 
 
-def test_garbage_becomes_log_lines(own: Project, capsys: pytest.CaptureFixture[str]) -> None:
+def test_lines_that_are_not_messages_are_logged(
+    own: Project, capsys: pytest.CaptureFixture[str]
+) -> None:
     """Plain text in the compute log, what looks like a message as an event."""
     script(own, ["hello there", '{"type":"GOSSIP"}', '{"unfinished', *FIRST, status("COMPLETE")])
     result = materialize(own)
@@ -90,7 +92,7 @@ def test_garbage_becomes_log_lines(own: Project, capsys: pytest.CaptureFixture[s
     assert "GOSSIP" in logged(own, result)
 
 
-def test_a_config_that_breaks_the_specification_never_reaches_read(own: Project) -> None:
+def test_a_config_that_violates_the_specification_fails_before_the_read(own: Project) -> None:
     specification = {
         "type": "object",
         "required": ["host"],
@@ -110,7 +112,7 @@ def test_a_config_that_breaks_the_specification_never_reaches_read(own: Project)
     assert not (own.root / "scripted-source" / "arguments.json").exists()
 
 
-def test_a_runs_events_are_the_warnings_of_its_connector(
+def test_only_warnings_of_a_connector_become_events_of_the_run(
     own: Project, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """All else is in the compute log, however much it is."""
@@ -132,7 +134,7 @@ def test_a_runs_events_are_the_warnings_of_its_connector(
     assert "the source estimates" not in events and "were dropped: too many" in rest
 
 
-def test_secrets_do_not_reach_the_log(
+def test_secrets_are_masked_in_the_log(
     own: Project, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("THE_KEY", "s3cr3t-value")
@@ -147,17 +149,17 @@ def test_secrets_do_not_reach_the_log(
     assert "s3cr3t" not in text
 
 
-def test_a_variable_that_is_not_set_is_named(own: Project) -> None:
+def test_the_failure_names_an_environment_variable_that_is_not_set(own: Project) -> None:
     script(own, FIRST, config={"k": {"env": "SURELY_NOT_SET"}})
     assert "SURELY_NOT_SET" in failure_of(materialize(own))
 
 
-def test_a_connector_that_is_missing(own: Project) -> None:
+def test_the_failure_names_a_missing_connector(own: Project) -> None:
     script(own, FIRST, command=["no-such-connector"])
     assert "'no-such-connector' was not found" in failure_of(materialize(own))
 
 
-def test_a_global_state_names_the_setting(own: Project) -> None:
+def test_the_failure_of_a_global_state_names_the_required_setting(own: Project) -> None:
     shared = {"type": "GLOBAL", "global": {"stream_states": [], "shared_state": {"lsn": 1}}}
     script(own, [record(id=1), {"type": "STATE", "state": shared}])
     path = own.root / "scripted-source" / "catalog.json"
@@ -170,7 +172,7 @@ def test_a_global_state_names_the_setting(own: Project) -> None:
     assert "read_together" in failure_of(result)
 
 
-def test_the_disk_is_full_while_staging(
+def test_an_unwritable_staging_folder_fails_the_run_without_losing_rows(
     own: Project, spark_provider: SparkProvider, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     script(own, FIRST)
@@ -184,7 +186,7 @@ def test_the_disk_is_full_while_staging(
 OVERWRITE: dict[str, Any] = {"sync_mode": "full_refresh", "destination_sync_mode": "overwrite"}
 
 
-def test_silence_about_a_stream_is_not_emptiness(own: Project) -> None:
+def test_a_stream_without_messages_keeps_its_rows(own: Project) -> None:
     script(own, [record(id=1)], **OVERWRITE)
     assert materialize(own).success
     script(own, [], **OVERWRITE)
@@ -210,13 +212,13 @@ def test_a_stream_that_the_source_renamed_fails_its_check(own: Project) -> None:
     assert materialized(own, "scripted", "things")[None]["elt/records_ignored"] == 2
 
 
-def test_a_program_that_prints_nothing_but_garbage(own: Project) -> None:
+def test_a_program_without_messages_fails_the_run(own: Project) -> None:
     script(own, ["usage: do-something [FILE]", "no such verb: read"])
     text = failure_of(materialize(own))
     assert "2 lines that are not messages" in text
 
 
-def test_a_connector_does_not_outlive_a_run_that_was_killed(own: Project) -> None:
+def test_the_connector_of_a_killed_run_is_stopped(own: Project) -> None:
     script(own, [record(id=1), state(1), "!sleep 600"])
     marker = str(own.root / "scripted-source")
     run = own.start('key:"scripted/things"')

@@ -41,7 +41,9 @@ def rejected(spark: SparkSession, key: str) -> list[Any]:
     return sorted(json.loads(row.record)["name"] for row in rows)
 
 
-def test_an_unfinished_refresh_is_gone_on_with(former: Project, spark: SparkSession) -> None:
+def test_an_unfinished_refresh_of_an_earlier_version_is_resumed(
+    former: Project, spark: SparkSession
+) -> None:
     rows = [(row["id"], row["name"]) for row in former.rows("versions", "things")]
     assert rows == [(1, "A"), (2, "b"), (3, '["odd"]')]
     assert rejected(spark, "versions/things") == ["rejected", "rejected anew"]
@@ -65,7 +67,7 @@ def test_an_unfinished_refresh_is_gone_on_with(former: Project, spark: SparkSess
     assert ended == {(2, "b"), (3, '["odd"]')}
 
 
-def test_a_partition_is_replaced_and_another_stays(
+def test_a_partition_of_an_earlier_version_is_replaced_alone(
     former: Project, spark: SparkSession, capsys: pytest.CaptureFixture[str]
 ) -> None:
     how = {**KEYED, **DAYS, "sync_mode": "full_refresh"}

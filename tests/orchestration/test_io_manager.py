@@ -29,13 +29,13 @@ def test_a_downstream_asset_receives_and_stores_dataframes(own: Project) -> None
     assert own.metadata("doubled")["dagster/row_count"] == 3
 
 
-def test_an_upstream_that_was_never_materialised(own: Project) -> None:
+def test_a_missing_upstream_table_is_an_error_with_guidance(own: Project) -> None:
     script(own, [])
     text = failure_of(materialize(own, select='key:"doubled"', extra=[doubled]))
     assert "materialise it first" in text
 
 
-def test_the_metadata_of_the_contract(own: Project) -> None:
+def test_a_materialization_has_the_documented_metadata(own: Project) -> None:
     script(own, [record(id=1), record(id="x"), state(1)])
     assert materialize(own).success
     told = own.metadata("scripted", "things")

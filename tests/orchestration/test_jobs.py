@@ -39,19 +39,21 @@ def drifts(project: Project) -> list[Any]:
     return [told["elt/drift"] for told in observations(project, "scripted", "things")]
 
 
-def test_a_check_says_how_the_source_is(own: Project) -> None:
+def test_the_check_job_logs_its_result(own: Project) -> None:
     script(own, [])
     result = run_job(own, "scripted_check")
     assert result.success
     assert "the check succeeded" in logged(own, result)
 
 
-def test_a_check_that_fails_fails_its_run(own: Project) -> None:
+def test_a_failed_check_fails_its_run(own: Project) -> None:
     script(own, [], specification={"type": "object", "required": ["host"]})
     assert "host" in failure_of(run_job(own, "scripted_check"))
 
 
-def test_what_a_check_says_is_in_its_run(own: Project, capsys: pytest.CaptureFixture[str]) -> None:
+def test_warnings_of_a_check_are_events_of_its_run(
+    own: Project, capsys: pytest.CaptureFixture[str]
+) -> None:
     answers = """
 for level in ("WARN", "INFO"): say("LOG", log={"level": level, "message": f"said at {level}"})
 say("CONNECTION_STATUS", connectionStatus={"status": "FAILED", "message": "the password is wrong"})
@@ -66,7 +68,7 @@ exit(1)
     assert "INFO said at INFO\n" in capsys.readouterr().err
 
 
-def test_nothing_has_changed(own: Project) -> None:
+def test_an_unchanged_catalog_is_logged(own: Project) -> None:
     script(own, [])
     result = run_job(own, "scripted_discover")
     assert result.success
@@ -74,7 +76,7 @@ def test_nothing_has_changed(own: Project) -> None:
     assert not drifts(own)
 
 
-def test_columns_that_come_go_and_change_are_told(own: Project) -> None:
+def test_added_removed_and_changed_columns_are_reported(own: Project) -> None:
     script(own, [], schema={**TYPES, "age": {"type": "integer"}})
     before = catalog_of(own).read_text()
     evolve(own, {"id": {"type": "string"}, "name": TYPES["name"], "city": TYPES["name"]})
@@ -103,7 +105,7 @@ def test_an_update_writes_the_catalog(own: Project, by: str) -> None:
     assert {path.name for path in catalog_of(own).parent.iterdir()} == {"defs.yaml", "catalog.json"}
 
 
-def test_a_catalog_that_would_not_load_is_not_written(own: Project) -> None:
+def test_a_catalog_that_makes_the_connection_invalid_is_not_written(own: Project) -> None:
     script(own, [], destination_sync_mode="append_dedup", primary_key=[["id"]])
     before = catalog_of(own).read_text()
     evolve(own, {"name": TYPES["name"]}, default_cursor_field=["name"])
@@ -145,7 +147,7 @@ def test_dead_letters_of_partitions_are_replayed_to_them(own: Project, spark: ob
 
 
 @pytest.mark.parametrize("job", ["elt_replay", "elt_maintenance"])
-def test_assets_that_are_not_there_are_refused(own: Project, job: str) -> None:
+def test_unknown_assets_are_refused(own: Project, job: str) -> None:
     script(own, [])
     (op,) = build().resolve_job_def(job).all_node_defs
     config = {"ops": {op.name: {"config": {"assets": ["scripted/thongs"]}}}}
@@ -168,7 +170,9 @@ def alert(project: Project, result: dg.ExecuteInProcessResult) -> None:
         sensor(context)
 
 
-def test_a_failure_is_told(own: Project, monkeypatch: pytest.MonkeyPatch, spark: object) -> None:
+def test_a_failed_run_calls_the_alert_hook(
+    own: Project, monkeypatch: pytest.MonkeyPatch, spark: object
+) -> None:
     monkeypatch.setenv("ELT_ALERT_HOOK", "tests.orchestration.hooks:hear")
     monkeypatch.setenv("ELT_UI_URL", "http://localhost:3000/")
     script(own, ["!exit 3"])
@@ -183,7 +187,7 @@ def test_a_failure_is_told(own: Project, monkeypatch: pytest.MonkeyPatch, spark:
     assert told == expected
 
 
-def test_who_must_act_is_told(own: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_alert_has_the_failure_type(own: Project, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ELT_ALERT_HOOK", "tests.orchestration.hooks:hear")
     script(own, [], specification={"type": "object", "required": ["host"]})
     result = run_job(own, "scripted_check")
@@ -195,7 +199,7 @@ def test_who_must_act_is_told(own: Project, monkeypatch: pytest.MonkeyPatch) -> 
     assert heard.assets == ()
 
 
-def test_a_hook_that_breaks_is_only_logged(
+def test_an_error_of_the_alert_hook_is_only_logged(
     own: Project, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("ELT_ALERT_HOOK", "tests.orchestration.hooks:break_down")
@@ -204,7 +208,9 @@ def test_a_hook_that_breaks_is_only_logged(
     assert "no answer for scripted_check" in capfd.readouterr().err
 
 
-def test_no_hook_no_sensor(own: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_there_is_no_alert_sensor_without_a_hook(
+    own: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.delenv("ELT_ALERT_HOOK", raising=False)
     script(own, [])
     assert not build().get_repository_def().has_sensor_def("elt_failure_alert")
@@ -214,7 +220,7 @@ def test_no_hook_no_sensor(own: Project, monkeypatch: pytest.MonkeyPatch) -> Non
     "given",
     ["nowhere:hear", "tests.orchestration.hooks", "tests.orchestration.hooks:not_callable"],
 )
-def test_a_hook_that_is_none_is_refused(
+def test_an_invalid_alert_hook_is_refused(
     own: Project, monkeypatch: pytest.MonkeyPatch, given: str
 ) -> None:
     script(own, [])

@@ -30,7 +30,7 @@ def test_each_checkpoint_is_an_observation_with_its_own_state(own: Project) -> N
     assert last["elt/state"] == own.committed_state("scripted", "things")
 
 
-def test_a_table_that_was_deleted(own: Project) -> None:
+def test_a_deleted_table_is_read_from_the_beginning(own: Project) -> None:
     script(own, [record(id=1), state(1)])
     assert materialize(own).success
     shutil.rmtree(own.home / "lake" / "scripted" / "things")
@@ -40,7 +40,7 @@ def test_a_table_that_was_deleted(own: Project) -> None:
     assert [row["id"] for row in own.rows("scripted", "things")] == [1]
 
 
-def test_a_table_that_was_restored_takes_its_cursor_back(own: Project) -> None:
+def test_a_restore_of_the_table_restores_its_cursor(own: Project) -> None:
     script(own, [record(id=1), state(1)])
     assert materialize(own).success
     script(own, [record(id=2), state(2)])
@@ -54,7 +54,7 @@ def test_a_table_that_was_restored_takes_its_cursor_back(own: Project) -> None:
     assert [row["id"] for row in own.rows("scripted", "things")] == [1, 2]
 
 
-def test_nothing_new_commits_nothing(own: Project) -> None:
+def test_a_sync_without_new_data_makes_no_commit(own: Project) -> None:
     script(own, [record(id=1), state(1)])
     assert materialize(own).success
     version = own.table("scripted", "things").version()
@@ -64,7 +64,7 @@ def test_nothing_new_commits_nothing(own: Project) -> None:
     assert own.metadata("scripted", "things")["elt/records_read"] == 0
 
 
-def test_a_large_state_stays_out_of_the_event_log(own: Project) -> None:
+def test_a_large_state_is_not_stored_in_the_event_log(own: Project) -> None:
     script(own, [record(id=1), state("x" * 100_000)])
     assert materialize(own).success
     told = own.metadata("scripted", "things")["elt/state"]
@@ -72,7 +72,7 @@ def test_a_large_state_stays_out_of_the_event_log(own: Project) -> None:
     assert own.committed_state("scripted", "things") == state("x" * 100_000)["state"]
 
 
-def test_a_restore_by_time_takes_the_cursor_back_too(own: Project) -> None:
+def test_a_restore_by_time_restores_the_cursor(own: Project) -> None:
     for number in (1, 2):
         script(own, [record(id=number), state(number)])
         assert materialize(own).success
@@ -85,7 +85,7 @@ def test_a_restore_by_time_takes_the_cursor_back_too(own: Project) -> None:
     assert json.loads(head.state) == state(1)["state"]
 
 
-def test_after_a_rollback_the_ledger_is_at_peace(own: Project) -> None:
+def test_a_rollback_is_reported_only_once(own: Project) -> None:
     own_state = [record(id=1), state(1), record(id=2), state(2), record(id=3), state(3)]
     script(own, own_state)
     own.amend("scripted", checkpoint={"rows": 1})
@@ -97,7 +97,7 @@ def test_after_a_rollback_the_ledger_is_at_peace(own: Project) -> None:
 
 
 @pytest.mark.usefixtures("spark")
-def test_a_wide_schema_stays_within_an_event(own: Project) -> None:
+def test_the_event_of_a_wide_schema_is_stored(own: Project) -> None:
     names = ["id", *(f"a_field_of_a_long_name_{number:04d}" for number in range(400))]
     schema = {name: {"type": "string", "description": "long " * 40} for name in names}
     script(own, [record(**dict.fromkeys(schema, "x")), state("ы" * 14_000)], schema=schema)

@@ -18,7 +18,7 @@ def lines(project: Project, select: str, *, code: int = 0) -> list[str]:
     return [line for line in (done.stdout + done.stderr).splitlines() if not REPORT.search(line)]
 
 
-def test_a_run_that_succeeds_prints_at_most_ten_lines_a_stream(project: Project) -> None:
+def test_a_successful_run_prints_at_most_ten_lines_per_stream(project: Project) -> None:
     streams = [
         {"name": "users", "sync_mode": "incremental", "destination_sync_mode": "append_dedup"},
         {"name": "products", "destination_sync_mode": "overwrite"},
@@ -33,7 +33,7 @@ def test_a_run_that_succeeds_prints_at_most_ten_lines_a_stream(project: Project)
     assert " - small__users - done in " in text and "30 records read, 30 committed" in text
 
 
-def test_a_run_that_fails_ends_with_the_error(project: Project) -> None:
+def test_the_last_lines_of_a_failed_run_show_the_error(project: Project) -> None:
     error = {"message": "the token has expired", "failure_type": "config_error"}
     trace = {"type": "TRACE", "trace": {"type": "ERROR", "emitted_at": 1.5, "error": error}}
     script(project, [trace, "!exit 1"])
@@ -42,7 +42,7 @@ def test_a_run_that_fails_ends_with_the_error(project: Project) -> None:
     assert "The above exception" not in "\n".join(printed)
 
 
-def test_a_connection_that_cannot_be_loaded_is_named_in_the_last_lines(project: Project) -> None:
+def test_the_last_lines_name_a_connection_that_cannot_be_loaded(project: Project) -> None:
     script(project, [])
     project.connection("fresh", source={"connector": "faker"}, streams=[{"name": "users"}])
     folder = project.root / "defs" / "fresh"

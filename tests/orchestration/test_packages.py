@@ -42,7 +42,7 @@ def discovered(project: Project, name: str) -> None:
 
 
 @pytest.mark.long
-def test_hardcoded_records_in_every_mode(project: Project) -> None:
+def test_source_hardcoded_records_runs_in_every_mode(project: Project) -> None:
     """It reads in full alone, so its modes are the policies."""
     policies = ["append", "overwrite_dedup"]
     count = 100
@@ -70,7 +70,7 @@ def test_hardcoded_records_in_every_mode(project: Project) -> None:
 
 @pytest.mark.long
 @pytest.mark.parametrize("policy", ["append", "append_dedup"])
-def test_a_low_code_source_goes_on_from_its_cursor(project: Project, policy: str) -> None:
+def test_a_low_code_source_resumes_from_its_cursor(project: Project, policy: str) -> None:
     with serving(Orders(60)) as api:
         config = {"__injected_declarative_manifest": api.manifest()}
         stream = {"name": "orders", "sync_mode": "incremental", "destination_sync_mode": policy}
@@ -106,7 +106,7 @@ def _said(program: Path, verb: str, folder: Path, **files: Any) -> list[bytes]:
 @pytest.mark.parametrize(
     ("package", "config"), [(FAKER, {"count": 50, "seed": 1}), (HARDCODED, {"count": 5})]
 )
-def test_no_message_of_theirs_loses_anything(
+def test_decoded_messages_of_packages_lose_no_data(
     project: Project, package: str, config: dict[str, Any]
 ) -> None:
     program = install(package, project.home / "packages")

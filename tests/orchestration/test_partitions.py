@@ -33,7 +33,7 @@ def values(project: Project, *path: str) -> dict[str, int]:
     return found
 
 
-def test_a_window_is_bound_to_the_sources_config(own: Project) -> None:
+def test_a_window_is_written_to_the_source_config(own: Project) -> None:
     file = windowed(own, partitions=DAILY)
     assert materialize(own, KEY, partition="2026-01-05").success
     (call,) = calls(file)
@@ -42,7 +42,7 @@ def test_a_window_is_bound_to_the_sources_config(own: Project) -> None:
     assert values(own) == {"2026-01-05": 48}
 
 
-def test_a_partition_is_replaced_and_the_others_stay(own: Project) -> None:
+def test_only_the_synced_partition_is_replaced(own: Project) -> None:
     windowed(own, partitions=DAILY)
     for day in ("2026-01-05", "2026-01-06"):
         assert materialize(own, KEY, partition=day).success
@@ -64,7 +64,7 @@ def test_a_partition_is_replaced_and_the_others_stay(own: Project) -> None:
         ("append_dedup", "full_refresh"),
     ],
 )
-def test_a_range_in_one_run_is_as_good_as_one_by_one(
+def test_a_range_in_one_run_equals_single_runs(
     own: Project, policy: str, mode: str, count: int
 ) -> None:
     windowed(own, partitions=DAILY, destination_sync_mode=policy, sync_mode=mode)
@@ -83,7 +83,7 @@ def test_a_range_in_one_run_is_as_good_as_one_by_one(
         assert (metadata["elt/records_read"], metadata["elt/generation"]) == (48, 1)
 
 
-def test_what_fails_in_a_range_does_not_keep_the_rest(own: Project) -> None:
+def test_a_failed_partition_of_a_range_does_not_affect_the_others(own: Project) -> None:
     windowed(own, partitions=DAILY, config={"fails_at": "2026-01-04T12:00:00+00:00"})
     result = materialize(own, KEY, partition="2026-01-03", through="2026-01-05")
     assert "partition '2026-01-04'" in failure_of(result)
@@ -95,7 +95,7 @@ def test_what_fails_in_a_range_does_not_keep_the_rest(own: Project) -> None:
     assert values(own) == dict.fromkeys(["2026-01-03", "2026-01-04", "2026-01-05"], 48)
 
 
-def test_a_key_has_a_cursor_of_its_own(own: Project) -> None:
+def test_each_key_has_its_own_cursor(own: Project) -> None:
     how: Any = {"sync_mode": "incremental", "destination_sync_mode": "append_dedup"}
     file = windowed(own, partitions=BY_STATION, config={"to": "2026-01-02"}, **how)
     assert materialize(own, KEY, partition="north").success
@@ -110,7 +110,7 @@ def test_a_key_has_a_cursor_of_its_own(own: Project) -> None:
     assert {key: value["elt/sequence"] for key, value in told.items()} == {"north": 2, "south": 1}
 
 
-def test_two_partitions_may_hold_the_same_key(own: Project) -> None:
+def test_two_partitions_may_contain_the_same_primary_key(own: Project) -> None:
     """The primary key of the source is one of a partition alone."""
     how: Any = {"sync_mode": "incremental", "destination_sync_mode": "append_dedup"}
     same = {**BY_STATION, "bind": "unread"}
@@ -120,7 +120,7 @@ def test_two_partitions_may_hold_the_same_key(own: Project) -> None:
     assert values(own) == {"north": 48, "south": 48}
 
 
-def test_keys_that_come_and_go(own: Project) -> None:
+def test_dynamic_keys_can_be_added_and_removed(own: Project) -> None:
     dynamic = {"type": "dynamic", "name": "stations", "bind": "station"}
     file = windowed(own, partitions=dynamic, config={"to": "2026-01-02"})
     with dg.DagsterInstance.from_config(str(own.home)) as instance:
@@ -131,7 +131,7 @@ def test_keys_that_come_and_go(own: Project) -> None:
     assert [call["config"]["station"] for call in calls(file)] == ["north"]
 
 
-def test_a_window_and_a_key(own: Project) -> None:
+def test_windows_and_keys_can_be_combined(own: Project) -> None:
     windowed(own, partitions={"type": "multi", "window": DAILY, "key": BY_STATION})
     for key in ("north|2026-01-03", "south|2026-01-03", "north|2026-01-04"):
         assert materialize(own, KEY, partition=key).success
@@ -140,13 +140,13 @@ def test_a_window_and_a_key(own: Project) -> None:
     )
 
 
-def test_one_partition_is_read_by_itself(own: Project, spark: Any) -> None:
+def test_a_single_partition_can_be_read(own: Project, spark: Any) -> None:
     windowed(own, partitions=DAILY)
     assert materialize(own, KEY, partition="2026-01-05", through="2026-01-06").success
     assert read_table(spark, "weather/readings", partition="2026-01-06").count() == 48
 
 
-def test_a_live_sync_keeps_its_cursor(own: Project) -> None:
+def test_a_live_sync_keeps_its_cursor_beside_windows(own: Project) -> None:
     """Windows are read again beside an incremental stream of the same source."""
     how: Any = {"sync_mode": "incremental", "destination_sync_mode": "append_dedup"}
     live = windowed(own, "live", config={"to": "2026-01-02"}, **how)
@@ -166,7 +166,9 @@ def test_a_live_sync_keeps_its_cursor(own: Project) -> None:
         ({"window": {"start": "2026-01-01", "end": "2026-01-02"}}, "`window` is for streams"),
     ],
 )
-def test_what_partitions_do_not_go_with(own: Project, config: Any, said: str) -> None:
+def test_refresh_and_window_are_refused_for_a_stream_with_partitions(
+    own: Project, config: Any, said: str
+) -> None:
     file = windowed(own, partitions=DAILY)
     result = materialize(own, KEY, partition="2026-01-05", **config)
     assert said in failure_of(result)
@@ -185,7 +187,7 @@ def test_what_partitions_do_not_go_with(own: Project, config: Any, said: str) ->
         ({"keys": ["a"]}, "unknown key 'keys'"),
     ],
 )
-def test_bad_partitions_are_refused_at_load(own: Project, changes: Any, said: str) -> None:
+def test_invalid_partitions_are_refused_at_load(own: Project, changes: Any, said: str) -> None:
     windowed(own, partitions={**DAILY, **changes})
     folder = own.root / "defs" / "weather"
     with pytest.raises(ConfigError) as error:
@@ -193,7 +195,7 @@ def test_bad_partitions_are_refused_at_load(own: Project, changes: Any, said: st
     assert said in str(error.value)
 
 
-def test_a_partition_that_a_killed_run_did_not_tell_of_is_told_later(own: Project) -> None:
+def test_a_partition_that_a_killed_run_did_not_report_is_reported_later(own: Project) -> None:
     windowed(own, partitions=DAILY)
     assert materialize(own, KEY, partition="2026-01-05").success
     with dg.DagsterInstance.from_config(str(own.home)) as instance:
@@ -226,7 +228,9 @@ def test_a_wide_stream_rewrites_no_other_partition(own: Project) -> None:
 @pytest.mark.parametrize(
     ("first", "then"), [({}, {"partitions": DAILY}), ({"partitions": DAILY}, {})]
 )
-def test_partitions_do_not_come_or_go_unnoticed(own: Project, first: Any, then: Any) -> None:
+def test_adding_or_removing_partitions_is_refused_for_an_existing_table(
+    own: Project, first: Any, then: Any
+) -> None:
     windowed(own, config={"to": "2026-01-02"}, **first)
     assert materialize(own, KEY, partition="2026-01-01" if first else None).success
     before = own.rows("weather", "readings")
@@ -236,7 +240,7 @@ def test_partitions_do_not_come_or_go_unnoticed(own: Project, first: Any, then: 
     assert own.rows("weather", "readings") == before
 
 
-def test_a_rename_is_refused(own: Project) -> None:
+def test_a_renamed_stream_is_refused_for_an_existing_table(own: Project) -> None:
     windowed(own, config={"to": "2026-01-02"})
     assert materialize(own, KEY).success
     own.amend("weather", translation={"key_prefix": "raw"})
@@ -244,7 +248,7 @@ def test_a_rename_is_refused(own: Project) -> None:
     assert "but by elt:weather/readings" in failure_of(result)
 
 
-def test_a_state_is_for_one_partition_with_a_cursor(own: Project) -> None:
+def test_a_given_state_is_refused_for_several_partitions(own: Project) -> None:
     how: Any = {"sync_mode": "incremental", "destination_sync_mode": "append_dedup"}
     given = {"at": "2026-01-01T05:00:00+00:00"}
     file = windowed(own, partitions=BY_STATION, config={"to": "2026-01-02"}, **how)
@@ -267,7 +271,7 @@ def test_a_state_is_for_one_partition_with_a_cursor(own: Project) -> None:
         ("%ms", 1767657599999),
     ],
 )
-def test_an_end_that_is_wanted_too(style: str, last: Any) -> None:
+def test_an_inclusive_end_is_the_last_value_of_the_window(style: str, last: Any) -> None:
     bind = Bind.model_validate({"start": "a.from", "end": "to", "format": style, "inclusive": True})
     start = dt.datetime(2026, 1, 5, tzinfo=dt.timezone.utc)
     config = {"a": {"b": 1}, "to": "x"}
@@ -286,7 +290,9 @@ def test_an_end_that_is_wanted_too(style: str, last: Any) -> None:
         ("string", "42", "42"),
     ],
 )
-def test_a_key_is_bound_as_the_config_has_it(kind: str, key: str, value: Any) -> None:
+def test_a_key_is_converted_to_the_type_of_the_config_field(
+    kind: str, key: str, value: Any
+) -> None:
     written = StaticPartitions.model_validate(
         {"type": "static", "keys": [key], "bind": {"field": "shop.id", "type": kind}}
     )
@@ -297,13 +303,13 @@ def test_a_key_is_bound_as_the_config_has_it(kind: str, key: str, value: Any) ->
             config_for_partition({}, written, dg.StaticPartitionsDefinition([key]), "?")
 
 
-def test_a_run_that_names_no_partition_is_told_how(own: Project) -> None:
+def test_a_run_without_a_partition_is_refused_with_guidance(own: Project) -> None:
     file = windowed(own, partitions=DAILY)
     assert "`--partition KEY`" in failure_of(materialize(own, KEY))
     assert not calls(file)
 
 
-def test_a_partition_tells_its_own_rows(own: Project) -> None:
+def test_the_metadata_of_a_partition_has_its_own_row_count(own: Project) -> None:
     windowed(own, partitions=DAILY)
     assert materialize(own, KEY, partition="2026-01-01", through="2026-01-02").success
     told = materialized(own, "weather", "readings")

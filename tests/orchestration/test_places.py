@@ -10,7 +10,7 @@ from tests.project import Project
 
 
 @pytest.mark.parametrize("variable", ["ELT_LAKE", "ELT_STAGING"])
-def test_it_is_named_before_the_source_is_read(
+def test_an_unwritable_folder_is_reported_before_the_source_is_read(
     own: Project, monkeypatch: pytest.MonkeyPatch, variable: str
 ) -> None:
     (own.root / "file").touch()
@@ -24,7 +24,7 @@ def test_it_is_named_before_the_source_is_read(
     assert not calls(file)
 
 
-def test_the_default_place_is_named_by_the_home(own: Project) -> None:
+def test_the_error_of_the_default_lake_names_dagster_home(own: Project) -> None:
     windowed(own)
     (own.home / "lake").touch()
     text = failure_of(materialize(own, 'key:"weather/readings"'))

@@ -11,7 +11,7 @@ from elt_assets.pipeline.progress import LONGEST, Phase, Progress, Reporter, rep
 READING = Progress(Phase.READING, read=1000, size=2_000_000, committed=400, estimate=2000)
 
 
-def test_a_phase_has_one_line_and_then_reports_at_growing_intervals() -> None:
+def test_each_phase_is_logged_once_and_then_at_growing_intervals() -> None:
     said: list[str] = []
     reporter = Reporter(said.append, first=5, started=0)
     looks = [
@@ -35,7 +35,7 @@ def test_a_phase_has_one_line_and_then_reports_at_growing_intervals() -> None:
     assert said[-1].startswith("writing: 1,500 of 2,000 records, ")
 
 
-def test_pauses_between_reports_are_bounded() -> None:
+def test_the_interval_between_reports_is_limited() -> None:
     said: list[float] = []
     now = 0.0
     reporter = Reporter(lambda _: said.append(now), first=5, started=0)
@@ -46,7 +46,7 @@ def test_pauses_between_reports_are_bounded() -> None:
     assert pauses[:5] == [5, 10, 20, 40, LONGEST] and set(pauses[5:]) == {LONGEST}
 
 
-def test_the_time_left_is_of_reading_and_only_where_it_is_known() -> None:
+def test_the_remaining_time_is_shown_only_if_it_can_be_estimated() -> None:
     assert READING.report(10) == (
         "reading: 1,000 records (2.0 MB, 100/s), 400 committed; 50% of about 2,000, about 10 s left to read"
     )
@@ -71,18 +71,18 @@ def test_a_rate_is_measured_from_the_start() -> None:
     assert "100/s" in said[1]
 
 
-def test_almost_all_is_not_all() -> None:
+def test_incomplete_progress_is_never_shown_as_100_percent() -> None:
     assert "; 99% of about 2,000," in replace(READING, read=1999).report(10)
 
 
-def test_what_is_over_at_once_says_nothing() -> None:
+def test_short_work_is_not_reported() -> None:
     said: list[str] = []
     with reporting(lambda: READING, said.append, quiet=60):
         pass
     assert said == []
 
 
-def test_it_reports_while_the_work_lasts() -> None:
+def test_progress_is_reported_during_the_work() -> None:
     said: list[str] = []
     enough = threading.Event()
 

@@ -30,7 +30,7 @@ def reset(spark: SparkSession) -> Iterator[None]:
     spark.conf.unset(SETTING)
 
 
-def test_the_file_in_the_home_is_read_when_a_session_is_asked_for(
+def test_the_settings_file_is_read_when_a_session_is_requested(
     own: Project, spark: SparkSession
 ) -> None:
     resource = SparkResource()
@@ -39,7 +39,7 @@ def test_the_file_in_the_home_is_read_when_a_session_is_asked_for(
     assert resource.spark_context is spark.sparkContext
 
 
-def test_elt_spark_names_another_file(
+def test_elt_spark_selects_another_settings_file(
     own: Project, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (own.home / "spark-defaults.conf").write_text(f"{SETTING} 1\n")
@@ -48,13 +48,13 @@ def test_elt_spark_names_another_file(
     assert SparkResource().spark_session.conf.get(SETTING) == "7654321"
 
 
-def test_a_nested_setting_wins_over_the_file(own: Project) -> None:
+def test_a_nested_setting_takes_precedence_over_the_file(own: Project) -> None:
     (own.home / "spark-defaults.conf").write_text(f"{SETTING} 1\n")
     nested: dict[str, Any] = {"spark": {"sql": {"files.maxRecordsPerFile": 42}}}
     assert SparkResource(spark_config=nested).spark_session.conf.get(SETTING) == "42"
 
 
-def test_a_file_that_is_not_there_fails_the_run_for_the_user(
+def test_a_missing_settings_file_fails_the_run_with_guidance(
     own: Project, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     script(own, [record(id=1)])
@@ -63,7 +63,7 @@ def test_a_file_that_is_not_there_fails_the_run_for_the_user(
     assert "absent.conf cannot be read" in told and "correct the path in ELT_SPARK" in told
 
 
-def test_loading_reads_no_settings(own: Project) -> None:
+def test_loading_definitions_reads_no_spark_settings(own: Project) -> None:
     (own.home / "spark-defaults.conf").write_text("nonsense\n")
     definitions = dg.Definitions(resources={"spark": SparkResource()})
     assert definitions.resources
@@ -71,7 +71,7 @@ def test_loading_reads_no_settings(own: Project) -> None:
         _ = SparkResource().provider
 
 
-def test_python_workers_are_this_python(spark: SparkSession) -> None:
+def test_python_workers_use_the_same_python(spark: SparkSession) -> None:
     def executable(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for _ in batches:
             yield pa.RecordBatch.from_pydict({"path": [os.fsdecode(sys.executable)]})
@@ -80,7 +80,7 @@ def test_python_workers_are_this_python(spark: SparkSession) -> None:
     assert [row.path for row in rows] == [sys.executable]
 
 
-def test_a_start_that_fails_says_where_and_what_to_look_at() -> None:
+def test_a_failed_start_of_spark_is_an_error_with_guidance() -> None:
     code = "from elt_assets import SparkResource; SparkResource().provider.get()"
     done = subprocess.run(
         [sys.executable, "-c", code],

@@ -20,7 +20,7 @@ SOON = {"attempts": 2, "delay": "0.1s"}
 pytestmark = pytest.mark.usefixtures("spark")
 
 
-def test_a_transient_error_is_tried_again_from_the_last_state(own: Project) -> None:
+def test_a_transient_error_is_retried_from_the_last_state(own: Project) -> None:
     file = windowed(own, config={"fails_at": "2026-01-03T12:00:00+00:00"}, **LIVE)
     own.amend("weather", retry=SOON)
     assert "the line is dead" in failure_of(materialize(own, KEY))
@@ -29,7 +29,7 @@ def test_a_transient_error_is_tried_again_from_the_last_state(own: Project) -> N
     assert len(own.rows("weather", "readings")) == 96
 
 
-def test_a_retry_that_goes_well_is_a_success(own: Project, tmp_path: Path) -> None:
+def test_a_successful_retry_makes_the_run_succeed(own: Project, tmp_path: Path) -> None:
     mark = tmp_path / "failed-once"
     lines = [record(id=1), state(1), f"!once {mark}", record(id=2), state(2)]
     script(own, lines)
@@ -39,7 +39,7 @@ def test_a_retry_that_goes_well_is_a_success(own: Project, tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("failure_type", ["config_error", "system_error"])
-def test_what_does_not_pass_is_not_tried_again(own: Project, failure_type: str) -> None:
+def test_permanent_errors_are_not_retried(own: Project, failure_type: str) -> None:
     error = {"message": "no", "failure_type": failure_type}
     trace = {"type": "TRACE", "trace": {"type": "ERROR", "emitted_at": 1, "error": error}}
     script(own, [trace, "!exit 1"])
@@ -47,7 +47,7 @@ def test_what_does_not_pass_is_not_tried_again(own: Project, failure_type: str) 
     assert not materialize(own, 'key:"scripted/things"').success
 
 
-def test_a_connector_that_falls_silent_is_ended(own: Project) -> None:
+def test_a_silent_connector_is_stopped(own: Project) -> None:
     script(own, [record(id=1), state(1), "!sleep 600"])
     own.amend("scripted", heartbeat="2s")
     failure = failure_of(materialize(own, 'key:"scripted/things"'))
@@ -60,7 +60,7 @@ def test_a_connector_that_falls_silent_is_ended(own: Project) -> None:
     ("wanted", "rows"),
     [({"refresh": "retain"}, 144), ({"refresh": "truncate"}, 96), ({"state": BEFORE}, 144)],
 )
-def test_a_retry_continues_what_the_run_began(own: Project, wanted: Any, rows: int) -> None:
+def test_a_retry_resumes_the_request_of_the_run(own: Project, wanted: Any, rows: int) -> None:
     """A retry of the step, and a run that re-executes the failed one."""
     file = windowed(own, config={"to": "2026-01-02"}, **LIVE)
     assert materialize(own, KEY).success
@@ -75,7 +75,7 @@ def test_a_retry_continues_what_the_run_began(own: Project, wanted: Any, rows: i
     assert len(own.rows("weather", "readings")) == rows
 
 
-def test_a_new_requestbegins_anew(own: Project) -> None:
+def test_a_new_request_restarts_from_the_beginning(own: Project) -> None:
     """A run of its own, and a run that re-executes one that succeeded."""
     file = windowed(own, config={"to": "2026-01-02"}, **LIVE)
     first = materialize(own, KEY, refresh="retain")

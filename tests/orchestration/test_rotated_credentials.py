@@ -35,7 +35,7 @@ CATALOG = {
 }
 
 
-def test_a_rotated_credential_is_what_the_next_run_uses(
+def test_the_next_run_uses_a_rotated_credential(
     own: Project, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     used = own.root / "used"

@@ -47,7 +47,7 @@ def instance(project: Project) -> dg.DagsterInstance:
     return dg.DagsterInstance.from_config(str(project.home))
 
 
-def test_a_window_is_read_beside_the_cursor(own: Project) -> None:
+def test_a_window_is_read_without_changing_the_cursor(own: Project) -> None:
     two_syncs(own, window=WINDOW)
     reconfigure(own, "weather", factor=100)
     window = {"start": "2026-01-01T06:00:00Z", "end": "2026-01-01T09:00:00Z"}
@@ -82,13 +82,13 @@ def test_a_window_is_read_beside_the_cursor(own: Project) -> None:
         ),
     ],
 )
-def test_a_window_that_cannot_be_is_refused(own: Project, window: Any, how: Any, said: str) -> None:
+def test_an_invalid_window_is_refused(own: Project, window: Any, how: Any, said: str) -> None:
     file = windowed(own, **{**LIVE, "window": WINDOW, **how})
     assert said in failure_of(materialize(own, KEY, window=window))
     assert not calls(file)
 
 
-def test_a_refresh_that_truncates(own: Project) -> None:
+def test_a_truncating_refresh_replaces_the_rows(own: Project) -> None:
     two_syncs(own)
     reconfigure(own, "weather", **{"from": "2026-01-02"})
     assert materialize(own, KEY, refresh="truncate").success
@@ -97,7 +97,7 @@ def test_a_refresh_that_truncates(own: Project) -> None:
     assert materialized(own, "weather", "readings")[None]["elt/generation"] == 2
 
 
-def test_a_refresh_that_retains(own: Project) -> None:
+def test_a_retaining_refresh_keeps_the_former_rows(own: Project) -> None:
     two_syncs(own)
     reconfigure(own, "weather", **{"from": "2026-01-02"}, factor=100)
     assert materialize(own, KEY, refresh="retain").success
@@ -105,14 +105,14 @@ def test_a_refresh_that_retains(own: Project) -> None:
     assert max(row["value"] for row in rows(own) if row["at"].day == 2) == 2300
 
 
-def test_a_run_may_begin_at_a_state(own: Project) -> None:
+def test_a_run_may_start_from_a_given_state(own: Project) -> None:
     file = windowed(own, config={"to": "2026-01-04"}, **LIVE)
     assert materialize(own, KEY, state=SECOND).success
     assert calls(file)[-1]["state"] == SECOND
     assert {row["at"].day for row in rows(own)} == {3}
 
 
-def test_one_way_to_begin_is_enough(own: Project) -> None:
+def test_a_state_and_a_refresh_together_are_refused(own: Project) -> None:
     file = windowed(own, **LIVE)
     assert "set only one of them" in failure_of(
         materialize(own, KEY, state=FIRST, refresh="retain")
@@ -120,7 +120,7 @@ def test_one_way_to_begin_is_enough(own: Project) -> None:
     assert not calls(file)
 
 
-def test_rewound_to_its_first_state_the_table_is_the_same(own: Project) -> None:
+def test_rewinding_to_the_first_state_gives_the_same_rows(own: Project) -> None:
     two_syncs(own)
     before = rows(own)
     past = states.history(asset(own), paths.lake())
@@ -134,7 +134,7 @@ def test_rewound_to_its_first_state_the_table_is_the_same(own: Project) -> None:
     assert rows(own) == before
 
 
-def test_a_state_is_set_by_hand_and_told(own: Project) -> None:
+def test_a_state_that_is_set_by_hand_is_used_and_reported(own: Project) -> None:
     two_syncs(own)
     with instance(own) as dagster:
         tables = states.set_state(asset(own), paths.lake(), FIRST, dagster)
@@ -144,7 +144,7 @@ def test_a_state_is_set_by_hand_and_told(own: Project) -> None:
     assert calls(own.root / "weather-calls")[-1]["state"] == FIRST
 
 
-def test_a_reset_begins_a_generation(own: Project) -> None:
+def test_a_reset_starts_a_new_generation(own: Project) -> None:
     two_syncs(own)
     with instance(own) as dagster:
         states.reset(asset(own), paths.lake(), dagster)
@@ -155,7 +155,7 @@ def test_a_reset_begins_a_generation(own: Project) -> None:
     assert len(rows(own)) == 96
 
 
-def test_a_state_before_the_first_sync(own: Project) -> None:
+def test_a_state_can_be_set_before_the_first_sync(own: Project) -> None:
     file = windowed(own, config={"to": "2026-01-04"}, **LIVE)
     with instance(own) as dagster:
         states.set_state(asset(own), paths.lake(), SECOND, dagster)
@@ -175,7 +175,7 @@ def test_a_state_before_the_first_sync(own: Project) -> None:
         ({"type": "STREAM", "stream": 5}, "not a valid STATE message"),
     ],
 )
-def test_a_state_of_the_wrong_shape_is_refused(own: Project, state: Any, said: str) -> None:
+def test_a_malformed_state_is_refused(own: Project, state: Any, said: str) -> None:
     windowed(own, **LIVE)
     with instance(own) as dagster, pytest.raises(ConfigError) as error:
         states.set_state(asset(own), paths.lake(), state, dagster)
@@ -183,7 +183,7 @@ def test_a_state_of_the_wrong_shape_is_refused(own: Project, state: Any, said: s
     assert not (own.home / "lake").exists()
 
 
-def test_a_refresh_is_finished_before_anything_else(own: Project) -> None:
+def test_other_options_are_refused_while_a_refresh_is_unfinished(own: Project) -> None:
     two_syncs(own, window=WINDOW)
     own.amend("weather", checkpoint={"rows": 12})
     reconfigure(own, "weather", fails_at="2026-01-02T12:00:00+00:00")

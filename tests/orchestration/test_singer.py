@@ -52,7 +52,7 @@ def names(project: Project) -> dict[int, str | None]:
     return {row["id"]: row["name"] for row in project.rows("crm", "db_users")}
 
 
-def test_a_tap_goes_on_from_its_bookmark(own: Project, elt: Elt) -> None:
+def test_a_tap_resumes_from_its_bookmark(own: Project, elt: Elt) -> None:
     lines = [SCHEMA, record(id=1, name="a"), record(id=2, name="b"), state(2)]
     connect(own, elt, *lines, **INCREMENTAL, cursor_field=["id"])
     sync(own)
@@ -70,7 +70,7 @@ def test_a_tap_goes_on_from_its_bookmark(own: Project, elt: Elt) -> None:
     assert told["elt/state"]["stream"]["stream_state"] == {"replication_key_value": 3}
 
 
-def test_what_lies_before_its_last_state_stays(own: Project, elt: Elt) -> None:
+def test_records_before_the_last_state_of_a_failed_tap_are_kept(own: Project, elt: Elt) -> None:
     lines = [SCHEMA, record(id=1, name="a"), state(1), record(id=2, name="b"), "!exit 1"]
     connect(own, elt, *lines, **INCREMENTAL, cursor_field=["id"])
     assert "exit code 1" in failure_of(materialize(own))
@@ -81,7 +81,7 @@ def test_what_lies_before_its_last_state_stays(own: Project, elt: Elt) -> None:
     assert given(own)["--state"] == {"bookmarks": {"db-users": {"replication_key_value": 1}}}
 
 
-def test_a_table_that_is_read_whole_is_replaced_by_what_there_is(own: Project, elt: Elt) -> None:
+def test_a_full_table_read_replaces_the_rows(own: Project, elt: Elt) -> None:
     connect(own, elt, SCHEMA, record(id=1, name="a"), destination_sync_mode="overwrite")
     sync(own)
     assert names(own) == {1: "a"}
@@ -95,7 +95,7 @@ def test_a_table_that_is_read_whole_is_replaced_by_what_there_is(own: Project, e
     assert names(own) == {}
 
 
-def test_fields_that_are_not_stored_are_not_asked_for(own: Project, elt: Elt) -> None:
+def test_excluded_fields_are_not_selected_in_the_tap(own: Project, elt: Elt) -> None:
     lines = [SCHEMA, record(id=1, name="S3CRET")]
     connect(own, elt, *lines, fields={"exclude": ["name"]})
     sync(own)
@@ -106,7 +106,7 @@ def test_fields_that_are_not_stored_are_not_asked_for(own: Project, elt: Elt) ->
     assert files and not any(b"S3CRET" in data for data in files)
 
 
-def test_a_connection_made_of_a_tap(
+def test_a_connection_can_be_created_from_a_tap(
     own: Project, elt: Elt, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     program = own.root / "tap-crm"
@@ -131,7 +131,7 @@ def test_a_connection_made_of_a_tap(
     assert "type" in told and "name" in told
 
 
-def test_a_schema_that_changes_in_mid_stream_replaces_no_table_by_half(
+def test_a_schema_change_during_an_overwrite_fails_and_keeps_the_table(
     own: Project, elt: Elt
 ) -> None:
     more = {
@@ -151,9 +151,7 @@ def test_a_schema_that_changes_in_mid_stream_replaces_no_table_by_half(
     assert [row["age"] for row in own.rows("crm", "db_users") if row["id"] == 2] == [3]
 
 
-def test_of_a_key_that_comes_under_several_schemas_the_last_row_stays(
-    own: Project, elt: Elt
-) -> None:
+def test_the_last_row_of_a_key_is_kept_across_schema_changes(own: Project, elt: Elt) -> None:
     connect(own, elt, SCHEMA, record(id=0, name="z"), **INCREMENTAL, cursor_field=["id"])
     properties, lines = dict(USERS_PROPERTIES), [SCHEMA]
     for number in range(8):

@@ -68,7 +68,7 @@ def ranges(requests: Any) -> list[tuple[str, str]]:
 # --- runs -------------------------------------------------------------------------------------------
 
 
-def test_each_partition_is_read_alone_with_its_own_state(own: Project) -> None:
+def test_each_partition_is_read_separately_with_its_own_state(own: Project) -> None:
     stores(own)
     open_stores(own, north=3, south=2)
     add(own, "north", "south")
@@ -116,7 +116,7 @@ def test_a_full_refresh_replaces_the_rows_of_its_partition(own: Project) -> None
     assert numbers(own) == {"north": [1], "south": [1, 2]}
 
 
-def test_a_partition_that_the_source_no_longer_has_is_named_and_the_others_are_read(
+def test_a_partition_that_the_source_no_longer_has_fails_and_the_others_are_read(
     own: Project,
 ) -> None:
     stores(own)
@@ -138,7 +138,7 @@ def test_a_source_without_the_command_fails_the_run_with_the_reason(own: Project
     assert "single partitions of stream 'readings' cannot be read" in failure_of(result)
 
 
-def test_a_state_that_a_user_gives_is_for_one_partition(own: Project) -> None:
+def test_a_given_state_applies_to_one_partition(own: Project) -> None:
     stores(own)
     open_stores(own, north=3)
     add(own, "north")
@@ -152,7 +152,7 @@ def test_a_state_that_a_user_gives_is_for_one_partition(own: Project) -> None:
 # --- the sensor -------------------------------------------------------------------------------------
 
 
-def test_new_partitions_of_the_source_become_partitions_and_a_run(own: Project) -> None:
+def test_new_partitions_of_the_source_are_added_and_requested_in_one_run(own: Project) -> None:
     stores(own)
     open_stores(own, north=3, south=2)
     first = tick(own, SENSOR)
@@ -173,7 +173,7 @@ def test_new_partitions_of_the_source_become_partitions_and_a_run(own: Project) 
     assert (idle.run_requests, idle.skip_message) == ([], "there are no new partitions")
 
 
-def test_the_runs_of_new_partitions_have_the_size_of_a_backfills(own: Project) -> None:
+def test_partitions_per_run_limits_the_runs_of_new_partitions(own: Project) -> None:
     stores(own, {"partitions_per_run": 2})
     open_stores(own, a=1, b=1, c=1)
     assert ranges(tick(own, SENSOR).run_requests) == [("a", "b"), ("c", "c")]
@@ -215,7 +215,7 @@ def test_a_hundred_thousand_partitions_are_added_within_the_limits(own: Project)
     assert len(known(own)) == 10_000
 
 
-def test_a_source_that_cannot_list_fails_no_tick_and_is_asked_again(own: Project) -> None:
+def test_a_tick_is_skipped_and_repeated_if_the_source_cannot_list_partitions(own: Project) -> None:
     stores(own, {"every": "6h"})
     open_stores(own, north=1)
     reconfigure(own, "shop", down=True)
@@ -227,7 +227,7 @@ def test_a_source_that_cannot_list_fails_no_tick_and_is_asked_again(own: Project
     assert known(own) == []
 
 
-def test_a_source_without_the_command_is_named_at_the_tick(own: Project) -> None:
+def test_a_tick_is_skipped_if_the_source_lacks_the_partitions_command(own: Project) -> None:
     program = own.root / "source.py"
     spec = '{"type":"SPEC","spec":{"connectionSpecification":{"type":"object"}}}'
     program.write_text(f"import sys\nif 'partitions' in sys.argv: sys.exit(2)\nprint({spec!r})")
@@ -250,7 +250,7 @@ def test_a_schedule_requests_one_run_for_many_partitions(own: Project) -> None:
 # --- loading ----------------------------------------------------------------------------------------
 
 
-def test_the_partitions_are_dynamic_and_loading_asks_no_source(own: Project) -> None:
+def test_the_partitions_are_dynamic_and_loading_starts_no_source(own: Project) -> None:
     stores(own, {"name": "stores"})
     definition = build().resolve_asset_graph().get(ORDERS).partitions_def
     assert definition == dg.DynamicPartitionsDefinition(name="stores")
@@ -264,7 +264,7 @@ def test_the_partitions_are_dynamic_and_loading_asks_no_source(own: Project) -> 
         ({"read_together": True}, "partitions: not supported for streams that are read together"),
     ],
 )
-def test_connections_that_cannot_have_such_partitions_are_refused_at_load(
+def test_connections_that_do_not_support_source_partitions_are_refused_at_load(
     own: Project, attributes: Any, text: str
 ) -> None:
     stores(own)
@@ -287,7 +287,7 @@ def test_connections_that_cannot_have_such_partitions_are_refused_at_load(
         ({"partitions_per_run": 0}, {}, "partitions_per_run"),
     ],
 )
-def test_settings_that_such_partitions_do_not_have_are_refused_at_load(
+def test_invalid_settings_of_source_partitions_are_refused_at_load(
     own: Project, partitions: Any, how: Any, text: str
 ) -> None:
     stores(own, partitions, **how)

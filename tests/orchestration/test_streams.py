@@ -34,7 +34,7 @@ def sync(project: Project, *lines: Any, **stream: Any) -> dg.ExecuteInProcessRes
     return result
 
 
-def test_a_delete_is_one_though_its_marker_is_not_among_the_fields(
+def test_a_delete_is_applied_if_its_marker_is_not_an_included_field(
     own: Project, spark: SparkSession
 ) -> None:
     fields = {**KEYED, "schema": {**TYPES, DELETED_AT: {"type": "string"}}}
@@ -52,7 +52,7 @@ def things(spark: SparkSession, key: str = "scripted/things", **which: Any) -> l
     )
 
 
-def test_history_follows_the_table(own: Project, spark: SparkSession) -> None:
+def test_the_history_has_every_version_of_the_rows(own: Project, spark: SparkSession) -> None:
     stream = {**KEYED, "history": True}
     sync(own, record(id=1, name="a"), record(id=2, name="b"), state(1), **stream)
     sync(own, record(id=1, name="c"), record(id=2, name="b"), state(2), **stream)
@@ -62,19 +62,19 @@ def test_history_follows_the_table(own: Project, spark: SparkSession) -> None:
     assert told == [(1, "c", True), (2, "b", True)]  # one version for each value of the cursor: id
 
 
-def test_what_a_sync_makes_is_for_its_owner_alone(own: Project) -> None:
+def test_folders_of_a_sync_are_accessible_only_to_their_owner(own: Project) -> None:
     sync(own, record(id=1), state(1))
     modes = {path.name: stat.S_IMODE(path.stat().st_mode) for path in own.home.iterdir()}
     assert (modes["lake"], modes["staging"]) == (0o700, 0o700)
 
 
-def test_a_history_that_has_no_key_is_refused(own: Project) -> None:
+def test_a_history_without_a_key_is_refused(own: Project) -> None:
     script(own, [], history=True)
     with pytest.raises(ConfigError, match="history: versions need a key"):
         build()
 
 
-def test_a_new_column_is_added_and_told(own: Project, spark: SparkSession) -> None:
+def test_a_new_column_is_added_and_reported(own: Project, spark: SparkSession) -> None:
     sync(own, record(id=1, name="a"), state(1))
     wider = {**TYPES, "age": {"type": "integer"}}
     result = sync(own, record(id=2, name="b", age=3), state(2), schema=wider)
@@ -100,7 +100,7 @@ def test_fields_that_the_catalog_does_not_declare_are_counted_and_named(
     assert "elt/undeclared_fields" not in own.metadata("scripted", "things")
 
 
-def test_undeclared_fields_are_kept_where_the_stream_says_so(
+def test_undeclared_fields_are_kept_if_the_stream_is_configured_so(
     own: Project, spark: SparkSession
 ) -> None:
     """Also those in a declared object, and those of a record that is replayed from the dead letter."""
@@ -128,13 +128,13 @@ def test_undeclared_fields_are_kept_where_the_stream_says_so(
     assert [row["_extra"] for row in rows] == [None]
 
 
-def test_a_field_called_as_the_column_of_undeclared_ones_is_refused(own: Project) -> None:
+def test_a_field_with_the_name_of_the_column_of_undeclared_fields_is_refused(own: Project) -> None:
     script(own, [], schema={**TYPES, "_extra": {"type": "string"}}, on_undeclared="keep")
     with pytest.raises(ConfigError, match=r"on_undeclared: .* has a field of that name"):
         build()
 
 
-def test_an_incompatible_type_fails_before_anything_is_read(own: Project) -> None:
+def test_an_incompatible_type_fails_before_the_source_is_read(own: Project) -> None:
     sync(own, record(id=1, name="a"), state(1))
     changed = {"id": {"type": "integer"}, "name": {"type": "object", "properties": TYPES}}
     script(own, [record(id=2, name={}), state(2)], schema=changed)
@@ -143,7 +143,7 @@ def test_an_incompatible_type_fails_before_anything_is_read(own: Project) -> Non
     assert [row["id"] for row in own.rows("scripted", "things")] == [1]
 
 
-def test_frozen_columns_send_what_does_not_fit_to_the_dead_letter_and_replay_brings_it_back(
+def test_values_rejected_by_frozen_columns_can_be_replayed(
     own: Project, spark: SparkSession, capsys: pytest.CaptureFixture[str]
 ) -> None:
     sync(own, record(id=1), state(1))
@@ -168,7 +168,7 @@ def test_frozen_columns_send_what_does_not_fit_to_the_dead_letter_and_replay_bri
     assert "no dead letters" in capsys.readouterr().out
 
 
-def test_what_was_rejected_under_other_fields_is_not_replayed(
+def test_records_rejected_with_another_field_selection_are_not_replayed(
     own: Project, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """It may hold what must not be stored now."""
@@ -178,12 +178,12 @@ def test_what_was_rejected_under_other_fields_is_not_replayed(
     assert "under other `fields`" in capsys.readouterr().err
 
 
-def test_replay_names_the_streams_that_there_are(own: Project) -> None:
+def test_replay_of_an_unknown_stream_is_refused(own: Project) -> None:
     script(own, [])
     assert main(["replay", "scripted", "thongs"]) == 2
 
 
-def test_maintenance_compacts_and_removes_what_nobody_needs(own: Project) -> None:
+def test_maintenance_compacts_tables_and_removes_orphaned_files(own: Project) -> None:
     for number in range(9):
         sync(own, record(id=number), state(number))
     table = own.home / "lake" / "scripted" / "things"
@@ -203,13 +203,13 @@ def test_maintenance_compacts_and_removes_what_nobody_needs(own: Project) -> Non
     assert own.metadata("scripted", "things")["elt/sequence"] == 10
 
 
-def test_maintenance_is_off_until_someone_turns_it_on(own: Project) -> None:
+def test_the_maintenance_schedule_is_stopped_by_default(own: Project) -> None:
     script(own, [])
     schedule = build().resolve_schedule_def("elt_maintenance_schedule")
     assert schedule.default_status == dg.DefaultScheduleStatus.STOPPED
 
 
-def test_tables_are_read_by_their_keys(own: Project, spark: SparkSession) -> None:
+def test_tables_can_be_read_by_their_asset_keys(own: Project, spark: SparkSession) -> None:
     sync(own, record(id=1), state(1))
     sync(own, record(id=2), state(2))
     assert [row["id"] for row in things(spark)] == [1, 2]

@@ -51,7 +51,7 @@ def starts(log: Path) -> list[Any]:
     return [state and state[0]["global"]["shared_state"]["position"] for state in states]
 
 
-def test_one_process_reads_all_that_is_selected(own: Project) -> None:
+def test_one_process_reads_all_selected_streams(own: Project) -> None:
     log = connection(own)
     append(log, ("users", 1), ("orders", 10), ("users", 2))
     result = materialize(own, BOTH)
@@ -71,7 +71,7 @@ def test_one_process_reads_all_that_is_selected(own: Project) -> None:
     assert [position(own, stream) for stream in ("users", "orders")] == [4, 4]
 
 
-def test_one_streams_failure_moves_nobodys_state_and_leaves_the_others_rows(own: Project) -> None:
+def test_a_failed_stream_stops_the_shared_state_and_keeps_the_rows_of_others(own: Project) -> None:
     log = connection(own, config={"fail": "orders", "every": 1})
     append(log, ("users", 1), ("orders", 10), ("users", 2))
     result = materialize(own, BOTH)
@@ -88,7 +88,7 @@ def test_one_streams_failure_moves_nobodys_state_and_leaves_the_others_rows(own:
     assert [position(own, stream) for stream in ("users", "orders")] == [3, 3]
 
 
-def test_append_repeats_rows_whose_state_was_not_committed(own: Project) -> None:
+def test_append_repeats_rows_that_follow_the_last_committed_state(own: Project) -> None:
     log = connection(own, config={"fail": "orders", "every": 1}, destination_sync_mode="append")
     append(log, ("users", 1), ("orders", 10), ("users", 2))
     assert not materialize(own, BOTH).success
@@ -101,7 +101,7 @@ def test_append_repeats_rows_whose_state_was_not_committed(own: Project) -> None
     assert ids(own, "users").count(2) == 2
 
 
-def test_a_stream_that_was_read_alone_does_not_take_the_others_forward(own: Project) -> None:
+def test_a_stream_that_was_read_alone_does_not_advance_the_others(own: Project) -> None:
     log = connection(own)
     append(log, ("users", 1), ("orders", 10))
     assert materialize(own, BOTH).success
@@ -114,7 +114,7 @@ def test_a_stream_that_was_read_alone_does_not_take_the_others_forward(own: Proj
     assert (ids(own, "users"), ids(own, "orders")) == ([1, 2], [10, 11, 12])
 
 
-def test_a_table_that_is_gone_is_read_from_the_beginning_and_the_other_is_not(own: Project) -> None:
+def test_only_the_stream_of_a_removed_table_is_read_from_the_beginning(own: Project) -> None:
     log = connection(own)
     append(log, ("users", 1), ("orders", 10))
     assert materialize(own, BOTH).success
@@ -130,7 +130,7 @@ def test_a_table_that_is_gone_is_read_from_the_beginning_and_the_other_is_not(ow
 
 
 @pytest.mark.parametrize("kind", ["LEGACY", "OPAQUE"])
-def test_a_legacy_state_is_one_of_all_streams(own: Project, kind: str) -> None:
+def test_a_legacy_state_applies_to_all_streams(own: Project, kind: str) -> None:
     log = connection(own, config={"kind": kind})
     append(log, ("users", 1), ("orders", 10))
     assert materialize(own, BOTH).success
@@ -152,7 +152,9 @@ def test_a_legacy_state_is_one_of_all_streams(own: Project, kind: str) -> None:
 
 
 @pytest.mark.parametrize("together", [True, False])
-def test_from_legacy_to_stream_states_nothing_is_read_again(own: Project, together: bool) -> None:
+def test_a_change_from_legacy_to_stream_states_repeats_no_records(
+    own: Project, together: bool
+) -> None:
     log = connection(own, config={"kind": "LEGACY"}, destination_sync_mode="append")
     append(log, ("users", 1), ("orders", 10))
     assert materialize(own, BOTH).success
@@ -167,7 +169,7 @@ def test_from_legacy_to_stream_states_nothing_is_read_again(own: Project, togeth
         assert told["stream"]["stream_state"] == {"position": 3}
 
 
-def test_a_state_may_be_given_for_all(own: Project) -> None:
+def test_a_state_may_be_given_for_all_streams(own: Project) -> None:
     log = connection(own)
     append(log, ("users", 1), ("orders", 10), ("users", 2))
     names = ("users", "orders")
@@ -177,20 +179,20 @@ def test_a_state_may_be_given_for_all(own: Project) -> None:
     assert (ids(own, "users"), starts(log)) == ([2], [2])
 
 
-def test_read_one_by_one_it_names_the_setting(own: Project) -> None:
+def test_a_shared_state_without_read_together_fails_with_guidance(own: Project) -> None:
     log = connection(own, together=False)
     append(log, ("users", 1))
     assert "read_together: true" in failure_of(materialize(own, USERS))
     assert not DeltaTable.is_deltatable(str(own.home / "lake" / "shop" / "users"))
 
 
-def test_what_has_no_meaning_together_is_refused_when_definitions_load(own: Project) -> None:
+def test_partitions_are_refused_at_load_for_streams_that_are_read_together(own: Project) -> None:
     connection(own, partitions={"type": "daily", "start": "2026-01-01", "bind": {"start": "from"}})
     with pytest.raises(ConfigError, match=r"users.*partitions.*read together"):
         build_connection_assets(own.root / "defs" / "shop")
 
 
-def test_counts_that_differ_move_nobody(own: Project) -> None:
+def test_a_wrong_record_count_advances_no_stream(own: Project) -> None:
     log = connection(own, config={"count": 1})
     append(log, ("users", 1), ("orders", 10))
     assert "reports 3 records before its state, but 2 were received" in failure_of(
@@ -199,7 +201,7 @@ def test_counts_that_differ_move_nobody(own: Project) -> None:
     assert materialized(own, "shop", "users") == {}
 
 
-def test_a_quiet_stream_gets_the_state_too(own: Project) -> None:
+def test_a_stream_without_messages_gets_the_shared_state(own: Project) -> None:
     log = connection(own, config={"mute": True}, destination_sync_mode="append")
     append(log, ("users", 1), ("orders", 10))
     assert materialize(own, BOTH).success
@@ -211,7 +213,7 @@ def test_a_quiet_stream_gets_the_state_too(own: Project) -> None:
 
 
 @pytest.mark.parametrize("stream", ["users", "orders"])
-def test_a_stream_that_is_set_back_takes_the_others_with_it(own: Project, stream: str) -> None:
+def test_rewinding_one_stream_rewinds_the_others(own: Project, stream: str) -> None:
     log = connection(own)
     for number in (1, 2):
         append(log, ("users", number), ("orders", number))

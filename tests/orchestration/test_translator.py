@@ -29,7 +29,7 @@ class Translator(elt_assets.ConnectionTranslator):
         return spec.replace_attributes(key=spec.key.with_prefix("raw"), group_name="raw")
 
 
-def test_a_stream_says_what_it_is(own: Project) -> None:
+def test_an_asset_has_the_attributes_of_its_stream(own: Project) -> None:
     windowed(own, **KEYED, history=True, owners=["team:weather"], tags={"tier": "gold"})
     own.amend("weather", tags={"tier": "none", "pii": "no"}, group="measured")
     spec = build().resolve_asset_graph().get(READINGS)
@@ -52,7 +52,7 @@ def test_a_stream_says_what_it_is(own: Project) -> None:
     assert [Path(one.file_path).name for one in references] == ["defs.yaml"]
 
 
-def test_source_history_and_dead_letter_stand_beside_it(own: Project) -> None:
+def test_a_stream_has_assets_for_its_source_history_and_dead_letter(own: Project) -> None:
     windowed(own, **KEYED, history=True)
     graph = build().resolve_asset_graph()
     source = dg.AssetKey("weather")
@@ -94,7 +94,7 @@ def test_companions_are_selected_with_their_stream_and_alone(own: Project) -> No
     assert keys == {READINGS, dg.AssetKey(["weather", dead])}
 
 
-def test_a_factory_and_a_translator(own: Project) -> None:
+def test_assets_can_be_built_with_a_custom_translator(own: Project) -> None:
     folder = windowed(own).parent / "defs" / "weather"
     assets = elt_assets.build_connection_assets(folder, translator=Translator())
     again = elt_assets.build_connection_assets(
@@ -108,7 +108,7 @@ def test_a_factory_and_a_translator(own: Project) -> None:
         elt_assets.build_connection_assets(load_connection(folder))
 
 
-def test_a_translation_in_the_yaml(own: Project) -> None:
+def test_a_translation_in_the_yaml_is_applied(own: Project) -> None:
     windowed(own)
     own.amend(
         "weather",
@@ -122,14 +122,14 @@ def test_a_translation_in_the_yaml(own: Project) -> None:
     assert (spec.tags["of"], spec.owners) == ("readings", ["team:x"])
 
 
-def test_a_translation_that_is_none(own: Project) -> None:
+def test_an_invalid_translation_is_refused(own: Project) -> None:
     windowed(own)
     own.amend("weather", translation={"grupe": "x"})
     with pytest.raises(ConfigError, match="translation: grupe: Extra inputs are not permitted"):
         build()
 
 
-def test_a_subclass_may_say_how_its_assets_look(own: Project) -> None:
+def test_a_subclass_may_customize_its_asset_specs(own: Project) -> None:
     windowed(own)
     folder = own.root / "defs" / "weather"
 
@@ -141,7 +141,7 @@ def test_a_subclass_may_say_how_its_assets_look(own: Project) -> None:
     assert asset.spec.group_name == "mine"
 
 
-def test_the_docs_example(own: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_documented_example_works(own: Project, monkeypatch: pytest.MonkeyPatch) -> None:
     windowed(own, "people")
     (own.root / "connections").symlink_to(own.root / "defs")
     monkeypatch.chdir(own.root)
@@ -166,7 +166,7 @@ def test_the_docs_example(own: Project, monkeypatch: pytest.MonkeyPatch) -> None
         ),
     ],
 )
-def test_how_fresh_a_stream_must_be(
+def test_a_freshness_setting_becomes_a_freshness_policy(
     own: Project, written: Any, expected: dg.FreshnessPolicy
 ) -> None:
     windowed(own)
@@ -177,7 +177,7 @@ def test_how_fresh_a_stream_must_be(
 @pytest.mark.parametrize(
     "written", [{"fail_after": "1h", "warn_after": "2h"}, {"fail_after": "1h", "cron": "0 6 * * *"}]
 )
-def test_a_freshness_that_cannot_be_is_refused_with_the_file(own: Project, written: Any) -> None:
+def test_an_invalid_freshness_is_refused_with_the_file(own: Project, written: Any) -> None:
     windowed(own)
     own.amend("weather", freshness=written)
     with pytest.raises(ConfigError, match=r"defs\.yaml"):

@@ -51,7 +51,7 @@ def asked(api: JsonApi) -> list[str]:
     return found
 
 
-def test_it_lands_parents_and_children_and_goes_on_from_its_bookmarks(own: Project) -> None:
+def test_the_example_stores_parents_and_children_and_resumes(own: Project) -> None:
     with store_api() as api:
         connect(own, api)
         assert materialize(own, 'group:"shop"').success
@@ -66,7 +66,7 @@ def test_it_lands_parents_and_children_and_goes_on_from_its_bookmarks(own: Proje
         assert ("b", 9) in read(own) and len(read(own)) == 13
 
 
-def test_each_store_is_a_partition_with_its_own_bookmark(own: Project) -> None:
+def test_each_store_can_be_a_partition_with_its_own_bookmark(own: Project) -> None:
     with store_api() as api:
         connect(own, api, partitions={"type": "source"})
         (request,) = tick(own, "shop__orders_partitions").run_requests or []

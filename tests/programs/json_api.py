@@ -26,7 +26,7 @@ import threading
 import time
 import urllib.parse
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
@@ -210,6 +210,35 @@ def _next_url(records: list[Record], given: Mapping[str, str], asked: Request) -
 def serving(api: JsonApi) -> Iterator[JsonApi]:
     """The API while the context lasts; `url` is set."""
 
+    def respond(received: BaseHTTPRequestHandler, body: bytes) -> Answer:
+        address = urllib.parse.urlsplit(received.path)
+        request = Request(
+            received.command,
+            address.path,
+            urllib.parse.parse_qs(address.query, keep_blank_values=True),
+            {name.lower(): value for name, value in received.headers.items()},
+            body,
+            received.client_address,
+        )
+        api.requests.append(request)
+        return api.answer(request)
+
+    with loopback(respond) as url:
+        api.url = url
+        yield api
+
+
+@contextlib.contextmanager
+def loopback(respond: Callable[[BaseHTTPRequestHandler, bytes], Answer]) -> Iterator[str]:
+    """Serve HTTP on the loopback while the context lasts.
+
+    Args:
+        respond: Returns the answer to a request and its body.
+
+    Returns:
+        The URL of the server.
+    """
+
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
         wbufsize = 1 << 16  # one packet for head and body
@@ -218,24 +247,8 @@ def serving(api: JsonApi) -> Iterator[JsonApi]:
         def log_message(self, *_: object) -> None:
             pass
 
-        def do_GET(self) -> None:
-            self._answer()
-
-        def do_POST(self) -> None:
-            self._answer()
-
         def _answer(self) -> None:
-            address = urllib.parse.urlsplit(self.path)
-            request = Request(
-                self.command,
-                address.path,
-                urllib.parse.parse_qs(address.query, keep_blank_values=True),
-                {name.lower(): value for name, value in self.headers.items()},
-                self.rfile.read(int(self.headers.get("Content-Length", 0))),
-                self.client_address,
-            )
-            api.requests.append(request)
-            answer = api.answer(request)
+            answer = respond(self, self.rfile.read(int(self.headers.get("Content-Length", 0))))
             content = answer.content()
             time.sleep(answer.delay)
             self.send_response(answer.status)
@@ -246,16 +259,17 @@ def serving(api: JsonApi) -> Iterator[JsonApi]:
             self.wfile.write(content[: len(content) - answer.missing])
             self.close_connection |= answer.missing > 0
 
+        do_GET = do_POST = do_PUT = do_PATCH = do_DELETE = _answer
+
     class Server(ThreadingHTTPServer):
         def handle_error(self, *_: object) -> None:
             pass  # a client that goes away, as after a timeout
 
     server = Server(("127.0.0.1", 0), Handler)
-    api.url = f"http://127.0.0.1:{server.server_address[1]}"
     thread = threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True)
     thread.start()
     try:
-        yield api
+        yield f"http://127.0.0.1:{server.server_address[1]}"
     finally:
         server.shutdown()
         server.server_close()

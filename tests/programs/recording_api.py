@@ -9,14 +9,13 @@ from __future__ import annotations
 import contextlib
 import json
 import threading
-import time
 import urllib.parse
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from typing import Any
 
-from tests.programs.json_api import Answer
+from tests.programs.json_api import Answer, loopback
 
 Query = list[tuple[str, str]]
 
@@ -116,43 +115,10 @@ class RecordingApi:
 def serving(api: RecordingApi) -> Iterator[RecordingApi]:
     """The server while the context lasts; `url` is set."""
 
-    class Handler(BaseHTTPRequestHandler):
-        protocol_version = "HTTP/1.1"
-        wbufsize = 1 << 16  # one packet for head and body
-        disable_nagle_algorithm = True
+    def respond(received: BaseHTTPRequestHandler, body: bytes) -> Answer:
+        headers = {name.lower(): value for name, value in received.headers.items()}
+        return api.answer(Received(received.command, received.path, headers, body))
 
-        def log_message(self, *_: object) -> None:
-            pass
-
-        def _answer(self) -> None:
-            length = int(self.headers.get("Content-Length", 0))
-            headers = {name.lower(): value for name, value in self.headers.items()}
-            answer = api.answer(Received(self.command, self.path, headers, self.rfile.read(length)))
-            content = answer.content()
-            time.sleep(answer.delay)
-            self.send_response(answer.status)
-            for name, value in {"Content-Type": "application/json", **answer.headers}.items():
-                self.send_header(name, value)
-            self.send_header("Content-Length", str(len(content)))
-            self.end_headers()
-            self.wfile.write(content[: len(content) - answer.missing])
-            self.close_connection |= answer.missing > 0
-
-        do_GET = do_POST = do_PUT = do_PATCH = do_DELETE = _answer
-
-    class Server(ThreadingHTTPServer):
-        daemon_threads = True
-
-        def handle_error(self, *_: object) -> None:
-            pass  # a client that goes away
-
-    server = Server(("127.0.0.1", 0), Handler)
-    api.url = f"http://127.0.0.1:{server.server_address[1]}"
-    thread = threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True)
-    thread.start()
-    try:
+    with loopback(respond) as url:
+        api.url = url
         yield api
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join()

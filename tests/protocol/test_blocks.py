@@ -56,14 +56,14 @@ def by_line(text: bytes) -> Iterator[RawRecord | Message]:
 
 
 @given(st.lists(st.sampled_from(LINES), max_size=12), st.integers(1, 200))
-def test_a_block_is_read_as_its_lines_are(lines: list[bytes], size: int) -> None:
+def test_a_block_is_decoded_like_its_lines(lines: list[bytes], size: int) -> None:
     text = b"\n".join(lines)
     chunks = [text[at : at + size] for at in range(0, len(text), size)]
     assert said(decode_blocks(blocks(chunks, MAX_LINE))) == said(by_line(text))
 
 
 @given(st.lists(st.binary(min_size=1, max_size=20).map(lambda b: b.replace(b"\r", b"\n"))))
-def test_lines_are_the_same_however_they_are_cut(chunks: list[bytes]) -> None:
+def test_lines_do_not_depend_on_the_chunks(chunks: list[bytes]) -> None:
     text = b"".join(chunks)
     expected = [line for line in text.split(b"\n") if line]
     assert list(split(chunks, MAX_LINE)) == expected
@@ -72,7 +72,7 @@ def test_lines_are_the_same_however_they_are_cut(chunks: list[bytes]) -> None:
 
 
 @pytest.mark.parametrize("read", [blocks, split])
-def test_a_line_that_is_too_long_names_its_stream(
+def test_the_error_of_a_line_that_is_too_long_names_its_stream(
     read: Callable[[Iterable[bytes], int], Iterator[bytes]],
 ) -> None:
     with pytest.raises(SystemFailure, match="of stream 'a'"):

@@ -30,7 +30,7 @@ def configured(stream: dict[str, Any] | None = None, **settings: Any) -> Configu
 
 
 @given(st.sampled_from([None, False, True]), PATHS, PATHS, st.booleans())
-def test_the_cursor_is_resolved_as_the_protocol_says(
+def test_the_cursor_is_resolved_by_the_rules_of_the_protocol(
     own: bool | None, wanted: list[str] | None, default: list[str] | None, incremental: bool
 ) -> None:
     stream = configured(
@@ -56,7 +56,7 @@ def test_the_cursor_is_resolved_as_the_protocol_says(
         (None, None, []),
     ],
 )
-def test_the_source_has_the_last_word_on_the_key(own: Any, wanted: Any, key: Any) -> None:
+def test_a_source_defined_key_takes_precedence(own: Any, wanted: Any, key: Any) -> None:
     assert configured({"source_defined_primary_key": own}, primary_key=wanted).key == key
 
 
@@ -69,7 +69,9 @@ def test_the_source_has_the_last_word_on_the_key(own: Any, wanted: Any, key: Any
         ("overwrite_dedup", True, True),
     ],
 )
-def test_destination_modes(mode: str, deduplicates: bool, overwrites: bool) -> None:
+def test_each_destination_mode_has_its_properties(
+    mode: str, deduplicates: bool, overwrites: bool
+) -> None:
     stream = configured(destination_sync_mode=mode)
     assert (stream.deduplicates, stream.overwrites) == (deduplicates, overwrites)
 
@@ -96,7 +98,7 @@ def test_streams_are_distinguished_by_name_and_namespace() -> None:
     assert catalog.find(StreamDescriptor(name="a", namespace="b").id) is streams[3]
 
 
-def test_an_id_reads_as_people_write_it() -> None:
+def test_an_id_is_shown_as_namespace_and_name() -> None:
     ids = [StreamId("a"), StreamId("a", "b"), StreamId(""), StreamId("a", "")]
     assert [str(stream) for stream in ids] == ["a", "b.a", "", ".a"]
 
@@ -106,17 +108,17 @@ STREAMS = st.sets(st.builds(StreamId, PARTS, st.none() | PARTS), min_size=1, max
 
 
 @given(STREAMS)
-def test_no_two_streams_have_one_name(streams: set[StreamId]) -> None:
+def test_shown_stream_names_are_unique(streams: set[StreamId]) -> None:
     names = stream_names(streams)
     assert set(names) == streams and len(set(names.values())) == len(streams)
 
 
-def test_a_name_is_quoted_only_where_it_must_be() -> None:
+def test_a_name_is_quoted_only_if_it_is_ambiguous() -> None:
     streams = [StreamId("d.e"), StreamId("c", "a.b"), StreamId("b.c", "a"), StreamId('x"y')]
     assert list(stream_names(streams).values()) == ["d.e", '"a.b".c', 'a."b.c"', '"x""y"']
 
 
-def test_generations_and_unknown_properties_travel_with_the_catalog() -> None:
+def test_generations_and_unknown_properties_of_a_catalog_are_kept() -> None:
     line = (
         b'{"new":1.0,"generation_id":3,"minimum_generation_id":0,"sync_id":9,"sync_mode":"update",'
         b'"destination_sync_mode":"soft_delete","stream":{"name":"a","json_schema":{"x":1.0}}}'
@@ -127,6 +129,6 @@ def test_generations_and_unknown_properties_travel_with_the_catalog() -> None:
 
 
 @pytest.mark.parametrize("text", ["{}", '{"streams":null}', '{"streams":[{"name":"a"}]}', "[]"])
-def test_a_catalog_without_its_parts_is_refused(text: str) -> None:
+def test_an_incomplete_catalog_is_refused(text: str) -> None:
     with pytest.raises(msgspec.ValidationError):
         Catalog.from_json(text)

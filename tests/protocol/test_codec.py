@@ -134,7 +134,7 @@ def raw(line: bytes) -> RawRecord:
 
 
 @given(lines())
-def test_a_message_loses_nothing(line: bytes) -> None:
+def test_a_message_is_encoded_without_loss(line: bytes) -> None:
     again = encode(Message.from_json(line))
     assert again.endswith(b"\n") and again.count(b"\n") == 1
     assert exact(again) == exact(line)
@@ -153,25 +153,25 @@ def test_decoding_a_line_gives_the_same_message(line: bytes) -> None:
 
 
 @given(ANYTHING)
-def test_the_hot_path_keeps_data_to_the_letter(data: str) -> None:
+def test_record_data_is_kept_byte_for_byte(data: str) -> None:
     assert bytes(raw(record(data.encode())).data) == data.encode()
 
 
 @given(NO_NULL, NO_NULL)
-def test_state_blobs_are_kept_to_the_letter(blob: str, shared: str) -> None:
+def test_state_blobs_are_kept_byte_for_byte(blob: str, shared: str) -> None:
     one = f'{{"stream_descriptor":{{"name":""}},"stream_state":{blob}}}'
     state = f'{{"type":"GLOBAL","global":{{"shared_state":{shared},"stream_states":[{one}]}}}}'
     again = State.from_json(state).to_json()
     assert blob.encode() in again and shared.encode() in again
 
 
-def test_what_a_person_indented_becomes_one_line() -> None:
+def test_an_indented_message_is_encoded_as_one_line() -> None:
     state = State.from_json('{"data": {\n "a":\r\n 1},\n "new": [\n1.0]}')
     assert state.to_json().count(b"\n") == 0
     assert exact(state.to_json()) == exact('{"data": {"a": 1}, "new": [1.0]}')
 
 
-def test_setting_a_property_wins_over_the_null_that_was_sent() -> None:
+def test_a_new_value_replaces_a_null_that_was_received() -> None:
     state = State.from_json('{"type": null}')
     assert state.to_json() == b'{"type":null}'
     state.type = "STREAM"
@@ -185,7 +185,7 @@ def test_records_name_their_stream_and_namespace(stream: str, namespace: str | N
     assert (found.stream, found.namespace) == (stream, namespace)
 
 
-def test_emitted_at_may_be_a_float_and_unknown_properties_do_no_harm() -> None:
+def test_emitted_at_may_be_a_float_and_unknown_properties_are_ignored() -> None:
     found = raw(record(b"{}", emitted_at=1700000000000.5, new={"x": 1}, file_reference=None))
     assert found.emitted_at == 1700000000000.5
 
@@ -199,7 +199,7 @@ def test_a_record_that_refers_to_a_file_is_refused(whole: bool) -> None:
         list(decode_blocks([record(b"{}") + b"\n" + line]))
 
 
-def test_the_source_counts_with_doubles() -> None:
+def test_record_counts_may_be_doubles() -> None:
     line = (
         b'{"type":"STATE","state":{"sourceStats":{"recordCount":2000.0,"rejectedRecordCount":1}}}'
     )
@@ -227,7 +227,7 @@ def test_the_source_counts_with_doubles() -> None:
         b'{"typ',
     ],
 )
-def test_a_line_that_is_no_message_is_logged(line: bytes) -> None:
+def test_a_line_that_is_not_a_message_is_logged(line: bytes) -> None:
     found = logged(line)
     assert found.level == "INFO"
     assert found.message == line.decode("utf-8", "replace")[:MAX_LOG_CHARACTERS]
@@ -244,7 +244,7 @@ def test_an_unknown_type_is_logged_as_a_warning(body: str) -> None:
 @pytest.mark.parametrize(
     "end", ["", ',"{}":null', ',"{}":7', ',"{}":{{"x":NaN}}', ',"{}":"\udcff"', ',"{}":[}}']
 )
-def test_a_malformed_message_is_never_taken_for_another(kind: str, end: str) -> None:
+def test_a_malformed_message_is_never_treated_as_another_one(kind: str, end: str) -> None:
     text = f'{{"type":"{kind}"{end.format(BODIES[kind])}}}'
     line = text.encode("utf-8", "surrogateescape")
     if kind in VITAL and not ("NaN" in end and kind == "STATE"):  # no property of a state is needed
@@ -256,7 +256,7 @@ def test_a_malformed_message_is_never_taken_for_another(kind: str, end: str) -> 
 
 
 @given(lines(), st.integers(min_value=20))
-def test_a_message_cut_off_is_not_taken_for_text(line: bytes, cut: int) -> None:
+def test_a_truncated_message_is_not_treated_as_text(line: bytes, cut: int) -> None:
     kind = json.loads(line)["type"]
     torn = line[: max(len(f'{{"type": "{kind}"'), cut % len(line))]
     if kind in VITAL:
@@ -275,7 +275,7 @@ def test_a_message_cut_off_is_not_taken_for_text(line: bytes, cut: int) -> None:
         b'{"type":"RECORD","record":{"stream":"users","data":{}}}{"type":"RECORD","record":{}}',
     ],
 )
-def test_however_it_is_written(torn: bytes) -> None:
+def test_a_malformed_message_in_any_notation_is_an_error(torn: bytes) -> None:
     with pytest.raises(SystemFailure):
         decode(torn)
 
@@ -292,13 +292,13 @@ def test_however_it_is_written(torn: bytes) -> None:
         (b'{"x":"a\x0b\x00\tb"}', b'{"x":"a\\u000b\\u0000\\u0009b"}'),
     ],
 )
-def test_what_json_does_not_have_is_repaired_and_all_else_kept(
+def test_invalid_json_values_are_repaired_and_other_bytes_are_kept(
     data: bytes, repaired: bytes
 ) -> None:
     assert bytes(raw(record(data)).data) == repaired
 
 
-def test_a_byte_order_mark_hides_no_message() -> None:
+def test_a_message_after_a_byte_order_mark_is_decoded() -> None:
     assert raw(b"\xef\xbb\xbf" + record(b'{"x":1}')).stream == "users"
 
 
@@ -315,17 +315,17 @@ def test_a_byte_order_mark_hides_no_message() -> None:
         b'"text"',
     ],
 )
-def test_strange_but_valid_data_passes_untouched(data: bytes) -> None:
+def test_unusual_but_valid_data_is_kept_unchanged(data: bytes) -> None:
     assert bytes(raw(record(data)).data) == data
 
 
 @pytest.mark.parametrize("data", [b'{"x":"\xff"}', b'{"x":"\\ud800"}', b'{"x":01}', b"{\"x\":'a'}"])
-def test_data_that_no_table_could_hold_stops_the_sync(data: bytes) -> None:
+def test_invalid_data_is_an_error(data: bytes) -> None:
     with pytest.raises(SystemFailure, match="malformed RECORD"):
         decode(record(data))
 
 
-def test_of_duplicate_keys_the_last_counts() -> None:
+def test_the_last_of_duplicate_keys_is_used() -> None:
     line = b'{"type":"RECORD","record":{"stream":"a","stream":"b","data":{}},"type":"RECORD"}'
     assert raw(line).stream == "b"
     assert State.from_json('{"type":"LEGACY","type":"STREAM","new":1,"new":2}').to_json() == (
@@ -336,7 +336,7 @@ def test_of_duplicate_keys_the_last_counts() -> None:
 @pytest.mark.parametrize("opening", [b"[", b'{"a":', b'[{"a":'])
 @pytest.mark.parametrize("kind", ["RECORD", "STATE", "CATALOG", "TRACE"])
 @pytest.mark.parametrize("strange", [b"", b'"x":NaN,'])
-def test_deep_nesting_fails_soon_and_says_so_in_short(
+def test_deep_nesting_fails_quickly_with_a_short_error(
     opening: bytes, kind: str, strange: bytes
 ) -> None:
     line = b'{"type":"%b",%b"%b":{"x":' % (kind.encode(), strange, BODIES[kind].encode())
@@ -347,7 +347,7 @@ def test_deep_nesting_fails_soon_and_says_so_in_short(
     assert len(str(failure.value)) < MAX_LOG_CHARACTERS + 200
 
 
-def test_nesting_at_the_edge_fails_no_other_way() -> None:
+def test_nesting_near_the_limit_has_no_other_error() -> None:
     for depth in range(900, 1000):
         schema = b"[" * depth + b"]" * depth
         stream = b'{"name":"a","json_schema":{"a":%b}}' % schema
@@ -360,7 +360,7 @@ def test_nesting_at_the_edge_fails_no_other_way() -> None:
 @pytest.mark.parametrize(
     "line", [b'"' + b'\\"' * 500_000, b'"' * 500_001, b"NaN" * 300_000, b'"' + b"\\" * 500_001]
 )
-def test_hostile_text_costs_no_more_than_its_length(line: bytes) -> None:
+def test_hostile_text_is_decoded_in_linear_time(line: bytes) -> None:
     start = time.monotonic()
     assert len(logged(line).message) == MAX_LOG_CHARACTERS
     assert time.monotonic() - start < 2
@@ -374,7 +374,7 @@ def test_any_bytes_give_a_message_or_a_failure(line: bytes) -> None:
         assert len(str(failure)) < MAX_LOG_CHARACTERS + 1000  # noqa: PT017
 
 
-def test_what_is_repaired_costs_in_proportion_to_the_lines_length() -> None:
+def test_a_repair_takes_linear_time_and_memory() -> None:
     """Of strings full of control characters: processor time and memory."""
 
     def cost(size: int, body: bytes) -> tuple[float, int]:

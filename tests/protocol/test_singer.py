@@ -72,12 +72,12 @@ def test_a_record_keeps_its_bytes() -> None:
         ({"at": 1}, None),
     ],
 )
-def test_when_a_record_was_extracted(told: Any, milliseconds: float | None) -> None:
+def test_the_extraction_time_of_a_record_is_read(told: Any, milliseconds: float | None) -> None:
     [found] = said(record(time_extracted=told))
     assert isinstance(found, RawRecord) and found.emitted_at == milliseconds
 
 
-def test_times_in_one_millisecond_are_told_apart_from_others() -> None:
+def test_similar_extraction_times_are_read_correctly() -> None:
     times = [
         "2026-01-02T03:04:05.678901+00:00",
         "2026-01-02T03:04:05.678001+00:00",
@@ -95,13 +95,13 @@ def test_times_in_one_millisecond_are_told_apart_from_others() -> None:
     assert at[4] is not None and at[5] is not None and at[4] - at[5] == 30 * 60 * 1000
 
 
-def test_what_json_does_not_have_is_repaired() -> None:
+def test_invalid_json_values_are_repaired() -> None:
     line = b'\xef\xbb\xbf{"type":"RECORD","stream":"users","record":{"n":NaN,"t":"a\tb"}}'
     [found] = said(line)
     assert isinstance(found, RawRecord) and bytes(found.data) == b'{"n":"NaN","t":"a\\u0009b"}'
 
 
-def test_a_stream_is_known_by_its_tap_stream_id() -> None:
+def test_a_stream_is_named_by_its_tap_stream_id() -> None:
     names = {"users": "public-users"}
     found = said(schema(), record(version=1), state({"bookmarks": {"users": {}}}), names=names)
     catalog, generation, row, moved = found
@@ -137,13 +137,13 @@ def test_a_stream_is_known_by_its_tap_stream_id() -> None:
         b'{"type":"SCHEMA","stream":"users","schema":' + b'{"a":' * 900 + b"{}" + b"}" * 901,
     ],
 )
-def test_a_broken_message_ends_the_sync(line: bytes) -> None:
+def test_a_malformed_message_is_an_error(line: bytes) -> None:
     with pytest.raises(SystemFailure, match=r"malformed|too deeply"):
         said(line)
 
 
 @pytest.mark.parametrize("line", [b"hello", b"5", b'{"level":"INFO"}', b'{"type":5}', b"\xff\x00"])
-def test_a_line_that_is_no_message_is_noise(line: bytes) -> None:
+def test_a_line_that_is_not_a_message_is_plain_text(line: bytes) -> None:
     assert isinstance(one(line), PlainText)
 
 
@@ -163,7 +163,7 @@ FRAGMENTS = st.sampled_from(
 
 
 @given(st.binary(max_size=60) | st.lists(FRAGMENTS, max_size=6).map(b"".join))
-def test_any_line_is_read_or_is_a_failure_that_is_named(line: bytes) -> None:
+def test_any_line_is_decoded_or_is_a_known_error(line: bytes) -> None:
     try:
         found = said(line)
     except (SystemFailure, ConfigError):
@@ -174,7 +174,7 @@ def test_any_line_is_read_or_is_a_failure_that_is_named(line: bytes) -> None:
 # --- schemas --------------------------------------------------------------------------------------
 
 
-def test_a_schema_is_told_when_it_changes() -> None:
+def test_a_catalog_is_sent_only_if_the_schema_changes() -> None:
     wider = schema(schema={"properties": {"id": {"type": "integer"}, "x": {}}})
     found = said(schema(), record(), schema(), wider, wider, schema(key_properties=[]))
     catalogs = [each.catalog for each in found if isinstance(each, Message)]
@@ -189,12 +189,14 @@ def test_a_schema_is_told_when_it_changes() -> None:
     ("properties", "cursor"),
     [(["at"], ["at"]), (["a", "b"], None), ([], None), (None, None), ("at", None), ([5], None)],
 )
-def test_a_schema_names_its_cursor(properties: Any, cursor: list[str] | None) -> None:
+def test_a_single_bookmark_property_becomes_the_cursor_field(
+    properties: Any, cursor: list[str] | None
+) -> None:
     found = one(schema(bookmark_properties=properties)).catalog
     assert found is not None and found.streams[0].default_cursor_field == cursor
 
 
-def test_references_into_a_schema_are_followed() -> None:
+def test_references_within_a_schema_are_resolved() -> None:
     told = {
         "definitions": {
             "a/b~c": {"type": ["null", "string"], "format": "date-time"},
@@ -219,7 +221,7 @@ def test_references_into_a_schema_are_followed() -> None:
     }
 
 
-def test_references_that_multiply_end() -> None:
+def test_exponential_references_are_resolved_in_limited_time() -> None:
     doubling = {
         f"d{n}": {"properties": {x: {"$ref": f"#/definitions/d{n + 1}"} for x in "abcd"}}
         for n in range(40)
@@ -246,7 +248,7 @@ def test_references_that_multiply_end() -> None:
         ({"type": "string"}, None),
     ],
 )
-def test_decimals(told: dict[str, Any], kind: str | None) -> None:
+def test_decimal_types_are_recognized(told: dict[str, Any], kind: str | None) -> None:
     found = json_schema({"properties": {"x": told}})["properties"]["x"]
     assert found.get("airbyte_type") == kind
     assert ("string" in found["type"]) == (told == {"type": "string"})
@@ -255,7 +257,7 @@ def test_decimals(told: dict[str, Any], kind: str | None) -> None:
 # --- versions -------------------------------------------------------------------------------------
 
 
-def test_a_version_is_a_generation() -> None:
+def test_a_version_becomes_a_generation() -> None:
     activate = {"type": "ACTIVATE_VERSION", "stream": "users", "version": 2}
     rows = [record(version=1), record(version=1), record(version=2), record()]
     found = said(record(), *rows, activate, record(version=2))
@@ -283,7 +285,7 @@ def states(found: list[RawRecord | Message]) -> list[State]:
     return [each.state for each in found if isinstance(each, Message) and each.state is not None]
 
 
-def test_bookmarks_are_split_by_stream_to_the_letter() -> None:
+def test_bookmarks_are_split_by_stream_byte_for_byte() -> None:
     line = (
         b'{"type":"STATE","value":{"currently_syncing":"b","bookmarks":'
         b'{"a":{ "n": 1.0 },"b":{"n":1e2,"t":"\\u00e9"}}}}'
@@ -297,7 +299,7 @@ def test_bookmarks_are_split_by_stream_to_the_letter() -> None:
     ]
 
 
-def test_only_bookmarks_that_moved_are_sent() -> None:
+def test_only_changed_bookmarks_are_sent() -> None:
     first = {"bookmarks": {"a": {"n": 1}, "b": {"n": 1}}}
     second = {"bookmarks": {"a": {"n": 1}, "b": {"n": 2}}, "currently_syncing": "b"}
     third = {"bookmarks": {"b": {"n": 2}}}
@@ -317,13 +319,13 @@ def test_only_bookmarks_that_moved_are_sent() -> None:
         b'{"bookmarks":{"a":5}}', b'{"bookmarks":[]}', b'{"bookmarks":{"a":{}},"more":1}',
     ],
 )  # fmt: skip
-def test_any_other_state_is_a_legacy_one_to_the_letter(value: bytes) -> None:
+def test_any_other_state_is_a_legacy_state_byte_for_byte(value: bytes) -> None:
     [found] = states(said(b'{"type":"STATE","value":' + value + b"}"))
     assert found.type == "LEGACY" and bytes(found.data or b"") == value
     assert state_value([State.from_json(found.to_json())]) == value
 
 
-def test_no_state() -> None:
+def test_an_empty_or_null_state_has_no_value() -> None:
     assert state_value([]) is None
     [null] = states(said(state(None)))
     assert state_value([State.from_json(null.to_json())]) is None
@@ -345,7 +347,7 @@ VALUES = st.lists(STANDARD | STANDARD | OBJECTS, min_size=1, max_size=5)
 
 
 @given(VALUES, st.sampled_from([(",", ":"), (", ", " : ")]), st.booleans())
-def test_the_states_of_a_tap_make_the_value_that_it_sent(
+def test_the_value_of_a_tap_can_be_rebuilt_from_its_states(
     values: list[Any], separators: tuple[str, str], ascii_only: bool
 ) -> None:
     encoded = [json.dumps(v, separators=separators, ensure_ascii=ascii_only) for v in values]
@@ -367,7 +369,7 @@ MARKS = st.dictionaries(st.sampled_from(["a", "b", "parent", "other"]), st.just(
 
 
 @given(st.lists(MARKS.map(lambda marks: {"bookmarks": marks}), min_size=1))
-def test_bookmarks_of_streams_that_are_not_read_travel_with_the_others(values: list[Any]) -> None:
+def test_bookmarks_of_streams_that_are_not_read_are_kept(values: list[Any]) -> None:
     kept: dict[str, State] = {}
     for each in states(said(*map(state, values), streams={"a", "b"})):
         copied = State.from_json(each.to_json())
@@ -381,7 +383,7 @@ def test_bookmarks_of_streams_that_are_not_read_travel_with_the_others(values: l
     }
 
 
-def test_a_bookmark_that_two_streams_have_kept_differently_is_left_out() -> None:
+def test_a_bookmark_that_differs_between_two_states_is_omitted() -> None:
     """A run ended between the commits of the two: which of the bookmarks is the older nobody knows."""
     first = states(said(state({"bookmarks": {"a": {}, "b": {}, "parent": {"n": 1}}}), streams="ab"))
     later = states(said(state({"bookmarks": {"a": {}, "b": {}, "parent": {"n": 2}}}), streams="ab"))
@@ -399,7 +401,7 @@ def batch(*files: str, **more: Any) -> dict[str, Any]:
     return {"type": "BATCH", **told}
 
 
-def test_a_batch_is_the_records_of_its_files() -> None:
+def test_a_batch_is_read_as_the_records_of_its_files() -> None:
     asked = []
 
     def read(url: str, encoding: Encoding) -> Iterator[bytes]:
@@ -413,11 +415,11 @@ def test_a_batch_is_the_records_of_its_files() -> None:
 
 
 @pytest.mark.parametrize("line", [b'{"id":1', b"{\xff}", b"", b"x", b"[" * 100_000])
-def test_a_broken_record_in_a_file_ends_the_sync(line: bytes) -> None:
+def test_a_malformed_record_in_a_file_is_an_error(line: bytes) -> None:
     with pytest.raises(SystemFailure, match=r"file:///a contains a malformed record|too deeply"):
         said(batch("file:///a"), read_file=lambda url, encoding: iter([line]))
 
 
-def test_a_batch_is_refused_where_no_files_may_be_read() -> None:
+def test_a_batch_is_refused_if_no_folder_is_allowed() -> None:
     with pytest.raises(ConfigError, match=r"sent a BATCH.*\n.*batch_config\.storage\.root"):
         said(batch("file:///a"))

@@ -72,7 +72,7 @@ def metadata(one: dict[str, Any], *breadcrumb: str) -> dict[str, Any]:
         ({}, {"replication_method": "LOG_BASED"}, ["full_refresh", "incremental"], None, True),
     ],
 )  # fmt: skip
-def test_how_a_stream_may_be_read(
+def test_sync_modes_and_cursor_are_read_from_the_metadata(
     root: dict[str, Any],
     more: dict[str, Any],
     modes: list[str],
@@ -95,13 +95,13 @@ def test_how_a_stream_may_be_read(
         ({"table-key-properties": []}, {"key_properties": []}, None),
     ],
 )
-def test_the_key_of_a_stream(
+def test_the_key_is_read_from_the_metadata_or_the_entry(
     root: dict[str, Any], more: dict[str, Any], key: list[list[str]] | None
 ) -> None:
     assert found(root, **more).source_defined_primary_key == key
 
 
-def test_an_entry_comes_back_with_nothing_changed_but_the_selection() -> None:
+def test_only_the_selection_of_an_entry_is_changed() -> None:
     own = entry({"x": 1}, row_count=10**30, title="ü")
     again = chosen(found({"x": 1}, row_count=10**30, title="ü"))
     assert {k: again[k] for k in own if k not in ("metadata", "schema")} == {
@@ -118,12 +118,12 @@ def test_an_entry_comes_back_with_nothing_changed_but_the_selection() -> None:
         b'{"streams":[{"stream":"a","metadata":[{}]}]}', b"[" * 100_000,
     ],
 )  # fmt: skip
-def test_what_is_no_catalog(text: bytes) -> None:
+def test_a_malformed_catalog_is_an_error(text: bytes) -> None:
     with pytest.raises(SystemFailure, match="catalog cannot be read"):
         read_catalog(text)
 
 
-def test_incremental_goes_by_the_cursor_in_force() -> None:
+def test_an_incremental_read_uses_the_effective_cursor() -> None:
     one = chosen(found({"replication-key": "id"}), sync_mode="incremental", cursor_field=["at"])
     told = metadata(one)
     assert (told["selected"], told["replication-method"]) == (True, "INCREMENTAL")
@@ -138,18 +138,18 @@ def test_a_full_refresh_has_no_cursor() -> None:
     assert "replication-key" not in metadata(one) and "replication_key" not in one
 
 
-def test_what_is_read_from_a_log_stays_so_unless_it_is_read_whole() -> None:
+def test_a_log_based_stream_stays_log_based_except_in_a_full_refresh() -> None:
     stream = found({"replication-method": "LOG_BASED"})
     assert metadata(chosen(stream, sync_mode="incremental"))["replication-method"] == "LOG_BASED"
     assert metadata(chosen(stream))["replication-method"] == "FULL_TABLE"
 
 
-def test_a_cursor_inside_of_an_object_is_refused() -> None:
+def test_a_nested_cursor_is_refused() -> None:
     with pytest.raises(ConfigError, match=r"a single top-level field.* it is a\.b"):
         chosen(found(), sync_mode="incremental", cursor_field=["a", "b"])
 
 
-def test_fields_that_are_left_out_are_not_selected() -> None:
+def test_fields_that_the_schema_omits_are_not_selected() -> None:
     stream = copy.copy(found())
     stream.json_schema = {"type": "object", "properties": {"note": PROPERTIES["note"]}}
     one = chosen(stream)
@@ -158,7 +158,7 @@ def test_fields_that_are_left_out_are_not_selected() -> None:
     assert metadata(one, "properties", "note") == {"selected": True}
 
 
-def test_fields_inside_of_objects_are_selected_where_the_tap_can() -> None:
+def test_nested_fields_are_selected_if_the_tap_supports_it() -> None:
     inner = {"type": "object", "properties": {"a": {}, "b": {}}}
     own = entry(schema={"properties": {"o": inner, "p": inner}})
     own["metadata"] += [
@@ -174,13 +174,13 @@ def test_fields_inside_of_objects_are_selected_where_the_tap_can() -> None:
     )
 
 
-def test_a_schema_without_properties_leaves_nothing_out() -> None:
+def test_all_fields_are_selected_if_the_schema_has_no_properties() -> None:
     stream = copy.copy(found())
     stream.json_schema = {}
     assert metadata(chosen(stream), "properties", "at")["selected"] is True
 
 
-def test_taps_older_than_metadata_look_into_the_schema() -> None:
+def test_taps_without_metadata_are_selected_in_the_schema() -> None:
     stream = found(metadata=None)
     stream.json_schema = {"properties": {"id": {}}}
     one = chosen(stream)
@@ -194,7 +194,7 @@ def test_a_stream_of_another_source_is_refused() -> None:
         chosen(AirbyteStream(name="x", json_schema={}))
 
 
-def test_names_of_records_where_it_is_clear_which_stream_is_meant() -> None:
+def test_only_unambiguous_record_names_are_mapped_to_streams() -> None:
     ids = ("a-users", "b-users", "c-orders", "orders2", "plain")
     names = ("users", "users", "orders", "plain", "plain")
     entries = [entry(tap_stream_id=i, stream=n) for i, n in zip(ids, names, strict=True)]
@@ -203,7 +203,7 @@ def test_names_of_records_where_it_is_clear_which_stream_is_meant() -> None:
     assert stream_names(streams[:1]) == {"users": "a-users"}
 
 
-def test_log_based_may_be_chosen() -> None:
+def test_log_based_replication_can_be_selected() -> None:
     stream = log_based(found({"replication-method": "FULL_TABLE"}))
     assert (stream.sync_modes, stream.source_defined_cursor) == (
         ["full_refresh", "incremental"],
@@ -219,7 +219,7 @@ def test_log_based_may_be_chosen() -> None:
     assert "replication-key" not in metadata(one)
 
 
-def test_log_based_is_refused_where_the_tap_forces_another_method() -> None:
+def test_log_based_replication_is_refused_if_the_tap_forces_another_method() -> None:
     with pytest.raises(ConfigError, match="'db-users' only by FULL_TABLE"):
         log_based(found({"forced-replication-method": "FULL_TABLE"}))
     with pytest.raises(ConfigError, match="'users' was not discovered from a Singer tap"):

@@ -26,17 +26,17 @@ def test_a_secret_is_found(schema: dict[str, Any]) -> None:
     assert list(secret_values({"key": "hunter2"}, schema)) == ["hunter2"]
 
 
-def test_items_by_position() -> None:
+def test_a_secret_in_items_by_position_is_found() -> None:
     schema = {"properties": {"keys": {"items": [{}, SECRET]}}}
     assert list(secret_values({"keys": ["open", "shut", "more"]}, schema)) == ["shut"]
 
 
-def test_a_reference_to_itself_ends() -> None:
+def test_a_circular_reference_is_not_followed_forever() -> None:
     schema = {"definitions": {"a": {"$ref": "#/definitions/a"}}, "$ref": "#/definitions/a"}
     assert list(secret_values({"key": "x"}, schema)) == []
 
 
-def test_violations_quote_no_value() -> None:
+def test_violations_do_not_quote_values() -> None:
     schema = {
         "oneOf": [{"title": "Key", "required": ["key"], "properties": {"key": {"minLength": 9}}}],
         "properties": {"port": {"type": "integer"}},
@@ -63,11 +63,11 @@ PORT: dict[str, Any] = {"properties": {"port": {"type": "integer"}}}
         {"definitions": {"d": {"$ref": "#/definitions/d"}}, "$ref": "#/definitions/d"},
     ],
 )
-def test_a_field_that_may_be_there_is_not_told_of(schema: dict[str, Any]) -> None:
+def test_an_allowed_field_is_not_reported_as_unknown(schema: dict[str, Any]) -> None:
     assert unknown_fields({"prot": "hunter2"}, schema) == []
 
 
-def test_a_field_that_is_not_described() -> None:
+def test_an_undeclared_field_is_reported_with_a_suggestion() -> None:
     (told,) = unknown_fields({"prot": "hunter2", "port": 1, "__platform": {}}, PORT)
     assert "config.prot" in told and "did you mean 'port'?" in told and "hunter2" not in told
     (told,) = unknown_fields({"x": 1}, PORT)

@@ -57,7 +57,7 @@ def opened(folder: Path, secret: Path, user: str, heartbeat: float | None = None
 
 
 @as_root
-def test_a_connector_of_another_user_reads_its_own_files_and_none_of_ours(
+def test_a_connector_of_another_user_reads_only_its_own_files(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PGPASSWORD", "hunter3")
@@ -68,24 +68,24 @@ def test_a_connector_of_another_user_reads_its_own_files_and_none_of_ours(
 
 
 @as_root
-def test_a_connector_of_another_user_is_ended_too(folder: Path) -> None:
+def test_a_connector_of_another_user_is_stopped(folder: Path) -> None:
     connector = opened(folder, folder / "secret", OTHER, heartbeat=1)
     with pytest.raises(Exception, match="sent no output for 1 seconds"):
         connector.discover()
     assert gone(int((folder / "pid").read_text()))
 
 
-def test_ones_own_user_needs_no_privileges(folder: Path) -> None:
+def test_the_current_user_needs_no_privileges(folder: Path) -> None:
     told = opened(folder, folder / "secret", ME).check().message
     assert told is not None and told.split()[:3] == [str(os.geteuid()), "{a:", "1}"]
 
 
-def test_a_user_who_cannot_be_is_refused(folder: Path) -> None:
+def test_an_unknown_user_is_refused(folder: Path) -> None:
     with pytest.raises(ConfigError, match=r"no user 'no-such-user'.*\n.*`user`"):
         opened(folder, folder / "secret", "no-such-user").check()
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may run programs as anybody")
-def test_another_user_needs_root(folder: Path) -> None:
+def test_another_user_is_refused_without_root(folder: Path) -> None:
     with pytest.raises(ConfigError, match=r"cannot be run as the user 'root'.*\n.*`image:`"):
         opened(folder, folder / "secret", "root").check()

@@ -33,7 +33,7 @@ def refusal(root: Path, url: str, encoding: Encoding = PLAIN) -> EltError:
 
 
 @pytest.mark.parametrize("name", ["a.json", "ä b%20#?.json", "deep/er/a.json"])
-def test_names_are_decoded(root: Path, name: str) -> None:
+def test_file_names_in_urls_are_decoded(root: Path, name: str) -> None:
     path = root / name
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(b'{"a":"\xe2\x80\xa8"}\n\n{"b":1}')
@@ -50,7 +50,7 @@ def test_names_are_decoded(root: Path, name: str) -> None:
         *("{root}/link", "{root}/folder/secret"),
     ],
 )
-def test_nothing_outside_is_read(root: Path, url: str) -> None:
+def test_files_outside_the_allowed_folders_are_refused(root: Path, url: str) -> None:
     secret = root.parent / "secret"
     secret.write_text("{}")
     (root / "link").symlink_to(secret)
@@ -60,7 +60,7 @@ def test_nothing_outside_is_read(root: Path, url: str) -> None:
     assert "in none of the allowed folders" in failure.message and str(root) in str(failure)
 
 
-def test_a_link_within_is_followed_and_so_is_that_of_the_root(root: Path, tmp_path: Path) -> None:
+def test_links_within_the_folder_and_to_the_folder_are_followed(root: Path, tmp_path: Path) -> None:
     (root / "a").write_text("{}")
     (root / "link").symlink_to(root / "a")
     (tmp_path / "other").symlink_to(root)
@@ -93,13 +93,13 @@ def test_other_encodings_are_refused(root: Path, encoding: Encoding) -> None:
     assert encoding.format in failure.message and "format: jsonl" in str(failure)
 
 
-def test_a_file_that_is_missing(root: Path) -> None:
+def test_a_missing_file_is_an_error(root: Path) -> None:
     failure = refusal(root, (root / "none").as_uri())
     assert isinstance(failure, SystemFailure) and "No such file" in failure.message
 
 
 @pytest.mark.parametrize("damage", ["torn", "not compressed", "changed", "empty"])
-def test_a_file_that_is_not_whole(root: Path, damage: str) -> None:
+def test_an_incomplete_or_damaged_file_is_an_error(root: Path, damage: str) -> None:
     whole = gzip.compress(os.urandom(1 << 16).hex().encode())
     held = {
         "torn": whole[:-20],
@@ -112,13 +112,13 @@ def test_a_file_that_is_not_whole(root: Path, damage: str) -> None:
     assert isinstance(failure, SystemFailure) and "is incomplete or damaged" in failure.message
 
 
-def test_a_line_too_long(root: Path) -> None:
+def test_a_line_that_is_too_long_is_an_error(root: Path) -> None:
     (root / "a").write_bytes(b'{"a":"' + b"x" * (2 << 20) + b'"}')
     with pytest.raises(SystemFailure, match=r"a sent a line longer than 1 MiB"):
         lines(root, (root / "a").as_uri())
 
 
-def test_memory_does_not_grow_with_the_file(root: Path) -> None:
+def test_memory_does_not_grow_with_the_file_size(root: Path) -> None:
     row = b'{"id":1,"text":"' + os.urandom(200).hex().encode() + b'"}\n'
     (root / "a").write_bytes(gzip.compress(row * 200_000, 1))
     tracemalloc.start()
@@ -128,7 +128,7 @@ def test_memory_does_not_grow_with_the_file(root: Path) -> None:
     assert count == 200_000 and peak < 16 << 20
 
 
-def test_the_folder_of_a_url() -> None:
+def test_the_folder_of_a_file_url_is_found() -> None:
     assert file_root("file:///a%20b/c") == Path("/a b/c")
     for other in ("s3://bucket", "/a", "", None, 5, "file://host/a"):
         assert file_root(other) is None

@@ -69,14 +69,14 @@ def seen(messages: list[RawRecord | Message]) -> list[Any]:
     return [json.loads(bytes(one.data)) for one in messages if isinstance(one, RawRecord)]
 
 
-def test_a_change_is_merged_and_given_to_the_next_process(tmp_path: Path) -> None:
+def test_an_update_is_merged_and_passed_to_the_next_process(tmp_path: Path) -> None:
     auth = {"refresh": "re-1", "kind": "oauth"}
     read(source(tmp_path, change(token="second", auth=auth)))
     [config] = seen(read(source(tmp_path, SHOW)))
     assert config == {**CONFIG, "token": "second", "auth": auth}
 
 
-def test_a_property_is_replaced_whole_and_others_stay(tmp_path: Path) -> None:
+def test_only_updated_properties_are_replaced(tmp_path: Path) -> None:
     read(source(tmp_path, change(auth={"token": "t"})))
     assert source(tmp_path, "").config == {**CONFIG, "auth": {"token": "t"}}
     read(source(tmp_path, change(auth={})))
@@ -96,7 +96,7 @@ FORMS = {
 }  # fmt: skip
 
 
-def test_a_connector_may_turn_to_another_form_of_its_credentials(tmp_path: Path) -> None:
+def test_a_connector_may_change_the_form_of_its_credentials(tmp_path: Path) -> None:
     def connector(script: str) -> Connector:
         config = {"credentials": {"key": "k"}}
         return hostile_source(tmp_path, script, config, FORMS, store=tmp_path / "shop.json")
@@ -108,7 +108,7 @@ def test_a_connector_may_turn_to_another_form_of_its_credentials(tmp_path: Path)
     assert connector("").config == {"credentials": {"token": "t"}}
 
 
-def test_what_did_not_change_stays_a_reference(
+def test_unchanged_values_stay_references_to_variables(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     config = {
@@ -131,7 +131,7 @@ def test_what_did_not_change_stays_a_reference(
     }
 
 
-def test_a_connector_cannot_refer_to_a_variable(
+def test_an_update_cannot_refer_to_an_environment_variable(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("SHOP_SECRET", "sec-1")
@@ -148,7 +148,7 @@ def test_a_connector_cannot_refer_to_a_variable(
 
 
 @pytest.mark.parametrize("verb", ["check", "discover"])
-def test_it_may_change_in_any_verb(verb: str, tmp_path: Path) -> None:
+def test_check_and_discover_may_update_the_config(verb: str, tmp_path: Path) -> None:
     answers = """
 if verb == "check": say("CONNECTION_STATUS", connectionStatus={"status": "SUCCEEDED"})
 if verb == "discover": say("CATALOG", catalog={"streams": []})
@@ -159,7 +159,7 @@ if verb == "discover": say("CATALOG", catalog={"streams": []})
     assert source(tmp_path, "").config["token"] == "second"
 
 
-def test_what_is_changed_again_and_again_adds_up(tmp_path: Path) -> None:
+def test_repeated_updates_are_combined(tmp_path: Path) -> None:
     read(source(tmp_path, change(token="b", auth={"refresh": "re-1"}) + change(token="c")))
     read(source(tmp_path, change(auth={"refresh": "re-1", "new": {"deep": 1}})))
     read(source(tmp_path, change(auth={"refresh": "re-1", "new": {"deep": 2}}, pin=5)))
@@ -176,7 +176,7 @@ for message in source(pathlib.Path({folder!r}), script).read(CATALOG):
 """
 
 
-def test_a_rotated_credential_outlives_a_crash_right_after(tmp_path: Path) -> None:
+def test_a_rotated_credential_survives_an_immediate_crash(tmp_path: Path) -> None:
     with pytest.raises(SystemFailure, match="SIGKILL"):
         read(source(tmp_path, change(token="once") + "os.kill(os.getpid(), 9)"))
     assert source(tmp_path, "").config["token"] == "once"
@@ -185,7 +185,7 @@ def test_a_rotated_credential_outlives_a_crash_right_after(tmp_path: Path) -> No
     assert seen(read(source(tmp_path, SHOW)))[0]["token"] == "rotated"
 
 
-def test_a_change_that_breaks_the_specification_ends_the_sync(tmp_path: Path) -> None:
+def test_an_update_that_violates_the_specification_fails_the_sync(tmp_path: Path) -> None:
     pid = tmp_path / "pid"
     script = f"open({str(pid)!r}, 'w').write(str(os.getpid()))\n{change(token='second')}" + (
         change(token=55512, pin="p4ss-word") + "time.sleep(60)"
@@ -201,7 +201,7 @@ def test_a_change_that_breaks_the_specification_ends_the_sync(tmp_path: Path) ->
     assert connector.config == {**CONFIG, "token": "second"}
 
 
-def test_what_the_user_writes_anew_wins_and_only_that(tmp_path: Path) -> None:
+def test_a_value_that_the_user_edits_takes_precedence_over_its_update(tmp_path: Path) -> None:
     auth = {"refresh": "re-1", "kind": "oauth"}
     read(source(tmp_path, change(token="second", auth=auth)))
     edited = {**CONFIG, "token": "mine"}
@@ -213,7 +213,9 @@ def test_what_the_user_writes_anew_wins_and_only_that(tmp_path: Path) -> None:
         _ = source(tmp_path, "", plain).config
 
 
-def test_a_variable_that_changes_wins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_changed_environment_variable_takes_precedence(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     config = {"token": {"env": "SHOP_TOKEN"}}
     monkeypatch.setenv("SHOP_TOKEN", "first")
     read(source(tmp_path, change(token="second"), config))
@@ -222,7 +224,7 @@ def test_a_variable_that_changes_wins(tmp_path: Path, monkeypatch: pytest.Monkey
     assert source(tmp_path, "", config).config == {"token": "renewed"}
 
 
-def test_fields_that_each_read_sets_are_left_as_they_are(tmp_path: Path) -> None:
+def test_fields_that_each_read_sets_are_not_stored(tmp_path: Path) -> None:
     """A connector may send all of its config; a window's or a partition's bounds are not its change."""
     whole = SHOW + CONTROL.format('{**json.load(open(files["--config"])), "token": "second"}')
     read(source(tmp_path, whole, {**CONFIG, "start_date": "2026-05-05"}))
@@ -230,7 +232,7 @@ def test_fields_that_each_read_sets_are_left_as_they_are(tmp_path: Path) -> None
     assert (config["token"], config["start_date"]) == ("second", "2026-06-06")
 
 
-def test_the_file_is_private_and_holds_only_what_was_changed(tmp_path: Path) -> None:
+def test_the_file_is_private_and_has_only_updated_values(tmp_path: Path) -> None:
     read(source(tmp_path, change(token="second"), {**CONFIG, "pin": 918273}))
     folder = tmp_path / "home" / "config"
     path = folder / "shop.json"
@@ -242,12 +244,12 @@ def test_the_file_is_private_and_holds_only_what_was_changed(tmp_path: Path) -> 
     assert sorted(each.name for each in folder.iterdir()) == ["shop.json", "shop.lock"]
 
 
-def test_without_a_change_there_is_no_file(tmp_path: Path) -> None:
+def test_no_file_is_written_without_an_update(tmp_path: Path) -> None:
     read(source(tmp_path, change() + change(token="first")))
     assert not (tmp_path / "home").exists()
 
 
-def test_no_value_is_shown(tmp_path: Path) -> None:
+def test_updated_values_are_masked(tmp_path: Path) -> None:
     script = change(token="tok-2", auth={"refresh": "re-2"}, pin=424242) + (
         "print(json.load(open(files['--config']))['token'], 'tok-2 re-2 424242')\n"
     )
@@ -271,13 +273,13 @@ def test_an_unknown_kind_of_control_message_is_logged_and_not_passed_on(tmp_path
     assert "tok-2" not in message.to_json().decode()
 
 
-def test_a_change_without_a_config_is_an_error(tmp_path: Path) -> None:
+def test_an_update_without_a_config_is_an_error(tmp_path: Path) -> None:
     script = 'say("CONTROL", control={"type": "CONNECTOR_CONFIG", "emitted_at": 1})'
     with pytest.raises(SystemFailure, match="sent a CONNECTOR_CONFIG message without a config"):
         read(source(tmp_path, script))
 
 
-def test_without_a_store_a_change_lasts_as_long_as_the_connector(tmp_path: Path) -> None:
+def test_without_a_store_an_update_is_kept_in_memory(tmp_path: Path) -> None:
     connector = hostile_source(tmp_path, change(token="second"), CONFIG, SPECIFICATION)
     read(connector)
     assert connector.config["token"] == "second"
@@ -285,7 +287,7 @@ def test_without_a_store_a_change_lasts_as_long_as_the_connector(tmp_path: Path)
     assert again.config["token"] == "first"
 
 
-def test_what_cannot_be_kept_ends_the_sync(tmp_path: Path) -> None:
+def test_an_update_that_cannot_be_stored_fails_the_sync(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     connector = source(tmp_path, change(token="second"), store=tmp_path / "file" / "shop.json")
     with pytest.raises(ConfigError, match="cannot be read"):
@@ -298,7 +300,7 @@ def test_what_cannot_be_kept_ends_the_sync(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "{", '{"changes": 5}', "\xff"])
-def test_a_file_that_is_damaged_is_named(text: str, tmp_path: Path) -> None:
+def test_a_damaged_file_is_reported_with_its_path(text: str, tmp_path: Path) -> None:
     path = tmp_path / "shop.json"
     path.write_text(text, encoding="latin-1")
     with pytest.raises(ConfigError, match=r"shop\.json, cannot be read") as failure:
@@ -306,7 +308,7 @@ def test_a_file_that_is_damaged_is_named(text: str, tmp_path: Path) -> None:
     assert failure.value.guidance
 
 
-def test_many_that_change_at_once_lose_nothing(tmp_path: Path) -> None:
+def test_concurrent_updates_are_not_lost(tmp_path: Path) -> None:
     path, written = tmp_path / "shop.json", {"token": "first"}
 
     def rotate(number: int) -> None:
@@ -331,7 +333,7 @@ configs = st.dictionaries(st.sampled_from("abc"), values)
 
 
 @given(configs, configs)
-def test_a_config_and_the_differences_make_the_changed_one(old: Any, update: Any) -> None:
+def test_a_changed_config_can_be_rebuilt_from_its_differences(old: Any, update: Any) -> None:
     new = merged(old, update)
     changes = [stored_change(place, value, "") for place, value in differences(old, new)]
     rebuilt = changed_config(old, changes)
@@ -340,7 +342,7 @@ def test_a_config_and_the_differences_make_the_changed_one(old: Any, update: Any
 
 
 @given(configs, st.lists(configs, max_size=4))
-def test_a_store_holds_whatever_sequence_of_changes(written: Any, updates: list[Any]) -> None:
+def test_a_store_keeps_any_sequence_of_updates(written: Any, updates: list[Any]) -> None:
     store, config = ConfigStore(None), dict(written)
     for update in updates:
         new = merged(config, update)

@@ -55,7 +55,7 @@ def left_behind(folder: Path) -> list[Path]:
     return list((folder / "work").iterdir())
 
 
-def test_the_four_verbs(tmp_path: Path) -> None:
+def test_the_four_commands_return_their_results(tmp_path: Path) -> None:
     answers = """
 print("starting up")
 if verb == "check": say("CONNECTION_STATUS", connectionStatus={"status": "SUCCEEDED"})
@@ -84,7 +84,7 @@ def shown(found: list[RawRecord | Message]) -> dict[str, Any]:
     return dict(json.loads(bytes(record.data)))
 
 
-def test_files_are_private_and_gone_afterwards(tmp_path: Path) -> None:
+def test_argument_files_are_private_and_removed_afterwards(tmp_path: Path) -> None:
     config = {"host": "h", "password": SECRET}
     blob = (
         '{"stream":{"stream_descriptor":{"name":"users"},"stream_state":{"n":1.0}},"type":"STREAM"}'
@@ -99,7 +99,7 @@ def test_files_are_private_and_gone_afterwards(tmp_path: Path) -> None:
     assert left_behind(tmp_path) == []
 
 
-def test_without_a_state_there_is_no_state_file(tmp_path: Path) -> None:
+def test_no_state_file_is_written_without_a_state(tmp_path: Path) -> None:
     seen = shown(read(hostile_source(tmp_path, SHOW_FILES, {"n": 1})))
     assert sorted(seen["files"]) == ["--catalog", "--config"]
 
@@ -119,7 +119,7 @@ GLOBAL = {"type": "GLOBAL", "global": {"stream_states": [], "shared_state": {"n"
         ([GLOBAL], [GLOBAL]),
     ],
 )  # fmt: skip
-def test_a_state_is_given_as_its_kind_of_protocol_has_it(
+def test_a_state_is_written_in_the_format_of_its_type(
     states: list[Any], file: Any, tmp_path: Path
 ) -> None:
     given = [State.from_json(json.dumps(state)) for state in states]
@@ -130,12 +130,12 @@ def test_a_state_is_given_as_its_kind_of_protocol_has_it(
 @pytest.mark.parametrize(
     "script", ["exit(1)", "os.kill(os.getpid(), 9)", 'print(\'{"type":"RECORD"}\')']
 )
-def test_files_are_gone_after_a_failure(script: str, tmp_path: Path) -> None:
+def test_argument_files_are_removed_after_a_failure(script: str, tmp_path: Path) -> None:
     failure_of(hostile_source(tmp_path, script))
     assert left_behind(tmp_path) == []
 
 
-def test_files_of_a_killed_process_are_swept_by_the_next(tmp_path: Path) -> None:
+def test_argument_files_of_a_killed_process_are_removed_by_the_next(tmp_path: Path) -> None:
     script = f"""
 import os, pathlib
 from elt_assets.runner.process.argument_files import private_files
@@ -149,7 +149,7 @@ with private_files(pathlib.Path({str(tmp_path / "work")!r}), {{"config": {{"pass
         assert folder == Path(arguments[1]).parent
 
 
-def test_files_in_use_are_not_swept(tmp_path: Path) -> None:
+def test_argument_files_in_use_are_not_removed(tmp_path: Path) -> None:
     with private_files(tmp_path, {"config": {}}) as first:
         with private_files(tmp_path, {"config": {}}):
             pass
@@ -157,7 +157,7 @@ def test_files_in_use_are_not_swept(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_the_config_is_written_with_its_variables_in(
+def test_environment_variables_are_resolved_in_the_config_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     connector = hostile_source(tmp_path, SHOW_FILES, {"host": {"env": "DB_HOST"}}, SPECIFICATION)
@@ -167,7 +167,7 @@ def test_the_config_is_written_with_its_variables_in(
     assert shown(read(connector))["files"]["--config"] == {"host": "db"}
 
 
-def test_every_violation_of_the_specification_is_listed_and_no_value(tmp_path: Path) -> None:
+def test_all_violations_of_the_specification_are_listed_without_values(tmp_path: Path) -> None:
     config = {
         "port": "p4ss", "mode": "p4ss", "password": "p4", "auth": "p4ss", "twice": "p4ss",
         "depth": {"start": "p4ss"}, "colour": "p4ss",
@@ -192,7 +192,9 @@ def test_every_violation_of_the_specification_is_listed_and_no_value(tmp_path: P
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
-def test_a_signal_in_mid_record_is_named(number: signal.Signals, tmp_path: Path) -> None:
+def test_the_error_names_the_signal_that_terminated_the_process(
+    number: signal.Signals, tmp_path: Path
+) -> None:
     script = f"""
 record({{"id": 1}})
 print('{{"type":"RECORD","record":{{"stream":"users","data":{{"id"', end="", flush=True)
@@ -208,18 +210,18 @@ os.kill(os.getpid(), {number.value})
     assert failure.value.detail and "last words" in failure.value.detail
 
 
-def test_what_came_before_the_end_was_handed_over(tmp_path: Path) -> None:
+def test_messages_before_a_failure_are_returned(tmp_path: Path) -> None:
     messages = hostile_source(tmp_path, "record({'id': 1}); exit(3)").read(CATALOG)
     assert isinstance(next(messages), RawRecord)
     with pytest.raises(SystemFailure, match=r"ended with exit code 3$"):
         next(messages)
 
 
-def test_a_shell_that_tells_of_a_signal(tmp_path: Path) -> None:
+def test_an_exit_code_of_a_shell_for_a_signal_is_explained(tmp_path: Path) -> None:
     assert "137 (128 + SIGKILL)" in str(failure_of(hostile_source(tmp_path, "exit(137)")))
 
 
-def test_a_torn_line_with_exit_code_0_fails_too(tmp_path: Path) -> None:
+def test_a_truncated_line_with_exit_code_0_is_an_error(tmp_path: Path) -> None:
     failure = failure_of(hostile_source(tmp_path, """print('{"type":"STATE","sta', end="")"""))
     assert "malformed STATE" in failure.message
 
@@ -234,7 +236,7 @@ def test_a_torn_line_with_exit_code_0_fails_too(tmp_path: Path) -> None:
         (None, SystemFailure),
     ],
 )
-def test_an_error_trace_says_who_must_act(
+def test_an_error_trace_decides_the_kind_of_failure(
     failure_type: str | None, kind: type[EltError], tmp_path: Path
 ) -> None:
     script = f"""
@@ -248,7 +250,7 @@ exit(2)
     assert failure.detail == "SQL 28000\nat x"
 
 
-def test_an_error_that_names_its_stream_goes_before_one_that_names_none(tmp_path: Path) -> None:
+def test_an_error_with_a_stream_takes_precedence_over_one_without(tmp_path: Path) -> None:
     script = """
 fail("the sync failed", failure_type="config_error")
 fail("503", failure_type="transient_error", stream_descriptor={"name": "users"})
@@ -260,27 +262,27 @@ exit(1)
 
 
 @pytest.mark.parametrize("verb", ["spec", "check", "discover"])
-def test_no_answer(verb: str, tmp_path: Path) -> None:
+def test_a_missing_result_is_an_error(verb: str, tmp_path: Path) -> None:
     silent = Connector(lambda: [sys.executable, "-c", "print('hello')"], {}, tmp_path, "silent")
     connector = silent if verb == "spec" else hostile_source(tmp_path, "print('hello')")
     with pytest.raises(SystemFailure, match=f"`{verb}` of connector .* returned no result"):
         _ = connector.specification if verb == "spec" else getattr(connector, verb)()
 
 
-def test_an_error_trace_instead_of_an_answer(tmp_path: Path) -> None:
+def test_an_error_trace_explains_a_missing_result(tmp_path: Path) -> None:
     connector = hostile_source(tmp_path, "fail('no access', failure_type='config_error')")
     with pytest.raises(ConfigError, match=r"no access \(`discover` .* returned no result\)"):
         connector.discover()
 
 
-def test_megabytes_on_stderr(tmp_path: Path) -> None:
+def test_only_the_last_lines_of_stderr_are_kept(tmp_path: Path) -> None:
     script = "for n in range(50_000): print('noise', n, '.' * 50, file=sys.stderr)\nexit(1)"
     failure = failure_of(hostile_source(tmp_path, script))
     assert failure.detail and "noise 49999" in failure.detail
     assert len(failure.detail) < 10_000
 
 
-def test_a_line_too_long_tells_its_limit_and_no_secret(
+def test_the_error_of_a_line_that_is_too_long_shows_the_limit_and_no_secret(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(child, "MAX_LINE", 1 << 20)
@@ -313,7 +315,7 @@ def spilling(folder: Path) -> Connector:
     return hostile_source(folder, SPILL, {"host": "h", "password": SECRET}, SPECIFICATION)
 
 
-def test_secrets_are_masked_in_all_that_is_shown(tmp_path: Path) -> None:
+def test_secrets_are_masked_in_messages_and_errors(tmp_path: Path) -> None:
     texts: list[str] = []
     messages = (cast("Message", message).to_json() for message in spilling(tmp_path).read(CATALOG))
     with pytest.raises(EltError) as failure:
@@ -327,13 +329,13 @@ def test_secrets_are_masked_in_all_that_is_shown(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "line", ['{"type":"CONTROL","control":%s', '{"type":"CONTROL","control":' + "[" * 20_000 + "%s"]
 )
-def test_a_message_that_cannot_be_read_shows_no_secret(line: str, tmp_path: Path) -> None:
+def test_the_error_of_a_malformed_message_shows_no_secret(line: str, tmp_path: Path) -> None:
     script = f"print({line!r} % json.dumps(open(files['--config']).read()))"
     connector = hostile_source(tmp_path, script, {"host": "h", "password": SECRET}, SPECIFICATION)
     assert "hunter2" not in str(failure_of(connector))
 
 
-def test_closing_ends_the_process_and_all_its_children(tmp_path: Path) -> None:
+def test_close_stops_the_process_and_its_children(tmp_path: Path) -> None:
     script = """
 signal.signal(signal.SIGTERM, signal.SIG_IGN)
 child = subprocess.Popen([sys.executable, "-c", "import signal, time\\n"
@@ -355,7 +357,7 @@ while True: record({})
     assert left_behind(tmp_path) == []
 
 
-def test_a_program_that_is_missing(tmp_path: Path) -> None:
+def test_a_missing_program_is_a_config_error(tmp_path: Path) -> None:
     connector = Connector(lambda: [str(tmp_path / "none")], {}, tmp_path / "work", "none")
     with pytest.raises(ConfigError, match="was not found"):
         connector.check()

@@ -46,7 +46,7 @@ def logs(messages: list[RawRecord | Message]) -> list[Log]:
 
 
 @pytest.mark.parametrize("verb", ["check", "discover"])
-def test_the_log_of_a_short_command_is_heard(verb: str, tmp_path: Path) -> None:
+def test_the_log_of_a_short_command_is_passed_on(verb: str, tmp_path: Path) -> None:
     script = """
 say("LOG", log={"level": "WARN", "message": "the API is old"})
 print("a plain line")
@@ -63,25 +63,25 @@ say("TRACE", trace={"type": "ANALYTICS", "emitted_at": 1, "analytics": {"type": 
     ]
 
 
-def test_the_stderr_of_a_healthy_read_is_part_of_its_log(tmp_path: Path) -> None:
+def test_the_stderr_of_a_successful_read_is_part_of_its_log(tmp_path: Path) -> None:
     script = "print('on stderr', file=sys.stderr, flush=True); record({'n': 1})"
     found = logs(list(listening(tmp_path, script)[0].read(CATALOG)))
     assert [(log.level, log.message) for log in found] == [("DEBUG", "on stderr")]
 
 
 @pytest.mark.parametrize("code", [0, 1])
-def test_a_check_that_says_why_it_failed_is_an_answer(code: int, tmp_path: Path) -> None:
+def test_a_failed_check_with_a_message_is_a_result(code: int, tmp_path: Path) -> None:
     answer = {"status": "FAILED", "message": "the password is wrong"}
     script = f"say('CONNECTION_STATUS', connectionStatus={answer!r}); exit({code})"
     assert listening(tmp_path, script)[0].check().message == "the password is wrong"
 
 
-def test_a_check_that_succeeds_and_dies_is_a_failure(tmp_path: Path) -> None:
+def test_a_successful_check_with_an_exit_code_is_a_failure(tmp_path: Path) -> None:
     with pytest.raises(SystemFailure, match="ended with exit code 3"):
         listening(tmp_path, ANSWERS + "exit(3)")[0].check()
 
 
-def test_an_error_trace_tells_why_a_discovery_failed(tmp_path: Path) -> None:
+def test_an_error_trace_explains_a_failed_discovery(tmp_path: Path) -> None:
     script = ANSWERS + "fail('no access', failure_type='config_error'); exit(1)"
     with pytest.raises(ConfigError, match="no access"):
         listening(tmp_path, script)[0].discover()
@@ -109,7 +109,7 @@ def test_too_many_lines_are_dropped_and_counted(tmp_path: Path) -> None:
     assert any("warning 0" in log.message for log in logs(found))
 
 
-def test_a_text_is_masked_before_it_is_cut(tmp_path: Path) -> None:
+def test_a_text_is_masked_before_it_is_truncated(tmp_path: Path) -> None:
     """However much of it is hidden before the place where it is cut."""
     script = """
 secret = json.load(open(files["--config"]))["password"]
@@ -144,7 +144,7 @@ exit(1)
         json.dumps(json.dumps(SECRET)),
     ],
 )
-def test_a_secret_is_masked_in_every_code(code: str) -> None:
+def test_a_secret_is_masked_in_every_encoding(code: str) -> None:
     shown = Masker([SECRET])(f"Authorization: {code} sent")
     assert "****" in shown
     left = (
@@ -164,11 +164,13 @@ def test_a_secret_is_masked_in_every_code(code: str) -> None:
         ("ssh://git@host/x", "ssh://git@host/x"),
     ],
 )
-def test_a_password_in_a_url_is_masked_though_nobody_named_it(text: str, shown: str) -> None:
+def test_a_password_in_a_url_is_masked_if_it_is_not_a_declared_secret(
+    text: str, shown: str
+) -> None:
     assert Masker()(text) == shown
 
 
-def test_escape_sequences_are_shown_and_not_obeyed(tmp_path: Path) -> None:
+def test_escape_sequences_are_shown_as_text(tmp_path: Path) -> None:
     text = "\x1b[2J\x1b]0;title\x07 done\u202e\n  indented"
     script = f"say('LOG', log={{'level': 'INFO', 'message': {text!r}}})"
     [log] = logs(list(listening(tmp_path, script)[0].read(CATALOG)))
@@ -179,25 +181,25 @@ def test_escape_sequences_are_shown_and_not_obeyed(tmp_path: Path) -> None:
     ("level", "shown"),
     [("WARNING", "WARN"), ("critical", "FATAL"), ("\x1b[2J", "INFO"), ("x" * 9_999, "INFO")],
 )
-def test_a_level_is_one_of_the_protocols(level: str, shown: str) -> None:
+def test_an_unknown_level_becomes_a_level_of_the_protocol(level: str, shown: str) -> None:
     message = Message(type="LOG", log=Log(level=level, message="x"))
     [found] = ConnectorLog(Masker(), "x").filtered(message)
     assert found.log and found.log.level == shown
 
 
-def test_a_flood_of_errors_ends_the_sync(tmp_path: Path) -> None:
+def test_too_many_errors_fail_the_sync(tmp_path: Path) -> None:
     script = f"for n in range({MAX_ERRORS + 1}): fail(str(n))\ntime.sleep(600)"
     with pytest.raises(SystemFailure, match="more than 1,000 ERROR traces"):
         list(listening(tmp_path, script)[0].read(CATALOG))
 
 
-def test_the_text_of_a_message_is_of_limited_length() -> None:
+def test_the_text_of_a_message_is_truncated() -> None:
     log = ConnectorLog(Masker(), "x")
     assert log.text("y" * 1_000_000) == "y" * MAX_TEXT + "… (cut)"
 
 
 @pytest.mark.parametrize("verb", ["check", "discover"])
-def test_a_command_that_does_not_end_is_ended(verb: str, tmp_path: Path) -> None:
+def test_a_command_is_stopped_at_its_deadline(verb: str, tmp_path: Path) -> None:
     script = "print(os.getpid(), flush=True); time.sleep(600)"
     connector, _ = listening(tmp_path, script, deadlines={verb: 0.5})
     with pytest.raises(

@@ -51,7 +51,7 @@ def calls(folder: Path) -> list[list[str]]:
     return [json.loads(line) for line in (folder / "log").read_text().splitlines()]
 
 
-def test_an_image_is_run_with_its_private_files_alone(
+def test_an_image_is_run_with_only_its_private_files(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     connector = opened(tmp_path, monkeypatch)
@@ -72,9 +72,7 @@ def test_an_image_is_run_with_its_private_files_alone(
     assert len({call[call.index("--name") + 1] for call in calls(tmp_path)}) == 3
 
 
-def test_a_container_that_is_ended_is_removed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_stopped_container_is_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     connector = opened(tmp_path, monkeypatch, hangs=True, heartbeat=1)
     with pytest.raises(TransientError, match="sent no output for 1 seconds"):
         connector.discover()
@@ -82,7 +80,7 @@ def test_a_container_that_is_ended_is_removed(
     assert removed == ["rm", "--force", started[started.index("--name") + 1]]
 
 
-def test_a_container_does_not_outlive_a_run_that_was_killed(
+def test_the_container_of_a_killed_run_is_removed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     opened(tmp_path, monkeypatch, hangs=True)
@@ -107,7 +105,7 @@ DEFAULTS = [
 ]
 
 
-def test_a_container_has_no_capabilities_and_limits(
+def test_a_container_has_no_capabilities_and_has_limits_by_default(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     opened(tmp_path, monkeypatch).check()
@@ -144,7 +142,7 @@ def test_every_option_of_a_container_can_be_set(
 
 
 @pytest.mark.skipif(shutil.which("docker") is None, reason="no client of docker is installed")
-def test_dockers_client_knows_the_options(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_client_of_docker_has_all_used_options(monkeypatch: pytest.MonkeyPatch) -> None:
     options = ContainerOptions("none", ["/a:/a"], "1g", 1, 9, "never", "linux/amd64", ["CHOWN"])
     run = Image("x:1", options).container(Path("/tmp"), ["A"]).command
     used = {word.partition("=")[0] for word in run if word.startswith("--")}
@@ -169,7 +167,7 @@ def test_dockers_client_knows_the_options(monkeypatch: pytest.MonkeyPatch) -> No
         "docker://x",
     ],
 )
-def test_what_is_no_reference_of_an_image_is_refused(reference: str, tmp_path: Path) -> None:
+def test_an_invalid_image_reference_is_refused(reference: str, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"is not an image reference\n.*name:tag"):
         open_connector("image", reference, {}, tmp_path, tmp_path)
 
@@ -187,14 +185,16 @@ def test_what_is_no_reference_of_an_image_is_refused(reference: str, tmp_path: P
         ("a/x:latest", True),
     ],
 )
-def test_a_tag_that_moves_is_warned_of(reference: str, moves: bool, tmp_path: Path) -> None:
+def test_a_mutable_tag_causes_a_warning(reference: str, moves: bool, tmp_path: Path) -> None:
     notices = open_connector("image", reference, {}, tmp_path, tmp_path).notices()
     warnings = [text for level, text in notices if level == "WARN"]
     assert len(warnings) == moves
     assert all(reference in text and "digest" in text for text in warnings)
 
 
-def test_no_client_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_docker_client_is_an_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("ELT_DOCKER", "/no/such/docker")
     connector = open_connector("image", "x/y:1", {}, tmp_path, tmp_path)
     with pytest.raises(ConfigError, match=r"'/no/such/docker' was not found"):

@@ -106,21 +106,21 @@ OWN: list[tuple[str, Any]] = [("command", ["x"]), ("tap", ["x"]), ("connector", 
 
 
 @pytest.mark.parametrize(("kind", "value"), FOREIGN)
-def test_a_program_from_elsewhere_gets_what_any_needs_and_no_more(
+def test_a_third_party_program_gets_only_the_basic_variables(
     kind: str, value: Any, tmp_path: Path
 ) -> None:
     assert found(tmp_path, kind, value) == PLAIN
 
 
 @pytest.mark.parametrize(("kind", "value"), OWN)
-def test_a_program_of_ones_own_gets_all_but_what_may_be_secret(
+def test_an_own_program_gets_all_variables_except_secrets(
     kind: str, value: Any, tmp_path: Path
 ) -> None:
     assert found(tmp_path, kind, value) == {**PLAIN, **OTHERS}
 
 
 @pytest.mark.parametrize(("kind", "value"), OWN)
-def test_a_program_of_ones_own_gets_nothing_that_may_hold_a_credential(
+def test_an_own_program_gets_no_variables_that_may_contain_a_credential(
     kind: str, value: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     secrets = {**SECRETS_BY_NAME, **SECRETS_BY_VALUE}
@@ -134,7 +134,7 @@ def test_a_program_of_ones_own_gets_nothing_that_may_hold_a_credential(
 
 
 @pytest.mark.parametrize(("kind", "value"), [*FOREIGN, *OWN])
-def test_a_proxy_with_a_password_is_given_where_it_is_declared(
+def test_a_proxy_with_a_password_is_passed_only_if_it_is_declared(
     kind: str, value: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     proxy = "http://me:hunter2@proxy:1"
@@ -146,7 +146,7 @@ def test_a_proxy_with_a_password_is_given_where_it_is_declared(
     assert variables["https_proxy"] == proxy and {proxy, "hunter2"} <= set(secrets)
 
 
-def test_the_failure_of_a_connector_names_what_it_was_not_given(
+def test_the_failure_of_a_connector_names_the_withheld_variables(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PGPASSWORD", "hunter2")
@@ -164,7 +164,7 @@ def test_the_failure_of_a_connector_names_what_it_was_not_given(
 
 
 @pytest.mark.parametrize(("kind", "value"), [*FOREIGN, *OWN])
-def test_what_is_declared_is_all_there_is(
+def test_a_declared_environment_replaces_the_default_one(
     kind: str, value: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     python = {"PYTHONPATH": "/opt/lib"} if kind == "connector" else {}
@@ -185,7 +185,7 @@ def test_what_is_declared_is_all_there_is(
         ["GITHUB_TOKEN", "NAME", "PIN_TOKEN"],
     ],
 )
-def test_a_secret_that_is_declared_is_given_and_shown_nowhere(
+def test_a_declared_secret_is_passed_and_masked(
     declared: Declared, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("NAME", "plain")
@@ -203,7 +203,7 @@ exit(1)
     assert "hunter2" not in text and "12345" not in text
 
 
-def test_a_variable_that_is_not_set_is_named_when_it_is_needed(tmp_path: Path) -> None:
+def test_a_missing_variable_is_reported_when_the_connector_starts(tmp_path: Path) -> None:
     command = [program(tmp_path, SHOW)]
     declared = {"HOST": {"env": "NOT_SET"}}
     connector = open_connector(
@@ -255,7 +255,7 @@ def image(
     return arguments, environment
 
 
-def test_a_container_gets_what_is_declared_by_name_alone(
+def test_a_container_gets_declared_variables_by_name(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     arguments, environment = image(
@@ -299,5 +299,5 @@ def test_a_container_gets_no_other_variables(
         ("SECRETARY_NAME", False),
     ],
 )
-def test_names_look_secret_by_whole_words(name: str, secret: bool) -> None:
+def test_names_of_secrets_are_recognized_by_whole_words(name: str, secret: bool) -> None:
     assert looks_secret(name) is secret

@@ -63,14 +63,14 @@ def nobody_left(folder: Path, began: float) -> bool:
     return found and time.monotonic() - began < NO_LONGER
 
 
-def test_one_that_falls_silent_is_ended_with_all_that_it_started(tmp_path: Path) -> None:
+def test_a_silent_connector_is_stopped_with_all_its_children(tmp_path: Path) -> None:
     with pytest.raises(TransientError, match="sent no output for 1 seconds and was stopped"):
         list(stubborn(tmp_path, heartbeat=1).read(CATALOG))
     assert all(map(gone, pids(tmp_path)))
 
 
 @pytest.mark.parametrize("end", ["exit(0)", "os.kill(os.getpid(), 9)"])
-def test_its_end_is_noticed_in_time_though_its_pipes_are_held_open(
+def test_the_end_of_a_connector_is_noticed_while_a_child_holds_its_pipes(
     end: str, tmp_path: Path
 ) -> None:
     script = f"""
@@ -90,7 +90,7 @@ record({{"at": time.monotonic()}})
     assert time.monotonic() - ended < 30  # about a second, and what a busy machine adds
 
 
-def test_reading_can_be_ended_from_another_thread(tmp_path: Path) -> None:
+def test_a_read_can_be_cancelled_from_another_thread(tmp_path: Path) -> None:
     connector = stubborn(tmp_path)
     failures: list[Exception] = []
     started = threading.Event()
@@ -123,7 +123,7 @@ for message in stubborn(pathlib.Path(sys.argv[1])).read(CATALOG):
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGKILL])
-def test_a_run_that_is_ended_leaves_nobody(number: signal.Signals, tmp_path: Path) -> None:
+def test_a_terminated_run_leaves_no_processes(number: signal.Signals, tmp_path: Path) -> None:
     run = subprocess.Popen(
         [sys.executable, "-c", RUN, str(tmp_path)],
         stdout=subprocess.PIPE,
@@ -141,7 +141,7 @@ def test_a_run_that_is_ended_leaves_nobody(number: signal.Signals, tmp_path: Pat
     assert nobody_left(tmp_path, began)
 
 
-def test_a_line_of_a_hundred_megabytes_is_a_record(tmp_path: Path) -> None:
+def test_a_record_may_have_a_hundred_megabytes(tmp_path: Path) -> None:
     [large] = hostile_source(tmp_path, "record({'x': 'y' * (100 << 20)})").read(CATALOG)
     assert isinstance(large, RawRecord) and len(bytes(large.data)) == (100 << 20) + 9
 
@@ -161,7 +161,7 @@ status("COMPLETE")
 """
 
 
-def test_a_sync_goes_on_through_garbage(tmp_path: Path) -> None:
+def test_a_sync_continues_after_lines_that_are_not_messages(tmp_path: Path) -> None:
     sink = MemorySink()
     done = sync(tmp_path, sink).run(hostile_source(tmp_path, STATE + GARBAGE).read(CATALOG))
     assert done.failure is None
@@ -189,7 +189,7 @@ def test_a_sync_goes_on_through_garbage(tmp_path: Path) -> None:
     ],
     ids=["record", "state", "deep", "deeper", "SIGKILL", "SIGTERM", "silent", "partial", "error"],
 )
-def test_what_lies_before_the_last_state_is_kept_and_no_more(end: str, tmp_path: Path) -> None:
+def test_only_records_before_the_last_state_are_kept(end: str, tmp_path: Path) -> None:
     sink = MemorySink()
     script = STATE + 'status("STARTED"); record({"n": 1}); state(1); record({"n": 2})\n' + end
     done = sync(tmp_path, sink).run(hostile_source(tmp_path, script).read(CATALOG))
@@ -210,7 +210,7 @@ class Slow(MemorySink):
         return super().commit(checkpoint)
 
 
-def test_a_run_that_is_ended_while_it_commits_commits_nothing_twice(tmp_path: Path) -> None:
+def test_a_run_that_is_interrupted_during_a_commit_commits_nothing_twice(tmp_path: Path) -> None:
     """And tells of nothing more; what was queued behind that commit may still be made, rows and state."""
     script = STATE + "for n in range(1, 4): record({'n': n}); state(n)\ntime.sleep(600)"
     sink = Slow()

@@ -83,15 +83,13 @@ def index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     "requirement",
     ["source-x", "source-x>=1", "source-x==1.*", "source-x==1,<2", "../x==1", "x ==1", "-r==x/../y", ""],
 )  # fmt: skip
-def test_only_an_exact_version_will_do(requirement: str, tmp_path: Path) -> None:
+def test_a_package_without_an_exact_version_is_refused(requirement: str, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"no exact version\n.*name==version"):
         install(requirement, tmp_path / "home")
     assert not (tmp_path / "home").exists()
 
 
-def test_a_package_is_installed_once_and_made_again_if_half_made(
-    index: Path, tmp_path: Path
-) -> None:
+def test_a_package_is_installed_once_and_again_if_incomplete(index: Path, tmp_path: Path) -> None:
     wheel(index, "airbyte-source-x", ("other", "source-x"))
     home = tmp_path / "home"
     program = install("airbyte-source-x==1.0", home)
@@ -107,7 +105,7 @@ def test_a_package_is_installed_once_and_made_again_if_half_made(
     assert subprocess.check_output([install("airbyte-source-x==1.0", home)], text=True)
 
 
-def test_which_program_is_meant_must_be_clear(index: Path, tmp_path: Path) -> None:
+def test_a_package_with_several_possible_programs_is_refused(index: Path, tmp_path: Path) -> None:
     wheel(index, "source-x", ("one", "two"))
     with pytest.raises(
         ConfigError, match=r"no program that is clearly the connector.*\n.*`command:"
@@ -115,12 +113,14 @@ def test_which_program_is_meant_must_be_clear(index: Path, tmp_path: Path) -> No
         install("source-x==1.0", tmp_path / "home")
 
 
-def test_the_program_is_called_as_the_package_ends(index: Path, tmp_path: Path) -> None:
+def test_the_program_named_like_the_end_of_the_package_name_is_selected(
+    index: Path, tmp_path: Path
+) -> None:
     wheel(index, "somebody-tap-x", ("x", "other", "tap-x"))
     assert install("somebody-tap-x==1.0", tmp_path / "home").name == "tap-x"
 
 
-def test_an_index_that_cannot_be_reached_is_no_fault_of_the_user(
+def test_an_unreachable_index_is_a_transient_error(
     index: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("PIP_NO_INDEX")
@@ -131,7 +131,7 @@ def test_an_index_that_cannot_be_reached_is_no_fault_of_the_user(
         install("source-x==1.0", tmp_path / "home")
 
 
-def test_installing_runs_no_code_of_the_package(
+def test_an_installation_runs_no_code_of_the_package(
     index: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Neither at the start of its Python, to look for programs, nor by a build of what has no wheel."""
@@ -153,7 +153,7 @@ def test_installing_runs_no_code_of_the_package(
 
 
 @pytest.mark.parametrize("allowed", [True, ["source-x"]])
-def test_a_build_that_is_allowed_is_given_nothing_but_what_pip_needs(
+def test_an_allowed_build_gets_only_the_variables_of_pip(
     allowed: bool | list[str], index: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("ELT_HASH_SALT", "hunter2")
@@ -166,7 +166,7 @@ def test_a_build_that_is_allowed_is_given_nothing_but_what_pip_needs(
     assert "hunter2" not in built.read_text() and "PIP_FIND_LINKS" in built.read_text()
 
 
-def test_what_a_failing_build_prints_is_shown_without_secrets(
+def test_the_output_of_a_failed_build_is_shown_without_secrets(
     index: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PIP_EXTRA_INDEX_URL", "http://me:hunter2@127.0.0.1:1/simple")
@@ -180,14 +180,14 @@ def test_what_a_failing_build_prints_is_shown_without_secrets(
     assert "hunter" not in str(failure.value)
 
 
-def test_an_installation_that_takes_too_long_is_ended(index: Path, tmp_path: Path) -> None:
+def test_an_installation_is_stopped_at_its_time_limit(index: Path, tmp_path: Path) -> None:
     source_distribution(index, "source-x", tmp_path / "built-x", "time.sleep(600)")
     how = Installation(source_distributions=True, seconds=1)
     with pytest.raises(TransientError, match=r"took longer than 1 seconds\n.*install: \{seconds"):
         install("source-x==1.0", tmp_path / "home", how)
 
 
-def test_a_lock_file_says_what_is_installed(index: Path, tmp_path: Path) -> None:
+def test_a_lock_file_determines_the_installed_packages(index: Path, tmp_path: Path) -> None:
     wheel(index, "source-x", ("source-x",))
     [file] = index.iterdir()
     lock, home = tmp_path / "requirements.lock", tmp_path / "home"

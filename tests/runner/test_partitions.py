@@ -46,7 +46,7 @@ def listed(source: Connector, seconds: float | None = None) -> list[tuple[str, b
     return [(each.key, bytes(each.context)) for each in found]
 
 
-def test_each_partition_has_its_context_as_the_source_wrote_it(tmp_path: Path) -> None:
+def test_each_partition_has_its_context_byte_for_byte(tmp_path: Path) -> None:
     contexts = ['{"store": 1.0}', '{"store":99999999999999999999.5}']
     lines = [partition(str(n), context) for n, context in enumerate(contexts)]
     source = connector(tmp_path, f"print(*{lines!r}, sep='\\n')")
@@ -77,14 +77,14 @@ def test_a_source_without_the_command_is_refused(tmp_path: Path, answer: str) ->
         (f"print({BROKEN!r})", SystemFailure, "malformed PARTITION message"),
     ],
 )
-def test_other_failures_are_as_in_a_read(
+def test_other_failures_are_reported_as_in_a_read(
     tmp_path: Path, answer: str, kind: type[EltError], text: str
 ) -> None:
     with pytest.raises(kind, match=text):
         listed(connector(tmp_path, answer))
 
 
-def test_a_slow_list_is_ended(tmp_path: Path) -> None:
+def test_a_slow_list_is_stopped(tmp_path: Path) -> None:
     answer = f"print({partition('1', '{}')!r}, flush=True); time.sleep(60)"
     started = time.monotonic()
     with pytest.raises(TransientError, match="exceeded its time limit"):
@@ -92,7 +92,7 @@ def test_a_slow_list_is_ended(tmp_path: Path) -> None:
     assert time.monotonic() - started < 20
 
 
-def test_the_source_ends_with_the_iterator(tmp_path: Path) -> None:
+def test_closing_the_iterator_stops_the_source(tmp_path: Path) -> None:
     answer = f"print({partition('1', '{}')!r}, flush=True); time.sleep(60)"
     started = time.monotonic()
     source = connector(tmp_path, answer)
@@ -102,5 +102,5 @@ def test_the_source_ends_with_the_iterator(tmp_path: Path) -> None:
     assert list((tmp_path / "work").iterdir()) == []
 
 
-def test_every_kind_but_a_tap_may_list_partitions() -> None:
+def test_every_kind_of_source_except_a_tap_can_list_partitions() -> None:
     assert {key for key, kind in KINDS.items() if not kind.lists_partitions} == {"tap"}

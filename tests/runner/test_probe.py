@@ -32,7 +32,7 @@ def ask(source: Connector, seconds: float = 30) -> list[tuple[str, bool | None]]
     return [(each.stream_descriptor.name, each.has_news) for each in news.streams]
 
 
-def test_it_tells(tmp_path: Path) -> None:
+def test_a_probe_reports_streams_with_new_data(tmp_path: Path) -> None:
     assert ask(connector(tmp_path)) == [("a", True)]
 
 
@@ -45,7 +45,7 @@ def test_it_tells(tmp_path: Path) -> None:
         {"probe": "[print('chatter', flush=True) or time.sleep(0.01) for _ in range(6000)]"},
     ],
 )
-def test_one_that_is_slow_is_ended(tmp_path: Path, slow: dict[str, str]) -> None:
+def test_a_slow_probe_is_stopped(tmp_path: Path, slow: dict[str, str]) -> None:
     began = time.monotonic()
     with pytest.raises(TransientError, match="exceeded its time limit"):
         ask(connector(tmp_path, **slow), seconds=2)
@@ -56,7 +56,7 @@ def test_one_that_is_slow_is_ended(tmp_path: Path, slow: dict[str, str]) -> None
     ("probe", "kind"),
     [("sys.exit(2)", SystemFailure), ("pass", SystemFailure), ('print("{}")', SystemFailure)],
 )
-def test_one_that_knows_no_probe_is_an_error(
+def test_a_connector_without_probe_is_an_error(
     tmp_path: Path, probe: str, kind: type[EltError]
 ) -> None:
     with pytest.raises(kind, match="`probe` of connector slow"):

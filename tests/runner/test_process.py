@@ -50,20 +50,20 @@ def ended_within(seconds: float) -> Iterator[None]:
         (rb"\xe2\x80\xa8\xc2\x85\x0b\x0c\r\x00\xff\n", [b"\xe2\x80\xa8\xc2\x85\x0b\x0c\r\x00\xff"]),
     ],
 )
-def test_lines_end_at_a_newline_alone(written: bytes, lines: list[bytes]) -> None:
+def test_lines_end_only_at_a_newline(written: bytes, lines: list[bytes]) -> None:
     process = python(f"sys.stdout.buffer.write(b'{written.decode()}')")
     assert output(process) == lines
     assert process.exhausted
 
 
-def test_lines_of_any_size_arrive_whole() -> None:
+def test_lines_of_any_size_are_read_completely() -> None:
     sizes = [1, 65_535, 65_536, 65_537, 5_000_000, 1]
     process = python(f"for n in {sizes}: sys.stdout.buffer.write(b'x' * n + b'\\n')")
     assert [len(line) for line in output(process)] == sizes
 
 
 @pytest.mark.parametrize("end", [b"\\n", b"", b"\\ny\\n"])
-def test_a_line_too_long_is_an_error_that_tells_the_limit(
+def test_the_error_of_a_line_that_is_too_long_shows_the_limit(
     end: bytes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(runner, "MAX_LINE", 2 << 20)
@@ -76,7 +76,7 @@ def test_a_line_too_long_is_an_error_that_tells_the_limit(
     assert len(failure.value.detail) <= 2_000
 
 
-def test_megabytes_on_stderr_do_not_block_and_its_tail_is_kept() -> None:
+def test_much_stderr_does_not_block_and_its_last_lines_are_kept() -> None:
     script = "for n in range(100_000): print('noise', n, 'x' * 50, file=sys.stderr)\nprint('done')"
     with python(script) as process:
         assert list(process.lines()) == [b"done"]
@@ -86,7 +86,7 @@ def test_megabytes_on_stderr_do_not_block_and_its_tail_is_kept() -> None:
     assert tail[-1].startswith("noise 99999 ")
 
 
-def test_what_is_kept_of_stderr_is_bounded_and_any_bytes() -> None:
+def test_the_kept_part_of_stderr_is_limited_and_may_have_any_bytes() -> None:
     with python("sys.stderr.buffer.write(b'\\xff' * 3_000_000 + b'\\nend\\n')") as process:
         process.wait()
     *_, last = lines = process.stderr_tail.splitlines()
@@ -95,13 +95,13 @@ def test_what_is_kept_of_stderr_is_bounded_and_any_bytes() -> None:
 
 
 @pytest.mark.parametrize(("script", "code"), [("exit 0", 0), ("exit 7", 7), ("kill -9 $$", -9)])
-def test_the_exit_code(script: str, code: int) -> None:
+def test_the_exit_code_is_returned(script: str, code: int) -> None:
     with shell(script) as process:
         assert list(process.lines()) == []
         assert process.wait() == code
 
 
-def test_a_missing_program_and_one_that_cannot_run(tmp_path: Path) -> None:
+def test_missing_and_not_executable_programs_are_config_errors(tmp_path: Path) -> None:
     (tmp_path / "text").write_text("no program")
     with pytest.raises(ConfigError, match=r"'no-such-program' was not found\n.*`source`"):
         Process(["no-such-program"])
@@ -112,12 +112,12 @@ def test_a_missing_program_and_one_that_cannot_run(tmp_path: Path) -> None:
         Process([str(tmp_path / "text")])
 
 
-def test_arguments_meet_no_shell_and_stdin_is_empty() -> None:
+def test_arguments_are_not_expanded_by_a_shell_and_stdin_is_empty() -> None:
     process = Process(["sh", "-c", 'cat; printf "%s" "$0"', "$(id) `id` ;"])
     assert output(process) == [b"$(id) `id` ;"]
 
 
-def test_the_environment_may_be_given() -> None:
+def test_the_environment_can_be_set() -> None:
     process = Process(["/bin/sh", "-c", "echo $GIVEN$HOME"], environment={"GIVEN": "x"})
     assert output(process) == [b"x"]
 
@@ -130,7 +130,7 @@ time.sleep(60)
 """
 
 
-def test_leaving_ends_the_whole_group_however_stubborn() -> None:
+def test_close_stops_the_whole_process_group() -> None:
     with ended_within(6), python(STUBBORN) as process:
         lines = process.lines()
         pids = [int(next(lines)), int(next(lines))]
@@ -138,14 +138,14 @@ def test_leaving_ends_the_whole_group_however_stubborn() -> None:
     assert all(map(gone, pids))
 
 
-def test_a_group_that_ends_at_once_is_not_waited_for() -> None:
+def test_close_returns_when_the_process_group_has_ended() -> None:
     with ended_within(3), shell("sleep 60 & echo $!; wait") as process:
         sleeper = int(next(process.lines()))
     assert gone(sleeper)
 
 
 @pytest.mark.parametrize("start", ["sleep 60 &", "setsid sleep 60 &"])
-def test_output_ends_with_its_process_whoever_else_holds_the_pipe(start: str) -> None:
+def test_output_ends_with_the_process_while_a_child_holds_the_pipe(start: str) -> None:
     with ended_within(9), shell(f"{start} echo $!; printf torn") as process:
         stray, torn = process.lines()
         assert torn == b"torn" and process.exhausted
@@ -171,7 +171,7 @@ with Process(["sh", "-c", "tr '\\\\0' '\\\\n' < /proc/$PPID/environ"]) as proces
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="prctl is of Linux")
 @pytest.mark.parametrize("allowed", [False, True])
-def test_a_program_cannot_read_the_environment_of_who_started_it(allowed: bool) -> None:
+def test_a_program_cannot_read_the_environment_of_its_parent(allowed: bool) -> None:
     variables = {**os.environ, "PGPASSWORD": "hunter2"}
     if allowed:
         variables["ELT_ALLOW_INSPECTION"] = "1"

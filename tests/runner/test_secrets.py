@@ -33,7 +33,7 @@ ALPHABET = "#§~^"  # in no mask, and in no spelling of another
         repr(SECRET),
     ],
 )
-def test_a_secret_is_masked_however_it_is_written(shown: str) -> None:
+def test_a_secret_is_masked_in_every_notation(shown: str) -> None:
     text = Masker([SECRET])(f"login {shown}, again {shown}")
     assert text.replace('"', "").replace("'", "") == f"login {MASK}, again {MASK}"
 
@@ -49,7 +49,9 @@ def test_a_secret_is_masked_however_it_is_written(shown: str) -> None:
         ([], "nothing", "nothing"),
     ],
 )
-def test_overlapping_secrets_leave_nothing(secrets: list[str], text: str, masked: str) -> None:
+def test_overlapping_secrets_are_masked_completely(
+    secrets: list[str], text: str, masked: str
+) -> None:
     assert Masker(secrets)(text) == masked
 
 
@@ -65,19 +67,19 @@ def test_each_line_of_a_key_is_a_secret() -> None:
     assert mask("... AgEAAo\n-----END-----") == f"... {MASK}\n{MASK}"
 
 
-def test_a_secret_cut_off_at_the_end_of_a_long_text_is_masked() -> None:
+def test_a_truncated_secret_at_the_end_of_a_long_text_is_masked() -> None:
     mask = Masker(["hunter2-hunter2"])
     assert mask("x" * MIN_TRUNCATED + "hunter2-hun") == "x" * MIN_TRUNCATED + MASK
     assert mask("a hunter") == "a hunter"
 
 
-def test_secrets_may_become_known_later() -> None:
+def test_secrets_can_be_added_later() -> None:
     mask = Masker(["first"])
     mask.add(["second"])
     assert mask("first second") == f"{MASK} {MASK}"
 
 
-def test_variables_are_read_wherever_they_stand(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_variables_are_resolved_at_any_depth(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ONE", "1")
     monkeypatch.setenv("TWO", "")
     written = {"a": {"env": "ONE"}, "b": [{"env": "TWO"}, {"env": "ONE", "x": 1}], "c": {"env": 5}}
@@ -86,7 +88,7 @@ def test_variables_are_read_wherever_they_stand(monkeypatch: pytest.MonkeyPatch)
     assert secrets == ["1", ""]
 
 
-def test_a_missing_variable_is_named_with_its_place(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_variable_is_reported_with_its_path(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("NOT_SET", raising=False)
     with pytest.raises(ConfigError, match=r"config\.a\[1\]\.b refers to .* NOT_SET") as failure:
         resolve_environment({"a": [0, {"b": {"env": "NOT_SET"}}]})
@@ -106,7 +108,7 @@ def test_a_missing_variable_is_named_with_its_place(monkeypatch: pytest.MonkeyPa
         (True, {"a": "x"}, []),
     ],
 )  # fmt: skip
-def test_the_specification_says_what_is_secret(schema: Any, config: Any, found: list[str]) -> None:
+def test_secrets_are_found_by_the_specification(schema: Any, config: Any, found: list[str]) -> None:
     assert list(secret_values(config, schema)) == found
 
 
@@ -138,7 +140,7 @@ TYPES = {
         ("odd", "5", "5"),
     ],
 )
-def test_a_variable_is_of_the_type_that_the_specification_wants(
+def test_a_variable_is_converted_to_the_type_in_the_specification(
     field: str, text: str, value: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("VALUE", text)
@@ -157,7 +159,7 @@ def test_a_variable_is_of_the_type_that_the_specification_wants(
         ({"keys": [{}, {"env": "VALUE"}]}, "[]", r"config.keys[1] must be of type object"),
     ],
 )
-def test_a_variable_of_another_type_is_named_without_its_value(
+def test_a_variable_of_another_type_is_reported_without_its_value(
     config: Any, text: str, told: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("VALUE", text)
@@ -167,6 +169,6 @@ def test_a_variable_of_another_type_is_named_without_its_value(
     assert "s3cr3t" not in str(failure.value) and failure.value.guidance
 
 
-def test_what_is_literal_is_no_reference() -> None:
+def test_a_literal_is_not_a_reference() -> None:
     written = {"a": {"literal": {"env": "NOT_SET"}}, "b": {"literal": {"literal": 1}}}
     assert resolve_environment(written) == ({"a": {"env": "NOT_SET"}, "b": {"literal": 1}}, [])

@@ -41,7 +41,7 @@ def failure_of(connector: SingerTap) -> EltError:
     return failure.value
 
 
-def test_the_verbs(tmp_path: Path) -> None:
+def test_check_discover_and_read_return_their_results(tmp_path: Path) -> None:
     connector = tap(tmp_path, [SCHEMA, record(id=1), state(1)], {"host": "h"})
     assert connector.check().succeeded
     assert [each.name for each in connector.discover().streams] == ["db-users"]
@@ -53,7 +53,7 @@ def test_the_verbs(tmp_path: Path) -> None:
     assert list((tmp_path / "work").iterdir()) == []
 
 
-def test_what_it_is_given(tmp_path: Path) -> None:
+def test_a_tap_gets_its_config_catalog_and_state(tmp_path: Path) -> None:
     connector = tap(tmp_path, [], {"host": "h"})
     catalog = configured(connector, sync_mode="incremental", cursor_field=["id"])
     asked = given(tmp_path)
@@ -70,17 +70,17 @@ def test_what_it_is_given(tmp_path: Path) -> None:
     assert "--state" not in given(tmp_path)["files"]
 
 
-def test_a_legacy_state_is_given_to_the_letter(tmp_path: Path) -> None:
+def test_a_legacy_state_is_passed_byte_for_byte(tmp_path: Path) -> None:
     connector = tap(tmp_path)
     read(connector, State.from_json('{"type":"LEGACY","data":{"currently_syncing":"x","n":1.0}}'))
     assert given(tmp_path)["files"]["--state"] == {"currently_syncing": "x", "n": 1.0}
 
 
-def test_a_stream_of_which_nothing_was_said_is_not_complete(tmp_path: Path) -> None:
+def test_a_stream_without_messages_is_not_complete(tmp_path: Path) -> None:
     assert kinds(read(tap(tmp_path, ["starting up"]))) == ["LOG"]
 
 
-def test_bookmarks_of_streams_that_are_not_read_are_given_back(tmp_path: Path) -> None:
+def test_bookmarks_of_streams_that_are_not_read_are_passed_to_the_next_read(tmp_path: Path) -> None:
     """A tap reads a child stream by way of its parent, whose bookmark says where to go on."""
     marks: Any = [{"bookmarks": {"parents": {"n": n}}} for n in range(2)]
     marks.append({"bookmarks": {"parents": {"n": 1}, "db-users": {"at": 1.50}}})
@@ -109,7 +109,7 @@ PROPERTIES_ONLY = "usage: tap [-h] -c CONFIG [-s STATE] [-p PROPERTIES] [--prope
         ("!exit 2", ["--catalog"]),
     ],
 )
-def test_old_taps_are_given_the_catalog_as_properties(
+def test_old_taps_get_the_catalog_as_properties(
     help_: str, options: list[str], tmp_path: Path
 ) -> None:
     connector = tap(tmp_path, [SCHEMA, record(id=1)])
@@ -122,7 +122,7 @@ def test_old_taps_are_given_the_catalog_as_properties(
         assert (entry["tap_stream_id"], entry["schema"]["selected"]) == ("db-users", True)
 
 
-def test_streams_that_a_tap_calls_alike_are_refused_by_name(tmp_path: Path) -> None:
+def test_streams_with_the_same_record_name_are_refused(tmp_path: Path) -> None:
     both = json.dumps({"streams": [USERS, {**USERS, "tap_stream_id": "crm-users"}]})
     connector = tap(tmp_path, [SCHEMA, record(id=1)], catalog=both)
     failure = failure_of(connector)
@@ -179,7 +179,7 @@ def test_whole_records_are_messages(tmp_path: Path) -> None:
 # --- how it ends ----------------------------------------------------------------------------------
 
 
-def test_another_exit_code_than_0_is_a_failure_after_what_came(tmp_path: Path) -> None:
+def test_an_exit_code_is_a_failure_after_the_messages(tmp_path: Path) -> None:
     connector = tap(tmp_path, [SCHEMA, record(id=1), state(1), "!exit 1"])
     messages = connector.read(configured(connector))
     assert [type(next(messages)) for _ in range(3)] == [Message, RawRecord, Message]
@@ -199,41 +199,41 @@ def test_another_exit_code_than_0_is_a_failure_after_what_came(tmp_path: Path) -
         (['{"type":"STATE"}'], "malformed STATE"),
     ],
 )
-def test_a_torn_line(lines: list[str], told: str, tmp_path: Path) -> None:
+def test_a_truncated_line_is_an_error(lines: list[str], told: str, tmp_path: Path) -> None:
     assert told in str(failure_of(tap(tmp_path, lines)))
 
 
-def test_what_is_no_message_does_not_end_it(tmp_path: Path) -> None:
+def test_lines_that_are_not_messages_do_not_stop_the_read(tmp_path: Path) -> None:
     lines = ["INFO hello", '{"type":"NEWER","stream":"users"}', record(id=1)]
     found = read(tap(tmp_path, lines))
     assert kinds(found) == ["LOG", "LOG", "db-users"]
     assert isinstance(found[0], PlainText) and not isinstance(found[1], PlainText)
 
 
-def test_lines_that_must_not_be_shown_are_not_quoted(tmp_path: Path) -> None:
+def test_withheld_lines_are_not_quoted(tmp_path: Path) -> None:
     found = read(tap(tmp_path, ["S3CRET"]), withhold=True)
     assert isinstance(found[0], Message) and found[0].log and "S3CRET" not in found[0].log.message
 
 
-def test_a_check_that_fails_says_why(tmp_path: Path) -> None:
+def test_a_failed_check_reports_the_cause(tmp_path: Path) -> None:
     answer = tap(tmp_path, catalog="!exit 2", config={"password": SECRET}).check()
     assert not answer.succeeded
     assert "`discover` of connector hostile ended with exit code 2" in (answer.message or "")
     assert "catalog cannot be read" in (tap(tmp_path, catalog="hello").check().message or "")
 
 
-def test_a_greeting_before_the_catalog(tmp_path: Path) -> None:
+def test_text_before_the_catalog_is_ignored(tmp_path: Path) -> None:
     connector = tap(tmp_path, catalog="hello\n" + json.dumps({"streams": [USERS]}, indent=1))
     assert [each.name for each in connector.discover().streams] == ["db-users"]
 
 
-def test_a_tap_that_is_missing(tmp_path: Path) -> None:
+def test_a_missing_tap_is_a_config_error(tmp_path: Path) -> None:
     connector = SingerTap(lambda: [str(tmp_path / "none")], {}, tmp_path / "work", "none")
     with pytest.raises(ConfigError, match="was not found"):
         connector.check()
 
 
-def test_verbs_that_no_tap_has_start_nothing(tmp_path: Path) -> None:
+def test_unsupported_commands_start_no_process(tmp_path: Path) -> None:
     connector = tap(tmp_path)
     with pytest.raises(ConfigError, match="has no `probe`"):
         connector.probe(configured(connector), seconds=5)
@@ -254,7 +254,7 @@ ABOUT = {
 }
 
 
-def test_settings_that_a_tap_tells_of_are_checked(tmp_path: Path) -> None:
+def test_the_config_is_checked_against_the_settings_of_the_tap(tmp_path: Path) -> None:
     connector = tap(tmp_path, config={"pin": 5, "more": 1}, about=json.dumps(ABOUT))
     with pytest.raises(ConfigError, match="'host' is a required property") as failure:
         connector.check()
@@ -265,22 +265,20 @@ def test_settings_that_a_tap_tells_of_are_checked(tmp_path: Path) -> None:
     "about",
     [None, "", "hello", "5", "[]", '{"settings":5}', '{"settings":{"type":"strin"}}', "!", "{"],
 )
-def test_a_tap_that_does_not_tell_of_its_settings_takes_any(
+def test_a_tap_without_declared_settings_accepts_any_config(
     about: str | None, tmp_path: Path
 ) -> None:
     connector = tap(tmp_path, config={"host": 5, "deep": [{"a": None}]}, about=about)
     assert connector.config == {"host": 5, "deep": [{"a": None}]}
 
 
-def test_a_tap_that_does_not_answer_in_time_is_not_taken_for_one_without_secrets(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_timeout_of_about_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(singer, "_ABOUT_SECONDS", 0.5)
     with pytest.raises(TransientError, match="exceeded its time limit"):
         _ = tap(tmp_path, about="!sleep 60").config
 
 
-def test_secrets_are_masked_by_what_the_tap_says_and_by_their_names(tmp_path: Path) -> None:
+def test_secrets_are_recognized_by_the_settings_and_by_their_names(tmp_path: Path) -> None:
     config = {
         "host": "h",
         "pin": "p1nn",
@@ -298,7 +296,7 @@ def test_secrets_are_masked_by_what_the_tap_says_and_by_their_names(tmp_path: Pa
     assert found[0].log.message == f"{' '.join([MASK] * 5)} 3600 shown {MASK}"
 
 
-def test_a_secret_stays_so_where_the_settings_are_no_schema(tmp_path: Path) -> None:
+def test_secrets_are_masked_if_the_settings_are_not_a_valid_schema(tmp_path: Path) -> None:
     broken = {"type": "strin", "properties": {"pin": {"writeOnly": True}}}
     connector = tap(tmp_path, ["a p1nn"], {"pin": "p1nn"}, about=json.dumps({"settings": broken}))
     found = read(connector)
@@ -350,7 +348,7 @@ def test_a_batch_without_a_folder_is_refused(tmp_path: Path) -> None:
     assert isinstance(failure, ConfigError) and "batch_config.storage.root" in str(failure)
 
 
-def test_a_compression_bomb(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_compression_bomb_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(singer_batches, "UNCHECKED_SIZE", 1 << 20)
     monkeypatch.setattr(singer_batches, "MAX_EXPANSION_RATIO", 100)
     root = tmp_path / "root"

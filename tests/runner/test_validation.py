@@ -34,7 +34,7 @@ NUMBER = {"type": "integer"}
         ("a text", "config: `d` is not checked: its value is not valid JSON Schema"),
     ],
 )  # fmt: skip
-def test_what_cannot_be_checked_is_named_and_the_rest_is_checked(
+def test_invalid_keywords_are_reported_and_all_others_are_checked(
     about_d: Any, unchecked: str | None
 ) -> None:
     schema = {"type": "object", "properties": {"d": about_d, "n": NUMBER}}
@@ -44,14 +44,14 @@ def test_what_cannot_be_checked_is_named_and_the_rest_is_checked(
     assert all(unchecked and line.startswith(unchecked) for line in found.unchecked)
 
 
-def test_a_reference_to_the_whole_may_stand_below_it() -> None:
+def test_a_reference_may_point_to_the_whole_schema() -> None:
     schema = {"properties": {"child": {"$ref": "#"}, "n": NUMBER}}
     found = validate({"child": {"child": {"n": "x"}}}, schema, "x")
     assert found.violations == ['config.child.child.n: is not of type "integer"']
     assert found.unchecked == []
 
 
-def test_a_target_outside_the_known_places_is_cleaned_too() -> None:
+def test_the_target_of_a_reference_in_any_place_is_checked() -> None:
     schema = {
         "components": {"d": {"pattern": "(", "minLength": 9}},
         "properties": {"d": {"$ref": "#/components/d"}},
@@ -61,7 +61,7 @@ def test_a_target_outside_the_known_places_is_cleaned_too() -> None:
     assert "`pattern`" in found.unchecked[0]
 
 
-def test_a_property_is_not_additional_where_its_pattern_cannot_be_checked() -> None:
+def test_a_property_is_not_additional_if_its_pattern_is_invalid() -> None:
     schema = {"patternProperties": {"(?<x>)": {}}, "additionalProperties": False}
     assert validate({"anything": 1}, schema, "x").violations == []
 
@@ -111,14 +111,14 @@ def nested(depth: int) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("depth", [500, 50_000])
-def test_a_specification_that_is_nested_too_deeply(depth: int) -> None:
+def test_a_specification_that_is_nested_too_deeply_is_an_error(depth: int) -> None:
     with pytest.raises(SystemFailure, match="connector x cannot be checked") as failure:
         validate({}, nested(depth), "x")
     assert failure.value.guidance
 
 
 @pytest.mark.long
-def test_references_that_multiply_are_ended() -> None:
+def test_exponential_references_are_stopped() -> None:
     doubling: dict[str, Any] = {
         f"a{n}": {"allOf": [{"$ref": f"#/definitions/a{n + 1}"}] * 2} for n in range(60)
     }
@@ -127,13 +127,13 @@ def test_references_that_multiply_are_ended() -> None:
         validate({"x": 1}, schema, "x")
 
 
-def test_what_a_pattern_cannot_tell_is_a_secret() -> None:
+def test_a_property_with_an_invalid_pattern_is_a_secret() -> None:
     schema = {"patternProperties": {"(": {"airbyte_secret": True}}}
     found = validate({"password": "hunter2"}, schema, "x")
     assert [value for _, value in found.secrets] == ["hunter2"]
 
 
-def test_the_log_warns_once_of_what_is_not_checked(tmp_path: Path) -> None:
+def test_unchecked_keywords_are_logged_once(tmp_path: Path) -> None:
     heard: list[tuple[str, str]] = []
     schema = {"properties": {"day": {"pattern": "(?<y>)"}, "n": NUMBER}}
     answer = 'say("CONNECTION_STATUS", connectionStatus={"status": "SUCCEEDED"})'

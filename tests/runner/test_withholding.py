@@ -41,7 +41,7 @@ def read(connector: Connector, *, withhold: bool) -> tuple[list[Message], str]:
 
 
 @pytest.mark.parametrize("withhold", [True, False])
-def test_lines_that_cannot_be_read_are_told_of_and_quoted_only_where_they_may_be(
+def test_unreadable_lines_are_reported_and_quoted_only_if_allowed(
     tmp_path: Path, withhold: bool
 ) -> None:
     found, _ = read(source(tmp_path, *UNREAD), withhold=withhold)
@@ -61,7 +61,7 @@ TORN = [
 
 
 @pytest.mark.parametrize("line", TORN, ids=["torn", "misshapen", "torn deep", "deep", "long"])
-def test_a_record_that_ends_the_sync_is_not_quoted(
+def test_a_malformed_record_is_not_quoted(
     tmp_path: Path, line: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if line.startswith('{"ssn"'):
@@ -72,7 +72,7 @@ def test_a_record_that_ends_the_sync_is_not_quoted(
     assert "S3CRET" not in failure + repr(messages)
 
 
-def test_what_the_connector_says_itself_is_shown(tmp_path: Path) -> None:
+def test_log_messages_of_the_connector_are_shown(tmp_path: Path) -> None:
     log = '{"type":"LOG","log":{"level":"INFO","message":"page 3"}}'
     [message], _ = read(source(tmp_path, log), withhold=True)
     assert message.log is not None and message.log.message == "page 3"

@@ -52,7 +52,7 @@ def collect(connector: Connector, lines: Any, **how: Any) -> tuple[list[Message]
     return answers, failure.value
 
 
-def test_what_is_sent_comes_back_as_the_destination_says(tmp_path: Path) -> None:
+def test_answers_of_the_destination_are_returned(tmp_path: Path) -> None:
     script = (
         ECHO
         + """
@@ -70,7 +70,7 @@ say("LOG", log={"level": "INFO", "message": json.dumps(seen)})
     assert seen == {"--config": {"root": "/x"}, "--catalog": json.loads(CATALOG.to_json())}
 
 
-def test_states_come_back_while_lines_are_still_made(tmp_path: Path) -> None:
+def test_states_are_returned_while_lines_are_still_sent(tmp_path: Path) -> None:
     answered = threading.Event()
 
     def lines() -> Iterator[bytes]:
@@ -84,7 +84,7 @@ def test_states_come_back_while_lines_are_still_made(tmp_path: Path) -> None:
     assert numbers([first, *messages]) == [1, 2]
 
 
-def test_a_slow_destination_slows_down_whoever_feeds_it(tmp_path: Path) -> None:
+def test_a_slow_destination_slows_its_input(tmp_path: Path) -> None:
     made = 0
 
     def lines() -> Iterator[bytes]:
@@ -109,7 +109,7 @@ print(len(sys.stdin.readlines()))
     assert message.log and message.log.message == "100000"
 
 
-def test_a_destination_that_fails_is_the_news_and_not_the_broken_pipe(tmp_path: Path) -> None:
+def test_the_error_of_a_destination_takes_precedence_over_a_broken_pipe(tmp_path: Path) -> None:
     script = "print(sys.stdin.readline(), end='')\nfail('disk full', failure_type='config_error')\nexit(4)"
     answers, failure = collect(
         hostile_source(tmp_path, script), itertools.chain([state(1)], itertools.repeat(RECORD))
@@ -119,13 +119,13 @@ def test_a_destination_that_fails_is_the_news_and_not_the_broken_pipe(tmp_path: 
     assert failure.message == "disk full (`write` of connector hostile ended with exit code 4)"
 
 
-def test_one_that_ends_well_before_its_input_did_has_failed(tmp_path: Path) -> None:
+def test_a_destination_that_ends_before_its_input_has_failed(tmp_path: Path) -> None:
     _, failure = collect(hostile_source(tmp_path, "exit(0)"), itertools.repeat(RECORD))
     assert isinstance(failure, SystemFailure)
     assert "ended with exit code 0 before it read all of its input" in failure.message
 
 
-def test_a_source_that_fails_lets_the_destination_finish(tmp_path: Path) -> None:
+def test_a_destination_can_finish_after_the_source_has_failed(tmp_path: Path) -> None:
     def lines() -> Iterator[bytes]:
         yield from (state(1), state(2))
         raise TransientError("the source broke")
@@ -138,7 +138,7 @@ def test_a_source_that_fails_lets_the_destination_finish(tmp_path: Path) -> None
     assert failure.message == "the source broke"
 
 
-def test_a_relay_loses_nothing_and_leaves_nobody(tmp_path: Path) -> None:
+def test_a_relay_loses_no_messages_and_leaves_no_processes(tmp_path: Path) -> None:
     spoken = """
 say("RECORD", record={"stream": "users", "data": {"n": 1}, "emitted_at": 1.0, "new": [1],
     "meta": {"changes": []}}, more=1)
@@ -159,9 +159,7 @@ say("STATE", state={"data": {"n": 7}}, id=3)
 
 
 @pytest.mark.parametrize("ending", ["exit(3)", "exit(0)", "time.sleep(60)"])
-def test_a_source_ends_with_the_destination_even_while_it_is_silent(
-    ending: str, tmp_path: Path
-) -> None:
+def test_a_silent_source_is_stopped_with_the_destination(ending: str, tmp_path: Path) -> None:
     (tmp_path / "source").mkdir()
     pid = tmp_path / "pid"
     source = hostile_source(
@@ -185,7 +183,7 @@ def test_a_source_ends_with_the_destination_even_while_it_is_silent(
     assert gone(int(pid.read_text()))
 
 
-def test_one_that_waits_for_its_input_is_not_silent_and_one_that_does_not_read_is(
+def test_a_destination_that_waits_for_input_is_not_stopped_as_silent(
     tmp_path: Path,
 ) -> None:
     def slow() -> Iterator[bytes]:
@@ -241,7 +239,7 @@ def modes_sent(folder: Path, mode: str, **specification: Any) -> str:
         ("overwrite_dedup", None, "0.9.0", "append_dedup"),
     ],
 )
-def test_a_destination_gets_a_mode_that_it_takes(
+def test_a_destination_gets_a_mode_that_it_supports(
     tmp_path: Path, wanted: str, modes: list[str] | None, version: str | None, sent: str
 ) -> None:
     told = {"supported_destination_sync_modes": modes, "protocol_version": version}
@@ -257,7 +255,7 @@ def test_a_destination_gets_a_mode_that_it_takes(
         ("overwrite_dedup", None, None),
     ],
 )
-def test_a_mode_that_a_destination_lacks_is_refused_before_anything_is_read(
+def test_an_unsupported_mode_is_refused_before_the_source_is_read(
     tmp_path: Path, wanted: str, modes: list[str] | None, version: str | None
 ) -> None:
     told = {"supported_destination_sync_modes": modes, "protocol_version": version}
@@ -268,15 +266,13 @@ def test_a_mode_that_a_destination_lacks_is_refused_before_anything_is_read(
 
 
 @pytest.mark.parametrize("version", ["2.0.0", "17"])
-def test_a_version_of_the_protocol_that_is_not_known_is_refused(
-    tmp_path: Path, version: str
-) -> None:
+def test_an_unknown_version_of_the_protocol_is_refused(tmp_path: Path, version: str) -> None:
     with pytest.raises(ConfigError, match=f"uses version {version} of the Airbyte Protocol"):
         modes_sent(tmp_path, "append", protocol_version=version)
 
 
 @pytest.mark.parametrize("version", ["0.2.0", "v1.0", "latest", ""])
-def test_other_versions_are_taken(tmp_path: Path, version: str) -> None:
+def test_other_versions_of_the_protocol_are_accepted(tmp_path: Path, version: str) -> None:
     assert modes_sent(tmp_path, "append", protocol_version=version) == "append"
 
 
@@ -295,7 +291,7 @@ sys.exit(subprocess.call([{program!r}, *sys.argv[sys.argv.index("test/destinatio
 """
 
 
-def test_a_destination_in_an_image_is_fed_too(
+def test_a_destination_in_an_image_reads_its_input(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     [program] = hostile_source(tmp_path, ECHO)._program.command()

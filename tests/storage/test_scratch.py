@@ -55,14 +55,12 @@ def make_old(folder: Path) -> None:
         os.utime(path, (then, then))
 
 
-def test_a_directory_goes_with_its_context(tmp_path: Path) -> None:
+def test_a_directory_is_removed_with_its_context(tmp_path: Path) -> None:
     made(tmp_path)
     assert list(tmp_path.iterdir()) == []
 
 
-def test_what_a_living_process_has_stays_and_what_a_killed_one_left_goes(
-    tmp_path: Path, holder: Holder
-) -> None:
+def test_only_directories_of_killed_processes_are_removed(tmp_path: Path, holder: Holder) -> None:
     made(tmp_path)
     assert (holder.folder / "segment").exists()
     holder.kill()
@@ -70,7 +68,7 @@ def test_what_a_living_process_has_stays_and_what_a_killed_one_left_goes(
     assert not holder.folder.exists()
 
 
-def test_a_process_of_a_container_with_the_same_host_name_and_process_ids_keeps_its_directory(
+def test_a_directory_in_use_in_another_container_is_kept(
     tmp_path: Path, holder: Holder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Neither the host name nor a process id says whether a directory is in use."""
@@ -85,7 +83,7 @@ def _no_such_process(*_: object) -> None:
     raise ProcessLookupError
 
 
-def test_old_directories_of_other_machines_are_swept(tmp_path: Path, holder: Holder) -> None:
+def test_old_directories_of_other_machines_are_removed(tmp_path: Path, holder: Holder) -> None:
     holder.kill()
     moved = holder.folder.rename(tmp_path / holder.folder.name.replace("sync-", "sync-other-"))
     assert sweep(tmp_path, DAY) == 0
@@ -94,7 +92,7 @@ def test_old_directories_of_other_machines_are_swept(tmp_path: Path, holder: Hol
     assert list(tmp_path.iterdir()) == []
 
 
-def test_an_old_directory_that_is_in_use_is_not_swept(tmp_path: Path, holder: Holder) -> None:
+def test_an_old_directory_in_use_is_not_removed(tmp_path: Path, holder: Holder) -> None:
     make_old(holder.folder)
     assert sweep(tmp_path, DAY) == 0
     assert (holder.folder / "segment").exists()
@@ -102,7 +100,7 @@ def test_an_old_directory_that_is_in_use_is_not_swept(tmp_path: Path, holder: Ho
 
 
 @pytest.mark.parametrize("name", ["my-old-data", "sync-host-0123456789abcdef", f"a-b-{'0' * 16}"])
-def test_what_this_project_did_not_make_stays(tmp_path: Path, name: str) -> None:
+def test_other_directories_are_not_removed(tmp_path: Path, name: str) -> None:
     folder = tmp_path / name
     folder.mkdir()
     (folder / "kept").write_text("someone's")
@@ -112,7 +110,7 @@ def test_what_this_project_did_not_make_stays(tmp_path: Path, name: str) -> None
     assert (folder / "kept").exists()
 
 
-def test_a_lock_file_alone_does_not_make_a_directory_ours(tmp_path: Path) -> None:
+def test_another_directory_with_a_lock_file_is_not_removed(tmp_path: Path) -> None:
     folder = tmp_path / "my-old-data"
     folder.mkdir()
     (folder / LOCK).touch()

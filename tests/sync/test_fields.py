@@ -73,19 +73,19 @@ WHOLE = shape(SCHEMA)
         (FieldSelection(hashed=paths("ssn")), WHOLE),
     ],
 )  # fmt: skip
-def test_what_is_not_kept_is_gone_from_the_schema(fields: FieldSelection, left: Json) -> None:
+def test_excluded_fields_are_removed_from_the_schema(fields: FieldSelection, left: Json) -> None:
     expected = {name: inner for name, inner in left.items() if inner is not ...}
     assert shape(narrowed_schema(SCHEMA, fields)) == expected
     assert shape(landed_schema(SCHEMA, fields)) == expected
 
 
-def test_required_fields_that_are_gone_are_not_required() -> None:
+def test_excluded_fields_are_not_required() -> None:
     found = narrowed_schema(SCHEMA, FieldSelection(exclude=paths("ssn", "address.zip")))
     assert (found["required"], found["additionalProperties"]) == (["id"], True)
     assert found["properties"]["address"]["required"] == []
 
 
-def test_a_hashed_field_lands_as_a_string_and_is_asked_for_as_it_is() -> None:
+def test_a_hashed_field_is_stored_as_text_and_requested_with_its_type() -> None:
     fields = FieldSelection(hashed=paths("id", "address.zip", "contacts.email", "pet.age", "tags"))
     assert narrowed_schema(SCHEMA, fields) == SCHEMA
     found = landed_schema(SCHEMA, fields)["properties"]
@@ -97,12 +97,12 @@ def test_a_hashed_field_lands_as_a_string_and_is_asked_for_as_it_is() -> None:
 
 
 @pytest.mark.parametrize("schema", [{}, {"properties": []}, {"properties": {"a": True}}])
-def test_a_schema_that_says_little_is_left_alone(schema: Json) -> None:
+def test_a_schema_without_the_selected_fields_is_not_changed(schema: Json) -> None:
     fields = FieldSelection(exclude=paths("x.y"), hashed=paths("a.b"))
     assert landed_schema(schema, fields) == schema
 
 
-def test_a_stream_is_asked_for_and_lands_with_its_schema_alone_changed() -> None:
+def test_only_the_schema_of_a_stream_is_changed() -> None:
     stream = ConfiguredStream(
         stream=AirbyteStream(name="a", json_schema=SCHEMA), sync_mode="incremental", generation_id=3
     )
@@ -132,7 +132,7 @@ def test_a_stream_is_asked_for_and_lands_with_its_schema_alone_changed() -> None
         ),
     ],
 )
-def test_what_is_kept_although_excluded_is_told(fields: FieldSelection, said: str) -> None:
+def test_excluded_fields_that_are_kept_are_reported(fields: FieldSelection, said: str) -> None:
     [notice] = notices(fields)
     assert notice.startswith("fields.exclude: ")
     assert said in notice
@@ -146,5 +146,5 @@ def test_what_is_kept_although_excluded_is_told(fields: FieldSelection, said: st
         FieldSelection(include=paths("ssn"), key=paths("id")),
     ],
 )
-def test_nothing_is_told_where_everything_is_as_written(fields: FieldSelection | None) -> None:
+def test_nothing_is_reported_if_all_rules_are_applied(fields: FieldSelection | None) -> None:
     assert notices(fields) == []

@@ -63,7 +63,9 @@ def hash_of(text: str) -> str:
         (FieldSelection(hashed=paths("a")), '{"a":null}', '{"a":null}'),
     ],
 )  # fmt: skip
-def test_what_is_left_of_a_record(fields: FieldSelection, data: str, expected: str) -> None:
+def test_only_selected_fields_of_a_record_are_kept(
+    fields: FieldSelection, data: str, expected: str
+) -> None:
     assert left(fields, data) == expected
 
 
@@ -85,7 +87,7 @@ def test_what_is_left_of_a_record(fields: FieldSelection, data: str, expected: s
         ('{"a": 1, "\\u0061": 2}', '{"a":2}'),
     ],
 )
-def test_a_hash_is_of_the_text_or_the_canonical_json(value: str, text: str) -> None:
+def test_the_text_or_the_canonical_json_is_hashed(value: str, text: str) -> None:
     fields = FieldSelection(hashed=paths("a", "b.c"))
     found = json.loads(left(fields, f'{{"a": {value}, "b": [{{"c": {value}}}]}}'))
     assert found == {"a": hash_of(text), "b": [{"c": hash_of(text)}]}
@@ -113,7 +115,7 @@ JSON = st.recursive(
 
 
 @given(JSON, st.booleans())
-def test_the_canonical_form_is_the_values_and_its_own(value: Any, ascii_only: bool) -> None:
+def test_the_canonical_form_keeps_the_value_and_is_idempotent(value: Any, ascii_only: bool) -> None:
     text = json.dumps(value, ensure_ascii=ascii_only, indent=1)
     form = canonical(Raw(text.encode()))
     assert exact(form) == exact(text)
@@ -129,7 +131,9 @@ def exact(text: str) -> Any:
     "fields", [FieldSelection(exclude=paths("a.b")), FieldSelection(hashed=paths("a.b")),
                FieldSelection(include=paths("a.b"))],
 )  # fmt: skip
-def test_what_cannot_be_looked_into_is_withheld(fields: FieldSelection, value: str) -> None:
+def test_a_value_of_another_type_than_expected_is_withheld(
+    fields: FieldSelection, value: str
+) -> None:
     nulled = {"field": "a", "change": "NULLED", "reason": "DESTINATION_TYPECAST_ERROR"}
     record = passed(fields, f'{{"a": {value}}}')
     assert (bytes(record.data), changes(record)) == (b'{"a":null}', [nulled])
@@ -138,7 +142,7 @@ def test_what_cannot_be_looked_into_is_withheld(fields: FieldSelection, value: s
     assert changes(record) == [nulled]
 
 
-def test_a_records_own_changes_are_kept_but_for_dropped_fields() -> None:
+def test_changes_of_a_record_are_kept_except_for_excluded_fields() -> None:
     own = [{"field": name, "change": "NULLED", "reason": "r"} for name in ("a", "b", "c.d", "c.e")]
     fields = FieldSelection(exclude=paths("a", "c.d", "x.y"))
     record = passed(fields, '{"x": 1}', {"changes": [*own, {"change": "TRUNCATED"}]})
@@ -151,7 +155,7 @@ def test_a_records_own_changes_are_kept_but_for_dropped_fields() -> None:
 @pytest.mark.parametrize(
     "meta", [{"S3CRET": 1}, {"changes": [{"S3CRET": 1}]}, {"changes": "S3CRET"}, [1]]
 )
-def test_nothing_else_of_a_records_meta_goes_on(meta: Any) -> None:
+def test_other_metadata_of_a_record_is_removed(meta: Any) -> None:
     assert b"S3CRET" not in bytes(passed(FieldSelection(exclude=paths("a")), "{}", meta).meta)
 
 
@@ -161,6 +165,6 @@ def test_nothing_else_of_a_records_meta_goes_on(meta: Any) -> None:
      b'{"a":' + b"[" * 100_000 + b"]" * 100_000 + b"}"],
 )  # fmt: skip
 @pytest.mark.parametrize("rule", ["exclude", "hashed"])
-def test_a_record_that_is_no_object_is_marked_and_shows_nothing(data: bytes, rule: str) -> None:
+def test_a_record_that_is_not_an_object_is_replaced_by_a_marker(data: bytes, rule: str) -> None:
     fields = FieldSelection(**{rule: paths("a", "b")})  # type: ignore[arg-type]
     assert bytes(passed(fields, data).data) == bytes(WITHHELD)

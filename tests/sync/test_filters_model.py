@@ -101,7 +101,7 @@ def staged(data: str, rules: FieldSelection) -> bytes:
 
 @settings(max_examples=500, deadline=None)
 @given(OBJECTS, RULES)
-def test_any_record_under_any_rules(record: Object, rules: FieldSelection) -> None:
+def test_any_filtered_record_equals_the_model(record: Object, rules: FieldSelection) -> None:
     data = written(record)
     line = staged(data, rules)
     found = {
@@ -116,7 +116,7 @@ def test_any_record_under_any_rules(record: Object, rules: FieldSelection) -> No
 
 @settings(max_examples=200, deadline=None)
 @given(OBJECTS, RULES)
-def test_what_was_withheld_is_recorded_and_nothing_else(
+def test_only_withheld_fields_are_recorded_as_changes(
     record: Object, rules: FieldSelection
 ) -> None:
     data = written(record)

@@ -107,7 +107,7 @@ class Sync:
         return sum(e.commit.records for e in found), sum(e.commit.rejected for e in found)
 
 
-def test_records_states_and_statuses_go_on_to_the_letter() -> None:
+def test_records_states_and_statuses_are_sent_unchanged() -> None:
     destination = Destination()
     sent = [status(STARTED), record(0, x="é\u2028"), state(1), status(COMPLETE)]
     sync = Sync().run([*sent, message("LOG", {"level": "INFO", "message": "hi"})], destination)
@@ -130,7 +130,7 @@ class Coalescing(Destination):
             yield from self._answer(each)
 
 
-def test_a_later_state_acknowledges_the_earlier_ones_of_its_stream() -> None:
+def test_a_later_state_acknowledges_earlier_states_of_its_stream() -> None:
     sent = [record(0), state(1), record(0, "b"), state(9, "b"), record(1), state(2), state(2)]
     sync = Sync(["a", "b"]).run(sent, Coalescing())
     assert sync.failure is None
@@ -138,7 +138,7 @@ def test_a_later_state_acknowledges_the_earlier_ones_of_its_stream() -> None:
     assert (sync.committed("a"), sync.committed("b")) == ((2, 0), (1, 0))
 
 
-def test_counts_of_a_later_state_are_of_all_that_came_since_the_one_before() -> None:
+def test_the_count_of_a_state_includes_skipped_states_before_it() -> None:
     sent = [record(0), state(1), record(1), state(2)]
     sync = Sync().run(sent, Coalescing(counting(1.0, 1.0)))
     assert (sync.failure, sync.committed()) == (None, (1, 1))
@@ -165,7 +165,7 @@ def test_a_failed_stream_is_never_reported_complete() -> None:
     assert endings(destination) == [("b", COMPLETE), ("a", INCOMPLETE)]
 
 
-def test_a_destination_gets_the_catalogs_namespace() -> None:
+def test_a_destination_gets_the_namespace_of_the_catalog() -> None:
     sync = Sync()
     sync.relay = Relay(namespaced(("a", "n")), {StreamId("a", "n"): sync.sinks["a"]})
     destination = Destination()
@@ -177,13 +177,13 @@ def test_a_destination_gets_the_catalogs_namespace() -> None:
     assert (sync.failure, sync.committed(), sync.sinks["a"].state) == (None, (1, 0), 1)
 
 
-def test_a_source_of_plain_text_alone_has_failed() -> None:
+def test_a_source_of_only_plain_text_has_failed() -> None:
     sync = Sync().run([decode(b"hello")])
     assert "not messages of the Airbyte Protocol" in str(sync.failure)
     assert sync.sinks["a"].commits == []
 
 
-def test_other_streams_records_and_states_stay_here() -> None:
+def test_records_and_states_of_other_streams_are_not_sent() -> None:
     destination = Destination()
     sync = Sync().run([record(0, "b"), state(1, "b"), record(0)], destination)
     assert [line["type"] for line in destination.lines] == ["RECORD", "TRACE"]
@@ -191,7 +191,7 @@ def test_other_streams_records_and_states_stay_here() -> None:
     assert sync.failure is None
 
 
-def test_what_was_not_sent_back_is_not_acknowledged() -> None:
+def test_a_state_that_is_not_returned_is_not_acknowledged() -> None:
     sync = Sync().run([record(0), state(1), record(1), state(2)], Destination(lambda _: []))
     assert sync.sinks["a"].commits == []
     assert "without acknowledging the states of 'a'" in str(sync.failure)
@@ -206,7 +206,7 @@ def twice(echo: Message) -> list[Message]:
 
 
 @pytest.mark.parametrize("answer", [other, twice])
-def test_a_state_that_it_was_not_given_ends_the_sync(answer: Change) -> None:
+def test_an_unknown_state_of_the_destination_fails_the_sync(answer: Change) -> None:
     sync = Sync().run([record(0), state(1)], Destination(answer))
     assert isinstance(sync.failure, SystemFailure)
     assert sync.sinks["a"].state in (None, 1)
@@ -243,7 +243,7 @@ def test_a_count_of_the_source_that_differs_by_one_acknowledges_nothing() -> Non
     assert "reports 2 records before its state, but 1 were received" in str(sync.failure)
 
 
-def test_what_was_acknowledged_before_the_source_failed_stays() -> None:
+def test_states_acknowledged_before_a_failure_of_the_source_are_kept() -> None:
     def messages() -> Iterator[Any]:
         yield from (record(0), state(1), record(1))
         raise TransientError("the source failed")
@@ -258,7 +258,7 @@ def test_what_was_acknowledged_before_the_source_failed_stays() -> None:
 
 
 @pytest.mark.parametrize("failed", [status(INCOMPLETE, "b"), error("no such table", "b")])
-def test_one_streams_failure_leaves_the_others_whole(failed: Any) -> None:
+def test_a_failed_stream_does_not_affect_other_streams(failed: Any) -> None:
     sent = [record(0), record(0, "b"), failed, state(9, "b"), state(1), status(COMPLETE)]
     sync = Sync(["a", "b"]).run(sent)
     assert (sync.sinks["a"].state, sync.sinks["a"].commits[-1].final) == (1, True)
@@ -266,13 +266,13 @@ def test_one_streams_failure_leaves_the_others_whole(failed: Any) -> None:
     assert sync.failure is not None
 
 
-def test_a_shared_state_moves_for_all() -> None:
+def test_a_shared_state_advances_for_all_streams() -> None:
     sync = Sync(["a", "b"], shares_state=True).run([record(0), record(0, "b"), shared(5)])
     assert [sink.state for sink in sync.sinks.values()] == [5, 5]
     assert (sync.committed("a"), sync.committed("b")) == ((1, 0), (1, 0))
 
 
-def test_fields_that_must_not_be_sent_on_are_not() -> None:
+def test_excluded_fields_are_not_sent() -> None:
     rules = FieldSelection(include=None, exclude=(("secret",),), hashed=(), key=(), cursor=())
     destination = Destination()
     sync = Sync(filters={StreamId("a"): RecordFilter(rules, b"salt")})
@@ -281,7 +281,7 @@ def test_fields_that_must_not_be_sent_on_are_not() -> None:
 
 
 @given(st.lists(st.sampled_from(["a", "b", "state a", "state b"]), max_size=30))
-def test_every_record_and_every_state_is_accounted_for(script: list[str]) -> None:
+def test_all_records_and_states_are_counted(script: list[str]) -> None:
     counts = {"a": 0, "b": 0}
     sent: list[Any] = []
     for what in script:

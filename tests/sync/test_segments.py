@@ -40,7 +40,7 @@ def staged(folder: Path, *records: tuple[bytes, bytes | None]) -> list[bytes]:
     return lines
 
 
-def test_a_line_is_the_data_byte_for_byte_with_ours_at_its_end(tmp_path: Path) -> None:
+def test_a_line_has_the_data_byte_for_byte_and_our_properties_at_its_end(tmp_path: Path) -> None:
     [line] = staged(tmp_path, (b'{"a":  1.50, "b":"\\u2028"}', None))
     ours = f',"{EXTRACTED_AT}":1234,"{SEQUENCE}":7}}'
     assert line == b'{"a":  1.50, "b":"\\u2028"' + ours.encode()
@@ -54,13 +54,13 @@ def test_an_object_without_properties_is_a_record(tmp_path: Path, data: bytes) -
 
 
 @pytest.mark.parametrize("data", [b"5", b'"{}"', b"[1, 2]", b"null", b"true"])
-def test_data_that_is_no_object_is_kept_and_has_no_sequence(tmp_path: Path, data: bytes) -> None:
+def test_data_that_is_not_an_object_is_kept_without_a_sequence(tmp_path: Path, data: bytes) -> None:
     lines = staged(tmp_path, (data, None), (b'{"a":1}', None))
     assert json.loads(lines[0]) == {NOT_AN_OBJECT: json.loads(data), PLACE: 7}
     assert json.loads(lines[1])[SEQUENCE] == 8  # it has its place all the same
 
 
-def test_a_property_of_our_name_does_not_win(tmp_path: Path) -> None:
+def test_a_property_of_the_source_does_not_replace_our_property(tmp_path: Path) -> None:
     [line] = staged(tmp_path, (f'{{"{SEQUENCE}": 99}}'.encode(), None))
     assert json.loads(line)[SEQUENCE] == 7
 
@@ -71,7 +71,7 @@ def test_a_property_of_our_name_does_not_win(tmp_path: Path) -> None:
     st.none() | st.just({"changes": [{"field": "x"}]}),
     st.sampled_from([None, 1]),
 )
-def test_any_object_comes_back_whole(
+def test_any_object_is_read_back_completely(
     tmp_path: Path, data: dict[str, Any], meta: Any, indent: int | None
 ) -> None:
     encoded = json.dumps(data, indent=indent).replace("\n", " ").encode()
@@ -80,7 +80,7 @@ def test_any_object_comes_back_whole(
     assert json.loads(line) == {**data, **ours}
 
 
-def test_cut_back_to_the_mark_and_written_on(tmp_path: Path) -> None:
+def test_a_segment_can_be_truncated_to_its_mark_and_continued(tmp_path: Path) -> None:
     writer = SegmentWriter(tmp_path / "s.jsonl", 0)
     for text in (b'{"a":1}', b'{"a":2}'):
         writer.append(RawRecord("a", Raw(text)))
@@ -96,7 +96,7 @@ def test_cut_back_to_the_mark_and_written_on(tmp_path: Path) -> None:
     assert segment.size == segment.path.stat().st_size
 
 
-def test_a_discarded_segment_is_gone(tmp_path: Path) -> None:
+def test_a_discarded_segment_is_removed(tmp_path: Path) -> None:
     writer = SegmentWriter(tmp_path / "s.jsonl", 0)
     writer.append(RawRecord("a", Raw(b'{"a":1}')))
     writer.discard()
@@ -104,7 +104,7 @@ def test_a_discarded_segment_is_gone(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
-def test_a_full_disk_is_told_and_does_not_keep_the_segment_from_its_removal(tmp_path: Path) -> None:
+def test_a_segment_can_be_removed_after_a_full_disk(tmp_path: Path) -> None:
     (tmp_path / "s.jsonl").symlink_to("/dev/full")
     writer = SegmentWriter(tmp_path / "s.jsonl", 0)
     with pytest.raises(OSError, match="space"):
@@ -114,7 +114,7 @@ def test_a_full_disk_is_told_and_does_not_keep_the_segment_from_its_removal(tmp_
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_record_without_a_time_was_extracted_now(tmp_path: Path) -> None:
+def test_a_record_without_a_time_gets_the_current_time(tmp_path: Path) -> None:
     writer = SegmentWriter(tmp_path / "s", 0)
     before = time.time() * 1000 - 1
     writer.append(RawRecord("a", Raw(b'{"id":1}')))

@@ -53,7 +53,7 @@ from tests.sync.doubles import (
 # What passes
 
 
-def test_only_configured_streams_pass(sync: Sync, sink: MemorySink) -> None:
+def test_only_configured_streams_are_written(sync: Sync, sink: MemorySink) -> None:
     others = [record(8, "b"), record(9, "b"), state(5, "b")]
     sync.run([record(0), *others, record(1), state(2)])
     assert sink.numbers == [0, 1]
@@ -61,13 +61,13 @@ def test_only_configured_streams_pass(sync: Sync, sink: MemorySink) -> None:
     assert "ignored 2 records of stream 'b'" in sync.logs()
 
 
-def test_a_namespace_tells_streams_of_one_name_apart(sync: Sync, sink: MemorySink) -> None:
+def test_streams_are_distinguished_by_namespace(sync: Sync, sink: MemorySink) -> None:
     elsewhere = RawRecord("a", Raw(b'{"n":5}'), namespace="other")
     sync.run([elsewhere, record(0)])
     assert sink.numbers == [0]
 
 
-def test_records_and_states_without_the_catalogs_namespace_are_their_streams(
+def test_records_without_a_namespace_belong_to_the_only_stream_of_that_name(
     tmp_path: Path, sink: MemorySink
 ) -> None:
     session = Session(namespaced(("a", "n")), {StreamId("a", "n"): sink}, tmp_path, EAGER)
@@ -77,7 +77,7 @@ def test_records_and_states_without_the_catalogs_namespace_are_their_streams(
     assert not any(isinstance(event, Logged) for event in events)
 
 
-def test_a_record_that_may_be_of_either_stream_ends_the_sync(tmp_path: Path) -> None:
+def test_a_record_of_an_ambiguous_stream_fails_the_sync(tmp_path: Path) -> None:
     configured = namespaced(("a", "m"), ("a", "n"))
     sinks = {stream.id: MemorySink() for stream in configured.streams}
     session = Session(configured, sinks, tmp_path, EAGER)
@@ -86,7 +86,7 @@ def test_a_record_that_may_be_of_either_stream_ends_the_sync(tmp_path: Path) -> 
     assert all(sink.commits == [] for sink in sinks.values())
 
 
-def test_invented_stream_names_are_counted_in_bounded_memory(sync: Sync, sink: MemorySink) -> None:
+def test_unknown_stream_names_are_counted_in_limited_memory(sync: Sync, sink: MemorySink) -> None:
     def invented() -> Iterator[Sent]:
         tracemalloc.start()
         for number in range(20_000):
@@ -102,7 +102,7 @@ def test_invented_stream_names_are_counted_in_bounded_memory(sync: Sync, sink: M
     assert "ignored 19901 records of other streams" in sync.logs()
 
 
-def test_what_a_read_says_of_streams_that_it_never_mentions(tmp_path: Path) -> None:
+def test_streams_without_messages_are_described(tmp_path: Path) -> None:
     def unmentioned(sent: Messages) -> str | None:
         sinks = {StreamId(name): MemorySink() for name in ("a", "b")}
         session = Session(catalog(["a", "b"]), sinks, tmp_path, EAGER)
@@ -127,7 +127,7 @@ def trace(kind: str, **body: object) -> Sent:
         ({"name": "a", "type": "STREAM"}, None),
     ],
 )
-def test_estimates_say_what_they_are_of(
+def test_estimates_are_shown_with_their_unit(
     sync: Sync, estimate: dict[str, object], text: str | None
 ) -> None:
     sync.run([trace("ESTIMATE", estimate=estimate)])
@@ -135,7 +135,7 @@ def test_estimates_say_what_they_are_of(
     assert found == ([] if text is None else [text])
 
 
-def test_an_estimate_of_a_sync_of_several_streams_is_of_none_of_them(tmp_path: Path) -> None:
+def test_an_estimate_of_several_streams_belongs_to_none_of_them(tmp_path: Path) -> None:
     sinks = {"a": MemorySink(), "b": MemorySink()}
     sync = Sync(tmp_path, sinks).run(
         [trace("ESTIMATE", estimate={"type": "SYNC", "row_estimate": 5})]
@@ -149,7 +149,7 @@ def test_a_trace_of_an_unknown_type_is_logged(sync: Sync) -> None:
     assert "ignored a trace of type 'NEWER'" in sync.logs()
 
 
-def test_a_global_state_is_the_only_streams_own(tmp_path: Path, sink: MemorySink) -> None:
+def test_a_global_state_belongs_to_the_only_stream(tmp_path: Path, sink: MemorySink) -> None:
     session = Session(catalog(), {StreamId("a"): sink}, tmp_path, EAGER, is_only_stream=True)
     list(session.run([record(0), shared(5, ["a"])]))
     assert (sink.numbers, sink.state) == ([0], 5)
@@ -168,7 +168,7 @@ def test_logs_and_estimates_are_logged(sync: Sync) -> None:
     assert sum(isinstance(event, Estimated) for event in sync.events) == 1
 
 
-def test_progress_counts_what_was_staged(tmp_path: Path, sink: MemorySink) -> None:
+def test_progress_counts_staged_records_and_bytes(tmp_path: Path, sink: MemorySink) -> None:
     session = Session(catalog(), {StreamId("a"): sink}, tmp_path, EAGER)
     list(session.run([*numbered(3), status(COMPLETE)]))
     progress = session.progress(StreamId("a"))
@@ -199,13 +199,13 @@ def test_a_segment_is_sealed_at_the_first_state_past_a_threshold(
     assert [[cursor(c)] if c.states else [] for c in sink.commits] == [[3], []]
 
 
-def test_a_checkpoint_holds_its_states_in_order(tmp_path: Path, sink: MemorySink) -> None:
+def test_a_checkpoint_has_its_states_in_order(tmp_path: Path, sink: MemorySink) -> None:
     script = [state(0), record(0), state(1), state(1), record(1), state(2)]
     Sync(tmp_path, {"a": sink}, Threshold(rows=2)).run(script)
     assert [cursor(Checkpoint((s,), final=False)) for s in sink.commits[0].states] == [0, 1, 1, 2]
 
 
-def test_without_states_a_segment_is_handed_on_when_it_overruns(
+def test_a_segment_without_states_is_written_when_it_exceeds_the_threshold(
     tmp_path: Path, sink: MemorySink
 ) -> None:
     sync = Sync(tmp_path, {"a": sink}, Threshold(rows=8)).run(numbered(25))
@@ -214,14 +214,16 @@ def test_without_states_a_segment_is_handed_on_when_it_overruns(
     assert sync.acknowledged() == []
 
 
-def test_the_first_state_after_an_overrun_is_committed(tmp_path: Path, sink: MemorySink) -> None:
+def test_the_first_state_after_an_exceeded_threshold_is_committed(
+    tmp_path: Path, sink: MemorySink
+) -> None:
     script = [*numbered(11), state(11), record(11), state(12)]
     sync = Sync(tmp_path, {"a": sink}, Threshold(rows=8)).run(script)
     assert sync.acknowledged() == [11, 12]
     assert [len(checkpoint.states) for checkpoint in sink.commits] == [1, 1]
 
 
-def test_states_alone_are_committed_in_time(tmp_path: Path, sink: MemorySink) -> None:
+def test_states_without_records_are_committed(tmp_path: Path, sink: MemorySink) -> None:
     Sync(tmp_path, {"a": sink}, Threshold(seconds=0)).run([state(1), state(2)])
     assert [checkpoint.final for checkpoint in sink.commits] == [False, False, True]
 
@@ -238,7 +240,7 @@ def test_each_stream_has_its_own_segments(tmp_path: Path) -> None:
 # When a state is acknowledged
 
 
-def test_a_state_is_acknowledged_once_its_sink_has_committed(
+def test_a_state_is_acknowledged_after_its_sink_has_committed(
     tmp_path: Path, sink: MemorySink
 ) -> None:
     script = chain.from_iterable((record(n), state(n + 1)) for n in range(20))
@@ -252,7 +254,7 @@ def test_a_state_is_acknowledged_once_its_sink_has_committed(
     assert seen == list(range(1, 21))
 
 
-def test_a_full_refresh_is_published_at_its_end_alone(sync: Sync, sink: MemorySink) -> None:
+def test_a_full_refresh_is_published_only_at_its_end(sync: Sync, sink: MemorySink) -> None:
     sync.configured = catalog(sync_mode=FULL_REFRESH)
     sync.run([record(0), state(1), record(1), state(2), record(2)])
     [checkpoint] = sink.commits
@@ -261,7 +263,7 @@ def test_a_full_refresh_is_published_at_its_end_alone(sync: Sync, sink: MemorySi
 
 
 @pytest.mark.parametrize("policy", [APPEND, OVERWRITE])
-def test_a_refresh_that_fails_publishes_nothing(sync: Sync, sink: MemorySink, policy: str) -> None:
+def test_a_failed_refresh_publishes_nothing(sync: Sync, sink: MemorySink, policy: str) -> None:
     sync.configured = catalog(sync_mode=FULL_REFRESH, policy=policy)
     sync.run(failing([record(0), state(1), record(1), state(2)]))
     assert (sink.commits, sink.rows) == ([], [])
@@ -269,7 +271,7 @@ def test_a_refresh_that_fails_publishes_nothing(sync: Sync, sink: MemorySink, po
 
 
 @pytest.mark.parametrize("policy", [APPEND, OVERWRITE])
-def test_a_refresh_that_can_be_resumed_is_cut_at_its_states(
+def test_a_resumable_refresh_is_committed_at_its_states(
     sync: Sync, sink: MemorySink, policy: str
 ) -> None:
     sync.configured = catalog(sync_mode=FULL_REFRESH, policy=policy, is_resumable=True)
@@ -283,7 +285,7 @@ def test_a_refresh_that_can_be_resumed_is_cut_at_its_states(
 
 
 @pytest.mark.parametrize("policy", [APPEND, OVERWRITE])
-def test_a_refresh_that_can_be_resumed_keeps_what_lies_before_its_last_state(
+def test_a_failed_resumable_refresh_keeps_records_before_its_last_state(
     sync: Sync, sink: MemorySink, policy: str
 ) -> None:
     sync.threshold = Threshold()
@@ -296,7 +298,7 @@ def test_a_refresh_that_can_be_resumed_keeps_what_lies_before_its_last_state(
 # Fields that must not be stored
 
 
-def test_what_must_not_be_stored_is_never_staged(sync: Sync, sink: MemorySink) -> None:
+def test_excluded_values_are_never_staged(sync: Sync, sink: MemorySink) -> None:
     rules = FieldSelection(exclude=(("ssn",),), hashed=(("email",),))
     sync.filters = {StreamId("a"): RecordFilter(rules, b"salt")}
     torn = RawRecord("a", Raw(b'{"ssn": "S3CRET'), meta=Raw(b'{"S3CRET": 1}'))
@@ -308,7 +310,7 @@ def test_what_must_not_be_stored_is_never_staged(sync: Sync, sink: MemorySink) -
     assert [record[NOT_AN_OBJECT] for record in rejected] == [json.loads(bytes(WITHHELD))] * 2
 
 
-def test_a_filter_is_its_streams_alone(tmp_path: Path) -> None:
+def test_a_filter_applies_only_to_its_stream(tmp_path: Path) -> None:
     sinks = {"a": MemorySink(), "b": MemorySink()}
     filters = {StreamId("a"): RecordFilter(FieldSelection(exclude=(("x",),)))}
     Sync(tmp_path, sinks, filters=filters).run([record(0, "a", x=1), record(0, "b", x=1)])
@@ -318,13 +320,15 @@ def test_a_filter_is_its_streams_alone(tmp_path: Path) -> None:
 # What stays on disk and in memory
 
 
-def test_segment_files_are_gone_after_a_sync(sync: Sync, sink: MemorySink) -> None:
+def test_segment_files_are_removed_after_a_sync(sync: Sync, sink: MemorySink) -> None:
     sync.run(chain.from_iterable((record(n), state(n + 1)) for n in range(9)))
     assert len(sink.segments) == 9
     assert sync.left_behind() == []
 
 
-def test_segment_files_are_gone_when_the_caller_leaves(tmp_path: Path, sink: MemorySink) -> None:
+def test_segment_files_are_removed_when_the_iterator_is_closed(
+    tmp_path: Path, sink: MemorySink
+) -> None:
     log = message("LOG", {"level": "INFO", "message": "x"})
     session = Session(catalog(), {StreamId("a"): sink}, tmp_path)
     events = session.run([record(0), log, record(1)])
@@ -365,7 +369,7 @@ def peak(session: Session, messages: Messages) -> int:
         tracemalloc.stop()
 
 
-def test_memory_does_not_grow_with_the_records(tmp_path: Path) -> None:
+def test_memory_does_not_grow_with_the_number_of_records(tmp_path: Path) -> None:
     def messages() -> Iterator[Sent]:
         for number in range(300_000):
             yield RawRecord("a", Raw(b'{"n":%d,"text":"%b"}' % (number, b"x" * 1000)), 1.0)
@@ -395,7 +399,7 @@ def test_reading_pauses_while_the_sink_is_behind(tmp_path: Path, with_records: b
 
 
 @pytest.mark.parametrize("sync_mode", [INCREMENTAL, FULL_REFRESH])
-def test_a_flood_of_states_is_held_back(
+def test_many_states_are_kept_in_limited_memory(
     tmp_path: Path, sync_mode: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "MAX_STATES", 500)
@@ -407,7 +411,7 @@ def test_a_flood_of_states_is_held_back(
     assert sink.states == (10_000 if sync_mode == INCREMENTAL else 500)
 
 
-def test_large_states_are_held_back_by_their_bytes(tmp_path: Path) -> None:
+def test_large_states_are_kept_in_limited_memory(tmp_path: Path) -> None:
     session = Session(catalog(), {StreamId("a"): Counting()}, tmp_path)
     large = (state("x" * (1 << 20)) for _ in range(300))
     assert peak(session, large) < 4 * module.MAX_STATE_BYTES

@@ -35,7 +35,9 @@ from tests.sync.doubles import (
 # What fails
 
 
-def test_what_lies_before_the_last_state_outlives_the_source(sync: Sync, sink: MemorySink) -> None:
+def test_records_before_the_last_state_are_kept_if_the_source_fails(
+    sync: Sync, sink: MemorySink
+) -> None:
     sync.threshold = Threshold()
     sync.run(failing([record(0), state(1), record(1), state(2), record(2)]))
     assert sink.numbers == [0, 1]
@@ -44,7 +46,7 @@ def test_what_lies_before_the_last_state_outlives_the_source(sync: Sync, sink: M
     assert sync.left_behind() == []
 
 
-def test_a_failed_write_never_lets_a_queued_commit_publish(tmp_path: Path) -> None:
+def test_no_queued_commit_is_published_after_a_failed_write(tmp_path: Path) -> None:
     entered, leave = threading.Event(), threading.Event()
 
     class Held(MemorySink):
@@ -65,7 +67,7 @@ def test_a_failed_write_never_lets_a_queued_commit_publish(tmp_path: Path) -> No
     assert sync.left_behind() == []
 
 
-def test_what_was_committed_before_a_failure_is_acknowledged_first(tmp_path: Path) -> None:
+def test_commits_before_a_failure_are_acknowledged(tmp_path: Path) -> None:
     sink = MemorySink(fail_at=2)  # the second segment's write
     sync = Sync(tmp_path, {"a": sink}).run([record(0), state(1), record(1), state(2)])
     assert (sink.numbers, sync.acknowledged()) == ([0], [1])
@@ -95,13 +97,13 @@ def test_a_failed_streams_later_states_are_ignored_and_others_complete(
     assert sync.failure is not None and "'a'" in str(sync.failure)
 
 
-def test_a_streams_error_keeps_its_kind_and_its_words(sync: Sync) -> None:
+def test_an_error_of_a_stream_keeps_its_type_and_message(sync: Sync) -> None:
     sync.run([error("wrong password", "a", "config_error")])
     assert isinstance(sync.failure, ConfigError)
     assert "wrong password" in str(sync.failure)
 
 
-def test_an_error_of_no_stream_is_every_streams(tmp_path: Path) -> None:
+def test_an_error_without_a_stream_fails_all_streams(tmp_path: Path) -> None:
     sinks = {"a": MemorySink(), "b": MemorySink()}
     sync = Sync(tmp_path, sinks, Threshold()).run([record(0), error("gone"), record(0, "b")])
     assert (sinks["a"].commits, sinks["b"].commits) == ([], [])
@@ -112,13 +114,13 @@ COMBINED = error("During the sync, the following streams did not sync successful
 """With what airbyte-cdk ends a failed read: no stream's, and always a `config_error`."""
 
 
-def test_a_streams_own_error_decides_and_not_the_combined_one_after_it(sync: Sync) -> None:
+def test_the_error_of_a_stream_takes_precedence_over_a_later_combined_error(sync: Sync) -> None:
     sync.run([record(0), error("503", "a", "transient_error"), COMBINED])
     assert isinstance(sync.failure, TransientError)
     assert "503" in str(sync.failure)
 
 
-def test_the_first_error_decides_where_none_names_a_stream(sync: Sync) -> None:
+def test_the_first_error_is_reported_if_none_names_a_stream(sync: Sync) -> None:
     sync.run([error("503", None, "transient_error"), error("gave up")])
     assert isinstance(sync.failure, TransientError)
 
@@ -130,7 +132,7 @@ def failed_beside_a_complete_one() -> Iterator[Sent]:
 
 @pytest.mark.parametrize("exits_with", [0, 1])
 @pytest.mark.parametrize(("mode", "policy"), [(FULL_REFRESH, OVERWRITE), (INCREMENTAL, APPEND)])
-def test_a_complete_stream_is_published_whatever_error_of_no_stream_follows(
+def test_a_complete_stream_is_published_before_an_error_without_a_stream(
     tmp_path: Path, exits_with: int, mode: str, policy: str
 ) -> None:
     sinks = {"a": MemorySink(), "b": MemorySink()}
@@ -142,7 +144,7 @@ def test_a_complete_stream_is_published_whatever_error_of_no_stream_follows(
     assert isinstance(sync.failure, TransientError)
 
 
-def test_an_error_after_all_streams_are_complete_still_fails_the_sync(
+def test_an_error_after_all_streams_are_complete_fails_the_sync(
     sync: Sync, sink: MemorySink
 ) -> None:
     sync.run([record(0), status(COMPLETE), error("could not log out")])
@@ -151,7 +153,7 @@ def test_an_error_after_all_streams_are_complete_still_fails_the_sync(
 
 
 @pytest.mark.parametrize("body", [{}, {"error": {}}, {"error": {"internal_message": "boom"}}])
-def test_an_error_without_a_body_or_a_message_is_an_error_too(
+def test_an_error_without_a_body_or_a_message_fails_the_sync(
     sync: Sync, body: dict[str, object]
 ) -> None:
     sync.run([record(0), message("TRACE", {"type": "ERROR", "emitted_at": 1, **body})])
@@ -163,30 +165,30 @@ NOISE = decode(b"SLF4J: a banner on stdout")
 SPOKEN = message("LOG", {"level": "INFO", "message": "no new rows"})
 
 
-def test_plain_text_beside_a_stream_without_news_is_no_failure(tmp_path: Path) -> None:
+def test_plain_text_beside_a_stream_without_new_data_is_not_a_failure(tmp_path: Path) -> None:
     sinks = {"a": MemorySink(), "b": MemorySink()}
     sync = Sync(tmp_path, sinks, shares_state=True).run([NOISE, record(1), state(1)])
     assert sync.failure is None
     assert "stream 'b': the source sent no message about it" in sync.logs()
 
 
-def test_plain_text_beside_any_message_is_no_failure(sync: Sync) -> None:
+def test_plain_text_beside_any_message_is_not_a_failure(sync: Sync) -> None:
     assert sync.run([NOISE, SPOKEN]).failure is None
 
 
-def test_plain_text_alone_is_a_failure(sync: Sync) -> None:
+def test_only_plain_text_is_a_failure(sync: Sync) -> None:
     sync.run([NOISE, decode(b'{"type":"FOO"}')])
     assert isinstance(sync.failure, SystemFailure)
     assert "1 lines that are not messages" in str(sync.failure)
 
 
-def test_a_state_of_a_stream_without_its_contents_is_refused(sync: Sync, sink: MemorySink) -> None:
+def test_a_stream_state_without_its_contents_is_refused(sync: Sync, sink: MemorySink) -> None:
     sync.run([record(0), message("STATE", {"type": "STREAM", "data": {"n": 1}})])
     assert isinstance(sync.failure, SystemFailure) and "without its contents" in str(sync.failure)
     assert sink.commits == []
 
 
-def test_complete_does_not_heal_an_incomplete_stream(sync: Sync) -> None:
+def test_a_complete_status_does_not_replace_an_incomplete_one(sync: Sync) -> None:
     sync.run([status(STARTED), record(0), status(INCOMPLETE), status(COMPLETE), state(1)])
     assert isinstance(sync.failure, SystemFailure)
     assert sync.acknowledged() == []
@@ -198,13 +200,13 @@ def test_a_stream_that_started_must_complete(sync: Sync, sink: MemorySink) -> No
     assert (sink.numbers, sync.acknowledged()) == ([0], [1])
 
 
-def test_a_source_that_tells_no_status_is_judged_by_its_end(sync: Sync, sink: MemorySink) -> None:
+def test_a_source_without_statuses_is_complete_at_its_end(sync: Sync, sink: MemorySink) -> None:
     sync.run([record(0)])
     assert sync.failure is None
     assert sink.numbers == [0]
 
 
-def test_a_shared_state_keeps_what_was_before_it_and_names_the_setting(
+def test_a_shared_state_fails_with_guidance_and_keeps_earlier_records(
     sync: Sync, sink: MemorySink
 ) -> None:
     shared = {"type": "GLOBAL", "global": {"stream_states": []}}
@@ -214,7 +216,7 @@ def test_a_shared_state_keeps_what_was_before_it_and_names_the_setting(
     assert sink.numbers == [0]
 
 
-def test_a_legacy_state_is_that_of_a_single_stream(sync: Sync) -> None:
+def test_a_legacy_state_belongs_to_the_only_stream(sync: Sync) -> None:
     sync.run([record(0), message("STATE", {"data": {"n": 1}})])
     assert sync.acknowledged() == [{"n": 1}]
 
@@ -248,7 +250,7 @@ def play(script: list[tuple[str, str]]) -> Iterator[Sent]:
     st.sampled_from([INCREMENTAL, FULL_REFRESH]),
     st.booleans(),
 )
-def test_no_interleaving_and_no_failure_acknowledges_what_is_not_committed(
+def test_uncommitted_records_are_never_acknowledged(
     script: list[tuple[str, str]],
     source_fails_at: int | None,
     sinks_fail_at: dict[str, int | None],

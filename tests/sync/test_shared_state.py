@@ -36,7 +36,7 @@ def together(folder: Path, threshold: Threshold = EAGER, **sinks: MemorySink) ->
     return Sync(folder, sinks, threshold, shares_state=True)
 
 
-def test_rows_of_every_stream_come_before_the_state_of_any(tmp_path: Path) -> None:
+def test_rows_of_all_streams_are_committed_before_the_shared_state(tmp_path: Path) -> None:
     order: list[tuple[str, bool]] = []
 
     class Noting(MemorySink):
@@ -55,18 +55,18 @@ def test_rows_of_every_stream_come_before_the_state_of_any(tmp_path: Path) -> No
     assert all(sink.commits[-1].final for sink in sync.sinks.values())
 
 
-def test_a_stream_without_rows_gets_the_state_too(tmp_path: Path) -> None:
+def test_a_stream_without_rows_gets_the_shared_state(tmp_path: Path) -> None:
     sync = together(tmp_path).run([record(0), shared(1), record(1), shared(2)])
     assert (sync.sinks["a"].state, sync.sinks["b"].state) == (2, 2)
     assert sync.shared() == [1, 2]
 
 
-def test_a_legacy_state_is_shared_too(tmp_path: Path) -> None:
+def test_a_legacy_state_is_shared_by_all_streams(tmp_path: Path) -> None:
     sync = together(tmp_path).run([record(0), message("STATE", {"data": {"at": 5}})])
     assert [sink.state for sink in sync.sinks.values()] == [{"at": 5}] * 2
 
 
-def test_streams_with_states_of_their_own_go_by_themselves(tmp_path: Path) -> None:
+def test_streams_with_their_own_states_advance_independently(tmp_path: Path) -> None:
     sync = together(tmp_path).run([record(0), state(1), record(0, "b"), state(7, "b")])
     assert (sync.sinks["a"].state, sync.sinks["b"].state, sync.shared()) == (1, 7, [])
 
@@ -74,7 +74,7 @@ def test_streams_with_states_of_their_own_go_by_themselves(tmp_path: Path) -> No
 @pytest.mark.parametrize("failed", [status(INCOMPLETE, "b"), error("no such table", "b")])
 @pytest.mark.parametrize("is_before", [True, False])
 @pytest.mark.parametrize("dies", [True, False])
-def test_one_streams_failure_keeps_everybodys_state(
+def test_a_failed_stream_stops_the_shared_state(
     tmp_path: Path, failed: Sent, is_before: bool, dies: bool
 ) -> None:
     told = [failed, shared(9)] if is_before else [shared(9), failed]
@@ -87,7 +87,7 @@ def test_one_streams_failure_keeps_everybodys_state(
     assert sync.failure is not None
 
 
-def test_what_lies_before_the_last_state_outlives_the_source(tmp_path: Path) -> None:
+def test_records_before_the_last_state_are_kept_if_the_source_fails(tmp_path: Path) -> None:
     lines = [record(0), record(0, "b"), shared(1), record(1), record(1, "b")]
     sync = together(tmp_path, Threshold()).run(failing(lines))
     assert [sink.numbers for sink in sync.sinks.values()] == [[0], [0]]
@@ -96,14 +96,14 @@ def test_what_lies_before_the_last_state_outlives_the_source(tmp_path: Path) -> 
     assert isinstance(sync.failure, TransientError)
 
 
-def test_a_sink_that_fails_keeps_the_state_of_all(tmp_path: Path) -> None:
+def test_a_failed_sink_stops_the_shared_state(tmp_path: Path) -> None:
     broken = MemorySink(fail_at=1)  # its first commit
     sync = together(tmp_path, a=MemorySink(), b=broken)
     sync.run([record(0), record(0, "b"), shared(1)])
     assert (sync.sinks["a"].state, sync.shared()) == (None, [])
 
 
-def test_a_full_refresh_beside_it_is_published_at_its_end(tmp_path: Path) -> None:
+def test_a_full_refresh_beside_a_shared_state_is_published_at_its_end(tmp_path: Path) -> None:
     streams = [*catalog(["a"]).streams, *catalog(["b"], FULL_REFRESH).streams]
     sync = together(tmp_path)
     sync.configured = ConfiguredCatalog(streams=streams)
@@ -112,14 +112,14 @@ def test_a_full_refresh_beside_it_is_published_at_its_end(tmp_path: Path) -> Non
     assert (sync.sinks["b"].numbers, sync.sinks["a"].state) == ([0, 1], 2)
 
 
-def test_counts_are_of_all_streams(tmp_path: Path) -> None:
+def test_the_count_of_a_shared_state_includes_all_streams(tmp_path: Path) -> None:
     sync = together(tmp_path).run(
         [record(0), record(0, "b"), shared(1, records=2.0), record(1), shared(2, records=1.0)]
     )
     assert (sync.failure, sync.shared()) == (None, [1, 2])
 
 
-def test_a_count_that_differs_by_one_moves_nobody(tmp_path: Path) -> None:
+def test_a_wrong_record_count_advances_no_stream(tmp_path: Path) -> None:
     lines = [record(0), record(0, "b"), shared(1, records=3.0), record(1), shared(2, records=1.0)]
     sync = together(tmp_path).run(lines)
     assert (sync.shared(), sync.sinks["a"].state) == ([], None)
@@ -127,12 +127,12 @@ def test_a_count_that_differs_by_one_moves_nobody(tmp_path: Path) -> None:
     assert "reports 3 records before its state, but 2 were received" in str(sync.failure)
 
 
-def test_a_state_of_a_type_without_its_contents_is_refused(tmp_path: Path) -> None:
+def test_a_global_state_without_its_contents_is_refused(tmp_path: Path) -> None:
     sync = together(tmp_path).run([record(0), message("STATE", {"type": "GLOBAL"})])
     assert isinstance(sync.failure, SystemFailure)
 
 
-def test_streams_that_are_read_one_by_one_share_nothing(sync: Sync) -> None:
+def test_a_shared_state_is_refused_for_a_stream_that_is_read_alone(sync: Sync) -> None:
     sync.run([record(0), shared(1)])
     assert isinstance(sync.failure, ConfigError)
     assert "read_together: true" in str(sync.failure)
@@ -164,7 +164,7 @@ def play(script: list[str]) -> Iterator[Sent]:
     st.integers(1, 6),
     st.sets(st.sampled_from(STREAMS), max_size=2),
 )
-def test_no_state_is_ahead_of_any_streams_rows(
+def test_no_shared_state_is_ahead_of_committed_rows(
     script: list[str],
     source_fails_at: int | None,
     stream_fails: tuple[int, str] | None,

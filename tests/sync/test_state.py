@@ -20,19 +20,19 @@ def of(descriptor: str) -> State:
     return State.from_json(f'{{"type":"STREAM","stream":{{"stream_descriptor":{descriptor}}}}}')
 
 
-def test_a_state_names_its_stream_namespace_included() -> None:
+def test_a_state_names_its_stream_by_name_and_namespace() -> None:
     assert stream_of(of('{"name": "b", "namespace": "ns"}'), [A, B]) == B
     assert stream_of(of('{"name": "b"}'), [A, B]) is None
     assert stream_of(of('{"name": "x"}'), [A, B]) is None
 
 
-def test_a_legacy_state_is_one_streams_only_where_one_is_read() -> None:
+def test_a_legacy_state_belongs_to_a_stream_only_if_one_is_read() -> None:
     assert stream_of(LEGACY, [A]) == A
     with pytest.raises(ConfigError, match=r"LEGACY.*\n.*read_together"):
         stream_of(LEGACY, [A, B])
 
 
 @pytest.mark.parametrize("streams", [[A], [A, B]])
-def test_a_shared_state_is_refused_by_naming_the_setting(streams: list[StreamId]) -> None:
+def test_a_shared_state_is_refused_with_guidance(streams: list[StreamId]) -> None:
     with pytest.raises(ConfigError, match=r"GLOBAL.*\n.*read_together"):
         stream_of(GLOBAL, streams)

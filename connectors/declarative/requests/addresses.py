@@ -53,6 +53,15 @@ def joined(base: str, path: str) -> str:
     return urljoin(base if base.endswith("/") else f"{base}/", path)
 
 
+def origin_of(url: str) -> str | None:
+    """Return the scheme, host and port of a URL; None if it is not a complete one of HTTP."""
+    address = urlsplit(url.strip())
+    host = (address.hostname or "").removesuffix(".")
+    if address.scheme not in ("http", "https") or not all(host.split(".")):
+        return None
+    return f"{address.scheme}://{address.netloc}"
+
+
 def with_query(url: str, params: Mapping[str, Any]) -> str:
     """Return a URL with further parameters of its query, whose present ones stay as they are written.
 

@@ -36,7 +36,7 @@ from connectors.declarative.requests.pages.paginator import Paginator
 from connectors.declarative.requests.properties import Properties
 from connectors.declarative.requests.records import paths
 from connectors.declarative.requests.records.selector import LoadSchema, Selector
-from connectors.declarative.requests.requester import Requester
+from connectors.declarative.requests.requester import Requester, before_first_use
 from connectors.declarative.requests.retriever import Retriever
 from connectors.sdk.http import is_ignored
 from connectors.sdk.http.authenticators import basic, bearer
@@ -128,15 +128,6 @@ def build_requester(
         key += str(url)
     found = environment.shared(key, lambda: build_credentials(written, environment, url))
     return Requester(component, environment, found, key, uses_cache=use_cache)
-
-
-class _FirstUse(dict[str, Any]):
-    """The variables of a URL before there is a slice."""
-
-    def __init__(self, environment: Environment):
-        super().__init__(
-            config=environment.config, next_page_token=None, **WholeStream().variables()
-        )
 
 
 def _check_reset(component: components.SimpleRetriever) -> None:
@@ -291,7 +282,7 @@ def _(
     environment: Environment,
     url: Template | None,
 ) -> Credentials:
-    return LegacySession(component, text(url, _FirstUse(environment)), environment.config)
+    return LegacySession(component, text(url, before_first_use(environment)), environment.config)
 
 
 @build_credentials.register

@@ -10,6 +10,7 @@ import weakref
 from collections.abc import Hashable
 from dataclasses import dataclass
 from tempfile import SpooledTemporaryFile
+from typing import Any
 
 from connectors.sdk.http import Request, Response
 
@@ -20,11 +21,13 @@ _NOT_KEPT = frozenset({"content-encoding", "content-length", "transfer-encoding"
 
 @dataclass(frozen=True)
 class _Entry:
-    """The place of a body in the file, and the headers of its response."""
+    """The place of a body in the file, the headers of its response, and the extensions of its request, among
+    which are the texts that messages must not contain."""
 
     start: int
     size: int
     headers: list[tuple[bytes, bytes]]
+    extensions: dict[str, Any]
 
 
 class ResponseCache:
@@ -45,6 +48,7 @@ class ResponseCache:
                 return None
             self._file.seek(entry.start)
             body = self._file.read(entry.size)
+        request.extensions.update(entry.extensions)
         return Response(200, headers=entry.headers, content=body, request=request)
 
     def put(self, key: Hashable, response: Response) -> None:
@@ -63,7 +67,9 @@ class ResponseCache:
                 weakref.finalize(self, self._file.close)
             self._file.seek(self._size)
             self._file.write(body)
-            self._entries[key] = _Entry(self._size, len(body), headers)
+            self._entries[key] = _Entry(
+                self._size, len(body), headers, dict(response.request.extensions)
+            )
             self._size += len(body)
 
     def close(self) -> None:

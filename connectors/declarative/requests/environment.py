@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Callable, Collection, Mapping, MutableMapping, Sequence
+from copy import deepcopy
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -12,6 +12,7 @@ from typing import Any
 from connectors.declarative.requests.addresses import guard
 from connectors.declarative.requests.auth.tokens import Credentials
 from connectors.declarative.requests.cache import ResponseCache
+from connectors.declarative.requests.stopping import pause
 from connectors.sdk.http import Connections, HttpClient, Limiter, Policy
 from connectors.sdk.http.client import OnWait
 from connectors.sdk.waits import report_wait
@@ -32,23 +33,27 @@ class Environment:
 
     Attributes:
         config: the config. An authenticator with `refresh_token_updater` replaces the tokens in it.
+        config_to_save: the config that is saved after tokens in it were replaced, if it is another one.
         connections: the pool of connections.
         budget: the call-rate budget of the manifest; None for none.
         folder: the folder of the manifest, in which JSON schemas are looked up; None for none.
         trusted_origins: the URLs of origins, besides that of each requester, that get credentials when the
             API sends a link to them.
         allowed_hosts: the link-local hosts that may be requested.
-        on_config: called after tokens in the config were replaced.
+        on_config: called after tokens in the config were replaced, with the config to save, by the thread
+            that made the environment.
         on_wait: called before each wait.
         sleep: waits for a number of seconds.
         cache: the responses of requesters with `use_cache`.
         custom: makes what stands for components in Python. By default they are left, and are then refused.
+        named_origins: the origins that manifest and config name, of all requesters.
         job_slots: limits the jobs that run at the same time, of all streams together.
         selected: returns the JSON schema with the properties of a stream that the catalog selects; None
             for all properties.
     """
 
     config: MutableMapping[str, Any]
+    config_to_save: MutableMapping[str, Any] | None = None
     connections: Connections = field(default_factory=lambda: Connections(timeout=TIMEOUT_SECONDS))
     budget: Limiter | None = None
     folder: Path | None = None
@@ -56,13 +61,16 @@ class Environment:
     allowed_hosts: Collection[str] = ()
     on_config: OnConfig | None = None
     on_wait: OnWait | None = report_wait
-    sleep: Callable[[float], None] = time.sleep
+    sleep: Callable[[float], None] = pause
     cache: ResponseCache = field(default_factory=ResponseCache)
     custom: Custom = lambda component: component
     job_slots: threading.Semaphore = field(default_factory=lambda: threading.Semaphore(1))
     selected: Callable[[str], Mapping[str, Any] | None] = lambda _: None
+    named_origins: set[str] = field(default_factory=set)
     lock: threading.RLock = field(default_factory=threading.RLock, repr=False)
     _credentials: dict[str, Credentials] = field(default_factory=dict, repr=False)
+    _is_unsaved: bool = False
+    _owner: int = field(default_factory=threading.get_ident)
 
     def client(self, origin: str, credentials: Credentials, policy: Policy) -> HttpClient:
         """Return a client whose credentials go to one origin, and to those that are trusted."""
@@ -85,6 +93,41 @@ class Environment:
             if key not in self._credentials:
                 self._credentials[key] = make()
             return self._credentials[key]
+
+    def replace_tokens(self, replace: Callable[[MutableMapping[str, Any]], None]) -> None:
+        """Replace tokens in the config, and have it saved: now if this thread made the environment, otherwise
+        when that thread calls `report`.
+
+        Args:
+            replace: puts the new tokens into a config.
+        """
+        with self.lock:
+            replace(self.config)
+            if self.config_to_save is not None:
+                replace(self.config_to_save)
+            self._is_unsaved = True
+        if threading.get_ident() == self._owner:
+            self.report()
+
+    def report(self) -> None:
+        """Report the config to save, if tokens in it were replaced since the last report."""
+        with self.lock:
+            if not self._is_unsaved:
+                return
+            self._is_unsaved = False
+            config = self.config if self.config_to_save is None else self.config_to_save
+            changed = deepcopy(dict(config))
+        if self.on_config is not None:
+            self.on_config(changed)
+
+    def settle(self) -> None:
+        """Wait for requests for tokens that are under way, prevent others, and have the config saved: a
+        refresh token may be usable only once."""
+        with self.lock:
+            held = list(self._credentials.values())
+        for each in held:
+            each.settle()
+        self.report()
 
     def close(self) -> None:
         """Close the connections, and forget the responses that were kept."""

@@ -5,15 +5,17 @@ Spec: HttpRequester.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from typing import Any
-from urllib.parse import urlsplit
+
+import msgspec
 
 from connectors.declarative.cursors.slices import Option
 from connectors.declarative.manifest import components
 from connectors.declarative.requests import options
-from connectors.declarative.requests.addresses import joined, with_query
-from connectors.declarative.requests.auth.tokens import Credentials
+from connectors.declarative.requests.addresses import joined, origin_of, with_query
+from connectors.declarative.requests.auth.tokens import Absent, Credentials
 from connectors.declarative.requests.environment import Environment
 from connectors.declarative.requests.expressions import Bound, Variables, bound, text
 from connectors.declarative.requests.failures.policy import (
@@ -22,15 +24,19 @@ from connectors.declarative.requests.failures.policy import (
     may_lack_records,
     must_reset,
 )
+from connectors.declarative.requests.stopping import check_stopped
 from connectors.sdk.http import HttpClient, Request, Response
 from connectors.sdk.http.urls import is_within, origin, parsed
-from elt_assets.errors import ConfigError
+from elt_assets.errors import ConfigError, EltError
+
+_encode = msgspec.json.Encoder(decimal_format="number").encode
 
 Added = tuple[Option, str]
 """A value for a request, and the component that adds it."""
 
 MAX_CLIENTS = 64
 """Number of origins for which a client is kept, for a requester whose host depends on the slice."""
+_CONFIG = frozenset({"config", "parameters"})
 FIRST_PAGE: Mapping[str, Any] = {"next_page_token": None}
 """The variables of a first page without a token."""
 
@@ -79,6 +85,8 @@ class Requester:
             handlers(component.error_handler, environment.config), credentials.expire
         )
         self._clients: dict[str, HttpClient] = {}
+        self._own_origins = list(dict.fromkeys(self._named_origins()))
+        environment.named_origins.update(self._own_origins)
 
     def for_slice(self, variables: Variables) -> SliceRequests:
         """Return the requests of a slice; what does not depend on the page is evaluated now.
@@ -91,25 +99,38 @@ class Requester:
         """
         return SliceRequests(self, {"config": self.environment.config, **variables})
 
-    def send(self, url: str, own_url: str, parts: options.Parts) -> Response:
+    def send(self, url: str, parts: options.Parts, *, is_link: bool = False) -> Response:
         """Send a request, and return its response.
+
+        Only the origins that manifest and config name get credentials, parameters, headers and a body, unless
+        others are trusted; where they name none, those that they name for other requests. An origin that an
+        API names, as the URL of a next page, of a download or in a parent record, gets the URL alone.
 
         Args:
             url: the URL, to which the parameters are added.
-            own_url: the URL that the manifest names. Only its origin gets credentials, parameters, headers
-                and a body, unless others are trusted.
             parts: the parts of the request.
+            is_link: whether the API has sent the whole URL, as that of a next page.
 
         Raises:
+            ConfigError: an origin that is not trusted would get more than a URL.
             EltError: the request fails.
         """
-        client = self._client(own_url)
-        method = self.component.http_method
-        if url != own_url and not self._is_trusted(url, own_url):
-            return client.request("GET", url)
-        address = with_query(url, parts.params)
+        check_stopped()
+        at, is_trusted = self._checked_origin(url), self._is_trusted(url)
+        if is_trusted:
+            return self._send(self._client(at, self.credentials), url, parts)
+        if not is_link:
+            self._require_plain(at, parts)
+        own = next(iter(self._own_origins), None)
+        client = self._client(own or at, self.credentials if own else Absent())
+        return client.request("GET", url)
+
+    def _send(self, client: HttpClient, url: str, parts: options.Parts) -> Response:
+        """Send a request to an origin that is trusted."""
+        method, address = self.component.http_method, with_query(url, parts.params)
         is_form = bool(parts.data) and isinstance(parts.data, dict)
-        key = (method, address, tuple(sorted(parts.headers.items())), self._key)
+        body = _encode((parts.data, parts.json))
+        key = (method, address, tuple(sorted(parts.headers.items())), body, self._key)
         if self._uses_cache:
             kept = self.environment.cache.get(key, Request(method, address))
             if kept is not None:
@@ -126,21 +147,46 @@ class Requester:
             self.environment.cache.put(key, response)
         return response
 
-    def _is_trusted(self, url: str, own_url: str) -> bool:
-        trusted = [own_url, *self.environment.trusted_origins]
+    def _named_origins(self) -> Iterator[str]:
+        """Yield the origins that manifest and config name; none if they depend on what an API returns."""
+        component = self.component
+        base, path = component.url_base or component.url, component.path
+        variables = before_first_use(self.environment)
+        with suppress(EltError):
+            named = origin_of(text(base, variables))
+            if named is not None:
+                yield named
+            if path is not None and path.names <= _CONFIG:
+                named = origin_of(joined(text(base, variables), text(path, variables).lstrip("/")))
+                if named is not None:
+                    yield named
+
+    def _is_trusted(self, url: str) -> bool:
+        own = self._own_origins or self.environment.named_origins
+        trusted = [*own, *self.environment.trusted_origins]
         return is_within(parsed(url), [origin(parsed(each)) for each in trusted])
 
-    def _client(self, own_url: str) -> HttpClient:
-        address = urlsplit(own_url)
-        if address.scheme not in ("http", "https") or not address.netloc:
+    def _require_plain(self, at: str, parts: options.Parts) -> None:
+        if parts.params or parts.data or parts.json or self.component.http_method != "GET":
+            raise ConfigError(
+                f"{self.component.place}: the host of the URL depends on what an API returns, so it does not "
+                "get the parameters and the body of the request",
+                guidance=f"if it may get them, and the credentials, trust its origin: {at}",
+            )
+
+    def _checked_origin(self, url: str) -> str:
+        found = origin_of(url)
+        if found is None:
             raise ConfigError(
                 f"{self.component.place}: the URL does not begin with https:// or http:// and a host",
                 guidance="check the URL in the manifest, and the values of the config in it",
             )
-        at = f"{address.scheme}://{address.netloc}"
+        return found
+
+    def _client(self, at: str, credentials: Credentials) -> HttpClient:
         client = self._clients.get(at)
         if client is None:
-            client = self.environment.client(at, self.credentials, self._policy)
+            client = self.environment.client(at, credentials, self._policy)
             if len(self._clients) >= MAX_CLIENTS:
                 self._clients.clear()
             self._clients[at] = client
@@ -184,9 +230,9 @@ class SliceRequests:
         """
         url, base, own_path = self._url(page)
         own_path = own_path.lstrip("/")
-        own_url = joined(base or url, own_path)
-        wanted = own_url if path is None else joined(base or url, path)
-        return self._requester.send(wanted, own_url, self._parts(page, added))
+        wanted = joined(base or url, own_path if path is None else path)
+        parts = self._parts(page, added)
+        return self._requester.send(wanted, parts, is_link=path is not None)
 
     def _parts(self, page: Variables, added: Iterable[Added]) -> options.Parts:
         form = self._form(page)
@@ -207,6 +253,12 @@ class SliceRequests:
             parts.check(place.inject_into, place.path, f"{parts.place}.authenticator")
         parts.check_body()
         return parts
+
+
+def before_first_use(environment: Environment) -> Variables:
+    """Return the variables of a URL before there is a slice or a page."""
+    parts = ("stream_slice", "stream_partition", "stream_interval")
+    return {"config": environment.config, **FIRST_PAGE, **{name: {} for name in parts}}
 
 
 def latest(given: Sequence[Option]) -> list[Option]:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import closing
 from functools import partial
 from types import MappingProxyType
 from typing import Any
@@ -53,7 +54,12 @@ def run_command(source: Source, arguments: argparse.Namespace, output: SourceOut
         Exception: the command failed.
     """
     run, _, _ = COMMANDS[arguments.command]
-    with reporting_config(output.config_update):
+
+    def report(config: Mapping[str, Any]) -> None:
+        output.mask.add(secret_values(config, source.specification()))
+        output.config_update(config)
+
+    with reporting_config(report), closing(source):
         return run(source, arguments, output) or 0
 
 
@@ -165,6 +171,7 @@ COMMANDS: Mapping[str, tuple[Command, tuple[str, ...], str]] = MappingProxyType(
 def _jobs(source: Source, arguments: argparse.Namespace, output: SourceOutput) -> Iterator[Job]:
     config = _config(source, arguments, output)
     catalog, states = load_catalog(arguments.catalog), load_states(arguments.state)
+    source.selected = [configured.stream.name for configured in catalog.streams]
     streams = {stream.id: stream for stream in source.open(config)}
     for configured in catalog.streams:
         yield streams.get(configured.id), configured, states.get(configured.id)

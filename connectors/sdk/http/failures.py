@@ -73,6 +73,10 @@ def excerpt(response: httpx.Response) -> str:
     return f"{line[:EXCERPT]}…" if len(line) > EXCERPT else line
 
 
+class AccessRefused(ConfigError):
+    """The error of a request that the API refuses with status 403: perhaps for this resource alone."""
+
+
 def failure(outcome: Outcome, attempts: int = 1) -> EltError:
     """Return the error for an outcome that is not retried, or not any more.
 
@@ -140,7 +144,7 @@ def _refused(response: httpx.Response, body: str) -> EltError:
             f"the API at {host} refused the credentials (401): {where}{body}",
             guidance="check the credentials in the config: they may be wrong, expired or revoked",
         )
-    return ConfigError(
+    return AccessRefused(
         f"the API at {host} refused access (403): {where}{body}",
         guidance="grant the credentials access to this resource, or do not select the stream",
     )

@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 import json
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import closing
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -57,12 +58,16 @@ def run_tap(source: Source, arguments: argparse.Namespace, output: TapOutput) ->
         Exception: the command failed.
     """
     command = next((run for name, run in _COMMANDS.items() if getattr(arguments, name)), _sync)
-    with reporting_config(partial(_save_config, arguments.config, output)):
+    save = partial(_save_config, source, arguments.config, output)
+    with reporting_config(save), closing(source):
         return command(source, arguments, output) or 0
 
 
-def _save_config(paths: list[str], output: TapOutput, config: Mapping[str, Any]) -> None:
+def _save_config(
+    source: Source, paths: list[str], output: TapOutput, config: Mapping[str, Any]
+) -> None:
     """Write a config that has changed to the file that it was read from, as taps do."""
+    output.mask.add(secret_values(config, source.specification()))
     if len(paths) == 1:
         path = Path(paths[0])
         changed = path.with_name(f"{path.name}.new")
@@ -114,8 +119,8 @@ def _discover(source: Source, arguments: argparse.Namespace, output: TapOutput) 
 
 def _test(source: Source, arguments: argparse.Namespace, output: TapOutput) -> None:
     """Check the config, and read the first record of each selected stream."""
-    config = _config(source, arguments, output)
-    source.check(source.parse(config))
+    source.check(source.parse(_config(source, arguments, output)))
+    config = _config(source, arguments, output)  # the check may have changed it
     for selected in _selection(source, config, arguments, output):
         items = selected.stream.read(selected.configured, None)
         found = any(map(_has_record, items))

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from connectors.declarative.config import advanced_auth, check_config, prepared
+from connectors.declarative.config import advanced_auth, check_config, migrate, transform
 from connectors.declarative.manifest import components
 from connectors.declarative.manifest.builder import Builder
 from connectors.declarative.manifest.report import Report
@@ -18,6 +18,11 @@ from connectors.sdk.config_updates import reporting_config
 from elt_assets.errors import ConfigError
 
 Json = dict[str, Any]
+
+
+def prepared(spec: Any, written: Any, custom: Any = None) -> dict[str, Any]:
+    """Return a config after the migrations and transformations of a specification."""
+    return transform(spec, migrate(spec, written, custom), custom)
 
 
 def spec(trusted: str = "trusted", **parts: Any) -> components.Spec:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import io
 import json
+import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -16,8 +18,8 @@ from connectors.declarative.cursors.slices import Slice
 from connectors.declarative.reading import MAX_FAILURES, read_slices
 from connectors.declarative.source import ManifestSource
 from connectors.sdk import Page, run
-from connectors.sdk.config_updates import report_config, reporting_config
 from connectors.sdk.waits import RATE_LIMITED, report_wait, reporting_waits
+from elt_assets.errors import SystemFailure
 from tests.programs.json_api import Answer
 from tests.programs.recording_api import Received, RecordingApi, serving
 
@@ -185,25 +187,52 @@ def failing_from(day: str) -> Callable[[Received], Any]:
 
 
 @pytest.mark.parametrize("number", [1, 3])
-def test_waits_and_changes_of_the_config_are_reported_by_the_thread_that_reads(number: int) -> None:
+def test_waits_are_reported_by_the_thread_that_reads(number: int) -> None:
     reported: list[Any] = []
 
     def pages(_: Slice) -> Iterator[list[Json]]:
         report_wait(7, RATE_LIMITED)
-        report_config({"token": "new"})
         yield [{"id": 1}]
 
     def listen(*found: Any) -> None:
         reported.append((threading.current_thread(), *found))
 
     progress = WholeStream().begin({})
-    with reporting_waits(listen), reporting_config(listen):
+    with reporting_waits(listen):
         found = list(
             read_slices(progress, progress.slices(), pages, threads=number, sends_states=False)
         )
     assert found == [Page([{"id": 1}])]
-    here = threading.current_thread()
-    assert reported == [(here, 7, RATE_LIMITED), (here, {"token": "new"})]
+    assert reported == [(threading.current_thread(), 7, RATE_LIMITED)]
+
+
+def test_a_thread_that_is_ended_by_its_code_ends_the_read() -> None:
+    def pages(_: Slice) -> Iterator[list[Json]]:
+        return map(sys.exit, [3])
+
+    progress = WholeStream().begin({})
+    with pytest.raises(SystemFailure, match="SystemExit"):
+        list(read_slices(progress, progress.slices(), pages, threads=2, sends_states=False))
+
+
+def test_the_other_threads_stop_when_a_read_ends(api: RecordingApi, tmp_path: Path) -> None:
+    failed = threading.Event()
+
+    def script(request: Received) -> Any:
+        if request.params["day"] == DAYS[0]:
+            failed.wait(10)
+            return Answer(404, {"message": "gone"})
+        failed.set()
+        return Answer(429, {}, {"Retry-After": "2"})
+
+    api.script = script
+    began = time.monotonic()
+    code, _ = read(tmp_path, manifest(api.url, **threads(4)))
+    assert code == 1
+    assert time.monotonic() - began < 2
+    received = len(api.requests)
+    time.sleep(2.2)
+    assert len(api.requests) == received
 
 
 def test_the_last_state_is_sent_once(api: RecordingApi, tmp_path: Path) -> None:
@@ -252,3 +281,22 @@ def test_a_stream_ends_after_many_partitions_have_failed(api: RecordingApi, tmp_
     code, _ = read(tmp_path, by_shop(api.url, [f"shop {number}" for number in range(30)]))
     assert code == 1
     assert len(api.requests) == MAX_FAILURES
+
+
+def test_refused_credentials_end_a_stream_at_once(api: RecordingApi, tmp_path: Path) -> None:
+    api.script = lambda _: Answer(401, {})
+    code, _ = read(tmp_path, by_shop(api.url, ["a", "b", "c"]))
+    assert code == 1
+    assert len(api.requests) == 1
+
+
+def test_a_partition_to_which_access_is_refused_does_not_end_the_stream(
+    api: RecordingApi, tmp_path: Path
+) -> None:
+    def script(request: Received) -> Any:
+        return Answer(403, {}) if request.params["shop"] == "a" else of_day(request)
+
+    api.script = script
+    code, messages = read(tmp_path, by_shop(api.url, ["a", "b"]))
+    assert code == 1
+    assert len(records(messages)) == len(expected())

@@ -34,7 +34,9 @@ def token(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TOKEN", "hunter2-abc")
 
 
-def test_a_source_that_follows_the_rules(own: Project, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_source_that_follows_the_rules_passes(
+    own: Project, capsys: pytest.CaptureFixture[str]
+) -> None:
     connection(own, "base")
     assert main(["test-connector", "shop", *RULES, "--verbose"]) == 0
     out = capsys.readouterr().out
@@ -43,7 +45,9 @@ def test_a_source_that_follows_the_rules(own: Project, capsys: pytest.CaptureFix
     assert "2 rules: 2 passed (7 processes" in out  # the connection has one of the two streams
 
 
-def test_a_source_that_breaks_a_rule(own: Project, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_source_that_violates_a_rule_fails(
+    own: Project, capsys: pytest.CaptureFixture[str]
+) -> None:
     connection(own, "no_secret_in_output")
     assert main(["test-connector", "shop", *RULES, "--json", "--config", '{"count": 3}']) == 1
     out = capsys.readouterr().out
@@ -54,7 +58,7 @@ def test_a_source_that_breaks_a_rule(own: Project, capsys: pytest.CaptureFixture
     assert failed[0]["findings"][0]["seen"] == "the value of config.token, in line 1 of stderr"
 
 
-def test_a_tap(own: Project, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_tap_is_tested(own: Project, capsys: pytest.CaptureFixture[str]) -> None:
     command = [sys.executable, "-m", "tests.programs.broken.tap", "state"]
     stream = {"name": "db-orders", "sync_mode": "incremental", "cursor_field": ["updated"]}
     config = {"token": {"env": "TOKEN"}}
@@ -65,7 +69,7 @@ def test_a_tap(own: Project, capsys: pytest.CaptureFixture[str]) -> None:
     assert "passed         no-secret-in-output" in out
 
 
-def test_arguments_that_are_not_valid(own: Project, capsys: pytest.CaptureFixture[str]) -> None:
+def test_invalid_arguments_are_refused(own: Project, capsys: pytest.CaptureFixture[str]) -> None:
     connection(own, "base")
     assert main(["test-connector", "shop", "--config", "[]"]) == 2
     assert "--config is not a JSON object" in capsys.readouterr().err
@@ -74,7 +78,7 @@ def test_arguments_that_are_not_valid(own: Project, capsys: pytest.CaptureFixtur
     assert main(["test-connector", "boxed"]) != 0
 
 
-def test_without_a_specification_the_rules_are_still_checked(
+def test_the_rules_are_checked_without_a_specification(
     own: Project, capsys: pytest.CaptureFixture[str]
 ) -> None:
     silent = [sys.executable, "-c", "pass"]

@@ -51,7 +51,7 @@ def test_each_gap_is_found(whole: list[str], data: st.DataObject) -> None:
 
 
 @given(ROWS, st.data())
-def test_each_record_that_the_whole_read_does_not_have_is_found(
+def test_each_record_that_the_whole_read_lacks_is_found(
     whole: list[str], data: st.DataObject
 ) -> None:
     cut = data.draw(st.integers(0, len(whole)))
@@ -73,7 +73,7 @@ def test_records_are_identified_by_their_key_or_by_all_fields() -> None:
 
 
 @given(st.recursive(st.none() | st.booleans() | st.integers() | st.text(), st.lists, max_leaves=5))
-def test_canonical_json_tells_values_apart(value: Any) -> None:
+def test_canonical_json_distinguishes_different_values(value: Any) -> None:
     assert canonical(value) == canonical(value)
     assert canonical([value]) != canonical([value, value])
 
@@ -95,7 +95,7 @@ def test_cursor_values_are_ordered(earlier: Any, later: Any) -> None:
     assert order(earlier) < order(later)
 
 
-def test_one_time_in_several_notations_is_equal() -> None:
+def test_notations_of_the_same_time_are_equal() -> None:
     notations = (
         "2026-01-01",
         "2026-01-01T00:00:00",
@@ -124,7 +124,7 @@ def test_states_are_spread_evenly(count: int, limit: int) -> None:
     assert evenly_spread(count, None) == list(range(count))
 
 
-def test_bad_configs_violate_the_specification() -> None:
+def test_generated_bad_configs_violate_the_specification() -> None:
     schema = {
         "type": "object",
         "required": ["host", "port", "user", "password"],

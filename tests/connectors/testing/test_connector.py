@@ -55,7 +55,7 @@ def test_files_are_private() -> None:
     assert program.modes == {"0o600", "0o700"}
 
 
-def test_a_changed_config_is_used_next_and_its_secrets_are_found() -> None:
+def test_an_updated_config_is_used_next_and_its_secrets_are_searched() -> None:
     control = {
         "type": "CONNECTOR_CONFIG",
         "emitted_at": 1,
@@ -81,13 +81,13 @@ def test_a_tap_may_write_to_its_config_file() -> None:
     assert [config["token"] for config in program.configs] == ["hunter2-abc", "other", "renewed"]
 
 
-def test_lines_that_are_not_messages() -> None:
+def test_lines_that_are_not_messages_are_reported() -> None:
     program = Program("text", {"type": "RECORD"}, {"type": "NEWS"}, {"type": "FUTURE"}, [1])
     found = connector(program).run("check", "`check`").run.transcript
     assert [flaw.line for flaw in found.stray] == [1, 2, 3, 4, 5]
 
 
-def test_a_record_that_is_not_valid_json() -> None:
+def test_a_record_that_is_not_valid_json_is_reported() -> None:
     """The decoder of syncs repairs it; a source must not send it."""
     record = '{"type": "RECORD", "record": {"stream": "s", "data": {"x": NaN}, "emitted_at": 1}}'
     read = connector(Program("", record)).run("check", "`check`")

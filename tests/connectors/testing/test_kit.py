@@ -51,13 +51,13 @@ def report(*command: str, **settings: Any) -> Report:
     return Kit(command, settings.pop("config", CONFIG), **settings).report()
 
 
-def test_each_rule_has_a_source_that_breaks_it() -> None:
+def test_each_rule_has_a_source_that_violates_it() -> None:
     assert {name.replace("_", "-") for name in BROKEN} == set(RULES)
     assert len(BROKEN) >= 12
 
 
 @pytest.mark.parametrize("name", BROKEN)
-def test_a_broken_source_violates_its_rule_alone(name: str) -> None:
+def test_a_broken_source_violates_only_its_rule(name: str) -> None:
     found = report(*program(name), execute=in_this_process)
     assert found.failed_rules == [name.replace("_", "-")], "\n".join(found.lines())
     assert not found.passed
@@ -85,13 +85,13 @@ def test_a_source_that_follows_all_rules_passes(state: str) -> None:
         ("secret", ["no-secret-in-output"]),
     ],
 )
-def test_taps(defect: str, rules: list[str]) -> None:
+def test_the_violations_of_a_tap_are_found(defect: str, rules: list[str]) -> None:
     found = report(*program("tap", defect), tap=True)
     assert found.failed_rules == rules, "\n".join(found.lines())
     assert "Singer taps have no `check`" in "\n".join(found.lines())
 
 
-def test_a_source_that_fails_is_reported_once() -> None:
+def test_a_failed_source_is_reported_once() -> None:
     found = report(sys.executable, "-S", "-c", "import sys; sys.exit('no way')")
     assert set(found.failed_rules) == {
         *("spec-is-valid", "check-accepts-the-config", "discover-lists-streams", "exit-codes"),
@@ -158,7 +158,7 @@ def test_further_secrets_can_be_named() -> None:
     }
 
 
-def test_a_config_that_the_source_must_refuse() -> None:
+def test_an_accepted_bad_config_is_reported() -> None:
     rules = ["check-refuses-a-bad-config"]
     bad = {"with an expired token": {"token": "expired"}}
     found = report(*program("base"), rules=rules, bad_configs=bad)
@@ -174,7 +174,9 @@ def test_a_source_that_hangs_is_stopped() -> None:
     assert "was stopped after 0 seconds, the time limit" in finding.seen
 
 
-def test_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_kit_runs_from_the_command_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     config = tmp_path / "config.json"
     config.write_text(json.dumps(CONFIG))
     options = ["--config", str(config), "--rule", "exit-codes", "--rule", "states-resume-exactly"]
@@ -193,7 +195,7 @@ def test_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) ->
     assert "`read` of users from state 1 of 3: ended with exit code 0" in captured.err
 
 
-def test_arguments_that_are_not_valid(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_invalid_arguments_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main([]) == 2
     assert "no command of a connector is given" in capsys.readouterr().err
     assert main(["--json", "--", str(tmp_path / "none")]) == 2

@@ -35,13 +35,13 @@ def text(found: Report) -> str:
     return "\n".join(found.lines())
 
 
-def test_hardcoded_records(packages: Path) -> None:
+def test_source_hardcoded_records_passes(packages: Path) -> None:
     found = report(HARDCODED, packages, {"count": 5})
     assert found.passed, text(found)
 
 
 @pytest.mark.long
-def test_airbyte_source_faker(packages: Path) -> None:
+def test_airbyte_source_faker_passes(packages: Path) -> None:
     config = {"count": 20, "seed": 1, "always_updated": False}
     found = report(FAKER, packages, config)
     assert found.passed, text(found)
@@ -58,7 +58,9 @@ def test_airbyte_source_faker_loses_records_between_two_slices(packages: Path) -
 
 
 @pytest.mark.long
-def test_a_tap_of_files(packages: Path, tmp_path: Path) -> None:
+def test_a_tap_for_files_passes_with_one_file_and_fails_with_two(
+    packages: Path, tmp_path: Path
+) -> None:
     rows = [{"id": n, "at": f"2026-01-0{n}T00:00:00Z"} for n in range(1, 6)]
     for name in ("one", "two"):
         (tmp_path / name).mkdir()
@@ -78,7 +80,7 @@ def test_a_tap_of_files(packages: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.long
-def test_a_tap_of_a_database(packages: Path, postgres: Postgres) -> None:
+def test_a_tap_for_a_database_passes(packages: Path, postgres: Postgres) -> None:
     postgres.execute(TABLE)
     server = {"host": "127.0.0.1", "port": postgres.port, "database": "postgres", "user": "elt"}
     config = {**server, "password": "hunter22", "filter_schemas": ["public"]}

@@ -187,18 +187,15 @@ class OAuth(Renewable):
         if updater is None:
             return
         until = datetime.fromtimestamp(clock.now().timestamp() + seconds, timezone.utc)
-        with self._environment.lock:
-            config: Any = self._environment.config
+
+        def replace(config: Any) -> None:
             paths.put(config, updater.access_token_config_path, token)
             if self._refresh_token:
                 paths.put(config, updater.refresh_token_config_path, self._refresh_token)
-            paths.put(
-                config,
-                updater.token_expiry_date_config_path,
-                until.isoformat(timespec="milliseconds").replace("+00:00", "Z"),
-            )
-            if self._environment.on_config is not None:
-                self._environment.on_config(config)
+            expiry = until.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+            paths.put(config, updater.token_expiry_date_config_path, expiry)
+
+        self._environment.replace_tokens(replace)
 
     def _seconds(self, written: Any) -> float:
         """Return the life of a token.

@@ -21,6 +21,10 @@ from connectors.sdk.http.oauth import MARGIN_SECONDS
 from elt_assets.errors import ConfigError
 
 _encode = msgspec.json.Encoder(decimal_format="number").encode
+_VALUE = "connectors.declarative.credentials"
+"""Extension of a request that has the value which the request got."""
+SETTLE_SECONDS = 130.0
+"""Time to wait for a request for a token: longer than the API may send nothing."""
 FORM = "application/x-www-form-urlencoded"
 
 
@@ -82,10 +86,14 @@ class Credentials(Authenticator):
             value, secrets = self.token(send)
             if value:
                 self.place.put(request, value, [each for each in secrets if each])
+                request.extensions[_VALUE] = value
 
     def expire(self, request: Request) -> None:
         """Make the next request get new credentials, unless that has happened since this one got its own."""
         del request
+
+    def settle(self) -> None:
+        """Wait for a request for a token that is under way, and prevent others, until the process ends."""
 
 
 class Fixed(Credentials):
@@ -138,6 +146,7 @@ class Renewable(Credentials):
         self._lock = threading.RLock()
         self._token: str | None = None
         self._expires_at = 0.0
+        self._refusal: ConfigError | None = None
 
     @abstractmethod
     def fetch(self, send: Send) -> Fetched:
@@ -174,19 +183,27 @@ class Renewable(Credentials):
             if self._is_of(request):
                 self._expires_at = 0.0
 
+    def settle(self) -> None:
+        self._lock.acquire(timeout=SETTLE_SECONDS)  # and never released
+
     def _renew(self, send: Send) -> None:
+        if self._refusal is not None:  # more attempts might lock the account
+            raise self._refusal
         began = time.monotonic()
-        found = self.fetch(send)
+        try:
+            found = self.fetch(send)
+        except ConfigError as error:
+            self._refusal = error
+            raise
         life = found.seconds
         self._token = found.value
         self._expires_at = began + max(life - MARGIN_SECONDS, 0.9 * life)
 
     def _is_of(self, request: Request) -> bool:
-        """Return whether a request has the present token. One whose token stands elsewhere than in a header
-        counts as such."""
-        if self.place is None or self.place.inject_into != HEADER or self._token is None:
+        """Return whether a request has the present token."""
+        if self._token is None:
             return True
-        return bool(request.headers.get(self.place.path[-1]) == self.shown(self._token))
+        return bool(request.extensions.get(_VALUE) == self.shown(self._token))
 
 
 def _with_parameter(url: URL, name: str, value: str) -> URL:

@@ -17,6 +17,7 @@ from connectors.declarative.requests.pages.paginator import Paginator
 from connectors.declarative.requests.records.selector import Selector
 from connectors.declarative.requests.requester import Requester
 from connectors.declarative.requests.retriever import Retriever, SliceLike
+from connectors.declarative.requests.stopping import stopped_by
 from connectors.sdk.http.failures import place
 from connectors.sdk.items import Record
 from connectors.sdk.waits import FAILED
@@ -107,7 +108,8 @@ class JobRunner:
 
     def _abort(self, job: Job) -> None:
         try:
-            self.api.abort(job)
+            with stopped_by(None):  # also in a thread that must stop
+                self.api.abort(job)
         except EltError:
             return  # what follows is reported; a job that cannot be ended changes nothing about it
 
@@ -178,7 +180,11 @@ class JobRetriever(Retriever):
             **of.variables(),
             **of.extra,
         }
-        for target in self._runner.api.targets(job):
-            for page in super()._pages(job.slice(**{TARGET: target}), ()):
-                yield self._records.select(page, variables)
+        try:
+            for target in self._runner.api.targets(job):
+                for page in super()._pages(job.slice(**{TARGET: target}), ()):
+                    yield self._records.select(page, variables)
+        except GeneratorExit:  # a check needs one page
+            self._runner.api.delete(job)
+            raise
         self._runner.api.delete(job)

@@ -10,6 +10,7 @@ import pytest
 
 from connectors.declarative.cursors.slices import Slice
 from connectors.sdk.http import Connections
+from connectors.sdk.http.failures import AccessRefused
 from elt_assets.errors import ConfigError, EltError, SystemFailure, TransientError
 from tests.connectors.declarative.requests.support import Reading
 from tests.programs.json_api import Answer
@@ -87,7 +88,7 @@ def fail(_: Received) -> Any:
             "an error in place of records",
         ),
         (Answer(401, {"error": SECRET}), ConfigError, "refused the credentials (401)"),
-        (Answer(403), ConfigError, "refused access (403)"),
+        (Answer(403), AccessRefused, "refused access (403)"),
         (Answer(400, {"message": "no such field"}), SystemFailure, "no such field"),
         (Answer(429), TransientError, "exceeds the API's rate limit (429 in 2 attempts)"),
         (Answer(503), TransientError, "failed (503 in 2 attempts)"),

@@ -1,0 +1,465 @@
+"""The APIs of the scenarios: functions that return the script of the server for a round."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import json
+import threading
+import time
+import zipfile
+from collections.abc import Callable, Sequence
+from datetime import datetime, timezone
+from typing import Any
+
+from tests.e2e.declarative.api import (
+    ISO,
+    ROUNDS,
+    comparable,
+    echo,
+    given,
+    in_turn,
+    listing,
+    of_shop,
+    orders,
+    times,
+    tree,
+)
+from tests.programs.json_api import Answer
+from tests.programs.recording_api import Received, Script
+
+Json = dict[str, Any]
+
+DYNAMIC = (
+    "table_a",
+    "table_b c",
+    "table_d",
+    "report_a",
+    "report_b",
+    "report_usual",
+    "users",
+    "teams",
+)
+ONE = [{"id": 1}]
+
+
+def tokens(round_: int) -> Script:
+    """Orders, behind a token endpoint."""
+    guarded = in_turn(Answer(401, {"message": "expired"}), {"data": ONE})
+
+    def token(request: Received) -> Any:
+        asked = {**given(request), **request.params}
+        names = ("short_token", "seconds") if "app" in asked else ("access_token", "expires_in")
+        rotated = {"refresh_token": "refresh-new"} if "refresh-kept" in asked.values() else {}
+        return {names[0]: f"for {asked.get('grant_type')}", names[1]: 3600, **rotated}
+
+    return tree({"/token": token, "/guarded": guarded, "/orders": orders(round_)})
+
+
+def logins(round_: int) -> Script:
+    """Orders, behind a login."""
+    return tree({"/login": lambda _: {"session": {"token": "s1"}}, "/orders": orders(round_)})
+
+
+def errors(_: int) -> Script:
+    """Resources that fail at first."""
+    done = {"data": ONE}
+    later = int(ROUNDS[0].timestamp()) + 45
+    found: dict[str, tuple[Any, ...]] = {
+        "usual": (Answer(503), Answer(500, {"message": "no"}), Answer(429), done),
+        "constant": (Answer(500), Answer(502), done),
+        "exponential": (Answer(404), Answer(500), Answer(504), done),
+        "header": (
+            Answer(429, headers={"X-Wait": "13"}),
+            Answer(503, headers={"X-Wait": "2.5"}),
+            done,
+        ),
+        "header_regex": (
+            Answer(429, headers={"X-Wait": "wait 14 s"}),
+            Answer(429, headers={"X-Wait": "soon"}),
+            Answer(429),
+            done,
+        ),
+        "until": (
+            Answer(429, headers={"X-Until": str(later)}),
+            Answer(429, headers={"X-Until": "1"}),
+            done,
+        ),
+        "ignored": (Answer(404, {"message": "not for you"}),),
+        "predicate": ({"busy": True}, {"busy": True}, done),
+        "contains": (
+            Answer(400, {"error": {"message": "please try again"}}),
+            Answer(422, {"errors": [{"message": "no such order"}]}),
+        ),
+        "composite": (Answer(429), Answer(503), Answer(400, done)),
+    }
+    return tree({f"/{name}": in_turn(*each) for name, each in found.items()})
+
+
+def failures(round_: int) -> Script:
+    """Resources that fail again and again."""
+
+    def halfway(request: Received) -> Any:
+        part = request.params["part"]
+        return Answer(403, {"message": "closed"}) if part == "two" else {"data": [{"id": part}]}
+
+    return tree(
+        {
+            "/refused": lambda _: Answer(401, {"message": "who are you"}),
+            "/exhausted": lambda _: Answer(500, {"message": "down"}),
+            "/failing": lambda _: {"error": "quota", "data": ONE},
+            "/not_json": lambda _: Answer(
+                200, b"<html>hello</html>", {"Content-Type": "text/html"}
+            ),
+            "/halfway": halfway,
+            "/orders": orders(round_),
+        }
+    )
+
+
+def encoded(_: int) -> Script:
+    """The same records in each encoding."""
+    rows: list[Json] = [
+        {"id": 1, "text": "plain", "amount": 1.5, "none": None},
+        {"id": 2, "text": 'with "quotes", commas\nand lines', "amount": 1e3, "none": None},
+        {"id": 3, "text": "Größe ü €", "amount": -0.25, "none": [1, {"a": 2}]},
+    ]
+    lines = b"\n".join(json.dumps(each).encode() for each in rows) + b"\n"
+    table = 'id,text,amount\r\n1,plain,1.5\r\n2,"with ""quotes"", commas\nand lines",\r\n3,Größe,0'.encode()
+    tabs = "id\ttext\tamount\n1\tGröße\t-\n2\t\t5\n".encode("latin-1")
+    tree_ = b"""<?xml version="1.0"?><list kind="a"><item id="1"><text>plain</text></item>
+    <item id="2"><text lang="en">two</text><text>three</text><none/></item></list>"""
+    bodies: Json = {
+        "json": {"data": [{"line": rows[0]}, {"line": rows[1]}, {"other": 1}]},
+        "jsonl": lines,
+        "iterable": b"first\nsecond\n\nthird",
+        "xml": tree_,
+        "csv": table,
+        "csv_tabs": tabs,
+        "gzip_csv": gzip.compress(table),
+        "gzip_jsonl": gzip.compress(lines),
+        "gzip_json": gzip.compress(json.dumps({"data": rows}).encode()),
+        "zip_csv": _zipped({"a.csv": table, "b.csv": b"id,text\n9,last\n"}),
+        "zip_jsonl": _zipped({"a.jsonl": lines}),
+        "zip_gzip": _zipped({"a.jsonl.gz": gzip.compress(lines)}),
+        "items": {"meta": 1, "data": {"rows": rows}},
+        "one_object": {"data": {"first": rows[0]}},
+        "root_list": rows,
+        "root_object": rows[2],
+        "no_path": {"data": {"something": rows}},
+    }
+    return tree({f"/{name}": _constant(body) for name, body in bodies.items()})
+
+
+def _zipped(files: dict[str, bytes]) -> bytes:
+    written = io.BytesIO()
+    with zipfile.ZipFile(written, "w") as archive:
+        for name, content in files.items():
+            archive.writestr(name, content)
+    return written.getvalue()
+
+
+def _constant(body: Any) -> Script:
+    return lambda _: Answer(body=body, headers={"Content-Type": "application/octet-stream"})
+
+
+def customers(_: int) -> Script:
+    """Orders with nested fields and names of each kind."""
+    found = [
+        {
+            "id": number,
+            "updated_at": f"2024-01-0{number}T10:00:00Z",
+            "shop": number % 3 + 1,
+            "state": "open",
+            "amount": number * 3.5,
+            "customer": {
+                "name": f"Änne {number}",
+                "vip": number % 2 == 0,
+                "age": None,
+                "id": number * 10,
+            },
+            "tags": ["a", {"deep": [1, None]}],
+            "Mixed Case": 1,
+            "MixedCase": {"HTTPServer": 2, "camelCase": None},
+            "2nd": "x",
+            "lines": [{"line": 1}, {"line": 2}][: number % 3],
+        }
+        for number in range(1, 5)
+    ]
+    return tree({"/orders": found})
+
+
+def anything(round_: int) -> Script:
+    """Orders, and one record for any other request."""
+    found = tree({"/orders": orders(round_)})
+    return lambda request: found(request) if request.path == "/orders" else echo(request)
+
+
+def days(round_: int) -> Script:
+    """Orders, also those of one day."""
+    found = orders(round_)
+
+    def script(request: Received) -> Any:
+        day = request.path.removeprefix("/days/")
+        part = [each for each in found if each["updated_at"].startswith(day)]
+        return listing(part if day != request.path else found)(request)
+
+    return script
+
+
+def _moment(text: str) -> float:
+    at = datetime.fromisoformat(text.replace("Z", "+00:00"))
+    return (at if at.tzinfo else at.replace(tzinfo=timezone.utc)).timestamp()
+
+
+def formats(round_: int) -> Script:
+    """Orders whose times are written in each format."""
+
+    def strftime(text: str) -> Callable[[datetime], str]:
+        return lambda at: at.strftime(text)
+
+    def thousandths(at: datetime) -> str:
+        return at.strftime("%Y-%m-%dT%H:%M:%S.250Z")
+
+    def american(text: str) -> float:
+        return datetime.strptime(text, "%m/%d/%Y").replace(tzinfo=timezone.utc).timestamp()
+
+    written: dict[str, tuple[Callable[[datetime], Any], Callable[[Any], Any]]] = {
+        "seconds": (lambda at: int(at.timestamp()), comparable),
+        "milliseconds": (lambda at: int(at.timestamp() * 1000) + 250, comparable),
+        "fractions": (lambda at: at.timestamp() + 0.25, comparable),
+        "microseconds": (lambda at: int(at.timestamp()) * 10**6 + 250, comparable),
+        "microsecond_text": (strftime("%Y-%m-%dT%H:%M:%S.000250Z"), comparable),
+        "millisecond_text": (thousandths, comparable),
+        "offset": (lambda at: at.strftime("%Y-%m-%dT%H:%M:%S+0000"), comparable),
+        "fixed_offset": (strftime("%Y-%m-%dT%H:%M:%S+00:00"), comparable),
+        "day": (strftime("%Y-%m-%d"), comparable),
+        "compact_day": (strftime("%Y%m%d"), comparable),
+        "spaced": (strftime("%Y-%m-%d %H:%M:%S"), comparable),
+        "american": (strftime("%m/%d/%Y"), american),
+    }
+    scripts: dict[str, Any] = {
+        f"/{name}": listing(orders(round_, write), key=key)
+        for name, (write, key) in written.items()
+    }
+    several = orders(round_)
+    for each in several:
+        at = datetime.fromisoformat(each["updated_at"].replace("Z", "+00:00"))
+        ways = (
+            each["updated_at"],
+            at.strftime("%Y-%m-%dT%H:%M:%S.500000Z"),
+            f"{at:%Y-%m-%dT%H:%M:%S}+0000",
+        )
+        each["updated_at"] = [*ways, str(int(at.timestamp()))][each["id"] % 4]
+    nested = [
+        {"id": each["id"], "meta": {"changed": each["updated_at"]}} for each in orders(round_)
+    ]
+    scripts["/several"] = lambda _: {"data": several}
+    scripts["/nested"] = lambda _: {"data": nested}
+    return tree(scripts)
+
+
+def feeds(round_: int) -> Script:
+    """Orders, from the newest to the oldest one, and others without some."""
+    found = orders(round_)
+    gaps = [dict(each) for each in found if not "2024-01-10" < each["updated_at"] < "2024-01-24"]
+    gaps[1]["updated_at"] = None
+    del gaps[2]["updated_at"]
+
+    def with_gaps(request: Received) -> Any:
+        asked = given(request)
+        dated = [each for each in gaps if each.get("updated_at")]
+        within = [each for each in dated if asked["since"] <= each["updated_at"] <= asked["until"]]
+        return {"data": within + (gaps[1:3] if asked["since"] < "2024-01-04" else [])}
+
+    return tree({"/orders": found, "/newest": found[::-1], "/gaps": with_gaps, "/empty": []})
+
+
+def numbers(round_: int) -> Script:
+    """Orders with a number that counts up."""
+    found = [{"id": each["id"], "number": each["id"] * 3} for each in orders(round_)]
+    return tree({"/numbered": listing(found, "number")})
+
+
+def shops(round_: int) -> Script:
+    """Shops, their orders and the items of those."""
+    found = orders(round_)
+    times_ = list(times(5, 60))
+    places = [
+        {
+            "id": number,
+            "region": "north" if number % 2 else "south",
+            "owner": {"name": f"owner {number % 2}"},
+            "updated_at": times_[number].strftime(ISO),
+        }
+        for number in range(1, 4)
+    ]
+    if round_:
+        places[0]["updated_at"] = "2024-02-03T01:00:00Z"
+
+    def script(request: Received) -> Any:
+        parts = request.path.strip("/").split("/")
+        match parts:
+            case ["shops"]:
+                return listing(places)(request)
+            case ["shops", shop, "orders"]:
+                return listing(of_shop(found, int(shop)))(request)
+            case ["shops", shop, "newest"]:
+                return listing(of_shop(found, int(shop))[::-1])(request)
+            case ["orders", order, "items"]:
+                part = [each for each in found if each["id"] == int(order)]
+                return listing([{**each, "id": f"{order}-{n}"} for each in part for n in (1, 2)])(
+                    request
+                )
+            case ["depots"]:
+                return {"data": [{"code": "d1"}, {"code": "d2"}]}
+            case ["orders"]:
+                return listing(_chosen(found, given(request)))(request)
+            case _:
+                return listing([{"id": request.path, "updated_at": "2024-01-15T00:00:00Z"}])(
+                    request
+                )
+
+    return script
+
+
+def growing(round_: int) -> Script:
+    """Shops and their orders; in the second round another shop, whose order is older than the first read."""
+    late = [{"id": 99, "updated_at": "2024-01-10T00:00:00Z"}]
+    known = shops(round_)
+    listed = {"data": [{"id": number} for number in range(1, 4 + round_)]}
+
+    def script(request: Received) -> Any:
+        if request.path == "/shops":
+            return listed
+        return listing(late)(request) if request.path == "/shops/4/orders" else known(request)
+
+    return script
+
+
+def _chosen(found: Sequence[Json], asked: dict[str, str]) -> list[Json]:
+    shop, state = asked.get("shop"), asked.get("state")
+    chosen = [each for each in found if shop is None or str(each["shop"]) == shop]
+    return [each for each in chosen if state is None or each["state"] == state]
+
+
+def recent(round_: int) -> Script:
+    """All orders, and the recent ones alone."""
+    found = orders(round_)
+    return tree({"/orders": lambda _: {"data": found}, "/recent": found})
+
+
+def tables(_: int) -> Script:
+    """Tables that an endpoint lists, reports and lists."""
+    listed = [
+        {"id": 1, "name": "a", "key": "id"},
+        {"id": 2, "name": "b c", "key": "number", "view": "all"},
+        {"id": 3, "name": "d", "key": "id"},
+    ]
+
+    def script(request: Received) -> Any:
+        if request.path == "/tables":
+            token = request.params.get("after")
+            return {"data": listed[2:] if token else listed[:2], "next": None if token else "c2"}
+        return echo(request)
+
+    return script
+
+
+def fields(_: int) -> Script:
+    """Orders, and the fields that they have."""
+    columns = [
+        {"name": "id", "kind": "text"},
+        {"name": "amount", "kind": "money"},
+        {"name": "shop", "kind": "whole"},
+        {"name": "state", "kind": "texts"},
+    ]
+    return tree({"/fields": lambda _: {"data": [{"columns": columns}]}, "/orders": orders(0)})
+
+
+def properties(_: int) -> Script:
+    """Orders with the properties that a request names."""
+    names = [{"name": name} for name in ("id", "amount", "shop")]
+
+    def script(request: Received) -> Any:
+        if request.path == "/properties":
+            return {"data": names}
+        wanted = request.params["fields"].split(",")
+        found = [{name: f"{name} {number}" for name in wanted} for number in range(6)]
+        return listing(found)(request)
+
+    return script
+
+
+def slow(round_: int) -> Script:
+    """Orders, and until when how many requests are left."""
+    found = orders(round_)[:14]
+
+    def script(request: Received) -> Any:
+        answer = listing(found)(request)
+        limits = {"X-Remaining": "100", "X-Reset": str(int(time.time()) + 1)}
+        return Answer(body=answer.body, headers={**answer.headers, **limits})
+
+    return script
+
+
+def reports(round_: int) -> Script:
+    """Jobs that are done when they are asked for the third time."""
+    created: list[Json] = []
+    polled: dict[str, int] = {}
+    lock = threading.Lock()
+    found = orders(round_)
+
+    def script(request: Received) -> Any:
+        match request.path.strip("/").split("/"):
+            case ["reports"]:
+                with lock:
+                    created.append(request.json)
+                    asked = request.json
+                name = f"{asked['kind']}-{asked.get('since', '')}~{asked.get('until', '')}"
+                return {"id": name, "state": "queued"}
+            case ["reports", name]:
+                with lock:
+                    polled[name] = polled.get(name, 0) + 1
+                state = ("queued", "running", "done")[min(polled[name], 3) - 1]
+                host = request.headers["host"]
+                return {"id": name, "state": state, "urls": [f"http://{host}/files/{name}"]}
+            case ["files", name]:
+                return _file(name, found)
+        return Answer(204)
+
+    return script
+
+
+def _file(name: str, found: list[Json]) -> Answer:
+    kind, _, interval = name.partition("-")
+    since, _, until = interval.partition("~")
+    part = [each for each in found if not since or since <= each["updated_at"] <= until]
+    if kind == "gzipped":
+        return Answer(
+            body=gzip.compress(b"".join(json.dumps(each).encode() + b"\n" for each in part))
+        )
+    lines = [
+        "id,updated_at,shop",
+        *(f"{each['id']},{each['updated_at']},{each['shop']}" for each in part),
+    ]
+    return Answer(body="\n".join(lines).encode(), headers={"Content-Type": "text/csv"})
+
+
+def resets(round_: int) -> Script:
+    """Pages that expire once, and pages that forget their shop if it is repeated."""
+    found = orders(round_)
+    expired: list[str] = []
+
+    def reset(request: Received) -> Any:
+        if request.params.get("after") == "c8" and not expired:
+            expired.append("c8")
+            return Answer(410, {"message": "begin again"})
+        return listing(found)(request)
+
+    return tree(
+        {
+            "/reset": reset,
+            "/orders": lambda request: listing(_chosen(found, given(request)))(request),
+        }
+    )
