@@ -48,7 +48,7 @@ demo: $(STAMP)  ## materialise every demo asset, and show what is there then
 
 test: $(STAMP)  ## the tests; the long ones too with ARGS='-m ""', in one process with WORKERS=0
 	@$(JAVA) && $(QUIET) scripts/archive-spark.sh $(BIN) --if-missing && \
-	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile $(ARGS)
+	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder $(ARGS)
 
 unit: $(STAMP)  ## the tests that need no other process: about a minute
 	@$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -m 'unit and not long' $(ARGS)

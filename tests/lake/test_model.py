@@ -131,7 +131,7 @@ def test_append_dedup_with_history_equals_the_model(
     cursor: list[str],
 ) -> None:
     @settings(
-        max_examples=4 if engine == "whole" else 2,
+        max_examples=3 if engine == "whole" else 2,
         deadline=None,
         derandomize=True,
         suppress_health_check=list(HealthCheck),
