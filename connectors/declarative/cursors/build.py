@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from datetime import datetime
 from typing import Any
 
 from connectors.declarative.cursors.count_cursor import CountCursor
@@ -18,7 +19,7 @@ from connectors.declarative.cursors.routers.combined import GroupRouter, Product
 from connectors.declarative.cursors.routers.parents import Pages, ParentRouter, Stream
 from connectors.declarative.cursors.routers.router import ListRouter, Router
 from connectors.declarative.cursors.settings import Settings
-from connectors.declarative.manifest import components
+from connectors.declarative.manifest import clock, components
 from elt_assets.errors import ConfigError
 
 Custom = Callable[[components.Custom], Any]
@@ -26,7 +27,8 @@ Custom = Callable[[components.Custom], Any]
 
 
 class Cursors:
-    """Makes the cursors of streams.
+    """Makes the cursors of streams. All of them end at the time at which the first one was made, unless the
+    manifest names an end: a response that streams share is never older than a state.
 
     Args:
         config: the config of the source.
@@ -38,6 +40,7 @@ class Cursors:
         self._config = config
         self._pages = pages
         self._custom = custom or _refuse
+        self._began: datetime | None = None
         self._made: dict[tuple[Stream, str | None], Cursor] = {}
 
     def of(self, stream: Stream, cursor_field: str | None = None) -> Cursor:
@@ -101,7 +104,8 @@ class Cursors:
 
     def _value_cursor(self, written: components.Component, cursor_field: str | None) -> Cursor:
         if isinstance(written, components.DatetimeBasedCursor):
-            return DatetimeCursor(written, self._config, cursor_field)
+            self._began = self._began or clock.now()
+            return DatetimeCursor(written, self._config, cursor_field, self._began)
         if isinstance(written, components.IncrementingCountCursor):
             return CountCursor(written, self._config, cursor_field)
         assert isinstance(written, components.Custom)

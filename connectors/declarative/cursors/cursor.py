@@ -20,7 +20,7 @@ another.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from datetime import datetime
 from typing import Any, Generic, TypeVar
@@ -239,7 +239,9 @@ class _Whole(Progress):
         return state_without_cursor(is_complete=self._is_complete)
 
 
-def read_slice(progress: Progress, each: Slice, pages: Iterable[Page]) -> Iterator[Page]:
+def read_slice(
+    progress: Progress, each: Slice, pages: Iterable[Page]
+) -> Generator[Page, None, None]:
     """Yield the records of a slice that are to be sent, page by page. The pages after the last one that is
     needed are not read."""
     with closing(_closable(pages)) as found:

@@ -31,6 +31,8 @@ from connectors.sdk.items import Context
 from elt_assets.errors import ConfigError
 
 _REFERENCE = datetime(2001, 1, 1)  # noqa: DTZ001 - durations are compared after this day
+_LATER = timedelta(days=3_661)
+"""Time after which the start of a stream is compared, to know whether it moves."""
 _SLICES = "slices"
 _STATE_TYPE = "state_type"
 _LEGACY = "legacy"
@@ -58,6 +60,7 @@ class DatetimeCursor(ValueCursor[Period]):
         component: the component.
         config: the config of the source.
         cursor_field: the cursor field of the configured stream, where the component lets users choose it.
+        began: the time at which the sync began, which no state passes; None for the time of each read.
 
     Raises:
         ConfigError: the component, or a value of the config that it uses, is not valid.
@@ -68,9 +71,11 @@ class DatetimeCursor(ValueCursor[Period]):
         component: components.DatetimeBasedCursor,
         config: Mapping[str, Any],
         cursor_field: str | None = None,
+        began: datetime | None = None,
     ):
         self._settings = Settings(component, config)
         self._component = component
+        self._began = began
         self.place = component.place
         chosen = cursor_field if component.allow_catalog_defined_cursor_field else None
         self.field = chosen or self._settings.required("cursor_field")
@@ -79,6 +84,8 @@ class DatetimeCursor(ValueCursor[Period]):
         formats = component.cursor_datetime_formats or ()
         self.formats = DatetimeFormats([*formats, written])
         self._written_formats = DatetimeFormats([written, *formats])
+        self._saved_format = self.format.for_states()
+        self._saved_formats = DatetimeFormats([self._saved_format, *formats])
         self.names = (
             self._settings.text("partition_field_start") or "start_time",
             self._settings.text("partition_field_end") or "end_time",
@@ -95,8 +102,8 @@ class DatetimeCursor(ValueCursor[Period]):
         }
 
     def bounds(self) -> Period:
-        now = clock.now()
-        start = self._settings.moment("start_datetime", self.format.text)
+        now = self._began or clock.now()
+        start = self._start()
         has_end = self._component.end_datetime is not None
         end = self._settings.moment("end_datetime", self.format.text) if has_end else now
         if self.clamp is not None:
@@ -108,7 +115,7 @@ class DatetimeCursor(ValueCursor[Period]):
         return DatetimeProgress(self, bounds, state)
 
     def state_of(self, value: datetime) -> dict[str, Any]:
-        return {self.field: self.format.format(value)}
+        return {self.field: self._saved_format.format(value)}
 
     def before(self, value: datetime, seconds: int) -> datetime:
         return value - timedelta(seconds=seconds)
@@ -124,11 +131,16 @@ class DatetimeCursor(ValueCursor[Period]):
         return self.value_in(state)
 
     def contexts(self) -> Iterator[Context] | None:
-        """Return the intervals, by their starts; None if the stream is not read in intervals."""
+        """Return the intervals, by their starts; None if the stream is not read in intervals.
+
+        They count from the start of the stream. If that moves with the clock, they count from a fixed time,
+        so that the same intervals are listed again; the first one then begins before the start.
+        """
         if self.splitter.step is None or self.is_feed:
             return None
         period = self.bounds()
-        starts = self.splitter.starts(period.start, period.end)
+        split = self.splitter.fixed_starts if self._is_relative() else self.splitter.starts
+        starts = split(period.start, period.end)
         return ({self.names[0]: self.format.format(start)} for start in starts)
 
     def options(self, each: Slice) -> list[Option]:
@@ -158,7 +170,7 @@ class DatetimeCursor(ValueCursor[Period]):
             ConfigError: it is not a date-time.
         """
         try:
-            return self._written_formats.parse(value)
+            return self._saved_formats.parse(value)
         except ValueError:
             raise self._unusable(value) from None
 
@@ -167,6 +179,17 @@ class DatetimeCursor(ValueCursor[Period]):
         if set(context) != {self.names[0]} or self.splitter.step is None:
             return None
         return self._written_formats.moment(context[self.names[0]])
+
+    def _start(self) -> datetime:
+        return self._settings.moment("start_datetime", self.format.text)
+
+    def _is_relative(self) -> bool:
+        """Return whether the start moves with the clock, now or later."""
+        present = clock.now()
+        with clock.frozen(present):
+            start = self._start()
+        with clock.frozen(present + _LATER):
+            return self._start() != start
 
     def _unusable(self, value: Any) -> ConfigError:
         return ConfigError(

@@ -12,7 +12,6 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from itertools import chain
 from typing import Any, cast
 
 import msgspec
@@ -46,7 +45,7 @@ from elt_assets.errors import ConfigError
 SMALL = 16_384
 """Size in bytes up to which a state is sent after each interval of a partition."""
 SECONDS = 1.0
-"""Time between two states that are larger, unless a partition ends."""
+"""Least time between two states that are larger, of up to `MANY_PARTITIONS` partitions."""
 _MAX_WARNINGS = 10
 
 _encode = msgspec.json.Encoder(decimal_format="number").encode
@@ -67,7 +66,7 @@ class RoutedStream(Cursor):
         return _RoutedProgress(self.router)
 
     def contexts(self) -> Iterator[Context] | None:
-        return _contexts(self.router)
+        return None if self.router.is_grouped else _contexts(self.router)
 
 
 class PartitionedCursor(Cursor):
@@ -99,7 +98,7 @@ class PartitionedCursor(Cursor):
         return PartitionedProgress(self, state)
 
     def contexts(self) -> Iterator[Context] | None:
-        return _contexts(self.router)
+        return None if self.router.is_grouped else _contexts(self.router)
 
     def moment_of(self, state: State) -> datetime | None:
         found = state.get(GLOBAL_STATE)
@@ -140,22 +139,35 @@ class _RoutedProgress(Progress):
 
 
 @dataclass(eq=False)
+class _Group:
+    """The partitions that come before an action, and after the one before it.
+
+    Attributes:
+        unread: the number of them that were listed and not read.
+        action: the action, as soon as it was listed.
+    """
+
+    unread: int = 0
+    action: Action | None = None
+
+
+@dataclass(eq=False)
 class _Open:
     """A partition that is being read.
 
     Attributes:
         key: the identity of the partition.
         progress: its progress.
+        group: the partitions among which it is.
         pending: the number of its slices that were listed and not closed.
         is_listed: whether all its slices were listed.
-        is_done: whether all its slices were closed.
     """
 
     key: bytes
     progress: ValueProgress
+    group: _Group
     pending: int = 0
     is_listed: bool = False
-    is_done: bool = False
 
 
 @dataclass(frozen=True)
@@ -183,10 +195,9 @@ class PartitionedProgress(Progress):
         self._bounds = cursor.cursor.bounds()
         self._monotonic = monotonic
         self._schedule: StateSchedule | None = None
-        self._has_many = False
         self._opened: dict[bytes, _Open] = {}
-        self._order: deque[_Open | Action] = deque()
-        self._last: _Open | None = None
+        self._groups = deque([_Group()])
+        self._last: bytes | None = None
         self._latest: Any = self._states.value
         self._missing = 0
         self._is_partial = True
@@ -206,12 +217,14 @@ class PartitionedProgress(Progress):
         return len(self._states)
 
     def slices(self, contexts: Sequence[Context] | None = None) -> Iterator[Slice]:
-        for item in self._scheduled(contexts):
+        routing = self._routing if contexts is None else self._cursor.router.begin(None)
+        for item in _once(_items(self._cursor.router, routing, contexts)):
             if isinstance(item, _Keyed):
                 yield from self._slices_of(item)
                 continue
             with self._lock:
-                self._order.append(item)
+                self._groups[-1].action = item
+                self._groups.append(_Group())
                 self._advance()
         self._is_partial = contexts is not None
         self._warn(self._routing.warnings)
@@ -231,7 +244,7 @@ class PartitionedProgress(Progress):
         with self._lock:
             origin.of.progress.close(origin.inner)
             origin.of.pending -= 1
-            self._last = origin.of
+            self._last = origin.of.key
             self._settle(origin.of)
 
     def finish(self) -> None:
@@ -250,12 +263,13 @@ class PartitionedProgress(Progress):
         with self._lock:
             if self._cursor.is_global:
                 return self._has_moved_parents and self._is_time()
-            is_end = self._last is None or self._last.is_done
-            if self._schedule is not None and (is_end or self._has_many):
-                context = msgspec.json.decode(self._last.key) if self._last else None
-                # The schedule reads only the size and the number, which this object has too.
-                return self._schedule.is_due(cast(StreamState, self), context)
-            return self.size <= SMALL or self._is_time()
+            if self.bookmarks <= MANY_PARTITIONS:
+                return self.size <= SMALL or self._is_time()
+            if self._schedule is None:
+                self._schedule = StateSchedule(has_many=True, size=self.size, clock=self._monotonic)
+            context = None if self._last is None else msgspec.json.decode(self._last)
+            # The schedule reads only the size and the number, which this object has too.
+            return self._schedule.is_due(cast(StreamState, self), context)
 
     def state(self) -> dict[str, Any]:
         found: dict[str, Any] = msgspec.json.decode(self.encode())
@@ -285,30 +299,15 @@ class PartitionedProgress(Progress):
             found[PARENT_STATE] = parents
         return found
 
-    def _scheduled(self, contexts: Sequence[Context] | None) -> Iterator[_Keyed | Action]:
-        """Yield the partitions, after it is known whether they are many."""
-        routing = self._routing if contexts is None else self._cursor.router.begin(None)
-        items = _once(_items(self._cursor.router, routing, contexts))
-        first: list[_Keyed | Action] = []
-        if not self._cursor.is_global:
-            number = len(self._states)
-            while number <= MANY_PARTITIONS and (item := next(items, None)) is not None:
-                first.append(item)
-                number += isinstance(item, _Keyed) and item.key not in self._states
-            self._has_many = number > MANY_PARTITIONS
-            self._schedule = StateSchedule(
-                has_many=self._has_many, size=self.size, clock=self._monotonic
-            )
-        return chain(first, items)
-
     def _slices_of(self, keyed: _Keyed) -> Iterator[Slice]:
         partition = keyed.partition
         beginning = self._states.beginning(keyed.key, partition.values)
-        opened = _Open(keyed.key, self._cursor.cursor.begin_within(self._bounds, beginning))
+        progress = self._cursor.cursor.begin_within(self._bounds, beginning)
         with self._lock:
+            opened = _Open(keyed.key, progress, self._groups[-1])
+            opened.group.unread += 1
             self._opened[keyed.key] = opened
-            self._order.append(opened)
-        for inner, is_last in _with_last(opened.progress.slices()):
+        for inner, is_last in _with_last(progress.slices()):
             with self._lock:
                 opened.pending += 1
                 opened.is_listed = is_last
@@ -319,10 +318,9 @@ class PartitionedProgress(Progress):
 
     def _settle(self, opened: _Open) -> None:
         """Take over the state of a partition whose slices were all closed."""
-        if not opened.is_listed or opened.pending or opened.is_done:
+        if not opened.is_listed or opened.pending or opened.key not in self._opened:
             return
         progress = opened.progress
-        opened.is_done = True
         self._missing += progress.missing
         self._warn(progress.warnings)
         if progress.value is not None:
@@ -332,19 +330,15 @@ class PartitionedProgress(Progress):
         if not self._cursor.is_global:
             self._states.keep(opened.key, progress.state())
         del self._opened[opened.key]
+        opened.group.unread -= 1
         self._advance()
 
     def _advance(self) -> None:
         """Call the actions before which all partitions were read."""
-        while self._order:
-            first = self._order[0]
-            if isinstance(first, _Open):
-                if not first.is_done:
-                    return
-            else:
-                first()
-                self._has_moved_parents = True
-            self._order.popleft()
+        while not self._groups[0].unread and (action := self._groups[0].action) is not None:
+            action()
+            self._has_moved_parents = True
+            self._groups.popleft()
 
     def _is_time(self) -> bool:
         return self._monotonic() - self._sent >= SECONDS
@@ -363,7 +357,12 @@ class _Keyed:
     partition: Partition
 
 
-def _contexts(router: Router) -> Iterator[Context]:
+def _contexts(router: Router) -> Iterator[Context] | None:
+    """Return the partitions; None if they are groups, which change when another partition appears."""
+    return None if router.is_grouped else _listed(router)
+
+
+def _listed(router: Router) -> Iterator[Context]:
     for item in _once(router.begin(None).items()):
         if isinstance(item, _Keyed):
             yield item.partition.context
@@ -381,6 +380,11 @@ def _items(
     """
     if contexts is None:
         yield from routing.items()
+    elif router.is_grouped:
+        raise ConfigError(
+            f"single partitions cannot be read: {router.place} makes groups of them, which change",
+            guidance="read the stream as a whole: leave out `partitions`",
+        )
     elif router.must_list:
         yield from _selected(routing, contexts)
     else:

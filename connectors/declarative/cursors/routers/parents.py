@@ -141,8 +141,9 @@ class _Parent:
 
 
 class _ParentRouting(Routing):
-    """One read of the parent streams. The reads of those that have a state begin at once: the child reads up
-    to a later time than they do, so that no child of a parent that has just changed is left out."""
+    """One read of the parent streams. The reads of those that have a state begin at once: the child is not
+    read up to an earlier time than they are, so that no child of a parent that has just changed is left out.
+    """
 
     def __init__(
         self, parents: Sequence[_Parent], state: State | None, pages: Pages, choose: Choice

@@ -132,7 +132,7 @@ class ListRouter(Router):
         config: the config of the source.
 
     Raises:
-        ConfigError: the values are not a list.
+        ConfigError: the values are not a list. A missing or empty value of the config is an empty list.
     """
 
     def __init__(self, component: components.ListPartitionRouter, config: Mapping[str, Any]):
@@ -157,6 +157,8 @@ class ListRouter(Router):
         if not isinstance(written, Template):
             return list(written)
         found = written.evaluate_or(None, {"config": config})
+        if found is None:
+            return []
         if not isinstance(found, list | tuple):
             raise ConfigError(
                 f"{self.place}.values does not give a list: {written.text!r}",

@@ -9,6 +9,7 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
+from decimal import Decimal
 from typing import Any
 
 from connectors.declarative.manifest import dates
@@ -50,6 +51,7 @@ class DatetimeFormat:
 
     Args:
         text: the format.
+        zone: the zone of texts without `%z`; None for the one that is written out.
 
     Attributes:
         text: the format.
@@ -57,17 +59,26 @@ class DatetimeFormat:
         is_sortable: whether texts of the same length, and with the same zone, sort as the date-times do.
     """
 
-    def __init__(self, text: str):
+    def __init__(self, text: str, zone: timezone | None = None):
         self.text = text
         self.is_epoch = text in _EPOCH_FORMATS
         self._tokens = [] if self.is_epoch else _TOKEN.findall(text)
         self._has_zone = "%z" in self._tokens
-        self._zone = _fixed_zone(self._tokens)
+        self._zone = zone or _fixed_zone(self._tokens)
         self._shape = None if self.is_epoch else _shape(self._tokens, self._zone)
         self.is_sortable = self.is_epoch or (self._shape is not None and _is_sorted(self._tokens))
 
     def __repr__(self) -> str:
         return f"DatetimeFormat({self.text!r})"
+
+    def for_states(self) -> DatetimeFormat:
+        """Return the format of states.
+
+        The Airbyte CDK takes a zone that is written out for text, and the time before it for UTC. A state has
+        the earlier one of both meanings, so that nothing is left out after a state of the CDK.
+        """
+        is_behind = self._zone.utcoffset(None) < timedelta(0)
+        return DatetimeFormat(self.text, timezone.utc) if is_behind else self
 
     def parse(self, value: Any) -> datetime:
         """Return a value as a date-time; one without a zone has the zone of the format.
@@ -208,8 +219,11 @@ class DatetimeFormats:
         formats: the formats; one that is repeated counts once.
     """
 
-    def __init__(self, formats: Iterable[str]):
-        self._formats = [DatetimeFormat(text) for text in dict.fromkeys(formats)]
+    def __init__(self, formats: Iterable[str | DatetimeFormat]):
+        self._formats = [
+            DatetimeFormat(each) if isinstance(each, str) else each
+            for each in dict.fromkeys(formats)
+        ]
         self._takes_iso = any(each.text.startswith("%Y-%m-%d") for each in self._formats)
 
     def __str__(self) -> str:
@@ -245,7 +259,8 @@ class DatetimeFormats:
         return Extremes(min(moments, default=None), max(moments, default=None), missing)
 
     def _parsed(self, value: Any) -> tuple[DatetimeFormat | None, datetime]:
-        is_scalar = isinstance(value, str | int | float) and not isinstance(value, bool)
+        is_scalar = isinstance(value, str | int | float | Decimal)
+        is_scalar = is_scalar and not isinstance(value, bool)
         for each in self._formats if is_scalar else ():
             found = each.moment(value)
             if found is not None:

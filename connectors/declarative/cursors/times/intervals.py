@@ -8,9 +8,10 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import datetime, timedelta, timezone
 
 from connectors.declarative.cursors.settings import Length
+from connectors.declarative.manifest import dates
 
 _ADJACENT = timedelta(milliseconds=1)
 """Distance of adjacent intervals where there is no granularity."""
@@ -63,6 +64,15 @@ class Splitter:
         while at is not None and at <= end:
             yield at
             at = self.after(at)
+
+    def fixed_starts(self, start: datetime, end: datetime) -> Iterator[datetime]:
+        """Yield the starts of the intervals of a period whose start moves with the clock. They are multiples
+        of the step, counted from 1970 in UTC, or from January of the year 1 for months and years: each
+        period that has an interval has it with the same start. The first one begins at or before the
+        period."""
+        if self.step is not None:
+            found = Splitter(self.step).starts(_multiple(self.step, start), end)
+            yield from dict.fromkeys(each for each in map(self._clamped, found) if each <= end)
 
     def at(self, start: datetime, end: datetime) -> Interval:
         """Return the interval that begins at a time, in a period with this end."""
@@ -148,6 +158,16 @@ class Coverage:
     def _touch(self, one: Interval, other: Interval) -> bool:
         """Return whether nothing is between an interval and one that does not begin before it."""
         return one.end >= other.start or one.end + self._distance >= other.start
+
+
+def _multiple(step: Length, moment: datetime) -> datetime:
+    """Return the last multiple of a length of time that is not after a moment."""
+    if isinstance(step, timedelta):
+        return dates.EPOCH + (moment - dates.EPOCH) // step * step
+    found = datetime.min.replace(tzinfo=timezone.utc)
+    while (following := found + step) <= moment:
+        found = following
+    return found
 
 
 def _end(interval: Interval) -> datetime:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from connectors.declarative.cursors.cursor import Page, Progress
 from connectors.declarative.cursors.datetime_cursor import DatetimeCursor
@@ -343,7 +346,8 @@ def test_a_state_is_parsed_in_the_format_in_which_it_is_written() -> None:
     assert intervals(begin({"updated_at": "20240120"}, **fields)) == [("20240120", "20240131")]
 
 
-def test_a_zone_that_is_written_out_in_the_format_is_that_of_requests_and_states() -> None:
+def test_a_zone_that_is_written_out_in_the_format_is_that_of_requests() -> None:
+    """In states it is text, as for the Airbyte CDK: a state that this has sent skips nothing."""
     fields = {
         "datetime_format": "%Y-%m-%dT%H:%M:%S-08:00",
         "cursor_datetime_formats": ("%Y-%m-%dT%H:%M:%S%z",),
@@ -353,7 +357,7 @@ def test_a_zone_that_is_written_out_in_the_format_is_that_of_requests_and_states
     assert [tuple(each.interval.values()) for each in done.slices] == [
         ("2023-12-31T16:00:00-08:00", "2024-01-31T04:00:00-08:00")
     ]
-    assert done.state == {"updated_at": "2024-01-31T04:00:00-08:00"}
+    assert done.state == {"updated_at": "2024-01-31T12:00:00-08:00"}
     again = begin(done.state, **fields)
     assert intervals(again) == [("2024-01-31T04:00:00-08:00", "2024-01-31T04:00:00-08:00")]
 
@@ -697,6 +701,94 @@ def test_the_intervals_of_a_stream_are_listed_by_their_starts() -> None:
             {"start_time": "2024-01-30"},
             {"start_time": "2024-01-31"},
         ]
+
+
+def starts(now: str, start: Any, config: dict[str, Any] | None = None, **fields: Any) -> list[Any]:
+    """Return the starts of the intervals that are listed at a time."""
+    sync = {"cursor_granularity": "PT1S", "start_datetime": start, **fields}
+    with at(now):
+        cursor = Api(nothing, config or {}).cursors.of(stream(sync=dated(**sync)))
+        return [each["start_time"] for each in cursor.contexts() or ()]
+
+
+AGO = "{{ (now_utc() - duration('PERIOD')).strftime('%Y-%m-%dT%H:%M:%SZ') }}"
+
+
+@pytest.mark.parametrize(
+    ("period", "step", "found"),
+    [
+        ("P2D", "P1D", ["2024-01-29", "2024-01-30", "2024-01-31"]),
+        ("P20D", "P7D", ["2024-01-11", "2024-01-18", "2024-01-25"]),
+        ("P50D", "P1M", ["2023-12-01", "2024-01-01"]),
+        ("P7M", "P3M", ["2023-04-01", "2023-07-01", "2023-10-01", "2024-01-01"]),
+        ("P2Y", "P1Y", ["2022-01-01", "2023-01-01", "2024-01-01"]),
+    ],
+)
+def test_intervals_from_a_start_that_moves_count_from_a_fixed_time(
+    period: str, step: str, found: list[str]
+) -> None:
+    """Dagster lists them every few minutes: each is listed with the same start until it is too old."""
+    for now in ("2024-01-31T12:00:00Z", "2024-01-31T12:05:00Z", "2024-01-31T23:59:59Z"):
+        listed = starts(now, AGO.replace("PERIOD", period), step=step)
+        assert listed == [f"{day}T00:00:00Z" for day in found]
+
+
+def test_a_start_moves_if_it_is_at_most_a_time_ago() -> None:
+    least = min_max("{{ config['start'] }}", min_datetime=AGO.replace("PERIOD", "P9Y"))
+    config = {"start": "2024-01-30T10:00:00Z"}
+    found = starts("2024-01-31T12:00:00Z", least, config, step="P1D")
+    assert found == ["2024-01-30T00:00:00Z", "2024-01-31T00:00:00Z"]
+
+
+@pytest.mark.parametrize(
+    "start",
+    [
+        min_max("{{ config['start'] }}"),
+        min_max("{{ config['start'] or day_delta(-3) }}"),
+        min_max("{{ config['start'] }}", max_datetime=AGO.replace("PERIOD", "P0D")),
+    ],
+)
+def test_intervals_from_a_fixed_start_count_from_it(start: Any) -> None:
+    config = {"start": "2024-01-30T10:00:00Z"}
+    found = starts("2024-01-31T12:00:00Z", start, config, step="P1D")
+    assert found == ["2024-01-30T10:00:00Z", "2024-01-31T10:00:00Z"]
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    st.sampled_from(["PT7H", "P1D", "P5D", "P7D", "P2W", "P1M", "P5M", "P1Y", "P1M3D"]),
+    st.sampled_from([None, "DAY", "WEEK", "MONTH"]),
+    st.integers(0, 900),
+    st.integers(0, 900),
+)
+def test_intervals_are_listed_again_with_the_same_starts(
+    step: str, target: str | None, hour: int, passed: int
+) -> None:
+    details = {"weekday": Template("MONDAY")}
+    clamping = (
+        made(components.Clamping, target=Template(target), target_details=details)
+        if target
+        else None
+    )
+    begin = moment("2024-01-01T00:30:00Z") + timedelta(hours=hour)
+    one, other = (
+        starts(time.isoformat(), AGO.replace("PERIOD", "P400D"), step=step, clamping=clamping)
+        for time in (begin, begin + timedelta(hours=passed))
+    )
+    assert one == sorted(set(one))
+    assert set(other) - set(one) == {each for each in other if each > max(one)}
+    assert set(one) - set(other) == {each for each in one if each < min(other)}
+
+
+def test_an_interval_that_begins_before_the_start_is_read_alone() -> None:
+    sync = dated(start_datetime=AGO.replace("PERIOD", "P2D"), step="P1D", cursor_granularity="PT1S")
+    with at(NOW):
+        cursors = Api(nothing).cursors
+        first = next(iter(cursors.of(stream(sync=sync)).contexts() or ()))
+        done = Api(nothing).read(stream(sync=sync), {}, [first])
+    assert [tuple(each.interval.values()) for each in done.slices] == [
+        ("2024-01-29T00:00:00Z", "2024-01-29T23:59:59Z")
+    ]
 
 
 def test_a_stream_without_steps_has_no_intervals_to_list() -> None:

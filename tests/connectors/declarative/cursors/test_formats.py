@@ -128,6 +128,23 @@ def test_a_zone_that_is_written_out_after_the_time_counts(written: str, text: st
     assert DatetimeFormats([written]).extremes([text, text]).latest == noon
 
 
+@pytest.mark.parametrize(
+    ("zone", "text"),
+    [("-12:00", "12:00:00-12:00"), ("+01:00", "13:00:00+01:00"), ("Z", "12:00:00Z")],
+)
+def test_a_state_with_a_zone_that_is_written_out_is_the_earlier_of_its_two_meanings(
+    zone: str, text: str
+) -> None:
+    """A state of the Airbyte CDK has the time in UTC before the zone, or that of a record with the zone."""
+    form, noon = (
+        DatetimeFormat(f"%H:%M:%S{zone}").for_states(),
+        datetime(1900, 1, 1, 12, tzinfo=timezone.utc),
+    )
+    assert form.format(noon) == text
+    assert form.parse(text) == noon
+    assert form.parse(text) <= DatetimeFormat(f"%H:%M:%S{zone}").parse(text)
+
+
 @pytest.mark.parametrize("written", ["%Y-%m-%d-0500", "%Y-%m-%dT%H:%M:%S-99:00", "%H:%M:%S-5"])
 def test_other_numbers_at_the_end_of_a_form_are_no_zone(written: str) -> None:
     noon = datetime(2024, 1, 1, 12, tzinfo=timezone.utc)

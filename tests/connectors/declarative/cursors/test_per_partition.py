@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import gc
 import itertools
 import json
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from datetime import timedelta
 from typing import Any
@@ -15,10 +16,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from connectors.declarative.cursors.cursor import Page, Progress, read_slice
-from connectors.declarative.cursors.per_partition import PartitionedCursor, PartitionedProgress
+from connectors.declarative.cursors.datetime_cursor import DatetimeProgress
+from connectors.declarative.cursors.per_partition import (
+    SMALL,
+    PartitionedCursor,
+    PartitionedProgress,
+)
 from connectors.declarative.cursors.slices import Option, Slice
 from connectors.declarative.manifest import clock, components
-from elt_assets.errors import ConfigError
+from connectors.sdk.reading import MANY_PARTITIONS
+from elt_assets.errors import ConfigError, TransientError
 from tests.connectors.declarative.cursors.support import (
     NOW,
     Api,
@@ -370,26 +377,30 @@ def test_the_state_of_a_parent_moves_only_when_its_partitions_were_read() -> Non
     assert progress.state()["parent_state"] == {"shops": {"updated_at": END}}
 
 
-def test_children_are_read_up_to_a_later_time_than_their_parents() -> None:
+NOW_TEXT = "{{ now_utc().strftime('%Y-%m-%dT%H:%M:%SZ') }}"
+
+
+@pytest.mark.parametrize("end", [None, NOW_TEXT])
+def test_children_are_not_read_up_to_an_earlier_time_than_their_parents(end: str | None) -> None:
     """A child that changes while the parents are listed is read, or its parent is listed by the next read."""
+    sync = dated(end_datetime=end)
     ends: dict[str, str] = {}
 
     def answer(name: str, each: Slice, options: Any) -> list[Page]:
         ends.setdefault(name, each.interval["end_time"])
         return [[{"id": 1}]]
 
-    regions, sites = stream("regions", sync=dated()), stream("sites", sync=dated())
-    shops = stream(
-        "shops", substream(parent(regions, "region", incremental_dependency=True)), dated()
-    )
+    regions, sites = stream("regions", sync=sync), stream("sites", sync=sync)
+    shops = stream("shops", substream(parent(regions, "region", incremental_dependency=True)), sync)
     parents = [
         parent(each, f"{each.name}_id", incremental_dependency=True) for each in (shops, sites)
     ]
     seconds = itertools.count()
     with clock.replaced(lambda: NOW + next(seconds) * timedelta(seconds=1)):
-        Api(answer).read(orders(substream(*parents)))
-    assert ends["regions"] < ends["shops"] < ends["orders"]
-    assert ends["sites"] < ends["orders"]
+        Api(answer).read(orders(substream(*parents), end_datetime=end))
+    assert ends["regions"] <= ends["shops"] <= ends["orders"]
+    assert ends["sites"] <= ends["orders"]
+    assert len(set(ends.values())) == (1 if end is None else 4)
 
 
 def test_a_stream_that_is_a_parent_twice_has_the_state_of_its_last_listing() -> None:
@@ -656,14 +667,20 @@ def progress_of(of: Any, state: dict[str, Any], clock: _Clock) -> PartitionedPro
 
 def sizes_of_states(progress: Progress, clock: _Clock, seconds: float) -> list[int]:
     """Read all slices, each of which takes some seconds, and return the sizes of the states."""
-    sizes = []
+    return [size for _, size in states_of(progress, clock, seconds)]
+
+
+def states_of(progress: Progress, clock: _Clock, seconds: float) -> list[tuple[int, int]]:
+    """Read all slices as `sizes_of_states` does, and return the number of partitions of each state too."""
+    assert isinstance(progress, PartitionedProgress)
+    states = []
     for each in progress.slices():
         clock.seconds += seconds
         progress.close(each)
         if progress.is_due():
-            sizes.append(len(bytes(progress.encode())))
+            states.append((progress.bookmarks, len(bytes(progress.encode()))))
     progress.finish()
-    return [*sizes, len(bytes(progress.encode()))]
+    return [*states, (progress.bookmarks, len(bytes(progress.encode())))]
 
 
 @pytest.mark.parametrize("seconds", [0.0, 0.01, 10.0])
@@ -671,22 +688,87 @@ def sizes_of_states(progress: Progress, clock: _Clock, seconds: float) -> list[i
 def test_the_states_of_many_partitions_are_four_times_the_last_at_most(
     seconds: float, steps: dict[str, Any]
 ) -> None:
+    """Those of the first thousand partitions are small, or they are as many as there are seconds."""
     of, clock = orders(listed(f"{{{{ {list(range(3000))} }}}}"), **steps), _Clock()
     with at(NOW):
         progress = progress_of(of, {}, clock)
-        sizes = sizes_of_states(progress, clock, seconds)
+        found = states_of(progress, clock, seconds)
         state = progress.state()
-        assert sum(sizes) <= 4 * sizes[-1]
-        assert len(sizes) > 2
+        later = [size for number, size in found if number > MANY_PARTITIONS]
+        large = [size for number, size in found if size > 2 * SMALL]
+        assert sum(later) <= 4 * later[-1]
+        assert len(later) > 1
+        assert len(large) - len(later) <= clock.seconds
         again = progress_of(of, state, clock)
         sizes = sizes_of_states(again, clock, seconds)
         assert sum(sizes) <= 4 * sizes[-1]
 
 
-def test_a_thousand_partitions_have_a_state_each() -> None:
+def test_a_thousand_partitions_have_a_state_each_and_a_large_one_each_second() -> None:
     of, clock = orders(listed(f"{{{{ {list(range(1000))} }}}}")), _Clock()
     with at(NOW):
-        assert len(sizes_of_states(progress_of(of, {}, clock), clock, 0.0)) == 1001
+        assert len(sizes_of_states(progress_of(of, {}, clock), clock, 1.0)) == 1001
+        *small, last = sizes_of_states(progress_of(of, {}, clock), clock, 0.0)
+    assert len(small) > 200
+    assert max(small) < 2 * SMALL < last
+
+
+def test_the_first_partition_needs_one_parent_only() -> None:
+    """A check and a preview read no more, and the records of a sync come at once."""
+    listing: list[str] = []
+
+    def answer(name: str, each: Slice, options: Any) -> Iterator[Page]:
+        for number in range(5):
+            listing.append(name)
+            yield [{"id": number}]
+
+    shops = stream("shops", substream(parent(stream("regions"), "region")), dated())
+    with at(NOW):
+        found = Api(answer).begin(orders(substream(parent(shops)))).slices()
+        assert next(found).partition["shop"] == 0
+        assert listing == ["regions", "shops"]
+        assert next(found).partition["shop"] == 1
+        assert listing == ["regions", "shops", "shops"]
+
+
+def test_partitions_that_were_listed_before_a_parent_fails_are_read() -> None:
+    def answer(name: str, each: Slice, options: Any) -> Iterator[Page]:
+        yield [{"id": 1}, {"id": 2}]
+        raise TransientError("the API is down", guidance="wait")
+
+    with at(NOW):
+        progress = Api(answer).begin(orders(substream(parent(stream("shops")))))
+        found = progress.slices()
+        for _ in range(2):
+            progress.close(next(found))
+        with pytest.raises(TransientError):
+            next(found)
+    assert [each["partition"]["shop"] for each in progress.state()["states"]] == [1, 2]
+
+
+@pytest.mark.parametrize("is_tracked", [False, True])
+def test_partitions_after_one_that_failed_take_no_memory(is_tracked: bool) -> None:
+    shops = [{"id": number} for number in range(300)]
+    parents = stream("shops", sync=dated() if is_tracked else None)
+    router = substream(parent(parents, incremental_dependency=is_tracked))
+    with at(NOW):
+        progress = Api(lambda name, *_: [shops]).begin(orders(router))
+        found = progress.slices()
+        failed = next(found)
+        before = len(progresses())
+        for each in found:
+            progress.close(each)
+        del each
+    assert len(progresses()) <= before
+    progress.close(failed)
+    assert len(progress.state()["states"]) == 300
+    assert ("parent_state" in progress.state()) == is_tracked
+
+
+def progresses() -> list[object]:
+    """Return the progress of partitions that are in memory."""
+    gc.collect()
+    return [each for each in gc.get_objects() if isinstance(each, DatetimeProgress)]
 
 
 def test_the_intervals_of_partitions_have_a_state_each_while_it_is_small() -> None:
@@ -694,7 +776,7 @@ def test_the_intervals_of_partitions_have_a_state_each_while_it_is_small() -> No
     with at(NOW):
         assert len(sizes_of_states(progress_of(of, {}, clock), clock, 0.0)) == 32
         many = {"states": [entry(number, START) for number in range(500)]}
-        assert len(sizes_of_states(progress_of(of, many, clock), clock, 0.0)) == 2
+        assert len(sizes_of_states(progress_of(of, many, clock), clock, 0.0)) == 1
         assert len(sizes_of_states(progress_of(of, many, clock), clock, 1.0)) == 32
 
 

@@ -42,7 +42,7 @@ def source(**records: Any) -> Api:
         ]
         return [found[at : at + 2] for at in range(0, len(found), 2)]
 
-    return Api(answer, {"shops": ["x", "y"], "by": "shop"})
+    return Api(answer, {"shops": ["x", "y"], "by": "shop", "empty": ""})
 
 
 def partitions(api: Api, router: Any) -> list[dict[str, Any]]:
@@ -79,6 +79,9 @@ def union(*routers: Any, name: str = "shop") -> Any:
         ("['a', 1]", ["a", 1]),
         ("{{ [0, ''] }}", [0, ""]),
         ([], []),
+        ("{{ config['no'] }}", []),
+        ("{{ config.get('no') }}", []),
+        ("{{ config['empty'] }}", []),
     ],
 )
 def test_a_list_has_a_partition_for_each_value(values: Any, found: list[Any]) -> None:
@@ -89,7 +92,7 @@ def test_the_name_of_a_list_may_come_from_the_config() -> None:
     assert partitions(source(), listed(["a"], "{{ config.by }}_id")) == [{"shop_id": "a"}]
 
 
-@pytest.mark.parametrize("values", ["{{ config['no'] }}", "a", "{{ config }}", "5"])
+@pytest.mark.parametrize("values", ["a", "{{ config }}", "5"])
 def test_values_that_are_no_list_are_an_error(values: str) -> None:
     with pytest.raises(ConfigError, match=r"there\.values does not give a list"):
         partitions(source(), listed(values))
@@ -342,6 +345,17 @@ def test_what_is_no_partition_cannot_be_read_alone(context: dict[str, Any]) -> N
         ConfigError, match="is not a partition of the stream, whose partitions have"
     ):
         read_alone(substream(parent(stream("shops"))), [context])
+
+
+@pytest.mark.parametrize("sync", [None, dated()])
+def test_groups_are_not_listed_and_not_read_alone(sync: Any) -> None:
+    """A new value changes all groups after it."""
+    group = grouped(listed(["1", "2", "3"]), 2)
+    for router in (group, (listed(["a"], "x"), group)):
+        of = stream(router=router, sync=sync)
+        assert Api(nothing).cursors.of(of).contexts() is None
+        with pytest.raises(ConfigError, match="makes groups of them"):
+            Api(nothing).read(of, contexts=[{"shop": ["1", "2"]}])
 
 
 def test_a_stream_without_partitions_has_none_to_read_alone() -> None:

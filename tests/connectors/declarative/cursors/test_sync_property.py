@@ -13,7 +13,6 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from connectors.declarative.cursors.times.formats import DatetimeFormat
-from connectors.declarative.stream import ManifestStream
 from tests.connectors.declarative.cursors.engine import (
     Json,
     Sync,
@@ -21,8 +20,9 @@ from tests.connectors.declarative.cursors.engine import (
     opened,
     option,
     stream,
-    synced,
+    sync,
 )
+from tests.connectors.declarative.cursors.support import at
 from tests.programs.json_api import Answer
 from tests.programs.recording_api import Received, RecordingApi, serving
 
@@ -159,7 +159,7 @@ class Cut:
     """Syncs of one stream: the last state that arrived, and the records that it covers."""
 
     api: RecordingApi
-    found: ManifestStream
+    written: str
     state: Json = field(default_factory=dict)
     arrived: set[int] = field(default_factory=set)
 
@@ -167,7 +167,8 @@ class Cut:
         """Sync at an hour, until the sync is cut."""
         self.api.script = failing(script, cut)
         items = cut[1] if cut is not None and cut[0] == "items" else None
-        done = synced(self.found, self.state, now=ORIGIN + hour * HOUR, items=items)
+        config = {"url": self.api.url}
+        done = sync(self.written, config, self.state, now=ORIGIN + hour * HOUR, items=items)
         assert done.error is None or (cut is not None and cut[0] == "requests")
         self.arrived |= {record["id"] for record in done.committed}
         self.state = done.state if done.states else self.state
@@ -216,6 +217,17 @@ def shops(request: Received, known: Sequence[tuple[int, int, datetime]]) -> list
     ]
 
 
+def test_a_check_reads_one_page_of_the_parents_and_one_partition(api: RecordingApi) -> None:
+    drawn = {"datetime_format": "%s", "filtering": "api", "lookback_window": None, "step": None}
+    written = described({**drawn, "threads": 1}, partition_router=router("parent"))
+    events = [(shop, ORIGIN) for shop in range(50)]
+    with opened(written, {"url": api.url}) as found, at(at_hour(9)):
+        api.script = listing(drawn, events, 9)
+        api.requests.clear()
+        found.check()
+    assert [request.path for request in api.requests] == ["/shops", "/orders"]
+
+
 @settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(CURSORS, EVENTS, SYNCS)
 def test_no_cut_loses_a_record_and_only_the_boundary_is_read_twice(
@@ -226,17 +238,17 @@ def test_no_cut_loses_a_record_and_only_the_boundary_is_read_twice(
         (0, ORIGIN + timedelta(seconds=second, microseconds=7919 * number))
         for number, second in enumerate(sorted(seconds))
     ]
-    with opened(described(drawn), {"url": api.url}) as found:
-        reads = Cut(api, found)
-        for hour, cut in planned(syncs):
-            before, boundary = set(reads.arrived), reads.state.get("updated_at")
-            done = reads.sync(hour, cut, listing(drawn, events, hour))
-            numbers = done.values("id")
-            assert len(numbers) == len(set(numbers)) or not drawn["is_exact"]
-            # Of intervals that are read at the same time, a state may follow parts that it does not cover.
-            if drawn["lookback_window"] is None and drawn["threads"] == 1:
-                again = {form.format(events[number][1]) for number in before & set(numbers)}
-                assert again <= {boundary}
+    reads = Cut(api, described(drawn))
+    for hour, cut in planned(syncs):
+        before, boundary = set(reads.arrived), reads.state.get("updated_at")
+        done = reads.sync(hour, cut, listing(drawn, events, hour))
+        numbers = done.values("id")
+        assert len(numbers) == len(set(numbers)) or not drawn["is_exact"]
+        # Of intervals that are read at the same time, a state may follow parts that it does not cover.
+        if drawn["lookback_window"] is None and drawn["threads"] == 1:
+            saved = form.for_states().format
+            again = {saved(events[number][1]) for number in before & set(numbers)}
+            assert again <= {boundary}
     assert reads.arrived == set(range(len(events)))
 
 
@@ -258,8 +270,7 @@ def test_no_cut_loses_a_record_of_any_partition(
 ) -> None:
     events = [(shop, at_hour(hour)) for shop, hour in changes]
     written = described(drawn, is_global=is_global, partition_router=router(kind))
-    with opened(written, {"url": api.url}) as found:
-        reads = Cut(api, found)
-        for hour, cut in planned(syncs):
-            reads.sync(hour, cut, listing(drawn, events, hour))
+    reads = Cut(api, written)
+    for hour, cut in planned(syncs):
+        reads.sync(hour, cut, listing(drawn, events, hour))
     assert reads.arrived == set(range(len(events)))
