@@ -228,6 +228,7 @@ def test_a_check_can_be_run_alone_in_the_ui(ui: Ui) -> None:
     ui.is_told("primary_key")
 
 
+@pytest.mark.long
 def test_a_failed_sync_shows_the_error_of_the_source(ui: Ui) -> None:
     ui.materialize("lost/readings")
     expect(ui.page.get_by_text("Failure", exact=True).first).to_be_visible()

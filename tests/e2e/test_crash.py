@@ -113,6 +113,7 @@ def test_a_run_killed_between_commit_and_event_is_reported_by_the_next_run(
     assert told["elt/state"] == project.committed_state("crash", "orders")
 
 
+@pytest.mark.long
 def test_the_cursor_is_read_from_the_table_without_a_dagster_home(tmp_path: Path) -> None:
     project = Project(tmp_path)
     _connect(project)

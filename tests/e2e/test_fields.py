@@ -115,6 +115,7 @@ def test_a_failed_sync_shows_no_excluded_values(project: Project) -> None:
     assert len(project.rows("scripted", "things")) == 3
 
 
+@pytest.mark.long
 def test_hashes_are_stable_across_syncs_and_use_the_salt_of_the_project(
     synced: Project, monkeypatch: pytest.MonkeyPatch
 ) -> None:

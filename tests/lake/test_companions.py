@@ -68,6 +68,7 @@ def test_companion_commits_of_a_killed_run_are_rolled_back_and_reported(lake: La
     assert view(lake) == expected(BATCHES[:1])
 
 
+@pytest.mark.long
 def test_the_tables_are_correct_after_repeated_kills(lake: Lake) -> None:
     killed(lake)
     for call in (1, 2, 3, 4, 5):  # two go back, three go on

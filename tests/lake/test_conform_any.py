@@ -108,7 +108,7 @@ def conformer(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> 
 
 
 @settings(
-    max_examples=6,
+    max_examples=4,
     deadline=None,
     phases=[Phase.explicit, Phase.reuse, Phase.generate],
     suppress_health_check=list(HealthCheck),

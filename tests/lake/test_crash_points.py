@@ -209,6 +209,7 @@ def test_an_overwrite_with_other_types_survives_a_kill_at_any_point(
     prove(lake, overwrite, closely=closely, least=2)
 
 
+@pytest.mark.long
 def test_a_widening_of_types_survives_a_kill_at_any_point(lake: Lake, closely: bool) -> None:
     def widened(lake: Lake, seen: Callable[[], None]) -> None:
         wider = configured(lake, properties={**EVENTS, "at": NUMBER})
@@ -228,6 +229,7 @@ def test_a_compaction_survives_a_kill_at_any_point(lake: Lake, closely: bool) ->
     assert len(lake.table.files) == len(lake.dead_letter.files) == 1
 
 
+@pytest.mark.long
 def test_a_replay_survives_a_kill_at_any_point(lake: Lake, closely: bool) -> None:
     def replayed(lake: Lake, seen: Callable[[], None]) -> None:
         tables = lake.tables()
@@ -247,23 +249,19 @@ MID_JOB = 0.1
 ENDED = -1.0
 KILLS = [
     ("Table.write_files", 12, MID_JOB),
-    *(
-        pytest.param(*kill, marks=pytest.mark.long)
-        for kill in [
-            ("Table.write_files", 1, MID_JOB),
-            ("Table.write_files", 6, MID_JOB * 2),
-            ("Table.write_files", 15, 0.0),
-            ("DeltaTable.create", 2, 0.0),
-            ("commits._write", 5, 0.0),
-            ("commits._write", 8, ENDED),
-            ("Table.commit", 9, ENDED),
-            ("Files.discard", 4, 0.0),
-            ("maintenance.in_tasks", 1, MID_JOB),
-        ]
-    ),
+    ("Table.write_files", 1, MID_JOB),
+    ("Table.write_files", 6, MID_JOB * 2),
+    ("Table.write_files", 15, 0.0),
+    ("DeltaTable.create", 2, 0.0),
+    ("commits._write", 5, 0.0),
+    ("commits._write", 8, ENDED),
+    ("Table.commit", 9, ENDED),
+    ("Files.discard", 4, 0.0),
+    ("maintenance.in_tasks", 1, MID_JOB),
 ]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("call", "number", "delay"), KILLS)
 def test_the_tables_are_correct_after_a_process_was_killed(
     lake: Lake, call: str, number: int, delay: float

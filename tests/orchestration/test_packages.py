@@ -103,6 +103,7 @@ def _said(program: Path, verb: str, folder: Path, **files: Any) -> list[bytes]:
     return [line for line in done.stdout.split(b"\n") if line.strip()]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("package", "config"), [(FAKER, {"count": 50, "seed": 1}), (HARDCODED, {"count": 5})]
 )

@@ -35,6 +35,7 @@ def text(found: Report) -> str:
     return "\n".join(found.lines())
 
 
+@pytest.mark.long
 def test_source_hardcoded_records_passes(packages: Path) -> None:
     found = report(HARDCODED, packages, {"count": 5})
     assert found.passed, text(found)
