@@ -46,7 +46,7 @@ ROOMS: dict[str, set[str]] = {
     "elt_assets.runner": {"errors", "storage", "protocol", "runner.process", "runner.config"},
     "elt_assets.runner.kinds": {"errors", "storage", "protocol", "runner"},
     "elt_assets.sync.selection": {"protocol"},
-    "elt_assets.sync.segments": {"protocol"},
+    "elt_assets.sync.segments": {"errors", "protocol"},
     "elt_assets.sync.events": {"protocol", "sync.segments"},
     "elt_assets.sync.states": {"errors", "protocol", "sync.events", "sync.selection"},
     "elt_assets.sync": {"errors", "protocol", "sync"},
