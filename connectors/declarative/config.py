@@ -22,7 +22,7 @@ from connectors.declarative.manifest.evaluation.sandbox import unprotected
 from connectors.declarative.manifest.template import Template, TemplateMap, value
 from connectors.declarative.manifest.value_types import types_of
 from connectors.declarative.requests.records import paths
-from connectors.sdk.config_updates import report_config
+from connectors.sdk.reports import report_config
 from elt_assets.errors import ConfigError
 from elt_assets.protocol.specification import violations
 
@@ -57,7 +57,7 @@ def migrate(
     config = deepcopy(dict(written))
     for migration in _rules(spec).config_migrations:
         for each in migration.transformations:
-            _transform(each, config, custom or _refuse)
+            _transform(each, config, custom or components.Custom.refuse)
     if config != written:
         report_config(deepcopy(config))
     return config
@@ -66,31 +66,19 @@ def migrate(
 def transform(
     spec: components.Spec | None, migrated: Mapping[str, Any], custom: Custom | None = None
 ) -> Config:
-    """Return a copy of a config after the transformations of a manifest, which are not saved.
-
-    Args:
-        spec: the specification of the manifest; None if it has none.
-        migrated: the config after the migrations.
-        custom: makes components in Python; None to refuse them.
-
-    Raises:
-        ConfigError: a rule cannot be applied. The message names its place in the manifest.
-    """
+    """Return a copy of a config after the transformations of a manifest, which are not saved. Arguments and
+    errors are those of `migrate`; the config is the one that it returns."""
     config = deepcopy(dict(migrated))
     for each in _rules(spec).transformations:
-        _transform(each, config, custom or _refuse)
+        _transform(each, config, custom or components.Custom.refuse)
     return config
 
 
 def check_config(
     spec: components.Spec | None, config: Mapping[str, Any], custom: Custom | None = None
 ) -> None:
-    """Check a config by the validations of a manifest.
-
-    Args:
-        spec: the specification of the manifest; None if it has none.
-        config: the config, as `transform` returns it.
-        custom: makes components in Python; None to refuse them.
+    """Check a config, as `transform` returns it, by the validations of a manifest. The other arguments are
+    those of `migrate`.
 
     Raises:
         ConfigError: the config is not valid. The message names every violation. It quotes no value, unless a
@@ -99,7 +87,7 @@ def check_config(
     lines = [
         line
         for each in _rules(spec).validations
-        for line in _violations(each, config, custom or _refuse)
+        for line in _violations(each, config, custom or components.Custom.refuse)
     ]
     if lines:
         raise ConfigError(
@@ -129,13 +117,6 @@ def _plain(component: components.Component) -> dict[str, Any]:
 def _rules(spec: components.Spec | None) -> components.ConfigNormalizationRules:
     found = None if spec is None else spec.config_normalization_rules
     return components.ConfigNormalizationRules() if found is None else found
-
-
-def _refuse(component: components.Custom) -> Any:
-    raise ConfigError(
-        f"{component.place} is implemented in Python, by {component.class_name!r}",
-        guidance="name its module as trusted, or use a manifest without it",
-    )
 
 
 # --- changes --------------------------------------------------------------------------------------

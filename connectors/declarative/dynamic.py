@@ -41,7 +41,7 @@ def dynamic_streams(manifest: Manifest, environment: Environment) -> Iterator[An
 
     Args:
         manifest: the manifest.
-        environment: what the requesters share; its config is that of the source.
+        environment: what the requesters share; it has the config of the source.
 
     Raises:
         ConfigError: a mapping cannot be applied, or a stream that it makes is not valid. The message names

@@ -1,7 +1,7 @@
 """The read of a stream: its slices, in one thread or in several, and the states after them.
 
-Records of slices that are read at the same time are interleaved. A state covers only slices all of whose
-records were yielded before it.
+Records of slices that are read at the same time are interleaved. A state covers a slice only after all its
+records were yielded.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from connectors.declarative.cursors.slices import Slice
 from connectors.declarative.requests.stopping import Stopped, stopped_by
 from connectors.sdk.http.failures import AccessRefused
 from connectors.sdk.items import Checkpoint, Item, Page, Record, Warn
-from connectors.sdk.waits import report_wait, reporting_waits
+from connectors.sdk.reports import report_wait, reporting_waits
 from elt_assets.errors import ConfigError, EltError, SystemFailure
 
 MAX_FAILURES = 10

@@ -28,7 +28,7 @@ from connectors.declarative.requests import Budget, Environment
 from connectors.declarative.stream import ManifestStream
 from connectors.declarative.streams import listed_streams
 from connectors.sdk.config import validate
-from connectors.sdk.config_updates import report_config
+from connectors.sdk.reports import report_config
 from connectors.sdk.source import Source
 from elt_assets.errors import ConfigError
 

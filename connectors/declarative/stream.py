@@ -54,7 +54,7 @@ class ManifestStream(Stream):
         return self._readers.schema(self._described)
 
     def schema_to_check(self, configured: ConfiguredStream) -> Mapping[str, Any]:
-        """Return the stream's schema; that of the catalog if an API would have to be asked for it."""
+        """Return the stream's schema; the schema of the catalog if otherwise an API must be asked."""
         loader = self._described.schema_loader
         loaders = loader if isinstance(loader, tuple) else (loader,)
         is_local = all(each is None or isinstance(each, _LOCAL) for each in loaders)

@@ -48,8 +48,8 @@ class Subscriptions(ShopStream):
 
 
 class Shipments(ShopStream):
-    """Rows of which some arrive late: each day ends with versions of the day before, which are older than the
-    versions that came first."""
+    """Rows that partly arrive late. Each day ends with versions of the day before, and those are older than
+    the versions that came first."""
 
     name = "shipments"
     is_sorted = False
@@ -83,7 +83,7 @@ class Shipments(ShopStream):
 
 
 class Measurements(ShopStream):
-    """Rows of 200 columns, of which each row has ten."""
+    """Rows with ten values each, in a table of 200 columns."""
 
     name = "measurements"
     json_schema = schema(
@@ -128,7 +128,7 @@ class Profiles(ShopStream):
 
 
 class Visits(ShopStream):
-    """Rows of four regions, each of which is a partition with a log of its own."""
+    """Rows of four regions. Each region is a partition, and has a log of its own."""
 
     name = "visits"
     primary_key = ("region", "id")
@@ -154,7 +154,7 @@ class _Visits(Visits):
 
 
 class Stores(Stream):
-    """The stores, each of which is a partition of the inventory."""
+    """The stores. Each store is a partition of the inventory."""
 
     name = "stores"
     primary_key = ("id",)

@@ -14,7 +14,7 @@ Context = dict[str, Any]
 
 @dataclass(frozen=True)
 class Page:
-    """Several records, each of which costs less than one that is yielded alone."""
+    """Several records. Each one costs less than a record that is yielded alone."""
 
     records: list[Record]
 

@@ -7,8 +7,7 @@ import time
 from decimal import Decimal
 from typing import Any, BinaryIO
 
-import msgspec
-
+from connectors.sdk.encoding import encode, encode_lines
 from connectors.sdk.items import Record
 from elt_assets.protocol.output import Output
 
@@ -16,21 +15,17 @@ FLUSH_BYTES = 1 << 16
 FLUSH_MS = 1_000
 
 
-_encoder = msgspec.json.Encoder(decimal_format="number")
-_encode, _encode_lines = _encoder.encode, _encoder.encode_lines
-
-
 def encode_record(record: Record) -> bytes:
     """Return a record as JSON. NaN and the infinities are null, as floats and as decimal numbers."""
-    encoded = _encode(record)
-    return _encode(_finite(record)) if _may_have_others(encoded) else encoded
+    encoded = encode(record)
+    return encode(_finite(record)) if _may_have_others(encoded) else encoded
 
 
 def encode_records(records: list[Record]) -> bytes:
     """Return records as JSON, each with a newline after it; the numbers are those of `encode_record`."""
-    encoded = _encode_lines(records)
+    encoded = encode_lines(records)
     if _may_have_others(encoded):
-        return _encode_lines([_finite(record) for record in records])
+        return encode_lines([_finite(record) for record in records])
     return encoded
 
 

@@ -17,7 +17,7 @@ from connectors.sdk.state.replication_key import ReplicationKey
 from connectors.sdk.state.stream_state import StreamState
 
 MANY_PARTITIONS = 1_000
-"""Number of partitions above which not every partition ends with a state: each state holds all of them."""
+"""Largest number of partitions that all end with a state: each state holds all partitions."""
 GROWTH = 1.5
 """Factor by which the state of so many partitions has grown when the next one is sent."""
 SECONDS = 60.0

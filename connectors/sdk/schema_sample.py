@@ -9,13 +9,12 @@ import msgspec
 from jsonschema import ValidationError
 from referencing import Registry
 
+from connectors.sdk.encoding import encode
 from connectors.sdk.items import Record
 from elt_assets.protocol.checkable_schema import checkable, dialect
 
 RECORDS = 100
 """Number of records that are checked: to check each one would take most of the time of a read."""
-
-_encode = msgspec.json.Encoder(decimal_format="number").encode
 
 
 class SchemaSample:
@@ -31,7 +30,7 @@ class SchemaSample:
         """Yield a line for each field that does not fit, unless it was reported before."""
         self.remaining -= 1
         try:
-            decoded = msgspec.json.decode(_encode(record))
+            decoded = msgspec.json.decode(encode(record))
         except msgspec.DecodeError:  # a number that is too large for Python's floats
             return
         for error in self._validator.iter_errors(decoded):

@@ -98,8 +98,8 @@ class Source(ABC):
         return found
 
     def open(self, written: Mapping[str, Any]) -> list[Stream]:
-        """Return the streams of a config. A `start_date` of the config is that of every stream whose
-        replication key is declared as a date or date-time, and that has none of its own.
+        """Return the streams of a config. A `start_date` of the config applies to each stream that
+        has none of its own, if its replication key is declared as a date or date-time.
 
         Spec: Singer, config file: `start_date`.
 

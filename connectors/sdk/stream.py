@@ -95,7 +95,7 @@ class Stream:
         return None if self.parent is None else self.parent.child_contexts()
 
     def separate_partitions(self) -> Iterable[Context]:
-        """Return the contexts of the partitions, each of which can be read alone.
+        """Return the contexts of the partitions that can be read alone.
 
         Raises:
             ConfigError: no partition can be read alone.

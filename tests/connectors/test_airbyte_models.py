@@ -2,27 +2,21 @@
 
 from __future__ import annotations
 
-import io
 import json
 from pathlib import Path
 from typing import Any
 
 from connectors.faker import Faker
-from connectors.sdk import Checkpoint, run
+from connectors.sdk import Checkpoint
 from connectors.sdk.source import Source
 from elt_assets.errors import TransientError
 from tests.airbyte_models import kinds, parsed
+from tests.connectors.support import catalog, output_of
 from tests.connectors.test_sdk import Script, Scripted
 
 
 def printed(source: Source, folder: Path, command: str, **files: Any) -> bytes:
-    argv = [command]
-    for name, content in files.items():
-        (folder / name).write_text(json.dumps(content))
-        argv += [f"--{name}", str(folder / name)]
-    stdout = io.BytesIO()
-    run(source, argv, stdout)
-    return stdout.getvalue()
+    return output_of(source, folder, command, **files)[1]
 
 
 def test_airbytes_models_read_every_answer_of_a_source(tmp_path: Path) -> None:
@@ -35,12 +29,8 @@ def test_airbytes_models_read_every_answer_of_a_source(tmp_path: Path) -> None:
     statuses = (check.connectionStatus.status, refused.connectionStatus.status)
     assert [each.value for each in statuses] == ["SUCCEEDED", "FAILED"]
 
-    modes = {"sync_mode": "incremental", "destination_sync_mode": "append"}
-    streams = [
-        {"stream": json.loads(each.model_dump_json(exclude_none=True)), **modes}
-        for each in message.catalog.streams
-    ]
-    wanted = {"config": config, "catalog": {"streams": streams}}
+    streams = [json.loads(s.model_dump_json(exclude_none=True)) for s in message.catalog.streams]
+    wanted = {"config": config, "catalog": catalog(*streams, mode="incremental")}
     output = printed(Faker(), tmp_path, "read", **wanted)
 
     assert set(kinds(output)) == {"ESTIMATE", "RECORD", "STATE", "STREAM_STATUS"}
@@ -50,8 +40,6 @@ def test_airbytes_models_read_every_answer_of_a_source(tmp_path: Path) -> None:
 
 def test_airbytes_models_read_logs_and_errors_of_a_source(tmp_path: Path) -> None:
     stream = Script("users", {"x": 1}, Checkpoint({"n": 1}), TransientError("it is down"))
-    modes = {"sync_mode": "full_refresh", "destination_sync_mode": "append"}
-    wanted = {"stream": {"name": "users", "json_schema": {}}, **modes}
-    files = {"config": {"host": "h"}, "catalog": {"streams": [wanted]}}
+    files = {"config": {"host": "h"}, "catalog": catalog("users")}
     output = printed(Scripted(stream), tmp_path, "read", **files)
     assert set(kinds(output)) == {"STREAM_STATUS", "RECORD", "STATE", "ERROR"}

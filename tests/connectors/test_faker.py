@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import json
 import subprocess
 import sys
@@ -16,7 +15,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from connectors.faker import Faker
-from connectors.sdk import run
+from tests.connectors.support import call, catalog, errors
 
 ROOT = Path(__file__).parents[2]
 NAMES = ("users", "products", "orders")
@@ -41,20 +40,14 @@ class Reader:
         return str(path)
 
     def call(self, command: str, config: Json, **files: Any) -> list[Json]:
-        stdout = io.BytesIO()
-        files = {"config": config, **files}
-        argv = [part for name in files for part in (f"--{name}", self.file(name, files[name]))]
-        assert run(Faker(), [command, *argv], stdout) == 0
-        return [json.loads(line) for line in stdout.getvalue().splitlines()]
+        code, messages = call(Faker(), self.folder, command, config=config, **files)
+        assert code == 0
+        return messages
 
     def read(self, config: Json, states: dict[str, Json], mode: str = "incremental") -> list[Json]:
-        return self.call("read", config, catalog=catalog(mode), state=list(states.values()))
-
-
-def catalog(mode: str) -> Json:
-    streams = ({"name": name, "json_schema": {}} for name in NAMES)
-    modes = {"sync_mode": mode, "destination_sync_mode": "append"}
-    return {"streams": [{"stream": stream, **modes} for stream in streams]}
+        return self.call(
+            "read", config, catalog=catalog(*NAMES, mode=mode), state=list(states.values())
+        )
 
 
 def records(messages: list[Json], stream: str) -> list[Json]:
@@ -278,16 +271,10 @@ def test_a_state_of_another_shop_is_refused(shop: Reader, blob: Json) -> None:
         "type": "STREAM",
         "stream": {"stream_descriptor": {"name": "users"}, "stream_state": blob},
     }
-    argv = [
-        "--config",
-        shop.file("config", {}),
-        "--catalog",
-        shop.file("catalog", catalog("incremental")),
-    ]
-    stdout = io.BytesIO()
-    assert run(Faker(), ["read", *argv, "--state", shop.file("state", [state])], stdout) == 1
-    messages = [json.loads(line) for line in stdout.getvalue().splitlines()]
-    [error] = [m["trace"]["error"] for m in messages if "error" in m.get("trace", {})]
+    files = {"config": {}, "catalog": catalog(*NAMES, mode="incremental"), "state": [state]}
+    code, messages = call(Faker(), shop.folder, "read", **files)
+    assert code == 1
+    [error] = errors(messages)
     assert error["failure_type"] == "config_error"
     assert error["stream_descriptor"] == {"name": "users"}
     assert not records(messages, "users")
@@ -321,7 +308,11 @@ def start(*argv: str) -> subprocess.Popen[bytes]:
 def test_the_shop_runs_as_a_program(shop: Reader) -> None:
     config = shop.file("config", {"count": 100})
     out, err = start(
-        "read", "--config", config, "--catalog", shop.file("catalog", catalog("incremental"))
+        "read",
+        "--config",
+        config,
+        "--catalog",
+        shop.file("catalog", catalog(*NAMES, mode="incremental")),
     ).communicate(timeout=60)
     assert err == b""
     assert records([json.loads(line) for line in out.splitlines()], "users")
@@ -331,7 +322,11 @@ def test_the_shop_runs_as_a_program(shop: Reader) -> None:
 def test_a_closed_output_pipe_causes_no_traceback(shop: Reader, size: int) -> None:
     config = shop.file("config", {"count": 100_000, "records_per_state": size})
     with start(
-        "read", "--config", config, "--catalog", shop.file("catalog", catalog("incremental"))
+        "read",
+        "--config",
+        config,
+        "--catalog",
+        shop.file("catalog", catalog(*NAMES, mode="incremental")),
     ) as process:
         assert process.stdout is not None
         assert process.stderr is not None

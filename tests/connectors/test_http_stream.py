@@ -15,7 +15,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from connectors.sdk import Checkpoint, Context, Item, Record, Source, Stream, run
+from connectors.sdk import Checkpoint, Context, Item, Record, Source, Stream
 from connectors.sdk.http import (
     Cursor,
     HttpClient,
@@ -31,6 +31,7 @@ from connectors.sdk.http.body import Path
 from connectors.sdk.http.stream import merged
 from elt_assets.errors import SystemFailure
 from elt_assets.protocol.airbyte.catalog import INCREMENTAL, ConfiguredStream
+from tests.connectors import support
 from tests.programs.json_api import Answer, JsonApi, serving
 
 Json = dict[str, Any]
@@ -94,20 +95,10 @@ class Shop(Source):
 def test_a_source_of_twelve_lines_reads_an_api(api: JsonApi, tmp_path: pathlib.Path) -> None:
     config = {"url": api.url, "user_agent": "shop/1.0", "start_date": "2024-01-03T00:00:00Z"}
     described = json.loads(Orders(HttpClient(api.url)).describe().to_json())
-    configured = {
-        "stream": described,
-        "sync_mode": INCREMENTAL,
-        "destination_sync_mode": "append",
-    }
-    (tmp_path / "config.json").write_text(json.dumps(config))
-    (tmp_path / "catalog.json").write_text(json.dumps({"streams": [configured]}))
-    arguments = ["read", "--config", f"{tmp_path}/config.json"]
-    output = io.BytesIO()
-    code = run(Shop(), [*arguments, "--catalog", f"{tmp_path}/catalog.json"], output)
-    messages = [json.loads(line) for line in output.getvalue().splitlines()]
+    catalog = support.catalog(described, mode=INCREMENTAL)
+    code, messages = support.call(Shop(), tmp_path, "read", config=config, catalog=catalog)
     assert code == 0, messages
-    records = [each["record"]["data"] for each in messages if each["type"] == "RECORD"]
-    assert records == ORDERS[2:]
+    assert support.records(messages) == ORDERS[2:]
     assert {request.headers["user-agent"] for request in api.requests} == {"shop/1.0"}
     [state] = [each["state"] for each in messages if each["type"] == "STATE"]
     assert state["stream"]["stream_state"]["replication_key_value"] == ORDERS[-1]["updated_at"]

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import io
-import json
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -11,9 +9,10 @@ from typing import Any
 import pytest
 
 from connectors.faker import Faker
-from connectors.sdk import Item, Source, Stream, run
+from connectors.sdk import Item, Source, Stream
 from elt_assets.errors import TransientError
 from elt_assets.protocol.airbyte.catalog import ConfiguredStream
+from tests.connectors.support import call, catalog
 
 Json = dict[str, Any]
 
@@ -59,19 +58,12 @@ class Scripted(Source):
 def probe(
     folder: Path, source: Source, names: Sequence[str], states: Json, **config: Any
 ) -> tuple[int, list[Json]]:
-    modes = {"sync_mode": "incremental", "destination_sync_mode": "append"}
-    streams = [{"stream": {"name": name, "json_schema": {}}, **modes} for name in names]
     told = [
         {"type": "STREAM", "stream": {"stream_descriptor": {"name": name}, "stream_state": blob}}
         for name, blob in states.items()
     ]
-    argv = ["probe"]
-    for file, content in (("config", config), ("catalog", {"streams": streams}), ("state", told)):
-        (folder / file).write_text(json.dumps(content))
-        argv += [f"--{file}", str(folder / file)]
-    stdout = io.BytesIO()
-    code = run(source, argv, stdout)
-    return code, [json.loads(line) for line in stdout.getvalue().splitlines()]
+    wanted = catalog(*names, mode="incremental")
+    return call(source, folder, "probe", config=config, catalog=wanted, state=told)
 
 
 def news(messages: list[Json]) -> Json:

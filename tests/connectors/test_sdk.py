@@ -12,11 +12,11 @@ from typing import Any
 import pytest
 
 from connectors.sdk import Checkpoint, Item, Page, Source, Stream, run
-from connectors.sdk.config_updates import report_config
-from connectors.sdk.waits import RATE_LIMITED, report_wait
+from connectors.sdk.reports import RATE_LIMITED, report_config, report_wait
 from elt_assets.errors import ConfigError, EltError, SystemFailure, TransientError
 from elt_assets.protocol.airbyte.catalog import INCREMENTAL, ConfiguredStream
 from elt_assets.protocol.airbyte.codec import decode
+from tests.connectors.support import call, catalog, errors
 
 Json = dict[str, Any]
 SECRET = "hunter2-abc"
@@ -92,29 +92,16 @@ class Shell:
         self.folder = folder
 
     def __call__(self, source: Source, command: str, **files: Any) -> tuple[int, list[Json]]:
-        argv = [command]
-        for name, content in files.items():
-            path = self.folder / name
-            path.write_text(content if isinstance(content, str) else json.dumps(content))
-            argv += [f"--{name}", str(path)]
-        stdout = io.BytesIO()
-        code = run(source, argv, stdout)
-        return code, [json.loads(line) for line in stdout.getvalue().splitlines()]
+        return call(source, self.folder, command, **files)
 
     def read(self, source: Source, *names: str, mode: str = "full_refresh", **files: Any) -> Any:
-        modes = {"sync_mode": mode, "destination_sync_mode": "append"}
-        streams = [{"stream": {"name": n, "json_schema": {}}, **modes} for n in names]
-        files = {"config": {"host": "h"}, "catalog": {"streams": streams}, **files}
+        files = {"config": {"host": "h"}, "catalog": catalog(*names, mode=mode), **files}
         return self(source, "read", **files)
 
 
 @pytest.fixture
 def shell(tmp_path: Path) -> Shell:
     return Shell(tmp_path)
-
-
-def errors(messages: list[Json]) -> list[Json]:
-    return [m["trace"]["error"] for m in messages if m.get("trace", {}).get("type") == "ERROR"]
 
 
 def story(messages: list[Json]) -> list[str]:
@@ -143,9 +130,7 @@ def test_statuses_surround_the_records(shell: Shell) -> None:
 def test_every_line_is_a_message(shell: Shell) -> None:
     stream = Script('q"ö\n', {"x": "a\nb"}, Checkpoint({}), ValueError("\ud800"), namespace="ñ")
     offered = {"name": 'q"ö\n', "namespace": "ñ", "json_schema": {}}
-    modes = {"sync_mode": "full_refresh", "destination_sync_mode": "append"}
-    catalog = {"streams": [{"stream": offered, **modes}]}
-    _, messages = shell.read(Scripted(stream), catalog=catalog)
+    _, messages = shell.read(Scripted(stream), catalog=catalog(offered))
     assert story(messages)[2:5] == ["RECORD", "STATE", "ERROR"]
     assert messages[2]["record"]["namespace"] == "ñ"
     for message in messages:

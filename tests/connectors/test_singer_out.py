@@ -5,7 +5,6 @@ Spec: Singer, config and state; SDK Implementation Details - Stream State.
 
 from __future__ import annotations
 
-import io
 import json
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -14,11 +13,12 @@ from typing import Any
 import pytest
 from pydantic import BaseModel, SecretStr
 
-from connectors.sdk import Context, Record, Source, Stream, run
+from connectors.sdk import Context, Record, Source, Stream
 from elt_assets.errors import ConfigError
 from elt_assets.protocol.airbyte.catalog import ConfiguredStream
 from elt_assets.protocol.singer.catalog import read_catalog, selection
 from elt_assets.protocol.singer.messages import Translator
+from tests.connectors.support import output_of
 
 Json = dict[str, Any]
 TIME = {"type": "string", "format": "date-time"}
@@ -115,14 +115,8 @@ class Tap:
         return code, [json.loads(line) for line in text.splitlines()]
 
     def text(self, source: Source, *options: str, **files: Any) -> tuple[int, str]:
-        argv = list(options)
-        for name, content in {"config": CONFIG, **files}.items():
-            path = self.folder / name
-            path.write_text(json.dumps(content))
-            argv += [f"--{name}", str(path)]
-        stdout = io.BytesIO()
-        code = run(source, argv, stdout)
-        return code, stdout.getvalue().decode()
+        code, output = output_of(source, self.folder, *options, **{"config": CONFIG, **files})
+        return code, output.decode()
 
     def catalog(self, source: Source, **files: Any) -> Json:
         code, text = self.text(source, "--discover", **files)

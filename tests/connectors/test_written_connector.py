@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib.util
-import io
 import json
 import sys
 from collections.abc import Iterator
@@ -12,8 +11,9 @@ from typing import Any
 
 import pytest
 
-from connectors.sdk import Source, run
+from connectors.sdk import Source
 from connectors.sdk.testing import Kit
+from tests.connectors.support import call, records
 from tests.programs.json_api import Answer, JsonApi
 from tests.programs.written_source import SECRETS, order, program, store_api
 
@@ -49,13 +49,9 @@ class Reader:
 
     def call(self, command: str, **files: Any) -> list[Json]:
         config = {"url": self.api.url, **SECRETS}
-        argv = [command]
-        for name, content in {"config": config, **files}.items():
-            (self.folder / name).write_text(json.dumps(content))
-            argv += [f"--{name}", str(self.folder / name)]
-        stdout = io.BytesIO()
-        assert run(self.source, argv, stdout) == 0, stdout.getvalue().decode()
-        return [json.loads(line) for line in stdout.getvalue().splitlines()]
+        code, messages = call(self.source, self.folder, command, config=config, **files)
+        assert code == 0, messages
+        return messages
 
     def read(self, stream: str, mode: str, **extra: Any) -> list[Json]:
         [message] = self.call("discover")
@@ -66,7 +62,7 @@ class Reader:
         for message in messages:
             if message["type"] == "STATE":
                 self.states[stream] = message["state"]
-        return [m["record"]["data"] for m in messages if m["type"] == "RECORD"]
+        return records(messages)
 
 
 @pytest.fixture

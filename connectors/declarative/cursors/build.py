@@ -39,7 +39,7 @@ class Cursors:
     def __init__(self, config: Mapping[str, Any], pages: Pages, custom: Custom | None = None):
         self._config = config
         self._pages = pages
-        self._custom = custom or _refuse
+        self._custom = custom or components.Custom.refuse
         self._began: datetime | None = None
         self._made: dict[tuple[Stream, str | None], Cursor] = {}
 
@@ -151,10 +151,3 @@ class Cursors:
         ):
             return incremental, state
         return full, {}
-
-
-def _refuse(component: components.Custom) -> Any:
-    raise ConfigError(
-        f"{component.place} is implemented in Python, by {component.class_name!r}",
-        guidance="name its module as trusted, or use a manifest without it",
-    )

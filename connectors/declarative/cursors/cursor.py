@@ -25,10 +25,10 @@ from contextlib import closing
 from datetime import datetime
 from typing import Any, Generic, TypeVar
 
-import msgspec
 from msgspec import Raw
 
 from connectors.declarative.cursors.slices import Option, Slice
+from connectors.sdk.encoding import encode
 from connectors.sdk.items import Context, Record
 from elt_assets.errors import ConfigError
 
@@ -45,8 +45,6 @@ RESERVED = frozenset({NO_CURSOR, STATES, GLOBAL_STATE, USE_GLOBAL, LOOKBACK, PAR
 
 State = Mapping[str, Any]
 Page = list[Record]
-
-_encode = msgspec.json.Encoder(decimal_format="number").encode
 
 
 class Progress(ABC):
@@ -106,7 +104,7 @@ class Progress(ABC):
 
     def encode(self) -> Raw:
         """Return the state as JSON."""
-        return Raw(_encode(self.state()))
+        return Raw(encode(self.state()))
 
 
 class Cursor(ABC):
@@ -215,16 +213,10 @@ class WholeStream(Cursor):
         return _Whole()
 
 
-class _Whole(Progress):
-    _is_complete = False
+class ProgressWithoutCursor(Progress):
+    """A read without a cursor. A read that was cut leaves no state, and is done again."""
 
-    def slices(self, contexts: Sequence[Context] | None = None) -> Iterator[Slice]:
-        if contexts is not None:
-            raise ConfigError(
-                "single partitions cannot be read: the stream has none",
-                guidance="read the stream as a whole: leave out `partitions`",
-            )
-        yield Slice()
+    _is_complete = False
 
     def close(self, each: Slice) -> None:
         del each
@@ -236,7 +228,17 @@ class _Whole(Progress):
         return False
 
     def state(self) -> dict[str, Any]:
-        return state_without_cursor(is_complete=self._is_complete)
+        return {NO_CURSOR: True} if self._is_complete else {}
+
+
+class _Whole(ProgressWithoutCursor):
+    def slices(self, contexts: Sequence[Context] | None = None) -> Iterator[Slice]:
+        if contexts is not None:
+            raise ConfigError(
+                "single partitions cannot be read: the stream has none",
+                guidance="read the stream as a whole: leave out `partitions`",
+            )
+        yield Slice()
 
 
 def read_slice(
@@ -263,11 +265,6 @@ def stream_state(state: State) -> dict[str, Any]:
     is_partitioned = STATES in state or USE_GLOBAL in state
     names = RESERVED if is_partitioned else {NO_CURSOR}
     return {name: value for name, value in state.items() if name not in names}
-
-
-def state_without_cursor(*, is_complete: bool) -> dict[str, Any]:
-    """Return the state of a read without a cursor: a read that was cut leaves none, and is done again."""
-    return {NO_CURSOR: True} if is_complete else {}
 
 
 def unused_state(field: str, state: State) -> Iterator[str]:

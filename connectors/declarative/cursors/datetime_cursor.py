@@ -60,7 +60,7 @@ class DatetimeCursor(ValueCursor[Period]):
         component: the component.
         config: the config of the source.
         cursor_field: the cursor field of the configured stream, where the component lets users choose it.
-        began: the time at which the sync began, which no state passes; None for the time of each read.
+        began: the time when the sync began: no state is later. None for the time of each read.
 
     Raises:
         ConfigError: the component, or a value of the config that it uses, is not valid.
@@ -148,7 +148,7 @@ class DatetimeCursor(ValueCursor[Period]):
         return list(options_of(self._injections, each.interval))
 
     def covered_by(self, state: State) -> list[Interval]:
-        """Return the intervals of a state that lists them; none of another state.
+        """Return the intervals that a state lists; none if it lists no intervals.
 
         Raises:
             ConfigError: an interval is not valid.
@@ -325,8 +325,8 @@ class DatetimeProgress(ValueProgress):
         return [Interval(start, end)], end
 
     def _intervals(self) -> Iterator[Interval]:
-        """Yield the intervals that were not read: the time before those that were, the gaps between them,
-        and the time after them, less the lookback window."""
+        """Yield the intervals to read: the time before those that were read, the gaps between them, and the
+        time after them; the lookback window is a part of it."""
         period, split = self._period, self._cursor.splitter.split
         granularity = self._cursor.splitter.granularity
         yield from self._gap(period.start, self._before[0].start)

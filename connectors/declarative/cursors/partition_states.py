@@ -25,10 +25,10 @@ from connectors.declarative.cursors.cursor import (
     ValueCursor,
 )
 from connectors.declarative.cursors.routers.router import PARENT_SLICE
+from connectors.sdk.encoding import encode
 from connectors.sdk.state.partitions import identity
 from elt_assets.errors import ConfigError
 
-_encode = msgspec.json.Encoder(decimal_format="number").encode
 _SCALARS = (str, int, float)
 
 
@@ -100,7 +100,7 @@ class PartitionStates:
     def keep(self, key: bytes, state: State) -> None:
         """Record the state of a partition; an empty one is not recorded."""
         if state:
-            encoded = _encode(state)
+            encoded = encode(state)
             self.size += len(encoded) - len(self._entries.get(key, b""))
             self.size += 0 if key in self._entries else len(key)
             self._entries[key] = encoded
@@ -122,7 +122,7 @@ class PartitionStates:
         Args:
             present: the partitions that are being read, and their states so far.
         """
-        overrides = {key: _encode(state) for key, state in present if state}
+        overrides = {key: encode(state) for key, state in present if state}
         pairs = {**self._entries, **overrides}.items()
         texts = (b'{"partition":%b,"cursor":%b}' % pair for pair in pairs)
         return Raw(b"[%b]" % b",".join(texts))

@@ -26,16 +26,17 @@ from connectors.declarative.cursors.cursor import (
     Cursor,
     Page,
     Progress,
+    ProgressWithoutCursor,
     State,
     ValueCursor,
     ValueProgress,
     missing_values,
-    state_without_cursor,
     unused_state,
 )
 from connectors.declarative.cursors.partition_states import PartitionStates
 from connectors.declarative.cursors.routers.router import Action, Partition, Router, Routing
 from connectors.declarative.cursors.slices import Option, Slice, distinct
+from connectors.sdk.encoding import encode
 from connectors.sdk.items import Context
 from connectors.sdk.reading import MANY_PARTITIONS, StateSchedule
 from connectors.sdk.state.partitions import identity
@@ -47,8 +48,6 @@ SMALL = 16_384
 SECONDS = 1.0
 """Least time between two states that are larger, of up to `MANY_PARTITIONS` partitions."""
 _MAX_WARNINGS = 10
-
-_encode = msgspec.json.Encoder(decimal_format="number").encode
 
 
 class RoutedStream(Cursor):
@@ -105,13 +104,12 @@ class PartitionedCursor(Cursor):
         return self.cursor.moment_of(found) if isinstance(found, dict) else None
 
 
-class _RoutedProgress(Progress):
+class _RoutedProgress(ProgressWithoutCursor):
     """One read of a stream with partitions and without a cursor."""
 
     def __init__(self, router: Router):
         super().__init__()
         self._router = router
-        self._is_complete = False
 
     def slices(self, contexts: Sequence[Context] | None = None) -> Iterator[Slice]:
         routing = self._router.begin(None)
@@ -124,18 +122,6 @@ class _RoutedProgress(Progress):
 
     def options(self, each: Slice) -> list[Option]:
         return distinct(self._router.options(each.partition))
-
-    def close(self, each: Slice) -> None:
-        del each
-
-    def finish(self) -> None:
-        self._is_complete = True
-
-    def is_due(self) -> bool:
-        return False
-
-    def state(self) -> dict[str, Any]:
-        return state_without_cursor(is_complete=self._is_complete)
 
 
 @dataclass(eq=False)
@@ -277,7 +263,7 @@ class PartitionedProgress(Progress):
 
     def encode(self) -> Raw:
         with self._lock:
-            encoded = Raw(_encode(self._written()))
+            encoded = Raw(encode(self._written()))
             self._has_moved_parents = False
             self._sent = self._monotonic()
             if self._schedule is not None:

@@ -12,7 +12,7 @@ from connectors.declarative.manifest.components import Custom
 from elt_assets.errors import ConfigError, EltError, SystemFailure, error_class
 
 _QUOTES_URLS = ("requests", "urllib3", "httpx")
-"""Packages the texts of whose errors may quote URLs, in which secrets can be."""
+"""Packages with errors that may quote URLs; a URL can contain secrets."""
 
 
 class Implementation:
@@ -90,7 +90,7 @@ class Implementation:
             raise self.failure(name, error) from error
 
     def failure(self, name: str, error: Exception) -> EltError:
-        """Return the error for one that a method raised. That of the CDK keeps its type and its text."""
+        """Return the error for one that a method raised. An error of the CDK keeps its type and its text."""
         if isinstance(error, EltError):
             return error
         where = f"{self.place}: {self.name}.{name}"

@@ -1,4 +1,4 @@
-"""Responses and errors as the library requests has them, for which components in Python are written."""
+"""Responses and errors as the library requests has them: components in Python are written for those."""
 
 from __future__ import annotations
 

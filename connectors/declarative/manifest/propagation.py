@@ -32,7 +32,7 @@ def merged(inherited: Json, written: Json, *, parents_win: bool = False) -> Json
 
 
 def propagated(kind: Kind, written: Any, inherited: Json, *, parents_win: bool) -> Any:
-    """Return a copy of what a component is built from, in which types and parameters are written out.
+    """Return a copy of what a component is built from. Types and parameters are written out in it.
 
     Args:
         kind: what it may be.

@@ -17,7 +17,7 @@ from connectors.declarative.manifest.yaml_text import MAX_VALUES, REFERENCE, Doc
 from elt_assets.errors import ConfigError
 
 _UNRESOLVED = frozenset({"config_overrides"})
-"""Fields whose values are for the config, in which "#/" has no meaning."""
+"""Fields with values for the config: "#/" has no meaning there."""
 _MAX_SHOWN = 6
 
 
@@ -137,7 +137,7 @@ class _Resolver:
         raise LookupError
 
     def check_size(self, value: Any) -> None:
-        """Check how many values there are, those that are referred to counted each time.
+        """Check how many values there are. A value counts each time that it is referred to.
 
         Raises:
             ConfigError: they are too many.

@@ -16,7 +16,7 @@ class Report:
         self._warnings: dict[str, list[str]] = {}
 
     def problem(self, place: str, what: str) -> None:
-        """Add a problem, because of which the manifest cannot be used.
+        """Add a problem. A manifest with problems cannot be used.
 
         Args:
             place: its place in the manifest; empty for the manifest itself.

@@ -8,7 +8,6 @@ for records in orders.pages(Slice(), ()):
 
 from connectors.declarative.requests.budgets import Budget
 from connectors.declarative.requests.building import (
-    WholeStream,
     build_credentials,
     build_requester,
     build_retriever,
@@ -23,7 +22,6 @@ __all__ = [
     "Environment",
     "Requester",
     "Retriever",
-    "WholeStream",
     "build_credentials",
     "build_requester",
     "build_retriever",

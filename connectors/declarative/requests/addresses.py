@@ -46,8 +46,8 @@ Resolve = Callable[[str], Collection[str]]
 
 
 def joined(base: str, path: str) -> str:
-    """Return the URL of a path. An absolute URL stays as it is; a path that begins with a slash is that of
-    the host, and any other continues that of the base."""
+    """Return the URL of a path. An absolute URL stays as it is; a path that begins with a slash
+    follows the host, and any other path follows the path of the base."""
     if not path:
         return base
     return urljoin(base if base.endswith("/") else f"{base}/", path)
@@ -63,7 +63,7 @@ def origin_of(url: str) -> str | None:
 
 
 def with_query(url: str, params: Mapping[str, Any]) -> str:
-    """Return a URL with further parameters of its query, whose present ones stay as they are written.
+    """Return a URL with further parameters of its query. The present ones stay as they are written.
 
     A parameter is left out if it is None, or if the query has it with this value. A sequence repeats it, and
     is left out if the query has it with the same values.

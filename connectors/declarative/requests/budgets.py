@@ -16,7 +16,7 @@ from typing import Any
 
 from connectors.declarative.manifest import clock, components
 from connectors.declarative.manifest.dates import parse_duration
-from connectors.declarative.manifest.template import Template
+from connectors.declarative.requests.expressions import whole_number
 from connectors.sdk.http import Request, Response
 from elt_assets.errors import ConfigError
 
@@ -43,7 +43,7 @@ class Matcher:
         self._headers = {str(name): str(each) for name, each in (component.headers or {}).items()}
         self.weight = 1
         if component.weight is not None:
-            self.weight = _whole(component.weight, config, f"{component.place}.weight")
+            self.weight = whole_number(component.weight, config, f"{component.place}.weight")
 
     def __call__(self, request: Request) -> bool:
         url = request.url
@@ -174,8 +174,8 @@ class FixedWindow(CallPolicy):
 
 
 class Budget:
-    """The budget of a source: its policies, in the order in which they are asked. Requests that none of them
-    matches are not limited.
+    """The budget of a source. Its policies are asked in their order; a request is not limited if no policy
+    matches it.
 
     Args:
         component: a HTTPAPIBudget.
@@ -237,7 +237,7 @@ def policy(component: Any, config: Mapping[str, Any], time_now: Clock) -> CallPo
     if isinstance(component, components.MovingWindowCallRatePolicy):
         rates = [
             (
-                _whole(each.limit, config, f"{each.place}.limit"),
+                whole_number(each.limit, config, f"{each.place}.limit"),
                 _seconds_of(each.interval, each.place),
             )
             for each in component.rates
@@ -247,7 +247,7 @@ def policy(component: Any, config: Mapping[str, Any], time_now: Clock) -> CallPo
         _check_weights(matchers, min(limit for limit, _ in rates), at)
         return MovingWindow(matchers, rates, time_now)
     if isinstance(component, components.FixedWindowCallRatePolicy):
-        limit = _whole(component.call_limit, config, f"{at}.call_limit")
+        limit = whole_number(component.call_limit, config, f"{at}.call_limit")
         _check_weights(matchers, limit, at)
         return FixedWindow(matchers, limit, _seconds_of(component.period, at), time_now)
     if isinstance(component, components.UnlimitedCallRatePolicy):
@@ -292,17 +292,6 @@ def _seconds_of(written: str, at: str) -> float:
             f"{at}: the duration {written!r} has no fixed length", guidance="write one such as PT1M"
         )
     return found.total_seconds()
-
-
-def _whole(written: Any, config: Mapping[str, Any], at: str) -> int:
-    found = written.evaluate({"config": config}) if isinstance(written, Template) else written
-    try:
-        number = int(found)
-    except (TypeError, ValueError):
-        number = 0
-    if number < 1:
-        raise ConfigError(f"{at} is not a number of at least 1", guidance="correct it")
-    return number
 
 
 def _number(written: str | None) -> float | None:

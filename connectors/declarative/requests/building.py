@@ -7,9 +7,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from datetime import timedelta
 from functools import partial, singledispatch
-from types import MappingProxyType
 from typing import Any
 
+from connectors.declarative.cursors.slices import Slice
 from connectors.declarative.manifest import components
 from connectors.declarative.manifest.dates import parse_duration
 from connectors.declarative.manifest.template import Template
@@ -42,19 +42,9 @@ from connectors.sdk.http import is_ignored
 from connectors.sdk.http.authenticators import basic, bearer
 from elt_assets.errors import ConfigError, SystemFailure
 
-_NOTHING: Mapping[str, Any] = MappingProxyType({})
 _POSITION = frozenset({"place", "parameters"})
 _APPENDS_PATHS = "LegacySessionTokenAuthenticator"
 """Part of the key of an authenticator that depends on the URL of its requester."""
-
-
-class WholeStream:
-    """The slice of a stream that is read as a whole."""
-
-    extra = _NOTHING
-
-    def variables(self) -> dict[str, Any]:
-        return {"stream_slice": {}, "stream_partition": {}, "stream_interval": {}}
 
 
 def build_retriever(
@@ -153,7 +143,7 @@ def _properties(sends: Requester, environment: Environment, name: str) -> Proper
         ]
 
         def fetch() -> list[str]:
-            records = itertools.chain.from_iterable(source.pages(WholeStream()))
+            records = itertools.chain.from_iterable(source.pages(Slice()))
             return [str(paths.value_at(record, path, [])) for record in records]
 
     return Properties(component, fetch, lambda: environment.selected(name), environment.config)
@@ -258,7 +248,7 @@ def _(
     path = component.session_token_path
 
     def login() -> str:
-        response = sends.for_slice(WholeStream().variables()).send()
+        response = sends.for_slice(Slice().variables()).send()
         if is_ignored(response):
             raise SystemFailure(
                 "the response to the login is ignored",

@@ -15,12 +15,11 @@ from connectors.declarative.requests.cache import ResponseCache
 from connectors.declarative.requests.stopping import pause
 from connectors.sdk.http import Connections, HttpClient, Limiter, Policy
 from connectors.sdk.http.client import OnWait
-from connectors.sdk.waits import report_wait
+from connectors.sdk.reports import report_wait
 from elt_assets.errors import EltError
 
 Custom = Callable[[Any], Any]
-"""Returns a component in which what stands for those in Python has taken their places; a component in Python
-itself becomes what stands for it."""
+"""Returns what replaces a component in Python; any other component with its inner ones in Python replaced."""
 TIMEOUT_SECONDS = 120.0
 """Time for which an API may send nothing. The Airbyte CDK waits for ever, so manifests know no limit."""
 OnConfig = Callable[[Mapping[str, Any]], object]

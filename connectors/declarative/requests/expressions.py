@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
 from connectors.declarative.manifest.template import Template, TemplateMap, names_in
+from elt_assets.errors import ConfigError
 
 T = TypeVar("T")
 Variables = Mapping[str, Any]
@@ -46,6 +47,30 @@ def text(written: Any, variables: Variables) -> str:
     if isinstance(written, Template):
         return written.text_of(variables)
     return "" if written is None else str(written)
+
+
+def whole_number(written: Any, config: Mapping[str, Any], at: str) -> int:
+    """Return a whole number, which may be a template.
+
+    Args:
+        written: the number.
+        config: the config of the source.
+        at: its place in the manifest.
+
+    Raises:
+        ConfigError: it is not a whole number of at least 1.
+    """
+    found = written.evaluate({"config": config}) if isinstance(written, Template) else written
+    try:
+        number = int(found)
+    except (TypeError, ValueError):
+        number = 0
+    if number < 1:
+        raise ConfigError(
+            f"{at} is not a whole number of at least 1",
+            guidance="correct it, or the value of the config that it uses",
+        )
+    return number
 
 
 def _is_volatile(written: Any) -> bool:

@@ -10,13 +10,12 @@ from copy import deepcopy
 from dataclasses import dataclass, field
 from typing import Any
 
-import msgspec
-
 from connectors.declarative.cursors.slices import Option
 from connectors.declarative.manifest import components
 from connectors.declarative.manifest.template import Template, TemplateMap, value
 from connectors.declarative.requests.decoding.json_body import decode
 from connectors.declarative.requests.expressions import Variables
+from connectors.sdk.encoding import encode
 from elt_assets.errors import ConfigError
 
 PARAMETER, HEADER = "request_parameter", "header"
@@ -32,7 +31,6 @@ _NAMED = (str, list)
 """The types that a value of the query or of a form has; other literals are texts."""
 _HEADER = (str, type(None))
 """The types that a header has: it stays as it is written, such as "1.10" or JSON."""
-_encode = msgspec.json.Encoder(decimal_format="number").encode
 
 
 @dataclass
@@ -71,7 +69,7 @@ class Parts:
             self._add_to_json(path, found, by)
         else:
             self._check(where, name, by)
-            shown = _encode(found).decode() if isinstance(found, Mapping) else found
+            shown = encode(found).decode() if isinstance(found, Mapping) else found
             fields = self._fields(where, by)
             fields[name] = str(shown) if where == HEADER else shown
         self._set_by[where, name.lower() if where == HEADER else name] = by

@@ -5,13 +5,11 @@ Spec: HttpRequester.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from typing import Any
 
-import msgspec
-
-from connectors.declarative.cursors.slices import Option
+from connectors.declarative.cursors.slices import Option, Slice
 from connectors.declarative.manifest import components
 from connectors.declarative.requests import options
 from connectors.declarative.requests.addresses import joined, origin_of, with_query
@@ -25,11 +23,10 @@ from connectors.declarative.requests.failures.policy import (
     must_reset,
 )
 from connectors.declarative.requests.stopping import check_stopped
+from connectors.sdk.encoding import encode
 from connectors.sdk.http import HttpClient, Request, Response
 from connectors.sdk.http.urls import is_within, origin, parsed
 from elt_assets.errors import ConfigError, EltError
-
-_encode = msgspec.json.Encoder(decimal_format="number").encode
 
 Added = tuple[Option, str]
 """A value for a request, and the component that adds it."""
@@ -48,7 +45,7 @@ class Requester:
         component: a HttpRequester.
         environment: what the requesters of the source share.
         credentials: the authenticator.
-        credentials_key: tells apart credentials for which an API may answer differently.
+        credentials_key: differs for credentials that may get different answers of an API.
         uses_cache: whether responses are kept, unless the component says it.
 
     Raises:
@@ -102,14 +99,15 @@ class Requester:
     def send(self, url: str, parts: options.Parts, *, is_link: bool = False) -> Response:
         """Send a request, and return its response.
 
-        Only the origins that manifest and config name get credentials, parameters, headers and a body, unless
-        others are trusted; where they name none, those that they name for other requests. An origin that an
-        API names, as the URL of a next page, of a download or in a parent record, gets the URL alone.
+        Only origins that manifest and config name, or that are trusted, get credentials, parameters, headers
+        and a body. If manifest and config name no origin for this request, those that they name for other
+        requests get them too. An origin that an API names, as the URL of a next page, of a download or in a
+        parent record, gets the URL alone.
 
         Args:
             url: the URL, to which the parameters are added.
             parts: the parts of the request.
-            is_link: whether the API has sent the whole URL, as that of a next page.
+            is_link: whether the API has sent the whole URL, such as the URL of a next page.
 
         Raises:
             ConfigError: an origin that is not trusted would get more than a URL.
@@ -129,7 +127,7 @@ class Requester:
         """Send a request to an origin that is trusted."""
         method, address = self.component.http_method, with_query(url, parts.params)
         is_form = bool(parts.data) and isinstance(parts.data, dict)
-        body = _encode((parts.data, parts.json))
+        body = encode((parts.data, parts.json))
         key = (method, address, tuple(sorted(parts.headers.items())), body, self._key)
         if self._uses_cache:
             kept = self.environment.cache.get(key, Request(method, address))
@@ -222,7 +220,7 @@ class SliceRequests:
         Args:
             page: the variables of the page.
             added: what slice and paginator add to the request.
-            path: the URL or path of the page in place of that of the manifest.
+            path: the URL or path of the page; None for the path of the manifest.
 
         Raises:
             ConfigError: two components set the same value.
@@ -257,13 +255,7 @@ class SliceRequests:
 
 def before_first_use(environment: Environment) -> Variables:
     """Return the variables of a URL before there is a slice or a page."""
-    parts = ("stream_slice", "stream_partition", "stream_interval")
-    return {"config": environment.config, **FIRST_PAGE, **{name: {} for name in parts}}
-
-
-def latest(given: Sequence[Option]) -> list[Option]:
-    """Return the options of a slice; a later one replaces an earlier one with the same place."""
-    return list({(option.inject_into, option.path): option for option in given}.values())
+    return {"config": environment.config, **FIRST_PAGE, **Slice().variables()}
 
 
 def _texts(written: Any, variables: Variables) -> tuple[str, str, str]:

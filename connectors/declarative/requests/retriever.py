@@ -6,9 +6,9 @@ Spec: SimpleRetriever, PaginationReset.
 from __future__ import annotations
 
 from collections.abc import Generator, Hashable, Iterator, Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any
 
-from connectors.declarative.cursors.slices import Option
+from connectors.declarative.cursors.slices import Option, Slice, distinct
 from connectors.declarative.requests.decoding.decoders import Decoder
 from connectors.declarative.requests.environment import name_stream
 from connectors.declarative.requests.failures.policy import may_lack_records, must_reset
@@ -16,7 +16,7 @@ from connectors.declarative.requests.pages.paginator import LoopGuard, Paginator
 from connectors.declarative.requests.pages.view import View
 from connectors.declarative.requests.properties import Properties, merge
 from connectors.declarative.requests.records.selector import Selector
-from connectors.declarative.requests.requester import Added, Requester, SliceRequests, latest
+from connectors.declarative.requests.requester import Added, Requester, SliceRequests
 from connectors.sdk.http import Response, is_ignored
 from connectors.sdk.http.failures import place
 from connectors.sdk.items import Record
@@ -24,17 +24,6 @@ from elt_assets.errors import EltError, SystemFailure
 
 _SLICE = "the slice (incremental_sync or partition_router)"
 """The name of what adds the options of a slice, for errors."""
-
-
-class SliceLike(Protocol):
-    """The part of a slice that a retriever uses."""
-
-    @property
-    def extra(self) -> Mapping[str, Any]:
-        """The values that come with the slice, each of which is a variable of templates."""
-
-    def variables(self) -> dict[str, Any]:
-        """Return the variables of templates."""
 
 
 class Reset(Exception):
@@ -77,7 +66,7 @@ class Retriever:
         self._properties = properties
         self._ignores_slice_on_pages = ignores_slice_on_pages
 
-    def pages(self, each: SliceLike, options: Sequence[Option] = ()) -> Iterator[list[Record]]:
+    def pages(self, each: Slice, options: Sequence[Option] = ()) -> Iterator[list[Record]]:
         """Yield the records of each page of a slice, extracted, filtered and transformed; an empty list for a
         page without records. A page is requested when it is needed, and one page is in memory. A page that is
         a large file is several lists.
@@ -92,13 +81,13 @@ class Retriever:
         """
         try:
             try:
-                yield from self._pages(each, latest(options))
+                yield from self._pages(each, distinct(options))
             except Reset:
-                yield from self._again(each, latest(options))
+                yield from self._again(each, distinct(options))
         except EltError as error:
             raise name_stream(error, self.name) from None
 
-    def _again(self, each: SliceLike, options: Sequence[Option]) -> Iterator[list[Record]]:
+    def _again(self, each: Slice, options: Sequence[Option]) -> Iterator[list[Record]]:
         """Read the pages of a slice for the second time, and the last one."""
         try:
             yield from self._pages(each, options)
@@ -108,7 +97,7 @@ class Retriever:
                 guidance="correct the filter with the action RESET_PAGINATION in the manifest",
             ) from None
 
-    def _pages(self, each: SliceLike, options: Sequence[Option]) -> Iterator[list[Record]]:
+    def _pages(self, each: Slice, options: Sequence[Option]) -> Iterator[list[Record]]:
         config = self._requester.environment.config
         variables = {"config": config, **each.variables(), **each.extra}
         requests = self._requester.for_slice(variables)
@@ -136,7 +125,7 @@ class Retriever:
         response = self._send(requests, page, added, token)
         if self._has_nothing(response):
             return None
-        view = View(self._requester.environment.config, response, self._decoder, token)
+        view = self._view(response, token)
         later = self._paginator.strategy.plan(view)
         view.is_changed = self._selector.changes_records
         found: list[Record] | None = None
@@ -147,9 +136,7 @@ class Retriever:
             found = self._selector.select(records, {**variables, **page})
             view.size += len(found)
             view.last = found[-1] if found else view.last
-        following = later(view)
-        if following:
-            guard.check(response, found or [], following)
+        following = guard.check(response, found or [], later(view))
         del response, view, later  # the records are enough
         yield found or []
         return following
@@ -177,17 +164,19 @@ class Retriever:
         found = list(merged.values())
         following = None
         if response is not None and not self._has_nothing(response):
-            view = View(self._requester.environment.config, response, self._decoder, token)
+            view = self._view(response, token)
             view.is_changed = self._selector.changes_records
             view.extracted, view.size = extracted, len(found)
             view.last = found[-1] if found else None
-            following = self._paginator.strategy.plan(view)(view)
-            if following:
-                guard.check(response, found, following)
-            del view
+            later = self._paginator.strategy.plan(view)
+            following = guard.check(response, found, later(view))
+            del view, later
         del response
         yield found
         return following
+
+    def _view(self, response: Response, token: Any) -> View:
+        return View(self._requester.environment.config, response, self._decoder, token)
 
     def _merge(self, records: list[Record], merged: dict[Hashable, Record]) -> None:
         """Add records to those that have the same key; a record without a key stays alone."""

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from contextvars import ContextVar
 from threading import Event
+
+from connectors.sdk.reports import holding
 
 _STOPPED: ContextVar[Event | None] = ContextVar("stopped", default=None)
 
@@ -39,11 +40,6 @@ def pause(seconds: float) -> None:
         raise Stopped
 
 
-@contextmanager
-def stopped_by(event: Event | None) -> Iterator[None]:
+def stopped_by(event: Event | None) -> AbstractContextManager[None]:
     """Let an event stop this thread while the context is open; with None, nothing stops it."""
-    token = _STOPPED.set(event)
-    try:
-        yield
-    finally:
-        _STOPPED.reset(token)
+    return holding(_STOPPED, event)

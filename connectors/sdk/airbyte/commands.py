@@ -12,12 +12,12 @@ from functools import partial
 from types import MappingProxyType
 from typing import Any
 
-import msgspec
 from msgspec import Raw
 
 from connectors.sdk.airbyte.output import AirbyteStreamOutput, SourceOutput
 from connectors.sdk.airbyte.state_file import load_states
-from connectors.sdk.config_updates import reporting_config
+from connectors.sdk.encoding import encode
+from connectors.sdk.reports import reporting_config
 from connectors.sdk.source import Source
 from connectors.sdk.state.partitions import distinct, partition_name
 from connectors.sdk.stream import Stream
@@ -29,8 +29,6 @@ from elt_assets.protocol.airbyte.arguments import load_catalog, load_config
 from elt_assets.protocol.airbyte.catalog import Catalog, ConfiguredStream
 from elt_assets.protocol.airbyte.messages import Message
 from elt_assets.protocol.specification import secret_values
-
-_encode = msgspec.json.Encoder(decimal_format="number").encode
 
 Job = tuple["Stream | None", ConfiguredStream, "dict[str, Any] | None"]
 """A stream of the source, None if it has no such stream; how it is configured; its state."""
@@ -69,7 +67,7 @@ def _spec(source: Source, _: argparse.Namespace, output: SourceOutput) -> None:
         connectionSpecification=source.specification(),
         documentationUrl=source.documentation_url,
         protocol_version=message_factory.PROTOCOL_VERSION,
-        advanced_auth=None if auth is None else Raw(_encode(auth)),
+        advanced_auth=None if auth is None else Raw(encode(auth)),
     )
     output.send([Message(type="SPEC", spec=body)])
 
@@ -146,7 +144,7 @@ def _partitions(source: Source, arguments: argparse.Namespace, output: SourceOut
                 guidance="run `discover` to see which streams it has",
             )
         for context in distinct(stream.separate_partitions()):
-            name, encoded = partition_name(context), Raw(_encode(context))
+            name, encoded = partition_name(context), Raw(encode(context))
             descriptor = configured.id.descriptor
             output.partition(
                 wire.Partition(stream_descriptor=descriptor, key=name, context=encoded)

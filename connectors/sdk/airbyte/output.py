@@ -12,10 +12,11 @@ from typing import Any
 import msgspec
 from msgspec import Raw
 
+from connectors.sdk.encoding import encode
 from connectors.sdk.items import Record
 from connectors.sdk.output import TimedOutput, encode_record, encode_records
+from connectors.sdk.reports import RATE_LIMITED
 from connectors.sdk.sync import StreamOutput
-from connectors.sdk.waits import RATE_LIMITED
 from elt_assets.protocol.airbyte import message_factory
 from elt_assets.protocol.airbyte import messages as wire
 from elt_assets.protocol.airbyte.catalog import ConfiguredStream, StreamDescriptor
@@ -23,7 +24,6 @@ from elt_assets.protocol.airbyte.messages import Message
 
 RECORDS_AT_ONCE = 1000
 """Number of records that are encoded at once: more would take memory, and be no faster."""
-_encode_record = msgspec.json.Encoder(decimal_format="number").encode
 
 
 class SourceOutput(TimedOutput):
@@ -86,7 +86,7 @@ class SourceOutput(TimedOutput):
 
     def state(self, stream: StreamDescriptor, state: dict[str, Any] | Raw, records: int) -> None:
         """Send a state; `records` is the number of the stream's records since its previous state."""
-        body = state if isinstance(state, Raw) else Raw(_encode_record(state))
+        body = state if isinstance(state, Raw) else Raw(encode(state))
         blob = wire.StreamState(stream_descriptor=stream, stream_state=body)
         stats = wire.StateStats(recordCount=float(records))
         message = wire.State(type="STREAM", stream=blob, sourceStats=stats)

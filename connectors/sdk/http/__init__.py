@@ -42,7 +42,7 @@ from connectors.sdk.http.retry import (
     RetryPolicy,
 )
 from connectors.sdk.http.stream import HttpStream
-from connectors.sdk.waits import FAILED, RATE_LIMITED
+from connectors.sdk.reports import FAILED, RATE_LIMITED
 
 __all__ = [
     "FAILED",

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from decimal import Decimal
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from decimal import Decimal, InvalidOperation
 from typing import Any
 
 import httpx
@@ -12,12 +12,15 @@ import msgspec
 
 from connectors.sdk.http.failures import excerpt, place
 from connectors.sdk.items import Record
-from elt_assets.errors import SystemFailure, TransientError
+from elt_assets.errors import EltError, SystemFailure, TransientError
 
 Path = str | Sequence[str]
 """The place of a value in a body: the names of fields, as a sequence or as a text with dots between them. The
 number of an element, -1 for the last one, stands for an element of a list, and "*" for all of its elements.
 The path of the body itself is empty."""
+
+Decode = Callable[[bytes], Any]
+"""Function of msgspec or json that decodes a JSON text."""
 
 ALL = "*"
 _NUMBER = re.compile(r"-?\d+", re.ASCII)
@@ -44,7 +47,10 @@ def decoded(response: httpx.Response) -> Any:
         TransientError: the body ends within a JSON value.
     """
     if _DECODED not in response.extensions:
-        response.extensions[_DECODED] = _value(response)
+        try:
+            response.extensions[_DECODED] = json_value(in_utf8(response))
+        except ValueError as error:
+            raise not_json(response, error) from None
     return response.extensions[_DECODED]
 
 
@@ -113,39 +119,65 @@ def _values(body: Any, parts: Sequence[str]) -> Iterator[Any]:
             yield from _values(body[number], rest)
 
 
-def _value(response: httpx.Response) -> Any:
-    content = response.content
-    if response.charset_encoding not in _UTF8:
-        content = response.text.encode()
+def in_utf8(response: httpx.Response) -> bytes:
+    """Return a body in UTF-8."""
+    is_utf8 = response.charset_encoding in _UTF8
+    return response.content if is_utf8 else response.text.encode()
+
+
+def json_value(content: bytes, decode: Decode = _decode, repair: Decode = _decode) -> Any:
+    """Return the value of a JSON text in UTF-8. Half of a surrogate pair becomes U+FFFD.
+
+    Args:
+        content: the text.
+        decode: decodes it.
+        repair: decodes a text that `decode` does not accept.
+
+    Raises:
+        ValueError: it is not JSON.
+    """
+    content = content.removeprefix(b"\xef\xbb\xbf")
     try:
-        return _parsed(content.removeprefix(b"\xef\xbb\xbf"))
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        where, text = place(response.request), excerpt(response)
-        if content and "truncated" in str(error):
-            raise TransientError(
-                f"the body of {where} ends after {len(content)} bytes, within a JSON value",
-                guidance="run the sync again; if it fails again, the connector must read a smaller page",
-            ) from None
-        raise SystemFailure(
-            f"the body of {where} is not JSON: {error}"
-            f"{'; it begins with ' if text else '; it is empty'}{text}",
-            guidance="check the URL: a login page or a proxy may have answered in place of the API",
-        ) from None
+        try:
+            return decode(content)
+        except (msgspec.DecodeError, UnicodeDecodeError):
+            return repair(_without_half_pairs(content))
+    except (InvalidOperation, OverflowError):
+        raise ValueError("it has a number that is too large") from None
+    except RecursionError:
+        raise ValueError("it is nested too deep") from None
 
 
-def _parsed(content: bytes) -> Any:
-    try:
-        return _decode(content)
-    except msgspec.DecodeError:
-        whole = without_half_pairs(content)
-        if whole == content:
-            raise
-        return _decode(whole)
+def not_json(
+    response: httpx.Response,
+    error: ValueError,
+    smaller: str = "the connector must read a smaller page",
+    other: str = "",
+) -> EltError:
+    """Return the error for a body that is not JSON.
+
+    Args:
+        response: the response.
+        error: the error of `json_value`.
+        smaller: the guidance for a body that is always too large.
+        other: the guidance for a body in another format.
+    """
+    where, text = place(response.request), excerpt(response)
+    if response.content and "truncated" in str(error):
+        return TransientError(
+            f"the body of {where} ends after {len(response.content)} bytes, within a JSON value",
+            guidance=f"run the sync again; if it fails again, {smaller}",
+        )
+    return SystemFailure(
+        f"the body of {where} is not JSON: {error}"
+        f"{'; it begins with ' if text else '; it is empty'}{text}",
+        guidance=f"check the URL: a login page or a proxy may have answered in place of the API{other}",
+    )
 
 
-def without_half_pairs(content: bytes) -> bytes:
-    """Return JSON in which U+FFFD stands for each half of a surrogate pair. Such a half is what is left of an
-    emoji where a text was cut, and no text in UTF-8 can have it."""
+def _without_half_pairs(content: bytes) -> bytes:
+    """Return JSON with U+FFFD in place of each half of a surrogate pair. Such a half is left of an emoji if a
+    text was cut, and no text in UTF-8 can have it."""
     if not _HALF.search(content):
         return content
     return _ESCAPE.sub(lambda found: rb"\ufffd" if found[1] else found[0], content)

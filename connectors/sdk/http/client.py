@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import httpx
-import msgspec
 
+from connectors.sdk.encoding import encode
 from connectors.sdk.http import urls
 from connectors.sdk.http.authenticators import Authenticator, CredentialsRequest
 from connectors.sdk.http.connections import TIMEOUT_SECONDS, Connections
@@ -24,7 +24,7 @@ from connectors.sdk.http.failures import (
 )
 from connectors.sdk.http.rate_limit import Limiter
 from connectors.sdk.http.retry import Fail, Ignore, Policy, Retry, RetryPolicy
-from connectors.sdk.waits import RATE_LIMITED, report_wait
+from connectors.sdk.reports import RATE_LIMITED, report_wait
 from elt_assets.errors import SystemFailure
 
 MAX_REDIRECTS = 10
@@ -33,7 +33,6 @@ _IGNORED = "connectors.ignored"
 _REDIRECTED = ("GET", "HEAD")
 _SAME_METHOD = (307, 308)
 """Statuses of redirects that keep the method and the body of a request."""
-_encode = msgspec.json.Encoder(decimal_format="number").encode
 
 Guard = Callable[[httpx.URL], object]
 """Called with the URL of each request before it is sent, those of redirects and of credentials included. It
@@ -45,7 +44,7 @@ OnWait = Callable[[float, str], None]
 
 @dataclass(frozen=True)
 class _Call:
-    """A request, of which each attempt sends a new copy."""
+    """A request. Each attempt sends a new copy of it."""
 
     method: str
     url: httpx.URL
@@ -135,7 +134,7 @@ class HttpClient:
             headers: headers, besides those of the client.
             json: the body as JSON; None for no such body.
             data: the body as the fields of a form; a sequence as a value repeats its field.
-            content: the body as a text, whose type is that of the header `Content-Type`, if there is one.
+            content: the body as a text; the header `Content-Type` may name its type.
 
         Raises:
             ConfigError: the API refuses the credentials, or the request can never be sent.
@@ -309,5 +308,5 @@ def _body(
         form = str(httpx.QueryParams(dict(data)))
         return form.encode(), "application/x-www-form-urlencoded"
     if json is not None:
-        return _encode(json), "application/json"
+        return encode(json), "application/json"
     return None, ""

@@ -125,7 +125,7 @@ class Connections:
 
 
 class _Cookies(httpx.Cookies):
-    """Cookies for which most responses, those that set none, cost nothing."""
+    """Cookies. A response without cookies, as most are, costs nothing."""
 
     def extract_cookies(self, response: httpx.Response) -> None:
         if "Set-Cookie" in response.headers:

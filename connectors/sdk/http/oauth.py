@@ -97,8 +97,7 @@ class OAuth2(Authenticator):
         answer = _answer(response)
         self.accept(answer)
         self._token = answer["access_token"]
-        life = _seconds(answer.get("expires_in"))
-        self._expires_at = began + max(life - MARGIN_SECONDS, 0.9 * life)
+        self._expires_at = began + usable_seconds(_seconds(answer.get("expires_in")))
 
     def _request(self) -> CredentialsRequest:
         form = {**self.grant(), **self._extra}
@@ -160,6 +159,11 @@ class OAuth2RefreshToken(OAuth2):
             self._refresh_token = found
             if self._on_new_refresh_token is not None:
                 self._on_new_refresh_token(found)
+
+
+def usable_seconds(life: float) -> float:
+    """Return the time after which a token with a life in seconds is replaced."""
+    return max(life - MARGIN_SECONDS, 0.9 * life)
 
 
 def _answer(response: httpx.Response) -> dict[str, Any]:

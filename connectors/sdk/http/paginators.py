@@ -17,8 +17,8 @@ from connectors.sdk.http.urls import link, linked, text
 from elt_assets.errors import SystemFailure
 
 In = Literal["params", "headers", "json"]
-"""The part of a request that has a parameter: the query, the headers, or the JSON body, in which the name of
-the parameter is a path."""
+"""The part of a request that has a parameter: the query, the headers, or the JSON body. In the JSON body,
+the name of the parameter is a path."""
 
 EQUAL_PAGES = 10
 """Number of pages in succession with the same content that show that the API ignores the parameters."""
@@ -83,8 +83,7 @@ class Offset(Paginator):
     than the limit, or the one that reaches the total.
 
     An API may return fewer records than the limit asks for, because it has a lower one of its own. Such a
-    page
-    would count as the last one: write the limit of the API, or `total`, or `ends_at_short_page=False`.
+    page would count as the last one: write the limit of the API, or `total`, or `ends_at_short_page=False`.
 
     Args:
         limit: the number of records of a page.
@@ -244,15 +243,58 @@ class LinkHeader(Paginator):
         return _linked(page, link(links, self.relation))
 
 
-class LoopGuard:
-    """Raises an error if the pages of an API do not end: a request that was sent before follows, or many
-    pages in succession are equal. It keeps two requests, however many pages there are (Brent's algorithm)."""
+class PageTrail:
+    """Raises an error if the pages of an API do not end: a position returns, or many pages in succession are
+    equal. It keeps two positions, however many pages there are (Brent's algorithm).
 
-    def __init__(self, first: PageRequest) -> None:
+    Args:
+        first: the position of the first page.
+
+    Attributes:
+        guidance: the guidance of the error.
+    """
+
+    guidance = "check the arguments of the paginator: the API may not know one of its parameters"
+
+    def __init__(self, first: Any) -> None:
         self._saved = self._last = first
         self._steps, self._limit = 0, 1
-        self._content = 0
         self._equal = 1
+
+    def step(self, response: httpx.Response, position: Any) -> None:
+        """Take notice of the position of the page that follows a response.
+
+        Raises:
+            SystemFailure: the position returns.
+        """
+        if position in (self._saved, self._last):
+            raise self._endless(response, "the page that follows it was already read")
+        self._last = position
+        self._steps += 1
+        if self._steps == self._limit:
+            self._saved, self._steps, self._limit = position, 0, 2 * self._limit
+
+    def count(self, response: httpx.Response, *, is_equal: bool, limit: int = EQUAL_PAGES) -> None:
+        """Take notice whether a page is equal to the page before it.
+
+        Raises:
+            SystemFailure: as many pages as the limit are equal.
+        """
+        self._equal = self._equal + 1 if is_equal else 1
+        if self._equal == limit:
+            raise self._endless(response, f"{limit} pages in succession are equal")
+
+    def _endless(self, response: httpx.Response, why: str) -> SystemFailure:
+        return SystemFailure(
+            f"the pages of the API do not end: after {place(response.request)}, {why}",
+            guidance=self.guidance,
+        )
+
+
+class LoopGuard(PageTrail):
+    """Raises an error if the pages of an API do not end. The position of a page is its request."""
+
+    _content = 0
 
     def check(self, page: Page, following: PageRequest) -> None:
         """Check the request that follows a page.
@@ -260,21 +302,15 @@ class LoopGuard:
         Raises:
             SystemFailure: the pages do not end.
         """
-        if following in (self._saved, self._last):
-            raise _endless(page, "the page that follows it was already read")
-        self._last = following
-        self._steps += 1
-        if self._steps == self._limit:
-            self._saved, self._steps, self._limit = following, 0, 2 * self._limit
+        self.step(page.response, following)
         content = hash(page.response.content)
-        self._equal = self._equal + 1 if page.records and content == self._content else 1
+        is_equal = page.records > 0 and content == self._content
         self._content = content
-        if self._equal == EQUAL_PAGES:
-            raise _endless(page, f"{EQUAL_PAGES} pages in succession are equal")
+        self.count(page.response, is_equal=is_equal)
 
 
 def _linked(page: Page, target: Any) -> PageRequest | None:
-    """Return the request for a page by its URL, which may be relative to that of the page before it.
+    """Return the request for a page by its URL, which may be relative to the URL of the page before it.
 
     Raises:
         SystemFailure: the URL is malformed.
@@ -313,10 +349,3 @@ def _number(value: Any) -> int | None:
         return int(value)
     except (TypeError, ValueError):
         return None
-
-
-def _endless(page: Page, why: str) -> SystemFailure:
-    return SystemFailure(
-        f"the pages of the API do not end: after {place(page.response.request)}, {why}",
-        guidance="check the arguments of the paginator: the API may not know one of its parameters",
-    )

@@ -25,7 +25,7 @@ from connectors.sdk.http.failures import (
     is_permanent,
     place,
 )
-from connectors.sdk.waits import FAILED, RATE_LIMITED
+from connectors.sdk.reports import FAILED, RATE_LIMITED
 from elt_assets.errors import EltError, TransientError
 
 _NUMBER = re.compile(r"\d+(\.\d+)?", re.ASCII)
@@ -133,8 +133,8 @@ def retry_after(headers: httpx.Headers, now: float) -> float | None:
     """Return the seconds that the header `Retry-After` asks to wait; None if it is missing or malformed.
 
     Args:
-        headers: the headers of the response. A date is compared with that of the response, if it has one: the
-            clocks of server and client may differ.
+        headers: the headers of the response. A date in `Retry-After` is compared with the date of the
+            response, if it has one: the clocks of server and client may differ.
         now: the present time in seconds since 1970.
     """
     written = headers.get("Retry-After", "").strip()

@@ -23,7 +23,7 @@ _PARAMETER = r';\s*([^\s=;,"]+)\s*(?:=\s*(?:"((?:[^"\\]|\\.)*)"|([^\s;,"]*)))?\s
 _LINK = re.compile(rf"<([^>]*)>\s*((?:{_PARAMETER})*)")
 
 _UNUSABLE = ("", ".", "..")
-"""Texts that change the meaning of a path in which they stand alone between two slashes."""
+"""Texts that change the meaning of a path, if they stand alone between two slashes."""
 
 
 def base(url: str) -> httpx.URL:
@@ -74,7 +74,7 @@ def linked(at: httpx.URL, target: str) -> httpx.URL:
 def joined(base_url: httpx.URL, path: str) -> httpx.URL:
     """Return the URL of a path below a base URL, or an absolute URL as it is.
 
-    A path always continues that of the base URL, also if it begins with a slash.
+    A path always follows the path of the base URL, also if it begins with a slash.
     """
     if _ABSOLUTE.match(path):
         return parsed(path)

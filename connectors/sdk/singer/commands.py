@@ -13,8 +13,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from connectors.sdk.config_updates import reporting_config
 from connectors.sdk.items import Item, Page
+from connectors.sdk.reports import reporting_config
 from connectors.sdk.singer.catalog import SelectedStream, catalog_entry, selected_streams
 from connectors.sdk.singer.output import TapOutput, TapStreamOutput
 from connectors.sdk.singer.state import TapState, load_state_file, require_standard_format

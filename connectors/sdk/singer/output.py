@@ -10,9 +10,9 @@ import traceback
 from datetime import datetime, timezone
 from typing import Any, BinaryIO, TextIO
 
-import msgspec
 from msgspec import Raw
 
+from connectors.sdk.encoding import encode
 from connectors.sdk.items import Record
 from connectors.sdk.output import TimedOutput, encode_record
 from connectors.sdk.singer.catalog import SelectedStream, without
@@ -21,8 +21,6 @@ from connectors.sdk.sync import StreamOutput
 from elt_assets.errors import EltError
 from elt_assets.protocol.airbyte.catalog import FULL_REFRESH, StreamDescriptor
 from elt_assets.protocol.airbyte.message_factory import readable
-
-_encode = msgspec.json.Encoder(decimal_format="number").encode
 
 
 class TapOutput(TimedOutput):
@@ -63,7 +61,7 @@ class TapOutput(TimedOutput):
         """Return a time in milliseconds since 1970 as JSON; many records have the same."""
         if now != self._last:
             at = datetime.fromtimestamp(now / 1000, timezone.utc)
-            self._last, self._last_text = now, _encode(at.isoformat(timespec="milliseconds"))
+            self._last, self._last_text = now, encode(at.isoformat(timespec="milliseconds"))
         return self._last_text
 
 
@@ -77,7 +75,7 @@ class TapStreamOutput(StreamOutput):
         self._output = output
         self._selected = selected
         self._state = state
-        self._name = _encode(selected.name)
+        self._name = encode(selected.name)
         is_full = selected.configured.sync_mode == FULL_REFRESH
         self._version = int(time.time() * 1000) if is_full else None
         version = b"" if self._version is None else b'"version":%d,' % self._version
@@ -91,7 +89,7 @@ class TapStreamOutput(StreamOutput):
             "key_properties": self._selected.key_properties,
             "bookmark_properties": self._selected.bookmark_properties,
         }
-        self._output.line(_encode(message))
+        self._output.line(encode(message))
         self._output.flush()
 
     def record(self, record: Record) -> None:

@@ -7,19 +7,17 @@ from __future__ import annotations
 
 from typing import Any
 
-import msgspec
 from msgspec import Raw
 
+from connectors.sdk.encoding import encode
 from elt_assets.errors import ConfigError
 from elt_assets.protocol.airbyte.arguments import decode_json, read_file
 
 BOOKMARKS = "bookmarks"
 LARGE = 1 << 18
-"""Size in bytes from which on a state is not sent each time that a bookmark has moved: it has all streams."""
+"""A state of this size in bytes is not sent each time that a bookmark moves: it has all streams."""
 BUDGET = 2
 """The states sent so far have at most this many times the size of the present one, if it is large."""
-
-_encode = msgspec.json.Encoder(decimal_format="number").encode
 
 
 def load_state_file(path: str | None) -> dict[str, Any]:
@@ -45,9 +43,9 @@ class TapState:
 
     def __init__(self, saved: dict[str, Any]):
         self.saved = decode_json(
-            _encode(saved.get(BOOKMARKS) or {}), dict[str, dict[str, Any]], "state"
+            encode(saved.get(BOOKMARKS) or {}), dict[str, dict[str, Any]], "state"
         )
-        self._bookmarks = {name: _encode(each) for name, each in self.saved.items()}
+        self._bookmarks = {name: encode(each) for name, each in self.saved.items()}
         self._total = 0
         self._is_pending = False
 
@@ -58,9 +56,7 @@ class TapState:
 
     def move(self, stream: str, bookmark: dict[str, Any] | Raw) -> None:
         """Set the bookmark of a stream."""
-        self._bookmarks[stream] = (
-            bytes(bookmark) if isinstance(bookmark, Raw) else _encode(bookmark)
-        )
+        self._bookmarks[stream] = bytes(bookmark) if isinstance(bookmark, Raw) else encode(bookmark)
         self._is_pending = True
 
     @property
@@ -71,9 +67,7 @@ class TapState:
 
     def value(self) -> bytes:
         """Return the value of the next STATE message."""
-        inner = b",".join(
-            b"%b:%b" % (_encode(name), mark) for name, mark in self._bookmarks.items()
-        )
+        inner = b",".join(b"%b:%b" % (encode(name), mark) for name, mark in self._bookmarks.items())
         found = b'{"%b":{%b}}' % (BOOKMARKS.encode(), inner)
         self._total += len(found)
         self._is_pending = False

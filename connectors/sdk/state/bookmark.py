@@ -38,8 +38,8 @@ _TIME = len("2024-01-01T00:00:00")
 
 
 class InvalidStreamSortException(SystemFailure):
-    """A stream that declares `is_sorted` yielded a record whose replication key is before that of the record
-    before it.
+    """A stream declares `is_sorted`, but the replication key of a record is before the one of the previous
+    record.
 
     Spec: "The Impact of Sorting on Incremental Sync".
     """

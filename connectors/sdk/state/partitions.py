@@ -10,9 +10,9 @@ from typing import Any
 
 import msgspec
 
+from connectors.sdk.encoding import encode
 from connectors.sdk.items import Context
 
-_encode = msgspec.json.Encoder(decimal_format="number").encode
 _encode_sorted = msgspec.json.Encoder(decimal_format="number", order="sorted").encode
 _RESERVED = (",", "=", '"', "|", "...")
 """Parts of a text that have a meaning in the name of a partition, here or in Dagster."""
@@ -20,7 +20,7 @@ _RESERVED = (",", "=", '"', "|", "...")
 
 def identity(context: Context | None) -> bytes:
     """Return what tells a context apart from others: its JSON as it is read from a state."""
-    return _encode_sorted(msgspec.json.decode(_encode(context)))
+    return _encode_sorted(msgspec.json.decode(encode(context)))
 
 
 def distinct(contexts: Iterable[Context]) -> Iterator[Context]:

@@ -13,6 +13,7 @@ from typing import Any
 import msgspec
 from msgspec import Raw
 
+from connectors.sdk.encoding import encode
 from connectors.sdk.items import Context
 from connectors.sdk.state.bookmark import (
     CONTEXT,
@@ -29,8 +30,6 @@ from elt_assets.errors import ConfigError
 
 _ENTRY = 100
 """Size in bytes of a partition's entry without its context, about."""
-
-_encode = msgspec.json.Encoder(decimal_format="number").encode
 
 
 class StreamState:
@@ -84,7 +83,7 @@ class StreamState:
             kept = without_progress(entry)
             of_context = identity(entry[CONTEXT])
             if of_context not in self._entries or self._is_before(kept, self._entries[of_context]):
-                self._keep(of_context, _encode(kept))
+                self._keep(of_context, encode(kept))
 
     @property
     def size(self) -> int:
@@ -135,7 +134,7 @@ class StreamState:
     def encode(self, *, with_progress: bool = True) -> Raw:
         """Return the state as JSON; with the progress so far, which no sync resumes from."""
         found = {
-            of_context: _encode(bookmark.entry(with_progress=with_progress))
+            of_context: encode(bookmark.entry(with_progress=with_progress))
             for of_context, bookmark in self._open.items()
         }
         whole = (
@@ -144,8 +143,8 @@ class StreamState:
             else without_progress(self._others)
         )
         if not self._entries and not found:
-            return Raw(_encode(whole))
-        inner = _encode(whole)[1:-1]
+            return Raw(encode(whole))
+        inner = encode(whole)[1:-1]
         entries = b",".join({**self._entries, **found}.values())
         return Raw(b'{%b%b"partitions":[%b]}' % (inner, b"," if inner else b"", entries))
 
@@ -178,7 +177,7 @@ class StreamState:
         bookmark.complete()
         if bookmark.context is not None:
             self._open.pop(bookmark.of_context, None)
-            self._keep(bookmark.of_context, _encode(bookmark.entry()))
+            self._keep(bookmark.of_context, encode(bookmark.entry()))
 
     def _keep(self, of_context: bytes, entry: bytes) -> None:
         self._size += len(entry) - len(self._entries.get(of_context, b""))

@@ -14,7 +14,7 @@ from connectors.declarative.config import advanced_auth, check_config, migrate, 
 from connectors.declarative.manifest import components
 from connectors.declarative.manifest.builder import Builder
 from connectors.declarative.manifest.report import Report
-from connectors.sdk.config_updates import reporting_config
+from connectors.sdk.reports import reporting_config
 from elt_assets.errors import ConfigError
 
 Json = dict[str, Any]

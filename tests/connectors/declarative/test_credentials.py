@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import json
 import threading
 import time
@@ -13,7 +12,7 @@ from typing import Any
 import pytest
 
 from connectors.declarative.source import ManifestSource
-from connectors.sdk import run
+from tests.connectors.support import call, catalog, errors, records
 from tests.programs.json_api import Answer
 from tests.programs.recording_api import Received, RecordingApi, routes, serving
 
@@ -95,21 +94,16 @@ class Shell:
         found: Json = json.loads(self.path.read_text())
         return found
 
-    def run(self, written: Json, *arguments: str, trusted: Sequence[str] = ()) -> list[Json]:
-        output = io.BytesIO()
+    def run(
+        self, written: Json, command: str, trusted: Sequence[str] = (), **files: Any
+    ) -> list[Json]:
+        words = (command, "--config", str(self.path))
         source = ManifestSource(json.dumps(written), trusted)
-        self.code = run(source, [*arguments, "--config", str(self.path)], output)
-        return [json.loads(line) for line in output.getvalue().splitlines()]
+        self.code, messages = call(source, self.folder, *words, **files)
+        return messages
 
-    def read(self, written: Json, name: str, trusted: Sequence[str] = ()) -> list[Json]:
-        configured = {
-            "stream": {"name": name, "json_schema": {}},
-            "sync_mode": "full_refresh",
-            "destination_sync_mode": "append",
-        }
-        catalog = self.folder / "catalog.json"
-        catalog.write_text(json.dumps({"streams": [configured]}))
-        return self.run(written, "read", "--catalog", str(catalog), trusted=trusted)
+    def read(self, written: Json, *names: str, trusted: Sequence[str] = ()) -> list[Json]:
+        return self.run(written, "read", trusted, catalog=catalog(*names))
 
 
 def manifest(*streams: Json, **more: Any) -> Json:
@@ -142,7 +136,7 @@ def test_an_origin_that_the_api_names_gets_no_credentials(
     if is_in_base:
         child["retriever"]["requester"]["url_base"] = path
     messages = Shell(tmp_path, {"url": api.url, "key": "k1"}).read(manifest(child), "children")
-    assert [each["record"]["data"] for each in messages if each["type"] == "RECORD"] == [{"id": 2}]
+    assert records(messages) == [{"id": 2}]
     (received,) = other.requests
     assert "x-key" not in received.headers and "x-secret" not in received.headers
 
@@ -269,7 +263,7 @@ def test_parents_with_different_bodies_share_no_cached_response(
         "children", "/children/{{ stream_partition.parent }}", KEY, partition_router=router
     )
     messages = Shell(tmp_path, {"url": api.url, "key": "k"}).read(manifest(child), "children")
-    found = [each["record"]["data"]["id"] for each in messages if each["type"] == "RECORD"]
+    found = [each["id"] for each in records(messages)]
     assert found == ["/children/a", "/children/b"]
 
 
@@ -309,7 +303,7 @@ def test_a_host_that_the_api_names_must_be_trusted_to_get_parameters(
     child["retriever"]["requester"]["request_parameters"] = {"since": "2024"}
     shell = Shell(tmp_path, {"url": api.url, "key": "k1"})
     messages = shell.read(manifest(child), "children")
-    (error,) = [m["trace"]["error"] for m in messages if m.get("trace", {}).get("type") == "ERROR"]
+    (error,) = errors(messages)
     assert f"trust its origin: {other.url}" in error["message"]
     assert not other.requests
     shell.read(manifest(child), "children", trusted=[other.url])
@@ -355,13 +349,7 @@ def test_a_secret_that_a_migration_moves_is_masked(api: RecordingApi, tmp_path: 
 def test_a_refused_refresh_token_is_tried_once(api: RecordingApi, tmp_path: Path) -> None:
     api.script = routes({"/token": Answer(400, {"error": "invalid_grant"}), "/orders": []})
     streams = [stream(name, "/orders", OAUTH) for name in ("orders", "returns")]
-    configured = [
-        {"stream": {"name": name, "json_schema": {}}, "sync_mode": "full_refresh"}
-        | {"destination_sync_mode": "append"}
-        for name in ("orders", "returns")
-    ]
-    (tmp_path / "both.json").write_text(json.dumps({"streams": configured}))
     shell = Shell(tmp_path, {"url": api.url, "key": "k", "credentials": {"refresh_token": "r1"}})
-    shell.run(manifest(*streams), "read", "--catalog", str(tmp_path / "both.json"))
+    shell.read(manifest(*streams), "orders", "returns")
     assert shell.code == 1
     assert len(api.requests) == 1

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import io
-import json
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -22,12 +20,12 @@ from connectors.declarative.manifest import components
 from connectors.declarative.manifest.loader import load
 from connectors.declarative.requests import build_retriever, load_schema
 from connectors.declarative.source import ManifestSource
-from connectors.sdk import run
 from connectors.sdk.http import Request, Response
 from connectors.sdk.items import Record
-from connectors.sdk.waits import FAILED
+from connectors.sdk.reports import FAILED
 from elt_assets.errors import ConfigError, EltError, SystemFailure, TransientError
 from tests.connectors.declarative.requests.support import Reading
+from tests.connectors.support import call, catalog, records
 from tests.programs.json_api import Answer
 from tests.programs.recording_api import RecordingApi, in_turn, serving
 
@@ -548,23 +546,11 @@ def test_a_source_with_python_is_read_as_any_other(reading: Reading, tmp_path: P
     router = python("CustomPartitionRouter", "Halves")
     stream = f"transformations: [{python('CustomTransformation', 'Double')}]"
     connector = Connector(reading, classes, stream, partition_router=router)
-    config, catalog = tmp_path / "config.json", tmp_path / "catalog.json"
-    config.write_text(json.dumps({"url": reading.api.url, "factor": 2}))
-    described = {"name": "orders", "json_schema": {}, "supported_sync_modes": ["full_refresh"]}
-    modes = {"sync_mode": "full_refresh", "destination_sync_mode": "append"}
-    catalog.write_text(json.dumps({"streams": [{"stream": described, **modes}]}))
-
-    def run_with(*trusted: str) -> tuple[int, list[dict[str, Any]]]:
-        output = io.BytesIO()
-        arguments = ["read", "--config", str(config), "--catalog", str(catalog)]
-        code = run(ManifestSource(connector.file, trusted), arguments, output)
-        return code, [json.loads(line) for line in output.getvalue().splitlines()]
-
-    code, messages = run_with(MODULE)
-    records = [each["record"]["data"]["id"] for each in messages if each["type"] == "RECORD"]
-    assert (code, records) == (0, [2, 4, 6, 2, 4, 6])
+    files = {"config": {"url": reading.api.url, "factor": 2}, "catalog": catalog("orders")}
+    code, messages = call(ManifestSource(connector.file, [MODULE]), tmp_path, "read", **files)
+    assert (code, [each["id"] for each in records(messages)]) == (0, [2, 4, 6, 2, 4, 6])
     assert reading.api.urls == ["/orders?half=first", "/orders?half=second"]
-    code, messages = run_with()
+    code, messages = call(ManifestSource(connector.file), tmp_path, "read", **files)
     (error,) = [each["trace"]["error"] for each in messages if each["type"] == "TRACE"]
     assert code == 1 and error["failure_type"] == "config_error"
     assert f"the class '{MODULE}.Halves' is Python; it runs only if its module is trusted" in str(

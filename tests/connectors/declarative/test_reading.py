@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import json
 import sys
 import threading
@@ -17,9 +16,10 @@ from connectors.declarative.cursors.cursor import WholeStream
 from connectors.declarative.cursors.slices import Slice
 from connectors.declarative.reading import MAX_FAILURES, read_slices
 from connectors.declarative.source import ManifestSource
-from connectors.sdk import Page, run
-from connectors.sdk.waits import RATE_LIMITED, report_wait, reporting_waits
+from connectors.sdk import Page
+from connectors.sdk.reports import RATE_LIMITED, report_wait, reporting_waits
 from elt_assets.errors import SystemFailure
+from tests.connectors.support import call, catalog, errors, records
 from tests.programs.json_api import Answer
 from tests.programs.recording_api import Received, RecordingApi, serving
 
@@ -76,24 +76,11 @@ def threads(number: int) -> Json:
 
 def read(folder: Path, written: Json, state: Json | None = None) -> tuple[int, list[Json]]:
     """Run `read` incrementally, and return its exit code and its messages."""
-    stream = {"name": "events", "json_schema": {}, "supported_sync_modes": ["incremental"]}
-    configured = {"stream": stream, "sync_mode": "incremental", "destination_sync_mode": "append"}
-    files = {"config": {}, "catalog": {"streams": [configured]}}
+    files: Json = {"config": {}, "catalog": catalog("events", mode="incremental")}
     if state is not None:
-        descriptor = {"name": "events"}
-        blob = {"stream_descriptor": descriptor, "stream_state": state}
-        files["state"] = [{"type": "STREAM", "stream": blob}]  # type: ignore[assignment]
-    arguments = ["read"]
-    for name, content in files.items():
-        (folder / f"{name}.json").write_text(json.dumps(content))
-        arguments += [f"--{name}", str(folder / f"{name}.json")]
-    output = io.BytesIO()
-    code = run(ManifestSource(json.dumps(written)), arguments, output)
-    return code, [json.loads(line) for line in output.getvalue().splitlines()]
-
-
-def records(messages: list[Json]) -> list[Json]:
-    return [each["record"]["data"] for each in messages if each["type"] == "RECORD"]
+        blob = {"stream_descriptor": {"name": "events"}, "stream_state": state}
+        files["state"] = [{"type": "STREAM", "stream": blob}]
+    return call(ManifestSource(json.dumps(written)), folder, "read", **files)
 
 
 def states(messages: list[Json]) -> list[Json]:
@@ -167,7 +154,7 @@ def test_a_read_that_fails_is_resumed_without_a_gap(
     api.script = failing_from(DAYS[6])
     code, first = read(tmp_path, manifest(api.url, **threads(number)))
     assert code == 1
-    (error,) = [m["trace"]["error"] for m in first if m.get("trace", {}).get("type") == "ERROR"]
+    (error,) = errors(first)
     assert "stream 'events'" in error["message"] and "404" in error["message"]
     api.script = of_day
     api.requests.clear()
@@ -272,7 +259,7 @@ def test_the_other_partitions_are_read_if_one_fails(
     assert {record["shop"] for record in records(messages)} == {"a", "d"}
     covered = {each["partition"]["shop"] for each in states(messages)[-1]["states"]}
     assert covered == {"a", "d"}
-    (error,) = [m["trace"]["error"] for m in messages if m.get("trace", {}).get("type") == "ERROR"]
+    (error,) = errors(messages)
     assert "404" in error["message"] and "1 more partitions failed" in error["message"]
 
 

@@ -84,8 +84,8 @@ class Router(ABC):
         """Return the partitions to read.
 
         Args:
-            state: the state of the stream, in which the states of its parents are; None to read parents from
-                their start.
+            state: the state of the stream, which has the states of its parents; None to read parents
+                from their start.
         """
 
     def options(self, partition: Mapping[str, Any]) -> Iterator[Option]:

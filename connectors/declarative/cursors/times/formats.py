@@ -213,7 +213,7 @@ class Extremes:
 class DatetimeFormats:
     """The formats that the values of a cursor field may have. The first one that fits a value is its format.
 
-    A text that has none of them is parsed as ISO 8601 where one of the formats is a form of that.
+    A text in none of these formats is parsed as ISO 8601, if one of the formats is a form of ISO 8601.
 
     Args:
         formats: the formats; one that is repeated counts once.

@@ -13,7 +13,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NoReturn
+
+from elt_assets.errors import ConfigError
 
 Json = Mapping[str, Any]
 """A mapping that is taken as it is, such as a JSON schema."""
@@ -59,3 +61,10 @@ class Custom(Component):
 
     class_name: str
     options: Json = field(default_factory=dict)
+
+    def refuse(self) -> NoReturn:
+        """Raise the error for a class that is not trusted."""
+        raise ConfigError(
+            f"{self.place} is implemented in Python, by {self.class_name!r}",
+            guidance="name its module as trusted, or use a manifest without it",
+        )

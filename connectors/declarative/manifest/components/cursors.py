@@ -21,7 +21,7 @@ class MinMaxDatetime(Component):
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class Clamping(Component):
-    """The period, such as WEEK, to whose ends the slices are moved."""
+    """The period, such as WEEK. The slices begin and end where a period does."""
 
     has_type = False
 

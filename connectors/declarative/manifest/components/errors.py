@@ -49,7 +49,7 @@ class ExponentialBackoffStrategy(Component):
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class WaitTimeFromHeader(Component):
-    """A wait whose seconds are in a header."""
+    """A wait. A header has its seconds."""
 
     header: Template
     regex: Template | None = None

@@ -106,7 +106,7 @@ def no_warnings() -> Iterator[None]:
 
 
 class _NotLiteral(Exception):
-    """The value contains something whose text is not a literal, or that nests too deep for the parser."""
+    """A part of the value is not a literal as a text, or nests too deep for the parser."""
 
 
 def _copy(value: Any, depth: int) -> Any:

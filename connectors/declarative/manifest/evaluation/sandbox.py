@@ -219,7 +219,7 @@ def _check_percent(text: Any) -> None:
 
 
 def _check_growth(given: Iterable[Any]) -> None:
-    """Check texts of which one may be repeated as often as another one has characters."""
+    """Check texts. One of them may be repeated as often as another one has characters."""
     sizes = []
     for each in given:
         check_weight(each)

@@ -11,16 +11,14 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import parse_qsl, urlencode
 
-import msgspec
-
 from connectors.declarative.requests.options import DATA, HEADER, JSON, PARAMETER
+from connectors.sdk.encoding import encode
 from connectors.sdk.http import URL, Authenticator, Request, Send
 from connectors.sdk.http.authenticators import set_header
 from connectors.sdk.http.failures import hide
-from connectors.sdk.http.oauth import MARGIN_SECONDS
+from connectors.sdk.http.oauth import usable_seconds
 from elt_assets.errors import ConfigError
 
-_encode = msgspec.json.Encoder(decimal_format="number").encode
 _VALUE = "connectors.declarative.credentials"
 """Extension of a request that has the value which the request got."""
 SETTLE_SECONDS = 130.0
@@ -58,7 +56,7 @@ class Place:
             for part in self.path[:-1]:
                 at = at.setdefault(part, {})
             at[name] = value
-            replace_body(request, _encode(body), "application/json")
+            replace_body(request, encode(body), "application/json")
 
 
 AUTHORIZATION = Place(HEADER, ("Authorization",))
@@ -195,9 +193,8 @@ class Renewable(Credentials):
         except ConfigError as error:
             self._refusal = error
             raise
-        life = found.seconds
         self._token = found.value
-        self._expires_at = began + max(life - MARGIN_SECONDS, 0.9 * life)
+        self._expires_at = began + usable_seconds(found.seconds)
 
     def _is_of(self, request: Request) -> bool:
         """Return whether a request has the present token."""

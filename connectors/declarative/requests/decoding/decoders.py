@@ -13,7 +13,6 @@ from connectors.declarative.manifest import components
 from connectors.declarative.requests.decoding.json_body import (
     fresh_json_body,
     json_body,
-    json_body_if_any,
 )
 from connectors.declarative.requests.decoding.parsers import (
     BadFile,
@@ -146,11 +145,6 @@ def decoder(component: Any) -> Decoder:
     if _has_json(component):
         return JsonFileBody(_parser(component))
     return FileBody(_parser(component))
-
-
-def error_body(response: Response) -> Any:
-    """Return what the templates of error handlers see as `response`: an empty object if it is not JSON."""
-    return json_body_if_any(response)
 
 
 def _has_json(component: Any) -> bool:

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import json
-from decimal import Decimal, InvalidOperation
+from decimal import Decimal
 from typing import Any
 
 import msgspec
 
 from connectors.sdk.http import Response
-from connectors.sdk.http.body import without_half_pairs
-from connectors.sdk.http.failures import excerpt, place
-from elt_assets.errors import EltError, SystemFailure, TransientError
+from connectors.sdk.http.body import in_utf8, json_value, not_json
+from elt_assets.errors import EltError
 
 _DECODED = "connectors.declarative.decoded"
-_UTF8 = frozenset({None, "utf-8", "utf8", "us-ascii", "ascii"})
+_SMALLER = "request smaller pages in the manifest"
+_OTHER = "; for another format, set `decoder` of the retriever"
 _CONSTANTS = (b"NaN", b"Infinity")
 _SAFE_CHARACTERS = 16
 """Length up to which the text of a number has at most 15 digits, which a float keeps."""
@@ -51,15 +51,11 @@ def json_body(response: Response) -> Any:
 
 def fresh_json_body(response: Response) -> Any:
     """Return the JSON value of a body as an object of its own; the errors are those of `json_body`."""
-    content = response.content
-    if response.charset_encoding not in _UTF8:
-        content = response.text.encode()
-    if not content.strip():
-        return {}
     try:
-        return decode(content)
+        content = in_utf8(response)
+        return decode(content) if content.strip() else {}
     except ValueError as error:
-        raise not_json(response, error) from None
+        raise not_json(response, error, _SMALLER, _OTHER) from None
 
 
 def json_body_if_any(response: Response) -> Any:
@@ -77,44 +73,11 @@ def decode(content: bytes) -> Any:
     Raises:
         ValueError: the content is not JSON.
     """
-    content = content.removeprefix(b"\xef\xbb\xbf")
-    try:
-        return _decode(content)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        return _repaired(content, error)
-    except (InvalidOperation, OverflowError):
-        raise ValueError("it has a number that is too large") from None
-    except RecursionError:
-        raise ValueError("it is nested too deep") from None
+    return json_value(content, _decode, _repaired)
 
 
-def _repaired(content: bytes, error: Exception) -> Any:
-    """Return the value of a content that is almost JSON.
-
-    Raises:
-        ValueError: it is not.
-    """
-    whole = without_half_pairs(content)
-    if whole != content:
-        return decode(whole)
-    if not any(constant in content for constant in _CONSTANTS):
-        raise ValueError(str(error)) from None
-    try:
+def _repaired(content: bytes) -> Any:
+    """Return the value of a content that is JSON but for NaN and the infinities."""
+    if any(constant in content for constant in _CONSTANTS):
         return json.loads(content, parse_float=number, parse_constant=lambda _: None)
-    except RecursionError:
-        raise ValueError("it is nested too deep") from None
-
-
-def not_json(response: Response, error: ValueError) -> EltError:
-    """Return the error for a body that is not JSON."""
-    where, text = place(response.request), excerpt(response)
-    if "truncated" in str(error):
-        return TransientError(
-            f"the body of {where} ends after {len(response.content)} bytes, within a JSON value",
-            guidance="run the sync again; if it fails again, request smaller pages in the manifest",
-        )
-    return SystemFailure(
-        f"the body of {where} is not JSON: {error}; it begins with {text}",
-        guidance="check the URL: a login page or a proxy may have answered in place of the API; for another "
-        "format, set `decoder` of the retriever",
-    )
+    return _decode(content)

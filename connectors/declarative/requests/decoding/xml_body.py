@@ -22,11 +22,11 @@ def xml_value(content: bytes, encoding: str | None = None) -> dict[str, Any]:
 
     Args:
         content: the document.
-        encoding: the encoding that the response names; None for that of the document.
+        encoding: the encoding that the response names; None if the document names its own.
 
     Raises:
-        BadXml: the document is not well-formed, or declares entities, by which a small document can become
-            a large one.
+        BadXml: the document is not well-formed, or declares entities: they can make a small document a
+            large one.
     """
     builder = _Builder()
     if encoding is not None:

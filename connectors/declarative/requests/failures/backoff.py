@@ -21,7 +21,7 @@ from connectors.sdk.http.failures import Outcome, place
 from elt_assets.errors import ConfigError, TransientError
 
 Backoff = Callable[[Outcome, int], float | None]
-"""Returns the seconds to wait after the outcome of an attempt, whose number begins with 1.
+"""Returns the seconds to wait after the outcome of an attempt; the number of the first attempt is 1.
 
 It raises TransientError if the API asks for a longer wait than the manifest allows."""
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from connectors.declarative.manifest import components
 from connectors.declarative.manifest.template import Template
-from connectors.declarative.requests.decoding.decoders import error_body
+from connectors.declarative.requests.decoding.json_body import json_body_if_any
 from connectors.sdk.http import Response
 
 SUCCESS, FAIL, RETRY, IGNORE = "SUCCESS", "FAIL", "RETRY", "IGNORE"
@@ -32,7 +32,7 @@ class Resolution:
 
     Attributes:
         action: one of the actions of the manifest.
-        failure_type: the failure type that the manifest names; None for that of the outcome.
+        failure_type: the failure type that the manifest names; None if the outcome decides.
         message: the message that the manifest has for the error; empty for none.
         is_explicit: whether a filter has matched.
     """
@@ -82,14 +82,14 @@ class ResponseFilter:
     def _variables(self, response: Response) -> dict[str, Any]:
         return {
             "config": self._config,
-            "response": error_body(response),
+            "response": json_body_if_any(response),
             "headers": response.headers,
         }
 
 
 def api_message(response: Response) -> str:
     """Return how the API explains an error; the whole body if it is not JSON."""
-    body = error_body(response)
+    body = json_body_if_any(response)
     if body == {} and response.content:
         return response.content.decode("utf-8", "replace")
     return _message_in(body) or ""

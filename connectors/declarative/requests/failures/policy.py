@@ -78,7 +78,7 @@ _FINAL = frozenset(
 )
 """Statuses that reject the request itself: a repeated request is rejected, too."""
 _CHOSEN = (SUCCESS, RETRY, IGNORE, RESET_PAGINATION)
-"""The actions with which a handler of a composite one decides, whatever the next ones say."""
+"""The actions that end a composite handler: the next handlers are not asked."""
 
 
 @dataclass(frozen=True)
@@ -152,8 +152,8 @@ class ErrorPolicy:
     def _resolve(self, outcome: Outcome) -> tuple[Resolution, Handler]:
         """Return what follows, and the handler that says so.
 
-        It is that of the CDK, in which a handler without a matching filter decides by its defaults. But the
-        defaults of a later handler do not replace what a filter of an earlier one says.
+        As in the CDK, a handler without a matching filter decides by its defaults. But the defaults of a
+        later handler do not replace what a filter of an earlier one says.
         """
         explicit: tuple[Resolution, Handler] | None = None
         found = Resolution(FAIL), self._handlers[0]

@@ -6,10 +6,10 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from connectors.declarative.manifest import components
-from connectors.declarative.manifest.template import Template
 from connectors.declarative.requests.decoding.decoders import Decoder, FileBody, decoder
 from connectors.declarative.requests.decoding.parsers import csv_rows, gunzipped, without_nulls
 from connectors.declarative.requests.environment import Environment
+from connectors.declarative.requests.expressions import whole_number
 from connectors.declarative.requests.jobs.job import JobApi, Values, statuses
 from connectors.declarative.requests.jobs.retriever import TIMEOUT_MINUTES, JobRetriever, JobRunner
 from connectors.declarative.requests.pages.paginator import Paginator
@@ -127,14 +127,4 @@ def _number(
     written = getattr(component, field)
     if written in (None, "", 0):
         return default
-    found = written.evaluate({"config": config}) if isinstance(written, Template) else written
-    try:
-        number = int(found)
-    except (TypeError, ValueError):
-        number = 0
-    if number < 1:
-        raise ConfigError(
-            f"{component.place}.{field} is not a whole number of at least 1",
-            guidance="correct it, or the value of the config that it uses",
-        )
-    return number
+    return whole_number(written, config, f"{component.place}.{field}")

@@ -70,8 +70,7 @@ class JobApi:
         statuses: the states by the words of the API.
         status: finds the word in the response.
         targets_at: finds what to download in a response; None for a single download without a target.
-        target_requester: the requester whose response has the targets; None if the last response with the
-            state has them.
+        target_requester: requests the targets; None if the last response with the state has them.
         abort_requester: the requester that ends a job; None if jobs cannot be ended.
         delete_requester: the requester that deletes the data; None if they are not deleted.
     """

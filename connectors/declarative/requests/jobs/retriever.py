@@ -16,11 +16,11 @@ from connectors.declarative.requests.jobs.job import TARGET, Job, JobApi, Status
 from connectors.declarative.requests.pages.paginator import Paginator
 from connectors.declarative.requests.records.selector import Selector
 from connectors.declarative.requests.requester import Requester
-from connectors.declarative.requests.retriever import Retriever, SliceLike
+from connectors.declarative.requests.retriever import Retriever
 from connectors.declarative.requests.stopping import stopped_by
 from connectors.sdk.http.failures import place
 from connectors.sdk.items import Record
-from connectors.sdk.waits import FAILED
+from connectors.sdk.reports import FAILED
 from elt_assets.errors import ConfigError, EltError, SystemFailure, TransientError
 
 ATTEMPTS = 3
@@ -140,7 +140,7 @@ class JobRunner:
 
 
 class JobRetriever(Retriever):
-    """Reads the records of slices, for each of which a job of the API prepares one download or several.
+    """Reads the records of slices. For each slice, a job of the API prepares one download or several.
 
     The options of a slice are not put into its requests, as in the CDK: their templates name what they need.
 
@@ -168,17 +168,16 @@ class JobRetriever(Retriever):
         self._runner = runner
         self._records = selector
 
-    def _pages(self, each: SliceLike, options: Sequence[Option]) -> Iterator[list[Record]]:
+    def _pages(self, each: Slice, options: Sequence[Option]) -> Iterator[list[Record]]:
         del options
-        of = each if isinstance(each, Slice) else Slice()
-        job = self._runner.run(of)
+        job = self._runner.run(each)
         if job is None:
             return
         variables: dict[str, Any] = {
             "config": self._requester.environment.config,
             "next_page_token": None,
-            **of.variables(),
-            **of.extra,
+            **each.variables(),
+            **each.extra,
         }
         try:
             for target in self._runner.api.targets(job):

@@ -8,20 +8,17 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-import msgspec
-
 from connectors.declarative.cursors.slices import Injection, Option, injection
 from connectors.declarative.manifest import components
 from connectors.declarative.requests.pages.strategies import Single, Strategy, strategy
+from connectors.sdk.encoding import encode
 from connectors.sdk.http import Response
-from connectors.sdk.http.failures import place
-from connectors.sdk.http.paginators import EQUAL_PAGES
+from connectors.sdk.http.paginators import EQUAL_PAGES, PageTrail
 from connectors.sdk.items import Record
-from elt_assets.errors import ConfigError, SystemFailure
+from elt_assets.errors import ConfigError
 
 MAX_EMPTY_PAGES = 10_000
 """Number of pages without records that may follow each other, each with the token of another one."""
-_encode = msgspec.json.Encoder(decimal_format="number").encode
 
 
 class Paginator:
@@ -71,7 +68,7 @@ class Paginator:
         return found
 
     def path(self, token: Any) -> str | None:
-        """Return the URL or path of a page in place of that of the requester; None if it is the same."""
+        """Return the URL or path of a page; None for the path of the requester."""
         return str(token) if self._is_path and token else None
 
     def _sized(self, size: Injection) -> tuple[Option, str]:
@@ -84,59 +81,51 @@ class Paginator:
         return size.option(number), f"{self._place}.page_size_option"
 
 
-class LoopGuard:
-    """Raises an error if the pages of an API do not end: a token returns, or many pages in succession are
-    equal. It keeps two positions, however many pages there are (Brent's algorithm).
+class LoopGuard(PageTrail):
+    """Raises an error if the pages of an API do not end.
 
     The position of a page is its token. A token that stays the same is no error while the pages differ,
     because some APIs move on by themselves: the records are then a part of the position.
     """
 
+    guidance = (
+        "check the paginator in the manifest: the API may not know its parameter, or the condition to stop "
+        "may never hold"
+    )
+
     def __init__(self, first: Any) -> None:
-        self._token = self._saved = self._last = first
-        self._steps, self._limit = 0, 1
+        super().__init__(first)
+        self._token = first
         self._ends = b""
         self._content: int | None = None
-        self._equal = 1
 
-    def check(self, response: Response, records: list[Record], following: Any) -> None:
-        """Check the token of the page that follows.
+    def check(self, response: Response, records: list[Record], following: Any) -> Any:
+        """Check the token of the page that follows, and return it.
 
         Args:
             response: the response of the present page.
             records: the records of the present page.
-            following: the token of the next page.
+            following: the token of the next page; nothing is checked if there is none.
 
         Raises:
             SystemFailure: the pages do not end.
         """
+        if not following:
+            return following
         is_same = following == self._token
         self._token = following
-        position = (following, hash(_encode(records))) if is_same else following
-        if position in (self._saved, self._last):
-            raise _endless(response, "the page that follows it was already read")
-        self._last = position
-        self._steps += 1
-        if self._steps == self._limit:
-            self._saved, self._steps, self._limit = position, 0, 2 * self._limit
+        position = (following, hash(encode(records))) if is_same else following
+        self.step(response, position)
+        is_equal = self._is_like_the_last(records)
         limit = EQUAL_PAGES if records else MAX_EMPTY_PAGES
-        if self._count_equal(records) == limit:
-            raise _endless(response, f"{limit} pages in succession are equal")
+        self.count(response, is_equal=is_equal, limit=limit)
+        return following
 
-    def _count_equal(self, records: list[Record]) -> int:
-        """Return how many pages in succession have these records. All records of a page are compared only if
-        the first one, the last one and the number are those of the page before."""
-        ends = _encode((len(records), records[:1], records[-1:]))
-        content = hash(_encode(records)) if ends == self._ends else None
+    def _is_like_the_last(self, records: list[Record]) -> bool:
+        """Return whether the page before had these records. All records of a page are compared only if the
+        first one, the last one and the number are equal."""
+        ends = encode((len(records), records[:1], records[-1:]))
+        content = hash(encode(records)) if ends == self._ends else None
         is_equal = content is not None and self._content in (None, content)
-        self._equal = self._equal + 1 if is_equal else 1
         self._ends, self._content = ends, content
-        return self._equal
-
-
-def _endless(response: Response, why: str) -> SystemFailure:
-    return SystemFailure(
-        f"the pages of the API do not end: after {place(response.request)}, {why}",
-        guidance="check the paginator in the manifest: the API may not know its parameter, or the condition "
-        "to stop may never hold",
-    )
+        return is_equal

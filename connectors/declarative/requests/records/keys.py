@@ -13,7 +13,7 @@ Change = Callable[[Record], Record]
 """Returns the changed record, which may be the same object."""
 
 MAX_NAMES = 10_000
-"""Number of names whose new form is kept: objects whose names are data have any number of them."""
+"""Number of names with a new form that is kept. Where data are names, there can be any number of them."""
 
 _LETTERS = str.maketrans(
     {"ß": "ss", "æ": "ae", "Æ": "AE", "œ": "oe", "Œ": "OE", "ø": "o", "Ø": "O", "ł": "l", "Ł": "L"}
@@ -70,7 +70,7 @@ def flattening(*, flatten_lists: bool) -> Change:
 
     A field keeps its own name where that is free; from the first list on, and where it is not free, the name
     of its parent stands before it. Empty objects, and empty lists that are flattened, disappear. The order of
-    the work decides which names are free, so it is that of the Airbyte CDK: the last field comes first.
+    the work decides which names are free, so it is as in the Airbyte CDK: the last field comes first.
     """
 
     def change(record: Record) -> Record:

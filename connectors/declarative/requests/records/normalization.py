@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from decimal import Decimal, InvalidOperation
 from typing import Any
 
-import msgspec
+from connectors.sdk.encoding import encode
 
 Convert = Callable[[Any], Any]
 """Returns a value in its type; the value itself if it cannot be cast."""
@@ -19,7 +19,6 @@ Convert = Callable[[Any], Any]
 _TRUE = frozenset({"y", "yes", "t", "true", "on", "1"})
 _FALSE = frozenset({"n", "no", "f", "false", "off", "0"})
 _SIMPLE = frozenset({"string", "number", "integer", "boolean", "null"})
-_dump = msgspec.json.Encoder(decimal_format="number").encode
 MAX_REFERENCES = 100
 """Number of references that may follow each other without a property between them."""
 
@@ -155,7 +154,7 @@ def _wrap(value: Any) -> Any:
 
 def _text(value: Any) -> str:
     if isinstance(value, dict | list):
-        return _dump(value).decode()
+        return encode(value).decode()
     return format(value, "f") if isinstance(value, Decimal) else str(value)
 
 

@@ -1,11 +1,11 @@
-"""Paths into JSON values, whose parts may be globs, as extractors and transformations of manifests use them.
+"""Paths into JSON values, as extractors and transformations of manifests use them. Their parts may be globs.
 
 A path is a sequence of names. The number of an element, -1 for the last one, stands for an element of a list.
 A part that contains `*`, `?` or `[` matches by the rules of `fnmatch`, and `**` stands for any number of
 parts.
 
-The meaning of each function is that of the library dpath 2, which the Airbyte CDK uses, with two differences:
-a path without globs is looked up and not searched, and empty names of fields are names like any other.
+The functions do what the library dpath 2 does, which the Airbyte CDK uses, with two differences: a path
+without globs is looked up and not searched, and empty names of fields are names like any other.
 """
 
 from __future__ import annotations
@@ -86,8 +86,8 @@ def child(node: Any, part: str) -> Any:
 
 
 def put(record: dict[str, Any], path: Path, value: Any) -> None:
-    """Set the value at a path, in which globs are names. Objects and lists that are missing are made, and so
-    are the elements before the last one, which are then null.
+    """Set the value at a path. Globs are names here. Missing objects and lists are made; the elements of a
+    new list before the last one are null.
 
     Raises:
         BlockedPath: there is a text, a number or a boolean on the way.

@@ -10,9 +10,10 @@ from collections.abc import Mapping, Sequence
 from copy import deepcopy
 from typing import Any
 
+from connectors.declarative.cursors.slices import Slice
 from connectors.declarative.manifest import components
 from connectors.declarative.manifest.template import Template
-from connectors.declarative.requests.building import WholeStream, build_retriever
+from connectors.declarative.requests.building import build_retriever
 from connectors.declarative.requests.environment import Environment
 from connectors.declarative.requests.records import paths
 from connectors.declarative.requests.records.selector import record_filter
@@ -64,7 +65,7 @@ class DynamicSchema:
             EltError: the request fails.
         """
         identifier = self._component.schema_type_identifier
-        pages = self._retriever.pages(WholeStream())
+        pages = self._retriever.pages(Slice())
         record = next(itertools.chain.from_iterable(pages), None)
         described = self._at(record, identifier.schema_pointer, []) if record else []
         if not isinstance(described, list):

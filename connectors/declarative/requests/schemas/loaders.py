@@ -57,7 +57,7 @@ def load_schema(component: Any, environment: Environment, name: str) -> Schema:
 
 
 def open_schema() -> Schema:
-    """Return the schema of a stream of which nothing is known."""
+    """Return the schema of a stream if nothing is known about it."""
     return {"type": "object", "additionalProperties": True, "properties": {}}
 
 
@@ -78,7 +78,7 @@ def _default(environment: Environment, name: str) -> Schema:
     for path in (f"schemas/{name}.json", f"{name}.json"):
         file = _file(environment.folder, path)
         if name and file is not None:
-            return _read(file, file.parent)
+            return _schema(file)
     return open_schema()
 
 
@@ -92,7 +92,7 @@ def _of_file(written: Any, environment: Environment, at: str, name: str) -> Sche
             f"{at}.file_path: there is no file {path!r} beside the manifest",
             guidance="put the file there, or write the schema into the manifest with InlineSchemaLoader",
         )
-    return _read(file, file.parent)
+    return _schema(file)
 
 
 def _file(folder: Path | None, path: str) -> Path | None:
@@ -112,24 +112,19 @@ def _file(folder: Path | None, path: str) -> Path | None:
     return None
 
 
-def _read(file: Path, root: Path, depth: int = 0) -> Schema:
+def _schema(file: Path) -> Schema:
     """Return the schema in a file, with what it refers to in other files.
 
     Raises:
         ConfigError: the file is not a JSON object, or the references do not end.
     """
-    try:
-        found = json.loads(file.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise ConfigError(
-            f"the schema file {file.name} cannot be read: {error}", guidance="correct the file"
-        ) from None
-    if not isinstance(found, dict) or depth > MAX_REFERENCES:
+    found = _content(file)
+    if not isinstance(found, dict):
         raise ConfigError(
             f"the schema file {file.name} is not an object, or refers to itself",
             guidance="correct the file",
         )
-    resolved = _resolved(found, found, root, depth)
+    resolved = _resolved(found, found, file.parent, 0)
     resolved.pop("definitions", None)
     return dict(resolved)
 
@@ -166,17 +161,17 @@ def _other(name: str, root: Path) -> Schema:
     for path in (f"shared/{name}", name):
         file = _file(root, path)
         if file is not None:
-            return _read_raw(file)
+            found = _content(file)
+            return found if isinstance(found, dict) else {}
     raise ConfigError(
         f"a schema file refers to {name!r}, which is not there", guidance="add the file"
     )
 
 
-def _read_raw(file: Path) -> Schema:
+def _content(file: Path) -> Any:
     try:
-        found = json.loads(file.read_text(encoding="utf-8"))
+        return json.loads(file.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise ConfigError(
             f"the schema file {file.name} cannot be read: {error}", guidance="correct the file"
         ) from None
-    return found if isinstance(found, dict) else {}

@@ -56,7 +56,7 @@ class Singer(Protocol):
             return read_transcript(lines, parse, lambda _: ())
 
     def record_schema(self, stream: AirbyteStream) -> Mapping[str, Any]:
-        """Return the tap's own schema: that of the stream has other types for exact numbers."""
+        """Return the tap's own schema: the schema of the stream has other types for exact numbers."""
         entry = json.loads(bytes(stream.extra[ENTRY])) if ENTRY in stream.extra else {}
         return entry.get("schema") or stream.json_schema
 

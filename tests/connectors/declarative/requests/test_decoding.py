@@ -18,6 +18,7 @@ from connectors.declarative.requests.decoding import parsers
 from connectors.declarative.requests.decoding.decoders import CHUNK
 from connectors.declarative.requests.decoding.json_body import decode, number
 from connectors.declarative.requests.decoding.xml_body import BadXml, xml_value
+from connectors.sdk.encoding import encode
 from elt_assets.errors import ConfigError, SystemFailure, TransientError
 from tests.connectors.declarative.requests.support import Reading, together
 from tests.programs.json_api import Answer
@@ -55,7 +56,7 @@ def test_a_number_keeps_its_value(value: Decimal) -> None:
 def test_a_number_is_a_float_where_that_loses_nothing(text: str, found: Any) -> None:
     value = decode(text.encode())
     assert value == found and type(value) is type(found)
-    assert Decimal(_encode(value).decode()) == Decimal(text)
+    assert Decimal(encode(value).decode()) == Decimal(text)
 
 
 @given(
@@ -71,7 +72,7 @@ def test_a_number_is_a_float_where_that_loses_nothing(text: str, found: Any) -> 
 )
 def test_json_is_decoded_as_python_decodes_it(value: Any) -> None:
     content = json.dumps(value).encode()
-    assert json.loads(_encode(decode(content))) == json.loads(content)
+    assert json.loads(encode(decode(content))) == json.loads(content)
 
 
 def test_numbers_that_are_none_in_json_become_null(reading: Reading) -> None:

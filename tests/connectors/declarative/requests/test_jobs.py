@@ -17,7 +17,7 @@ from connectors.declarative.manifest import components
 from connectors.declarative.requests import Retriever, build_retriever
 from connectors.declarative.requests.jobs.retriever import POLL_SECONDS
 from connectors.sdk.items import Record
-from connectors.sdk.waits import FAILED
+from connectors.sdk.reports import FAILED
 from elt_assets.errors import ConfigError, EltError, SystemFailure, TransientError
 from tests.connectors.declarative.requests.support import Reading, component
 from tests.programs.json_api import Answer

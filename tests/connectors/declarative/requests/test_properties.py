@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from connectors.declarative.requests import WholeStream
+from connectors.declarative.cursors.slices import Slice
 from elt_assets.errors import ConfigError
 from tests.connectors.declarative.requests.support import Reading, together
 from tests.programs.recording_api import Received
@@ -141,7 +141,7 @@ def test_the_properties_may_come_from_the_api(reading: Reading) -> None:
         """
     orders = reading.retriever(written)
     for _ in range(2):
-        list(orders.pages(WholeStream()))
+        list(orders.pages(Slice()))
     assert reading.api.urls == ["/fields", "/orders?select=a;b", "/orders?select=a;b"]
 
 
