@@ -117,6 +117,7 @@ def test_a_wrong_secret_fails_the_check(reader: Reader) -> None:
     assert "client-secret" not in json.dumps(message)
 
 
+@pytest.mark.process
 def test_the_example_passes_the_conformance_kit(api: JsonApi, tmp_path: Path) -> None:
     (tmp_path / "my_source.py").write_text(program())
     config = {"url": api.url, **SECRETS}

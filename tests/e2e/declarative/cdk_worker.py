@@ -31,7 +31,7 @@ def do(job: Json) -> Iterator[Json]:
         os.environ["REQUEST_CACHE_PATH"] = cache
         try:
             with contextlib.redirect_stdout(printed):
-                for message in _messages(job):
+                for message in _messages(job, cache):
                     if message.type.value in KEPT:
                         yield _as_json(message)
         finally:
@@ -48,7 +48,7 @@ def _clock(job: Json) -> contextlib.AbstractContextManager[Any]:
     return traveller
 
 
-def _messages(job: Json) -> Iterator[Any]:
+def _messages(job: Json, folder: str) -> Iterator[Any]:
     models = import_module("airbyte_cdk.models")
     declarative = import_module("airbyte_cdk.sources.declarative.concurrent_declarative_source")
     catalog = models.ConfiguredAirbyteCatalogSerializer.load(job["catalog"])
@@ -57,7 +57,7 @@ def _messages(job: Json) -> Iterator[Any]:
         catalog=catalog, config=job["config"], state=state, source_config=job["manifest"]
     )
     entrypoint = import_module("airbyte_cdk.entrypoint").AirbyteEntrypoint(source)
-    config = source.configure(job["config"], "")
+    config = source.configure(job["config"], folder)
     spec = source.spec(logging.getLogger("oracle"))
     if job["verb"] == "read":
         yield from entrypoint.read(spec, config, catalog, state)
