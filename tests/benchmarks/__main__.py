@@ -15,7 +15,20 @@ from concurrent.futures import ProcessPoolExecutor
 from functools import partial
 from pathlib import Path
 
-from tests.benchmarks import conform, ingest, log, manifest, merge, peers, report, routing, sdk
+from tests.benchmarks import (
+    conform,
+    ingest,
+    log,
+    manifest,
+    merge,
+    parts,
+    peers,
+    report,
+    routing,
+    sdk,
+    soak,
+    start,
+)
 from tests.benchmarks.measure import CommandFailed
 from tests.benchmarks.report import Report
 
@@ -23,6 +36,8 @@ Part = Callable[[], Report]
 
 SIZES = {
     "records": 5_000_000,
+    "mixed": 2_000_000,
+    "parted": 2_000_000,
     "rows": 10_000_000,
     "batch": 100_000,
     "lines": 1_000_000,
@@ -31,9 +46,12 @@ SIZES = {
     "commits": 1_000,
     "emitted": 10_000_000,
     "fetched": 1_000_000,
+    "soaked": 100_000_000,
 }
 QUICK = {
     "records": 200_000,
+    "mixed": 100_000,
+    "parted": 200_000,
     "rows": 2_500_000,
     "batch": 20_000,
     "lines": 200_000,
@@ -42,15 +60,25 @@ QUICK = {
     "commits": 100,
     "emitted": 200_000,
     "fetched": 100_000,
+    "soaked": 3_000_000,
 }
+NAMES = (
+    *("ingest", "mixed", "parts", "start", "merge", "conform", "routing"),
+    *("log", "sdk", "manifest"),
+)
+ON_REQUEST = ("soak",)
+"""Parts that run for hours, and only if they are asked for."""
 
 
 def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="make bench", description=__doc__)
-    names = ("ingest", "merge", "conform", "routing", "log", "sdk", "manifest")
-    parser.add_argument("--only", choices=names, nargs="+", default=names, metavar="PART")
+    parser.add_argument(
+        "--only", choices=[*NAMES, *ON_REQUEST], nargs="+", default=NAMES, metavar="PART"
+    )
     parser.add_argument("--quick", action="store_true", help="small sizes: whether it runs at all")
-    parser.add_argument("--records", type=int, help="that ingest moves")
+    parser.add_argument("--records", type=int, help="that ingest moves, and soak")
+    parser.add_argument("--mixed", type=int, help="records with a decimal and JSON text")
+    parser.add_argument("--parted", type=int, help="records whose ingest is measured by its parts")
     parser.add_argument("--rows", type=int, help="of the table that is merged into")
     parser.add_argument("--batch", type=int, help="rows that are merged")
     parser.add_argument("--lines", type=int, help="that conform types")
@@ -66,22 +94,27 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--skip-peers", action="store_true")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures there too")
     args = parser.parse_args()
+    args.soaked = args.records
     for name, size in (QUICK if args.quick else SIZES).items():
         if getattr(args, name) is None:
             setattr(args, name, size)
     return args
 
 
-def parts(args: argparse.Namespace, work: Path) -> Mapping[str, Part]:
+def wanted(args: argparse.Namespace, work: Path) -> Mapping[str, Part]:
     folder = None if args.skip_peers else args.peers_dir.expanduser().resolve()
     return {
         "ingest": partial(ingest.run, work, args.records, folder),
+        "mixed": partial(ingest.run_mixed, work, args.mixed, folder),
+        "parts": partial(parts.run, work, args.parted),
+        "start": partial(start.run, work),
         "merge": partial(merge.run, work, args.rows, args.batch, peer=not args.skip_peers),
         "conform": partial(conform.run, work, args.lines),
         "routing": partial(routing.run, work, args.routed, args.gigabytes),
         "log": partial(log.run, work, args.commits),
         "sdk": partial(sdk.run, work, args.emitted, folder),
         "manifest": partial(manifest.run, work, args.fetched, folder),
+        "soak": partial(soak.run, work, args.soaked),
     }
 
 
@@ -95,7 +128,7 @@ def measured(args: argparse.Namespace, work: Path) -> dict[str, object]:
     """Run what was asked for, show each part's figures as it ends, and return them all."""
     machine, results = report.machine(), {}
     print("  " + ", ".join(f"{name} {value}" for name, value in machine.items()))
-    for name, part in parts(args, work).items():
+    for name, part in wanted(args, work).items():
         if name in args.only:
             found = alone(part)
             found.show()

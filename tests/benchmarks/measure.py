@@ -1,20 +1,35 @@
-"""Runs a command to its end: how long it took, and the most memory it held."""
+"""The cost of work: wall time, processor time of all processes that take part, and memory.
+
+Processor time is never sampled: a process that has ended is counted by the process that waited for it. A
+process whose parent has ended (Spark's Python workers at the end of a run) becomes a child of the benchmark,
+which waits for it.
+"""
 
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import os
+import resource
 import subprocess
+import sys
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TypeVar
 
 import psutil
 
-SAMPLE_SECONDS = 0.1
+T = TypeVar("T")
+
+SAMPLE_SECONDS = 0.2
+ORPHAN_SECONDS = 300
+"""Time for the processes that a command leaves behind to end; what they do would disturb the next command."""
 TAIL_CHARACTERS = 4_000
+PR_SET_CHILD_SUBREAPER = 36
 MEGABYTE = 1_000_000
 
 
@@ -23,13 +38,39 @@ class CommandFailed(Exception):
 
 
 @dataclass(frozen=True)
+class Cost:
+    """Seconds of wall time, and core-seconds: the processor time of all processes that took part."""
+
+    seconds: float
+    core: float
+
+    def __sub__(self, other: Cost) -> Cost:
+        return Cost(self.seconds - other.seconds, self.core - other.core)
+
+    def __add__(self, other: Cost) -> Cost:
+        return Cost(self.seconds + other.seconds, self.core + other.core)
+
+
+FREE = Cost(0, 0)
+
+
+@dataclass(frozen=True)
 class Run:
     """One run of one command; memory is resident set size, in megabytes of 10^6 bytes."""
 
-    seconds: float
+    cost: Cost
+    core_by_process: Mapping[str, float]
+    """Core-seconds of the driver (the process that was started), the JVM, the Python workers and others, by
+    samples: a process that lives for less than a sample is not in it."""
     python_mb: float  # the process that was started
     python_all_mb: float  # with its Python children: Spark's workers, connectors written in Python
     jvm_mb: float
+
+
+DRIVER, JVM, WORKERS, OTHERS = "driver", "JVM", "workers", "others"
+
+Sample = Callable[[psutil.Process], None]
+"""Looks at a running command; called again and again with its first process."""
 
 
 @dataclass
@@ -37,53 +78,109 @@ class _Peaks:
     python: int = 0
     python_all: int = 0
     jvm: int = 0
-    over: threading.Event = field(default_factory=threading.Event)
+    core: dict[tuple[str, int], float] = field(default_factory=dict)
 
     def sample(self, root: psutil.Process) -> None:
-        main, children = _resident(root), list(_children(root))
-        pythons = sum(_resident(child) for child in children if _is(child, "python"))
-        jvms = sum(_resident(child) for child in children if _is(child, "java"))
-        self.python = max(self.python, main)
-        self.python_all = max(self.python_all, main + pythons)
-        self.jvm = max(self.jvm, jvms)
+        resident: Counter[str] = Counter()
+        for role, process in by_role(root):
+            resident[role] += resident_bytes(process)
+            self.core[role, process.pid] = _core(process, with_children=False)
+        self.python = max(self.python, resident[DRIVER])
+        self.python_all = max(self.python_all, resident[DRIVER] + resident[WORKERS])
+        self.jvm = max(self.jvm, resident[JVM])
 
-    def watch(self, root: psutil.Process) -> None:
-        while not self.over.wait(SAMPLE_SECONDS):
-            with contextlib.suppress(psutil.Error):
-                self.sample(root)
+    @property
+    def core_by_process(self) -> Mapping[str, float]:
+        total: Counter[str] = Counter()
+        for (role, _), seconds in self.core.items():
+            total[role] += seconds  # type: ignore[assignment]
+        return dict(total)
 
 
-def run(command: Sequence[str | Path], env: Mapping[str, str], cwd: Path, log: Path) -> Run:
-    """Run `command` with exactly this environment; its output goes to `log`.
+def run(
+    command: Sequence[str | Path],
+    env: Mapping[str, str],
+    cwd: Path,
+    log: Path,
+    *,
+    stdin: Path | None = None,
+    sample: Sample | None = None,
+) -> Run:
+    """Run `command` with exactly this environment, until its last process has ended.
+
+    Nothing else may be a child of this process.
+
+    Args:
+        log: the file of its output.
+        stdin: the file of its input.
+        sample: called a few times a second, beside the measuring of memory.
 
     Raises:
         CommandFailed: with the end of what the command said.
     """
-    peaks = _Peaks()
-    with log.open("wb") as out:
+    peaks, over = _Peaks(), threading.Event()
+    samples = [peaks.sample, *([sample] if sample else [])]
+    _adopt_orphans()
+    before = _core_of_children()
+    with log.open("wb") as out, Path(stdin or os.devnull).open("rb") as given:
         start = time.perf_counter()
         process = subprocess.Popen(
-            [str(part) for part in command], env=env, cwd=cwd, stdout=out, stderr=subprocess.STDOUT
+            [str(part) for part in command],
+            env=env,
+            cwd=cwd,
+            stdin=given,
+            stdout=out,
+            stderr=subprocess.STDOUT,
         )
-        watcher = threading.Thread(target=peaks.watch, args=(psutil.Process(process.pid),))
+        watched = psutil.Process(process.pid)
+        watcher = threading.Thread(target=_watch, args=(watched, samples, over))
         watcher.start()
         try:
             code = process.wait()
         finally:
             seconds = time.perf_counter() - start
-            peaks.over.set()
+            over.set()
             watcher.join()
             if process.poll() is None:
                 process.terminate()
     if code != 0:
         tail = log.read_text(errors="replace")[-TAIL_CHARACTERS:]
         raise CommandFailed(f"{' '.join(map(str, command))} exited with {code} ({log}):\n{tail}")
+    _wait_for_orphans(ORPHAN_SECONDS)
     return Run(
-        seconds=seconds,
+        cost=Cost(seconds, _core_of_children() - before),
+        core_by_process=peaks.core_by_process,
         python_mb=peaks.python / MEGABYTE,
         python_all_mb=peaks.python_all / MEGABYTE,
         jvm_mb=peaks.jvm / MEGABYTE,
     )
+
+
+def timed(work: Callable[[], T]) -> tuple[T, Cost]:
+    """Return what a call returns, and its cost in this process and all its descendants.
+
+    What was written before is on disk when the call begins.
+    """
+    os.sync()
+    core, start = core_seconds(), time.perf_counter()
+    result = work()
+    seconds = time.perf_counter() - start
+    return result, Cost(seconds, core_seconds() - core)
+
+
+def core_seconds() -> float:
+    """Return the processor time of this process and all its descendants, with those that have ended."""
+    root = psutil.Process()
+    return sum(_core(process) for process in [root, *_children(root)])
+
+
+def by_role(root: psutil.Process) -> Iterator[tuple[str, psutil.Process]]:
+    """Yield the processes of a command that are alive, each with its role."""
+    yield DRIVER, root
+    for child in _children(root):
+        name = _name(child)
+        role = JVM if name.startswith("java") else WORKERS if name.startswith("python") else OTHERS
+        yield role, child
 
 
 @dataclass(frozen=True)
@@ -119,20 +216,60 @@ def environment() -> dict[str, str]:
     return {name: value for name, value in os.environ.items() if not name.startswith(ours)}
 
 
-def _children(root: psutil.Process) -> Iterator[psutil.Process]:
-    with contextlib.suppress(psutil.Error):
-        yield from root.children(recursive=True)
-
-
-def _resident(process: psutil.Process) -> int:
+def resident_bytes(process: psutil.Process) -> int:
     try:
         return int(process.memory_info().rss)
     except psutil.Error:  # it has ended meanwhile
         return 0
 
 
-def _is(process: psutil.Process, name: str) -> bool:
+def _watch(root: psutil.Process, samples: Sequence[Sample], over: threading.Event) -> None:
+    while not over.wait(SAMPLE_SECONDS):
+        for sample in samples:
+            with contextlib.suppress(psutil.Error):
+                sample(root)
+
+
+def _children(root: psutil.Process) -> Iterator[psutil.Process]:
+    with contextlib.suppress(psutil.Error):
+        yield from root.children(recursive=True)
+
+
+def _name(process: psutil.Process) -> str:
     try:
-        return process.name().startswith(name)
+        return process.name()
     except psutil.Error:
-        return False
+        return ""
+
+
+def _core(process: psutil.Process, *, with_children: bool = True) -> float:
+    """Return the processor time of a process, with that of the children that it has waited for."""
+    try:
+        times = process.cpu_times()
+    except psutil.Error:
+        return 0
+    own = times.user + times.system
+    return float(own + times.children_user + times.children_system) if with_children else float(own)
+
+
+def _core_of_children() -> float:
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
+
+
+def _adopt_orphans() -> None:
+    """Become the parent of descendants whose parent ends. Elsewhere than on Linux they are not counted."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+
+
+def _wait_for_orphans(limit: float) -> None:
+    deadline = time.monotonic() + limit
+    while time.monotonic() < deadline:
+        try:
+            ended, _ = os.waitpid(-1, os.WNOHANG)
+        except ChildProcessError:
+            return
+        if not ended:
+            time.sleep(0.02)
+    raise CommandFailed(f"a command has left processes that run for more than {limit} seconds")

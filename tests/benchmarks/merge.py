@@ -15,7 +15,7 @@ from dataclasses import asdict, dataclass, field
 from importlib.metadata import version
 from pathlib import Path
 
-from tests.benchmarks.measure import CommandFailed
+from tests.benchmarks.measure import CommandFailed, Cost
 from tests.benchmarks.merging import Peer, Took, Users, left_by
 from tests.benchmarks.report import MISSING, Bar, Report, ratio
 from tests.benchmarks.session import session
@@ -29,28 +29,28 @@ SEED = 7
 
 @dataclass(frozen=True)
 class Result:
-    """Batches of `batch` rows, of one kind of keys, into a table of `rows` rows. `peer`: seconds of
-    each, none where the peer has no copy of the table."""
+    """Batches of `batch` rows, of one kind of keys, into a table of `rows` rows. `peer`: the cost
+    of each, none where the peer has no copy of the table."""
 
     keys: str
     rows: int
     batch: int
     turns: list[Took] = field(default_factory=list)
-    peer: list[float] = field(default_factory=list)
+    peer: list[Cost] = field(default_factory=list)
 
     @property
-    def seconds(self) -> float:
-        return statistics.median(took.merge for took in self.turns)
+    def cost(self) -> Cost:
+        return _median([took.merge for took in self.turns])
 
     @property
-    def history_seconds(self) -> float | None:
+    def history_cost(self) -> Cost | None:
         """What the history took besides."""
-        told = [took.history for took in self.turns if took.history is not None]
-        return statistics.median(told) if told else None
+        found = [took.history for took in self.turns if took.history is not None]
+        return _median(found) if found else None
 
     @property
-    def peer_seconds(self) -> float | None:
-        return statistics.median(self.peer) if self.peer else None
+    def peer_cost(self) -> Cost | None:
+        return _median(self.peer) if self.peer else None
 
 
 def run(work: Path, rows: int, batch: int, *, peer: bool) -> Report:
@@ -61,7 +61,8 @@ def run(work: Path, rows: int, batch: int, *, peer: bool) -> Report:
     """
     with tempfile.TemporaryDirectory(prefix="merge-", dir=work) as made:
         folder = Path(made)
-        with session(folder / "home") as spark:
+        with session(folder / "home") as provider:
+            spark = provider.get()
             print("merge: warming up", file=sys.stderr)
             warm = Users(spark, folder / "warm", int(rows * SIZES[0]), has_history=True)
             _contests([warm], batch, peer=peer)
@@ -119,6 +120,11 @@ def _check(table: Users, peer: Peer | None, rows: int) -> None:
             raise CommandFailed(f"the history has other current versions:\n{ours}\n{versions}")
 
 
+def _median(costs: Sequence[Cost]) -> Cost:
+    seconds, core = ([getattr(cost, name) for cost in costs] for name in ("seconds", "core"))
+    return Cost(statistics.median(seconds), statistics.median(core))
+
+
 # --- the report ---------------------------------------------------------------------------------
 
 
@@ -126,8 +132,9 @@ def _report(results: Sequence[Result]) -> Report:
     return Report(
         title=f"{results[0].batch:,} rows merged into a table by key, and published",
         headings=[
-            *("keys", "rows in the table", "files anew", "seconds"),
-            *("delta-rs", "× delta-rs's time", "history besides", "× the merge's time"),
+            *("keys", "rows in the table", "files written again", "seconds", "core-s"),
+            *("delta-rs", "core-s", "× delta-rs's time"),
+            *("history besides", "core-s", "× the merge's time"),
         ],
         rows=[_row(each) for each in results],
         note=f"medians of {TURNS[RECENT]} recent and {TURNS[RANDOM]} random batches, all in turn; "
@@ -136,9 +143,12 @@ def _report(results: Sequence[Result]) -> Report:
         figures=[
             asdict(each)
             | {
-                "seconds": each.seconds,
-                "history_seconds": each.history_seconds,
-                "peer_seconds": each.peer_seconds,
+                name: cost and asdict(cost)
+                for name, cost in (
+                    ("cost", each.cost),
+                    ("history_cost", each.history_cost),
+                    ("peer_cost", each.peer_cost),
+                )
             }
             for each in results
         ],
@@ -150,24 +160,41 @@ def _row(result: Result) -> list[str]:
         result.keys,
         f"{result.rows:,}",
         " ".join(str(took.rewritten) for took in result.turns),
-        f"{result.seconds:.2f}",
-        _seconds(result.peer_seconds),
-        ratio(result.seconds, result.peer_seconds),
-        _seconds(result.history_seconds),
-        ratio(result.history_seconds, result.seconds),
+        *_shown(result.cost),
+        *_shown(result.peer_cost),
+        _ratio(result.cost, result.peer_cost),
+        *_shown(result.history_cost),
+        _ratio(result.history_cost, result.cost),
     ]
 
 
-def _seconds(value: float | None) -> str:
-    return MISSING if value is None else f"{value:.2f}"
+def _shown(cost: Cost | None) -> tuple[str, str]:
+    return (MISSING, MISSING) if cost is None else (f"{cost.seconds:.2f}", f"{cost.core:.2f}")
+
+
+def _ratio(longer: Cost | None, shorter: Cost | None) -> str:
+    return (
+        MISSING if longer is None else ratio(longer.seconds, shorter.seconds if shorter else None)
+    )
 
 
 def _bars(results: Sequence[Result]) -> list[Bar]:
     (main,) = (each for each in results if each.keys == RANDOM)
-    recent = [each.seconds for each in results if each.keys == RECENT]
-    peer, history = main.peer_seconds, main.history_seconds
+    recent = [each for each in results if each.keys == RECENT]
+    (beside,) = (each for each in recent if each.rows == main.rows)
+    seconds = [each.cost.seconds for each in recent]
+    history = main.history_cost
     return [
-        Bar("random keys, of delta-rs's time", None if peer is None else main.seconds / peer, 2),
-        Bar("recent keys, longest of shortest time by size", max(recent) / min(recent), 1.5),
-        Bar("history besides, of the merge's time", history and history / main.seconds, 0.6),
+        Bar("random keys, of delta-rs's time", _times(main.cost, main.peer_cost), 2),
+        Bar("recent keys, of delta-rs's time", _times(beside.cost, beside.peer_cost), 1),
+        Bar("recent keys, longest of shortest time by size", max(seconds) / min(seconds), 1.5),
+        Bar(
+            "history besides, of the merge's time",
+            None if history is None else _times(history, main.cost),
+            0.6,
+        ),
     ]
+
+
+def _times(longer: Cost, shorter: Cost | None) -> float | None:
+    return None if shorter is None else longer.seconds / shorter.seconds

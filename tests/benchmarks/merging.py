@@ -24,7 +24,7 @@ from elt_assets.lake.merge.dedup import Merged, Ordering, Target
 from elt_assets.lake.merge.file_splitting import TARGET_ROWS, Batch
 from elt_assets.lake.schema import metadata_columns
 from elt_assets.lake.spark.session import side_by_side
-from tests.benchmarks.session import timed
+from tests.benchmarks.measure import FREE, Cost, timed
 
 SCHEMA = t.StructType(
     [
@@ -46,11 +46,11 @@ SEED = 7
 
 @dataclass(frozen=True)
 class Took:
-    """Seconds of one batch, published; `history`: what the history took besides; `rewritten`:
+    """The cost of one batch, published; `history`: what the history took besides; `rewritten`:
     the table's files that were."""
 
-    merge: float
-    history: float | None
+    merge: Cost
+    history: Cost | None
     rewritten: int
 
 
@@ -107,7 +107,7 @@ class Users:
         """As a sync publishes a checkpoint: the table and its history side by side, and what the table
         alone would have taken, measured first and thrown away."""
         merged, merging = timed(lambda: self._merged(batch))
-        extra = 0.0
+        extra = FREE
         if self.history is not None:
             self.table.discard_files([*merged.change.add, *merged.tombstones])
             merged, extra = self._both(self.history, batch)
@@ -120,7 +120,7 @@ class Users:
         target = Target(self.table.files, self.table.metadata.tombstones)
         return dedup.merge(self._spark, self.table, target, batch, BY, SCHEMA)
 
-    def _both(self, table: Table, batch: Batch) -> tuple[Merged, float]:
+    def _both(self, table: Table, batch: Batch) -> tuple[Merged, Cost]:
         def followed() -> Merged:
             target = Target(table.files, table.metadata.tombstones)
             return history.merge(self._spark, table, target, batch, BY, SCHEMA)
@@ -140,8 +140,8 @@ class Peer:
         self.uri = f"{table.uri}_peer"
         shutil.copytree(table.uri, self.uri)
 
-    def merge(self, batch: Batch) -> float:
-        """Seconds of the same rows by the same rule."""
+    def merge(self, batch: Batch) -> Cost:
+        """The cost of the same rows by the same rule."""
         rows = pq.read_table([batch.table.storage.locate(file) for file in batch.files])
         return timed(lambda: self._merge(rows))[1]
 
