@@ -66,7 +66,7 @@ format: $(STAMP)  ## what `make check` would have formatted
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-bench: $(STAMP)  ## ingest, merge, conform, routing, log, sdk, manifest (beside their peers): make bench ARGS='--only merge'
+bench: $(STAMP)  ## ingest, its parts, start, merge and others, beside their peers: make bench ARGS='--only merge'
 	@$(JAVA) && $(BIN)/python -m tests.benchmarks $(if $(RECORDS),--records $(RECORDS)) $(ARGS)
 
 archive: $(STAMP)  ## Spark's classes in one file, in about a minute: it starts in two thirds of the time
