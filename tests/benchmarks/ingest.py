@@ -22,6 +22,7 @@ from tests.benchmarks.contenders import (
     Result,
     contest,
 )
+from tests.benchmarks.measure import Cost
 from tests.benchmarks.messages import MIXED
 from tests.benchmarks.report import MISSING, Bar, Report, ratio
 
@@ -73,8 +74,8 @@ def _report(results: Results, title: str, bars: Sequence[Bar]) -> Report:
             *("× PyAirbyte's speed", "× the limit's time", "Python MB", "JVM MB"),
         ],
         rows=[_row(result, results) for result in results.values()],
-        note="less start: T(all) − T(1 record), whole processes, this run; × of seconds less start; core-s: "
-        f"of all processes; of ours about {_by_process(results[OURS])}",
+        note="less start: T(all) − T(1 record), whole processes, this run; × of seconds less start (of core-s); "
+        f"core-s: of all processes; of ours about {_by_process(results[OURS])}",
         bars=bars,
         figures=[_figures(result) for result in results.values()],
     )
@@ -89,11 +90,18 @@ def _row(result: Result, results: Results) -> list[str]:
         f"{run.cost.core:.1f}",
         f"{less.core:.1f}",
         f"{result.rate:,.0f}",
-        ratio(_seconds(results, PYAIRBYTE), less.seconds),
-        ratio(less.seconds, _seconds(results, LIMIT)),
+        _both(_less(results, PYAIRBYTE), less),
+        _both(less, _less(results, LIMIT)),
         f"{run.python_mb:,.0f}",
         f"{run.jvm_mb:,.0f}" if run.jvm_mb else MISSING,
     ]
+
+
+def _both(longer: Cost | None, shorter: Cost | None) -> str:
+    """The ratio of seconds and, in brackets, of core-seconds."""
+    if longer is None or shorter is None:
+        return MISSING
+    return f"{ratio(longer.seconds, shorter.seconds)} ({ratio(longer.core, shorter.core)})"
 
 
 def _by_process(result: Result) -> str:
@@ -130,9 +138,9 @@ def _speed(results: Results) -> float | None:
 
 
 def _times(results: Results, longer: str, shorter: str) -> float | None:
-    ours, theirs = _seconds(results, longer), _seconds(results, shorter)
-    return None if ours is None or theirs is None else ours / theirs
+    more, less = _less(results, longer), _less(results, shorter)
+    return None if more is None or less is None else more.seconds / less.seconds
 
 
-def _seconds(results: Results, name: str) -> float | None:
-    return results[name].less_start.seconds if name in results else None
+def _less(results: Results, name: str) -> Cost | None:
+    return results[name].less_start if name in results else None

@@ -91,10 +91,10 @@ class _Peaks:
 
     @property
     def core_by_process(self) -> Mapping[str, float]:
-        total: Counter[str] = Counter()
+        total: dict[str, float] = {}
         for (role, _), seconds in self.core.items():
-            total[role] += seconds  # type: ignore[assignment]
-        return dict(total)
+            total[role] = total.get(role, 0) + seconds
+        return total
 
 
 def run(

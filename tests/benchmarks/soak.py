@@ -6,6 +6,7 @@ It is not one of the parts that run by default: `make bench ARGS='--only soak'`.
 from __future__ import annotations
 
 import contextlib
+import os
 import statistics
 import sys
 import tempfile
@@ -108,7 +109,7 @@ def _source(folder: Path, records: int) -> Path:
     stub = Path(__file__).with_name("source_stub")
     path.write_text(
         f'#!/bin/sh\n[ "$1" = read ] || exec "{stub}" "$@"\n'
-        f'exec "{sys.executable}" -m tests.benchmarks.messages {records}\n'
+        f'cd "{ROOT}" && exec "{sys.executable}" -m tests.benchmarks.messages {records}\n'
     )
     path.chmod(0o755)
     return path
@@ -116,9 +117,10 @@ def _source(folder: Path, records: int) -> Path:
 
 def _size(folder: Path) -> int:
     total = 0
-    for path in folder.rglob("*"):
-        with contextlib.suppress(OSError):  # it may have been removed meanwhile
-            total += path.stat().st_size if path.is_file() else 0
+    for place, _, names in os.walk(folder):
+        for name in names:
+            with contextlib.suppress(OSError):  # it may have been removed meanwhile
+                total += Path(place, name).stat().st_size
     return total
 
 
