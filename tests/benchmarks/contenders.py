@@ -65,14 +65,16 @@ class Result:
     start: Cost
 
     @property
-    def less_start(self) -> Cost:
+    def less_start(self) -> Cost | None:
+        """None if the start took as long: then there were too few records to measure anything."""
         cost = self.run.cost - self.start
-        return Cost(max(cost.seconds, 0.001), max(cost.core, 0.001))
+        return cost if cost.seconds > 0 and cost.core > 0 else None
 
     @property
-    def rate(self) -> float:
+    def rate(self) -> float | None:
         """Records a second, start not counted."""
-        return self.records / self.less_start.seconds
+        less = self.less_start
+        return None if less is None else self.records / less.seconds
 
 
 def ours(messages: MessageSet = PLAIN) -> Contender:
@@ -153,7 +155,7 @@ def contest(contender: Contender, records: int, work: Path) -> Result:
     """The contender over one record, then over all; its rows are counted each time."""
     small = [run(contender, SMALL, work, f"small-{turn}").cost for turn in range(SMALL_RUNS)]
     whole = run(contender, records, work, "whole")
-    start = min(small, key=lambda cost: cost.seconds)
+    start = measure.least(small)
     return Result(contender.name, contender.label, records, whole, start)
 
 

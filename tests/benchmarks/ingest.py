@@ -24,7 +24,7 @@ from tests.benchmarks.contenders import (
 )
 from tests.benchmarks.measure import Cost
 from tests.benchmarks.messages import MIXED
-from tests.benchmarks.report import MISSING, Bar, Report, ratio
+from tests.benchmarks.report import MISSING, Bar, Report
 
 Results = Mapping[str, Result]
 
@@ -74,22 +74,22 @@ def _report(results: Results, title: str, bars: Sequence[Bar]) -> Report:
             *("× PyAirbyte's speed", "× the limit's time", "Python MB", "JVM MB"),
         ],
         rows=[_row(result, results) for result in results.values()],
-        note="less start: T(all) − T(1 record), whole processes, this run; × of seconds less start (of core-s); "
-        f"core-s: of all processes; of ours about {_by_process(results[OURS])}",
+        note="less start: T(all) − T(1 record), whole processes, this run; × of seconds less start (of "
+        f"core-s); core-s: of all processes; of ours about {_by_process(results[OURS])}",
         bars=bars,
         figures=[_figures(result) for result in results.values()],
     )
 
 
 def _row(result: Result, results: Results) -> list[str]:
-    run, less = result.run, result.less_start
+    run, less, rate = result.run, result.less_start, result.rate
     return [
         result.label,
         f"{run.cost.seconds:.1f}",
-        f"{less.seconds:.1f}",
+        MISSING if less is None else f"{less.seconds:.1f}",
         f"{run.cost.core:.1f}",
-        f"{less.core:.1f}",
-        f"{result.rate:,.0f}",
+        MISSING if less is None else f"{less.core:.1f}",
+        MISSING if rate is None else f"{rate:,.0f}",
         _both(_less(results, PYAIRBYTE), less),
         _both(less, _less(results, LIMIT)),
         f"{run.python_mb:,.0f}",
@@ -101,7 +101,7 @@ def _both(longer: Cost | None, shorter: Cost | None) -> str:
     """The ratio of seconds and, in brackets, of core-seconds."""
     if longer is None or shorter is None:
         return MISSING
-    return f"{ratio(longer.seconds, shorter.seconds)} ({ratio(longer.core, shorter.core)})"
+    return f"{longer.seconds / shorter.seconds:.2f} ({longer.core / shorter.core:.2f})"
 
 
 def _by_process(result: Result) -> str:
@@ -112,8 +112,7 @@ def _by_process(result: Result) -> str:
 def _figures(result: Result) -> dict[str, object]:
     less = result.less_start
     return asdict(result) | {
-        "seconds_less_start": less.seconds,
-        "core_less_start": less.core,
+        "less_start": None if less is None else asdict(less),
         "records_per_second": result.rate,
     }
 

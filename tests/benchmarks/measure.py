@@ -54,6 +54,11 @@ class Cost:
 FREE = Cost(0, 0)
 
 
+def least(costs: Sequence[Cost]) -> Cost:
+    """Return the least seconds and the least core-seconds: other programs only add to them."""
+    return Cost(min(cost.seconds for cost in costs), min(cost.core for cost in costs))
+
+
 @dataclass(frozen=True)
 class Run:
     """One run of one command; memory is resident set size, in megabytes of 10^6 bytes."""

@@ -30,7 +30,7 @@ from elt_assets.sync.events import Checkpoint, Committed
 from elt_assets.sync.segments import Segment
 from tests.benchmarks.contenders import SMALL, ours
 from tests.benchmarks.contenders import run as ingest
-from tests.benchmarks.measure import FREE, CommandFailed, Cost, timed
+from tests.benchmarks.measure import FREE, CommandFailed, Cost, least, timed
 from tests.benchmarks.messages import PLAIN, MessageSet, cached_messages, state_message, time_of
 from tests.benchmarks.report import Report, ratio
 from tests.benchmarks.session import session
@@ -56,7 +56,7 @@ def run(work: Path, records: int) -> Report:
         CommandFailed: records are missing.
     """
     starts = [ingest(ours(), SMALL, work, f"start-{turn}").cost for turn in range(2)]
-    start = min(starts, key=lambda cost: cost.seconds)
+    start = least(starts)
     whole = ingest(ours(), records, work, "whole-parts").cost
     messages = cached_messages(work, records)
     with tempfile.TemporaryDirectory(prefix="parts-", dir=work) as made:
