@@ -38,6 +38,7 @@ SIZES = {
     "records": 5_000_000,
     "mixed": 2_000_000,
     "parted": 2_000_000,
+    "starts": 5,
     "rows": 10_000_000,
     "batch": 100_000,
     "lines": 1_000_000,
@@ -52,6 +53,7 @@ QUICK = {
     "records": 200_000,
     "mixed": 100_000,
     "parted": 200_000,
+    "starts": 1,
     "rows": 2_500_000,
     "batch": 20_000,
     "lines": 200_000,
@@ -79,6 +81,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--records", type=int, help="that ingest moves, and soak")
     parser.add_argument("--mixed", type=int, help="records with a decimal and JSON text")
     parser.add_argument("--parted", type=int, help="records whose ingest is measured by its parts")
+    parser.add_argument("--starts", type=int, help="runs of each kind whose start is measured")
     parser.add_argument("--rows", type=int, help="of the table that is merged into")
     parser.add_argument("--batch", type=int, help="rows that are merged")
     parser.add_argument("--lines", type=int, help="that conform types")
@@ -107,7 +110,7 @@ def wanted(args: argparse.Namespace, work: Path) -> Mapping[str, Part]:
         "ingest": partial(ingest.run, work, args.records, folder),
         "mixed": partial(ingest.run_mixed, work, args.mixed, folder),
         "parts": partial(parts.run, work, args.parted),
-        "start": partial(start.run, work),
+        "start": partial(start.run, work, args.starts),
         "merge": partial(merge.run, work, args.rows, args.batch, peer=not args.skip_peers),
         "conform": partial(conform.run, work, args.lines),
         "routing": partial(routing.run, work, args.routed, args.gigabytes),

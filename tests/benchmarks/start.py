@@ -22,7 +22,6 @@ from tests.benchmarks.report import Bar, Report
 
 EMPTY, BARE = "an empty asset", "an asset with one Spark job"
 NOTHING, RECORD = "a stream without new data", "a stream with one record"
-TURNS = 5
 MATERIALIZE = (sys.executable, "-m", "dagster", "asset", "materialize", "--select", "*", "-f")
 
 
@@ -42,14 +41,14 @@ class Result:
         return statistics.median(turn.core for turn in self.turns)
 
 
-def run(work: Path) -> Report:
+def run(work: Path, turns: int) -> Report:
     """Each kind of run in turn, after one of each that is not counted.
 
     Raises:
         CommandFailed: a run failed, or left another number of rows.
     """
     results = {name: Result(name) for name in (EMPTY, NOTHING, RECORD, BARE)}
-    for turn in range(TURNS + 1):
+    for turn in range(turns + 1):
         with tempfile.TemporaryDirectory(prefix="start-", dir=work) as made:
             for name, cost in _turn(Path(made), work).items():
                 print(f"start: {name}, {cost.seconds:.1f} s", file=sys.stderr)
@@ -99,8 +98,8 @@ def _report(results: Mapping[str, Result]) -> Report:
             ]
             for each in results.values()
         ],
-        note=f"medians of {TURNS} turns, taken in turn, whole processes; share: what a run takes more than "
-        "the empty asset, of what the asset with one Spark job takes more",
+        note=f"medians of {len(results[EMPTY].turns)} turns, taken in turn, whole processes; share: what a run "
+        "takes more than the empty asset, of what the asset with one Spark job takes more",
         bars=[
             Bar("start without new data, of a bare Spark job", _share(results, NOTHING), 0.1),
             Bar("start with one record, of a bare Spark job", _share(results, RECORD), 0.6),
