@@ -98,8 +98,8 @@ def _report(results: Mapping[str, Result]) -> Report:
             ]
             for each in results.values()
         ],
-        note=f"medians of {len(results[EMPTY].turns)} turns, taken in turn, whole processes; share: what a run "
-        "takes more than the empty asset, of what the asset with one Spark job takes more",
+        note=f"medians of {len(results[EMPTY].turns)} turns, taken in turn, whole processes; share: what a "
+        "run takes more than the empty asset, of what the asset with one Spark job takes more",
         bars=[
             Bar("start without new data, of a bare Spark job", _share(results, NOTHING), 0.1),
             Bar("start with one record, of a bare Spark job", _share(results, RECORD), 0.6),
