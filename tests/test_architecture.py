@@ -40,6 +40,7 @@ ROOMS: dict[str, set[str]] = {
     "elt_assets.protocol": {"errors", "protocol.airbyte"},
     "elt_assets.protocol.airbyte": {"errors"},
     "elt_assets.protocol.singer": {"errors", "protocol.airbyte"},
+    "elt_assets.protocol.runs": {"errors", "protocol.airbyte", "protocol.singer"},
     # the two ends of the pipe, strangers to each other
     "elt_assets.runner.process": {"errors", "storage", "protocol"},
     "elt_assets.runner.config": {"errors", "storage", "protocol", "runner.process"},

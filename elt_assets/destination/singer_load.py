@@ -19,7 +19,7 @@ from elt_assets.destination.settings import Settings
 from elt_assets.destination.table_opening import Log, Opener, StreamErrors, StreamSink
 from elt_assets.errors import ConfigError, SystemFailure
 from elt_assets.lake.spark.session import SparkProvider
-from elt_assets.pipeline.stdin import Sent, messages
+from elt_assets.pipeline.stdin import messages
 from elt_assets.pipeline.sync import Messages, Sync, SyncPlan
 from elt_assets.protocol.airbyte.catalog import (
     INCREMENTAL,
@@ -28,8 +28,9 @@ from elt_assets.protocol.airbyte.catalog import (
     ConfiguredStream,
 )
 from elt_assets.protocol.airbyte.lines import MAX_LINE
-from elt_assets.protocol.airbyte.messages import Message, RawRecord
+from elt_assets.protocol.airbyte.messages import Message, Received
 from elt_assets.protocol.airbyte.sync_modes import APPEND, APPEND_DEDUP
+from elt_assets.protocol.runs.protocols import singer_runs
 from elt_assets.protocol.singer.messages import Translator
 from elt_assets.runner.process.singer_batches import BatchFiles
 from elt_assets.sync.events import Checkpoint, Committed, Logged, SessionEvent, SharedAcknowledged
@@ -65,7 +66,7 @@ class Load:
         translator = Translator(read_file=files, whole_states=True)
         plan = SyncPlan(
             catalog=ConfiguredCatalog(streams=[]),
-            read=lambda: self._observed(messages(stdin, translator.messages)),
+            read=lambda: self._observed(messages(stdin, singer_runs(translator).messages)),
             open_sink=self._open,
             staging=paths.staging(),
             threshold=self._settings.threshold,
@@ -85,18 +86,18 @@ class Load:
                 assert pending.state.data is not None
                 yield pending.state.data
 
-    def _observed(self, sent: Iterable[Sent]) -> Messages:
+    def _observed(self, sent: Iterable[Received]) -> Messages:
         """Yield the messages, and record which versions are activated."""
         known, last = self._known, ""
         for message in sent:
-            if type(message) is RawRecord:
+            if not isinstance(message, Message):
                 if message.stream != last and message.stream not in known:
                     raise SystemFailure(
                         f"the tap sent a record of stream {message.stream!r} before its SCHEMA",
                         guidance="correct the tap; what it sent before its last state is committed",
                     )
                 last = message.stream
-            elif isinstance(message, Message) and message.generation is not None:
+            elif message.generation is not None:
                 version = message.generation
                 if version.complete:
                     self._activated.add((version.stream_descriptor.name, version.generation_id))

@@ -20,8 +20,8 @@ from elt_assets.lake.spark.session import SparkProvider
 from elt_assets.pipeline.stdin import messages
 from elt_assets.pipeline.sync import Messages, Sync, SyncPlan
 from elt_assets.protocol.airbyte.catalog import ConfiguredCatalog, StreamId
-from elt_assets.protocol.airbyte.codec import decode
-from elt_assets.protocol.airbyte.messages import COMPLETE, Message, RawRecord
+from elt_assets.protocol.airbyte.messages import COMPLETE, Message
+from elt_assets.protocol.runs.protocols import airbyte_runs
 from elt_assets.sync.events import (
     Acknowledged,
     Logged,
@@ -89,11 +89,9 @@ class Write:
 
     def _messages(self, stdin: BinaryIO) -> Messages:
         """Yield the messages. Keep unknown fields of STATE messages, which are sent with their states."""
-        for message in messages(stdin, lambda line: (decode(line),)):
-            if type(message) is not RawRecord:
-                assert isinstance(message, Message)
-                if message.state is not None and message.extra:
-                    self._envelopes[id(message.state)] = message
+        for message in messages(stdin, airbyte_runs().messages):
+            if isinstance(message, Message) and message.state is not None and message.extra:
+                self._envelopes[id(message.state)] = message
             yield message
 
     def _report(self, event: SessionEvent) -> None:

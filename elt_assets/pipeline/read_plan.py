@@ -59,6 +59,7 @@ class ReadPlan:
                 self.states,
                 withhold=any(one.fields is not None for one in self.connection.streams),
                 whole=self.destination is not None,
+                runs=self.destination is None,
             ),
             open_sink=open_sink,
             staging=self.staging,

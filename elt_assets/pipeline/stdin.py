@@ -6,50 +6,46 @@ import io
 import os
 import select
 from collections.abc import Callable, Iterable, Iterator
-from typing import BinaryIO
+from typing import BinaryIO, cast
 
-from elt_assets.protocol.airbyte.lines import MAX_LINE, split
-from elt_assets.protocol.airbyte.messages import Message, RawRecord
+from elt_assets.protocol.airbyte.lines import MAX_LINE, ReadInto, blocks
+from elt_assets.protocol.airbyte.messages import Message, Received
 
-CHUNK = 1 << 20
+_GATHER_MS = 10
+"""Time in milliseconds for which lines that were received wait for more input."""
 IDLE_MS = 500
 """Milliseconds without new bytes after which `IDLE` is yielded."""
 IDLE = Message(type="NOTHING")
 """A message that has no content: no input is available now, so finished work can be reported."""
 
 
-Sent = RawRecord | Message
-
-
-def messages(stdin: BinaryIO, read: Callable[[bytes], Iterable[Sent]]) -> Iterator[Sent]:
+def messages(stdin: BinaryIO, read: Callable[[bytes], Iterable[Received]]) -> Iterator[Received]:
     """Yield the messages to the end of the input, and `IDLE` while no input is available.
 
     Args:
-        read: returns the messages of a line.
+        read: returns the messages of a block of lines.
 
     Raises:
         SystemFailure: a line is longer than `MAX_LINE`; or as `read`.
     """
-    for line in split(_chunks(stdin), MAX_LINE, "the source"):
-        if line:
-            yield from read(line)
+    for block in blocks(_reader(stdin), MAX_LINE, "the source"):
+        if block:
+            yield from read(block)
         else:
             yield IDLE
 
 
-def _chunks(stdin: BinaryIO) -> Iterator[bytes]:
-    """Yield the input in chunks; an empty chunk if no input was available for `IDLE_MS`."""
+def _reader(stdin: BinaryIO) -> ReadInto:
+    """Return a function that reads the input, and waits for `IDLE_MS` if there is none."""
     try:
         descriptor = stdin.fileno()
     except io.UnsupportedOperation:
-        yield from iter(lambda: stdin.read(CHUNK), b"")
-        return
+        return lambda buffer, _: cast("io.BytesIO", stdin).readinto(buffer)
     poll = select.poll()
     poll.register(descriptor, select.POLLIN)
-    while True:
-        if not poll.poll(IDLE_MS):
-            yield b""
-        elif chunk := os.read(descriptor, CHUNK):
-            yield chunk
-        else:
-            return
+
+    def read(buffer: memoryview, has_lines: bool) -> int | None:
+        ready = poll.poll(_GATHER_MS if has_lines else IDLE_MS)
+        return os.readv(descriptor, [buffer]) if ready else None
+
+    return read

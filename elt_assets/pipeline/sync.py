@@ -19,14 +19,14 @@ from elt_assets.protocol.airbyte.catalog import (
     ConfiguredStream,
     StreamId,
 )
-from elt_assets.protocol.airbyte.messages import Message, RawRecord
+from elt_assets.protocol.airbyte.messages import Received
 from elt_assets.storage.scratch import scratch
 from elt_assets.sync.events import SessionEvent, Sink, StreamProgress
 from elt_assets.sync.relay import Relay, Send
 from elt_assets.sync.selection.filters import RecordFilter
 from elt_assets.sync.session import Session, Threshold
 
-Messages = Generator[RawRecord | Message, None, None]
+Messages = Generator[Received, None, None]
 
 
 class ClosableSink(Sink, Protocol):

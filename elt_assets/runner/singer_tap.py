@@ -32,10 +32,12 @@ from elt_assets.protocol.airbyte.messages import (
     Control,
     Message,
     RawRecord,
+    Received,
     Record,
     Specification,
     State,
 )
+from elt_assets.protocol.runs.protocols import singer_runs
 from elt_assets.protocol.singer.catalog import read_catalog, selection, shared_names, stream_names
 from elt_assets.protocol.singer.messages import ReadFile, Translator, state_value
 from elt_assets.runner.config.settings import CONNECTOR_CONFIG
@@ -99,7 +101,8 @@ class SingerTap(Connector):
         *,
         withhold: bool = False,
         whole: bool = False,
-    ) -> Generator[RawRecord | Message, None, None]:
+        runs: bool = False,
+    ) -> Generator[Received, None, None]:
         """Read streams, as `Connector.read`.
 
         After exit code 0, each stream whose schema the tap has sent gets the status COMPLETE.
@@ -113,7 +116,7 @@ class SingerTap(Connector):
         state = state_value(states)
         if state is not None:
             files["state"] = state
-        reading = _Reading(catalog.streams, config, self.mask, whole=whole)
+        reading = _Reading(catalog.streams, config, self.mask, whole=whole, runs=runs)
         yield from self._messages("read", files, withhold=withhold, decoder=reading.messages)
         yield from reading.statuses()
 
@@ -214,28 +217,38 @@ class _Reading:
         mask: Callable[[str], str],
         *,
         whole: bool,
+        runs: bool,
     ):
         self._selected = {stream.stream.name for stream in streams}
         names, files = stream_names(streams), _batch_files(config)
-        self._translate = Translator(names, files, streams=self._selected).messages
+        translator = Translator(names, files, streams=self._selected)
+        self._translate = translator.messages
+        self._runs = singer_runs(translator, names) if runs and not whole else None
         self._shared_names = shared_names(streams)
         self._mask = mask
         self._whole = whole
         self._with_schema: dict[str, None] = {}
 
-    def messages(self, process: Process) -> Iterator[RawRecord | Message]:
+    def messages(self, process: Process) -> Iterator[Received]:
         try:
-            for line in process.lines():
-                for message in self._translate(line):
-                    if type(message) is RawRecord:
-                        yield _whole_record(message) if self._whole else message
-                        continue
-                    assert isinstance(message, Message)
-                    for stream in () if message.catalog is None else message.catalog.streams:
+            for message in self._decoded(process):
+                if type(message) is RawRecord and self._whole:
+                    yield _whole_record(message)
+                    continue
+                if isinstance(message, Message) and message.catalog is not None:
+                    for stream in message.catalog.streams:
                         self._add_schema(stream.name)
-                    yield message
+                yield message
         except ConfigError as error:
             raise ConfigError(self._mask(error.message), guidance=error.guidance) from None
+
+    def _decoded(self, process: Process) -> Iterator[Received]:
+        if self._runs is not None:
+            for block in process.blocks():
+                yield from self._runs.messages(block)
+        else:
+            for line in process.lines():
+                yield from self._translate(line)
 
     def statuses(self) -> Iterator[Message]:
         """Return the status COMPLETE for each selected stream whose schema the tap has sent."""

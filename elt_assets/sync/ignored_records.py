@@ -20,13 +20,13 @@ class IgnoredRecords:
         self.total = 0
         self._counts: dict[StreamId, int] = {}
 
-    def add(self, stream: StreamId) -> Iterator[Logged]:
-        """Count one record; yield a warning if it is the first of its stream."""
-        self.total += 1
+    def add(self, stream: StreamId, count: int = 1) -> Iterator[Logged]:
+        """Count records; yield a warning if they are the first of their stream."""
+        self.total += count
         if stream in self._counts:
-            self._counts[stream] += 1
+            self._counts[stream] += count
         elif len(self._counts) < MAX_STREAMS and len(str(stream)) <= MAX_NAME:
-            self._counts[stream] = 1
+            self._counts[stream] = count
             yield Logged("WARN", f"ignoring the records of stream {str(stream)!r}: not configured")
 
     def summary(self) -> Iterator[Logged]:

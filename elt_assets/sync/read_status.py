@@ -57,8 +57,8 @@ class ReadStatus:
             self._fail(error)
         yield from events_from(message, self.routes)
 
-    def ignore(self, stream: StreamId) -> Iterator[SessionEvent]:
-        """Count a record of a stream that is not configured.
+    def ignore(self, stream: StreamId, count: int = 1) -> Iterator[SessionEvent]:
+        """Count records of a stream that is not configured.
 
         Raises:
             SystemFailure: the record may belong to a configured stream, whose state would move past it.
@@ -72,7 +72,7 @@ class ReadStatus:
                 guidance="this is a defect of the connector; sync each of these streams in a separate "
                 "connection",
             )
-        yield from self._ignored.add(stream)
+        yield from self._ignored.add(stream, count)
 
     def incomplete_runs(self) -> list[StreamRun]:
         """Return the streams that are not complete, after the source has ended without an error.

@@ -27,6 +27,7 @@ from elt_assets.protocol.airbyte.messages import (
     ErrorTrace,
     Message,
     RawRecord,
+    Received,
     Record,
     State,
     StateStats,
@@ -113,7 +114,7 @@ class Relay:
         progress = self._runs[stream].progress
         return progress.records_read, progress.bytes_read
 
-    def run(self, messages: Iterable[RawRecord | Message], send: Send) -> Iterator[SessionEvent]:
+    def run(self, messages: Iterable[Received], send: Send) -> Iterator[SessionEvent]:
         """Run the sync to its end and yield its events.
 
         Events of the source are yielded when the destination sends a message, and at the end.
@@ -139,7 +140,7 @@ class Relay:
         while not self._events.empty():
             yield self._events.get_nowait()
 
-    def _lines(self, messages: Iterable[RawRecord | Message]) -> Iterator[bytes]:
+    def _lines(self, messages: Iterable[Received]) -> Iterator[bytes]:
         """Yield the source's messages for the destination, then the final status of each stream.
 
         Some destinations fail without a final status; others take the end of their input for a success.

@@ -11,15 +11,15 @@ from __future__ import annotations
 import contextlib
 import sys
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from enum import Enum
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import IO
 
 from elt_assets.errors import SystemFailure
 from elt_assets.protocol.airbyte.codec import decode
-from elt_assets.protocol.airbyte.messages import NULL, RawRecord
+from elt_assets.protocol.airbyte.messages import NULL, Form, RawRecord, RecordLines
+from elt_assets.protocol.singer.messages import decode_record
 
 EXTRACTED_AT = "_elt:extracted_at"
 """The property with the extraction time in epoch milliseconds, from the record's `emitted_at`."""
@@ -35,19 +35,16 @@ PLACE = "_elt:place"
 _TAIL = b'%b,"' + EXTRACTED_AT.encode() + b'":%d,"' + SEQUENCE.encode() + b'":%d}\n'
 _BUFFER = 1 << 20
 UNBOUNDED = (sys.maxsize, sys.maxsize)
+_PIECE_SIZE = 4 << 20
+"""Maximum size in bytes of a piece of messages with more than one run, so that tasks can share the work."""
+_PIECE_MS = 1_000
+"""Age in milliseconds at which such a piece ends, because its lines share one `received_at`."""
+_MIN_RUN = 64
+"""Minimum number of lines for which a piece of messages begins after a piece of rows."""
+_MAX_PIECES = 1_000
+"""Number of pieces after which a new one begins for its size only."""
 _MAX_EMITTED_AT = 1e14
 """Limit of `emitted_at` in epoch milliseconds: the year 5138. Nanoseconds would overflow a timestamp."""
-
-
-class Form(Enum):
-    """The form of the lines of a piece."""
-
-    ROWS = "rows"
-    """The data of a record, with the properties of this project."""
-    AIRBYTE = "airbyte"
-    """A RECORD message of the Airbyte Protocol."""
-    SINGER = "singer"
-    """A RECORD message of Singer."""
 
 
 @dataclass(frozen=True)
@@ -92,20 +89,34 @@ def row_line(piece: Piece, number: int, line: bytes) -> bytes:
 
     Raises:
         SystemFailure: the line is malformed, or it is not a record of the stream.
+        ConfigError: the record refers to a file.
     """
     if piece.form is Form.ROWS:
         return line
-    record = decode(line[:-1])
-    if not isinstance(record, RawRecord) or (record.stream, record.namespace) != (
-        piece.stream,
-        piece.namespace,
-    ):
-        raise SystemFailure(
-            f"a RECORD line of stream {piece.stream!r} names its type or its stream twice, with different "
-            "values",
-            guidance="this is a defect of the connector; the sync stops so that no data is lost",
-        )
+    record = _decoded(piece.form, line[:-1], piece.stream, piece.namespace)
     return _row(record, piece.first + number, piece.received_at)
+
+
+def records(run: RecordLines) -> Iterator[RawRecord]:
+    """Yield the records of a run.
+
+    Raises:
+        SystemFailure, ConfigError: as `row_line`.
+    """
+    for line in run.lines.split(b"\n")[:-1]:
+        record = _decoded(run.form, line, run.named, run.namespace)
+        record.stream = run.stream
+        yield record
+
+
+def _decoded(form: Form, line: bytes, stream: str, namespace: str | None) -> RawRecord:
+    record = decode_record(line) if form is Form.SINGER else decode(line)
+    if isinstance(record, RawRecord) and (record.stream, record.namespace) == (stream, namespace):
+        return record
+    raise SystemFailure(
+        f"a RECORD line of stream {stream!r} names its type or its stream twice, with different values",
+        guidance="this is a defect of the connector; the sync stops so that no data is lost",
+    )
 
 
 class SegmentWriter:
@@ -126,6 +137,8 @@ class SegmentWriter:
         self._file: IO[bytes] = path.open("wb", buffering=_BUFFER)
         self._write = self._file.write
         self._mark: tuple[int, int] = (0, first_sequence)
+        self._pieces: list[Piece] = []  # their sizes are not known until the segment is closed
+        self._is_in_rows = False
 
     @property
     def records(self) -> int:
@@ -146,10 +159,49 @@ class SegmentWriter:
         Raises:
             OSError: the disk is full or not available.
         """
+        if not self._is_in_rows:
+            self._begin(Piece(Form.ROWS, self.size, 0, self._next, 0))
         sequence = self._next
         self.size += self._write(_row(record, sequence, None))
         self._next = sequence = sequence + 1
         return sequence >= self._full_at or self.size >= self._max_bytes
+
+    def append_run(self, run: RecordLines) -> RecordLines | None:
+        """Append the lines of a run up to the one with which the segment is full.
+
+        Returns:
+            The other lines, which may be none, if the segment is full; else None.
+
+        Raises:
+            OSError: as `append`.
+            SystemFailure, ConfigError: as `records`.
+        """
+        if self._is_in_rows and (run.count < _MIN_RUN or len(self._pieces) >= _MAX_PIECES):
+            return self._append_records(run)
+        taken, rest = _split(run, self._full_at - self._next, self._max_bytes - self.size)
+        self._begin_messages(taken)
+        self.size += self._write(taken.lines)
+        self._next += taken.count
+        return rest
+
+    def _append_records(self, run: RecordLines) -> RecordLines | None:
+        for number, record in enumerate(records(run), 1):
+            if self.append(record):
+                return _split(run, number, sys.maxsize)[1]
+        return None
+
+    def _begin_messages(self, run: RecordLines) -> None:
+        """Begin a piece for a run of messages, unless the run belongs to the present piece."""
+        now = int(time.time() * 1000)
+        new = Piece(run.form, self.size, 0, self._next, 0, now, run.named, run.namespace)
+        last = self._pieces[-1] if self._pieces else None
+        is_large = last is not None and self.size + len(run.lines) - last.offset > _PIECE_SIZE
+        if last is None or is_large or not _is_continued(last, new, len(self._pieces)):
+            self._begin(new)
+
+    def _begin(self, piece: Piece) -> None:
+        self._pieces.append(piece)
+        self._is_in_rows = piece.form is Form.ROWS
 
     def mark(self) -> None:
         """Record the present position: a state covers everything before it."""
@@ -161,11 +213,20 @@ class SegmentWriter:
         self.size, self._next = self._mark
         self._file.seek(self.size)
         self._file.truncate()
+        while self._pieces and self._pieces[-1].offset >= self.size:
+            self._pieces.pop()
+        self._is_in_rows = bool(self._pieces) and self._pieces[-1].form is Form.ROWS
 
     def close(self) -> Segment:
         self._file.close()
-        whole = Piece(Form.ROWS, 0, self.size, self._first, self.records)
-        return Segment(self.path, self.records, self.size, [whole])
+        ends = [(piece.offset, piece.first) for piece in self._pieces[1:]]
+        pieces = [
+            replace(piece, size=offset - piece.offset, records=first - piece.first)
+            for piece, (offset, first) in zip(
+                self._pieces, [*ends, (self.size, self._next)], strict=True
+            )
+        ]
+        return Segment(self.path, self.records, self.size, pieces)
 
     def discard(self) -> None:
         with contextlib.suppress(
@@ -193,6 +254,37 @@ class FilteredSegmentWriter(SegmentWriter):
 
     def append(self, record: RawRecord) -> bool:
         return super().append(self._filter(record))
+
+    def append_run(self, run: RecordLines) -> RecordLines | None:
+        """Append like `SegmentWriter.append_run`, but record by record: no unfiltered line is written."""
+        return self._append_records(run)
+
+
+def _is_continued(last: Piece, new: Piece, pieces: int) -> bool:
+    """Return whether a run, which could begin a new piece, belongs to the last piece of the segment."""
+    is_old = new.received_at - last.received_at >= _PIECE_MS and pieces < _MAX_PIECES
+    stream = (new.form, new.stream, new.namespace)
+    return stream == (last.form, last.stream, last.namespace) and not is_old
+
+
+def _split(run: RecordLines, count: int, size: int) -> tuple[RecordLines, RecordLines | None]:
+    """Split a run after `count` lines, or after the line that reaches `size` bytes, whichever is first.
+
+    Returns:
+        Both parts. The first one has at least one line; the second one is None if both limits are beyond
+        the end of the run.
+    """
+    if run.count < count and len(run.lines) < size:
+        return run, None
+    end = run.lines.find(b"\n", max(size - 1, 0)) + 1 or len(run.lines)
+    taken = run.lines.count(b"\n", 0, end)
+    if taken > count:
+        first = b"\n".join(run.lines.split(b"\n", count)[:count])
+        taken, end = count, len(first) + 1
+    return (
+        replace(run, lines=run.lines[:end], count=taken),
+        replace(run, lines=run.lines[end:], count=run.count - taken),
+    )
 
 
 def _row(record: RawRecord, sequence: int, received_at: int | None) -> bytes:

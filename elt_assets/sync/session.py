@@ -25,6 +25,8 @@ from elt_assets.protocol.airbyte.messages import (
     ErrorTrace,
     Message,
     RawRecord,
+    Received,
+    RecordLines,
     State,
     StreamGeneration,
 )
@@ -106,7 +108,7 @@ class Session:
         open_rows, open_bytes = (0, 0) if writer is None else (writer.records, writer.size)
         return progress.records_read + open_rows, progress.bytes_read + open_bytes
 
-    def run(self, messages: Iterable[RawRecord | Message]) -> Iterator[SessionEvent]:
+    def run(self, messages: Iterable[Received]) -> Iterator[SessionEvent]:
         """Run the sync to its end and yield its events as they happen.
 
         If the source fails, the records before its last state are still committed and acknowledged; then
@@ -146,12 +148,15 @@ class Session:
         self._streams.add(run)
         return run
 
-    def _read(self, messages: Iterable[RawRecord | Message]) -> Iterator[SessionEvent]:
+    def _read(self, messages: Iterable[Received]) -> Iterator[SessionEvent]:
         direct = self._streams.direct
         for message in messages:
             if type(message) is not RawRecord:
-                assert isinstance(message, Message)
-                yield from self._handle(message)
+                if isinstance(message, RecordLines):
+                    yield from self._append_run(message)
+                else:
+                    assert isinstance(message, Message)
+                    yield from self._handle(message)
                 continue
             run = direct.get((message.stream, message.namespace)) or self._find(message)
             if run is None:
@@ -163,7 +168,21 @@ class Session:
                 self._rotate(run)
                 yield from self._committer.completed_events()
 
-    def _find(self, record: RawRecord) -> StreamRun | None:
+    def _append_run(self, lines: RecordLines) -> Iterator[SessionEvent]:
+        run = self._find(lines)
+        if run is None:
+            yield from self._status.ignore(StreamId(lines.stream, lines.namespace), lines.count)
+            return
+        rest: RecordLines | None = lines
+        while rest is not None and rest.count:
+            writer = run.writer or run.open_segment()
+            rest = writer.append_run(rest)
+            if rest is not None:
+                run.has_overflowed = True
+                self._rotate(run)
+                yield from self._committer.completed_events()
+
+    def _find(self, record: RawRecord | RecordLines) -> StreamRun | None:
         return self._streams.get(StreamId(record.stream, record.namespace))
 
     def _handle(self, message: Message) -> Iterator[SessionEvent]:
@@ -330,7 +349,7 @@ class Session:
         self._status.check(incomplete)
 
 
-def _close(messages: Iterable[RawRecord | Message]) -> None:
+def _close(messages: Iterable[Received]) -> None:
     """Close the source if it can be closed, for example a generator over a process."""
     close = getattr(messages, "close", None)
     if close is not None:

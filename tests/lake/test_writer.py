@@ -11,14 +11,17 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
+from msgspec import Raw
 
 from elt_assets.errors import ConcurrentSync, ConfigError, SystemFailure
 from elt_assets.lake.delta.commit_metadata import CommitMetadata
 from elt_assets.lake.spark.session import SparkProvider
 from elt_assets.lake.write.write_spec import Generations, generations
 from elt_assets.protocol.airbyte.catalog import ConfiguredCatalog
+from elt_assets.protocol.airbyte.messages import Form, RawRecord, RecordLines
 from elt_assets.protocol.airbyte.sync_modes import APPEND, APPEND_DEDUP, OVERWRITE
-from elt_assets.sync.events import Acknowledged
+from elt_assets.sync.events import Acknowledged, Checkpoint
+from elt_assets.sync.segments import SegmentWriter
 from elt_assets.sync.session import Session, Threshold
 from tests.lake.harness import USERS, Lake, user
 from tests.lake.staging import (
@@ -212,6 +215,22 @@ def test_a_failed_overwrite_keeps_the_former_table(lake: Lake) -> None:
 )
 def test_an_overwrite_begins_a_generation(policy: str, former: int, expected: Generations) -> None:
     assert generations(stream(USERS, policy), CommitMetadata(1, former, None)) == expected
+
+
+def test_whole_messages_become_the_rows_that_their_records_become(lake: Lake) -> None:
+    data = [b'{"id":1,"name":"a"}', b'{"id":2,"name":5}', b'{"id":"no"}', b'{"id":3,"name":NaN}']
+    airbyte = b'{"type":"RECORD","record":{"stream":"users","data":%b,"emitted_at":7}}\n'
+    singer = b'{"type":"RECORD","stream":"users","record":%b}\n'
+    staged = SegmentWriter(lake.folder / "staged.jsonl", 0)
+    for form, line in ((Form.AIRBYTE, airbyte), (Form.SINGER, singer)):
+        lines = b"".join(line % each for each in data)
+        staged.append_run(RecordLines(form, "users", None, "users", lines, len(data)))
+    staged.append(RawRecord("users", Raw(data[0]), emitted_at=7))
+    segment, writer = staged.close(), lake.writer()
+    writer.write(segment)
+    done = writer.commit(Checkpoint((), final=True))
+    assert (len(segment.pieces), done.records, done.rejected, done.changed) == (3, 9, 0, 2)
+    assert list(lake.folder.glob("*.rows")) == []
 
 
 # What fails

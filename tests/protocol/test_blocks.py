@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 
 import msgspec
 import pytest
@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from elt_assets.errors import SystemFailure
 from elt_assets.protocol.airbyte.codec import decode, decode_blocks
-from elt_assets.protocol.airbyte.lines import MAX_LINE, blocks, split
+from elt_assets.protocol.airbyte.lines import BLOCK, MAX_LINE, ReadInto, blocks, split
 from elt_assets.protocol.airbyte.messages import Message, RawRecord
 
 RECORD = b'{"type":"RECORD","record":{"stream":"a","data":{"n":1},"emitted_at":1}}'
@@ -51,6 +51,24 @@ def said(messages: Iterator[RawRecord | Message]) -> tuple[Said, str | None]:
     return found, None
 
 
+def reader(chunks: Iterable[bytes]) -> ReadInto:
+    """A reader that returns one chunk, or what fits of it, at a time; an empty chunk: nothing for now."""
+    waiting = iter(chunks)
+    rest = b""
+
+    def read(buffer: memoryview, has_lines: bool) -> int | None:
+        nonlocal rest
+        chunk = rest or next(waiting, None)
+        if not chunk:
+            return None if chunk is not None else 0
+        count = min(len(chunk), len(buffer))
+        buffer[:count] = chunk[:count]
+        rest = chunk[count:]
+        return count
+
+    return read
+
+
 def by_line(text: bytes) -> Iterator[RawRecord | Message]:
     return map(decode, filter(None, text.split(b"\n")))
 
@@ -59,21 +77,32 @@ def by_line(text: bytes) -> Iterator[RawRecord | Message]:
 def test_a_block_is_decoded_like_its_lines(lines: list[bytes], size: int) -> None:
     text = b"\n".join(lines)
     chunks = [text[at : at + size] for at in range(0, len(text), size)]
-    assert said(decode_blocks(blocks(chunks, MAX_LINE))) == said(by_line(text))
+    assert said(decode_blocks(blocks(reader(chunks), MAX_LINE))) == said(by_line(text))
 
 
-@given(st.lists(st.binary(min_size=1, max_size=20).map(lambda b: b.replace(b"\r", b"\n"))))
+@given(st.lists(st.binary(max_size=20).map(lambda b: b.replace(b"\r", b"\n"))))
 def test_lines_do_not_depend_on_the_chunks(chunks: list[bytes]) -> None:
     text = b"".join(chunks)
-    expected = [line for line in text.split(b"\n") if line]
-    assert list(split(chunks, MAX_LINE)) == expected
-    joined = b"\n".join(block for block in blocks(chunks, MAX_LINE))
-    assert [line for line in joined.split(b"\n") if line] == expected
+    assert list(split(blocks(reader(chunks), MAX_LINE))) == list(filter(None, text.split(b"\n")))
+    found = list(blocks(reader(chunks), MAX_LINE))
+    assert b"".join(found) == text
+    whole = list(filter(None, found))[:-1]  # only the last line of the input may have no newline
+    assert all(block.endswith(b"\n") for block in whole)
 
 
-@pytest.mark.parametrize("read", [blocks, split])
-def test_the_error_of_a_line_that_is_too_long_names_its_stream(
-    read: Callable[[Iterable[bytes], int], Iterator[bytes]],
-) -> None:
+@pytest.mark.parametrize("size", [1, 2 * BLOCK - 1, 2 * BLOCK, 2 * BLOCK + 1, 40 * BLOCK])
+def test_a_line_may_be_longer_than_the_buffer(size: int) -> None:
+    lines = [b"x" * size, b"y", b"z" * size, b""]
+    text = b"\n".join(lines)
+    chunks = [text[at : at + BLOCK] for at in range(0, len(text), BLOCK)]
+    assert list(split(blocks(reader(chunks), MAX_LINE))) == lines[:-1]
+
+
+def test_lines_are_passed_on_while_no_more_input_is_available() -> None:
+    chunks = [b"a\nb", b"", b"", b"\nc"]
+    assert list(blocks(reader(chunks), MAX_LINE)) == [b"a\n", b"", b"b\nc"]
+
+
+def test_the_error_of_a_line_that_is_too_long_names_its_stream() -> None:
     with pytest.raises(SystemFailure, match="of stream 'a'"):
-        list(read([RECORD[:60], RECORD[60:] * 9], 100))
+        list(blocks(reader([RECORD[:60], RECORD[60:] * 9]), 100))

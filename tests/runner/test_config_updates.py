@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from elt_assets.errors import ConfigError, SystemFailure
 from elt_assets.protocol.airbyte.catalog import AirbyteStream, ConfiguredCatalog, ConfiguredStream
-from elt_assets.protocol.airbyte.messages import Message, RawRecord
+from elt_assets.protocol.airbyte.messages import Message, RawRecord, Received
 from elt_assets.runner.config.updates import ConfigStore, changed_config, differences, merged
 from elt_assets.runner.config.updates import change as stored_change
 from elt_assets.runner.connector import Connector
@@ -60,11 +60,11 @@ def source(
     return hostile_source(folder, script, config, SPECIFICATION, store=path)
 
 
-def read(connector: Connector) -> list[RawRecord | Message]:
+def read(connector: Connector) -> list[Received]:
     return list(connector.read(CATALOG))
 
 
-def seen(messages: list[RawRecord | Message]) -> list[Any]:
+def seen(messages: list[Received]) -> list[Any]:
     """The configs that a source was given."""
     return [json.loads(bytes(one.data)) for one in messages if isinstance(one, RawRecord)]
 

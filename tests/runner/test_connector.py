@@ -15,7 +15,7 @@ import pytest
 
 from elt_assets.errors import ConfigError, EltError, SystemFailure, TransientError
 from elt_assets.protocol.airbyte.catalog import AirbyteStream, ConfiguredCatalog, ConfiguredStream
-from elt_assets.protocol.airbyte.messages import Message, RawRecord, State
+from elt_assets.protocol.airbyte.messages import Message, RawRecord, Received, State
 from elt_assets.runner.connector import Connector
 from elt_assets.runner.process import child
 from elt_assets.runner.process.argument_files import private_files
@@ -41,7 +41,7 @@ CATALOG = ConfiguredCatalog(
 )
 
 
-def read(connector: Connector, *states: State) -> list[RawRecord | Message]:
+def read(connector: Connector, *states: State) -> list[Received]:
     return list(connector.read(CATALOG, states))
 
 
@@ -79,7 +79,7 @@ record({"argv": sys.argv, "files": seen, "modes": modes,
 """
 
 
-def shown(found: list[RawRecord | Message]) -> dict[str, Any]:
+def shown(found: list[Received]) -> dict[str, Any]:
     [record] = [message for message in found if isinstance(message, RawRecord)]
     return dict(json.loads(bytes(record.data)))
 

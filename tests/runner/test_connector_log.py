@@ -13,7 +13,7 @@ import pytest
 
 from elt_assets.errors import ConfigError, SystemFailure, TransientError
 from elt_assets.protocol.airbyte.catalog import AirbyteStream, ConfiguredCatalog, ConfiguredStream
-from elt_assets.protocol.airbyte.messages import Log, Message, RawRecord
+from elt_assets.protocol.airbyte.messages import Log, Message, Received
 from elt_assets.protocol.masking import Masker
 from elt_assets.runner.connector import Connector
 from elt_assets.runner.connector_log import MAX_ERRORS, MAX_LINES, MAX_TEXT, ConnectorLog
@@ -41,7 +41,7 @@ def listening(folder: Path, script: str, **how: Any) -> tuple[Connector, Heard]:
     return connector, heard
 
 
-def logs(messages: list[RawRecord | Message]) -> list[Log]:
+def logs(messages: list[Received]) -> list[Log]:
     return [one.log for one in messages if isinstance(one, Message) and one.log is not None]
 
 

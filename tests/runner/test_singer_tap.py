@@ -12,7 +12,7 @@ import pytest
 
 from elt_assets.errors import ConfigError, EltError, SystemFailure, TransientError
 from elt_assets.protocol.airbyte.catalog import ConfiguredCatalog, ConfiguredStream
-from elt_assets.protocol.airbyte.messages import Message, PlainText, RawRecord, State
+from elt_assets.protocol.airbyte.messages import Message, PlainText, RawRecord, Received, State
 from elt_assets.protocol.masking import MASK
 from elt_assets.runner import singer_tap as singer
 from elt_assets.runner.process import singer_batches
@@ -27,11 +27,11 @@ def configured(connector: SingerTap, **more: Any) -> ConfiguredCatalog:
     return ConfiguredCatalog(streams=[ConfiguredStream(stream=each, **more) for each in streams])
 
 
-def read(connector: SingerTap, *states: State, **more: Any) -> list[RawRecord | Message]:
+def read(connector: SingerTap, *states: State, **more: Any) -> list[Received]:
     return list(connector.read(configured(connector), states, **more))
 
 
-def kinds(found: list[RawRecord | Message]) -> list[str]:
+def kinds(found: list[Received]) -> list[str]:
     return [each.type if isinstance(each, Message) else each.stream for each in found]
 
 

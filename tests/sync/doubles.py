@@ -18,7 +18,7 @@ from elt_assets.protocol.airbyte.catalog import (
     ConfiguredStream,
     StreamId,
 )
-from elt_assets.protocol.airbyte.messages import Message, RawRecord
+from elt_assets.protocol.airbyte.messages import Message, RawRecord, Received
 from elt_assets.protocol.airbyte.sync_modes import APPEND
 from elt_assets.sync.events import (
     Acknowledged,
@@ -28,12 +28,25 @@ from elt_assets.sync.events import (
     SessionEvent,
     SharedAcknowledged,
 )
-from elt_assets.sync.segments import Segment
+from elt_assets.sync.segments import Segment, row_line
 from elt_assets.sync.selection.filters import RecordFilter
 from elt_assets.sync.session import Session, Threshold
 
 Sent = RawRecord | Message
 """What a connector sends."""
+
+
+def rows(segment: Segment) -> list[bytes]:
+    """The lines of a segment in the form ROWS; its pieces follow each other."""
+    with segment.path.open("rb") as file:
+        found = []
+        for piece in segment.pieces:
+            assert file.tell() == piece.offset
+            lines = [file.readline() for _ in range(piece.records)]
+            assert sum(map(len, lines)) == piece.size
+            found += [row_line(piece, number, line) for number, line in enumerate(lines)]
+        assert file.read() == b""
+    return found
 
 
 class MemorySink:
@@ -54,7 +67,7 @@ class MemorySink:
 
     def write(self, segment: Segment) -> None:
         self._call()
-        lines = segment.path.read_bytes().splitlines()
+        lines = rows(segment)
         assert (len(lines), segment.path.stat().st_size) == (segment.records, segment.size)
         self.segments.append(segment)
         self._pending += map(json.loads, lines)
@@ -150,7 +163,7 @@ def namespaced(*names: tuple[str, str | None]) -> ConfiguredCatalog:
     return configured
 
 
-Messages = Iterable[Sent]
+Messages = Iterable[Received]
 EAGER = Threshold(rows=1)
 
 
@@ -203,7 +216,7 @@ class Sync:
         return [path for path in self.folder.rglob("*") if path.is_file()]
 
 
-def failing(messages: Messages, failure: Exception | None = None) -> Iterator[Sent]:
+def failing(messages: Messages, failure: Exception | None = None) -> Iterator[Received]:
     yield from messages
     raise failure or TransientError("the source failed")
 

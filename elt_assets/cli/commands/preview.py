@@ -90,7 +90,9 @@ def _records(
             if isinstance(message, Message):
                 noise += isinstance(message, PlainText)
                 has_message = has_message or not isinstance(message, PlainText)
-            elif (message.stream, message.namespace) == stream.stream.id:
+            elif isinstance(message, RawRecord) and (
+                (message.stream, message.namespace) == stream.stream.id
+            ):
                 has_message = True
                 yield _value(message if keep is None else keep(message))
     if noise and not has_message:

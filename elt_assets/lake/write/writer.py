@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import islice
 from pathlib import Path
 
 from pyspark.sql import Column as Expression
@@ -25,9 +26,10 @@ from elt_assets.lake.write import dead_letter, schema_rewrite, write_spec
 from elt_assets.lake.write.commit_builder import CheckpointData, CommitBuilder, Publication
 from elt_assets.lake.write.stream_tables import StreamTables
 from elt_assets.lake.write.write_spec import WriteSpec
+from elt_assets.protocol.airbyte.messages import Form
 from elt_assets.storage.location import Location
 from elt_assets.sync.events import Checkpoint, Committed
-from elt_assets.sync.segments import Segment
+from elt_assets.sync.segments import Segment, row_line
 
 MAX_ATTEMPTS = 5
 """Maximum number of attempts at a commit. It is built again if, for example, a compaction has replaced files
@@ -101,7 +103,7 @@ class TableWriter:
                 f"the staged segment {segment.path} has {size} bytes, but {segment.size} were written to it",
                 guidance="nothing of it was committed; check that nothing else writes to the staging folder",
             )
-        with self._with_undeclared(segment.path) as lines:
+        with _rows(segment) as rows, self._with_undeclared(rows) as lines:
             self.write_lines([Location.of(str(lines)).for_spark_reader], segment.records)
 
     def write_lines(self, paths: Sequence[str], count: int) -> None:
@@ -308,6 +310,23 @@ class TableWriter:
             places=pending.places,
             undeclared=bounded(pending.undeclared),
         )
+
+
+@contextmanager
+def _rows(segment: Segment) -> Iterator[Path]:
+    """Yield a file with the lines of a segment in the form ROWS."""
+    if all(piece.form is Form.ROWS for piece in segment.pieces):
+        yield segment.path
+        return
+    rows = segment.path.with_suffix(".rows")
+    try:
+        with segment.path.open("rb") as lines, rows.open("wb") as out:
+            for piece in segment.pieces:
+                found = enumerate(islice(lines, piece.records))
+                out.writelines(row_line(piece, number, line) for number, line in found)
+        yield rows
+    finally:
+        rows.unlink(missing_ok=True)
 
 
 def _late_id() -> Expression:

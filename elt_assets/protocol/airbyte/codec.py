@@ -86,7 +86,8 @@ def decode_blocks(blocks: Iterable[bytes]) -> Iterator[RawRecord | Message]:
     Raises:
         SystemFailure, ConfigError: see `decode`.
     """
-    for block in blocks:
+    for whole in blocks:
+        block = whole.removesuffix(b"\n")
         envelopes = _envelopes(block)
         if envelopes is None:
             yield from map(decode, filter(None, block.split(b"\n")))

@@ -13,6 +13,12 @@ from elt_assets.protocol.airbyte.messages import Log, Message, PlainText, Undeco
 MAX_LINE = 256 << 20
 """Maximum bytes of a line. A longer line is not a record that a table could store."""
 MAX_LOG_CHARACTERS = 2_000
+BLOCK = 1 << 19
+"""Number of bytes that are gathered before their lines are passed on, if the sender is fast enough."""
+_READS = 16
+"""Maximum number of reads for one block: a slow sender's lines are passed on soon."""
+_KEPT = 16 * BLOCK
+"""Maximum size of the buffer that is kept after a long line."""
 
 # JSON allows no raw control characters in strings. Outside of strings it allows these two and the newline.
 _SPACES = (b"\t", b"\r")
@@ -143,10 +149,17 @@ def too_deep(line: bytes) -> SystemFailure:
     )
 
 
-def blocks(chunks: Iterable[bytes], limit: int, sender: str = "the connector") -> Iterator[bytes]:
-    r"""Yield blocks of whole lines that arrived together, without the last newline of each block.
+ReadInto = Callable[[memoryview, bool], int | None]
+"""Function that reads bytes into the beginning of a buffer and returns their number: 0 at the end of the
+input, None if no bytes are available for now. Its second argument is true if whole lines wait to be passed
+on: then it must not wait long."""
 
-    Only the byte `\n` ends a line. An empty chunk is passed on: no more data is available for now.
+
+def blocks(read: ReadInto, limit: int, sender: str = "the connector") -> Iterator[bytes]:
+    r"""Yield blocks of whole lines that arrived together, each line with its newline.
+
+    Only the byte `\n` ends a line. The last line of the input may have no newline. An empty block is passed
+    on while no input is available. The input is read into one buffer, which grows only for a long line.
 
     Args:
         limit: the maximum bytes of a line.
@@ -155,39 +168,55 @@ def blocks(chunks: Iterable[bytes], limit: int, sender: str = "the connector") -
     Raises:
         SystemFailure: a line is longer than `limit`.
     """
-    parts: list[bytes] = []
-    held = 0
-    for chunk in chunks:
-        head, newline, _ = chunk.partition(b"\n")
-        if held + len(head) > limit:
-            beginning = b"".join([*parts, head])[: 4 * MAX_LOG_CHARACTERS]
-            raise SystemFailure(
-                f"{sender} sent a line longer than {limit >> 20} MiB{_of_stream(beginning)}",
-                guidance="make the source send smaller records, or report it to the maintainer of the "
-                "connector",
-                detail=_excerpt(beginning),
-            )
-        if not chunk:
-            yield chunk
-        elif not newline:
-            parts.append(chunk)
-            held += len(chunk)
-        else:
-            whole, _, rest = b"".join([*parts, chunk]).rpartition(b"\n")
-            if whole:
-                yield whole
-            parts, held = [rest], len(rest)
-    if last := b"".join(parts):
-        yield last
+    buffer = bytearray(2 * BLOCK)
+    held = end = reads = 0  # `end`: of the last whole line in the buffer
+    while True:
+        if held == len(buffer):
+            buffer += bytes(held)
+        with memoryview(buffer) as view, view[held:] as free:
+            count = read(free, end > 0)
+        if count == 0:
+            break
+        if count is not None:
+            if not end:
+                _check_length(buffer, held, held + count, limit, sender)
+            end = buffer.rfind(b"\n", held, held + count) + 1 or end
+            held, reads = held + count, reads + 1
+            if not end or (held < BLOCK and reads < _READS):
+                continue
+        yield _copy(buffer, end)
+        buffer[: held - end] = buffer[end:held]
+        held, end, reads = held - end, 0, 0
+        if len(buffer) > _KEPT and held <= BLOCK:
+            del buffer[2 * BLOCK :]
+    if held:
+        yield _copy(buffer, held)
 
 
-def split(chunks: Iterable[bytes], limit: int, sender: str = "the connector") -> Iterator[bytes]:
-    """Yield the lines of `blocks` one by one. Empty lines are omitted, but an empty chunk is passed on."""
-    for block in blocks(chunks, limit, sender):
-        if block:
-            yield from filter(None, block.split(b"\n"))
-        else:
-            yield block
+def split(blocks: Iterable[bytes]) -> Iterator[bytes]:
+    """Yield the lines of blocks one by one, without their newlines and without empty lines."""
+    for block in blocks:
+        yield from filter(None, block.split(b"\n"))
+
+
+def _copy(buffer: bytearray, size: int) -> bytes:
+    with memoryview(buffer) as view, view[:size] as part:
+        return bytes(part)
+
+
+def _check_length(buffer: bytearray, held: int, end: int, limit: int, sender: str) -> None:
+    """Refuse a line that is too long. It is the first one in the buffer, of which `held` bytes are known to
+    have no newline."""
+    newline = buffer.find(b"\n", held, end)
+    length = end if newline < 0 else newline
+    if length > limit:
+        beginning = bytes(buffer[: min(length, 4 * MAX_LOG_CHARACTERS)])
+        raise SystemFailure(
+            f"{sender} sent a line longer than {limit >> 20} MiB{_of_stream(beginning)}",
+            guidance="make the source send smaller records, or report it to the maintainer of the "
+            "connector",
+            detail=_excerpt(beginning),
+        )
 
 
 def _of_stream(beginning: bytes) -> str:

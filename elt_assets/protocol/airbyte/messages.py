@@ -6,6 +6,8 @@ project does not have yet, and they must not make a sync fail.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from enum import Enum
 from typing import Any
 
 import msgspec
@@ -39,6 +41,37 @@ class RawRecord(msgspec.Struct, gc=False):
     namespace: str | None = None
     meta: Raw = NULL
     file_reference: None = None
+
+
+class Form(Enum):
+    """The form of staged lines of records."""
+
+    ROWS = "rows"
+    """The data of a record, with the properties of this project."""
+    AIRBYTE = "airbyte"
+    """A RECORD message of the Airbyte Protocol."""
+    SINGER = "singer"
+    """A RECORD message of Singer."""
+
+
+@dataclass(frozen=True, slots=True)
+class RecordLines:
+    """Consecutive RECORD lines of one stream as received. Their content is not decoded, and not checked.
+
+    Attributes:
+        form: AIRBYTE or SINGER.
+        stream, namespace: the stream that they belong to, as in a `RawRecord`.
+        named: the name of the stream in the lines; a Singer tap may use another one.
+        lines: whole lines; each ends with a newline.
+        count: the number of lines.
+    """
+
+    form: Form
+    stream: str
+    namespace: str | None
+    named: str
+    lines: bytes
+    count: int
 
 
 class Record(Wire):
@@ -265,6 +298,10 @@ class Message(Wire):
     def reported_error(self) -> ErrorTrace | None:
         """The error that a TRACE reports; None for other messages."""
         return self.trace.reported_error if self.trace is not None else None
+
+
+Received = RawRecord | RecordLines | Message
+"""A part of the output of a connector."""
 
 
 class UndecodedLine(Message):

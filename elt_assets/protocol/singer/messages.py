@@ -243,6 +243,16 @@ class Translator:
                 yield RawRecord(name, _batch_record(line, url))
 
 
+def decode_record(line: bytes) -> RawRecord | Message:
+    """Decode a line, without its newline, that should be a RECORD. Its stream is named as in the line.
+
+    Raises:
+        SystemFailure: as `Translator.messages`.
+    """
+    *_, record = Translator().messages(line)
+    return record
+
+
 class _TimeParser:
     """Parses times. Successive times in the same millisecond, as in thousands of records, are parsed once."""
 

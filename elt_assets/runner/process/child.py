@@ -24,6 +24,8 @@ from elt_assets.runner.process.feeding import Feeder
 from elt_assets.runner.process.inspection import deny_inspection
 
 CHUNK = 1 << 20
+_GATHER_MS = 10
+"""Time in milliseconds for which lines that were received wait for more output."""
 STDERR_LINES = 50
 """Number of last lines of stderr that are kept."""
 STDERR_WIDTH = 16_000
@@ -164,31 +166,30 @@ class Process:
             TransientError: the deadline has passed, the process sent no output for longer than `heartbeat`,
                 or it was cancelled.
         """
-        return split(self._all_chunks(), MAX_LINE)
+        return split(self.blocks())
 
     def blocks(self) -> Iterator[bytes]:
-        """Yield the same lines in blocks, each with the whole lines that arrived together.
+        """Yield the same lines, with their newlines, in blocks of lines that arrived together.
 
         Raises:
             SystemFailure: as for `lines`.
             TransientError: as for `lines`.
         """
-        return blocks(self._all_chunks(), MAX_LINE)
+        return filter(None, blocks(self._read_into, MAX_LINE))
 
-    def _all_chunks(self) -> Iterator[bytes]:
-        yield from self._chunks()
-        self.exhausted = True
+    def _read_into(self, buffer: memoryview, has_lines: bool) -> int | None:
+        """Read output into a buffer. Return 0 if stdout is closed, or the child has ended and no more output
+        arrives: another process may hold stdout open after the child has ended.
 
-    def _chunks(self) -> Iterator[bytes]:
-        """Yield the output until stdout is closed, or the child has ended and no more output arrives.
-
-        Another process may hold stdout open after the child has ended.
+        If there are lines to pass on, this waits for a short time only, and then returns None.
         """
         assert self._child.stdout is not None
         descriptor = self._child.stdout.fileno()
         poll = select.poll()
         poll.register(descriptor, select.POLLIN)
-        since = time.monotonic()
+        if has_lines:  # at the end of stdout too they are passed on first
+            return (os.readv(descriptor, [buffer]) or None) if poll.poll(_GATHER_MS) else None
+        since = time.monotonic()  # not earlier: the consumer may have kept the connector waiting
         while True:
             # Checked before the read, so that the read finds all that the child wrote before its end.
             has_ended = self._child.poll() is not None
@@ -199,16 +200,13 @@ class Process:
                     "the connector was stopped: its output is no longer needed",
                     guidance="no action is needed; if the run failed, its first error names the cause",
                 )
-            if poll.poll(_IDLE_MS):
-                chunk = os.read(descriptor, CHUNK)
-                if not chunk:
-                    return
-                yield chunk
-                # Set after the yield: the consumer may have kept the connector waiting.
-                since = time.monotonic()
-            elif has_ended:
-                return
-            elif self._heartbeat is not None and self._silent_seconds(since) >= self._heartbeat:
+            count = os.readv(descriptor, [buffer]) if poll.poll(_IDLE_MS) else None
+            if count == 0 or (count is None and has_ended):
+                self.exhausted = True
+                return 0
+            if count is not None:
+                return count
+            if self._heartbeat is not None and self._silent_seconds(since) >= self._heartbeat:
                 raise _heartbeat_error(self._heartbeat)
 
     def _silent_seconds(self, since: float) -> float:

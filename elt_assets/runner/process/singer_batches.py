@@ -19,11 +19,9 @@ from typing import IO
 from urllib.parse import unquote_to_bytes, urlsplit
 
 from elt_assets.errors import ConfigError, SystemFailure
-from elt_assets.protocol.airbyte.lines import split
+from elt_assets.protocol.airbyte.lines import ReadInto, blocks, split
 from elt_assets.protocol.singer.messages import Encoding
 
-CHUNK = 1 << 20
-"""Number of bytes that are read at a time."""
 MAX_EXPANSION_RATIO = 1_000
 """Maximum ratio of the expanded size of a compressed file to its size on disk.
 
@@ -66,10 +64,8 @@ class BatchFiles:
                 "`{format: jsonl, compression: gzip}`",
             )
         with self._opened(url) as file:
-            chunks = _chunks(file)
-            if encoding.compression == "gzip":
-                chunks = _expanded(file, url)
-            yield from split(chunks, self._max_line, f"the batch file {url}")
+            read = _expanding(file, url) if encoding.compression == "gzip" else _reading(file)
+            yield from split(blocks(read, self._max_line, f"the batch file {url}"))
 
     @contextmanager
     def _opened(self, url: str) -> Iterator[IO[bytes]]:
@@ -123,27 +119,35 @@ def _path(url: str) -> Path:
     return Path(found)
 
 
-def _chunks(file: IO[bytes]) -> Iterator[bytes]:
-    while chunk := file.read(CHUNK):
-        yield chunk
+def _reading(file: IO[bytes]) -> ReadInto:
+    return lambda buffer, _: os.readv(file.fileno(), [buffer])
 
 
-def _expanded(file: IO[bytes], url: str) -> Iterator[bytes]:
+def _expanding(file: IO[bytes], url: str) -> ReadInto:
+    """Return a function that reads the content of a compressed file.
+
+    It raises a SystemFailure if the file is damaged, or expands beyond the limit.
+    """
     limit = max(UNCHECKED_SIZE, MAX_EXPANSION_RATIO * os.fstat(file.fileno()).st_size)
     size = 0
-    try:
-        with gzip.open(file, "rb") as expanded:
-            while chunk := expanded.read(CHUNK):
-                size += len(chunk)
-                if size > limit:
-                    raise SystemFailure(
-                        f"the batch file {url} expands to more than {limit >> 20} MiB",
-                        guidance="it is probably a decompression bomb: records do not compress as much",
-                    )
-                yield chunk
-    except (EOFError, OSError, zlib.error) as error:
-        raise SystemFailure(
-            f"the batch file {url} is incomplete or damaged: {error}",
-            guidance="this is a defect of the tap, or the file was cut off; "
-            "the sync stops so that no data is lost",
-        ) from error
+    expanded = gzip.GzipFile(fileobj=file)
+
+    def read(buffer: memoryview, _: bool) -> int:
+        nonlocal size
+        try:
+            count = expanded.readinto(buffer)
+        except (EOFError, OSError, zlib.error) as error:
+            raise SystemFailure(
+                f"the batch file {url} is incomplete or damaged: {error}",
+                guidance="this is a defect of the tap, or the file was cut off; "
+                "the sync stops so that no data is lost",
+            ) from error
+        size += count
+        if size > limit:
+            raise SystemFailure(
+                f"the batch file {url} expands to more than {limit >> 20} MiB",
+                guidance="it is probably a decompression bomb: records do not compress as much",
+            )
+        return count
+
+    return read

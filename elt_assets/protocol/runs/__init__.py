@@ -1,0 +1,1 @@
+"""Runs: RECORD lines that are passed on in blocks, as they were received."""

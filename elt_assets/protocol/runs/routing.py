@@ -1,0 +1,279 @@
+"""Routing of RECORD lines in blocks: lines that begin like the lines of a known stream are not decoded.
+
+The head of a stream's lines is learned from a line that was decoded completely. It is a hint: whether the
+data of a routed line is valid JSON, and whether the line names its stream a second time, is found out when
+the lake parses it, before any state is committed (see `sync.segments.row_line`).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from types import MappingProxyType
+
+from elt_assets.protocol.airbyte.messages import Form, Message, RawRecord, Received, RecordLines
+
+MAX_HEADS = 2_000
+"""Maximum number of heads that are known at a time."""
+_MIN_RUN = 1 << 14
+"""Minimum number of bytes of consecutive lines with one head, for which no line is looked at alone."""
+_MAX_SIZE = 4_000
+"""Maximum number of bytes of a line's head, and of what follows the data."""
+
+
+@dataclass(frozen=True)
+class Shape:
+    """The form of the RECORD lines of a protocol that are routed without decoding.
+
+    Attributes:
+        key: the name of the data, with the colon. Lines are grouped by what is before it.
+        head: matches the head up to the data's `{`; its group `stream` is the stream's name, and its group
+            `decisive` matches if `decisive` is in the head.
+        decisive: the name of a property that decides, besides the stream's name, how the line is
+            processed. Usually it is behind the data.
+        varying: matches, behind the data, a property that differs from record to record; its group 1 is the
+            value.
+        value: the pattern of such values.
+        closing: the end of a line.
+    """
+
+    form: Form
+    key: bytes
+    head: re.Pattern[bytes]
+    decisive: bytes
+    varying: re.Pattern[bytes]
+    value: bytes
+    closing: bytes
+
+
+def pattern(text: bytes) -> re.Pattern[bytes]:
+    """Compile a pattern in which a blank stands for any white space."""
+    return re.compile(text.replace(b" ", rb"\s*"))
+
+
+@dataclass(frozen=True)
+class Head:
+    """The common parts of the lines of one stream.
+
+    Attributes:
+        key: what is before the name of the data.
+        prefix: the line up to the data's `{`.
+        ending: the end of the line, with its newline.
+        tail: matches the end of a line from the data's `}`, if the decisive property is there as it is in the
+            line from which the head was learned: it has the same value, or is absent. None if the prefix has
+            this property.
+        absent: the name of the decisive property, if it was absent. A line without these bytes need not be
+            compared with `tail`.
+    """
+
+    form: Form
+    stream: str
+    namespace: str | None
+    named: str
+    key: bytes
+    prefix: bytes
+    ending: bytes
+    tail: re.Pattern[bytes] | None
+    absent: bytes | None
+
+    def fits(self, block: bytes, count: int) -> bool:
+        """Return whether each of `count` lines begins and ends as the lines of this stream.
+
+        A line contains no newline, so counting what surrounds each newline decides this.
+        """
+        return (
+            block.startswith(self.prefix)
+            and block.endswith(self.ending)
+            and block.count(self.ending + self.prefix) == count - 1
+            and (
+                self.tail is None
+                or (self.absent is not None and self.absent not in block)
+                or len(self.tail.findall(block)) == count
+            )
+        )
+
+    @cached_property
+    def _odd(self) -> re.Pattern[bytes]:
+        """Pattern of a newline that is not followed by another line with this head."""
+        return re.compile(rb"\n(?!%b)" % re.escape(self.prefix))
+
+    def end_of_run(self, block: bytes, start: int) -> int:
+        """Return the end of the consecutive lines with this prefix; `start` if there are none."""
+        found = self._odd.search(block, start) if block.startswith(self.prefix, start) else None
+        return start if found is None else found.end()
+
+    def lines(self, block: bytes, count: int) -> RecordLines:
+        return RecordLines(self.form, self.stream, self.namespace, self.named, block, count)
+
+    def may_be_stream_of(self, other: Head) -> bool:
+        """Return whether the records of two heads may belong to one stream: a source may omit namespaces."""
+        return self.stream == other.stream and (
+            self.namespace == other.namespace or None in (self.namespace, other.namespace)
+        )
+
+
+class RecordRuns:
+    """Converts blocks of lines to messages, with runs of a stream's records as `RecordLines`.
+
+    The records of each stream stay in their order. A line that is not routed is decoded in its place: after
+    all records before it, of whatever stream.
+
+    Args:
+        decode: returns the messages of whole lines.
+        names: names of streams by the name in the lines, where the two differ.
+    """
+
+    def __init__(
+        self,
+        shape: Shape,
+        decode: Callable[[bytes], Iterable[RawRecord | Message]],
+        names: Mapping[str, str] = MappingProxyType({}),
+    ):
+        self._shape = shape
+        self._decode_lines = decode
+        self._names = names
+        self._known: dict[bytes, Head] = {}
+        self._last: Head | None = None
+
+    def messages(self, block: bytes) -> Iterator[Received]:
+        """Yield the messages of whole lines; the last line may have no newline.
+
+        Raises:
+            SystemFailure, ConfigError: as `decode`.
+        """
+        start, head = 0, self._last
+        if head is not None and block.startswith(head.prefix):
+            count = block.count(b"\n")
+            if head.fits(block, count):
+                yield head.lines(block, count)
+                return
+        while head is not None:
+            end = head.end_of_run(block, start)
+            if end - start < _MIN_RUN:
+                break
+            run = block[start:end]
+            count = run.count(b"\n")
+            if head.fits(run, count):
+                yield head.lines(run, count)
+            else:
+                yield from self._lines(run)
+            start = block.find(b"\n", end) + 1 or len(block)
+            yield from self._lines(block[end:start])
+            head = self._last
+        yield from self._lines(block[start:])
+
+    def _lines(self, block: bytes) -> Iterator[Received]:
+        lines = block.split(b"\n")
+        last = lines.pop()
+        yield from self._mixed(lines)
+        if last:
+            yield from self._decode([last])
+
+    def _mixed(self, lines: Sequence[bytes]) -> Iterator[Received]:
+        """Yield the messages of lines of several streams, and of other messages.
+
+        Consecutive lines with known heads are grouped by their heads. Other consecutive lines are decoded
+        together, except for lines from which a head can be learned.
+        """
+        key_end, groups, start = self._shape.key, dict[bytes, list[bytes]](), 0
+        for number, line in enumerate(lines):
+            key = line[: line.find(key_end)]
+            try:
+                groups[key].append(line)
+                continue
+            except KeyError:
+                pass
+            if key in self._known and not groups:
+                yield from self._decode(lines[start:number])
+                start = number
+            if key in self._known:
+                groups[key] = [line]
+                continue
+            if groups:
+                yield from self._grouped(groups, lines[start:number])
+                groups, start = {}, number
+            if self._shape.head.match(line):
+                yield from self._decode(lines[start:number])
+                yield from self._learn(line)
+                start = number + 1
+        if groups:
+            yield from self._grouped(groups, lines[start:])
+        else:
+            yield from self._decode(lines[start:])
+
+    def _grouped(
+        self, groups: Mapping[bytes, list[bytes]], lines: Sequence[bytes]
+    ) -> Iterable[Received]:
+        """Return the runs of groups, which together are some lines; or the messages of these lines, decoded
+        in their order, if a line does not fit to its head."""
+        runs = []
+        for key, group in groups.items():
+            head, count = self._known[key], len(group)
+            group.append(b"")
+            block = b"\n".join(group)
+            if head.fits(block, count):
+                runs.append(head.lines(block, count))
+                self._last = head
+            else:
+                self._forget([head])
+        return runs if len(runs) == len(groups) else self._decode(lines)
+
+    def _decode(self, lines: Sequence[bytes]) -> Iterator[RawRecord | Message]:
+        if not lines:
+            return
+        for message in self._decode_lines(b"\n".join(lines) + b"\n"):
+            if isinstance(message, Message) and message.generation is not None:
+                # Which version of a stream is the present one decides how its next record is processed.
+                self._forget(list(self._known.values()))
+            yield message
+
+    def _learn(self, line: bytes) -> Iterable[RawRecord | Message]:
+        """Return the messages of a line; know its head from now on if it is a record."""
+        messages = list(self._decode([line]))
+        record = messages[-1] if messages else None
+        head = _head(self._shape, line, record) if isinstance(record, RawRecord) else None
+        if head is not None and self._names.get(head.named, head.named) == head.stream:
+            if len(self._known) >= MAX_HEADS:
+                self._forget(list(self._known.values()))
+            # Lines with two heads would be grouped apart, and lose their order.
+            self._forget([each for each in self._known.values() if each.may_be_stream_of(head)])
+            self._known[head.key] = head
+        return messages
+
+    def _forget(self, heads: Iterable[Head]) -> None:
+        for head in heads:
+            del self._known[head.key]
+        self._last = None
+
+
+def _head(shape: Shape, line: bytes, record: RawRecord) -> Head | None:
+    """Return the head of a line that was decoded as a record; None if others like it are not to be routed."""
+    found, data = shape.head.match(line), bytes(record.data)
+    if found is None or not line.startswith(data, found.end() - 1):
+        return None
+    tail = line[found.end() + len(data) - 2 :] + b"\n"  # from the data's `}`
+    ending = shape.closing + (b"\r\n" if tail.endswith(b"\r\n") else b"\n")
+    if not tail.endswith(ending) or max(found.end(), len(tail)) > _MAX_SIZE:
+        return None
+    return Head(
+        form=shape.form,
+        stream=record.stream,
+        namespace=record.namespace,
+        named=found["stream"].decode(),
+        key=line[: line.find(shape.key)],
+        prefix=found[0],
+        ending=ending,
+        tail=None if found["decisive"] else _tail_pattern(shape, tail),
+        absent=None if shape.decisive in tail else shape.decisive,
+    )
+
+
+def _tail_pattern(shape: Shape, tail: bytes) -> re.Pattern[bytes]:
+    """Return a pattern of the ends of lines that differ from `tail` only in the varying property."""
+    varying = shape.varying.search(tail)
+    if varying is None:
+        return re.compile(re.escape(tail))
+    first, end = varying.span(1)
+    return re.compile(re.escape(tail[:first]) + shape.value + re.escape(tail[end:]))
