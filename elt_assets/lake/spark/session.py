@@ -223,9 +223,9 @@ class SparkProvider:
                 threading.Thread(target=self._run, args=(self._future,), name=name).start()
 
     @property
-    def is_ready(self) -> bool:
-        """Return whether the start has ended, successfully or not."""
-        return self._future is not None and self._future.done()
+    def is_starting(self) -> bool:
+        """Return whether the start has begun and has not ended."""
+        return self._future is not None and not self._future.done()
 
     def get(self) -> SparkSession:
         """Wait for the session and return it. Raises the error of its start if that failed."""
