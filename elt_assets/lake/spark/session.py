@@ -191,7 +191,7 @@ def start(config: Mapping[str, Any]) -> SparkSession:
     if WORKER_PYTHON in config:  # only `spark-submit` reads it; PySpark itself reads the variable
         os.environ["PYSPARK_PYTHON"] = str(config[WORKER_PYTHON])
     try:
-        return SparkSession.builder.config(map=dict(config)).getOrCreate()
+        session = SparkSession.builder.config(map=dict(config)).getOrCreate()
     except Exception as error:  # py4j, gRPC and PySpark raise errors of many types
         where = config.get("spark.remote") or config["spark.master"]
         raise SystemFailure(
@@ -200,6 +200,9 @@ def start(config: Mapping[str, Any]) -> SparkSession:
             "process; for a local session, check that JAVA_HOME is a Java 17 or newer",
             detail=str(error),
         ) from error
+    if str(config.get("spark.master", "")).startswith("local"):
+        class_archive.make_later()
+    return session
 
 
 class SparkProvider:
@@ -224,7 +227,7 @@ class SparkProvider:
 
     @property
     def is_starting(self) -> bool:
-        """Return whether the start has begun and has not ended."""
+        """Return whether the session is being started."""
         return self._future is not None and not self._future.done()
 
     def get(self) -> SparkSession:
