@@ -141,6 +141,19 @@ def spark_settings_file() -> Path | None:
     return default if default.is_file() else None
 
 
+def makes_archive() -> bool:
+    """Return whether the archive of Spark's classes is made automatically: unless `$ELT_SPARK_ARCHIVE` is
+    `off`."""
+    return os.environ.get("ELT_SPARK_ARCHIVE", "").strip().lower() != "off"
+
+
+def cache() -> Path:
+    """Return the directory of files that can be made again: `$XDG_CACHE_HOME/elt-assets`, or
+    `~/.cache/elt-assets` if that variable is not set."""
+    given = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
+    return Path(given).expanduser().absolute() / "elt-assets"
+
+
 def alert_hook() -> str | None:
     """Return `$ELT_ALERT_HOOK`: the function to call for failed runs, as "package.module:function"."""
     return os.environ.get("ELT_ALERT_HOOK") or None

@@ -26,6 +26,7 @@ SHORT_LIVED = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 """For a JVM that lives for a minute, as those do that tests start: compiling its code to the optimum, in
 threads of its own, takes half of its CPU time."""
 os.environ.update(dict.fromkeys(("SPARK_SUBMIT_OPTS", "SPARK_LAUNCHER_OPTS"), SHORT_LIVED))
+os.environ["ELT_SPARK_ARCHIVE"] = "off"  # a test that wants the archive makes it
 
 
 class Failures:

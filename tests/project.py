@@ -38,6 +38,7 @@ class Project:
         self.home.mkdir(parents=True, exist_ok=True)
         shutil.copy(REPOSITORY / "dagster_home" / "dagster.yaml", self.home)
         own = {"DAGSTER_HOME": str(self.home), "ELT_DEFS": str(self.root / "defs")}
+        own["ELT_SPARK_ARCHIVE"] = "off"
         inherited = {k: v for k, v in os.environ.items() if not k.startswith("ELT_")}
         return {**inherited, **own, "PYTHONWARNINGS": "ignore"}
 

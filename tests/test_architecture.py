@@ -61,6 +61,8 @@ ROOMS: dict[str, set[str]] = {
         f"elt_assets.lake.{room}": {
             *("errors", "storage", "protocol", "sync"),
             *(f"lake.{lower}" for lower in LAKE[:place]),
+            # the archive of classes is in the user's cache
+            *(("paths",) if room == "spark" else ()),
         }
         for place, room in enumerate(LAKE)
     },

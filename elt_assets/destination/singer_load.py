@@ -60,7 +60,6 @@ class Load:
         Raises:
             EltError: the run is not complete; what the tap sent before its last state is committed.
         """
-        self._spark.warm_up()
         roots = self._settings.batch_roots
         files = BatchFiles(roots, MAX_LINE) if roots else None
         translator = Translator(read_file=files, whole_states=True)
@@ -73,6 +72,7 @@ class Load:
             shares_state=True,
             can_change_schema=True,
             configure=self._configured,
+            expect_rows=self._spark.warm_up,
         )
         with contextlib.closing(Sync(plan).run()) as events:
             for event in events:

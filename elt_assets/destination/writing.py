@@ -62,7 +62,6 @@ class Write:
         """
         opener = Opener(self._settings, self._spark, self._output.log, self._errors)
         opener.check(self._catalog.streams)
-        self._spark.warm_up()
         streams = {stream.id: stream for stream in self._catalog.streams}
         plan = SyncPlan(
             catalog=ConfiguredCatalog(streams=[read_as(stream) for stream in streams.values()]),
@@ -71,6 +70,7 @@ class Write:
             staging=paths.staging(),
             threshold=self._settings.threshold,
             shares_state=True,
+            expect_rows=self._spark.warm_up,
         )
         self._sync = Sync(plan)
         with contextlib.closing(self._sync.run()) as events:

@@ -46,7 +46,7 @@ class ReadRun:
         self._reads = {read.id: read for read in plan.streams}
         self._writers: dict[StreamId, TableWriter | StateOnlyWriter] = {}
         self._work = Work()
-        self._sync = Sync(plan.sync_plan(self._open))
+        self._sync = Sync(replace(plan.sync_plan(self._open), expect_rows=spark.warm_up))
         self._started = time.monotonic()
 
     def run(self) -> Generator[SessionEvent, None, None]:
@@ -55,8 +55,6 @@ class ReadRun:
         Raises:
             EltError: as `Sync.run`.
         """
-        if self.plan.destination is None:
-            self._spark.warm_up()
         for event in self._sync.run():
             self._count(event)
             yield event
@@ -90,7 +88,7 @@ class ReadRun:
             return replace(progress, phase=phase, package=package)
         if self.plan.destination is not None:
             return replace(progress, phase=Phase.SENDING)
-        if not self._spark.is_ready:
+        if self._spark.is_starting:
             return replace(progress, phase=Phase.STARTING_SPARK)
         phase = Phase.COMMITTING if self._work.is_committing else Phase.WRITING
         return replace(progress, phase=phase)

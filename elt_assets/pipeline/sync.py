@@ -39,6 +39,10 @@ class ClosableSink(Sink, Protocol):
 OpenSink = Callable[[ConfiguredStream], ClosableSink]
 
 
+def _ignore() -> None:
+    return None
+
+
 def _no_notices() -> Iterator[SessionEvent]:
     return iter(())
 
@@ -62,6 +66,7 @@ class SyncPlan:
             stream is ignored.
         notices: returns the events to report before anything is read.
         send: runs the destination that gets the records. The sinks then store only the states.
+        expect_rows: called once, when the first record for the sinks arrives.
     """
 
     catalog: ConfiguredCatalog
@@ -76,6 +81,7 @@ class SyncPlan:
     configure: Callable[[AirbyteStream], ConfiguredStream] | None = None
     notices: Callable[[], Iterator[SessionEvent]] = _no_notices
     send: Send | None = None
+    expect_rows: Callable[[], object] = _ignore
 
 
 class Sync:
@@ -138,7 +144,7 @@ class Sync:
                 open_sink=open_sink if plan.can_change_schema else None,
                 configure=plan.configure,
             )
-            self._messages = plan.read()
+            self._messages = _announced(plan.read(), plan.expect_rows)
             yield from session.run(self._messages)
 
     def _relay(self, sinks: Mapping[StreamId, Sink], send: Send) -> Iterator[SessionEvent]:
@@ -153,3 +159,15 @@ class Sync:
         with contextlib.closing(plan.read()) as messages:
             self._messages = messages
             yield from relay.run(messages, send)
+
+
+def _announced(messages: Messages, expect_rows: Callable[[], object]) -> Messages:
+    """Yield the messages of a source; call `expect_rows` before the first record."""
+    with contextlib.closing(messages):
+        for message in messages:
+            if not isinstance(message, Message):
+                expect_rows()
+                yield message
+                break
+            yield message
+        yield from messages

@@ -5,11 +5,15 @@ from __future__ import annotations
 import io
 import json
 import stat
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from pyspark.sql import SparkSession
 
+from elt_assets.lake.spark.session import SparkProvider
+from elt_assets.protocol.airbyte.messages import COMPLETE
 from tests.destination.running import (
     Destination,
     Json,
@@ -273,6 +277,26 @@ def test_a_failed_commit_acknowledges_nothing(destination: Destination) -> None:
     assert "another run" in answer.error["message"]
     assert answer.error["stream_descriptor"] == {"name": "users"}
     assert destination.ids() == [*answer.values, 100]
+
+
+def test_a_write_without_records_does_not_start_spark(destination: Destination) -> None:
+    """Neither for a new table, nor for a new state, nor where a new generation removes the rows."""
+    users, orders = stream(), stream("orders", "append_dedup")
+    destination.write([users], [*records(1), state(1), status(COMPLETE)])
+    idle = replace(destination, spark=SparkProvider(_no_session))
+    answer = idle.write(
+        [users, orders],
+        [state(2), state(3, "orders"), status(COMPLETE), status(COMPLETE, "orders")],
+    )
+    assert sorted(answer.values) == [2, 3]
+    assert (idle.ids(), idle.ids("orders")) == ([1], [])
+    emptied = stream(mode="overwrite", generation_id=2, minimum_generation_id=2, sync_id=1)
+    idle.write([emptied], [status(COMPLETE)])
+    assert idle.ids() == []
+
+
+def _no_session() -> SparkSession:
+    raise AssertionError("Spark was started")
 
 
 def test_the_staging_folder_is_empty_after_a_write(

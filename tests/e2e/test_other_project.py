@@ -71,6 +71,7 @@ def run(root: Path, *command: str) -> str:
             "VIRTUAL_ENV": sys.prefix,
             "DG_CLI_CONFIG": str(root / "none"),
             "PYTHONWARNINGS": "ignore",
+            "ELT_SPARK_ARCHIVE": "off",
         },
         capture_output=True,
         text=True,

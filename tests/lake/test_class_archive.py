@@ -3,13 +3,16 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import sysconfig
+import time
+import venv
 from pathlib import Path
 
 import pytest
 
 from elt_assets.lake.spark import class_archive
 from elt_assets.lake.spark.session import settings
-from tests.project import BIN, REPOSITORY
+from tests.project import REPOSITORY
 
 OPTIONS = "spark.driver.defaultJavaOptions"
 ARCHIVE = "SharedArchiveFile"
@@ -58,25 +61,64 @@ def test_a_new_archive_replaces_the_former_one(draft: Path) -> None:
     assert kept != former
 
 
-@pytest.mark.long
-def test_a_new_archive_is_used_without_log_output() -> None:
-    subprocess.run([REPOSITORY / "scripts" / "archive-spark.sh", BIN], check=True)
-    code = """if True:
-        from elt_assets import SparkResource
-        spark = SparkResource().spark_session
-        runtime = spark._jvm.java.lang.management.ManagementFactory.getRuntimeMXBean()
-        print(*runtime.getInputArguments())
-        print(spark._jvm.java.lang.management.ManagementFactory.getClassLoadingMXBean()
-              .getTotalLoadedClassCount())
-    """
+def test_a_new_archive_is_in_the_cache_if_the_environment_is_read_only(
+    draft: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own = class_archive.keep(draft)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setattr(os, "access", lambda path, mode: Path(path) != own.parent)
+    assert class_archive.folder().is_relative_to(tmp_path / "cache" / "elt-assets")
+    assert str(own) in settings({})[OPTIONS]
+    own.unlink()
+    class_archive.folder().mkdir(parents=True)
+    cached = class_archive.folder() / "draft.jsa"
+    cached.write_bytes(b"classes")
+    assert str(class_archive.keep(cached)) in settings({})[OPTIONS]
+
+
+CODE = """if True:
+    from elt_assets import SparkResource
+    spark = SparkResource().spark_session
+    runtime = spark._jvm.java.lang.management.ManagementFactory.getRuntimeMXBean()
+    print(*runtime.getInputArguments())
+    print(spark._jvm.java.lang.management.ManagementFactory.getClassLoadingMXBean()
+          .getTotalLoadedClassCount())
+"""
+
+
+def _environment(folder: Path) -> Path:
+    """An environment with the packages of this one, whose first run is still to come; its Python."""
+    venv.create(folder, symlinks=True)
+    (site,) = folder.glob("lib/python*/site-packages")
+    (site / "all.pth").write_text(f"{REPOSITORY}\n{sysconfig.get_path('purelib')}\n")
+    return folder / "bin" / "python"
+
+
+def _start_spark(python: Path, **variables: str) -> tuple[str, int]:
+    """Start an embedded session in a process; return the arguments of its JVM, and its classes."""
     done = subprocess.run(
-        [sys.executable, "-c", code],
-        env={**os.environ, "ELT_SPARK": ""},
+        [python, "-c", CODE],
+        env={**os.environ, "ELT_SPARK": "", "ELT_SPARK_ARCHIVE": "", **variables},
         cwd=REPOSITORY,
         capture_output=True,
         text=True,
         check=True,
     )
     arguments, count = done.stdout.splitlines()
-    assert f"-XX:SharedArchiveFile={class_archive.folder()}" in arguments
-    assert int(count) > 1000
+    return arguments, int(count)
+
+
+@pytest.mark.long
+def test_the_first_run_makes_the_archive_for_the_later_ones(tmp_path: Path) -> None:
+    """In the background, once, and without log output."""
+    python = _environment(tmp_path / "env")
+    folder = tmp_path / "env" / "share" / "elt-assets"
+    assert ARCHIVE not in _start_spark(python, ELT_SPARK_ARCHIVE="off")[0]
+    assert not folder.exists()
+    assert ARCHIVE not in _start_spark(python)[0]
+    while not list(folder.glob("spark-*.jsa")):  # without a limit: the priority is the lowest
+        assert not list(folder.glob("*.log"))
+        time.sleep(0.5)
+    arguments, count = _start_spark(python)
+    assert f"-XX:SharedArchiveFile={folder}" in arguments
+    assert count > 1000

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 
 from pyspark.sql import DataFrame, SparkSession
@@ -61,12 +61,15 @@ def count(provider: SparkProvider, table: Table, partition: str) -> int:
     return rows
 
 
-def removal(spark: SparkSession, table: Table, partition: str, schema: t.StructType) -> Change:
+def removal(
+    session: Callable[[], SparkSession], table: Table, partition: str, schema: t.StructType
+) -> Change:
     """Return the change that removes a partition from a table.
 
     Rows of other partitions that share its files are written to new files.
 
     Args:
+        session: returns the Spark session; called only if there are such rows.
         schema: the columns of the new files.
 
     Raises:
@@ -76,7 +79,7 @@ def removal(spark: SparkSession, table: Table, partition: str, schema: t.StructT
     if not found.mixed:
         return Change((), found.own)
     read = RowCounter()
-    rows = read.over(table.read_files(spark, found.mixed, schema))
+    rows = read.over(table.read_files(session(), found.mixed, schema))
     kept = write_all(table, rows.where(~value_at([PARTITION]).eqNullSafe(f.lit(partition))))
     expected = row_count(table, found.mixed)
     require_all(table, expected, read.rows, "rows read of files with other partitions", kept)

@@ -25,7 +25,8 @@ from elt_assets.protocol.airbyte.sync_modes import (
 )
 
 Merge = Callable[[SparkSession, Table, Target, Batch, Ordering, t.StructType], Merged]
-"""Merges a batch into the files of a target. The files that it writes are not visible before a commit."""
+"""Merges a batch, which has rows, into the files of a target. The files that it writes are not visible before
+a commit. A checkpoint without rows needs no merge."""
 
 _MODULES: Mapping[str, ModuleType] = MappingProxyType(
     {APPEND: append, OVERWRITE: append, APPEND_DEDUP: dedup, OVERWRITE_DEDUP: dedup}

@@ -1,32 +1,71 @@
 """The class archive: Spark's classes in one file, which the JVM maps at its start (class-data sharing).
 
-Without it the JVM reads thousands of class files. `make archive` creates it. An embedded session uses it if
-it exists, is complete, and was made with the present Java and PySpark. The JVM itself ignores an archive
-that does not match its class path, but a truncated one would crash it.
+Without it the JVM reads thousands of class files. `archive_maker` creates it, once, after the first run with
+an embedded session. An embedded session uses it if it exists, is complete, and was made with the present Java
+and PySpark. The JVM itself ignores an archive that does not match its class path, but a truncated one would
+crash it.
 """
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import os
 import shutil
+import subprocess
 import sys
 from pathlib import Path
 
 import pyspark
 
+from elt_assets import paths
+
+MAKER = "elt_assets.lake.spark.archive_maker"
+IN_BACKGROUND = "--in-background"
+
 
 def folder() -> Path:
-    """Return the directory of the archive, in the environment of this Python."""
-    return Path(sys.prefix) / "share" / "elt-assets"
+    """Return the directory for a new archive.
+
+    It is in the environment of this Python; or, if this user cannot write there, in the user's cache.
+    """
+    own, cached = _folders()
+    present = next(path for path in (own, *own.parents) if path.exists())
+    return own if os.access(present, os.W_OK) else cached
 
 
 def java_options() -> str:
     """Return the JVM options that use the archive; empty if there is no archive for this Java and PySpark."""
-    for path in folder().glob(f"{_stem()}-*.jsa"):
+    found = (path for each in _folders() for path in each.glob(f"{_stem()}-*.jsa"))
+    for path in found:
         if path.stem.rpartition("-")[2] == str(path.stat().st_size):
             return f'"-XX:SharedArchiveFile={path}" -Xshare:auto -Xlog:cds*=off'
     return ""
+
+
+def failure_log() -> Path:
+    """Return the path of the log of a failed attempt to make the archive for this Java and PySpark."""
+    return folder() / f"{_stem()}.log"
+
+
+@functools.cache
+def make_later() -> None:
+    """Make the archive when this process has ended, in another process of the lowest priority.
+
+    Nothing happens if there is an archive, if an attempt has failed, or if the user has switched it off. The
+    other process waits for the end of a pipe that only this process holds.
+    """
+    if not paths.makes_archive() or java_options() or failure_log().exists():
+        return
+    end, _held = os.pipe()
+    subprocess.Popen(
+        [sys.executable, "-m", MAKER, IN_BACKGROUND],
+        stdin=end,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+    )
+    os.close(end)
 
 
 def keep(draft: Path) -> Path:
@@ -44,6 +83,12 @@ def keep(draft: Path) -> Path:
     for path in former:
         path.unlink(missing_ok=True)
     return final
+
+
+def _folders() -> tuple[Path, Path]:
+    """Return the directories that may hold an archive: in the environment, and in the user's cache."""
+    name = hashlib.sha256(sys.prefix.encode()).hexdigest()[:16]
+    return Path(sys.prefix) / "share" / "elt-assets", paths.cache() / name
 
 
 def _stem() -> str:

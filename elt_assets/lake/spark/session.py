@@ -191,7 +191,7 @@ def start(config: Mapping[str, Any]) -> SparkSession:
     if WORKER_PYTHON in config:  # only `spark-submit` reads it; PySpark itself reads the variable
         os.environ["PYSPARK_PYTHON"] = str(config[WORKER_PYTHON])
     try:
-        return SparkSession.builder.config(map=dict(config)).getOrCreate()
+        session = SparkSession.builder.config(map=dict(config)).getOrCreate()
     except Exception as error:  # py4j, gRPC and PySpark raise errors of many types
         where = config.get("spark.remote") or config["spark.master"]
         raise SystemFailure(
@@ -200,6 +200,9 @@ def start(config: Mapping[str, Any]) -> SparkSession:
             "process; for a local session, check that JAVA_HOME is a Java 17 or newer",
             detail=str(error),
         ) from error
+    if str(config.get("spark.master", "")).startswith("local"):
+        class_archive.make_later()
+    return session
 
 
 class SparkProvider:
@@ -223,9 +226,9 @@ class SparkProvider:
                 threading.Thread(target=self._run, args=(self._future,), name=name).start()
 
     @property
-    def is_ready(self) -> bool:
-        """Return whether the start has ended, successfully or not."""
-        return self._future is not None and self._future.done()
+    def is_starting(self) -> bool:
+        """Return whether the session is being started."""
+        return self._future is not None and not self._future.done()
 
     def get(self) -> SparkSession:
         """Wait for the session and return it. Raises the error of its start if that failed."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from pyspark.sql import SparkSession
 from pyspark.sql import types as t
 
 from elt_assets.lake.delta.commit_metadata import CommitMetadata, Refresh
@@ -15,7 +14,7 @@ from elt_assets.lake.merge import history, partition_files
 from elt_assets.lake.merge.dedup import Merged, Ordering, Target
 from elt_assets.lake.merge.file_splitting import Batch
 from elt_assets.lake.merge.policies import merge_of
-from elt_assets.lake.spark.session import side_by_side
+from elt_assets.lake.spark.session import SparkProvider, side_by_side
 from elt_assets.lake.write import dead_letter, write_spec
 from elt_assets.lake.write.stream_tables import CompanionChange, StreamTables
 from elt_assets.lake.write.write_spec import WriteSpec
@@ -63,6 +62,7 @@ class CommitBuilder:
     """Builds the commits of one sync.
 
     Args:
+        spark: provides the session; a commit without rows does not start it.
         schema: all columns of the table after the commit.
         replaces: the sync replaces all rows and the columns of the table.
         unstored: delete markers that rows are merged with, but that are not columns of the table.
@@ -70,6 +70,7 @@ class CommitBuilder:
 
     def __init__(
         self,
+        spark: SparkProvider,
         tables: StreamTables,
         spec: WriteSpec,
         by: Ordering,
@@ -78,6 +79,7 @@ class CommitBuilder:
         replaces: bool,
         unstored: Sequence[t.StructField] = (),
     ):
+        self._spark = spark
         self._tables = tables
         self._spec = spec
         self._by = by
@@ -101,16 +103,16 @@ class CommitBuilder:
             return None
         return found if found.generation == spec.generation else None
 
-    def make(self, spark: SparkSession, data: CheckpointData) -> Publication:
+    def make(self, data: CheckpointData) -> Publication:
         """Apply the policy: Spark writes the files that the commit names."""
         target = self._target()
         extended, merged = side_by_side(
-            lambda: self._extended_history(spark, data),
-            lambda: self._merged(spark, target, data.batch),
+            lambda: self._extended_history(data),
+            lambda: self._merged(target, data.batch),
         )
         files = target.after(merged.change)
-        changed = extended or self._refreshed_history(spark, target, files, data)
-        change = self._change(spark, merged, files, final=data.final)
+        changed = extended or self._refreshed_history(target, files, data)
+        change = self._change(merged, files, final=data.final)
         present = {file.path for file in (*target.files, *target.tombstones)}
         new = {
             file.path: file
@@ -132,17 +134,17 @@ class CommitBuilder:
         resumed = self.resumed
         return Target([]) if resumed is None else Target(resumed.files, resumed.tombstones)
 
-    def _merged(self, spark: SparkSession, target: Target, batch: Sequence[DataFile]) -> Merged:
+    def _merged(self, target: Target, batch: Sequence[DataFile]) -> Merged:
+        if not batch:
+            return _unchanged(target)
         new, merge = Batch(self._tables.main, batch), merge_of(self._mode)
-        return merge(spark, self._tables.main, target, new, self._by, self._merged_by)
+        return merge(self._spark.get(), self._tables.main, target, new, self._by, self._merged_by)
 
     def _replaces_columns(self, data: CheckpointData) -> bool:
         """Return whether the commit of a checkpoint replaces the columns of the table."""
         return self._replaces and self.is_building and data.final
 
-    def _change(
-        self, spark: SparkSession, merged: Merged, files: Sequence[DataFile], *, final: bool
-    ) -> Change:
+    def _change(self, merged: Merged, files: Sequence[DataFile], *, final: bool) -> Change:
         if not self.is_building:
             return merged.change
         if not final:
@@ -150,7 +152,9 @@ class CommitBuilder:
         if self._spec.partition is None:
             return Change(files, self._tables.main.files)
         partition = self._spec.partition
-        others = partition_files.removal(spark, self._tables.main, partition, self._schema)
+        others = partition_files.removal(
+            self._spark.get, self._tables.main, partition, self._schema
+        )
         return Change([*files, *others.add], others.remove)
 
     def _metadata(
@@ -223,17 +227,20 @@ class CommitBuilder:
             return []
         return [file for file in present if file.path not in kept]
 
-    def _extended_history(self, spark: SparkSession, data: CheckpointData) -> Merged | None:
+    def _extended_history(self, data: CheckpointData) -> Merged | None:
         """Merge the batch into the history; None if there is no history, or it must be refreshed instead."""
         table = self._tables.history
         if table is None or self.is_building or not self._tables.is_history_current:
             return None
         present = Target(table.files, table.metadata.tombstones)
+        if not data.batch:
+            return _unchanged(present)
         batch = Batch(self._tables.main, data.batch)
+        spark = self._spark.get()
         return history.merge(spark, table, present, batch, self._by, self._merged_by)
 
     def _refreshed_history(
-        self, spark: SparkSession, target: Target, files: Sequence[DataFile], data: CheckpointData
+        self, target: Target, files: Sequence[DataFile], data: CheckpointData
     ) -> Merged | None:
         """Refresh the history of a table that is replaced, or that the history did not follow until now."""
         table, main = self._tables.history, self._tables.main
@@ -241,7 +248,10 @@ class CommitBuilder:
             return None
         present = Target(table.files, table.metadata.tombstones)
         events = Batch(main, [*target.files, *target.tombstones, *data.batch])
+        if not events.files and not present.files:
+            return _unchanged(present)
         whole, epoch = Batch(main, files), table.metadata.generation + 1
+        spark = self._spark.get()
         return history.refresh(
             spark, table, present, events, whole, self._by, self._merged_by, epoch
         )
@@ -272,3 +282,8 @@ class CommitBuilder:
             self._spec.run_id,
             columns_at=table.version if table.exists else None,
         )
+
+
+def _unchanged(target: Target) -> Merged:
+    """Return the result of a merge without rows."""
+    return Merged(Change(), target.tombstones)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from pyspark.sql import SparkSession
 from pyspark.sql import types as t
 
 from elt_assets.errors import ConfigError
@@ -17,6 +16,7 @@ from elt_assets.lake.merge.history import HIDDEN_FIELDS, IS_CURRENT, history_sch
 from elt_assets.lake.schema import evolution
 from elt_assets.lake.schema.evolution import Plan
 from elt_assets.lake.schema.logical_types import column_of
+from elt_assets.lake.spark.session import SparkProvider
 from elt_assets.lake.write.stream_tables import StreamTables
 from elt_assets.lake.write.write_spec import (
     WriteSpec,
@@ -27,7 +27,7 @@ from elt_assets.lake.write.write_spec import (
 )
 
 
-def widen(spark: SparkSession, tables: StreamTables, spec: WriteSpec) -> None:
+def widen(spark: SparkProvider, tables: StreamTables, spec: WriteSpec) -> None:
     """Give the stream's tables the wider types that its schema declares, in one commit for each table.
 
     State and rows stay the same; an unfinished truncating refresh starts again. A table that the sync
@@ -48,7 +48,7 @@ def widen(spark: SparkSession, tables: StreamTables, spec: WriteSpec) -> None:
             _rewrite_hidden(spark, table, replaced=replaces_schema(spec, table))
 
 
-def _rewrite_hidden(spark: SparkSession, table: Table, *, replaced: bool) -> None:
+def _rewrite_hidden(spark: SparkProvider, table: Table, *, replaced: bool) -> None:
     """Rewrite hidden files that are older than the table's wider types; the next commit names the new ones.
 
     Args:
@@ -94,7 +94,7 @@ def _plans(tables: StreamTables, spec: WriteSpec) -> Iterator[tuple[Table, Plan]
             yield table, plan_columns(spec, table, replaces=False, history=history)
 
 
-def _rewrite(spark: SparkSession, table: Table, plan: Plan, schema: t.StructType) -> None:
+def _rewrite(spark: SparkProvider, table: Table, plan: Plan, schema: t.StructType) -> None:
     _refuse_losses(spark, table, plan)
     files = _rewritten(spark, table, plan, table.files, table.schema)
     metadata = table.metadata
@@ -112,7 +112,7 @@ def _rewrite(spark: SparkSession, table: Table, plan: Plan, schema: t.StructType
 
 
 def _rewritten(
-    spark: SparkSession,
+    spark: SparkProvider,
     table: Table,
     plan: Plan,
     files: Sequence[DataFile],
@@ -123,7 +123,7 @@ def _rewritten(
         return []
     is_history = IS_CURRENT in schema.names
     wide = t.StructType([*schema.fields, *HIDDEN_FIELDS]) if is_history else schema
-    rows = evolution.rewrite(table.read_files(spark, files, wide), plan)
+    rows = evolution.rewrite(table.read_files(spark.get(), files, wide), plan)
     written = table.write_files(rows, *kind)
     require_all(
         table, row_count(table, files), row_count(table, written), "rows in wider types", written
@@ -131,9 +131,11 @@ def _rewritten(
     return written
 
 
-def _refuse_losses(spark: SparkSession, table: Table, plan: Plan) -> None:
+def _refuse_losses(spark: SparkProvider, table: Table, plan: Plan) -> None:
     lossless = evolution.lossless(plan)
-    if lossless is None or table.dataframe(spark).where(~lossless).isEmpty():
+    if lossless is None or not table.files:
+        return
+    if table.dataframe(spark.get()).where(~lossless).isEmpty():
         return
     names = ", ".join(str(widening.path) for widening in plan.widened)
     raise ConfigError(

@@ -53,7 +53,7 @@ class TableWriter:
     """Writes one sync of one stream to its tables; the `Sink` of a session.
 
     Args:
-        spark: provides the session; the first segment waits for it.
+        spark: provides the session. The first segment waits for it; a commit without rows does not start it.
         tables: the stream's tables, at the snapshot that its state was read from.
         spec: the policy, key, cursor and generation.
         late: the records are late records: they are ordered by their extraction time, not by their arrival.
@@ -203,11 +203,10 @@ class TableWriter:
         self._tables.main.hides_files = resumable and self._builder.is_building
 
     def _build(self, data: CheckpointData) -> Publication:
-        spark = self._provider.get()
-        schema_rewrite.widen(spark, self._tables, self._spec)
+        schema_rewrite.widen(self._provider, self._tables, self._spec)
         if not self._replaces:
             self._prepare()
-        return self._builder.make(spark, data)
+        return self._builder.make(data)
 
     def _prepare(self) -> None:
         """Give the table the columns of the stream, and take over those that another run has added to it.
@@ -244,6 +243,7 @@ class TableWriter:
         unstored = write_spec.unstored_markers(spec, self._plan, tables.metadata)
         self._columns = [*self._plan.columns, *unstored]
         self._builder = CommitBuilder(
+            self._provider,
             tables,
             spec,
             self._by,
