@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 from pyspark.sql import SparkSession
 
 from elt_assets.lake.spark.session import SparkProvider
@@ -27,6 +28,10 @@ SHORT_LIVED = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 threads of its own, takes half of its CPU time."""
 os.environ.update(dict.fromkeys(("SPARK_SUBMIT_OPTS", "SPARK_LAUNCHER_OPTS"), SHORT_LIVED))
 os.environ["ELT_SPARK_ARCHIVE"] = "off"  # a test that wants the archive makes it
+
+
+settings.register_profile("untimed", deadline=None)
+settings.load_profile("untimed")  # on a busy machine any example may take long
 
 
 class Failures:

@@ -30,24 +30,24 @@ class SourceOutput(TimedOutput):
     """The buffered messages of a source."""
 
     def record(self, head: bytes, data: Record) -> None:
-        """Send a record. This is the hot path: the bytes around the data are made once per stream
+        """Send a record. This is the hot path: the bytes before the data are made once per stream
         (`record_head`), so a record needs one encoding and one copy. The data is encoded first, so that
         a failure leaves no incomplete line.
         """
         encoded = encode_record(data)
         now = time.time_ns() // 1_000_000
-        self._buffer += b'%b%d,"data":%b}}\n' % (head, now, encoded)
+        self._buffer += b'%b%b,"emitted_at":%d}}\n' % (head, encoded, now)
         self.flush_if_due(now)
 
     def records(self, head: bytes, data: list[Record]) -> None:
         """Send several records, as `record` does."""
         now = time.time_ns() // 1_000_000
-        start = b'%b%d,"data":' % (head, now)
+        end = b',"emitted_at":%d}}\n' % now
         for begin in range(0, len(data), RECORDS_AT_ONCE):
             lines = encode_records(data[begin : begin + RECORDS_AT_ONCE])
-            self._buffer += start
-            self._buffer += lines[:-1].replace(b"\n", b"}}\n" + start)
-            self._buffer += b"}}\n"
+            self._buffer += head
+            self._buffer += lines[:-1].replace(b"\n", end + head)
+            self._buffer += end
             self.flush_if_due(now)
 
     def partition(self, partition: wire.Partition) -> None:
@@ -99,12 +99,13 @@ class SourceOutput(TimedOutput):
 
 
 def record_head(stream: StreamDescriptor) -> bytes:
-    """Return a RECORD message up to the value of `emitted_at`."""
+    """Return a RECORD message up to its data. All that tells streams apart is there, so that a reader can
+    route a line without decoding it."""
     namespace = b""
     if stream.namespace is not None:
         namespace = b'"namespace":%b,' % msgspec.json.encode(stream.namespace)
     name = msgspec.json.encode(stream.name)
-    return b'{"type":"RECORD","record":{"stream":%b,%b"emitted_at":' % (name, namespace)
+    return b'{"type":"RECORD","record":{%b"stream":%b,"data":' % (namespace, name)
 
 
 class AirbyteStreamOutput(StreamOutput):

@@ -35,11 +35,16 @@ class TapOutput(TimedOutput):
         """Write a line."""
         self._buffer += content + b"\n"
 
-    def record(self, head: bytes, record: Record) -> None:
-        """Send a RECORD; `head` is the message up to the value of `time_extracted`. This is the hot path."""
+    def record(self, head: bytes, record: Record, tail: bytes) -> None:
+        """Send a RECORD. This is the hot path.
+
+        Args:
+            head: the message up to the record.
+            tail: the message from there to the value of `time_extracted`.
+        """
         encoded = encode_record(record)
         now = time.time_ns() // 1_000_000
-        self._buffer += b'%b%b,"record":%b}\n' % (head, self._time(now), encoded)
+        self._buffer += b"%b%b%b%b}\n" % (head, encoded, tail, self._time(now))
         self.flush_if_due(now)
 
     def state(self, state: TapState) -> None:
@@ -78,8 +83,9 @@ class TapStreamOutput(StreamOutput):
         self._name = encode(selected.name)
         is_full = selected.configured.sync_mode == FULL_REFRESH
         self._version = int(time.time() * 1000) if is_full else None
-        version = b"" if self._version is None else b'"version":%d,' % self._version
-        self._head = b'{"type":"RECORD","stream":%b,%b"time_extracted":' % (self._name, version)
+        self._head = b'{"type":"RECORD","stream":%b,"record":' % self._name
+        version = b"" if self._version is None else b',"version":%d' % self._version
+        self._tail = version + b',"time_extracted":'
 
     def begin(self) -> None:
         message = {
@@ -94,7 +100,8 @@ class TapStreamOutput(StreamOutput):
 
     def record(self, record: Record) -> None:
         excluded = self._selected.excluded
-        self._output.record(self._head, without(record, excluded) if excluded else record)
+        kept = without(record, excluded) if excluded else record
+        self._output.record(self._head, kept, self._tail)
 
     def state(self, state: dict[str, Any] | Raw, records: int) -> None:
         """Send the state of the tap; a full table has none, since it is read as a whole."""
