@@ -65,6 +65,12 @@ STRICT_READ: Mapping[str, str] = {"ignoreMissingFiles": "false", "ignoreCorruptF
 
 WORKER_PYTHON = "spark.pyspark.python"
 DRIVER_OPTIONS = "spark.driver.defaultJavaOptions"
+_LATE_OPTIMISING = (
+    "-XX:Tier4InvocationThreshold=50000 -XX:Tier4MinInvocationThreshold=6000 "
+    "-XX:Tier4CompileThreshold=150000 -XX:Tier4BackEdgeThreshold=400000"
+)
+"""JVM options of an embedded session: the optimising compiler waits ten times longer than by default. It then
+compiles the loops over rows, and not the code that only starts Spark and plans jobs."""
 _LOG_SETTINGS = Path(__file__).with_name("log4j2.properties")
 
 _RESOURCE = "SparkResource(spark_config=…)"
@@ -166,7 +172,9 @@ def _defaults(user: Mapping[str, Any]) -> dict[str, str]:
         return {**DEFAULTS, DRIVER_OPTIONS: _logging("warn")}
     return {
         **DEFAULTS,
-        DRIVER_OPTIONS: f"{_logging('error')} {class_archive.java_options()}".strip(),
+        DRIVER_OPTIONS: " ".join(
+            [_logging("error"), _LATE_OPTIMISING, class_archive.java_options()]
+        ).strip(),
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.driver.host": "127.0.0.1",
         # Enough for every core; adaptive execution joins small partitions. Spark's default of 200 takes
