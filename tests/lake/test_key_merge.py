@@ -28,12 +28,13 @@ from elt_assets.protocol.airbyte.catalog import DELETED_AT
 UTC = dt.timezone.utc
 DAY = dt.date(2026, 1, 1)
 NOON = dt.datetime(2026, 1, 1, 12, tzinfo=UTC)
+LONG_AGO = NOON.replace(year=1960, tzinfo=None)
 KINDS: Mapping[str, tuple[t.DataType, Sequence[Any]]] = {
     "integers": (t.LongType(), [-1, 0, 7]),
     "texts": (t.StringType(), ["", "a", "ab", "Z", "é", "\U0001f600", "\uffee"]),
     "days": (t.DateType(), [DAY, dt.date(1969, 12, 31)]),
     "times": (t.TimestampType(), [NOON, NOON.replace(microsecond=1), NOON.replace(year=1960)]),
-    "local times": (t.TimestampNTZType(), [NOON.replace(tzinfo=None), dt.datetime(1960, 1, 1)]),
+    "local times": (t.TimestampNTZType(), [NOON.replace(tzinfo=None), LONG_AGO]),
     "numbers": (t.DoubleType(), [0.0, -0.0, 1.5, float("nan"), float("inf")]),
     "decimals": (t.DecimalType(9, 2), [Decimal("1.10"), Decimal("-2.00")]),
     "flags": (t.BooleanType(), [True, False]),
