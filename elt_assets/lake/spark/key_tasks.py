@@ -25,7 +25,7 @@ VISIBLE, HIDDEN = "visible", "hidden"
 READ, WRITTEN, UNFIT = "read", "written", "unfit"
 """Further roles: the number of rows that were read, the number of rows that were written, and that the rows
 are left to Spark."""
-_MAX_BYTES = 256 << 20
+_MAX_BYTES = 128 << 20
 """Maximum bytes of all rows in memory."""
 _ARRIVAL, _FIRST = "_elt_arrival", "_elt_first"
 _INSTANT = pa.timestamp("us", "UTC")
