@@ -60,7 +60,7 @@ class SyncPlan:
         filters: filters of the streams with fields that must not be stored.
         shares_state: whether the streams may share a state.
         is_only_stream: whether only one stream of the source is synced, so that a GLOBAL state belongs to it.
-        can_change_schema: whether `open_sink` is also called, from the sinks' thread, when the schema or
+        can_change_schema: whether `open_sink` is also called, from a sinks' thread, when the schema or
             generation of a stream changes (Singer).
         configure: configures a stream that is not in the catalog, when its schema arrives. None if such a
             stream is ignored.

@@ -1,16 +1,18 @@
-"""The sinks' thread: a queue of segments and commits that it processes in order.
+"""The sinks' threads: a queue of segments and commits; those of one stream are processed in order.
 
-While a sink writes one segment the next one is filled. Memory does not grow with the sync; the disk holds
-at most the open segment of each stream and `MAX_WAITING` closed segments.
+Different streams are written and committed at the same time, up to the number of cores. While a sink writes
+one segment the next one is filled. Memory does not grow with the sync; the disk holds at most the open
+segment of each stream, and `MAX_WAITING` closed segments of a stream and for each thread.
 """
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Callable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+import os
+from collections import Counter, deque
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
-from threading import Event
+from threading import Lock
 
 from elt_assets.errors import SystemFailure
 from elt_assets.protocol.airbyte.catalog import ConfiguredStream
@@ -27,10 +29,13 @@ from elt_assets.sync.segments import Segment
 from elt_assets.sync.streams import StreamRun
 
 MAX_WAITING = 2
-"""Maximum number of closed segments that wait for their sink; beyond it reading pauses.
+"""Maximum number of closed segments of a stream that wait for their sink; beyond it reading pauses.
 
-The same number of commits for each stream may wait.
+As many may wait for each thread, and as many commits for each stream.
 """
+
+MAX_UNREPORTED = 64
+"""Maximum number of tasks that are done and wait for a task before them to be reported."""
 
 OpenSink = Callable[[ConfiguredStream], Sink]
 
@@ -52,39 +57,51 @@ class _Commit:
 
 @dataclass(frozen=True)
 class _Work:
-    """A task of the sinks' thread: it writes a segment, makes a commit or opens another sink.
+    """A task of a sinks' thread: it writes a segment, makes a commit or opens another sink.
 
-    `event`: reported when all tasks before this one are done.
+    `run`: the stream; None if the task does nothing. `thread`: the number of the thread. `event`: reported
+    when all tasks before this one are done.
     """
 
     future: Future[Committed | None]
+    run: StreamRun | None = None
+    thread: int = 0
     segment: Segment | None = None
     commit: _Commit | None = None
     event: SessionEvent | None = None
 
 
 class Committer:
-    """A queue that gives segments and checkpoints to the sinks, from one thread.
+    """A queue that gives segments and checkpoints to the sinks, from a few threads.
+
+    The tasks of one stream are done in their order. A task of another stream may be done before or with
+    them, but events are yielded in the order of the tasks.
 
     Args:
         streams: number of streams.
+        threads: number of sinks that work at the same time; default: the number of cores.
     """
 
-    def __init__(self, streams: int) -> None:
+    def __init__(self, streams: int, threads: int | None = None) -> None:
         self._max_commits = MAX_WAITING * max(streams, 1)
-        self._worker = ThreadPoolExecutor(1, thread_name_prefix="sink")
-        self._failed = Event()
+        # Each thread has a queue of its own, so that tasks in one of them keep their order.
+        self._threads = [
+            ThreadPoolExecutor(1, thread_name_prefix=f"sink-{number}")
+            for number in range(threads or os.cpu_count() or 1)
+        ]
+        self._failure: BaseException | None = None
         self._work: deque[_Work] = deque()
+        self._before: Sequence[Future[Committed | None]] = ()
+        self._opening = Lock()
 
     @property
     def has_failed(self) -> bool:
-        return self._failed.is_set()
+        return self._failure is not None
 
     def write(self, run: StreamRun, segment: Segment) -> None:
         """Queue a segment for the stream's sink."""
         run.uncommitted += segment.records
-        future = self._submit(lambda: _write(run, segment))
-        self._work.append(_Work(future, segment=segment))
+        self._submit(run, lambda: _write(run, segment), segment=segment)
 
     def commit(
         self,
@@ -109,22 +126,28 @@ class Committer:
         complete = final if completes is None else completes
         commit = _Commit(run, checkpoint, pending, run.uncommitted, complete)
         run.uncommitted = 0
-        future = self._submit(lambda: run.opened_sink.commit(checkpoint))
-        self._work.append(_Work(future, commit=commit))
+        after = self._before if shared else ()
+        self._submit(run, lambda: run.opened_sink.commit(checkpoint), commit=commit, after=after)
+
+    def await_before_shared(self) -> None:
+        """Let later commits of shared states wait for all tasks that are queued now."""
+        self._before = [work.future for work in self._work if not work.future.done()]
 
     def acknowledge_shared(self, states: tuple[PendingState, ...]) -> None:
         """Queue an event that shared states are durable, reported when the commits before it are done."""
-        future = self._submit(lambda: None)
-        self._work.append(_Work(future, event=SharedAcknowledged(states)))
+        nothing: Future[Committed | None] = Future()
+        nothing.set_result(None)
+        self._work.append(_Work(nothing, event=SharedAcknowledged(states)))
 
     def replace_sink(self, run: StreamRun, open_sink: OpenSink) -> None:
         """Queue the opening of another sink, for the present configuration of a stream."""
         configured = run.configured
 
         def replace() -> None:
-            run.sink = open_sink(configured)
+            with self._opening:
+                run.sink = open_sink(configured)
 
-        self._work.append(_Work(self._submit(replace)))
+        self._submit(run, replace)
 
     def completed_events(self, *, wait: bool = False) -> Iterator[SessionEvent]:
         """Yield the events of the tasks that are done, in order; raise the error of a sink that failed.
@@ -134,8 +157,13 @@ class Committer:
         Args:
             wait: block until all tasks are done.
         """
-        while self._work and (wait or self._work[0].future.done() or self._is_behind()):
+        while self._work:
             work = self._work[0]
+            if not (wait or self.has_failed or work.future.done()):
+                if not self._is_behind():
+                    return
+                self._wait_for_one()
+                continue
             committed = work.future.result()
             self._work.popleft()
             if work.commit is not None and committed is not None:
@@ -145,39 +173,77 @@ class Committer:
 
     def stop(self) -> None:
         """Start no more tasks; a task that is running continues."""
-        self._worker.shutdown(wait=False, cancel_futures=True)
+        for thread in self._threads:
+            thread.shutdown(wait=False, cancel_futures=True)
 
     def shut_down(self) -> None:
-        """Wait for the thread to end; remove the segments that no sink took."""
-        self._worker.shutdown(wait=True, cancel_futures=True)
+        """Wait for the threads to end; remove the segments that no sink took."""
+        for thread in self._threads:
+            thread.shutdown(wait=True, cancel_futures=True)
         for work in self._work:
             if work.segment is not None:
                 work.segment.path.unlink(missing_ok=True)
 
-    def _submit(self, task: Callable[[], Committed | None]) -> Future[Committed | None]:
-        """Queue a task for the thread. After one failure every later task fails too.
+    def _submit(
+        self,
+        run: StreamRun,
+        task: Callable[[], Committed | None],
+        *,
+        segment: Segment | None = None,
+        commit: _Commit | None = None,
+        after: Sequence[Future[Committed | None]] = (),
+    ) -> None:
+        """Queue a task of a stream. After one failure every later task fails with the same error.
 
         A commit that is queued behind a failed write must not acknowledge the state of that write.
+
+        Args:
+            after: tasks, of any stream, that must be done before.
         """
 
         def guarded() -> Committed | None:
-            if self._failed.is_set():
-                raise SystemFailure(
-                    "not committed: an earlier segment or commit could not be written",
-                    guidance="an earlier error names the cause; the next run resumes from the last "
-                    "committed state",
-                )
+            for earlier in after:
+                earlier.exception()  # raises an error if the task was cancelled
+            if self._failure is not None:
+                raise self._failure
             try:
                 return task()
-            except BaseException:
-                self._failed.set()
+            except BaseException as error:
+                self._fail(error)
                 raise
 
-        return self._worker.submit(guarded)
+        thread = self._thread_for(run)
+        future = self._threads[thread].submit(guarded)
+        self._work.append(_Work(future, run, thread, segment, commit))
+
+    def _fail(self, error: BaseException) -> None:
+        if self._failure is None:
+            self._failure = error
+
+    def _thread_for(self, run: StreamRun) -> int:
+        """Return the thread that has tasks of a stream, or the one with the fewest tasks."""
+        tasks = Counter(dict.fromkeys(range(len(self._threads)), 0))
+        for work in self._work:
+            if work.run is None or work.future.done():
+                continue
+            if work.run is run:
+                return work.thread
+            tasks[work.thread] += 1
+        return min(tasks, key=lambda thread: tasks[thread])
 
     def _is_behind(self) -> bool:
-        segments = sum(work.segment is not None for work in self._work)
-        return segments > MAX_WAITING or len(self._work) - segments > self._max_commits
+        undone = [work for work in self._work if not work.future.done()]
+        segments = Counter(work.run for work in undone if work.segment is not None)
+        return (
+            max(segments.values(), default=0) > MAX_WAITING
+            or segments.total() > MAX_WAITING * len(self._threads)
+            or len(undone) - segments.total() > self._max_commits
+            or len(self._work) - len(undone) > MAX_UNREPORTED
+        )
+
+    def _wait_for_one(self) -> None:
+        """Wait until a task is done."""
+        wait((work.future for work in self._work if not work.future.done()), None, FIRST_COMPLETED)
 
 
 def _write(run: StreamRun, segment: Segment) -> None:

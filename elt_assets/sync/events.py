@@ -75,7 +75,7 @@ class Committed:
 
 
 class Sink(Protocol):
-    """The writer of one stream's segments. It is called from one thread, in order."""
+    """The writer of one stream's segments. It is called in order, by one thread at a time."""
 
     def write(self, segment: Segment) -> None:
         """Prepare a segment for the next commit; its records stay invisible to readers until then."""

@@ -63,7 +63,7 @@ class Session:
         shares_state: whether the streams may share a state.
         is_only_stream: whether only one stream of the source is synced, so that a GLOBAL state belongs to it.
         open_sink: opens another sink for a stream when its schema or generation changes (Singer); called
-            from the sinks' thread. None if neither can change.
+            from a sinks' thread. None if neither can change.
         configure: configures a stream that is not in the catalog, when its schema arrives. None if such a
             stream is ignored.
     """

@@ -87,6 +87,7 @@ class SharedState:
                 self._committer.commit(run, final=True, shared=states)
             elif run.is_resumable and run.uncommitted:
                 self._committer.commit(run, final=False)
+        self._committer.await_before_shared()
         for run in runs:
             if run.is_resumable:
                 self._committer.commit(run, final=final, shared=states)

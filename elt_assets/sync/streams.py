@@ -19,7 +19,7 @@ from elt_assets.sync.states.pending import PendingStates
 class StreamRun:
     """One stream during a sync.
 
-    `sink`: belongs to the sinks' thread; None until that thread has opened it. `segment_limits`: maximum
+    `sink`: belongs to the sinks' threads; None until one of them has opened it. `segment_limits`: maximum
     records and bytes of a segment. `writer`: of the open segment. `uncommitted_since`: monotonic time, in
     seconds, of the first uncommitted record or state. `has_overflowed`: a segment reached its limits since
     the last commit. `is_mentioned`: a record, state or status of the stream was received. `pending`: states

@@ -25,7 +25,7 @@ from elt_assets.lake.admin.snapshots import snapshot
 from elt_assets.lake.delta import commits, opening
 from elt_assets.lake.delta.files import Files
 from elt_assets.lake.delta.table import Table
-from elt_assets.lake.merge import file_splitting
+from elt_assets.lake.merge import file_splitting, key_merge
 from elt_assets.lake.write.write_spec import RefreshMode, generations, starting_state
 from elt_assets.orchestration.resources import SparkResource
 from elt_assets.protocol.airbyte.catalog import ConfiguredStream
@@ -48,6 +48,7 @@ POINTS: dict[str, tuple[Any, str]] = {
     "commits._write": (commits, "_write"),
     "commits.enable_ntz": (commits, "enable_ntz"),
     "maintenance.in_tasks": (maintenance, "in_tasks"),
+    "merge.run_tasks": (key_merge, "run_tasks"),
     "opening.write_deltalake": (opening, "write_deltalake"),
     "split.in_tasks": (file_splitting, "in_tasks"),
 }

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import datetime as dt
 import json
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,12 +20,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyspark.sql import types as t
 
-from elt_assets.lake.admin import maintenance, replay
+from elt_assets.lake.admin import replay
 from elt_assets.lake.delta import attachments, row_counts
 from elt_assets.lake.delta.files import HIDDEN, VISIBLE, Change, DataFile, Files
 from elt_assets.lake.delta.opening import delta_schema
 from elt_assets.lake.delta.table import Table
-from elt_assets.lake.merge import dedup, file_splitting, history, partition_files
+from elt_assets.lake.merge import dedup, file_splitting, history, key_merge, partition_files
 from elt_assets.lake.merge.dedup import ARRIVAL, Merged, Ordering, Target
 from elt_assets.lake.merge.file_splitting import Batch, Key
 from elt_assets.lake.schema import evolution, metadata_columns
@@ -216,14 +217,14 @@ def staged(_: object, table: Table, files: Sequence[DataFile]) -> tuple[str, int
     return folder, len(lines)
 
 
-def in_tasks(_: object, job: tasks.Job) -> dict[str, list[str]]:
-    """In place of `file_splitting.in_tasks`: the same kernel, in this process."""
-    paths_by_role: dict[str, list[str]] = {tasks.TAKEN: [], tasks.KEPT: [], tasks.MATCHING: []}
-    numbers = pa.RecordBatch.from_pydict({"id": list(range(len(job.groups)))})
-    for batch in tasks.run(job)(iter([numbers])):
+def run_tasks(_: object, count: int, function: tasks.ArrowFunction) -> dict[str, list[str]]:
+    """In place of `file_splitting.run_tasks`: the same functions, in this process."""
+    names: dict[str, list[str]] = defaultdict(list)
+    numbers = pa.RecordBatch.from_pydict({"id": list(range(count))})
+    for batch in function(iter([numbers])):
         for row in batch.to_pylist():
-            paths_by_role[row["role"]].append(row["name"])
-    return paths_by_role
+            names[row["role"]].append(row["name"])
+    return names
 
 
 # Merges
@@ -393,7 +394,6 @@ REPLACED: tuple[Replacement, ...] = (
     (evolution, "rewrite", rewrite),
     (history, "merge", merge_history),
     (history, "refresh", refresh_history),
-    (maintenance, "in_tasks", in_tasks),
     (dedup, "RowCounter", PlainCounter),
     (dedup, "is_delete", is_delete),
     (dedup, "latest", latest),
@@ -404,7 +404,8 @@ REPLACED: tuple[Replacement, ...] = (
     (partition_files, "value_at", Named),
     (row_counts, "RowCounter", PlainCounter),
     (replay, "TableWriter", PlainWriter),
-    (file_splitting, "in_tasks", in_tasks),
+    (file_splitting, "run_tasks", run_tasks),
+    (key_merge, "run_tasks", run_tasks),
 )
 
 

@@ -248,10 +248,11 @@ def test_a_replay_survives_a_kill_at_any_point(lake: Lake, closely: bool) -> Non
 MID_JOB = 0.1
 ENDED = -1.0
 KILLS = [
-    ("Table.write_files", 12, MID_JOB),
+    ("merge.run_tasks", 3, MID_JOB),
     ("Table.write_files", 1, MID_JOB),
     ("Table.write_files", 6, MID_JOB * 2),
-    ("Table.write_files", 15, 0.0),
+    ("merge.run_tasks", 8, 0.0),
+    ("merge.run_tasks", 6, ENDED),
     ("DeltaTable.create", 2, 0.0),
     ("commits._write", 5, 0.0),
     ("commits._write", 8, ENDED),

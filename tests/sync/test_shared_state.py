@@ -50,7 +50,8 @@ def test_rows_of_all_streams_are_committed_before_the_shared_state(tmp_path: Pat
 
     sync = together(tmp_path, Threshold(), a=Noting("a"), b=Noting("b"))
     sync.run([record(0), record(0, "b"), shared(1)])
-    assert order == [("a", False), ("b", False), ("a", True), ("b", True)]
+    assert sorted(order[:2]) == [("a", False), ("b", False)]
+    assert sorted(order[2:]) == [("a", True), ("b", True)]
     assert (sync.shared(), sync.acknowledged("a"), sync.acknowledged("b")) == ([1], [1], [1])
     assert all(sink.commits[-1].final for sink in sync.sinks.values())
 

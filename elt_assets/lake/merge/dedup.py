@@ -14,7 +14,6 @@ import operator
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import reduce
-from math import ceil
 
 from pyspark.sql import Column as Expression
 from pyspark.sql import DataFrame, SparkSession, Window
@@ -22,17 +21,15 @@ from pyspark.sql import functions as f
 from pyspark.sql import types as t
 
 from elt_assets.lake.delta.files import HIDDEN, Change, DataFile
-from elt_assets.lake.delta.row_counts import RowCounter, require_all, write_all
+from elt_assets.lake.delta.row_counts import RowCounter, write_all
 from elt_assets.lake.delta.table import Table
-from elt_assets.lake.merge.file_splitting import TARGET_BYTES, Batch, Key, split_all
+from elt_assets.lake.merge import key_merge
+from elt_assets.lake.merge.file_splitting import Batch, Key, split_all
 from elt_assets.lake.parse.conform import value_at
 from elt_assets.lake.schema import metadata_columns
 from elt_assets.protocol.airbyte.catalog import DELETE_MARKERS
 
 ARRIVAL = "_elt_arrival"
-ROWS_PER_TASK = 500_000
-BYTES_PER_TASK = TARGET_BYTES
-"""Size of the files per task; they are compressed."""
 _RANK = "_elt_rank"
 
 
@@ -96,26 +93,33 @@ def merge(
     )
     matching = Batch(table, [*visible.matching, *hidden.matching])
     try:
-        read = RowCounter()
-        rows = latest(read.over(union_rows(spark, batch, matching, by, schema)), by)
-        files, tombstones = write_rows(table, rows, is_delete(schema), schema.names)
-        require_read(table, batch, matching, read, [*files, *tombstones])
+        inputs = key_merge.Inputs(table, batch, matching)
+        files, tombstones = _latest_files(spark, inputs, by, schema)
     finally:
         table.discard_files([*visible.temporary, *hidden.temporary])
     kept = Target(target.tombstones).after(Change(hidden.kept, hidden.taken))
     return Merged(Change([*visible.kept, *files], visible.taken), [*kept, *tombstones])
 
 
-def require_read(
-    table: Table, batch: Batch, matching: Batch, read: RowCounter, written: Sequence[DataFile]
-) -> None:
-    """Check that a merge read all rows of its input; if it did not, remove the files that it has `written`.
+def _latest_files(
+    spark: SparkSession, inputs: key_merge.Inputs, by: Ordering, schema: t.StructType
+) -> key_merge.Written:
+    """Write the latest row of each key: in one task if possible, otherwise with a Spark window."""
+    written = None
+    if not by.late:
+        written = key_merge.in_one_task(spark, inputs, by.key, by.cursor, schema)
+    return written or _by_window(spark, inputs, by, schema)
 
-    Raises:
-        SystemFailure: it did not.
-    """
-    expected = batch.records + matching.records
-    require_all(table, expected, read.rows, "rows read by a merge", written)
+
+def _by_window(
+    spark: SparkSession, inputs: key_merge.Inputs, by: Ordering, schema: t.StructType
+) -> key_merge.Written:
+    """Write the latest row of each key, found by a Spark window."""
+    read = RowCounter()
+    rows = latest(read.over(union_rows(spark, inputs.batch, inputs.matching, by, schema)), by)
+    written = write_rows(inputs.table, rows, is_delete(schema), schema.names)
+    key_merge.require_read(inputs, read.rows, written)
+    return written
 
 
 def union_rows(
@@ -129,8 +133,7 @@ def union_rows(
     if matching.files:
         present = matching.rows(spark, schema).withColumn(ARRIVAL, _arrival(by, 0))
         rows = rows.unionByName(present)
-    records, size = batch.records + matching.records, batch.size + matching.size
-    tasks = max(ceil(records / ROWS_PER_TASK), ceil(size / BYTES_PER_TASK))
+    tasks = key_merge.task_count(batch, matching)
     if tasks <= 1:
         return rows.repartition(1)
     return rows.repartitionByRange(tasks, *map(value_at, by.key))

@@ -9,6 +9,7 @@ too many keys for that are joined with the files instead.
 from __future__ import annotations
 
 import json
+from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -267,12 +268,22 @@ def in_tasks(spark: SparkSession, job: tasks.Job) -> dict[str, list[str]]:
     Returns:
         the paths that the tasks reported, by their role.
     """
-    numbers = spark.range(0, len(job.groups), 1, len(job.groups))
-    rows = numbers.mapInArrow(tasks.run(job), tasks.RESULT).collect()
-    paths: dict[str, list[str]] = {tasks.TAKEN: [], tasks.KEPT: [], tasks.MATCHING: []}
+    return run_tasks(spark, len(job.groups), tasks.run(job))
+
+
+def run_tasks(
+    spark: SparkSession, count: int, function: tasks.ArrowFunction
+) -> dict[str, list[str]]:
+    """Run vectorised Python tasks.
+
+    Returns:
+        the names that the tasks reported, by their role.
+    """
+    rows = spark.range(0, count, 1, count).mapInArrow(function, tasks.RESULT).collect()
+    names: dict[str, list[str]] = defaultdict(list)
     for row in sorted(rows):
-        paths[row.role].append(row.name)
-    return paths
+        names[row.role].append(row.name)
+    return names
 
 
 def _by_join(

@@ -21,11 +21,13 @@ from pyspark.sql import types as t
 from elt_assets.lake.delta.files import HIDDEN, Change, DataFile
 from elt_assets.lake.delta.row_counts import RowCounter, write_all
 from elt_assets.lake.delta.table import Table
-from elt_assets.lake.merge import dedup
+from elt_assets.lake.merge import dedup, key_merge
 from elt_assets.lake.merge.dedup import ARRIVAL, Merged, Ordering, Target
 from elt_assets.lake.merge.file_splitting import Batch, key_columns, key_names, split_all
+from elt_assets.lake.merge.key_merge import Inputs, Written, kind_of
 from elt_assets.lake.parse.conform import value_at
 from elt_assets.lake.schema import metadata_columns
+from elt_assets.lake.spark.key_tasks import Validity
 
 SUFFIX = "_history"
 VALID_FROM, VALID_TO, IS_CURRENT = "_valid_from", "_valid_to", "_is_current"
@@ -72,21 +74,45 @@ def merge(
     """
     if not batch.files:
         return Merged(Change(), target.tombstones)
-    read = RowCounter()
     wide = t.StructType([*history_schema(schema), *HIDDEN_FIELDS])
     visible, hidden = split_all(spark, table, target.files, target.tombstones, batch, by.key, wide)
-    matching = Batch(table, [*visible.matching, *hidden.matching])
+    inputs = Inputs(table, batch, Batch(table, [*visible.matching, *hidden.matching]))
     try:
-        rows = read.over(dedup.union_rows(spark, batch, matching, by, wide))
-        rows = _with_validity(rows.where(_has_complete_key(by)), by, schema)
-        is_end = _is_end(schema, may_close=closing or bool(hidden.matching))
-        names = [*history_schema(schema).names, _EPOCH]
-        versions, ends = dedup.write_rows(table, rows, is_end, names)
-        dedup.require_read(table, batch, matching, read, [*versions, *ends])
+        merged = None if closing or by.late else _in_one_task(spark, inputs, by, schema)
+        may_close = closing or bool(hidden.matching)
+        versions, ends = merged or _by_window(spark, inputs, by, schema, may_close=may_close)
     finally:
         table.discard_files([*visible.temporary, *hidden.temporary])
     kept = Target(target.tombstones).after(Change(hidden.kept, hidden.taken))
     return Merged(Change([*visible.kept, *versions], visible.taken), [*kept, *ends])
+
+
+def _in_one_task(
+    spark: SparkSession, inputs: Inputs, by: Ordering, schema: t.StructType
+) -> Written | None:
+    """Write the versions and ends of the keys in one task; None if it cannot."""
+    validity = Validity(
+        *(VALID_FROM, VALID_TO, IS_CURRENT, _CLOSED_AT, _EPOCH),
+        extracted=metadata_columns.EXTRACTED_AT,
+        content=_content_names(schema),
+    )
+    names = history_schema(schema).names
+    columns = [*names, _EPOCH], [*names, _CLOSED_AT, _EPOCH]
+    return key_merge.in_one_task(spark, inputs, by.key, by.cursor, schema, validity, columns)
+
+
+def _by_window(
+    spark: SparkSession, inputs: Inputs, by: Ordering, schema: t.StructType, *, may_close: bool
+) -> Written:
+    """Write the versions and ends of the keys, found by Spark windows."""
+    read, wide = RowCounter(), t.StructType([*history_schema(schema), *HIDDEN_FIELDS])
+    rows = read.over(dedup.union_rows(spark, inputs.batch, inputs.matching, by, wide))
+    rows = _with_validity(rows.where(_has_complete_key(by)), by, schema)
+    names = [*history_schema(schema).names, _EPOCH]
+    is_end = _is_end(schema, may_close=may_close)
+    written = dedup.write_rows(inputs.table, rows, is_end, names)
+    key_merge.require_read(inputs, read.rows, written)
+    return written
 
 
 def refresh(
@@ -211,8 +237,12 @@ def _repeats_previous(schema: t.StructType, chain: WindowSpec) -> Expression:
 
 def _content(schema: t.StructType) -> Expression:
     """Return the content of a version: the stream's own columns."""
+    return f.struct(*(value_at([name]) for name in _content_names(schema)))
+
+
+def _content_names(schema: t.StructType) -> list[str]:
     ours = {field.name for field in metadata_columns.METADATA_FIELDS}
-    return f.struct(*(value_at([name]) for name in schema.names if name not in ours))
+    return [name for name in schema.names if name not in ours]
 
 
 def _last_of_each_cursor(rows: DataFrame, keys: Sequence[Expression], by: Ordering) -> DataFrame:
@@ -232,10 +262,6 @@ def _last_of_each_cursor(rows: DataFrame, keys: Sequence[Expression], by: Orderi
 def _start(by: Ordering, schema: t.StructType) -> Expression:
     """Return the start of a version's validity, before it is limited by later versions."""
     start = f.col(metadata_columns.EXTRACTED_AT)
-    if by.cursor and isinstance(_kind(schema, by.cursor), _TIMES):
+    if by.cursor and isinstance(kind_of(schema, by.cursor), _TIMES):
         start = f.coalesce(value_at(by.cursor).cast("timestamp"), start)
     return f.coalesce(f.col(_CLOSED_AT), start)
-
-
-def _kind(schema: t.StructType, column: Sequence[str]) -> t.DataType:
-    return reduce(lambda kind, name: kind[name].dataType, column, schema)  # type: ignore[arg-type, return-value]

@@ -6,14 +6,17 @@ The module is sent to the workers by value: a worker needs pyarrow, but not this
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.fs as pafs
 import pyarrow.parquet as pq
+
+ArrowFunction = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 
 KEPT, MATCHING, TAKEN = "kept", "matching", "taken"
 RESULT = "task int, role string, name string"
@@ -48,13 +51,22 @@ class Job:
     bytes_per_file: int
 
 
-def run(job: Job) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+def run(job: Job) -> ArrowFunction:
     """Return the function for `mapInArrow` over a DataFrame of group numbers."""
+    return in_arrow(partial(_split, job))
+
+
+def in_arrow(do: Callable[[int], Iterable[tuple[str, str]]]) -> ArrowFunction:
+    """Return the function for `mapInArrow` over a DataFrame of task numbers.
+
+    Args:
+        do: does one task; returns the roles and names of its result.
+    """
 
     def work(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
             for task in batch.column(0).to_pylist():
-                results = list(_split(job, task))
+                results = list(do(task))
                 yield pa.RecordBatch.from_arrays(
                     [
                         pa.array([task] * len(results), pa.int32()),
@@ -73,8 +85,8 @@ def _split(job: Job, task: int) -> Iterator[tuple[str, str]]:
     batch = [pafs.FileSystem.from_uri(uri)[1] for uri in job.batch]
     wanted = read_all_keys(system, batch, job.key)
     outputs = {
-        KEPT: _Output(system, root, job.kept, job),
-        MATCHING: _Output(system, root, job.matching, job),
+        KEPT: Output(system, root, job.kept, job.rows_per_file, job.bytes_per_file),
+        MATCHING: Output(system, root, job.matching, job.rows_per_file, job.bytes_per_file),
     }
     for name in job.groups[task]:
         present = read_keys(system, f"{root}/{name}", job.key)
@@ -87,18 +99,18 @@ def _split(job: Job, task: int) -> Iterator[tuple[str, str]]:
         yield from ((role, name) for name in output.names)
 
 
-def _copy(system: Any, path: str, is_pulled: Any, outputs: dict[str, _Output]) -> None:
+def _copy(system: Any, path: str, is_pulled: Any, outputs: dict[str, Output]) -> None:
     """Copy the rows of a file to the outputs; `is_pulled` is a boolean for each row."""
     offset = 0
     with system.open_input_file(path) as source:
-        for batch in _batches(pq.ParquetFile(source)):
+        for batch in batches_of(pq.ParquetFile(source)):
             mask = is_pulled.slice(offset, len(batch))
             offset += len(batch)
             outputs[MATCHING].write(batch.filter(mask))
             outputs[KEPT].write(batch.filter(pc.invert(mask)))
 
 
-def _batches(file: pq.ParquetFile) -> Iterator[pa.RecordBatch]:
+def batches_of(file: pq.ParquetFile) -> Iterator[pa.RecordBatch]:
     """Yield the rows of a file in batches that fit in memory, also if rows are large."""
     for number in range(file.num_row_groups):
         group = file.metadata.row_group(number)
@@ -107,13 +119,13 @@ def _batches(file: pq.ParquetFile) -> Iterator[pa.RecordBatch]:
         yield from file.iter_batches(rows, row_groups=[number])
 
 
-class _Output:
+class Output:
     """A writer of files of limited rows and bytes. It also begins a new file when the columns change."""
 
-    def __init__(self, system: Any, root: str, folder: str, limits: Job):
+    def __init__(self, system: Any, root: str, folder: str, max_rows: int, max_bytes: int):
         self.names: list[str] = []
         self._system, self._root, self._folder = system, root, folder
-        self._limits, self._rows = limits, 0
+        self._max_rows, self._max_bytes, self._rows = max_rows, max_bytes, 0
         self._waiting: list[pa.RecordBatch] = []
         self._waiting_bytes = 0
         self._sink: Any = None
@@ -142,10 +154,7 @@ class _Output:
 
     @property
     def _is_full(self) -> bool:
-        limits = self._limits
-        return bool(
-            self._rows >= limits.rows_per_file or self._sink.tell() >= limits.bytes_per_file
-        )
+        return self._rows >= self._max_rows or self._sink.tell() >= self._max_bytes
 
     def _write_group(self) -> None:
         if self._waiting:
@@ -183,10 +192,11 @@ def read_keys(system: Any, path: str, key: Sequence[Sequence[str]]) -> list[pa.C
     with system.open_input_file(path) as source:
         file = pq.ParquetFile(source)
         table = file.read(columns=[".".join(part) for part in key])
-        return [_leaf(table, part, file.metadata.num_rows) for part in key]
+        return [leaf(table, part, file.metadata.num_rows) for part in key]
 
 
-def _leaf(table: pa.Table, path: Sequence[str], rows: int) -> pa.ChunkedArray:
+def leaf(table: pa.Table, path: Sequence[str], rows: int) -> pa.ChunkedArray:
+    """Return the column at a path. If the table has none, it is null in all `rows`."""
     if path[0] not in table.column_names:
         return pa.chunked_array([pa.nulls(rows)])
     column = table.column(path[0])

@@ -1,0 +1,144 @@
+"""Merge of a batch with the present rows of its keys in one vectorised Python task.
+
+Few rows are merged without a Spark window: its planning takes longer than the merge itself. The rows are the
+same (`lake/spark/key_tasks.py`); what the task cannot compare exactly as Spark does is left to Spark.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import ceil
+
+from pyspark import cloudpickle
+from pyspark.sql import SparkSession
+from pyspark.sql import types as t
+
+from elt_assets.lake.delta.files import HIDDEN, DataFile
+from elt_assets.lake.delta.row_counts import require_all
+from elt_assets.lake.delta.table import Table
+from elt_assets.lake.merge.file_splitting import (
+    MAX_BYTES,
+    TARGET_BYTES,
+    TARGET_ROWS,
+    Batch,
+    Key,
+    run_tasks,
+)
+from elt_assets.lake.schema import metadata_columns
+from elt_assets.lake.spark import key_tasks
+from elt_assets.protocol.airbyte.catalog import DELETE_MARKERS
+
+cloudpickle.register_pickle_by_value(key_tasks)  # type: ignore[no-untyped-call]
+
+ROWS_PER_TASK = 500_000
+BYTES_PER_TASK = TARGET_BYTES
+"""Size of the files per task; they are compressed."""
+MAX_TASKS = 1
+"""Maximum number of tasks of a merge that is made without windows."""
+_ORDERED = (
+    *(t.ByteType, t.ShortType, t.IntegerType, t.LongType),
+    *(t.StringType, t.DateType, t.TimestampType, t.TimestampNTZType),
+)
+"""Types of keys and cursors that a task sorts as Spark does."""
+
+Written = tuple[list[DataFile], list[DataFile]]
+"""Files that readers see, and hidden files of rows that end a key."""
+
+
+@dataclass(frozen=True)
+class Inputs:
+    """The input of a merge: a batch, and the present rows of its keys, in files of `table`."""
+
+    table: Table
+    batch: Batch
+    matching: Batch
+
+
+def task_count(batch: Batch, matching: Batch) -> int:
+    """Return the number of tasks that a merge needs."""
+    records, size = batch.records + matching.records, batch.size + matching.size
+    return max(ceil(records / ROWS_PER_TASK), ceil(size / BYTES_PER_TASK))
+
+
+def require_read(inputs: Inputs, rows: int, written: Written) -> None:
+    """Check that a merge read all rows of its input; if it did not, remove the files that it has `written`.
+
+    Raises:
+        SystemFailure: it did not.
+    """
+    expected = inputs.batch.records + inputs.matching.records
+    files = [*written[0], *written[1]]
+    require_all(inputs.table, expected, rows, "rows read by a merge", files)
+
+
+def in_one_task(
+    spark: SparkSession,
+    inputs: Inputs,
+    key: Key,
+    cursor: Sequence[str],
+    schema: t.StructType,
+    validity: key_tasks.Validity | None = None,
+    columns: tuple[Sequence[str], Sequence[str]] | None = None,
+) -> Written | None:
+    """Write the latest row of each key, or all versions of each key.
+
+    Args:
+        schema: the columns of the batch's table.
+        validity: the columns of a history; None for the latest row of each key.
+        columns: those of the files that readers see, and those of hidden files; default: those of `schema`.
+
+    Returns:
+        None if one task is too small for it, or cannot compare the values: nothing was written.
+
+    Raises:
+        SystemFailure: rows were lost.
+    """
+    ordering = [*key, cursor] if cursor else key
+    if not all(isinstance(kind_of(schema, column), _ORDERED) for column in ordering):
+        return None
+    if task_count(inputs.batch, inputs.matching) > MAX_TASKS:
+        return None
+    visible, hidden = columns or (schema.names, schema.names)
+    job = key_tasks.Job(
+        root=inputs.table.storage.uri,
+        batch=[inputs.batch.table.storage.locate(file) for file in inputs.batch.files],
+        present=[file.path for file in inputs.matching.files],
+        key=key,
+        cursor=cursor,
+        raw_id=metadata_columns.RAW_ID,
+        markers=[name for name in DELETE_MARKERS if name in schema.names],
+        visible=inputs.table.new_folder(),
+        visible_columns=visible,
+        hidden=inputs.table.new_folder(HIDDEN),
+        hidden_columns=hidden,
+        rows_per_file=TARGET_ROWS,
+        bytes_per_file=MAX_BYTES,
+        validity=validity,
+    )
+    found = run_tasks(spark, 1, key_tasks.run(job))
+    return None if key_tasks.UNFIT in found else _checked(inputs, found)
+
+
+def _checked(inputs: Inputs, found: dict[str, list[str]]) -> Written:
+    """Return the files that a task wrote, if the numbers of rows are correct.
+
+    Raises:
+        SystemFailure: they are not.
+    """
+    describe = inputs.table.storage.describe
+    written = describe(found[key_tasks.VISIBLE]), describe(found[key_tasks.HIDDEN])
+    require_read(inputs, int(found[key_tasks.READ][0]), written)
+    files = [*written[0], *written[1]]
+    rows = sum(file.records for file in files)
+    require_all(inputs.table, int(found[key_tasks.WRITTEN][0]), rows, "rows written", files)
+    return written
+
+
+def kind_of(schema: t.StructType, column: Sequence[str]) -> t.DataType:
+    """Return the type of a column by its path."""
+    kind: t.DataType = schema
+    for name in column:
+        assert isinstance(kind, t.StructType)
+        kind = kind[name].dataType
+    return kind

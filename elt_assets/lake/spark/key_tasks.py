@@ -1,0 +1,304 @@
+"""The code that runs inside Spark's Python workers: it merges the rows of a batch with the present rows of
+its keys, in one task.
+
+It follows the rules of `lake.merge.dedup` and `lake.merge.history`, and gives the same rows. What it cannot
+compare exactly as Spark does, it leaves to Spark (UNFIT). The module is sent to the workers by value.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial, reduce
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.fs as pafs
+import pyarrow.parquet as pq
+
+from elt_assets.lake.spark.tasks import ArrowFunction, Output, batches_of, in_arrow, leaf
+
+VISIBLE, HIDDEN = "visible", "hidden"
+"""Roles of a task's result: a file that readers see, and a hidden file."""
+READ, WRITTEN, UNFIT = "read", "written", "unfit"
+"""Further roles: the number of rows that were read, the number of rows that were written, and that the rows
+are left to Spark."""
+_MAX_BYTES = 128 << 20
+"""Maximum bytes of all rows in memory."""
+_ARRIVAL, _FIRST = "_elt_arrival", "_elt_first"
+_INSTANT = pa.timestamp("us", "UTC")
+
+
+@dataclass(frozen=True)
+class Validity:
+    """The columns of a history that its merge sets, and those whose values it cannot merge.
+
+    `start`, `end`, `current`: the validity of a version. `closed`, `epoch`: the columns of a refresh.
+    `extracted`: the time of extraction. `content`: the columns that make a version another one.
+    """
+
+    start: str
+    end: str
+    current: str
+    closed: str
+    epoch: str
+    extracted: str
+    content: Sequence[str]
+
+
+@dataclass(frozen=True)
+class Job:
+    """The description of a merge of rows by key.
+
+    `root`: a URI. `batch`: URIs of the files of the batch. `present`: files with present rows of its keys,
+    relative to `root`. `key`, `cursor`: column paths; `cursor` is empty if there is none. `raw_id`: the
+    column of the row's id. `markers`: the columns of which a value says that the row ends its key.
+    `visible`, `hidden`: the folders for rows and for ends of keys, relative to `root`; `visible_columns`,
+    `hidden_columns`: the columns of these. `validity`: of a history; None for the latest row of each key.
+    """
+
+    root: str
+    batch: Sequence[str]
+    present: Sequence[str]
+    key: Sequence[Sequence[str]]
+    cursor: Sequence[str]
+    raw_id: str
+    markers: Sequence[str]
+    visible: str
+    visible_columns: Sequence[str]
+    hidden: str
+    hidden_columns: Sequence[str]
+    rows_per_file: int
+    bytes_per_file: int
+    validity: Validity | None = None
+
+
+def run(job: Job) -> ArrowFunction:
+    """Return the function for `mapInArrow` over a DataFrame of one row."""
+    return in_arrow(partial(_merge, job))
+
+
+def _merge(job: Job, _task: int) -> Iterator[tuple[str, str]]:
+    """Merge the rows; yield the files that were written and the numbers of rows."""
+    system, root = pafs.FileSystem.from_uri(job.root)
+    rows = _read(system, root, job)
+    if rows is None or not _is_fit(rows, job):
+        yield UNFIT, ""
+        return
+    read = len(rows)
+    rows = _latest(rows, job) if job.validity is None else _versions(rows, job, job.validity)
+    is_end = _is_end(rows, job.markers)
+    yield from _write(system, root, job, rows.filter(pc.invert(is_end)), VISIBLE)
+    yield from _write(system, root, job, rows.filter(is_end), HIDDEN)
+    yield READ, str(read)
+    yield WRITTEN, str(len(rows))
+
+
+def _write(
+    system: Any, root: str, job: Job, rows: pa.Table, role: str
+) -> Iterator[tuple[str, str]]:
+    folder, columns = {
+        VISIBLE: (job.visible, job.visible_columns),
+        HIDDEN: (job.hidden, job.hidden_columns),
+    }[role]
+    output = Output(system, root, folder, job.rows_per_file, job.bytes_per_file)
+    for batch in rows.select([name for name in columns if name in rows.column_names]).to_batches():
+        output.write(batch)
+    output.close()
+    yield from ((role, name) for name in output.names)
+
+
+# --- reading ----------------------------------------------------------------------------------------
+
+
+def _read(system: Any, root: str, job: Job) -> pa.Table | None:
+    """Return all rows with `_ARRIVAL`; None if they are too large, or if a column has more than one type."""
+    batch = [pafs.FileSystem.from_uri(uri)[1] for uri in job.batch]
+    places = [*((path, 1) for path in batch), *((f"{root}/{path}", 0) for path in job.present)]
+    tables: list[pa.Table] = []
+    size = 0
+    for path, arrival in places:
+        with system.open_input_file(path) as source:
+            file = pq.ParquetFile(source)
+            parts = [pa.Table.from_batches([], file.schema_arrow).replace_schema_metadata(None)]
+            for part in batches_of(file):
+                parts.append(pa.Table.from_batches([part]).replace_schema_metadata(None))
+                size += part.nbytes
+                if size > _MAX_BYTES:
+                    return None
+        table = pa.concat_tables(parts)
+        tables.append(table.append_column(_ARRIVAL, pa.repeat(arrival, len(table))))
+    try:
+        return pa.concat_tables(tables, promote_options="default").combine_chunks()
+    except (pa.ArrowInvalid, pa.ArrowTypeError):
+        return None
+
+
+def _is_fit(rows: pa.Table, job: Job) -> bool:
+    """Return whether these rows are compared here exactly as Spark compares them."""
+    keys = [leaf(rows, path, len(rows)) for path in job.key]
+    if any(not _is_ordered(key.type) or key.null_count for key in keys):
+        return False
+    if job.cursor and not _is_ordered(leaf(rows, job.cursor, len(rows)).type):
+        return False
+    return job.validity is None or _is_fit_history(rows, job.validity)
+
+
+def _is_ordered(kind: pa.DataType) -> bool:
+    """Return whether Arrow sorts the values of a type as Spark does; it sorts floats differently."""
+    plain = (pa.types.is_integer, pa.types.is_string, pa.types.is_date32)
+    return kind in (pa.timestamp("us"), _INSTANT) or any(test(kind) for test in plain)
+
+
+def _is_fit_history(rows: pa.Table, columns: Validity) -> bool:
+    """Return whether the rows are of no refresh, and all of their content can be compared."""
+    present = set(rows.column_names)
+    if columns.closed in present and rows[columns.closed].null_count < len(rows):
+        return False
+    if columns.epoch in present and pc.any(pc.not_equal(rows[columns.epoch], 0)).as_py():
+        return False
+    if rows[columns.extracted].type != _INSTANT:
+        return False
+    return all(_is_comparable(rows[name].type) for name in columns.content if name in present)
+
+
+def _is_comparable(kind: pa.DataType) -> bool:
+    if pa.types.is_struct(kind):
+        return all(_is_comparable(field.type) for field in kind)
+    more = (pa.types.is_boolean, pa.types.is_float32, pa.types.is_float64, pa.types.is_decimal128)
+    return _is_ordered(kind) or any(test(kind) for test in more)
+
+
+# --- the rules --------------------------------------------------------------------------------------
+
+
+def _is_end(rows: pa.Table, markers: Sequence[str]) -> Any:
+    marked = [pc.is_valid(rows[name]) for name in markers if name in rows.column_names]
+    return reduce(pc.or_, marked, pa.repeat(False, len(rows)))
+
+
+def _latest(rows: pa.Table, job: Job) -> pa.Table:
+    """Return the latest row of each key."""
+    rows = _sorted(rows, job, "descending", "at_end")
+    return rows.filter(pc.invert(_repeats(_keys(rows, job), _equal)))
+
+
+def _versions(rows: pa.Table, job: Job, columns: Validity) -> pa.Table:
+    """Return each key's versions and ends, with their validity."""
+    rows = _sorted(rows, job, "ascending", "at_start")
+    content = [rows[name] for name in columns.content if name in rows.column_names]
+    rows = rows.filter(pc.invert(_repeats([*_keys(rows, job), *content], _is_same)))
+    if job.cursor:
+        cursor = leaf(rows, job.cursor, len(rows))
+        rows = rows.filter(pc.invert(_shifted(_repeats([*_keys(rows, job), cursor], _is_same))))
+    is_later = _repeats(_keys(rows, job), _equal)
+    start = _least_onward(_start(rows, job, columns), is_later)
+    following = pc.if_else(_shifted(is_later), _next(start, 1), pa.scalar(None, pa.int64()))
+    for name, values in (
+        (columns.start, start.view(_INSTANT)),
+        (columns.end, following.view(_INSTANT)),
+        (columns.current, pc.is_null(following)),
+        (columns.closed, pa.nulls(len(rows), _INSTANT)),
+        (columns.epoch, pa.repeat(pa.scalar(0, pa.int64()), len(rows))),
+    ):
+        if name in rows.column_names:
+            rows = rows.drop_columns(name)
+        rows = rows.append_column(name, values)
+    return rows
+
+
+def _keys(rows: pa.Table, job: Job) -> list[Any]:
+    return [leaf(rows, path, len(rows)) for path in job.key]
+
+
+def _sorted(rows: pa.Table, job: Job, order: str, nulls: str) -> pa.Table:
+    """Return the rows by key, and of each key in the order of cursor, arrival and id."""
+    by: list[tuple[Any, str]] = [(key, "ascending") for key in _keys(rows, job)]
+    if job.cursor:
+        by.append((leaf(rows, job.cursor, len(rows)), order))
+    by += [(rows[_ARRIVAL], order), (rows[job.raw_id], order)]
+    names = [str(number) for number in range(len(by))]
+    values = pa.table([column for column, _ in by], names=names)
+    keys = [(name, order) for name, (_, order) in zip(names, by, strict=True)]
+    with (
+        warnings.catch_warnings()
+    ):  # newer versions of pyarrow want it for each key, which 25 cannot
+        warnings.simplefilter("ignore", FutureWarning)
+        places = pc.sort_indices(values, sort_keys=keys, null_placement=nulls)
+    return rows.take(places).combine_chunks()
+
+
+def _repeats(columns: Sequence[Any], same: Callable[[Any, Any], Any]) -> Any:
+    """Return for each row whether it has the same values as the row before."""
+    rows = len(columns[0])
+    if not rows:
+        return pa.array([], pa.bool_())
+    pairs = ((_whole(column).slice(0, rows - 1), _whole(column).slice(1)) for column in columns)
+    found = reduce(pc.and_, (same(one, other) for one, other in pairs))
+    return pa.concat_arrays([pa.array([False]), found])
+
+
+def _whole(column: Any) -> Any:
+    if not isinstance(column, pa.ChunkedArray):
+        return column
+    whole = column.combine_chunks()
+    return whole if isinstance(whole, pa.Array) else pa.concat_arrays(whole.chunks)
+
+
+def _equal(one: Any, other: Any) -> Any:
+    return pc.equal(one, other)
+
+
+def _is_same(one: Any, other: Any) -> Any:
+    """Return whether values are equal; nulls are, and NaN are."""
+    nulls = pc.and_(pc.is_null(one), pc.is_null(other))
+    if pa.types.is_struct(one.type):
+        fields = range(one.type.num_fields)
+        parts = (_is_same(pc.struct_field(one, n), pc.struct_field(other, n)) for n in fields)
+        return reduce(pc.and_, parts, pc.equal(pc.is_valid(one), pc.is_valid(other)))
+    equal = pc.equal(one, other)
+    if pa.types.is_floating(one.type):
+        equal = pc.or_(equal, pc.and_(pc.is_nan(one), pc.is_nan(other)))
+    return pc.coalesce(equal, nulls)
+
+
+def _shifted(flags: Any) -> Any:
+    """Return for each row the flag of the row after it; False for the last."""
+    return pc.coalesce(_next(flags, 1), False)
+
+
+def _next(values: Any, step: int) -> Any:
+    """Return for each row the value of the row `step` after it; null if there is none."""
+    step = min(step, len(values))
+    return pa.concat_arrays([values.slice(step), pa.nulls(step, values.type)])
+
+
+def _start(rows: pa.Table, job: Job, columns: Validity) -> Any:
+    """Return the start of each version in microseconds, before it is limited by later versions."""
+    start = _whole(rows[columns.extracted]).view(pa.int64())
+    if not job.cursor:
+        return start
+    cursor = _whole(leaf(rows, job.cursor, len(rows)))
+    if pa.types.is_date32(cursor.type):
+        cursor = cursor.cast(pa.timestamp("us"))
+    return pc.coalesce(cursor.view(pa.int64()), start) if _is_time(cursor) else start
+
+
+def _is_time(values: Any) -> bool:
+    return bool(pa.types.is_timestamp(values.type))
+
+
+def _least_onward(values: Any, is_later: Any) -> Any:
+    """Return the least value of each row and the rows after it that have the same key."""
+    key = pc.cumulative_sum(pc.invert(is_later).cast(pa.int64()))
+    step = 1
+    while step < len(values):
+        same = pc.coalesce(pc.equal(_next(key, step), key), False)
+        if not pc.any(same).as_py():
+            break
+        least = pc.min_element_wise(values, _next(values, step))
+        values = pc.if_else(same, least, values)
+        step *= 2
+    return values
