@@ -19,7 +19,7 @@ from elt_assets.protocol.airbyte.catalog import (
     ConfiguredStream,
     StreamId,
 )
-from elt_assets.protocol.airbyte.messages import Received
+from elt_assets.protocol.airbyte.messages import Message, Received
 from elt_assets.storage.scratch import scratch
 from elt_assets.sync.events import SessionEvent, Sink, StreamProgress
 from elt_assets.sync.relay import Relay, Send

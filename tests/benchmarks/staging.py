@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from elt_assets.protocol.airbyte.catalog import ConfiguredCatalog, ConfiguredStream
-from elt_assets.protocol.airbyte.messages import Message, RawRecord
+from elt_assets.protocol.airbyte.messages import Received
 from elt_assets.runner.connector import Connector
 from elt_assets.sync.events import Checkpoint, Committed
 from elt_assets.sync.segments import Segment
@@ -55,11 +55,11 @@ class Kept(Counted):
 
 def messages(
     file: Path, streams: Sequence[ConfiguredStream], workdir: Path, times: int = 1
-) -> Iterable[RawRecord | Message]:
+) -> Iterable[Received]:
     """The messages of a file, as a connector sends them so many times through a pipe."""
     command = ["env", f"BENCH_MESSAGES={file}", f"BENCH_TIMES={times}", str(STUB)]
     connector = Connector(lambda: command, {}, workdir, "bench")
-    return connector.read(ConfiguredCatalog(streams=list(streams)))
+    return connector.read(ConfiguredCatalog(streams=list(streams)), runs=True)
 
 
 def route(
