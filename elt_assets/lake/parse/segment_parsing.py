@@ -26,8 +26,18 @@ from elt_assets.lake.parse.undeclared import STAGED, declared_names
 from elt_assets.lake.schema import metadata_columns
 from elt_assets.lake.schema.logical_types import Array, Column, LogicalType, Scalar, Struct
 from elt_assets.lake.spark import parsing
-from elt_assets.lake.spark.parsing.job import ARRAY, RAW, STRUCT, UNREAD, Field, Job, Names, Part
-from elt_assets.lake.spark.parsing.job import Result, Task
+from elt_assets.lake.spark.parsing.job import (
+    ARRAY,
+    RAW,
+    STRUCT,
+    UNREAD,
+    Field,
+    Job,
+    Names,
+    Part,
+    Result,
+    Task,
+)
 from elt_assets.lake.spark.parsing.lines import is_supported
 from elt_assets.lake.spark.parsing.task import RESULT, in_batches, runner
 from elt_assets.storage.location import Location
@@ -39,9 +49,24 @@ cloudpickle.register_pickle_by_value(parsing)  # type: ignore[no-untyped-call]
 MIN_TASK_BYTES = 8 << 20
 """Bytes of lines from which a segment is divided into more than one task: each writes a file."""
 MAX_TASK_BYTES = 256 << 20
+SLOWER = (
+    "so many records had values that do not fit the stream's schema that the rest was parsed in a way that is "
+    "exact for such values and takes about three times as long; correct the types in the schema"
+)
+"""The message about a sync that went over to the exact parse."""
 _CORES = 4
 """The number of tasks at the same time where the number of cores is not known."""
 _READ = 1 << 22
+
+
+UncleanLine = tuple[int, int, int, int]
+"""A line that is not clean: the number of its piece, its number there, its offset in the file and its size."""
+
+
+def unclean_lines(result: Result) -> Iterator[UncleanLine]:
+    """Yield the lines that a task has not parsed."""
+    values = result.unclean
+    yield from zip(values[::4], values[1::4], values[2::4], values[3::4], strict=True)
 
 
 class SegmentParser:
