@@ -1,12 +1,12 @@
 """The fast parse of segments: Arrow tasks on Spark write the rows of all lines that are provably clean.
 
-The tasks name all other lines. The caller parses these, and only these, with `conform`, which is exact for any
-line and three times slower.
+The tasks name all other lines. The caller parses these, and only these, with `conform`, which is exact for
+any line and three times slower.
 """
 
 from __future__ import annotations
 
-import pickle
+import json
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
@@ -16,6 +16,7 @@ import pyarrow.fs as pafs
 from pyspark import cloudpickle
 from pyspark.sql import SparkSession
 from pyspark.sql import types as t
+from pyspark.sql.utils import is_remote
 
 from elt_assets.lake.delta.files import DataFile
 from elt_assets.lake.delta.opening import delta_schema
@@ -46,12 +47,14 @@ from elt_assets.sync.segments import Piece, Segment
 
 cloudpickle.register_pickle_by_value(parsing)  # type: ignore[no-untyped-call]
 
+MAX_UNCLEAN = 0.1
+"""The share of lines that are not clean above which the exact parse of all lines is faster."""
 MIN_TASK_BYTES = 8 << 20
 """Bytes of lines from which a segment is divided into more than one task: each writes a file."""
 MAX_TASK_BYTES = 256 << 20
 SLOWER = (
-    "so many records had values that do not fit the stream's schema that the rest was parsed in a way that is "
-    "exact for such values and takes about three times as long; correct the types in the schema"
+    "so many records had values that do not fit the stream's schema that the rest was parsed in a way that "
+    "is exact for such values and takes about three times as long; correct the types in the schema"
 )
 """The message about a sync that went over to the exact parse."""
 _CORES = 4
@@ -60,7 +63,7 @@ _READ = 1 << 22
 
 
 UncleanLine = tuple[int, int, int, int]
-"""A line that is not clean: the number of its piece, its number there, its offset in the file and its size."""
+"""A line that is not clean: the number of its piece, its number there, its offset and its size."""
 
 
 def unclean_lines(result: Result) -> Iterator[UncleanLine]:
@@ -79,6 +82,7 @@ class SegmentParser:
         key: paths of columns that must not be null.
         partition: the value of the column `_elt_partition`; None: the rows do not have it.
         keeps_undeclared: a line with an undeclared field is not clean.
+        max_unclean: the share of such lines above which a task gives up.
     """
 
     def __init__(
@@ -91,6 +95,7 @@ class SegmentParser:
         partition: str | None = None,
         *,
         keeps_undeclared: bool = False,
+        max_unclean: float = MAX_UNCLEAN,
     ):
         self._table = table
         self._job = Job(
@@ -106,6 +111,7 @@ class SegmentParser:
             names_are_read=declared_names(declared) == _read_names(columns),
             keeps_undeclared=keeps_undeclared,
             max_bytes=MAX_VALUE_BYTES,
+            max_unclean=max_unclean,
         )
 
     @property
@@ -154,20 +160,15 @@ _NAMES = Names(
 def _run(spark: SparkSession, job: Job, tasks: Sequence[Task]) -> list[Result]:
     """Run the tasks. An RDD needs no plan; a session of Spark Connect has none."""
     work = runner(job, tasks)
-    if _is_remote(spark):
-        numbers = spark.range(0, len(tasks), 1, len(tasks))
-        found = numbers.mapInArrow(in_batches(work), RESULT).collect()
-        return [Result(*pickle.loads(row["result"])) for row in found]
+    if is_remote():
+        frame = spark.range(0, len(tasks), 1, len(tasks)).mapInArrow(in_batches(work), RESULT)
+        return [Result(*json.loads(row["result"])) for row in frame.collect()]
     numbers = spark.sparkContext.parallelize(range(len(tasks)), len(tasks))
     return [Result(*each) for each in numbers.mapPartitions(work).collect()]
 
 
-def _is_remote(spark: SparkSession) -> bool:
-    return not isinstance(spark, SparkSession) or "connect" in type(spark).__module__
-
-
 def _cores(spark: SparkSession) -> int:
-    return _CORES if _is_remote(spark) else spark.sparkContext.defaultParallelism
+    return _CORES if is_remote() else spark.sparkContext.defaultParallelism
 
 
 def _tasks(segment: Segment, cores: int) -> Iterator[Task]:

@@ -393,9 +393,9 @@ def _lines(
 ) -> Iterator[tuple[int, int, bytes]]:
     """Yield the number of the piece, the number of the line in it, and the line."""
     if wanted is not None:
-        for piece, line, offset, size in wanted:
+        for number, line, offset, size in wanted:
             source.seek(offset)
-            yield piece, line, source.read(size)
+            yield number, line, source.read(size)
         return
     for number, piece in enumerate(segment.pieces):
         source.seek(piece.offset)

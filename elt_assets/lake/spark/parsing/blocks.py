@@ -10,7 +10,6 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Sequence
-from functools import cached_property
 from typing import Any
 
 import msgspec
@@ -56,11 +55,8 @@ class BlockParser:
         self._has_raw = len(self._parsed) < len(job.fields)
         self._has_undeclared = False
         self._is_wide = sum(each.leaves for each in self._parsed) > WIDE
+        self._reader: LineReader | None = None
         self._options: dict[tuple[frozenset[str] | None, bool], pj.ParseOptions] = {}
-
-    @cached_property
-    def _lines(self) -> LineReader:
-        return LineReader(self._job, self._part)
 
     def parse(self, block: bytes, numbers: np.ndarray) -> None:
         """Parse a block of whole lines.
@@ -73,6 +69,13 @@ class BlockParser:
             fits = np.fromiter(map(self._lines.fits, lines), bool, len(lines))
             self.unclean += numbers[~fits].tolist()
             self._halve([lines[n] for n in np.flatnonzero(fits)], numbers[fits])
+
+    @property
+    def _lines(self) -> LineReader:
+        """The reader of lines, made when it is first needed."""
+        if self._reader is None:
+            self._reader = LineReader(self._job, self._part)
+        return self._reader
 
     def _halve(self, lines: Sequence[bytes], numbers: np.ndarray) -> None:
         if not lines or self._attempt(b"\n".join(lines) + b"\n", numbers):
@@ -147,7 +150,7 @@ class BlockParser:
 
     def _all_columns(self, head: Head, found: Found | None, bad: set[int]) -> list[Any]:
         """Return the columns of the stream."""
-        columns = []
+        columns: list[Any] = []
         for number, each in enumerate(self._job.fields):
             if each.has_raw:
                 assert found is not None
@@ -155,11 +158,11 @@ class BlockParser:
                 values = [None if o is None else getattr(o, name) for o in found.objects]
                 columns.append(self._columns.from_objects(each, values, bad.update))
                 continue
-            values = None if each.kind == UNREAD else head.data.get(each.source)
-            if values is None:
+            parsed = None if each.kind == UNREAD else head.data.get(each.source)
+            if parsed is None:
                 columns.append(self._columns.nulls.array(each.type, head.rows))
             else:
-                columns.append(self._columns.from_parsed(each, values, bad.update))
+                columns.append(self._columns.from_parsed(each, parsed, bad.update))
         return columns
 
     def _keep(

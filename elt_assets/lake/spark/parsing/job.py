@@ -78,6 +78,7 @@ class Job:
         declared: all names that the stream's schema declares; `names_are_read`: they are those of `fields`.
         keeps_undeclared: a line with an undeclared field is not clean.
         max_bytes: the size of the longest clean line.
+        max_unclean: the share of lines that are not clean above which a task gives up.
     """
 
     root: str
@@ -92,6 +93,7 @@ class Job:
     names_are_read: bool
     keeps_undeclared: bool
     max_bytes: int
+    max_unclean: float
 
 
 @dataclass(frozen=True)

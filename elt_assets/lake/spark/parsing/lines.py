@@ -161,8 +161,8 @@ def _object(fields: Sequence[Field], type_of: TypeOf, *, closed: bool, more: Seq
 
 def _typed(each: Field, type_of: TypeOf, *, closed: bool) -> Any:
     if each.kind == ARRAY:
-        inner = _typed(each.inner[0], type_of, closed=closed)
-        return Raw if inner is Raw and not each.has_raw else list[inner] | None
+        inner: Any = _typed(each.inner[0], type_of, closed=closed)
+        return Raw if inner is Raw and not each.has_raw else list[inner] | None  # type: ignore[valid-type]
     if each.kind == STRUCT:
         return _object(each.inner, type_of, closed=closed, more=()) | None
     return type_of(each)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import pickle
+import json
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import fields
@@ -20,14 +20,13 @@ from elt_assets.lake.spark.parsing.statistics import statistics
 BLOCK = 1 << 18
 """Bytes that are parsed at a time. Of a block with a line that does not fit, each line is tested."""
 _READ = 1 << 22
-RESULT = "result binary"
-"""Schema of the results of `in_batches`: each is pickled."""
+RESULT = "result string"
+"""Schema of the results of `in_batches`: each is JSON."""
 Plain = tuple[Any, ...]
 _GROUP_BYTES = 48 << 20
 """Bytes in memory that become one row group."""
 _TRIAL = 2_000
-MAX_UNCLEAN = 0.1
-"""The share of lines that are not clean above which a task gives up: the exact parse of all is faster."""
+"""The number of lines after which a task may give up."""
 
 
 def file_system(uri: str) -> tuple[Any, str]:
@@ -59,8 +58,8 @@ def in_batches(
 
     def in_batches(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
-            found = [pickle.dumps(each) for each in work(batch.column(0).to_pylist())]
-            yield pa.RecordBatch.from_arrays([pa.array(found, pa.binary())], names=["result"])
+            found = [json.dumps(each, default=list) for each in work(batch.column(0).to_pylist())]
+            yield pa.RecordBatch.from_arrays([pa.array(found, pa.string())], names=["result"])
 
     return in_batches
 
@@ -83,7 +82,7 @@ def run(job: Job, task: Task) -> Result:
                     lines += len(numbers)
                     _record_unclean(result, part, parser.unclean[before:], numbers, offsets)
                     output.write(parser.batches)
-                    if lines >= _TRIAL and len(result.unclean) // 4 > MAX_UNCLEAN * lines:
+                    if lines >= _TRIAL and len(result.unclean) // 4 > job.max_unclean * lines:
                         output.discard()
                         return Result(gave_up=True)
                 result.undeclared.update(parser.undeclared)
