@@ -162,7 +162,7 @@ def _object(fields: Sequence[Field], type_of: TypeOf, *, closed: bool, more: Seq
 def _typed(each: Field, type_of: TypeOf, *, closed: bool) -> Any:
     if each.kind == ARRAY:
         inner: Any = _typed(each.inner[0], type_of, closed=closed)
-        return Raw if inner is Raw and not each.has_raw else list[inner] | None  # type: ignore[valid-type]
+        return Raw if inner is Raw and not each.has_raw else list[inner] | None
     if each.kind == STRUCT:
         return _object(each.inner, type_of, closed=closed, more=()) | None
     return type_of(each)
