@@ -1,4 +1,4 @@
-"""The description of a parsing job: what the tasks get from the driver, and what they return."""
+"""The description of a parsing job: the input of its tasks and their results."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Field:
 
     @property
     def has_raw(self) -> bool:
-        """Whether a value in this field is taken as it stands in the line."""
+        """Return whether a value in this field is taken as it stands in the line."""
         return self.kind in RAW or any(each.has_raw for each in self.inner)
 
     @property
@@ -67,7 +67,7 @@ class Names:
 
 @dataclass(frozen=True)
 class Job:
-    """What all tasks of a segment share.
+    """The settings that all tasks of a segment share.
 
     Attributes:
         root, folder: the URI of the table, and the folder in it that gets the files.

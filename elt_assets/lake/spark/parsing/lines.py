@@ -52,8 +52,11 @@ def attribute(number: int) -> str:
 
 @dataclass
 class Found:
-    """What the lines of a block have besides what pyarrow parses. `objects`: one for each line, None for a
-    line that does not fit; `extras`: undeclared fields, by the line's position."""
+    """The values that lines of a block have besides those that pyarrow parses.
+
+    `objects`: one for each line, None for a line that does not fit. `extras`: undeclared fields, by the
+    position of the line.
+    """
 
     objects: list[Any] = field(default_factory=list)
     extras: dict[int, Extra] = field(default_factory=dict)
