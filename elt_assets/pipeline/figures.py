@@ -15,7 +15,7 @@ class SyncFigures:
     """The figures of one sync of one stream, summed over its commits.
 
     Counts are of records. `bytes`: as read. `undeclared`: number of records by field that the catalog does
-    not declare.
+    not declare. `exact`: the sync went over to the slower parse (see `Committed`).
     """
 
     read: int = 0
@@ -25,6 +25,7 @@ class SyncFigures:
     bytes: int = 0
     seconds: float = 0.0
     undeclared: Mapping[str, int] = field(default_factory=dict)
+    exact: bool = False
 
     @property
     def rate(self) -> float:
@@ -35,4 +36,5 @@ class SyncFigures:
         self.committed += commit.records
         self.rejected += commit.rejected
         self.changed += commit.changed
+        self.exact = commit.exact
         self.undeclared = bounded(Counter(self.undeclared) + Counter(commit.undeclared))

@@ -153,10 +153,13 @@ def _connect(project: Project) -> None:
 
 
 def _python_of_executors(folder: Path) -> Path:
-    """One with pyarrow and nothing else: neither pandas nor this project."""
+    """One with pyarrow, numpy and msgspec and nothing else: neither pandas nor this project."""
     venv.create(folder)
     (packages,) = folder.glob("lib/python*/site-packages")
-    (packages / "pyarrow").symlink_to(Path(pa.__file__).parent)
+    installed = Path(pa.__file__).parent.parent
+    for name in ("pyarrow", "numpy", "msgspec"):
+        for found in installed.glob(f"{name}*"):
+            (packages / found.name).symlink_to(found)
     return folder / "bin" / "python"
 
 

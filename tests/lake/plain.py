@@ -35,6 +35,7 @@ from elt_assets.lake.write import dead_letter
 from elt_assets.lake.write.writer import TableWriter
 from elt_assets.protocol.airbyte.catalog import DELETED_AT
 from elt_assets.sync import segments
+from elt_assets.sync.segments import Segment
 
 Row = dict[str, Any]
 LONG_AGO = dt.datetime(2026, 1, 1, tzinfo=dt.timezone.utc)
@@ -94,6 +95,10 @@ class NoSpark:
 
 class PlainWriter(TableWriter):
     """A `TableWriter` that parses the segments' lines itself."""
+
+    def _write_clean(self, _: Segment) -> bool:
+        """All lines take the way of `write_lines`."""
+        return False
 
     def write_lines(self, paths: Sequence[str], count: int) -> None:
         main, dead, pending = self._tables.main, self._tables.dead_letter, self._pending

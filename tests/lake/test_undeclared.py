@@ -11,14 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from elt_assets.lake.parse.undeclared import (
-    MAX_NAMES,
-    OTHERS,
-    UndeclaredFields,
-    bounded,
-    described,
-)
+from elt_assets.lake.parse.undeclared import UndeclaredFields, bounded, described
 from elt_assets.lake.schema import from_json_schema
+from elt_assets.lake.spark.parsing.undeclared import MAX_NAMES, OTHERS
 from elt_assets.sync.segments import EXTRACTED_AT, META, SEQUENCE
 from tests.lake.staging import INTEGER, STRING, array, stage, struct
 

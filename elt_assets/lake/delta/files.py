@@ -7,9 +7,7 @@ Visible files are under `data/`. Files that belong to the table and are invisibl
 from __future__ import annotations
 
 import contextlib
-import datetime as dt
 import json
-import math
 import time
 import uuid
 from collections.abc import Iterable, Sequence
@@ -21,18 +19,13 @@ import pyarrow.fs as pafs
 import pyarrow.parquet as pq
 from deltalake.transaction import AddAction, RemoveAction
 
-from elt_assets.lake.schema.metadata_columns import PARTITION
+from elt_assets.lake.spark.parsing.statistics import statistics
 from elt_assets.storage.location import Location
 
 VISIBLE = "data"
 HIDDEN = "_elt"
-INDEXED_COLUMNS = 32
-"""The number of leading columns with bounds in a commit, as is Delta's convention. The partition column
-always has bounds: they show which files contain which partition."""
 _READERS = 8
 """Footers that are read at the same time: each may be a request to an object store."""
-MAX_BOUND_CHARS = 256
-"""Maximum characters of a bound. A longer string is left out: a cut one would have to be rounded up."""
 
 
 @dataclass(frozen=True)
@@ -145,7 +138,7 @@ class Files:
     def _describe_file(self, path: str) -> DataFile:
         with self._open(path) as source:
             size, footer = source.size(), pq.read_metadata(source)
-        return DataFile(path, size, footer.num_rows, _stats(footer) if footer.num_rows else "")
+        return DataFile(path, size, footer.num_rows, statistics(footer) if footer.num_rows else "")
 
     def discard(self, files: Iterable[DataFile]) -> None:
         """Remove files that no commit refers to, and their folders if they are then empty."""
@@ -169,74 +162,3 @@ class Files:
 
 def _now() -> int:
     return int(time.time() * 1000)
-
-
-# --- statistics -------------------------------------------------------------------------------------
-
-
-def _stats(footer: pq.FileMetaData) -> str:
-    """Return Delta's statistics from a file's footer, as JSON. A column has exact bounds or none."""
-    least: dict[str, Any] = {}
-    most: dict[str, Any] = {}
-    nulls: dict[str, Any] = {}
-    for index in range(footer.num_columns):
-        path = footer.row_group(0).column(index).path_in_schema.split(".")
-        if "list" in path or (index >= INDEXED_COLUMNS and path != [PARTITION]):
-            continue
-        groups = [
-            footer.row_group(number).column(index).statistics
-            for number in range(footer.num_row_groups)
-        ]
-        if all(group is not None and group.has_null_count for group in groups):
-            _put(nulls, path, sum(group.null_count for group in groups))
-        bounds = _bounds_or_none([group for group in groups if group is None or group.num_values])
-        if bounds is not None:
-            _put(least, path, bounds[0])
-            _put(most, path, bounds[1])
-    columns = {"minValues": least, "maxValues": most, "nullCount": nulls}
-    return json.dumps({"numRecords": footer.num_rows, **columns})
-
-
-def _bounds_or_none(groups: Sequence[Any]) -> tuple[Any, Any] | None:
-    """Return `_bounds`; None if Python cannot represent a time (year 0, or 10000 after rounding up)."""
-    try:
-        return _bounds(groups)
-    except (OverflowError, ValueError):
-        return None
-
-
-def _bounds(groups: Sequence[Any]) -> tuple[Any, Any] | None:
-    """Return the bounds of a column from the statistics of its row groups; None if they are not known."""
-    if not groups or not all(group is not None and group.has_min_max for group in groups):
-        return None
-    least = _bound(min(group.min for group in groups), up=False)
-    most = _bound(max(group.max for group in groups), up=True)
-    return None if least is None or most is None else (least, most)
-
-
-def _bound(value: Any, *, up: bool) -> Any:
-    """Return a value in the form of Delta's statistics; None if it cannot be a bound.
-
-    Times have milliseconds there. A lower bound is rounded down, an upper bound up.
-    """
-    if isinstance(value, bool | bytes):
-        return None
-    if isinstance(value, str):
-        return value if len(value) <= MAX_BOUND_CHARS else None
-    if isinstance(value, int):
-        return value
-    if isinstance(value, float):
-        # Statistics do not show the sign of a zero, so a zero is not a bound either.
-        return value if math.isfinite(value) and value else None
-    if isinstance(value, dt.datetime):
-        excess = value.microsecond % 1000
-        value += dt.timedelta(microseconds=(1000 - excess) % 1000 if up else -excess)
-        zone = "" if value.tzinfo is None else "Z"
-        return value.replace(tzinfo=None).isoformat(timespec="milliseconds") + zone
-    return value.isoformat() if isinstance(value, dt.date) else None
-
-
-def _put(tree: dict[str, Any], path: Sequence[str], value: Any) -> None:
-    for name in path[:-1]:
-        tree = tree.setdefault(name, {})
-    tree[path[-1]] = value

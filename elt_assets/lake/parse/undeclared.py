@@ -12,24 +12,27 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any
 
 import msgspec
 from msgspec import Raw
 
 from elt_assets.lake.schema.logical_types import Array, Column, LogicalType, Struct, core
+from elt_assets.lake.spark.parsing.undeclared import (
+    DECODING_ERRORS,
+    MAX_NAMES,
+    OTHERS,
+    Declared,
+    Extra,
+    add,
+    undeclared,
+)
 from elt_assets.sync import segments
 from elt_assets.sync.selection.fields import UNDECLARED
 
-MAX_NAMES = 100
-"""Maximum number of names that are counted one by one. Records with another name are counted as `OTHERS`."""
-OTHERS = "(other fields)"
-
 _BUFFER = 1 << 20
-_OBJECT, _ARRAY = b"{["
-_STAGED = (
+STAGED = (
     segments.EXTRACTED_AT,
     segments.SEQUENCE,
     segments.META,
@@ -41,22 +44,7 @@ _UNSUPPORTED = frozenset('\\"')
 """Characters that the decoder does not support in a declared name. It does not support control characters
 either."""
 
-_DECODING_ERRORS = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
-
-_decode_object = msgspec.json.Decoder(dict[str, Raw]).decode
-_decode_array = msgspec.json.Decoder(list[Raw]).decode
 _encode = msgspec.json.Encoder().encode
-
-Extra: TypeAlias = "Raw | dict[str, Extra] | list[Extra | None]"
-"""An undeclared value; or, for a declared object or array, the undeclared values in it."""
-
-
-@dataclass(frozen=True)
-class _Declared:
-    """The names that an object may have. `objects`: the same for the values that are objects, by name."""
-
-    names: frozenset[str]
-    objects: Mapping[str, _Declared]
 
 
 class UndeclaredFields:
@@ -67,9 +55,9 @@ class UndeclaredFields:
     """
 
     def __init__(self, columns: Sequence[Column]):
-        own = _declared(columns)
-        self._declared = _Declared(own.names.union(_STAGED), own.objects)
-        self._decode = msgspec.json.Decoder(_struct(columns, _STAGED)).decode
+        own = declared_names(columns)
+        self._declared = Declared(own.names.union(STAGED), own.objects)
+        self._decode = msgspec.json.Decoder(_struct(columns, STAGED)).decode
 
     def count(self, segment: Path) -> Counter[str]:
         """Return how many records of a segment have each undeclared field, by its dotted name."""
@@ -78,7 +66,7 @@ class UndeclaredFields:
             for line in lines:
                 extra = self._extra(line)
                 if extra is not None:
-                    _add(found, extra)
+                    add(found, extra)
         return found
 
     def keep(self, segment: Path, target: Path) -> Counter[str]:
@@ -92,7 +80,7 @@ class UndeclaredFields:
             for line in lines:
                 extra = self._extra(line)
                 if extra is not None:
-                    _add(found, extra)
+                    add(found, extra)
                 out.write(line if extra is None else _with_extra(line, extra))
         return found
 
@@ -101,8 +89,8 @@ class UndeclaredFields:
         try:
             if self._is_declared(line):
                 return None
-            return _undeclared(Raw(line), self._declared)
-        except _DECODING_ERRORS:  # the parser rejects such a line
+            return undeclared(Raw(line), self._declared)
+        except DECODING_ERRORS:  # the parser rejects such a line
             return None
 
     def _is_declared(self, line: bytes) -> bool:
@@ -136,12 +124,14 @@ def bounded(counts: Mapping[str, int]) -> dict[str, int]:
     return {**dict(most[:MAX_NAMES]), OTHERS: rest}
 
 
-def _declared(columns: Sequence[Column]) -> _Declared:
+def declared_names(columns: Sequence[Column]) -> Declared:
     inner = {column.source: core(column.kind) for column in columns}
     objects = {
-        name: _declared(kind.fields) for name, kind in inner.items() if isinstance(kind, Struct)
+        name: declared_names(kind.fields)
+        for name, kind in inner.items()
+        if isinstance(kind, Struct)
     }
-    return _Declared(frozenset(inner), objects)
+    return Declared(frozenset(inner), objects)
 
 
 def _struct(columns: Sequence[Column], staged: Sequence[str] = ()) -> type[msgspec.Struct]:
@@ -165,54 +155,3 @@ def _type(kind: LogicalType) -> Any:
         inner = _type(kind.items)
         return Raw if inner is Raw else list[inner] | None  # type: ignore[valid-type]
     return _struct(kind.fields) | None if isinstance(kind, Struct) else Raw
-
-
-def _undeclared(value: Raw, declared: _Declared) -> Extra | None:
-    """Return the undeclared fields of a value; None if it has none.
-
-    Raises:
-        msgspec.MsgspecError: the value is not JSON.
-    """
-    first = memoryview(value)[0]
-    if first == _OBJECT:
-        return _in_object(_decode_object(value), declared) or None
-    if first == _ARRAY:
-        items = [_undeclared(item, declared) for item in _decode_array(value)]
-        return items if any(item is not None for item in items) else None
-    return None
-
-
-def _in_object(fields: Mapping[str, Raw], declared: _Declared) -> dict[str, Extra]:
-    names = declared.names
-    found: dict[str, Extra] = {name: fields[name] for name in fields if name not in names}
-    for name, within in declared.objects.items():
-        if name in fields and (extra := _undeclared(fields[name], within)) is not None:
-            found[name] = extra
-    return found
-
-
-def _add(counts: Counter[str], extra: Extra) -> None:
-    """Count each name of a record once, even if it occurs several times in an array. Memory stays bounded."""
-    names: set[str] = set()
-    _collect(extra, "", names)
-    is_beyond = False
-    for name in names:
-        if name in counts or len(counts) < MAX_NAMES:
-            counts[name] += 1
-        else:
-            is_beyond = True
-    if is_beyond:
-        counts[OTHERS] += 1
-
-
-def _collect(extra: Extra | None, prefix: str, names: set[str]) -> None:
-    if isinstance(extra, dict):
-        for name, value in extra.items():
-            path = f"{prefix}.{name}" if prefix else name
-            if isinstance(value, Raw):
-                names.add(path)
-            else:
-                _collect(value, path, names)
-    elif isinstance(extra, list):
-        for item in extra:
-            _collect(item, prefix, names)

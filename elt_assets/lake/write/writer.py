@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from array import array
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
-from itertools import islice
 from pathlib import Path
+from typing import IO
 
 from pyspark.sql import Column as Expression
 from pyspark.sql import DataFrame, Observation
@@ -19,8 +19,10 @@ from elt_assets.errors import ConcurrentSync, ConfigError, SystemFailure
 from elt_assets.lake.delta.commits import Superseded
 from elt_assets.lake.delta.files import DataFile
 from elt_assets.lake.parse.conform import conform, rejected
+from elt_assets.lake.parse.segment_parsing import SegmentParser, UncleanLine, unclean_lines
 from elt_assets.lake.parse.undeclared import UndeclaredFields, bounded
 from elt_assets.lake.schema import from_json_schema, metadata_columns
+from elt_assets.lake.schema.logical_types import Column
 from elt_assets.lake.spark.session import SparkProvider
 from elt_assets.lake.write import dead_letter, schema_rewrite, write_spec
 from elt_assets.lake.write.commit_builder import CheckpointData, CommitBuilder, Publication
@@ -31,6 +33,7 @@ from elt_assets.storage.location import Location
 from elt_assets.sync.events import Checkpoint, Committed
 from elt_assets.sync.segments import Segment, row_line
 
+_BUFFER = 1 << 20
 MAX_ATTEMPTS = 5
 """Maximum number of attempts at a commit. It is built again if, for example, a compaction has replaced files
 that it replaces."""
@@ -81,6 +84,7 @@ class TableWriter:
         self._late = late
         self._stamp = spec.stamp()
         self._locates = locate
+        self._parses_exactly = False
         self._plan_columns()
         self._schema_changes = self._plan.differences
         self._hide_unfinished()
@@ -103,14 +107,14 @@ class TableWriter:
                 f"the staged segment {segment.path} has {size} bytes, but {segment.size} were written to it",
                 guidance="nothing of it was committed; check that nothing else writes to the staging folder",
             )
-        with _rows(segment) as rows, self._with_undeclared(rows) as lines:
-            self.write_lines([Location.of(str(lines)).for_spark_reader], segment.records)
+        if self._parses_exactly or not self._write_clean(segment):
+            with _as_rows(segment) as lines:
+                self._write_exactly(lines, segment.records)
 
     def write_lines(self, paths: Sequence[str], count: int) -> None:
         """Write like `write`: `count` lines in some files or folders."""
         spark, pending = self._provider.get(), self._pending
-        key = [part for part in self._by.key if part != [metadata_columns.PARTITION]]
-        conforming = (spark, paths, self._columns, self._stamp, key)
+        conforming = (spark, paths, self._columns, self._stamp, self._key)
         files, changed = self._write_observed(conform(*conforming, self._spec.partition))
         accepted = sum(file.records for file in files)
         pending.files += files
@@ -145,9 +149,50 @@ class TableWriter:
         self._tables.main.discard_files(pending.files)
         self._tables.dead_letter.discard_files(pending.rejected_files)
 
+    def _write_clean(self, segment: Segment) -> bool:
+        """Write the rows of the lines that are provably clean, in tasks; parse the other lines exactly.
+
+        Returns:
+            False if too many lines are not clean. Then nothing was written, and all later segments are parsed
+            exactly, too.
+
+        Raises:
+            SystemFailure: the tasks have found fewer or more lines than were staged.
+        """
+        files, results = self._parser.parse(self._provider.get(), segment)
+        if any(result.gave_up for result in results):
+            self._parses_exactly = True
+            return False
+        pending = self._pending
+        pending.files += files
+        unclean = [each for result in results for each in unclean_lines(result)]
+        rows = sum(file.records for file in files)
+        if rows + len(unclean) != segment.records:
+            raise SystemFailure(
+                f"the staged segment {segment.path} has {rows + len(unclean)} lines, but {segment.records} "
+                "records were written to it",
+                guidance="nothing of it was committed; check that nothing else writes to the staging folder",
+            )
+        pending.records += rows
+        for result in results:
+            pending.changed += result.changed
+            pending.undeclared.update(result.undeclared)
+        if unclean:
+            with _as_rows(segment, unclean) as lines:
+                self._write_exactly(lines, len(unclean))
+        return True
+
+    def _write_exactly(self, lines: Path, count: int) -> None:
+        with self._with_undeclared(lines) as path:
+            self.write_lines([Location.of(str(path)).for_spark_reader], count)
+
+    @cached_property
+    def _declared(self) -> Sequence[Column]:
+        return from_json_schema.columns(self._spec.stream.stream.json_schema)
+
     @cached_property
     def _undeclared(self) -> UndeclaredFields:
-        return UndeclaredFields(from_json_schema.columns(self._spec.stream.stream.json_schema))
+        return UndeclaredFields(self._declared)
 
     @contextmanager
     def _with_undeclared(self, segment: Path) -> Iterator[Path]:
@@ -242,6 +287,16 @@ class TableWriter:
         self._by = write_spec.ordering(spec, self._plan, late=self._late)
         unstored = write_spec.unstored_markers(spec, self._plan, tables.metadata)
         self._columns = [*self._plan.columns, *unstored]
+        self._parser = SegmentParser(
+            tables.main,
+            self._columns,
+            self._declared,
+            self._stamp,
+            self._key,
+            spec.partition,
+            keeps_undeclared=spec.keeps_undeclared,
+        )
+        self._parses_exactly = self._parses_exactly or not self._parser.is_possible
         self._builder = CommitBuilder(
             self._provider,
             tables,
@@ -264,6 +319,11 @@ class TableWriter:
         except ConcurrentSync:
             self._tables.main.discard_files(built.written)
             raise
+
+    @property
+    def _key(self) -> list[list[str]]:
+        """The key, without the partition, which no record contains."""
+        return [list(part) for part in self._by.key if part != [metadata_columns.PARTITION]]
 
     def _write_observed(self, rows: DataFrame) -> tuple[list[DataFile], int]:
         observation = Observation()
@@ -309,24 +369,39 @@ class TableWriter:
             state=metadata.refresh.state if metadata.refresh is not None else metadata.state,
             places=pending.places,
             undeclared=bounded(pending.undeclared),
+            exact=self._parses_exactly and self._parser.is_possible,
         )
 
 
 @contextmanager
-def _rows(segment: Segment) -> Iterator[Path]:
-    """Yield a file with the lines of a segment in the form ROWS."""
-    if all(piece.form is Form.ROWS for piece in segment.pieces):
+def _as_rows(segment: Segment, lines: Iterable[UncleanLine] | None = None) -> Iterator[Path]:
+    """Yield a file with lines of a segment, by default all, in the form ROWS."""
+    if lines is None and all(piece.form is Form.ROWS for piece in segment.pieces):
         yield segment.path
         return
-    rows = segment.path.with_suffix(".rows")
+    target = segment.path.with_suffix(".rows")
     try:
-        with segment.path.open("rb") as lines, rows.open("wb") as out:
-            for piece in segment.pieces:
-                found = enumerate(islice(lines, piece.records))
-                out.writelines(row_line(piece, number, line) for number, line in found)
-        yield rows
+        with segment.path.open("rb") as source, target.open("wb", buffering=_BUFFER) as out:
+            for number, line, data in _lines(segment, source, lines):
+                out.write(row_line(segment.pieces[number], line, data))
+        yield target
     finally:
-        rows.unlink(missing_ok=True)
+        target.unlink(missing_ok=True)
+
+
+def _lines(
+    segment: Segment, source: IO[bytes], wanted: Iterable[UncleanLine] | None
+) -> Iterator[tuple[int, int, bytes]]:
+    """Yield the number of the piece, the number of the line in it, and the line."""
+    if wanted is not None:
+        for number, line, offset, size in wanted:
+            source.seek(offset)
+            yield number, line, source.read(size)
+        return
+    for number, piece in enumerate(segment.pieces):
+        source.seek(piece.offset)
+        for line in range(piece.records):
+            yield number, line, source.readline()
 
 
 def _late_id() -> Expression:
