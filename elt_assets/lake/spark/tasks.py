@@ -12,7 +12,6 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.fs as pafs
 import pyarrow.parquet as pq
 
 KEPT, MATCHING, TAKEN = "kept", "matching", "taken"
@@ -32,12 +31,13 @@ class Job:
 
     `groups`: the files of each task; rows of one group may be written to one file. `fold`: the numbers of
     groups in which all files are rewritten, also those without a key of the batch. `key`: column paths; empty
-    if no row is taken out. `batch`: URIs of the files that contain the keys. `matching`: the folder for rows
+    if no row is taken out. `batch`: paths of the files that contain the keys. `matching`: the folder for rows
     with a key of the batch. `kept`: the folder for other rows. `rows_per_file`, `bytes_per_file`: the size at
-    which a written file is closed. All paths but those of `batch` are relative to `root`, a URI.
+    which a written file is closed. `root`: pyarrow's file system, and the path in it that all
+    paths but those of `batch` are relative to.
     """
 
-    root: str
+    root: tuple[Any, str]
     groups: Sequence[Sequence[str]]
     fold: frozenset[int]
     key: Sequence[Sequence[str]]
@@ -69,12 +69,11 @@ def run(job: Job) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatc
 
 def _split(job: Job, task: int) -> Iterator[tuple[str, str]]:
     """Split the files of one group; yield the role and path of each file that was split or written."""
-    system, root = pafs.FileSystem.from_uri(job.root)
-    batch = [pafs.FileSystem.from_uri(uri)[1] for uri in job.batch]
-    wanted = read_all_keys(system, batch, job.key)
+    system, root = job.root
+    wanted = read_all_keys(system, job.batch, job.key)
     outputs = {
-        KEPT: _Output(system, root, job.kept, job),
-        MATCHING: _Output(system, root, job.matching, job),
+        KEPT: Output(system, root, job.kept, job.rows_per_file, job.bytes_per_file),
+        MATCHING: Output(system, root, job.matching, job.rows_per_file, job.bytes_per_file),
     }
     for name in job.groups[task]:
         present = read_keys(system, f"{root}/{name}", job.key)
@@ -87,33 +86,39 @@ def _split(job: Job, task: int) -> Iterator[tuple[str, str]]:
         yield from ((role, name) for name in output.names)
 
 
-def _copy(system: Any, path: str, is_pulled: Any, outputs: dict[str, _Output]) -> None:
+def _copy(system: Any, path: str, is_pulled: Any, outputs: dict[str, Output]) -> None:
     """Copy the rows of a file to the outputs; `is_pulled` is a boolean for each row."""
     offset = 0
     with system.open_input_file(path) as source:
-        for batch in _batches(pq.ParquetFile(source)):
+        for batch in batches_of(pq.ParquetFile(source)):
             mask = is_pulled.slice(offset, len(batch))
             offset += len(batch)
             outputs[MATCHING].write(batch.filter(mask))
             outputs[KEPT].write(batch.filter(pc.invert(mask)))
 
 
-def _batches(file: pq.ParquetFile) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of a file in batches that fit in memory, also if rows are large."""
+def batches_of(
+    file: pq.ParquetFile, columns: Sequence[str] | None = None
+) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of a file in batches that fit in memory, also if rows are large.
+
+    Args:
+        columns: the names of the columns; default: all.
+    """
     for number in range(file.num_row_groups):
         group = file.metadata.row_group(number)
         width = max(group.total_byte_size // max(group.num_rows, 1), 1)
         rows = max(1, min(_MAX_BATCH_ROWS, _BATCH_BYTES // width))
-        yield from file.iter_batches(rows, row_groups=[number])
+        yield from file.iter_batches(rows, row_groups=[number], columns=columns)
 
 
-class _Output:
+class Output:
     """A writer of files of limited rows and bytes. It also begins a new file when the columns change."""
 
-    def __init__(self, system: Any, root: str, folder: str, limits: Job):
+    def __init__(self, system: Any, root: str, folder: str, max_rows: int, max_bytes: int):
         self.names: list[str] = []
         self._system, self._root, self._folder = system, root, folder
-        self._limits, self._rows = limits, 0
+        self._max_rows, self._max_bytes, self._rows = max_rows, max_bytes, 0
         self._waiting: list[pa.RecordBatch] = []
         self._waiting_bytes = 0
         self._sink: Any = None
@@ -142,10 +147,7 @@ class _Output:
 
     @property
     def _is_full(self) -> bool:
-        limits = self._limits
-        return bool(
-            self._rows >= limits.rows_per_file or self._sink.tell() >= limits.bytes_per_file
-        )
+        return self._rows >= self._max_rows or self._sink.tell() >= self._max_bytes
 
     def _write_group(self) -> None:
         if self._waiting:
@@ -154,7 +156,8 @@ class _Output:
 
     def _open(self, schema: pa.Schema) -> None:
         name = f"{self._folder}/{uuid.uuid4().hex}.parquet"
-        self._system.create_dir(f"{self._root}/{self._folder}", recursive=True)
+        if self._system.type_name == "local":  # a store of objects has no folders
+            self._system.create_dir(f"{self._root}/{self._folder}", recursive=True)
         self._sink = self._system.open_output_stream(f"{self._root}/{name}")
         self._writer = pq.ParquetWriter(
             self._sink,
