@@ -1,4 +1,4 @@
-"""An S3 server of the tests on the loopback interface, and a proxy in front of it that ignores a condition."""
+"""An S3 server of the tests on the loopback interface, and a proxy that ignores a condition."""
 
 from __future__ import annotations
 

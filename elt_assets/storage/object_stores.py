@@ -66,6 +66,7 @@ def _s3(_uri: SplitResult, options: Options) -> Any:
         region=region,
         anonymous=is_true(options.get("skip_signature")),
         force_virtual_addressing=is_true(options.get("virtual_hosted_style_request")),
+        allow_delayed_open=True,  # a small file is then one request
         **(placed if endpoint.netloc else {}),
     )
 

@@ -23,8 +23,10 @@ USERS = {"id": INTEGER, "name": STRING}
 
 @dataclass
 class Lake:
-    """`history`, `on_schema_change`, `partition`, `salt`: as the stream's `WriteSpec` has them. `root`: the URI of
-    the lake; default: `folder`."""
+    """`history`, `on_schema_change`, `partition`, `salt`: as the stream's `WriteSpec` has them.
+
+    `root`: the URI of the lake; default: `folder`.
+    """
 
     provider: SparkProvider
     folder: Path
