@@ -76,9 +76,9 @@ def test_each_way_of_a_merge_ends_the_same(lake: Lake, engine: str) -> None:
 
 def test_a_replay_moves_the_records_that_fit_now(lake: Lake) -> None:
     lake.history = False
-    sync(lake, [FIRST], stream(EVENTS, key=["id"]))
+    sync(lake, [FIRST], configured(lake, APPEND))
     assert lake.dead_letter.records == 1
-    done = replay(lake.provider, lake.tables(), WriteSpec(stream(EVENTS), "run-2"))
+    done = replay(lake.provider, lake.tables(), WriteSpec(stream(EVENTS, APPEND), "run-2"))
     assert done is not None and (done.records, done.rejected) == (1, 0)
     assert len(rows(lake.spark, lake.table, "said")) == 3
 

@@ -38,7 +38,7 @@ class Reading:
 
 @dataclass(frozen=True)
 class Writing:
-    """Where to write: a folder relative to a root in pyarrow's file system, and the limits of a file."""
+    """The folder to write to, relative to a root in pyarrow's file system, and the limits of a file."""
 
     system: Any
     root: str
