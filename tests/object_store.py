@@ -6,7 +6,6 @@ import http.client
 import socket
 import subprocess
 import sys
-import threading
 import time
 import urllib.request
 import uuid
@@ -80,7 +79,7 @@ def s3_server(log: Path) -> Iterator[str]:
     with log.open("w") as sink:
         process = subprocess.Popen(command, stdout=sink, stderr=sink)
     try:
-        _wait(port, process, log)
+        _wait(port, process)
         yield f"http://127.0.0.1:{port}"
     finally:
         process.terminate()
@@ -95,56 +94,58 @@ def new_bucket(endpoint: str) -> ObjectStore:
 
 @contextmanager
 def unconditional(endpoint: str) -> Iterator[str]:
-    """A proxy that passes requests on without `If-None-Match`, as a store that does not know it sees them."""
-    target = endpoint.partition("//")[2]
+    """Start a proxy that passes requests on without `If-None-Match`: a store that does not know it.
 
-    class Proxy(BaseHTTPRequestHandler):
-        protocol_version = "HTTP/1.1"
-
-        def pass_on(self) -> None:
-            body = self.received()
-            left_out = ("if-none-match", "transfer-encoding", "content-length", "expect")
-            headers = {k: v for k, v in self.headers.items() if k.lower() not in left_out}
-            with_server = http.client.HTTPConnection(target, timeout=60)
-            with_server.request(self.command, self.path, body, headers)
-            answer = with_server.getresponse()
-            content = answer.read()
-            self.send_response(answer.status)
-            for name, value in answer.getheaders():
-                if name.lower() not in ("transfer-encoding", "connection", "content-length"):
-                    self.send_header(name, value)
-            length = answer.getheader("Content-Length") if self.command == "HEAD" else None
-            self.send_header("Content-Length", length or str(len(content)))
-            self.end_headers()
-            self.wfile.write(content)
-            with_server.close()
-
-        def received(self) -> bytes:
-            """The body, whether it comes whole or in chunks."""
-            if "chunked" not in self.headers.get("Transfer-Encoding", ""):
-                return self.rfile.read(int(self.headers.get("Content-Length") or 0))
-            body = b""
-            while size := int(self.rfile.readline().partition(b";")[0], 16):
-                body += self.rfile.read(size)
-                self.rfile.readline()
-            while self.rfile.readline().strip():  # trailers
-                pass
-            return body
-
-        do_GET = do_PUT = do_POST = do_DELETE = do_HEAD = pass_on
-
-        def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the base class's name
-            pass
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Proxy)
-    thread = threading.Thread(target=server.serve_forever)
-    thread.start()
+    It is a process of its own, because delta-rs holds Python's lock while it waits for some answers.
+    """
+    port = _free_port()
+    command = [sys.executable, "-m", "tests.object_store", endpoint.partition("//")[2], str(port)]
+    process = subprocess.Popen(command, cwd=Path(__file__).parent.parent)
     try:
-        yield f"http://127.0.0.1:{server.server_port}"
+        _wait(port, process)
+        yield f"http://127.0.0.1:{port}"
     finally:
-        server.shutdown()
-        server.server_close()
-        thread.join()
+        process.terminate()
+        process.wait(timeout=30)
+
+
+class Proxy(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    target = ""
+
+    def pass_on(self) -> None:
+        left_out = ("if-none-match", "transfer-encoding", "content-length", "expect")
+        headers = {k: v for k, v in self.headers.items() if k.lower() not in left_out}
+        server = http.client.HTTPConnection(self.target, timeout=60)
+        server.request(self.command, self.path, self.received(), headers)
+        answer = server.getresponse()
+        content = answer.read()
+        self.send_response(answer.status)
+        for name, value in answer.getheaders():
+            if name.lower() not in ("transfer-encoding", "connection", "content-length"):
+                self.send_header(name, value)
+        length = answer.getheader("Content-Length") if self.command == "HEAD" else None
+        self.send_header("Content-Length", length or str(len(content)))
+        self.end_headers()
+        self.wfile.write(content)
+        server.close()
+
+    def received(self) -> bytes:
+        """The body, whether it comes whole or in chunks."""
+        if "chunked" not in self.headers.get("Transfer-Encoding", ""):
+            return self.rfile.read(int(self.headers.get("Content-Length") or 0))
+        body = b""
+        while size := int(self.rfile.readline().partition(b";")[0], 16):
+            body += self.rfile.read(size)
+            self.rfile.readline()
+        while self.rfile.readline().strip():  # trailers
+            pass
+        return body
+
+    do_GET = do_PUT = do_POST = do_DELETE = do_HEAD = pass_on
+
+    def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the base class's name
+        pass
 
 
 def _free_port() -> int:
@@ -153,13 +154,18 @@ def _free_port() -> int:
         return int(found.getsockname()[1])
 
 
-def _wait(port: int, process: subprocess.Popen[bytes], log: Path) -> None:
+def _wait(port: int, process: subprocess.Popen[bytes]) -> None:
     deadline = time.monotonic() + 60
     while time.monotonic() < deadline:
-        assert process.poll() is None, log.read_text()
+        assert process.poll() is None, "the server has ended"
         try:
             with urllib.request.urlopen(f"http://127.0.0.1:{port}/moto-api/data.json", timeout=10):
                 return
         except OSError:  # it does not listen yet
             time.sleep(0.1)
     raise TimeoutError("waited for the S3 server")
+
+
+if __name__ == "__main__":
+    Proxy.target = sys.argv[1]
+    ThreadingHTTPServer(("127.0.0.1", int(sys.argv[2])), Proxy).serve_forever()

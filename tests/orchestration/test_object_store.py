@@ -42,7 +42,7 @@ def counted(rows: Any) -> Any:
 def test_rows_are_synced_checked_and_loaded(
     own: Project, store: ObjectStore, spark: SparkSession
 ) -> None:
-    dedup = {"destination_sync_mode": "append_dedup", "primary_key": [["id"]]}
+    dedup: dict[str, Any] = {"destination_sync_mode": "append_dedup", "primary_key": [["id"]]}
     lines = [record(id=1, name="a"), record(id=2, name="a"), record(id=1, name="b")]
     script(own, lines, **dedup)
     result = materialize(own, f'{THINGS} or key:"counted"', [counted])
