@@ -1,8 +1,7 @@
-"""An S3 server of the tests on the loopback interface, and a proxy that ignores a condition."""
+"""An S3 server of the tests, on the loopback interface."""
 
 from __future__ import annotations
 
-import http.client
 import socket
 import subprocess
 import sys
@@ -12,7 +11,6 @@ import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 from pyarrow.fs import FileSelector, FileType, S3FileSystem
@@ -92,62 +90,6 @@ def new_bucket(endpoint: str) -> ObjectStore:
     return store
 
 
-@contextmanager
-def unconditional(endpoint: str) -> Iterator[str]:
-    """Start a proxy that passes requests on without `If-None-Match`: a store that does not know it.
-
-    It is a process of its own, because delta-rs holds Python's lock while it waits for some answers.
-    """
-    port = _free_port()
-    command = [sys.executable, "-m", "tests.object_store", endpoint.partition("//")[2], str(port)]
-    process = subprocess.Popen(command, cwd=Path(__file__).parent.parent)
-    try:
-        _wait(port, process)
-        yield f"http://127.0.0.1:{port}"
-    finally:
-        process.terminate()
-        process.wait(timeout=30)
-
-
-class Proxy(BaseHTTPRequestHandler):
-    protocol_version = "HTTP/1.1"
-    target = ""
-
-    def pass_on(self) -> None:
-        left_out = ("if-none-match", "transfer-encoding", "content-length", "expect")
-        headers = {k: v for k, v in self.headers.items() if k.lower() not in left_out}
-        server = http.client.HTTPConnection(self.target, timeout=60)
-        server.request(self.command, self.path, self.received(), headers)
-        answer = server.getresponse()
-        content = answer.read()
-        self.send_response(answer.status)
-        for name, value in answer.getheaders():
-            if name.lower() not in ("transfer-encoding", "connection", "content-length"):
-                self.send_header(name, value)
-        length = answer.getheader("Content-Length") if self.command == "HEAD" else None
-        self.send_header("Content-Length", length or str(len(content)))
-        self.end_headers()
-        self.wfile.write(content)
-        server.close()
-
-    def received(self) -> bytes:
-        """The body, whether it comes whole or in chunks."""
-        if "chunked" not in self.headers.get("Transfer-Encoding", ""):
-            return self.rfile.read(int(self.headers.get("Content-Length") or 0))
-        body = b""
-        while size := int(self.rfile.readline().partition(b";")[0], 16):
-            body += self.rfile.read(size)
-            self.rfile.readline()
-        while self.rfile.readline().strip():  # trailers
-            pass
-        return body
-
-    do_GET = do_PUT = do_POST = do_DELETE = do_HEAD = pass_on
-
-    def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the base class's name
-        pass
-
-
 def _free_port() -> int:
     with socket.socket() as found:
         found.bind(("127.0.0.1", 0))
@@ -164,8 +106,3 @@ def _wait(port: int, process: subprocess.Popen[bytes]) -> None:
         except OSError:  # it does not listen yet
             time.sleep(0.1)
     raise TimeoutError("waited for the S3 server")
-
-
-if __name__ == "__main__":
-    Proxy.target = sys.argv[1]
-    ThreadingHTTPServer(("127.0.0.1", int(sys.argv[2])), Proxy).serve_forever()

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from elt_assets.errors import ConcurrentSync, ConfigError
+from elt_assets.errors import ConcurrentSync
 from elt_assets.lake.admin.maintenance import maintain
 from elt_assets.lake.admin.replay import replay
 from elt_assets.lake.delta.table import Table
@@ -32,7 +32,7 @@ from tests.lake.crashing import (
 from tests.lake.harness import USERS, Lake
 from tests.lake.staging import checkpoint, rows, stream
 from tests.lake.test_two_writers import together
-from tests.object_store import ObjectStore, new_bucket, s3_server, unconditional
+from tests.object_store import ObjectStore, new_bucket, s3_server
 
 FIRST = [event(1, 10), event(2, 10), event(None, 1)]
 SECOND = [event(1, 20), event(3, 20), event(None, 2)]
@@ -59,13 +59,12 @@ def lake(spark_provider: SparkProvider, tmp_path: Path, store: ObjectStore) -> L
 
 
 def test_syncs_end_with_the_rows_and_the_history_that_they_should(
-    lake: Lake, store: ObjectStore, monkeypatch: pytest.MonkeyPatch
+    lake: Lake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """With tasks that split files by key."""
     monkeypatch.setattr(file_splitting, "MAX_ROWS_UNSPLIT", 0)
     sync(lake, SCRIPT[:3])
     assert view(lake) == expected(SCRIPT[:3])
-    assert not [name for name in store.objects() if "probe" in name]
 
 
 @pytest.mark.long
@@ -75,9 +74,9 @@ def test_each_way_of_a_merge_ends_the_same(lake: Lake, engine: str) -> None:
 
 
 def test_a_replay_moves_the_records_that_fit_now(lake: Lake) -> None:
-    lake.history = False
     sync(lake, [FIRST], configured(lake, APPEND))
     assert lake.dead_letter.records == 1
+    lake.history = False
     done = replay(lake.provider, lake.tables(), WriteSpec(stream(EVENTS, APPEND), "run-2"))
     assert done is not None and (done.records, done.rejected) == (1, 0)
     assert len(rows(lake.spark, lake.table, "said")) == 3
@@ -185,22 +184,3 @@ def test_options_are_enough_without_an_environment(
     tables = StreamTables(place, "elt:shop/users")
     tables.main.prepare(spark_provider.get().range(1).schema)
     assert tables.main.version == 0 and Table(place, "elt:other").exists
-
-
-def test_a_store_without_conditional_writes_is_refused(
-    spark_provider: SparkProvider,
-    endpoint: str,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    with unconditional(endpoint) as proxy:
-        store = new_bucket(proxy)
-        for name, value in store.environment.items():
-            monkeypatch.setenv(name, value)
-        lake = Lake(spark_provider, tmp_path, root=store.uri)
-        for _ in range(2):  # the answer is not remembered: the store may be mended
-            writer = lake.writer(stream(USERS))
-            with pytest.raises(ConfigError, match="conditional writes"):
-                writer.write(lake.stage({"id": 1}))
-            writer.close()
-        assert store.objects() == []

@@ -33,7 +33,9 @@ def store(own: Project, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iter
 
 
 @dg.asset(
-    ins={"rows": dg.AssetIn(["scripted", "things"])}, io_manager_key="io_manager", key="counted"
+    ins={"rows": dg.AssetIn(["scripted", "things"])},
+    io_manager_key="io_manager",
+    key=["scripted", "counted"],
 )
 def counted(rows: Any) -> Any:
     return rows.groupBy("name").count()
@@ -45,13 +47,13 @@ def test_rows_are_synced_checked_and_loaded(
     dedup: dict[str, Any] = {"destination_sync_mode": "append_dedup", "primary_key": [["id"]]}
     lines = [record(id=1, name="a"), record(id=2, name="a"), record(id=1, name="b")]
     script(own, lines, **dedup)
-    result = materialize(own, f'{THINGS} or key:"counted"', [counted])
+    result = materialize(own, f'{THINGS} or key:"scripted/counted"', [counted])
     assert result.success
     checks = evaluations(result)
     assert checks and all(check.passed for check in checks.values())
     found = read_table(spark, "scripted/things").select("id", "name").collect()
     assert sorted(map(tuple, found)) == [(1, "b"), (2, "a")]
-    names = read_table(spark, "counted").select("name", "count").collect()
+    names = read_table(spark, "scripted/counted").select("name", "count").collect()
     assert sorted(map(tuple, names)) == [("a", 1), ("b", 1)]
     told = json.dumps(
         [materialized(own, "scripted", "things"), str(result.all_events)], default=str

@@ -14,7 +14,7 @@ from pyspark.sql import functions as f
 from pyspark.sql import types as t
 
 from elt_assets.errors import ConcurrentSync
-from elt_assets.lake.delta import commits, conditional_commits, log, opening
+from elt_assets.lake.delta import commits, log, opening
 from elt_assets.lake.delta.commit_metadata import (
     CommitMetadata,
     companions_of,
@@ -201,7 +201,6 @@ class Table:
         Args:
             kind: the folder: `VISIBLE` (`data/`), or `HIDDEN` (`_elt/`, which other engines do not vacuum).
         """
-        conditional_commits.require(self.storage)
         folder = self.new_folder(kind)
         try:
             if self._needs_tasks(rows.sparkSession):
@@ -236,7 +235,6 @@ class Table:
         Raises:
             ConcurrentSync: a run with another catalog has added or changed a column first: its type differs.
         """
-        conditional_commits.require(self.storage)
         if self._delta is None:
             self._delta = opening.create(self.storage.place, schema, stream)
         opening.add_columns(self._delta, schema)
@@ -265,7 +263,6 @@ class Table:
             SystemFailure: the commit failed.
         """
         assert self._delta is not None and metadata.sequence == self.metadata.sequence + 1
-        conditional_commits.require(self.storage)
         commit = commits.Commit(self.app_id, change, metadata, records, self._basis, schema)
         published = commits.publish(self._delta, self.storage, commit)
         self._delta, self.metadata = published.delta, published.metadata
@@ -278,7 +275,6 @@ class Table:
             Superseded: the files no longer exist, or every attempt failed; nothing was published.
         """
         assert self._delta is not None
-        conditional_commits.require(self.storage)
         self._delta = commits.reorganise(self._delta, self.storage, change)
 
     def unreferenced(self, retention: dt.timedelta) -> list[str]:
