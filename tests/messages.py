@@ -32,7 +32,8 @@ ROOMS = {
     "lake": "Tables",
     "orchestration": "Dagster: assets, partitions, sensors, jobs",
     "destination": "elt-destination and target-elt",
-    "": "Directories and settings",
+    "storage": "Directories, and the options of object stores",
+    "": "Settings",
 }
 INTRODUCTION = """\
 # Messages

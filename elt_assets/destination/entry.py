@@ -24,6 +24,7 @@ from elt_assets.protocol.airbyte import message_factory
 from elt_assets.protocol.airbyte.arguments import load_catalog, load_config
 from elt_assets.protocol.airbyte.messages import Message, Specification
 from elt_assets.protocol.output import OutputClosedError
+from elt_assets.storage.location import Location
 from elt_assets.storage.scratch import scratch
 
 
@@ -103,7 +104,9 @@ def _check(path: str, output: Output, spark: SparkProvider | None) -> int:
     try:
         config = Settings.from_config(load_config(path))
         with scratch(paths.staging(), "check"):
-            probe((spark or provider(config)).get(), f"{config.lake}/{config.namespace}")
+            probe(
+                (spark or provider(config)).get(), Location.of(config.lake).child(config.namespace)
+            )
     except EltError as error:
         reason = str(error)
     except Exception as error:  # noqa: BLE001 - `check` reports errors of storage and of Spark

@@ -26,7 +26,7 @@ SPECIFICATION: dict[str, Any] = {
     "properties": {
         "lake": {
             "title": "Lake",
-            "description": "The root of the tables: a path, or a URI that Spark and delta-rs support. "
+            "description": "The root of the tables: a path, or a URI of an object store (docs/storage.md). "
             "Default: ELT_LAKE, or `lake` in DAGSTER_HOME.",
             "type": "string",
             "minLength": 1,

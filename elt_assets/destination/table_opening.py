@@ -196,7 +196,7 @@ class Opener:
         parents = [] if name.namespace is None else [name.namespace]
         writer = app_id([settings.namespace, *parents, name.name])
         place = Location.of(settings.lake).child(*self._path(stream))
-        tables = StreamTables(place.uri, writer, history=self._keeps_history(stream))
+        tables = StreamTables(place, writer, history=self._keeps_history(stream))
         refuse_foreign(
             tables.main,
             f"this destination's stream {str(name)!r}",

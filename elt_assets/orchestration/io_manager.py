@@ -71,10 +71,10 @@ class SparkIOManager(dg.ConfigurableIOManager):
         assert upstream is not None
         with as_dagster_failure():
             _refuse_other_destination(upstream)
-            uri = self.lake.table_uri(_path_of(upstream))
+            place = self.lake.table(_path_of(upstream))
             partitions = _partitions_of(context)
             writer = app_id(upstream.asset_key.path)
-            return snapshot(self.spark.provider.get(), uri, writer, partitions=partitions)
+            return snapshot(self.spark.provider.get(), place, writer, partitions=partitions)
 
     def _sync(self, context: dg.OutputContext, sync: StreamSync) -> None:
         """Sync a stream, or its partitions.
@@ -132,7 +132,7 @@ class SparkIOManager(dg.ConfigurableIOManager):
     def _store(self, context: dg.OutputContext, rows: DataFrame) -> None:
         """Replace the table of a downstream asset, or the partitions of the run."""
         path, key = _path_of(context), context.asset_key.path
-        target = dataframes.Target(self.lake.table_uri(path), key, context.run_id)
+        target = dataframes.Target(self.lake.table(path), key, context.run_id)
         if not context.has_asset_partitions:
             metadata = table_metadata(dataframes.replace_table(target, rows).table, ".".join(path))
         else:

@@ -66,6 +66,12 @@ class LakeResource(dg.ConfigurableResource[Any]):
         default=None,
         description="Root of the tables, a path or URI; default $ELT_LAKE, or $DAGSTER_HOME/lake.",
     )
+    storage_options: dict[str, str] = Field(
+        default={},
+        description="Options of the object store of the tables (docs/storage.md). They take precedence over "
+        "those of the environment and of the file that ELT_STORAGE_OPTIONS names. Write a secret as "
+        "EnvVar(...).",
+    )
     staging: str | None = Field(
         default=None,
         description="Staging folder of uncommitted records; default $ELT_STAGING, or $DAGSTER_HOME/staging.",
@@ -90,8 +96,18 @@ class LakeResource(dg.ConfigurableResource[Any]):
         setting = "`staging` of elt_lake" if staging else _setting("ELT_STAGING")
         check_writable(str(self.staging_path), "the staging folder", setting)
 
-    def table_uri(self, path: list[str]) -> str:
-        return Location.of(self.uri).child(*path).uri
+    @property
+    def location(self) -> Location:
+        """The root of the tables, with the options of its store.
+
+        Raises:
+            ConfigError: the store, or an option of it, is not supported.
+        """
+        return Location.of(self.uri, self.storage_options)
+
+    def table(self, path: list[str]) -> Location:
+        """Return the location of a table by its path under the root."""
+        return self.location.child(*path)
 
 
 def _setting(variable: str) -> str:

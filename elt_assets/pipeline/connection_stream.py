@@ -110,13 +110,17 @@ class ConnectionStream:
         text = f"{self.fields} {self.salt_fingerprint}"
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 
-    def tables(self, lake_uri: str, partition: str | None = None) -> StreamTables:
-        """Return the stream's tables at their newest snapshots, with the state of one partition."""
+    def tables(self, lake: str | Location, partition: str | None = None) -> StreamTables:
+        """Return the stream's tables at their newest snapshots, with the state of one partition.
+
+        Args:
+            lake: the root of the lake: a location, or a path or URI of one.
+        """
         writer = app_id(self.levels)
         if partition is not None:
             writer = f"{writer}|{partition}"
-        location = Location.of(lake_uri).child(*self.table_path)
-        return StreamTables(location.uri, writer, history=self.settings.history)
+        location = Location.of(lake).child(*self.table_path)
+        return StreamTables(location, writer, history=self.settings.history)
 
     def refuse_foreign(self, table: Table) -> None:
         """Check that no other asset wrote the table, nor this one under another key or without partitions.

@@ -32,9 +32,9 @@ def read_table(
         ConfigError: there is no such table, version or partition.
     """
     levels = key.split("/") if isinstance(key, str) else list(key)
-    uri = Location.of(paths.lake()).child(*table_path(levels)).uri
+    place = Location.of(paths.lake()).child(*table_path(levels))
     partitions = None if partition is None else [partition]
-    return snapshot(spark, uri, app_id(levels), version=version, partitions=partitions)
+    return snapshot(spark, place, app_id(levels), version=version, partitions=partitions)
 
 
 def table_path(key: Sequence[str]) -> list[str]:
@@ -46,7 +46,7 @@ def table_path(key: Sequence[str]) -> list[str]:
         namespace = load_connection(folder).lake_namespace
     found = [namespace, *map(table_name, namespaces), table_name(name)]
     stem, suffix = _companion(name)
-    if suffix and not is_table(Location.of(paths.lake()).child(*found).uri):
+    if suffix and not is_table(Location.of(paths.lake()).child(*found)):
         found[-1] = table_name(stem) + suffix
     return found
 

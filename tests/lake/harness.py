@@ -23,11 +23,15 @@ USERS = {"id": INTEGER, "name": STRING}
 
 @dataclass
 class Lake:
-    """`history`, `on_schema_change`, `partition`, `salt`: as the stream's `WriteSpec` has them."""
+    """`history`, `on_schema_change`, `partition`, `salt`: as the stream's `WriteSpec` has them.
+
+    `root`: the URI of the lake; default: `folder`.
+    """
 
     provider: SparkProvider
     folder: Path
     history: bool = False
+    root: str | None = None
 
     @property
     def spark(self) -> SparkSession:
@@ -35,7 +39,7 @@ class Lake:
 
     @property
     def uri(self) -> str:
-        return str(self.folder / "users")
+        return str(self.folder / "users") if self.root is None else f"{self.root}/users"
 
     def tables(self, app_id: str = APP) -> StreamTables:
         return StreamTables(self.uri, app_id, history=self.history)

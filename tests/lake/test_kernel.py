@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+from pyarrow.fs import LocalFileSystem
 
 from elt_assets.lake.spark.tasks import KEPT, MATCHING, TAKEN, Job, _split
 
@@ -31,7 +32,8 @@ print(int(re.search(r"VmHWM:\\s+(\\d+) kB", status)[1]) << 10)
 def job(root: Path, files: list[str], batch: list[str], **limits: int) -> Job:
     limits = {"rows_per_file": 1_000_000, "bytes_per_file": 1 << 30, **limits}
     names = [str(root / name) for name in batch]
-    return Job(str(root), [files], frozenset([0]), [["id"]], names, "kept", "matching", **limits)
+    place = (LocalFileSystem(), str(root))
+    return Job(place, [files], frozenset([0]), [["id"]], names, "kept", "matching", **limits)
 
 
 def large_rows(path: Path) -> None:

@@ -104,7 +104,7 @@ def _groups(table: Table, leave: Collection[str]) -> Iterable[list[DataFile]]:
 
 def _combined(spark: SparkSession, table: Table, group: list[DataFile]) -> list[DataFile]:
     job = tasks.Job(
-        root=table.storage.uri,
+        root=(table.storage.system, table.storage.root),
         groups=[[file.path for file in group]],
         fold=frozenset([0]),
         key=(),

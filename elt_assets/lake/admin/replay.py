@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from pyspark.sql import DataFrame
+
 from elt_assets.errors import ConfigError
 from elt_assets.lake.delta.commits import Superseded
+from elt_assets.lake.delta.files import HIDDEN, Files
+from elt_assets.lake.delta.table import Table
 from elt_assets.lake.spark.session import SparkProvider
 from elt_assets.lake.write import dead_letter
 from elt_assets.lake.write.stream_tables import StreamTables
 from elt_assets.lake.write.write_spec import WriteSpec
 from elt_assets.lake.write.writer import TableWriter
+from elt_assets.storage.location import Location
 from elt_assets.sync.events import Committed
 
 
@@ -39,13 +49,35 @@ def _replay(spark: SparkProvider, tables: StreamTables, spec: WriteSpec) -> Comm
     if not files:
         return None
     _refuse(tables, spec)
-    folder, count = dead_letter.staged(spark.get(), table, files)
+    lines = dead_letter.staged_lines(spark.get(), table, files)
     writer = TableWriter(spark, tables, spec, late=True)
     try:
-        writer.write_lines([table.storage.place.child(folder).for_spark_reader], count)
-        return writer.commit_replay(files)
+        with _staged(table, lines) as place:
+            writer.write_lines([place.for_spark_reader], sum(file.records for file in files))
+            return writer.commit_replay(files)
     finally:
         writer.close()
+
+
+@contextmanager
+def _staged(table: Table, lines: DataFrame) -> Iterator[Location]:
+    """Write lines to files that Spark can read; remove the files when the context ends.
+
+    They are hidden files of the table, or, if it is in an object store, a temporary file on this machine.
+    """
+    if table.storage.place.is_object_store:
+        with tempfile.TemporaryDirectory(prefix="elt-replay-") as name:
+            path = Path(name, "lines")
+            with path.open("w", encoding="utf-8", newline="") as file:
+                file.writelines(f"{row.value}\n" for row in lines.toLocalIterator())
+            yield Location.of(str(path))
+        return
+    folder = Files.new_folder(HIDDEN)
+    try:
+        place = table.storage.place.child(folder)
+        lines.write.text(place.for_spark)
+        yield place
+    finally:
         table.storage.discard_folder(folder)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection
+from dataclasses import replace
 
 from deltalake import DeltaTable
 from pyspark.sql import DataFrame, SparkSession
@@ -12,11 +13,12 @@ from elt_assets.lake.delta.table import Table
 from elt_assets.lake.merge import partition_files
 from elt_assets.lake.schema import metadata_columns
 from elt_assets.lake.write.stream_tables import NOT_KEPT, SUFFIXES
+from elt_assets.storage.location import Location
 
 
 def snapshot(
     spark: SparkSession,
-    uri: str,
+    place: str | Location,
     app_id: str,
     *,
     version: int | None = None,
@@ -30,29 +32,32 @@ def snapshot(
     Raises:
         ConfigError: there is no such table, version or partition.
     """
-    table = Table(uri, app_id, _companion_version(uri, app_id) if version is None else version)
+    root = Location.of(place)
+    table = Table(root, app_id, _companion_version(root, app_id) if version is None else version)
     if not table.exists:
-        raise ConfigError(f"there is no table {uri} yet", guidance="materialise it first")
+        raise ConfigError(f"there is no table {root} yet", guidance="materialise it first")
     if partitions is None:
         return table.dataframe(spark)
     if metadata_columns.PARTITION not in table.schema.names:
-        raise ConfigError(f"the table {uri} has no partitions", guidance="remove `partition`")
+        raise ConfigError(f"the table {root} has no partitions", guidance="remove `partition`")
     return partition_files.read(spark, table, partitions)
 
 
-def is_table(uri: str) -> bool:
-    return DeltaTable.is_deltatable(uri)
+def is_table(place: Location) -> bool:
+    return DeltaTable.is_deltatable(place.uri, place.for_delta)
 
 
-def _companion_version(uri: str, app_id: str) -> int | None:
+def _companion_version(place: Location, app_id: str) -> int | None:
     """Return the version of a companion that its stream's table names; None for the newest version, and if
-    `uri` is not a companion."""
+    `place` is not a companion."""
     for kind, suffix in SUFFIXES.items():
-        if not uri.endswith(suffix):
+        if not place.uri.endswith(suffix):
             continue
-        main = Table(uri.removesuffix(suffix), app_id.removesuffix(suffix))
+        main = Table(
+            replace(place, uri=place.uri.removesuffix(suffix)), app_id.removesuffix(suffix)
+        )
         companions = main.metadata.companions
-        companion = Table(uri, f"{main.app_id}|{kind}")
+        companion = Table(place, f"{main.app_id}|{kind}")
         if companions is None or not companion.exists:
             return None
         commit = companions.get(kind)

@@ -15,9 +15,10 @@ from elt_assets.errors import SystemFailure
 from elt_assets.lake.delta.commit_metadata import CommitMetadata
 from elt_assets.lake.delta.files import Change, Files
 from elt_assets.lake.delta.table import Table
+from elt_assets.storage.location import Location
 
 
-def probe(spark: SparkSession, root: str) -> None:
+def probe(spark: SparkSession, root: Location) -> None:
     """Write a row to a new table below a folder, read it, and remove the table.
 
     Nothing is left behind, even after a failure.
@@ -27,14 +28,14 @@ def probe(spark: SparkSession, root: str) -> None:
         Exception: any error of the storage or of Spark that prevents the write.
     """
     name = f"_elt_probe_{uuid.uuid4().hex}"
-    uri = f"{root}/{name}"
-    with _removed_afterwards(Files(uri)):
+    place = root.child(name)
+    with _removed_afterwards(Files(place)):
         rows = spark.range(1).select(f.lit(name).alias("probe"))
-        table = Table(uri, name)
+        table = Table(place, name)
         table.prepare(rows.schema)
         files = table.write_files(rows)
         table.commit(Change(files), CommitMetadata(1, 1, None), 1)
-        found = [row.probe for row in Table(uri, name).dataframe(spark).collect()]
+        found = [row.probe for row in Table(place, name).dataframe(spark).collect()]
         if found != [name]:
             raise SystemFailure(
                 f"a row that Spark wrote to {root} cannot be read there",

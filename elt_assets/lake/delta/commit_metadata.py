@@ -22,6 +22,7 @@ from elt_assets.lake.delta import attachments, log
 from elt_assets.lake.delta.attachments import Attachment
 from elt_assets.lake.delta.files import DataFile, Files, from_json, to_json
 from elt_assets.lake.delta.log import Entry
+from elt_assets.lake.delta.opening import load
 
 COMPACTION = "elt.maintenance"
 """Metadata key of a compaction: a commit that moves rows to other files and changes none."""
@@ -152,7 +153,7 @@ def current_metadata(delta: DeltaTable | None, storage: Files, app_id: str) -> C
     entry = _at_its_version(delta, storage, app_id)
     if entry is not None and int(entry["elt.sequence"]) == int(newest):
         return metadata_of(storage, entry)
-    for entry in commits_of(delta, app_id):
+    for entry in commits_of(delta, storage, app_id):
         metadata = metadata_of(storage, entry)
         restored = log.last_restore(delta) > int(entry["version"])
         return replace(metadata, sequence=max(metadata.sequence, int(newest)), restored=restored)
@@ -182,9 +183,9 @@ def version_app_id(app_id: str) -> str:
     return f"{app_id}#version"
 
 
-def commits_of(delta: DeltaTable, app_id: str) -> Iterator[Entry]:
+def commits_of(delta: DeltaTable, storage: Files, app_id: str) -> Iterator[Entry]:
     """Yield the effective commits of one writer, the newest first."""
-    return (entry for entry in effective_commits(delta) if is_commit_of(entry, app_id))
+    return (entry for entry in effective_commits(delta, storage) if is_commit_of(entry, app_id))
 
 
 def past_commits(
@@ -194,7 +195,7 @@ def past_commits(
 
     Ends at the first commit whose metadata is no longer complete.
     """
-    for entry in commits_of(delta, app_id):
+    for entry in commits_of(delta, storage, app_id):
         time = dt.datetime.fromtimestamp(entry["timestamp"] / 1000, dt.timezone.utc)
         try:
             metadata = metadata_of(storage, entry)
@@ -225,10 +226,10 @@ def companions_of(entry: Entry) -> dict[str, str | None] | None:
     return None if text is None else dict(json.loads(text))
 
 
-def newest_commit_by_writer(delta: DeltaTable) -> dict[str, Entry]:
+def newest_commit_by_writer(delta: DeltaTable, storage: Files) -> dict[str, Entry]:
     """Return the newest effective commit of every writer, by its `app_id`."""
     newest: dict[str, Entry] = {}
-    for entry in effective_commits(delta):
+    for entry in effective_commits(delta, storage):
         if entry.get("elt.app"):
             newest.setdefault(entry["elt.app"], entry)
     return newest
@@ -242,7 +243,8 @@ def hidden_since(delta: DeltaTable, storage: Files, oldest: int) -> set[str]:
     Args:
         oldest: the time, in epoch milliseconds.
     """
-    entries = {int(entry["version"]): entry for entry in newest_commit_by_writer(delta).values()}
+    newest = newest_commit_by_writer(delta, storage)
+    entries = {int(entry["version"]): entry for entry in newest.values()}
     complete: set[Any] = set()  # writers whose commits since that time are all in `entries`
     for entry in log.newest(delta):
         app = entry.get("elt.app")
@@ -287,19 +289,19 @@ def metadata_of(storage: Files, entry: Entry) -> CommitMetadata:
     )
 
 
-def effective_commits(delta: DeltaTable) -> Iterator[Entry]:
+def effective_commits(delta: DeltaTable, storage: Files) -> Iterator[Entry]:
     """Yield the commits that no restore has undone, the newest first."""
     ceiling: int | None = None
     for entry in log.newest(delta):
         if ceiling is not None and int(entry["version"]) > ceiling:
             continue
         if entry.get("operation") == log.RESTORE:
-            ceiling = _restored_version(delta, entry)
+            ceiling = _restored_version(delta, storage, entry)
         else:
             yield entry
 
 
-def _restored_version(delta: DeltaTable, entry: Entry) -> int:
+def _restored_version(delta: DeltaTable, storage: Files, entry: Entry) -> int:
     """Return the version that a RESTORE commit returned to.
 
     A restore by time does not record the version, and engines interpret the time differently. Then the
@@ -312,9 +314,9 @@ def _restored_version(delta: DeltaTable, entry: Entry) -> int:
     given = str((entry.get("operationParameters") or {}).get("version"))
     if given.isdigit():
         return int(given)
-    restored, found = _files(delta, int(entry["version"])), None
+    restored, found = _files(storage, int(entry["version"])), None
     for version in range(int(entry["version"]) - 1, -1, -1):
-        same = _files(delta, version) == restored
+        same = _files(storage, version) == restored
         if found is not None and not same:
             break
         found = version if same else found
@@ -327,5 +329,5 @@ def _restored_version(delta: DeltaTable, entry: Entry) -> int:
     return found
 
 
-def _files(delta: DeltaTable, version: int) -> set[str]:
-    return set(DeltaTable(delta.table_uri, version=version).file_uris())
+def _files(storage: Files, version: int) -> set[str]:
+    return set(load(storage.place, version).file_uris())

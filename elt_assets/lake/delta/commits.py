@@ -30,7 +30,7 @@ from elt_assets.lake.delta import attachments, log
 from elt_assets.lake.delta.commit_metadata import COMPACTION, CommitMetadata, version_app_id
 from elt_assets.lake.delta.files import Change, DataFile, Files
 from elt_assets.lake.delta.log import Entry
-from elt_assets.lake.delta.opening import delta_schema, enable_ntz, retyped, spark_schema
+from elt_assets.lake.delta.opening import delta_schema, enable_ntz, load, retyped, spark_schema
 
 ATTEMPTS = 100
 """Attempts for a commit whose conflicts are harmless. Each takes milliseconds; with many partitions,
@@ -112,7 +112,7 @@ def publish(delta: DeltaTable, storage: Files, commit: Commit) -> Published:
             try:
                 _write(delta, commit, own, metadata)
             except CommitFailedError:
-                delta = DeltaTable(delta.table_uri)
+                delta = load(storage.place)
                 time.sleep(random.uniform(0, 0.02))
                 continue
         delta.update_incremental()
@@ -147,7 +147,7 @@ def refuse_retyped(delta: DeltaTable, schema: t.StructType) -> None:
         )
 
 
-def reorganise(delta: DeltaTable, change: Change) -> DeltaTable:
+def reorganise(delta: DeltaTable, storage: Files, change: Change) -> DeltaTable:
     """Publish a compaction: a commit that moves rows to new files.
 
     Raises:
@@ -164,7 +164,7 @@ def reorganise(delta: DeltaTable, change: Change) -> DeltaTable:
                 actions, "append", delta.schema(), commit_properties=properties
             )
         except CommitFailedError:
-            delta = DeltaTable(delta.table_uri)
+            delta = load(storage.place)
             time.sleep(random.uniform(0, 0.02))
         else:
             delta.update_incremental()

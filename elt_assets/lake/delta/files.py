@@ -10,13 +10,15 @@ import contextlib
 import json
 import time
 import uuid
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import pyarrow.fs as pafs
 import pyarrow.parquet as pq
+from deltalake.fs import DeltaStorageHandler
 from deltalake.transaction import AddAction, RemoveAction
 
 from elt_assets.lake.spark.parsing.statistics import statistics
@@ -73,28 +75,30 @@ class Files:
     """The storage of one table.
 
     Args:
-        uri: the table's root, a local path or a URI that pyarrow knows.
+        place: the table's root: a location, or a path or URI of one.
     """
 
-    def __init__(self, uri: str):
-        self.place = Location.of(uri)
+    def __init__(self, place: str | Location):
+        self.place = Location.of(place)
         self.uri = self.place.uri
         self.system, self.root = self.place.file_system()
 
     def locate(self, file: DataFile) -> str:
-        """Return the URI of a file."""
-        return f"{self.uri}/{file.path}"
+        """Return the path of a file in the file system."""
+        return f"{self.root}/{file.path}"
 
     @staticmethod
     def new_folder(kind: str = VISIBLE) -> str:
         """Return the path of a new folder for one write, relative to the root. It is not created."""
         return f"{kind}/{uuid.uuid4().hex}"
 
+    def keep_only(self, folder: str, paths: Collection[str]) -> None:
+        """Remove the files below a folder that are not among `paths`."""
+        self.discard(DataFile(path, 0, 0) for path in self._below(folder) if path not in paths)
+
     def in_folder(self, folder: str) -> list[DataFile]:
         """Return the Parquet files that a Spark job wrote to a folder. Files without rows are removed."""
-        selector = pafs.FileSelector(f"{self.root}/{folder}", allow_not_found=True)
-        names = [info.base_name for info in self.system.get_file_info(selector)]
-        paths = [f"{folder}/{name}" for name in names if name.endswith(".parquet")]
+        paths = [path for path in self._below(folder) if path.endswith(".parquet")]
         files = self.describe(paths)
         empty = set(paths) - {file.path for file in files}
         self.discard(DataFile(path, 0, 0) for path in empty)
@@ -115,7 +119,8 @@ class Files:
     def write_text(self, path: str, text: str) -> None:
         """Write a text file by its path under the root; its folder is created."""
         target = f"{self.root}/{path}"
-        self.system.create_dir(target.rpartition("/")[0])
+        if not self.place.is_object_store:
+            self.system.create_dir(target.rpartition("/")[0])
         with self.system.open_output_stream(target) as sink:
             sink.write(text.encode())
 
@@ -146,13 +151,37 @@ class Files:
         for file in files:
             folders.add(file.path.rpartition("/")[0])
             with contextlib.suppress(FileNotFoundError):
-                self.system.delete_file(f"{self.root}/{file.path}")
-        for folder in folders:
-            self._discard_if_empty(folder)
+                self._delete(file.path)
+        if not self.place.is_object_store:
+            for folder in folders:
+                self._discard_if_empty(folder)
 
     def discard_folder(self, folder: str) -> None:
+        """Remove a folder and all files below it."""
+        if self.place.is_object_store:
+            for path in self._below(folder):
+                self._delete(path)
+            return
         with contextlib.suppress(FileNotFoundError):
             self.system.delete_dir(f"{self.root}/{folder}")
+
+    def _below(self, folder: str) -> list[str]:
+        """Return the paths of all files below a folder."""
+        selector = pafs.FileSelector(f"{self.root}/{folder}", allow_not_found=True, recursive=True)
+        infos = self.system.get_file_info(selector)
+        start = len(self.root) + 1
+        return [info.path[start:] for info in infos if info.type == pafs.FileType.File]
+
+    @cached_property
+    def _remover(self) -> DeltaStorageHandler:
+        return DeltaStorageHandler(self.uri, self.place.for_delta)
+
+    def _delete(self, path: str) -> None:
+        # pyarrow would leave an empty object with the name of the folder in an object store.
+        if self.place.is_object_store:
+            self._remover.delete_file(path)
+        else:
+            self.system.delete_file(f"{self.root}/{path}")
 
     def _discard_if_empty(self, folder: str) -> None:
         selector = pafs.FileSelector(f"{self.root}/{folder}", allow_not_found=True)

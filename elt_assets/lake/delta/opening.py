@@ -36,7 +36,12 @@ _REFUSED = {
 }
 
 
-def open_table(uri: str, version: int | None = None) -> DeltaTable | None:
+def load(place: Location, version: int | None = None) -> DeltaTable:
+    """Return the table at its newest version, or at the given one, as delta-rs opens it."""
+    return DeltaTable(place.uri, version=version, storage_options=place.for_delta)
+
+
+def open_table(place: Location, version: int | None = None) -> DeltaTable | None:
     """Return the table at its newest version, or at the given one; None if nothing is there yet.
 
     Raises:
@@ -44,18 +49,18 @@ def open_table(uri: str, version: int | None = None) -> DeltaTable | None:
             version is given and there is no table.
     """
     try:
-        delta = DeltaTable(uri, version=version)
+        delta = load(place, version)
     except TableNotFoundError as error:
         if version is not None:
             raise ConfigError(
-                f"there is no table {uri}", guidance="correct its name, or materialise it first"
+                f"there is no table {place}", guidance="correct its name, or materialise it first"
             ) from error
-        _refuse_occupied(uri)
+        _refuse_occupied(place)
         return None
     except DeltaError as error:
-        _refuse_occupied(uri)
+        _refuse_occupied(place)
         raise ConfigError(
-            f"the table {uri} cannot be opened"
+            f"the table {place} cannot be opened"
             + (f" at version {version}" if version is not None else "")
             + f": {error}",
             guidance="repair it with the engine that wrote it last, or move it away to read the stream from "
@@ -65,15 +70,19 @@ def open_table(uri: str, version: int | None = None) -> DeltaTable | None:
     return delta
 
 
-def create(uri: str, schema: t.StructType, stream: str | None = None) -> DeltaTable:
+def create(place: Location, schema: t.StructType, stream: str | None = None) -> DeltaTable:
     """Create a table with the stream's name, or return the one that another run has just created."""
     indexed = {_INDEXED: _ALL} if PARTITION in schema.names else {}
     try:
         return DeltaTable.create(
-            uri, delta_schema(schema), name=stream, configuration={**CONFIGURATION, **indexed}
+            place.uri,
+            delta_schema(schema),
+            name=stream,
+            configuration={**CONFIGURATION, **indexed},
+            storage_options=place.for_delta,
         )
     except DeltaError:
-        delta = open_table(uri)
+        delta = open_table(place)
         if delta is None:
             raise
         return delta
@@ -173,7 +182,7 @@ def _lacks(present: t.DataType, wanted: t.DataType) -> bool:
     return False
 
 
-def _refuse_occupied(uri: str) -> None:
+def _refuse_occupied(place: Location) -> None:
     """Refuse a file, or a folder that contains other files than those of a table.
 
     A killed first sync may leave data files, or a log folder without an entry; they are accepted.
@@ -181,10 +190,10 @@ def _refuse_occupied(uri: str) -> None:
     Raises:
         ConfigError: there is a file, or the folder contains something else.
     """
-    system, root = Location.of(uri).file_system()
+    system, root = place.file_system()
     if system.get_file_info(root).type == pafs.FileType.File:
         raise ConfigError(
-            f"{uri} must be a table, but is a file",
+            f"{place} must be a table, but is a file",
             guidance="this project does not delete the file: check what it contains, then move it to another "
             "place",
         )
@@ -193,7 +202,7 @@ def _refuse_occupied(uri: str) -> None:
     others = sorted(info.base_name for info in infos if info.base_name not in known)
     if others:
         raise ConfigError(
-            f"{uri} must be a table, but its folder contains something else ({', '.join(others[:3])})",
+            f"{place} must be a table, but its folder contains something else ({', '.join(others[:3])})",
             guidance="move it away, or give the connection another `namespace`",
         )
 

@@ -20,7 +20,7 @@ from elt_assets.lake.delta.commit_metadata import (
 from elt_assets.lake.delta.commits import files_of
 from elt_assets.lake.delta.files import Change, DataFile, Files
 from elt_assets.lake.delta.log import Entry, FileChanges
-from elt_assets.lake.delta.opening import spark_schema
+from elt_assets.lake.delta.opening import load, spark_schema
 
 
 @dataclass(frozen=True)
@@ -63,7 +63,7 @@ class _Trace:
             self.tainted = (self.tainted - removed) | changes.added
 
 
-def version_of(delta: DeltaTable, app_id: str, name: str) -> int:
+def version_of(delta: DeltaTable, storage: Files, app_id: str, name: str) -> int:
     """Return the newest version with the contents of a writer's commit.
 
     That is the last compaction before the writer's next commit, if there is one: the files from before the
@@ -73,7 +73,7 @@ def version_of(delta: DeltaTable, app_id: str, name: str) -> int:
         SystemFailure: the log no longer contains the commit.
     """
     compacted = None
-    for entry in effective_commits(delta):
+    for entry in effective_commits(delta, storage):
         if not is_commit_of(entry, app_id):
             if COMPACTION in entry and compacted is None:
                 compacted = int(entry["version"])
@@ -111,7 +111,7 @@ def rollback(delta: DeltaTable, storage: Files, app_id: str, name: str | None) -
         raise _cannot_undo(delta, name)
     schema = None
     if schema_version is not None:
-        schema = spark_schema(DeltaTable(delta.table_uri, version=schema_version))
+        schema = spark_schema(load(storage.place, schema_version))
         if trace.tainted != present.keys():
             raise _cannot_undo(delta, name)
     return Rollback(
@@ -124,7 +124,7 @@ def _after(
 ) -> tuple[list[Entry], CommitMetadata]:
     """Return the effective commits after the named one, the newest first, and the metadata of that one."""
     found: list[Entry] = []
-    for entry in effective_commits(delta):
+    for entry in effective_commits(delta, storage):
         if is_commit_of(entry, app_id) and name is not None and content_commit(entry) == name:
             return found, metadata_of(storage, entry)
         found.append(entry)

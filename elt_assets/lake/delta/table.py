@@ -8,7 +8,9 @@ import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
+import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as f
 from pyspark.sql import types as t
 
 from elt_assets.errors import ConcurrentSync
@@ -27,7 +29,9 @@ from elt_assets.lake.delta.commit_metadata import (
 from elt_assets.lake.delta.commits import Basis
 from elt_assets.lake.delta.files import HIDDEN, VISIBLE, Change, DataFile, Files
 from elt_assets.lake.delta.rollback import rollback, version_of
+from elt_assets.lake.spark import parquet_files
 from elt_assets.lake.spark.session import STRICT_READ
+from elt_assets.storage.location import Location
 
 Bounds = tuple[object, object]
 """The minimum and the maximum of a column in a file."""
@@ -37,7 +41,7 @@ class Table:
     """One stream's table at one snapshot. `commit` moves it to the next snapshot.
 
     Args:
-        uri: the table's root: a local path, or a URI that delta-rs, pyarrow and Spark all support.
+        place: the table's root: a location, or a path or URI of one.
         app_id: the writer's id in transactions. A writer is one stream, or one partition of it.
         version: an older version, which can only be read.
 
@@ -50,15 +54,15 @@ class Table:
         ConfigError: there is something else than a table, or a table that this project cannot read or write.
     """
 
-    def __init__(self, uri: str, app_id: str, version: int | None = None):
-        self.uri = uri
+    def __init__(self, place: str | Location, app_id: str, version: int | None = None):
         self.app_id = app_id
-        self.storage = Files(uri)
+        self.storage = Files(place)
+        self.uri = self.storage.uri
         self.hides_files = False
         self._open(version)
 
     def _open(self, version: int | None = None) -> None:
-        self._delta = opening.open_table(self.uri, version)
+        self._delta = opening.open_table(self.storage.place, version)
         self.metadata = current_metadata(self._delta, self.storage, self.app_id)
         self._basis = Basis(self.version, self.schema)
 
@@ -84,7 +88,7 @@ class Table:
         rollback it is an earlier one than the newest."""
         if self._delta is None:
             return {}
-        entries = newest_commit_by_writer(self._delta).items()
+        entries = newest_commit_by_writer(self._delta, self.storage).items()
         return {app: content_commit(entry) for app, entry in entries}
 
     @property
@@ -95,14 +99,14 @@ class Table:
         """
         if self._delta is None:
             return {}
-        entries = newest_commit_by_writer(self._delta).items()
+        entries = newest_commit_by_writer(self._delta, self.storage).items()
         return {app: companions_of(entry) for app, entry in entries}
 
     def dead_letter_files_of_refreshes(self) -> set[str]:
         """Return the paths, in the dead letter table, of files of unfinished refreshes of any writer."""
         if self._delta is None:
             return set()
-        entries = newest_commit_by_writer(self._delta).values()
+        entries = newest_commit_by_writer(self._delta, self.storage).values()
         refreshes = (metadata_of(self.storage, entry).refresh for entry in entries)
         return {file.path for refresh in refreshes if refresh for file in refresh.dead}
 
@@ -118,7 +122,7 @@ class Table:
 
     def schema_at(self, version: int) -> t.StructType:
         """Return the columns of an earlier version."""
-        delta = opening.open_table(self.uri, version)
+        delta = opening.open_table(self.storage.place, version)
         return t.StructType() if delta is None else opening.spark_schema(delta)
 
     @property
@@ -163,16 +167,33 @@ class Table:
         return self.read_files(spark, self.files)
 
     def read_files(
-        self, spark: SparkSession, files: Iterable[DataFile], schema: t.StructType | None = None
+        self,
+        spark: SparkSession,
+        files: Iterable[DataFile],
+        schema: t.StructType | None = None,
+        path_column: str | None = None,
     ) -> DataFrame:
-        """Return the rows of files in the table's columns. A column that a file lacks is null."""
-        schema, paths = (
-            schema or self.schema,
-            [self.storage.place.child(file.path).for_spark_reader for file in files],
-        )
-        if not paths:
-            return spark.createDataFrame([], schema)
-        return spark.read.schema(schema).options(**STRICT_READ).parquet(*paths)
+        """Return the rows of files in the table's columns. A column that a file lacks is null.
+
+        Args:
+            schema: the columns to read; default: those of the table.
+            path_column: the name of a further column, with a path or URI of a row's file.
+        """
+        schema, files = schema or self.schema, list(files)
+        if not files:
+            more = [t.StructField(path_column, t.StringType())] if path_column else []
+            return spark.createDataFrame([], t.StructType([*schema.fields, *more]))
+        if self._needs_tasks(spark):
+            located = [(self.storage.locate(file), file.size) for file in files]
+            arrow_schema = pa.schema(opening.delta_schema(schema).to_arrow())
+            return parquet_files.read(
+                spark, self.storage.system, located, schema, arrow_schema, path_column
+            )
+        paths = [self.storage.place.child(file.path).for_spark_reader for file in files]
+        rows = spark.read.schema(schema).options(**STRICT_READ).parquet(*paths)
+        if path_column is None:
+            return rows
+        return rows.select("*", f.col("_metadata.file_path").alias(path_column))
 
     def write_files(self, rows: DataFrame, kind: str = VISIBLE) -> list[DataFile]:
         """Write rows to new files under the root. They are invisible to readers until they are committed.
@@ -182,11 +203,20 @@ class Table:
         """
         folder = self.new_folder(kind)
         try:
+            if self._needs_tasks(rows.sparkSession):
+                paths = parquet_files.write(rows, self.storage.system, self.storage.root, folder)
+                self.storage.keep_only(folder, paths)
+                return self.storage.describe(paths)
             rows.write.mode("append").parquet(self.storage.place.child(folder).for_spark)
             return self.storage.in_folder(folder)
         except BaseException:
             self.storage.discard_folder(folder)
             raise
+
+    def _needs_tasks(self, spark: SparkSession) -> bool:
+        """Return whether Python tasks read and write the files: the JVM has no file system for the store."""
+        place = self.storage.place
+        return place.is_object_store and not parquet_files.jvm_supports(spark, place.scheme)
 
     def new_folder(self, kind: str = VISIBLE) -> str:
         """Return the path of a new folder for one write, relative to the root."""
@@ -206,7 +236,7 @@ class Table:
             ConcurrentSync: a run with another catalog has added or changed a column first: its type differs.
         """
         if self._delta is None:
-            self._delta = opening.create(self.uri, schema, stream)
+            self._delta = opening.create(self.storage.place, schema, stream)
         opening.add_columns(self._delta, schema)
         opening.index_partitions(self._delta)
         commits.refuse_retyped(self._delta, schema)
@@ -245,7 +275,7 @@ class Table:
             Superseded: the files no longer exist, or every attempt failed; nothing was published.
         """
         assert self._delta is not None
-        self._delta = commits.reorganise(self._delta, change)
+        self._delta = commits.reorganise(self._delta, self.storage, change)
 
     def unreferenced(self, retention: dt.timedelta) -> list[str]:
         """Return the paths of visible files, older than the retention, that no version within it uses.
@@ -275,7 +305,7 @@ class Table:
             SystemFailure: the log no longer contains the commit.
         """
         assert self._delta is not None
-        return version_of(self._delta, self.app_id, commit)
+        return version_of(self._delta, self.storage, self.app_id, commit)
 
     def past(self) -> Iterable[tuple[dt.datetime, int, CommitMetadata]]:
         """Return time, version and metadata of this writer's effective commits, the newest first."""

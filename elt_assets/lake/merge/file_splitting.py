@@ -17,7 +17,6 @@ from typing import Any
 from pyspark import cloudpickle
 from pyspark.sql import Column as Expression
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as f
 from pyspark.sql import types as t
 
 from elt_assets.lake.delta.files import HIDDEN, VISIBLE, DataFile, Files
@@ -231,7 +230,7 @@ def _by_task(
     kind: str,
 ) -> Split:
     job = tasks.Job(
-        root=table.storage.uri,
+        root=(table.storage.system, table.storage.root),
         groups=[[file.path for file in group] for group in groups],
         fold=fold,
         key=key,
@@ -299,9 +298,8 @@ def _by_join(
     names = key_names(key)
 
     def joined(files: Sequence[DataFile], how: str) -> DataFrame:
-        rows = table.read_files(spark, files, schema)
-        located = rows.select("*", *key_columns(key), f.col("_metadata.file_path").alias(_FILE))
-        return located.join(keys, names, how).drop(*names)
+        rows = table.read_files(spark, files, schema, path_column=_FILE)
+        return rows.select("*", *key_columns(key)).join(keys, names, how).drop(*names)
 
     matches = joined(candidates, "left_semi").select(_FILE).distinct().collect()
     found = {_file_name(row[0]) for row in matches}

@@ -101,7 +101,7 @@ def in_one_task(
         return None
     visible, hidden = columns or (schema.names, schema.names)
     job = key_tasks.Job(
-        root=inputs.table.storage.uri,
+        root=(inputs.table.storage.system, inputs.table.storage.root),
         batch=[inputs.batch.table.storage.locate(file) for file in inputs.batch.files],
         present=[file.path for file in inputs.matching.files],
         key=key,

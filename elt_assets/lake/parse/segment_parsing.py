@@ -12,7 +12,6 @@ from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.fs as pafs
 from pyspark import cloudpickle
 from pyspark.sql import SparkSession
 from pyspark.sql import types as t
@@ -99,7 +98,7 @@ class SegmentParser:
     ):
         self._table = table
         self._job = Job(
-            root=table.storage.uri,
+            root=(table.storage.system, table.storage.root),
             folder="",
             fields=tuple(map(_field, columns)),
             key=[list(part) for part in key],
@@ -134,19 +133,13 @@ class SegmentParser:
             if any(result.gave_up for result in results):
                 self._table.storage.discard_folder(folder)
                 return [], results
-            self._discard_others(folder, {result.path for result in results})
+            # Attempts of tasks that Spark has repeated may have left files.
+            self._table.storage.keep_only(folder, {result.path for result in results})
         except BaseException:
             self._table.storage.discard_folder(folder)
             raise
         files = [DataFile(r.path, r.size, r.rows, r.stats) for r in results if r.path]
         return files, results
-
-    def _discard_others(self, folder: str, known: set[str]) -> None:
-        """Remove what attempts of tasks have left that Spark has repeated."""
-        storage = self._table.storage
-        selector = pafs.FileSelector(f"{storage.root}/{folder}", allow_not_found=True)
-        names = [f"{folder}/{info.base_name}" for info in storage.system.get_file_info(selector)]
-        storage.discard(DataFile(name, 0, 0) for name in names if name not in known)
 
 
 _NAMES = Names(
@@ -173,18 +166,18 @@ def _cores(spark: SparkSession) -> int:
 
 def _tasks(segment: Segment, cores: int) -> Iterator[Task]:
     """Yield tasks of about equal sizes, of which each core has one, if that is not too small or too large."""
-    uri = Location.of(str(segment.path)).uri
+    source = Location.of(str(segment.path)).file_system()
     size = min(max(-(-segment.size // cores), MIN_TASK_BYTES), MAX_TASK_BYTES)
     parts: list[Part] = []
     room = size
     for part in _parts(segment, size):
         if parts and part.size > room:
-            yield Task(uri, tuple(parts))
+            yield Task(source, tuple(parts))
             parts, room = [], size
         parts.append(part)
         room -= part.size
     if parts:
-        yield Task(uri, tuple(parts))
+        yield Task(source, tuple(parts))
 
 
 def _parts(segment: Segment, size: int) -> Iterator[Part]:

@@ -15,7 +15,6 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.fs as pafs
 import pyarrow.parquet as pq
 
 from elt_assets.lake.spark.tasks import ArrowFunction, Output, batches_of, in_arrow, leaf
@@ -52,14 +51,14 @@ class Validity:
 class Job:
     """The description of a merge of rows by key.
 
-    `root`: a URI. `batch`: URIs of the files of the batch. `present`: files with present rows of its keys,
-    relative to `root`. `key`, `cursor`: column paths; `cursor` is empty if there is none. `raw_id`: the
+    `root`: pyarrow's file system, and the path in it of the table. `batch`: paths of the files of the batch.
+    `present`: files with present rows of its keys, relative to `root`. `key`, `cursor`: column paths; `cursor` is empty if there is none. `raw_id`: the
     column of the row's id. `markers`: the columns of which a value says that the row ends its key.
     `visible`, `hidden`: the folders for rows and for ends of keys, relative to `root`; `visible_columns`,
     `hidden_columns`: the columns of these. `validity`: of a history; None for the latest row of each key.
     """
 
-    root: str
+    root: tuple[Any, str]
     batch: Sequence[str]
     present: Sequence[str]
     key: Sequence[Sequence[str]]
@@ -82,7 +81,7 @@ def run(job: Job) -> ArrowFunction:
 
 def _merge(job: Job, _task: int) -> Iterator[tuple[str, str]]:
     """Merge the rows; yield the files that were written and the numbers of rows."""
-    system, root = pafs.FileSystem.from_uri(job.root)
+    system, root = job.root
     rows = _read(system, root, job)
     if rows is None or not _is_fit(rows, job):
         yield UNFIT, ""
@@ -115,8 +114,7 @@ def _write(
 
 def _read(system: Any, root: str, job: Job) -> pa.Table | None:
     """Return all rows with `_ARRIVAL`; None if they are too large, or if a column has more than one type."""
-    batch = [pafs.FileSystem.from_uri(uri)[1] for uri in job.batch]
-    places = [*((path, 1) for path in batch), *((f"{root}/{path}", 0) for path in job.present)]
+    places = [*((path, 1) for path in job.batch), *((f"{root}/{path}", 0) for path in job.present)]
     tables: list[pa.Table] = []
     size = 0
     for path, arrival in places:

@@ -13,7 +13,6 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.fs as pafs
 import pyarrow.parquet as pq
 
 ArrowFunction = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
@@ -35,12 +34,13 @@ class Job:
 
     `groups`: the files of each task; rows of one group may be written to one file. `fold`: the numbers of
     groups in which all files are rewritten, also those without a key of the batch. `key`: column paths; empty
-    if no row is taken out. `batch`: URIs of the files that contain the keys. `matching`: the folder for rows
+    if no row is taken out. `batch`: paths of the files that contain the keys. `matching`: the folder for rows
     with a key of the batch. `kept`: the folder for other rows. `rows_per_file`, `bytes_per_file`: the size at
-    which a written file is closed. All paths but those of `batch` are relative to `root`, a URI.
+    which a written file is closed. `root`: pyarrow's file system, and the path in it that all
+    paths but those of `batch` are relative to.
     """
 
-    root: str
+    root: tuple[Any, str]
     groups: Sequence[Sequence[str]]
     fold: frozenset[int]
     key: Sequence[Sequence[str]]
@@ -81,9 +81,8 @@ def in_arrow(do: Callable[[int], Iterable[tuple[str, str]]]) -> ArrowFunction:
 
 def _split(job: Job, task: int) -> Iterator[tuple[str, str]]:
     """Split the files of one group; yield the role and path of each file that was split or written."""
-    system, root = pafs.FileSystem.from_uri(job.root)
-    batch = [pafs.FileSystem.from_uri(uri)[1] for uri in job.batch]
-    wanted = read_all_keys(system, batch, job.key)
+    system, root = job.root
+    wanted = read_all_keys(system, job.batch, job.key)
     outputs = {
         KEPT: Output(system, root, job.kept, job.rows_per_file, job.bytes_per_file),
         MATCHING: Output(system, root, job.matching, job.rows_per_file, job.bytes_per_file),
@@ -110,13 +109,19 @@ def _copy(system: Any, path: str, is_pulled: Any, outputs: dict[str, Output]) ->
             outputs[KEPT].write(batch.filter(pc.invert(mask)))
 
 
-def batches_of(file: pq.ParquetFile) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of a file in batches that fit in memory, also if rows are large."""
+def batches_of(
+    file: pq.ParquetFile, columns: Sequence[str] | None = None
+) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of a file in batches that fit in memory, also if rows are large.
+
+    Args:
+        columns: the names of the columns; default: all.
+    """
     for number in range(file.num_row_groups):
         group = file.metadata.row_group(number)
         width = max(group.total_byte_size // max(group.num_rows, 1), 1)
         rows = max(1, min(_MAX_BATCH_ROWS, _BATCH_BYTES // width))
-        yield from file.iter_batches(rows, row_groups=[number])
+        yield from file.iter_batches(rows, row_groups=[number], columns=columns)
 
 
 class Output:
@@ -163,7 +168,8 @@ class Output:
 
     def _open(self, schema: pa.Schema) -> None:
         name = f"{self._folder}/{uuid.uuid4().hex}.parquet"
-        self._system.create_dir(f"{self._root}/{self._folder}", recursive=True)
+        if self._system.type_name == "local":  # a store of objects has no folders
+            self._system.create_dir(f"{self._root}/{self._folder}", recursive=True)
         self._sink = self._system.open_output_stream(f"{self._root}/{name}")
         self._writer = pq.ParquetWriter(
             self._sink,

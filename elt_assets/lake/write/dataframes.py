@@ -18,13 +18,14 @@ from elt_assets.lake.parse.conform import value_at
 from elt_assets.lake.schema.metadata_columns import PARTITION, PARTITION_FIELD
 from elt_assets.lake.write.stream_tables import app_id
 from elt_assets.lake.write.table_ownership import refuse_foreign
+from elt_assets.storage.location import Location
 
 
 @dataclass(frozen=True)
 class Target:
     """A table to replace: its root, the key of the asset that owns it, and the id of the run that writes."""
 
-    uri: str
+    place: str | Location
     key: Sequence[str]
     run_id: str
 
@@ -40,7 +41,7 @@ class Target:
             ConfigError: another asset owns the table; or the asset's partitions were added or removed.
         """
         own = app_id(self.key)
-        table = Table(self.uri, own if partition is None else f"{own}|{partition}")
+        table = Table(self.place, own if partition is None else f"{own}|{partition}")
         refuse_foreign(
             table,
             f"{self.asset} as it is now",

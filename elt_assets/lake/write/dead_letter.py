@@ -16,7 +16,7 @@ from pyspark.sql import functions as f
 from pyspark.sql import types as t
 
 from elt_assets.errors import SystemFailure
-from elt_assets.lake.delta.files import HIDDEN, DataFile, Files
+from elt_assets.lake.delta.files import DataFile
 from elt_assets.lake.delta.table import Table
 from elt_assets.lake.schema import metadata_columns
 from elt_assets.lake.spark.tasks import read_keys
@@ -153,18 +153,12 @@ def _is_of(table: Table, file: DataFile, partition: str) -> bool:
     return bool(pc.unique(values).to_pylist() == [partition])
 
 
-def staged(spark: SparkSession, table: Table, files: Sequence[DataFile]) -> tuple[str, int]:
-    """Write the records of a dead letter as a folder of segments, with new places, for `conform` to parse.
-
-    Returns:
-        the folder's path under the table's root, and the number of records.
-    """
+def staged_lines(spark: SparkSession, table: Table, files: Sequence[DataFile]) -> DataFrame:
+    """Return the records of a dead letter as lines of segments, with new places, for `conform` to parse."""
     rows = table.read_files(spark, files, t.StructType(_FIELDS))
     number = (f.row_number().over(_order()) - 1).cast("string")
     line = f.when(f.col("place").isNull(), _legacy_line(number)).otherwise(_line(number))
-    folder = Files.new_folder(HIDDEN)
-    rows.select(line.alias("value")).write.text(table.storage.place.child(folder).for_spark)
-    return folder, sum(file.records for file in files)
+    return rows.select(line.alias("value"))
 
 
 def _line(number: Expression) -> Expression:

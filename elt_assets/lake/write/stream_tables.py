@@ -20,6 +20,7 @@ from elt_assets.lake.delta.commits import Superseded
 from elt_assets.lake.delta.files import Change
 from elt_assets.lake.delta.table import Table
 from elt_assets.lake.merge.history import SUFFIX as HISTORY_SUFFIX
+from elt_assets.storage.location import Location
 
 DEAD_LETTER_SUFFIX = "_dead_letter"
 DEAD_LETTER, HISTORY = "dead_letter", "history"
@@ -59,15 +60,17 @@ class StreamTables:
     """A stream's table and its companions, at one snapshot.
 
     Args:
-        uri: the root of the stream's table; the companions are next to it.
+        place: the root of the stream's table: a location, or a path or URI of one; the companions are next
+            to it.
         app_id: identifies the writer: one stream, or one partition of it.
         history: whether the stream keeps a history.
     """
 
-    def __init__(self, uri: str, app_id: str, *, history: bool = False):
-        self.main = Table(uri, app_id)
+    def __init__(self, place: str | Location, app_id: str, *, history: bool = False):
+        root = Location.of(place)
+        self.main = Table(root, app_id)
         self.companions = {
-            kind: Table(f"{uri}{suffix}", f"{app_id}|{kind}")
+            kind: Table(root.beside(suffix), f"{app_id}|{kind}")
             for kind, suffix in SUFFIXES.items()
             if history or kind != HISTORY
         }

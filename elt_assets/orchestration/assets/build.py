@@ -343,7 +343,7 @@ def _evidence(
         files = [file for file in tables.main.files if file.path not in sync.files_before]
         syncs = [read.metadata for read in sync.reads]
         return checks.Evidence(asset, syncs, tables, files, resources.elt_spark.provider)
-    tables = asset.tables(resources.elt_lake.uri)
+    tables = asset.tables(resources.elt_lake.location)
     event = context.instance.get_latest_materialization_event(asset.key)
     last = event.asset_materialization if event else None
     syncs = [last.metadata] if last is not None else []

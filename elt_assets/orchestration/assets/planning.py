@@ -142,7 +142,7 @@ def _recovered_tables(
     """Return the tables, after the uncommitted changes of a killed run are undone; log and report differences
     between the tables and the event log."""
     make_private_lake(lake.uri)
-    tables = asset.tables(lake.uri, partition)
+    tables = asset.tables(lake.location, partition)
     asset.refuse_foreign(tables.main)
     start = reconcile(context.instance, asset.key, tables.main, partition)
     for warning in (*start.warnings, *tables.roll_back_companions(context.run.run_id)):

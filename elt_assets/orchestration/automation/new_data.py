@@ -149,5 +149,5 @@ def _skip_reason(assets: Sequence[StreamAsset], answers: Answers) -> str:
 
 def _starting_state(asset: StreamAsset, lake: LakeResource) -> str | None:
     """Return the state that the next sync would start from."""
-    metadata = asset.tables(lake.uri).metadata
+    metadata = asset.tables(lake.location).metadata
     return starting_state(asset.landed(), metadata, salt=asset.salt_fingerprint)

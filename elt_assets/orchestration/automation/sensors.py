@@ -131,7 +131,7 @@ def _partitions(
     def new_partitions(context: dg.SensorEvaluationContext) -> dg.SensorResult | dg.SkipReason:
         lake: LakeResource = context.resources.elt_lake
         try:
-            table = origin.tables(lake.uri).main
+            table = origin.tables(lake.location).main
             if str(table.version) == context.cursor:
                 return dg.SkipReason(f"{table.uri} has not changed")
             values = texts_of(table, discovery.field)

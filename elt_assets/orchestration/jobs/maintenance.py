@@ -74,8 +74,8 @@ def _try_maintain(
     spark: SparkResource = context.resources.elt_spark
     path = str(spec.metadata[TABLE_PATH]).split("/")
     try:
-        uri, history = lake.table_uri(path), bool(spec.metadata[HISTORY])
-        tables = StreamTables(uri, app_id(spec.key.path), history=history)
+        place, history = lake.table(path), bool(spec.metadata[HISTORY])
+        tables = StreamTables(place, app_id(spec.key.path), history=history)
         if tables.main.exists:
             for one in maintain(spark.provider.get(), tables, retention):
                 context.log.info(

@@ -63,7 +63,7 @@ def _try_replay(context: dg.OpExecutionContext, asset: StreamAsset) -> bool:
     lake: LakeResource = context.resources.elt_lake
     key = asset.key.to_user_string()
     try:
-        if not asset.tables(lake.uri).dead_letter.exists:
+        if not asset.tables(lake.location).dead_letter.exists:
             return True
         done = replay_stream(asset, lake, context.resources.elt_spark, context.instance)
     except EltError:
@@ -101,7 +101,7 @@ def replay_stream(
     """
     partitions: Sequence[str | None] = [None]
     if asset.partitions is not None:
-        partitions = texts_of(asset.tables(lake.uri).dead_letter, [PARTITION])
+        partitions = texts_of(asset.tables(lake.location).dead_letter, [PARTITION])
     results = [_replay(asset, lake, spark, instance, each) for each in partitions]
     commits = [each for each in results if each is not None]
     if not commits:
@@ -116,7 +116,7 @@ def _replay(
     instance: dg.DagsterInstance,
     partition: str | None,
 ) -> Committed | None:
-    tables = asset.tables(lake.uri, partition)
+    tables = asset.tables(lake.location, partition)
     run_id = str(uuid.uuid4())
     tables.roll_back_companions(run_id)
     spec = plan_replay(asset, tables, partition).write_spec(run_id)

@@ -6,6 +6,7 @@ from array import array
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import pyarrow as pa
 
@@ -70,7 +71,8 @@ class Job:
     """The settings that all tasks of a segment share.
 
     Attributes:
-        root, folder: the URI of the table, and the folder in it that gets the files.
+        root: pyarrow's file system, and the path in it of the table.
+        folder: the folder in the table that gets the files.
         key: paths of names of the columns that must not be null.
         stamp: the start of the rows' ids, the generation and the sync id.
         partition: the value of `_elt_partition`; None if the table has no partitions.
@@ -81,7 +83,7 @@ class Job:
         max_unclean: the share of lines that are not clean above which a task gives up.
     """
 
-    root: str
+    root: tuple[Any, str]
     folder: str
     fields: tuple[Field, ...]
     key: Sequence[Sequence[str]]
@@ -117,9 +119,9 @@ class Part:
 
 @dataclass(frozen=True)
 class Task:
-    """The parts that one task parses. `uri`: of the segment."""
+    """The parts that one task parses. `source`: pyarrow's file system, and the path in it of the segment."""
 
-    uri: str
+    source: tuple[Any, str]
     parts: tuple[Part, ...]
 
 

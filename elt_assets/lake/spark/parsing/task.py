@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.fs as pafs
 import pyarrow.parquet as pq
 
 from elt_assets.lake.spark.parsing.blocks import BlockParser
@@ -27,12 +26,6 @@ _GROUP_BYTES = 48 << 20
 """Bytes in memory that become one row group."""
 _TRIAL = 2_000
 """The number of lines after which a task may give up."""
-
-
-def file_system(uri: str) -> tuple[Any, str]:
-    """Return pyarrow's file system for a URI, and the path within it."""
-    system, path = pafs.FileSystem.from_uri(uri)
-    return system, path
 
 
 def runner(job: Job, tasks: Sequence[Task]) -> Callable[[Iterable[int]], Iterator[Plain]]:
@@ -68,7 +61,7 @@ def run(job: Job, task: Task) -> Result:
     """Parse the parts of a task; write the rows of their clean lines to a file."""
     output, result = _Output(job), Result()
     try:
-        system, path = file_system(task.uri)
+        system, path = task.source
         lines = 0
         with system.open_input_file(path) as source:
             for part in task.parts:
@@ -151,7 +144,7 @@ class _Output:
 
     def __init__(self, job: Job):
         self._job = job
-        self._system, self._root = file_system(job.root)
+        self._system, self._root = job.root
         self._name = f"{job.folder}/{uuid.uuid4().hex}.parquet"
         self._footers: list[Any] = []
         self._waiting: list[pa.RecordBatch] = []
@@ -194,7 +187,8 @@ class _Output:
         self._waiting, self._bytes = [], 0
 
     def _open(self, schema: pa.Schema) -> None:
-        self._system.create_dir(f"{self._root}/{self._job.folder}", recursive=True)
+        if self._system.type_name == "local":  # a store of objects has no folders
+            self._system.create_dir(f"{self._root}/{self._job.folder}", recursive=True)
         self._sink = self._system.open_output_stream(f"{self._root}/{self._name}")
         raw_id = self._job.metadata.names[0]
         self._writer = pq.ParquetWriter(

@@ -1,0 +1,114 @@
+"""The code that reads and writes Parquet files in Spark's Python workers, through pyarrow's file systems.
+
+It serves stores for which the JVM has no file system. The module is sent to the workers by value: a worker
+needs pyarrow, but not this project.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from elt_assets.lake.spark.tasks import Output, batches_of
+
+ArrowFunction = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
+
+WRITTEN = "path string"
+"""Schema of a writing task's result: the path of each file that it wrote."""
+
+
+@dataclass(frozen=True)
+class Reading:
+    """Files to read.
+
+    `system`: pyarrow's file system. `groups`: the paths of each task's files in it. `schema`: the columns to
+    return. `path_column`: the column of `schema` that gets the path of a row's file; None for no such column.
+    """
+
+    system: Any
+    groups: Sequence[Sequence[str]]
+    schema: pa.Schema
+    path_column: str | None
+
+
+@dataclass(frozen=True)
+class Writing:
+    """The folder to write to, relative to a root in pyarrow's file system, and the limits of a file."""
+
+    system: Any
+    root: str
+    folder: str
+    rows_per_file: int
+    bytes_per_file: int
+
+
+def read(job: Reading) -> ArrowFunction:
+    """Return the function for `mapInArrow` over group numbers that returns the rows of files."""
+
+    def work(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            for task in batch.column(0).to_pylist():
+                for path in job.groups[task]:
+                    yield from _rows(job, path)
+
+    return work
+
+
+def write(job: Writing) -> ArrowFunction:
+    """Return the function for `mapInArrow` that writes rows to new files and returns their paths."""
+
+    def work(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        output = Output(job.system, job.root, job.folder, job.rows_per_file, job.bytes_per_file)
+        for batch in batches:
+            output.write(batch)
+        output.close()
+        yield pa.RecordBatch.from_arrays([pa.array(output.names, pa.string())], names=["path"])
+
+    return work
+
+
+def _rows(job: Reading, path: str) -> Iterator[pa.RecordBatch]:
+    with job.system.open_input_file(path) as source:
+        file = pq.ParquetFile(source, coerce_int96_timestamp_unit="us", pre_buffer=True)
+        present = [name for name in job.schema.names if name in file.schema_arrow.names]
+        for batch in batches_of(file, present):
+            columns = [
+                pa.repeat(pa.scalar(path), len(batch))
+                if field.name == job.path_column
+                else conformed(batch.column(field.name), field.type)
+                if field.name in present
+                else pa.nulls(len(batch), field.type)
+                for field in job.schema
+            ]
+            yield pa.RecordBatch.from_arrays(columns, schema=job.schema)
+
+
+def conformed(values: pa.Array, kind: pa.DataType) -> pa.Array:
+    """Return values in a type that can hold all of them. A nested field that they lack is null.
+
+    Raises:
+        ArrowInvalid: a value does not fit.
+    """
+    if values.type == kind:
+        return values
+    if pa.types.is_struct(kind) and pa.types.is_struct(values.type):
+        present = {values.type.field(number).name for number in range(values.type.num_fields)}
+        fields = [kind.field(number) for number in range(kind.num_fields)]
+        columns = [
+            conformed(pc.struct_field(values, field.name), field.type)
+            if field.name in present
+            else pa.nulls(len(values), field.type)
+            for field in fields
+        ]
+        return pa.StructArray.from_arrays(columns, fields=fields, mask=values.is_null())
+    if pa.types.is_list(kind) and pa.types.is_list(values.type):
+        items = conformed(values.flatten(), kind.value_type)
+        ends = pc.cumulative_sum(pc.fill_null(pc.list_value_length(values), 0))
+        starts = pa.concat_arrays([pa.array([0], pa.int32()), ends.cast(pa.int32())])
+        return pa.ListArray.from_arrays(starts, items, type=kind, mask=values.is_null())
+    return values.cast(kind)

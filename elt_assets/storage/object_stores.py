@@ -1,0 +1,230 @@
+"""Object stores: the options of each, in the forms that pyarrow and delta-rs expect.
+
+Options come from the environment, from the file that `ELT_STORAGE_OPTIONS` names, and from the definitions;
+each of these overrides the ones before it. Values may be secrets: no message contains one.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+from urllib.parse import SplitResult, urlsplit
+
+import yaml
+
+from elt_assets.errors import ConfigError
+
+FILE = "ELT_STORAGE_OPTIONS"
+"""The environment variable that names a YAML file of options."""
+
+Options = Mapping[str, str]
+"""Options of a store by their bare names, such as `region`."""
+
+
+@dataclass(frozen=True)
+class ObjectStore:
+    """A kind of object store.
+
+    Attributes:
+        file_system: returns pyarrow's file system for a URI and its options.
+        root: returns the path of a URI in that file system.
+        prefixes: prefixes that the name of an option may have; the first is the one that delta-rs expects.
+        options: the bare names of the options, each with the environment variables that set it. A variable
+            that both libraries read themselves is not among them.
+    """
+
+    file_system: Callable[[SplitResult, Options], Any]
+    root: Callable[[SplitResult], str]
+    prefixes: Sequence[str] = ()
+    options: Mapping[str, Sequence[str]] = field(default_factory=dict)
+
+    def bare(self, name: str) -> str:
+        """Return the bare name of an option; letter case does not matter."""
+        lower = name.lower()
+        prefix = next((each for each in self.prefixes if lower.startswith(each)), "")
+        return lower.removeprefix(prefix)
+
+    def for_delta(self, options: Options) -> dict[str, str]:
+        """Return options by the names that delta-rs expects."""
+        return {f"{self.prefixes[0]}{name}": value for name, value in options.items()}
+
+
+def _s3(_uri: SplitResult, options: Options) -> Any:
+    from pyarrow.fs import S3FileSystem  # noqa: PLC0415 - only a lake in this store needs it
+
+    endpoint = urlsplit(options.get("endpoint_url", ""))
+    placed = {"endpoint_override": endpoint.netloc, "scheme": endpoint.scheme}
+    # Without a region, pyarrow asks the machine's metadata service for it, and waits for its answer.
+    region = options.get("region") or ("us-east-1" if endpoint.netloc else None)
+    return S3FileSystem(
+        access_key=options.get("access_key_id"),
+        secret_key=options.get("secret_access_key"),
+        session_token=options.get("session_token"),
+        region=region,
+        anonymous=is_true(options.get("skip_signature")),
+        force_virtual_addressing=is_true(options.get("virtual_hosted_style_request")),
+        allow_delayed_open=True,  # a small file is then one request
+        **(placed if endpoint.netloc else {}),
+    )
+
+
+def _gcs(_uri: SplitResult, _options: Options) -> Any:
+    from pyarrow.fs import GcsFileSystem  # noqa: PLC0415 - only a lake in this store needs it
+
+    return GcsFileSystem()
+
+
+def _azure(uri: SplitResult, options: Options) -> Any:
+    from pyarrow.fs import AzureFileSystem  # noqa: PLC0415 - only a lake in this store needs it
+
+    return AzureFileSystem((uri.hostname or "").partition(".")[0], **options)
+
+
+def _hdfs(uri: SplitResult, _options: Options) -> Any:
+    from pyarrow.fs import FileSystem  # noqa: PLC0415 - only a lake in this store needs it
+
+    return FileSystem.from_uri(uri.geturl())[0]
+
+
+def _below_authority(uri: SplitResult) -> str:
+    return f"{uri.netloc}{uri.path}"
+
+
+STORES: Mapping[str, ObjectStore] = {
+    "s3": ObjectStore(
+        _s3,
+        _below_authority,
+        ("aws_",),
+        {
+            "access_key_id": (),
+            "secret_access_key": (),
+            "session_token": (),
+            "region": ("AWS_REGION", "AWS_DEFAULT_REGION"),
+            "endpoint_url": ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL"),
+            "allow_http": ("AWS_ALLOW_HTTP",),
+            "virtual_hosted_style_request": ("AWS_VIRTUAL_HOSTED_STYLE_REQUEST",),
+            "skip_signature": ("AWS_SKIP_SIGNATURE",),
+        },
+    ),
+    "gs": ObjectStore(_gcs, _below_authority, ("google_",)),
+    "abfss": ObjectStore(
+        _azure,
+        lambda uri: f"{uri.username}{uri.path}",
+        ("azure_storage_", "azure_"),
+        {
+            "account_key": ("AZURE_STORAGE_ACCOUNT_KEY",),
+            "sas_token": ("AZURE_STORAGE_SAS_TOKEN",),
+            "client_id": (),
+            "client_secret": (),
+            "tenant_id": (),
+        },
+    ),
+    "hdfs": ObjectStore(_hdfs, lambda uri: uri.path, ("hdfs_",)),
+}
+"""The supported stores, by the scheme of their URIs."""
+
+
+WITHOUT_FOLDERS = frozenset({"s3", "gs", "abfss"})
+"""The schemes of stores in which a folder is only a part of an object's name."""
+
+
+def store_of(uri: str) -> ObjectStore:
+    """Return the store of a URI.
+
+    Raises:
+        ConfigError: its scheme is not supported, or it contains more than a place.
+    """
+    parts = urlsplit(uri)
+    if parts.scheme not in STORES:
+        raise ConfigError(
+            f"locations of the scheme {parts.scheme}:// are not supported",
+            guidance="write a path, or a URI of one of: file://, "
+            + ", ".join(f"{scheme}://" for scheme in STORES),
+        )
+    is_azure = parts.scheme == "abfss"
+    if parts.query or parts.fragment or parts.password or (parts.username and not is_azure):
+        raise ConfigError(
+            f"a {parts.scheme}:// location contains a key, a query or a fragment",
+            guidance=f"write only the place into it; the options go into the file that {FILE} names, or into "
+            "the environment",
+        )
+    if is_azure and not (parts.username and parts.hostname):
+        raise ConfigError(
+            f"{uri} does not name a container and an account",
+            guidance="write abfss://CONTAINER@ACCOUNT.dfs.core.windows.net/FOLDER",
+        )
+    return STORES[parts.scheme]
+
+
+def options_for(uri: str, given: Mapping[str, str]) -> dict[str, str]:
+    """Return the options of a store by their bare names: from the environment, the file, and `given`.
+
+    Raises:
+        ConfigError: the URI or an option is not supported, or the file cannot be read.
+    """
+    store = store_of(uri)
+    found = {
+        name: value
+        for name, variables in store.options.items()
+        for value in [next(filter(None, map(os.environ.get, variables)), None)]
+        if value is not None
+    }
+    for where, options in ((f"the file of {FILE}", _file()), ("`storage_options`", given)):
+        for name, value in options.items():
+            bare = store.bare(name)
+            if bare not in store.options:
+                known = ", ".join(f"{store.prefixes[0]}{each}" for each in store.options)
+                scheme = urlsplit(uri).scheme
+                raise ConfigError(
+                    f"{where} sets {name}, which is not an option of {scheme}:// locations",
+                    guidance=f"known are: {known or 'none; set the credentials in the environment'}",
+                )
+            found[bare] = value
+    _refuse_plain_http(found)
+    return found
+
+
+def is_true(value: str | None) -> bool:
+    return str(value).lower() in ("1", "true", "yes", "on")
+
+
+def _file() -> dict[str, str]:
+    """Return the options of the file that the environment names; none if there is no such variable."""
+    given = os.environ.get(FILE)
+    if not given:
+        return {}
+    try:
+        options = yaml.safe_load(Path(given).expanduser().read_text(encoding="utf-8"))
+        return {str(name): _text(value) for name, value in options.items()}
+    # What the parser says may contain a secret.
+    except (OSError, UnicodeDecodeError, yaml.YAMLError, AttributeError, TypeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is not a mapping of texts"
+        raise ConfigError(
+            f"the file of storage options {given} cannot be read: {reason}",
+            guidance=f"correct the path in {FILE}, or write one option per line, for example "
+            "aws_region: eu-central-1",
+        ) from None
+
+
+def _text(value: object) -> str:
+    if isinstance(value, dict | list) or value is None:
+        raise TypeError
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _refuse_plain_http(options: Options) -> None:
+    endpoint = options.get("endpoint_url", "")
+    scheme = urlsplit(endpoint).scheme
+    if endpoint and scheme not in ("http", "https"):
+        raise ConfigError(
+            "the endpoint of the object store is not an http:// or https:// URL",
+            guidance="write aws_endpoint_url (or AWS_ENDPOINT_URL) as https://HOST:PORT",
+        )
+    if scheme == "http" and not is_true(options.get("allow_http")):
+        raise ConfigError(
+            "the endpoint of the object store uses http, which sends data without encryption",
+            guidance="use https, or allow it: aws_allow_http (or AWS_ALLOW_HTTP) = true",
+        )

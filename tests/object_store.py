@@ -1,0 +1,108 @@
+"""An S3 server of the tests, on the loopback interface."""
+
+from __future__ import annotations
+
+import socket
+import subprocess
+import sys
+import time
+import urllib.request
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from pyarrow.fs import FileSelector, FileType, S3FileSystem
+
+REGION = "eu-central-1"
+KEY, SECRET = "AKIATESTKEY", "secret-of-the-object-store"
+
+
+@dataclass(frozen=True)
+class ObjectStore:
+    """A bucket of an S3 server."""
+
+    endpoint: str
+    bucket: str
+
+    @property
+    def uri(self) -> str:
+        return f"s3://{self.bucket}/lake"
+
+    @property
+    def options(self) -> dict[str, str]:
+        """As delta-rs calls them."""
+        return {
+            "aws_access_key_id": KEY,
+            "aws_secret_access_key": SECRET,
+            **{name.lower(): value for name, value in self.place.items()},
+        }
+
+    @property
+    def place(self) -> dict[str, str]:
+        """The environment variables that name the server."""
+        return {
+            "AWS_ENDPOINT_URL": self.endpoint,
+            "AWS_REGION": REGION,
+            "AWS_ALLOW_HTTP": "true",
+        }
+
+    @property
+    def environment(self) -> dict[str, str]:
+        return {**self.place, "AWS_ACCESS_KEY_ID": KEY, "AWS_SECRET_ACCESS_KEY": SECRET}
+
+    @property
+    def system(self) -> S3FileSystem:
+        return S3FileSystem(
+            access_key=KEY,
+            secret_key=SECRET,
+            region=REGION,
+            endpoint_override=self.endpoint.partition("//")[2],
+            scheme="http",
+            allow_bucket_creation=True,
+        )
+
+    def objects(self) -> list[str]:
+        """The keys of all objects, as the server lists them."""
+        found = self.system.get_file_info(FileSelector(self.bucket, recursive=True))
+        return sorted(each.path for each in found if each.type == FileType.File)
+
+
+@contextmanager
+def s3_server(log: Path) -> Iterator[str]:
+    """Start an S3 server, with its state in its memory; yield its endpoint."""
+    port = _free_port()
+    command = [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(port)]
+    with log.open("w") as sink:
+        process = subprocess.Popen(command, stdout=sink, stderr=sink)
+    try:
+        _wait(port, process)
+        yield f"http://127.0.0.1:{port}"
+    finally:
+        process.terminate()
+        process.wait(timeout=30)
+
+
+def new_bucket(endpoint: str) -> ObjectStore:
+    store = ObjectStore(endpoint, f"bucket-{uuid.uuid4().hex[:12]}")
+    store.system.create_dir(store.bucket)
+    return store
+
+
+def _free_port() -> int:
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        return int(found.getsockname()[1])
+
+
+def _wait(port: int, process: subprocess.Popen[bytes]) -> None:
+    deadline = time.monotonic() + 60
+    while time.monotonic() < deadline:
+        assert process.poll() is None, "the server has ended"
+        try:
+            with urllib.request.urlopen(f"http://127.0.0.1:{port}/moto-api/data.json", timeout=10):
+                return
+        except OSError:  # it does not listen yet
+            time.sleep(0.1)
+    raise TimeoutError("waited for the S3 server")

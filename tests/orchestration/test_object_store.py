@@ -1,0 +1,71 @@
+"""Assets of a lake in an S3 store: a sync, its checks, and an asset that loads its rows."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import dagster as dg
+import pytest
+
+from elt_assets import read_table
+from elt_assets.lake.spark.session import SparkSession
+from tests.object_store import SECRET, ObjectStore, new_bucket, s3_server
+from tests.orchestration.running import evaluations, failure_of, materialize, materialized
+from tests.programs.scripted import record, script
+from tests.project import Project
+
+THINGS = 'key:"scripted/things"'
+pytestmark = pytest.mark.usefixtures("spark")
+
+
+@pytest.fixture
+def store(own: Project, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ObjectStore]:
+    """The lake of the project, whose options are in a file."""
+    with s3_server(tmp_path / "s3.log") as endpoint:
+        store = new_bucket(endpoint)
+        (own.root / "store.yaml").write_text(json.dumps(store.options))
+        monkeypatch.setenv("ELT_STORAGE_OPTIONS", str(own.root / "store.yaml"))
+        monkeypatch.setenv("ELT_LAKE", store.uri)
+        yield store
+
+
+@dg.asset(
+    ins={"rows": dg.AssetIn(["scripted", "things"])},
+    io_manager_key="io_manager",
+    key=["scripted", "counted"],
+)
+def counted(rows: Any) -> Any:
+    return rows.groupBy("name").count()
+
+
+def test_rows_are_synced_checked_and_loaded(
+    own: Project, store: ObjectStore, spark: SparkSession
+) -> None:
+    dedup: dict[str, Any] = {"destination_sync_mode": "append_dedup", "primary_key": [["id"]]}
+    lines = [record(id=1, name="a"), record(id=2, name="a"), record(id=1, name="b")]
+    script(own, lines, **dedup)
+    result = materialize(own, f'{THINGS} or key:"scripted/counted"', [counted])
+    assert result.success
+    checks = evaluations(result)
+    assert checks and all(check.passed for check in checks.values())
+    found = read_table(spark, "scripted/things").select("id", "name").collect()
+    assert sorted(map(tuple, found)) == [(1, "b"), (2, "a")]
+    names = read_table(spark, "scripted/counted").select("name", "count").collect()
+    assert sorted(map(tuple, names)) == [("a", 1), ("b", 1)]
+    told = f"{materialized(own, 'scripted', 'things')} {result.all_events}"
+    assert store.uri in told and SECRET not in told
+
+
+def test_an_unknown_option_fails_the_run_before_the_source_is_read(
+    own: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    script(own, ["!exit 3"])
+    (own.root / "store.yaml").write_text(f"aws_secret_acces_key: {SECRET}\n")
+    monkeypatch.setenv("ELT_STORAGE_OPTIONS", str(own.root / "store.yaml"))
+    monkeypatch.setenv("ELT_LAKE", "s3://bucket/lake")
+    told = failure_of(materialize(own))
+    assert "sets aws_secret_acces_key, which is not an option of s3://" in told
+    assert SECRET not in told
