@@ -34,6 +34,7 @@ from elt_assets.lake.spark import tasks
 from elt_assets.lake.write import dead_letter
 from elt_assets.lake.write.writer import TableWriter
 from elt_assets.protocol.airbyte.catalog import DELETED_AT
+from elt_assets.storage.location import Location
 from elt_assets.sync import segments
 from elt_assets.sync.segments import Segment
 
@@ -207,19 +208,29 @@ def rows_of(root: str, file: DataFile) -> list[Row]:
     return _CACHE[file.path]
 
 
-def staged(_: object, table: Table, files: Sequence[DataFile]) -> tuple[str, int]:
-    """In place of `dead_letter.staged`."""
-    folder = Files.new_folder(HIDDEN)
-    there = Path(table.storage.root, folder)
-    there.mkdir(parents=True)
+def staged_lines(_: object, table: Table, files: Sequence[DataFile]) -> list[str]:
+    """In place of `dead_letter.staged_lines`."""
     lines = []
     for number, row in enumerate(read_files(table, None, files).rows):
         found = json.loads(row["record"])
         if segments.SEQUENCE in found:
             found[segments.SEQUENCE] = number
         lines.append(json.dumps(found))
-    (there / "part.txt").write_text("\n".join(lines))
-    return folder, len(lines)
+    return lines
+
+
+@contextlib.contextmanager
+def staged(table: Table, lines: Sequence[str]) -> Iterator[Location]:
+    """In place of the hidden files of a replay."""
+    folder = Files.new_folder(HIDDEN)
+    place = table.storage.place.child(folder)
+    assert place.path is not None
+    place.path.mkdir(parents=True)
+    (place.path / "part.txt").write_text("\n".join(lines))
+    try:
+        yield place
+    finally:
+        table.storage.discard_folder(folder)
 
 
 def run_tasks(_: object, count: int, function: tasks.ArrowFunction) -> dict[str, list[str]]:
@@ -394,7 +405,8 @@ SMALL_COMMITS: Replacement = (attachments, "LIMITS", dict.fromkeys(attachments.L
 REPLACED: tuple[Replacement, ...] = (
     (Table, "write_files", write_files),
     (Table, "read_files", read_files),
-    (dead_letter, "staged", staged),
+    (dead_letter, "staged_lines", staged_lines),
+    (replay, "_staged", staged),
     (evolution, "lossless", lossless),
     (evolution, "rewrite", rewrite),
     (history, "merge", merge_history),
