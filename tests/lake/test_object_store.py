@@ -54,7 +54,15 @@ def store(endpoint: str, monkeypatch: pytest.MonkeyPatch) -> ObjectStore:
 
 
 @pytest.fixture
-def lake(spark_provider: SparkProvider, tmp_path: Path, store: ObjectStore) -> Lake:
+def lake(
+    spark_provider: SparkProvider,
+    tmp_path: Path,
+    store: ObjectStore,
+    monkeypatch: pytest.MonkeyPatch,
+) -> Lake:
+    environment = spark_provider.get().sparkContext.environment  # of the workers of the session
+    for name, value in store.environment.items():
+        monkeypatch.setitem(environment, name, value)
     return Lake(spark_provider, tmp_path, history=True, root=store.uri)
 
 

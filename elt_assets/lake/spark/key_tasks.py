@@ -15,9 +15,8 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
-from elt_assets.lake.spark.tasks import ArrowFunction, Output, batches_of, in_arrow, leaf
+from elt_assets.lake.spark.tasks import ArrowFunction, Output, batches_of, in_arrow, leaf, opened
 
 VISIBLE, HIDDEN = "visible", "hidden"
 """Roles of a task's result: a file that readers see, and a hidden file."""
@@ -119,8 +118,7 @@ def _read(system: Any, root: str, job: Job) -> pa.Table | None:
     tables: list[pa.Table] = []
     size = 0
     for path, arrival in places:
-        with system.open_input_file(path) as source:
-            file = pq.ParquetFile(source)
+        with opened(system, path) as file:
             parts = [pa.Table.from_batches([], file.schema_arrow).replace_schema_metadata(None)]
             for part in batches_of(file):
                 parts.append(pa.Table.from_batches([part]).replace_schema_metadata(None))

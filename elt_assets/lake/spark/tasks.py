@@ -5,6 +5,7 @@ The module is sent to the workers by value: a worker needs pyarrow, but not this
 
 from __future__ import annotations
 
+import contextlib
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -109,6 +110,20 @@ def _copy(system: Any, path: str, is_pulled: Any, outputs: dict[str, Output]) ->
             outputs[KEPT].write(batch.filter(pc.invert(mask)))
 
 
+@contextlib.contextmanager
+def opened(system: Any, path: str) -> Iterator[pq.ParquetFile]:
+    """Open a Parquet file for reading.
+
+    Raises:
+        OSError: the file is missing or damaged; the error names it.
+    """
+    try:
+        with system.open_input_file(path) as source:
+            yield pq.ParquetFile(source)
+    except (OSError, pa.ArrowException) as error:
+        raise OSError(f"the file {path} cannot be read: {error}") from error
+
+
 def batches_of(
     file: pq.ParquetFile, columns: Sequence[str] | None = None
 ) -> Iterator[pa.RecordBatch]:
@@ -195,8 +210,7 @@ def read_all_keys(
 
 def read_keys(system: Any, path: str, key: Sequence[Sequence[str]]) -> list[pa.ChunkedArray]:
     """Return the key columns of a file. A column that was added to the table later is null."""
-    with system.open_input_file(path) as source:
-        file = pq.ParquetFile(source)
+    with opened(system, path) as file:
         table = file.read(columns=[".".join(part) for part in key])
         return [leaf(table, part, file.metadata.num_rows) for part in key]
 
