@@ -223,7 +223,7 @@ class SegmentWriter:
         pieces = [
             replace(piece, size=offset - piece.offset, records=first - piece.first)
             for piece, (offset, first) in zip(
-                self._pieces, [*ends, (self.size, self._next)], strict=True
+                self._pieces, [*ends, (self.size, self._next)], strict=False
             )
         ]
         return Segment(self.path, self.records, self.size, pieces)
