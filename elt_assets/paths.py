@@ -144,7 +144,7 @@ def spark_settings_file() -> Path | None:
 def makes_archive() -> bool:
     """Return whether the archive of Spark's classes is made automatically: unless `$ELT_SPARK_ARCHIVE` is
     `off`."""
-    return os.environ.get("ELT_SPARK_ARCHIVE", "").strip().lower() != "off"
+    return (os.environ.get("ELT_SPARK_ARCHIVE") or "").strip().lower() != "off"
 
 
 def cache() -> Path:

@@ -11,6 +11,7 @@ import pytest
 import yaml
 
 from elt_assets import paths
+from elt_assets.storage import object_stores
 from tests.documents import code_blocks, run_command, shell_environment
 from tests.project import REPOSITORY, Project
 
@@ -57,9 +58,9 @@ def test_each_documented_make_target_exists(target: str) -> None:
 
 
 def test_each_documented_variable_is_read() -> None:
-    assert set(re.findall(r"^\| `(\w+)` \|", README, flags=re.MULTILINE)) == set(
-        re.findall(r'environ\.get\("(\w+)"\)', Path(paths.__file__).read_text())
-    )
+    read = re.findall(r'environ\.get\("(\w+)"\)', Path(paths.__file__).read_text())
+    documented = re.findall(r"^\| `(\w+)` \|", README, flags=re.MULTILINE)
+    assert set(documented) == {*read, object_stores.FILE}
 
 
 def test_the_second_demo_reads_only_new_data(project: Project) -> None:
