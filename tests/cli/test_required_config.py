@@ -47,12 +47,14 @@ def objects(fields: Any) -> Any:
 
 
 def with_options(fields: Any) -> Any:
-    """An object of one of two kinds, which differ in a constant."""
+    """An object of one of two kinds, which differ in a constant and have no other field in common: a field
+    that is a secret in one of them would count as a secret in the other too."""
 
     def option(number: int, each: dict[str, Any]) -> dict[str, Any]:
         kind = {"type": "string", "const": f"kind {number}"}
-        properties = {**each["properties"], "kind": kind}
-        return {**each, "properties": properties, "required": [*each["required"], "kind"]}
+        own = {f"{name} {number}": field for name, field in each["properties"].items()}
+        required = [f"{name} {number}" for name in each["required"]]
+        return {**each, "properties": {**own, "kind": kind}, "required": [*required, "kind"]}
 
     return st.builds(
         lambda one, two: {"type": "object", "oneOf": [option(1, one), option(2, two)]},

@@ -217,6 +217,6 @@ def _plain_number(text: str) -> float:
         Odd: it is not.
     """
     number = float(text)
-    if len(text) > 17 or text.endswith(".0") or repr(number) != text:
+    if len(text) > 17 or "e" in text or text.endswith(".0") or repr(number) != text:
         raise Odd
     return number
