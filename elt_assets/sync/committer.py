@@ -10,9 +10,15 @@ from __future__ import annotations
 import os
 from collections import Counter, deque
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from concurrent.futures import (
+    FIRST_COMPLETED,
+    CancelledError,
+    Future,
+    ThreadPoolExecutor,
+    wait,
+)
 from dataclasses import dataclass
-from threading import Lock
+from threading import Event, Lock
 
 from elt_assets.errors import SystemFailure
 from elt_assets.protocol.airbyte.catalog import ConfiguredStream
@@ -90,6 +96,7 @@ class Committer:
             for number in range(threads or os.cpu_count() or 1)
         ]
         self._failure: BaseException | None = None
+        self._is_stopped = Event()
         self._work: deque[_Work] = deque()
         self._before: Sequence[Future[Committed | None]] = ()
         self._opening = Lock()
@@ -173,6 +180,7 @@ class Committer:
 
     def stop(self) -> None:
         """Start no more tasks; a task that is running continues."""
+        self._is_stopped.set()
         for thread in self._threads:
             thread.shutdown(wait=False, cancel_futures=True)
 
@@ -204,6 +212,8 @@ class Committer:
         def guarded() -> Committed | None:
             for earlier in after:
                 earlier.exception()  # raises an error if the task was cancelled
+            if self._is_stopped.is_set():
+                raise CancelledError  # it has waited for the others until now
             if self._failure is not None:
                 raise self._failure
             try:
