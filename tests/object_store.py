@@ -32,7 +32,7 @@ class ObjectStore:
 
     @property
     def options(self) -> dict[str, str]:
-        """As delta-rs calls them."""
+        """The options by the names that delta-rs expects."""
         return {
             "aws_access_key_id": KEY,
             "aws_secret_access_key": SECRET,

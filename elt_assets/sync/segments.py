@@ -219,12 +219,10 @@ class SegmentWriter:
 
     def close(self) -> Segment:
         self._file.close()
-        ends = [(piece.offset, piece.first) for piece in self._pieces[1:]]
+        starts = [*((piece.offset, piece.first) for piece in self._pieces), (self.size, self._next)]
         pieces = [
             replace(piece, size=offset - piece.offset, records=first - piece.first)
-            for piece, (offset, first) in zip(
-                self._pieces, [*ends, (self.size, self._next)], strict=False
-            )
+            for piece, (offset, first) in zip(self._pieces, starts[1:], strict=True)
         ]
         return Segment(self.path, self.records, self.size, pieces)
 

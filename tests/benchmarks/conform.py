@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import statistics
 import sys
 import tempfile
 from collections.abc import Mapping, Sequence
@@ -14,7 +13,7 @@ from pathlib import Path
 
 from elt_assets.lake.spark.session import SparkProvider
 from elt_assets.sync.segments import Segment
-from tests.benchmarks.measure import CommandFailed, Cost, timed
+from tests.benchmarks.measure import CommandFailed, Cost, Turns, timed
 from tests.benchmarks.messages import PLAIN, cached_messages
 from tests.benchmarks.parts import APP, commit, open_writer, write_all
 from tests.benchmarks.report import Bar, Report, ratio
@@ -30,21 +29,13 @@ _TABLE = count()
 
 
 @dataclass(frozen=True)
-class Result:
+class Result(Turns):
     """`bad`: lines of all `lines` with a value that does not fit; `turns`: the cost of each."""
 
     name: str
     lines: int
     bad: int
     turns: Sequence[Cost]
-
-    @property
-    def seconds(self) -> float:
-        return statistics.median(turn.seconds for turn in self.turns)
-
-    @property
-    def core(self) -> float:
-        return statistics.median(turn.core for turn in self.turns)
 
 
 def run(work: Path, lines: int) -> Report:

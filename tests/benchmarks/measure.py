@@ -11,6 +11,7 @@ import contextlib
 import ctypes
 import os
 import resource
+import statistics
 import subprocess
 import sys
 import threading
@@ -52,6 +53,20 @@ class Cost:
 
 
 FREE = Cost(0, 0)
+
+
+class Turns:
+    """The costs of the same work, done several times (`turns`, set by the subclass), and their medians."""
+
+    turns: Sequence[Cost]
+
+    @property
+    def seconds(self) -> float:
+        return statistics.median(turn.seconds for turn in self.turns)
+
+    @property
+    def core(self) -> float:
+        return statistics.median(turn.core for turn in self.turns)
 
 
 def least(costs: Sequence[Cost]) -> Cost:

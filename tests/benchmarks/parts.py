@@ -108,9 +108,9 @@ def _parts(folder: Path, messages: Path, records: int) -> list[Part]:
     return [
         Part("read", read),
         Part("route and stage", staged - read),
-        Part("  of which stage: the same bytes copied", copied, estimated=True),
+        Part("  stage alone: the same bytes copied", copied, estimated=True),
         Part("parse and write", written),
-        Part("  of which write: the same rows written by pyarrow", encoded, estimated=True),
+        Part("  write alone: the same rows written by pyarrow", encoded, estimated=True),
         Part("commit", committed),
     ]
 

@@ -5,7 +5,6 @@ All are `dagster asset materialize`, each with definitions of its own.
 
 from __future__ import annotations
 
-import statistics
 import sys
 import tempfile
 from collections.abc import Mapping, Sequence
@@ -16,7 +15,7 @@ from deltalake import DeltaTable
 
 from tests.benchmarks import measure
 from tests.benchmarks.contenders import ASSET, ROOT, places, project
-from tests.benchmarks.measure import CommandFailed, Cost
+from tests.benchmarks.measure import CommandFailed, Cost, Turns
 from tests.benchmarks.messages import HERE, cached_messages, state_message, time_of
 from tests.benchmarks.report import Bar, Report
 
@@ -26,19 +25,11 @@ MATERIALIZE = (sys.executable, "-m", "dagster", "asset", "materialize", "--selec
 
 
 @dataclass(frozen=True)
-class Result:
+class Result(Turns):
     """`turns`: the costs of whole processes, taken in turn with those of the others."""
 
     name: str
     turns: list[Cost] = field(default_factory=list)
-
-    @property
-    def seconds(self) -> float:
-        return statistics.median(turn.seconds for turn in self.turns)
-
-    @property
-    def core(self) -> float:
-        return statistics.median(turn.core for turn in self.turns)
 
 
 def run(work: Path, turns: int) -> Report:

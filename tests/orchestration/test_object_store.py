@@ -55,8 +55,8 @@ def test_rows_are_synced_checked_and_loaded(
     assert sorted(map(tuple, found)) == [(1, "b"), (2, "a")]
     names = read_table(spark, "scripted/counted").select("name", "count").collect()
     assert sorted(map(tuple, names)) == [("a", 1), ("b", 1)]
-    told = f"{materialized(own, 'scripted', 'things')} {result.all_events}"
-    assert store.uri in told and SECRET not in told
+    shown = f"{materialized(own, 'scripted', 'things')} {result.all_events}"
+    assert store.uri in shown and SECRET not in shown
 
 
 def test_an_unknown_option_fails_the_run_before_the_source_is_read(
@@ -66,6 +66,6 @@ def test_an_unknown_option_fails_the_run_before_the_source_is_read(
     (own.root / "store.yaml").write_text(f"aws_secret_acces_key: {SECRET}\n")
     monkeypatch.setenv("ELT_STORAGE_OPTIONS", str(own.root / "store.yaml"))
     monkeypatch.setenv("ELT_LAKE", "s3://bucket/lake")
-    told = failure_of(materialize(own))
-    assert "sets aws_secret_acces_key, which is not an option of s3://" in told
-    assert SECRET not in told
+    error = failure_of(materialize(own))
+    assert "sets aws_secret_acces_key, which is not an option of s3://" in error
+    assert SECRET not in error

@@ -76,6 +76,15 @@ class Lanes:
         run.add_state(_state(state(self._numbers[name], name)))
         self.committer.commit(run, final=False)
 
+    def commit_shared(self) -> None:
+        """Write a record of every stream, and commit them with a state that they share."""
+        runs = list(self.runs.values())
+        for name in self.runs:
+            self.write(name)
+        together = SharedState(self.committer)
+        together.add(_state(shared(1)), runs)
+        together.commit(runs, final=False)
+
     def events(self) -> list[object]:
         try:
             return list(self.committer.completed_events(wait=True))
@@ -123,11 +132,7 @@ def test_events_keep_their_order_if_a_later_stream_is_faster(tmp_path: Path) -> 
 def test_no_table_gets_a_shared_state_before_the_rows_of_all(tmp_path: Path) -> None:
     slow, fast = Held(), MemorySink()
     lanes = Lanes(tmp_path, a=slow, b=fast)
-    together = SharedState(lanes.committer)
-    for name in ("a", "b"):
-        lanes.write(name)
-    together.add(_state(shared(1)), list(lanes.runs.values()))
-    together.commit(list(lanes.runs.values()), final=False)
+    lanes.commit_shared()
     assert slow.entered.wait(PATIENCE)
     while not fast.commits:
         threading.Event().wait(0.001)
@@ -141,11 +146,7 @@ def test_no_table_gets_a_shared_state_before_the_rows_of_all(tmp_path: Path) -> 
 def test_no_table_gets_a_shared_state_if_the_rows_of_another_fail(tmp_path: Path) -> None:
     slow, fast = Held(fail_at=1), MemorySink()
     lanes = Lanes(tmp_path, a=slow, b=fast)
-    together = SharedState(lanes.committer)
-    for name in ("a", "b"):
-        lanes.write(name)
-    together.add(_state(shared(1)), list(lanes.runs.values()))
-    together.commit(list(lanes.runs.values()), final=False)
+    lanes.commit_shared()
     slow.may.set()
     with pytest.raises(SystemFailure, match="the sink failed"):
         lanes.events()
@@ -155,11 +156,7 @@ def test_no_table_gets_a_shared_state_if_the_rows_of_another_fail(tmp_path: Path
 def test_no_table_gets_a_shared_state_after_a_stop(tmp_path: Path) -> None:
     slow, fast = Held(), MemorySink()
     lanes = Lanes(tmp_path, a=slow, b=fast)
-    together = SharedState(lanes.committer)
-    for name in ("a", "b"):
-        lanes.write(name)
-    together.add(_state(shared(1)), list(lanes.runs.values()))
-    together.commit(list(lanes.runs.values()), final=False)
+    lanes.commit_shared()
     assert slow.entered.wait(PATIENCE)
     lanes.committer.stop()
     slow.may.set()

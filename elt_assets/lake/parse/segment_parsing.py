@@ -20,6 +20,7 @@ from pyspark.sql.utils import is_remote
 from elt_assets.lake.delta.files import DataFile
 from elt_assets.lake.delta.opening import delta_schema
 from elt_assets.lake.delta.table import Table
+from elt_assets.lake.parse import cast
 from elt_assets.lake.parse.changes import MAX_VALUE_BYTES
 from elt_assets.lake.parse.conform import Key, Stamp
 from elt_assets.lake.parse.undeclared import STAGED, declared_names
@@ -97,6 +98,7 @@ class SegmentParser:
         max_unclean: float = MAX_UNCLEAN,
     ):
         self._table = table
+        names = declared_names(declared)
         self._job = Job(
             root=(table.storage.system, table.storage.root),
             folder="",
@@ -106,8 +108,8 @@ class SegmentParser:
             partition=partition,
             metadata=_metadata(partition),
             names=_NAMES,
-            declared=declared_names(declared),
-            names_are_read=declared_names(declared) == _read_names(columns),
+            declared=names,
+            names_are_read=names == declared_names(cast.read_columns(columns)),
             keeps_undeclared=keeps_undeclared,
             max_bytes=MAX_VALUE_BYTES,
             max_unclean=max_unclean,
@@ -165,7 +167,7 @@ def _cores(spark: SparkSession) -> int:
 
 
 def _tasks(segment: Segment, cores: int) -> Iterator[Task]:
-    """Yield tasks of about equal sizes, of which each core has one, if that is not too small or too large."""
+    """Yield tasks of about equal sizes: one for each core, unless they would be too small or too large."""
     source = Location.of(str(segment.path)).file_system()
     size = min(max(-(-segment.size // cores), MIN_TASK_BYTES), MAX_TASK_BYTES)
     parts: list[Part] = []
@@ -252,10 +254,6 @@ def _metadata(partition: str | None) -> pa.Schema:
     more = [] if partition is None else [metadata_columns.PARTITION_FIELD]
     fields = t.StructType([*metadata_columns.METADATA_FIELDS, *more])
     return pa.schema(delta_schema(fields).to_arrow())
-
-
-def _read_names(columns: Sequence[Column]) -> Any:
-    return declared_names([column for column in columns if _field(column).kind != UNREAD])
 
 
 def _is_supported(each: Field) -> bool:

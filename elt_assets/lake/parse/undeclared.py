@@ -19,6 +19,7 @@ import msgspec
 from msgspec import Raw
 
 from elt_assets.lake.schema.logical_types import Array, Column, LogicalType, Struct, core
+from elt_assets.lake.spark.parsing.lines import is_supported
 from elt_assets.lake.spark.parsing.undeclared import (
     DECODING_ERRORS,
     MAX_NAMES,
@@ -40,10 +41,6 @@ STAGED = (
     segments.PLACE,
 )
 """The properties that a staged line has besides the record's own fields."""
-_UNSUPPORTED = frozenset('\\"')
-"""Characters that the decoder does not support in a declared name. It does not support control characters
-either."""
-
 _encode = msgspec.json.Encoder().encode
 
 
@@ -139,7 +136,7 @@ def _struct(columns: Sequence[Column], staged: Sequence[str] = ()) -> type[msgsp
     except for objects whose fields are declared."""
     types: dict[str, Any] = {column.source: _type(column.kind) for column in columns}
     types |= dict.fromkeys(staged, Raw)
-    known = [name for name in types if name.isprintable() and _UNSUPPORTED.isdisjoint(name)]
+    known = list(filter(is_supported, types))
     own = {name: f"f{number}" for number, name in enumerate(known)}
     return msgspec.defstruct(
         "Record",

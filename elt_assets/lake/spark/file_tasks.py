@@ -6,7 +6,7 @@ needs pyarrow, but not this project.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,9 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from elt_assets.lake.spark.tasks import Output, batches_of
-
-ArrowFunction = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
+from elt_assets.lake.spark.tasks import ArrowFunction, Output, batches_of
 
 WRITTEN = "path string"
 """Schema of a writing task's result: the path of each file that it wrote."""

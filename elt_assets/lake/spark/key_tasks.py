@@ -52,8 +52,8 @@ class Job:
 
     `root`: pyarrow's file system, and the path in it of the table. `batch`: paths of the files of the batch.
     `present`: files with present rows of its keys, relative to `root`. `key`, `cursor`: column paths; the
-    cursor may be empty. `raw_id`: the column of the row's id. `markers`: the columns of which a value
-    says that the row ends its key.
+    cursor may be empty. `raw_id`: the column of the row's id. `markers`: a value in one of
+    these columns says that the row ends its key.
     `visible`, `hidden`: the folders for rows and for ends of keys, relative to `root`; `visible_columns`,
     `hidden_columns`: the columns of these. `validity`: of a history; None for the latest row of each key.
     """

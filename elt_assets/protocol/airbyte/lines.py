@@ -205,8 +205,7 @@ def _copy(buffer: bytearray, size: int) -> bytes:
 
 
 def _check_length(buffer: bytearray, held: int, end: int, limit: int, sender: str) -> None:
-    """Refuse a line that is too long. It is the first one in the buffer, of which `held` bytes are known to
-    have no newline."""
+    """Refuse the first line in the buffer if it is too long. Its first `held` bytes contain no newline."""
     newline = buffer.find(b"\n", held, end)
     length = end if newline < 0 else newline
     if length > limit:
