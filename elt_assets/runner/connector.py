@@ -281,7 +281,7 @@ class Connector:
                         if not isinstance(message, Message) or message.record is not None:
                             # Some programs treat each verb that they do not know as `read`.
                             raise _cannot_list_partitions(catalog)
-                        self._hear_message(message)
+                        self._log_message(message)
                         if message.partition is not None:
                             yield message.partition
                 except UsageFailure as failure:
@@ -314,7 +314,7 @@ class Connector:
         try:
             for message in self._messages(verb, files):
                 if isinstance(message, Message):
-                    self._hear_message(message)
+                    self._log_message(message)
                     error = root_error(error, message.reported_error)
                     if found is None and result(message) is not None:
                         found = message
@@ -328,7 +328,7 @@ class Connector:
     def _warn(self, text: str) -> None:
         self._on_log("WARN", ConnectorLog(self.mask, self.name).text(text))
 
-    def _hear_message(self, message: Message) -> None:
+    def _log_message(self, message: Message) -> None:
         line = log_line(message)
         if line is not None:
             self._on_log(*line)

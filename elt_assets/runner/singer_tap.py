@@ -202,7 +202,7 @@ class SingerTap(Connector):
             except SystemFailure as failed:
                 raise log.failure(failed) from None
             for message in (*log.stderr(*running.new_stderr()), *log.end()):
-                self._hear_message(message)
+                self._log_message(message)
             raise_for_exit(self._process_name(verb), running, None, log)
         return text
 

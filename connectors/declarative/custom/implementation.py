@@ -97,14 +97,14 @@ class Implementation:
         frames = "".join(traceback.format_tb(error.__traceback__))
         kind = getattr(error, "failure_type", None)
         if kind is not None:
-            said = getattr(error, "message", None) or "it gives no reason"
+            reason = getattr(error, "message", None) or "it gives no reason"
             return error_class(getattr(kind, "value", str(kind)))(
-                f"{where} failed: {said}", detail=frames
+                f"{where} failed: {reason}", detail=frames
             )
         is_quoting = type(error).__module__.partition(".")[0] in _QUOTES_URLS
-        said = "" if is_quoting else f": {error}".removesuffix(": ")
+        reason = "" if is_quoting else f": {error}".removesuffix(": ")
         return SystemFailure(
-            f"{where} raised {type(error).__name__}{said}",
+            f"{where} raised {type(error).__name__}{reason}",
             guidance="correct the class, or what the manifest gives to it",
             detail=frames,
         )

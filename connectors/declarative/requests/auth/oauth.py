@@ -154,8 +154,8 @@ class OAuth(Renewable):
         if response.status_code not in _REFUSED:
             return json_body(response)
         statuses, field, values = self._error
-        said = json_body_if_any(response)
-        found = said.get(field) if isinstance(said, dict) else None
+        body = json_body_if_any(response)
+        found = body.get(field) if isinstance(body, dict) else None
         if response.status_code in statuses and found in values:
             raise ConfigError(
                 f"{place(response.request)} refuses the refresh token ({found}): it is not valid, or has "

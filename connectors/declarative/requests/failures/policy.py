@@ -192,11 +192,11 @@ class ErrorPolicy:
         kind = type(default)
         if resolution.failure_type is not None:
             kind = error_class(resolution.failure_type)
-        said = resolution.message or (api_message(outcome) and excerpt(outcome))
+        reason = resolution.message or (api_message(outcome) and excerpt(outcome))
         after = f" in {attempt} attempts" if attempt > 1 else ""
         where = f"{place(outcome.request)} failed ({outcome.status_code}{after})"
         return kind(
-            f"{where}: {said}" if said else where,
+            f"{where}: {reason}" if reason else where,
             guidance=default.guidance if outcome.is_error else _SEE_ANSWER,
             detail=f"the API answered: {excerpt(outcome)}" if resolution.message else None,
         )
