@@ -46,8 +46,8 @@ class Project:
         """Write a connection's YAML; its catalog is left to `discover`."""
         folder = self.root / "defs" / name
         folder.mkdir(parents=True, exist_ok=True)
-        told = {"name": name, "retry": {"attempts": 0}, **attributes}
-        document = {"type": COMPONENT, "attributes": told}
+        settings = {"name": name, "retry": {"attempts": 0}, **attributes}
+        document = {"type": COMPONENT, "attributes": settings}
         (folder / "defs.yaml").write_text(yaml.safe_dump(document))
         return folder
 

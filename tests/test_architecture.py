@@ -1,6 +1,6 @@
 """The rooms and their doors: who may import whom, read from the source without running it.
 
-A breach is mended where the import is, or by an edit of the tables below that a review can see.
+Correct a violation at the import, or edit the tables below, where a review sees it.
 """
 
 from __future__ import annotations
@@ -294,7 +294,7 @@ def _room(name: str) -> str:
 
 
 def _is_unlisted(name: str) -> bool:
-    """The package itself has a row; that row must not let in a module nobody thought of."""
+    """The package itself has a row; that row must not admit a module without a row of its own."""
     return _room(name) == "elt_assets" != name
 
 

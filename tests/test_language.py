@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests import messages
+from tests import language, messages
 from tests.language import REPOSITORY, findings, sources
 
 DOCUMENTS = [path for path in sources() if path.suffix == ".md"]
@@ -16,6 +16,14 @@ DOCUMENTS = [path for path in sources() if path.suffix == ".md"]
 def test_no_docstring_is_a_fragment_and_no_idiom_is_used() -> None:
     found = [line for path in sources() for line in findings(path)]
     assert not found, "\n".join(found)
+
+
+def test_names_in_tests_are_plain_english() -> None:
+    idiom = re.compile(r"(?<![A-Za-z\"])(told|said|begun|amiss|heed)(?![A-Za-z])")
+    ours = {Path(__file__), Path(language.__file__)}
+    for path in sorted(set((REPOSITORY / "tests").rglob("*.py")) - ours):
+        for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
+            assert not idiom.search(line), f"{path.relative_to(REPOSITORY)}:{number}: {line}"
 
 
 @pytest.mark.parametrize(

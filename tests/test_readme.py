@@ -79,15 +79,15 @@ def test_the_second_demo_reads_only_new_data(project: Project) -> None:
     tables = dict.fromkeys(("users", "products", "orders"), "shop")
     tables |= dict.fromkeys(("parcels", "scans"), "carrier")
     rows = {name: project.rows(group, name) for name, group in tables.items()}
-    told = {name: project.metadata(group, name) for name, group in tables.items()}
+    metadata = {name: project.metadata(group, name) for name, group in tables.items()}
     for name, found in rows.items():
-        assert told[name]["elt/state"] == project.committed_state(tables[name], name)
-        assert told[name]["dagster/row_count"] == len(found)
-    assert 0 < told["users"]["elt/records_read"] < 1000
-    assert 0 < told["orders"]["elt/records_read"] < 2000
+        assert metadata[name]["elt/state"] == project.committed_state(tables[name], name)
+        assert metadata[name]["dagster/row_count"] == len(found)
+    assert 0 < metadata["users"]["elt/records_read"] < 1000
+    assert 0 < metadata["orders"]["elt/records_read"] < 2000
     assert len({row["id"] for row in rows["users"]}) == len(rows["users"]) > 1000
-    assert len(rows["orders"]) == 2000 + told["orders"]["elt/records_read"]
-    assert len(rows["products"]) == told["products"]["elt/records_read"]
+    assert len(rows["orders"]) == 2000 + metadata["orders"]["elt/records_read"]
+    assert len(rows["products"]) == metadata["products"]["elt/records_read"]
     for name in ("parcels", "scans"):
-        assert told[name]["elt/records_read"] < 100 < 1000 < len(rows[name])
+        assert metadata[name]["elt/records_read"] < 100 < 1000 < len(rows[name])
     assert len(project.rows("carrier", "depots")) == 5

@@ -136,7 +136,7 @@ def run(
         sample: called a few times a second, beside the measuring of memory.
 
     Raises:
-        CommandFailed: with the end of what the command said.
+        CommandFailed: with the end of the command's output.
     """
     peaks, over = _Peaks(), threading.Event()
     samples = [peaks.sample, *([sample] if sample else [])]

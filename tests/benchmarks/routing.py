@@ -77,8 +77,8 @@ def _block(path: Path, width: int, streams: int = STREAMS) -> Path:
 
 
 def _state(stream: str, at: int) -> str:
-    told = f'{{"stream_descriptor":{{"name":"{stream}"}},"stream_state":{{"at":{at}}}}}'
-    return f'{{"type":"STATE","state":{{"type":"STREAM","stream":{told}}}}}\n'
+    state = f'{{"stream_descriptor":{{"name":"{stream}"}},"stream_state":{{"at":{at}}}}}'
+    return f'{{"type":"STATE","state":{{"type":"STREAM","stream":{state}}}}}\n'
 
 
 def _routed(name: str, folder: Path, block: Path, times: int, streams: int = STREAMS) -> Result:

@@ -65,8 +65,8 @@ def test_check_logs_its_steps(own: Project, capsys: pytest.CaptureFixture[str]) 
     script(own, [])
     (own.root / "defs" / "scripted" / "catalog.json").unlink()
     assert main(["check", "scripted"]) == 0
-    told = capsys.readouterr().err
-    assert told.splitlines() == [
+    log = capsys.readouterr().err
+    assert log.splitlines() == [
         "the streams are not checked: run `elt discover scripted` first",
         "starting python",
     ]
@@ -162,8 +162,8 @@ def test_the_log_of_a_connector_is_filtered_by_level(
     assert "warning: old" in elt("check", "hostile", code=1)
     assert elt.json("check", "hostile", code=1)["warnings"] == ["old \\x1b[2J"]
     assert main(["discover", "hostile"]) == 0
-    said = capsys.readouterr().err
-    assert "info: news" in said and "details" not in said
+    log = capsys.readouterr().err
+    assert "info: news" in log and "details" not in log
     assert main(["--verbose", "discover", "hostile"]) == 0
     assert "debug: details" in capsys.readouterr().err
 
@@ -261,7 +261,7 @@ def test_status_shows_all_connections(own: Project, elt: Elt) -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "expected"),
     [
         (["check", "nowhere"], "there is no connection 'nowhere'"),
         (["check"], "Missing argument 'CONNECTION'"),
@@ -272,13 +272,13 @@ def test_status_shows_all_connections(own: Project, elt: Elt) -> None:
     ],
 )
 def test_an_error_of_the_user_is_reported_with_guidance(
-    own: Project, elt: Elt, words: list[str], said: str
+    own: Project, elt: Elt, words: list[str], expected: str
 ) -> None:
     script(own, [])
     error = elt.refused(*words)
     assert error["failure_type"] == "config_error" and error["guidance"]
-    assert said in error["message"]
-    assert said in elt(*words, code=2)
+    assert expected in error["message"]
+    assert expected in elt(*words, code=2)
 
 
 def test_the_json_option_may_precede_the_command(

@@ -153,7 +153,7 @@ def test_an_incomplete_config_is_refused_with_the_required_fields(own: Project, 
 
 
 @pytest.mark.parametrize(
-    ("config", "said"),
+    ("config", "expected"),
     [
         ("{", "--config is not JSON"),
         ("[]", "--config must be a JSON object"),
@@ -166,15 +166,15 @@ def test_an_incomplete_config_is_refused_with_the_required_fields(own: Project, 
         ('{"token": {"env": "NOT_SET"}, "account": "a"}', "NOT_SET, which is not set"),
     ],
 )
-def test_an_invalid_config_is_refused(own: Project, elt: Elt, config: str, said: str) -> None:
+def test_an_invalid_config_is_refused(own: Project, elt: Elt, config: str, expected: str) -> None:
     error = elt.refused("new", "x", "--source", source(own, SECRETS), "--config", config)
-    assert said in error["message"]
+    assert expected in error["message"]
     assert "hunter" not in json.dumps(error)
     assert list((own.root / "defs").iterdir()) == []
 
 
 @pytest.mark.parametrize(
-    ("name", "given", "said"),
+    ("name", "given", "expected"),
     [
         ("x", "nonesuch", "there is no connector and no program 'nonesuch'"),
         ("x", "nonesuch --flag", "there is no connector and no program 'nonesuch'"),
@@ -185,9 +185,9 @@ def test_an_invalid_config_is_refused(own: Project, elt: Elt, config: str, said:
     ],
 )
 def test_an_invalid_name_or_source_is_refused(
-    own: Project, elt: Elt, name: str, given: str, said: str
+    own: Project, elt: Elt, name: str, given: str, expected: str
 ) -> None:
-    assert said in elt.refused("new", name, "--source", given)["message"]
+    assert expected in elt.refused("new", name, "--source", given)["message"]
     assert list((own.root / "defs").iterdir()) == []
 
 

@@ -28,9 +28,9 @@ def test_only_the_first_records_are_read(own: Project, elt: Elt) -> None:
     """The source is ended: it would go on for minutes."""
     lines = [*(record(id=number, name="a") for number in range(50)), "!sleep 300", record(id=99)]
     script(own, lines)
-    begun = time.monotonic()
+    began = time.monotonic()
     assert previewed(elt, "-n", "3") == [{"id": n, "name": "a"} for n in range(3)]
-    assert time.monotonic() - begun < 60
+    assert time.monotonic() - began < 60
     assert len(previewed(elt)) == 20
 
 

@@ -1,4 +1,4 @@
-"""`elt state`: shown, told of, set, gone back to, reset."""
+"""Tests of `elt state`: show, list, set, restore and reset."""
 
 from __future__ import annotations
 
@@ -118,7 +118,7 @@ def test_a_state_is_refused_for_a_stream_that_is_read_as_a_whole(
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "expected"),
     [
         (["show", "scripted/thongs"], "'scripted/thongs'"),
         (["show", "nowhere/things"], "'nowhere/things'"),
@@ -132,10 +132,12 @@ def test_a_state_is_refused_for_a_stream_that_is_read_as_a_whole(
         (["history", KEY, "-n", "many"], "'many' is not a valid integer range"),
     ],
 )
-def test_invalid_arguments_are_refused(own: Project, elt: Elt, words: list[str], said: str) -> None:
+def test_invalid_arguments_are_refused(
+    own: Project, elt: Elt, words: list[str], expected: str
+) -> None:
     script(own, [])
     error = elt.refused("state", *words)
-    assert said in error["message"] and error["guidance"]
+    assert expected in error["message"] and error["guidance"]
     assert not (own.home / "lake").exists()
 
 

@@ -36,8 +36,8 @@ def test_a_sync_writes_rows_and_the_next_one_resumes_from_its_state(own: Project
         "rejected": 0,
     }
     assert answer["errors"] == []
-    told = own.metadata("scripted", "things")
-    assert (told["elt/records_read"], told["elt/state"]) == (
+    metadata = own.metadata("scripted", "things")
+    assert (metadata["elt/records_read"], metadata["elt/state"]) == (
         2,
         own.committed_state("scripted", "things"),
     )

@@ -17,12 +17,12 @@ def catalog(properties: dict[str, Any] | None = None, name: str = "users", **mor
     return Catalog(streams=[AirbyteStream(name=name, json_schema=schema, **more)])
 
 
-def told(old: Catalog, new: Catalog) -> list[str]:
+def descriptions(old: Catalog, new: Catalog) -> list[str]:
     return [f"{change.stream}: {change.description}" for change in changes(old, new)]
 
 
 @pytest.mark.parametrize(
-    ("before", "after", "said"),
+    ("before", "after", "description"),
     [
         ({}, {"a": TEXT}, "users: a is new: string"),
         ({"a": TEXT}, {}, "users: a is gone: it was string"),
@@ -54,8 +54,10 @@ def told(old: Catalog, new: Catalog) -> list[str]:
         ),
     ],
 )
-def test_a_changed_column_is_reported(before: Any, after: Any, said: str) -> None:
-    assert told(catalog({"id": WHOLE, **before}), catalog({"id": WHOLE, **after})) == [said]
+def test_a_changed_column_is_reported(before: Any, after: Any, description: str) -> None:
+    assert descriptions(catalog({"id": WHOLE, **before}), catalog({"id": WHOLE, **after})) == [
+        description
+    ]
 
 
 @pytest.mark.parametrize(
@@ -72,7 +74,7 @@ def test_a_schema_change_with_the_same_column_type_is_not_reported(before: Any, 
 
 
 def test_new_and_removed_streams_are_reported() -> None:
-    assert told(catalog(), catalog(name="people")) == [
+    assert descriptions(catalog(), catalog(name="people")) == [
         "users: the source no longer has the stream",
         "people: the source has a new stream",
     ]
@@ -86,7 +88,7 @@ def test_changed_modes_keys_and_cursors_are_reported() -> None:
         default_cursor_field=["at"],
         source_defined_cursor=True,
     )
-    assert told(old, new) == [
+    assert descriptions(old, new) == [
         "users: sync_modes was full_refresh, incremental, and is full_refresh",
         "users: primary_key was none, and is id",
         "users: cursor_field was none, and is at (defined by the source)",

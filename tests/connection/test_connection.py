@@ -1,4 +1,4 @@
-"""A connection as people write it: what is accepted, and what is said of all the rest."""
+"""Tests of a connection's YAML: what is accepted, and the error for everything else."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def configured(folder: Path, stream: Json, **source: Any) -> ConfiguredStream:
 
 
 def misfit(folder: Path, stream: Json, **source: Any) -> str:
-    """What is said of a stream, one that does not go with its catalog."""
+    """Return the error for a stream that does not match its catalog."""
     with pytest.raises(ConfigError) as error:
         configured(folder, stream, **source)
     assert "defs.yaml of connection 'shop'" in error.value.message
@@ -135,7 +135,7 @@ def test_environment_variables_are_not_read_when_a_connection_is_loaded(tmp_path
 
 
 @pytest.mark.parametrize(
-    ("attributes", "said"),
+    ("attributes", "expected"),
     [
         (written(stream=[]), "connection of 'shop': unknown key 'stream'; did you mean 'streams'?"),
         (written({"sync_mod": "x"}), "stream 'users': unknown key 'sync_mod'; did you mean 'sync_mode'?"),
@@ -145,14 +145,14 @@ def test_environment_variables_are_not_read_when_a_connection_is_loaded(tmp_path
     ],
 )  # fmt: skip
 def test_an_unknown_key_is_refused_with_a_suggestion(
-    attributes: Json, said: str, tmp_path: Path
+    attributes: Json, expected: str, tmp_path: Path
 ) -> None:
     text = refusal(tmp_path, attributes)
-    assert said in text.replace("stream 'users': stream of 'users': ", "stream 'users': ")
+    assert expected in text.replace("stream 'users': stream of 'users': ", "stream 'users': ")
 
 
 @pytest.mark.parametrize(
-    ("source", "said"),
+    ("source", "expected"),
     [
         ({}, "given: none"),
         ({"connector": "a", "command": ["b"]}, "given: connector, command"),
@@ -162,13 +162,13 @@ def test_an_unknown_key_is_refused_with_a_suggestion(
     ],
 )
 def test_a_source_without_exactly_one_connector_is_refused(
-    source: Json, said: str, tmp_path: Path
+    source: Json, expected: str, tmp_path: Path
 ) -> None:
-    assert said in refusal(tmp_path, written(source=source))
+    assert expected in refusal(tmp_path, written(source=source))
 
 
 @pytest.mark.parametrize(
-    ("attributes", "said"),
+    ("attributes", "expected"),
     [
         (written({"sync_mode": "full"}), "stream 'users': sync_mode: Input should be 'full_refresh' or"),
         (written({"destination_sync_mode": "x"}), "stream 'users': destination_sync_mode: "),
@@ -191,9 +191,9 @@ def test_a_source_without_exactly_one_connector_is_refused(
     ],
 )  # fmt: skip
 def test_an_invalid_value_is_reported_with_its_path(
-    attributes: Any, said: str, tmp_path: Path
+    attributes: Any, expected: str, tmp_path: Path
 ) -> None:
-    assert said in refusal(tmp_path, attributes)
+    assert expected in refusal(tmp_path, attributes)
 
 
 def test_all_errors_are_reported_together(tmp_path: Path) -> None:
@@ -204,7 +204,7 @@ def test_all_errors_are_reported_together(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("content", "said"),
+    ("content", "expected"),
     [
         (b"a: [p4ss", "is not valid YAML"),
         (b"a: p4ss: p4ss", "is not valid YAML"),
@@ -215,11 +215,13 @@ def test_all_errors_are_reported_together(tmp_path: Path) -> None:
         (b"type: elt_assets.Connection", "is not a connection"),
     ],
 )
-def test_a_malformed_connection_file_is_refused(content: bytes, said: str, tmp_path: Path) -> None:
+def test_a_malformed_connection_file_is_refused(
+    content: bytes, expected: str, tmp_path: Path
+) -> None:
     (tmp_path / "defs.yaml").write_bytes(content)
     with pytest.raises(ConfigError) as error:
         load_connection(tmp_path)
-    assert f"{tmp_path / 'defs.yaml'} {said}" in str(error.value)
+    assert f"{tmp_path / 'defs.yaml'} {expected}" in str(error.value)
     assert "p4ss" not in str(error.value)
 
 
@@ -258,7 +260,7 @@ def test_a_configured_stream_has_the_effective_cursor_and_key(tmp_path: Path) ->
 
 
 @pytest.mark.parametrize(
-    ("wanted", "source", "said"),
+    ("wanted", "source", "expected"),
     [
         ({"name": "user"}, {}, "stream 'user' is not in the catalog (catalog.json); did you mean 'users'?"),
         ({"name": "zzz"}, {}, "stream 'zzz' is not in the catalog (catalog.json); it has 'users'"),
@@ -266,11 +268,11 @@ def test_a_configured_stream_has_the_effective_cursor_and_key(tmp_path: Path) ->
     ],
 )  # fmt: skip
 def test_a_stream_that_the_catalog_lacks_is_refused(
-    wanted: Json, source: Json, said: str, tmp_path: Path
+    wanted: Json, source: Json, expected: str, tmp_path: Path
 ) -> None:
     with pytest.raises(ConfigError) as error:
         configured(tmp_path, wanted, **source)
-    assert said in error.value.message
+    assert expected in error.value.message
 
 
 INCREMENTAL = {"sync_mode": "incremental"}
@@ -291,7 +293,7 @@ OWN_CURSOR = {"source_defined_cursor": True, "default_cursor_field": ["id"]}
 
 
 @pytest.mark.parametrize(
-    ("wanted", "source", "said"),
+    ("wanted", "source", "expected"),
     [
         (
             INCREMENTAL | {"cursor_field": ["id"]},
@@ -333,10 +335,10 @@ OWN_CURSOR = {"source_defined_cursor": True, "default_cursor_field": ["id"]}
     ],
 )
 def test_settings_that_the_stream_does_not_support_are_refused(
-    wanted: Json, source: Json, said: str, tmp_path: Path
+    wanted: Json, source: Json, expected: str, tmp_path: Path
 ) -> None:
     text = misfit(tmp_path, wanted, **source)
-    assert re.search(said, text)
+    assert re.search(expected, text)
 
 
 @pytest.mark.parametrize(
@@ -399,8 +401,8 @@ def test_unused_settings_are_ignored_with_a_note(
     stream = configured(tmp_path, wanted, **source)
     assert (stream.cursor_field, stream.primary_key) == (cursor, key)
     connection = load(tmp_path, written(wanted))
-    told = unused_settings(connection.streams[0], stream.stream)
-    assert told == [f"stream 'users': {note}" for note in notes]
+    unused = unused_settings(connection.streams[0], stream.stream)
+    assert unused == [f"stream 'users': {note}" for note in notes]
 
 
 def test_a_stream_that_is_configured_twice_is_refused(tmp_path: Path) -> None:
@@ -423,8 +425,8 @@ def test_the_errors_of_all_streams_are_reported_together(tmp_path: Path) -> None
 def test_templates_of_dagster_are_refused_in_the_source(text: str, tmp_path: Path) -> None:
     for config in ({"auth": {"token": text}}, {"auth": [text]}):
         source: Json = {"command": ["source-x"], "config": config}
-        told = refusal(tmp_path, written(source=source))
-        assert "source.config: auth." in told and "{env: NAME}" in told
+        message = refusal(tmp_path, written(source=source))
+        assert "source.config: auth." in message and "{env: NAME}" in message
     source = {"command": ["source-x"], "environment": {"TOKEN": text}}
     assert "source.environment: TOKEN: templates" in refusal(tmp_path, written(source=source))
     source = {"command": ["source-x", text]}

@@ -26,7 +26,7 @@ def test_an_environment_is_a_mapping_of_values_or_a_list_of_names(
 
 
 @pytest.mark.parametrize(
-    ("environment", "said"),
+    ("environment", "expected"),
     [
         ("HOST", "`NAME: value`"),
         ({"A": True}, "A: write a text (true in quotes)"),
@@ -38,6 +38,6 @@ def test_an_environment_is_a_mapping_of_values_or_a_list_of_names(
         (["A=x"], "'A=x' is not a valid name"),
     ],
 )
-def test_an_invalid_environment_is_refused(environment: Any, said: str, tmp_path: Path) -> None:
+def test_an_invalid_environment_is_refused(environment: Any, expected: str, tmp_path: Path) -> None:
     refused = refusal(tmp_path, written(source=source(environment)))
-    assert "source.environment: " in refused and said in refused
+    assert "source.environment: " in refused and expected in refused

@@ -106,7 +106,7 @@ def test_valid_field_selections_are_accepted(fields: Json, tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize(
-    ("fields", "said"),
+    ("fields", "expected"),
     [
         ({"exclud": ["ssn"]}, "unknown key 'exclud'; did you mean 'exclude'?"),
         ({}, "fields: it is empty; write `include`, `exclude` or `hash`"),
@@ -130,8 +130,8 @@ def test_valid_field_selections_are_accepted(fields: Json, tmp_path: Path) -> No
         ({"hash": ["address"]}, r"'address' holds the primary key 'address\.id'; write `hash: \[addr"),
     ],
 )  # fmt: skip
-def test_invalid_field_selections_are_refused(fields: Any, said: str, tmp_path: Path) -> None:
-    assert re.search(said, refusal(tmp_path, fields, **KEYED))
+def test_invalid_field_selections_are_refused(fields: Any, expected: str, tmp_path: Path) -> None:
+    assert re.search(expected, refusal(tmp_path, fields, **KEYED))
 
 
 def test_errors_of_fields_are_reported_with_all_other_errors(tmp_path: Path) -> None:

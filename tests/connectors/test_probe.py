@@ -34,7 +34,7 @@ class Counting(Mute):
 
     def has_new_data(self, configured: ConfiguredStream, state: Json | None) -> bool:
         if not self.name:
-            raise TransientError("nobody answers at hunter2")
+            raise TransientError("no server answers at hunter2")
         return state is None or state["rows"] < len(self.name)
 
 
@@ -58,19 +58,19 @@ class Scripted(Source):
 def probe(
     folder: Path, source: Source, names: Sequence[str], states: Json, **config: Any
 ) -> tuple[int, list[Json]]:
-    told = [
+    known = [
         {"type": "STREAM", "stream": {"stream_descriptor": {"name": name}, "stream_state": blob}}
         for name, blob in states.items()
     ]
     wanted = catalog(*names, mode="incremental")
-    return call(source, folder, "probe", config=config, catalog=wanted, state=told)
+    return call(source, folder, "probe", config=config, catalog=wanted, state=known)
 
 
 def news(messages: list[Json]) -> Json:
     (message,) = messages
     assert message["type"] == "NEWS"
-    told = message["news"]["streams"]
-    return {each["stream_descriptor"]["name"]: each.get("has_news") for each in told}
+    streams = message["news"]["streams"]
+    return {each["stream_descriptor"]["name"]: each.get("has_news") for each in streams}
 
 
 def test_each_stream_is_reported_in_one_message(tmp_path: Path) -> None:
@@ -92,14 +92,14 @@ def test_a_failed_probe_of_the_only_stream_is_an_error(tmp_path: Path) -> None:
     (message,) = messages
     assert code == 1
     assert message["trace"]["error"]["failure_type"] == "transient_error"
-    assert message["trace"]["error"]["message"] == "nobody answers at ****"
+    assert message["trace"]["error"]["message"] == "no server answers at ****"
 
 
 def test_a_failed_probe_of_a_stream_does_not_affect_other_streams(tmp_path: Path) -> None:
     source = Scripted(Counting(""), Counting("users"))
     code, (log, *messages) = probe(tmp_path, source, ["", "users"], {}, password="hunter2")
     assert code == 0
-    assert "nobody answers at ****" in log["log"]["message"]
+    assert "no server answers at ****" in log["log"]["message"]
     assert news(messages) == {"": None, "users": True}
 
 

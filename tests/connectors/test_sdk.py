@@ -106,15 +106,15 @@ def shell(tmp_path: Path) -> Shell:
 
 def story(messages: list[Json]) -> list[str]:
     """Each message in a word or two."""
-    told = []
+    events = []
     for message in messages:
         trace = message.get("trace", {})
         status = trace.get("stream_status")
         if status:
-            told.append(f"{status['stream_descriptor']['name']} {status['status']}")
+            events.append(f"{status['stream_descriptor']['name']} {status['status']}")
         else:
-            told.append(trace.get("type") or message["type"])
-    return told
+            events.append(trace.get("type") or message["type"])
+    return events
 
 
 def test_statuses_surround_the_records(shell: Shell) -> None:

@@ -44,15 +44,15 @@ def records(*ids: Any, name: str = "users") -> list[Json]:
 
 
 def state(value: Any, name: str = "users", **more: Any) -> Json:
-    told = {"stream_descriptor": {"name": name}, "stream_state": value}
-    return {"type": "STATE", "state": {"type": "STREAM", "stream": told, **more}}
+    body = {"stream_descriptor": {"name": name}, "stream_state": value}
+    return {"type": "STATE", "state": {"type": "STREAM", "stream": body, **more}}
 
 
 def shared(value: Any, *names: str, **more: Any) -> Json:
     """A GLOBAL state."""
     states = [{"stream_descriptor": {"name": name}, "stream_state": {}} for name in names]
-    told = {"shared_state": value, "stream_states": states}
-    return {"type": "STATE", "state": {"type": "GLOBAL", "global": told, **more}}
+    body = {"shared_state": value, "stream_states": states}
+    return {"type": "STATE", "state": {"type": "GLOBAL", "global": body, **more}}
 
 
 def legacy(value: Any, **more: Any) -> Json:
@@ -60,8 +60,8 @@ def legacy(value: Any, **more: Any) -> Json:
 
 
 def status(value: str, name: str = "users") -> Json:
-    told = {"stream_descriptor": {"name": name}, "status": value}
-    trace = {"type": "STREAM_STATUS", "emitted_at": 1.5, "stream_status": told}
+    body = {"stream_descriptor": {"name": name}, "status": value}
+    trace = {"type": "STREAM_STATUS", "emitted_at": 1.5, "stream_status": body}
     return {"type": "TRACE", "trace": trace}
 
 
@@ -104,7 +104,7 @@ class Answer:
     def counts(self) -> list[tuple[float, float]]:
         """Committed and rejected, of each state."""
         stats = [message["state"]["destinationStats"] for message in self.states]
-        return [(told["recordCount"], told.get("rejectedRecordCount", 0)) for told in stats]
+        return [(each["recordCount"], each.get("rejectedRecordCount", 0)) for each in stats]
 
     @property
     def logs(self) -> str:

@@ -94,32 +94,33 @@ WRONG: list[tuple[Json, str]] = [
 ]
 
 
-@pytest.mark.parametrize(("config", "told"), WRONG)
+@pytest.mark.parametrize(("config", "expected"), WRONG)
 def test_a_config_that_violates_the_specification_is_refused(
-    destination: Destination, config: Json, told: str
+    destination: Destination, config: Json, expected: str
 ) -> None:
     destination.config = config
     if "spark" in config:
-        destination.spark = None  # nobody starts it: the file is read first
+        destination.spark = None  # Spark is not started: the file is read first
     assert destination.check()["status"] == "FAILED"
-    assert told in destination.check()["message"]
+    assert expected in destination.check()["message"]
 
     error = destination.write([stream()], [], code=1).error
 
     assert error["failure_type"] == "config_error"
-    assert told in error["message"]
+    assert expected in error["message"]
 
 
 @pytest.mark.parametrize(
-    ("config", "told"), [("{", "JSON of the expected form"), ("[]", "JSON of the expected form")]
+    ("config", "expected"),
+    [("{", "JSON of the expected form"), ("[]", "JSON of the expected form")],
 )
 def test_a_config_that_is_not_an_object_is_refused(
-    destination: Destination, config: str, told: str
+    destination: Destination, config: str, expected: str
 ) -> None:
     path = destination.file("other.json", config)
     (message,) = destination.run(["check", "--config", path]).messages
     assert message["connectionStatus"]["status"] == "FAILED"
-    assert told in message["connectionStatus"]["message"]
+    assert expected in message["connectionStatus"]["message"]
 
 
 def test_an_error_names_a_missing_file(destination: Destination) -> None:
@@ -141,14 +142,14 @@ REFUSED: list[tuple[list[Json], str, str | None]] = [
 ]
 
 
-@pytest.mark.parametrize(("streams", "told", "whose"), REFUSED)
+@pytest.mark.parametrize(("streams", "expected", "whose"), REFUSED)
 def test_an_invalid_catalog_is_refused(
-    destination: Destination, streams: list[Json], told: str, whose: str | None
+    destination: Destination, streams: list[Json], expected: str, whose: str | None
 ) -> None:
     error = destination.write(streams, records(1), code=1).error
 
     assert error["failure_type"] == "config_error"
-    assert told in error["message"]
+    assert expected in error["message"]
     assert error.get("stream_descriptor", {}).get("name") == whose
     assert not destination.lake.exists()
 

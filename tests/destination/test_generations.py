@@ -23,10 +23,11 @@ def mode(request: pytest.FixtureRequest) -> str:
 
 
 @pytest.mark.parametrize(
-    ("ending", "told"), [([], "its last status: STARTED"), ([INCOMPLETE, state(3)], "completing")]
+    ("ending", "expected"),
+    [([], "its last status: STARTED"), ([INCOMPLETE, state(3)], "completing")],
 )
 def test_an_incomplete_overwrite_changes_nothing(
-    destination: Destination, ending: list[Json], told: str
+    destination: Destination, ending: list[Json], expected: str
 ) -> None:
     destination.config = {"checkpoint": {"rows": 1}}
     destination.write([stream(mode="overwrite")], [STARTED, *records(1, 2), COMPLETE])
@@ -34,7 +35,7 @@ def test_an_incomplete_overwrite_changes_nothing(
     messages = [STARTED, *records(3), state(1), *records(4), *ending]
     answer = destination.write([stream(mode="overwrite")], messages, code=1)
 
-    assert told in answer.error["message"]
+    assert expected in answer.error["message"]
     assert answer.error["stream_descriptor"] == {"name": "users"}
     assert answer.values == []  # the next sync cannot know that it resumes from there
     assert destination.ids() == [1, 2]
@@ -189,7 +190,7 @@ def test_an_unfinished_refresh_with_other_settings_cannot_be_resumed(
 
 
 @pytest.mark.parametrize(
-    ("ids", "told"),
+    ("ids", "expected"),
     [
         ({"generation_id": 3, "minimum_generation_id": 2}, "minimum generation 2"),
         ({"generation_id": 3}, "minimum generation None"),
@@ -199,12 +200,14 @@ def test_an_unfinished_refresh_with_other_settings_cannot_be_resumed(
         ),
     ],
 )
-def test_invalid_generations_are_refused(destination: Destination, ids: Json, told: str) -> None:
+def test_invalid_generations_are_refused(
+    destination: Destination, ids: Json, expected: str
+) -> None:
     destination.write([refresh(2)], [*records(1), COMPLETE])
 
     answer = destination.write([stream(**ids)], records(2), code=1)
 
     assert answer.error["failure_type"] == "config_error"
-    assert told in answer.error["message"]
+    assert expected in answer.error["message"]
     assert answer.error["stream_descriptor"] == {"name": "users"}
     assert destination.ids() == [1]

@@ -33,7 +33,7 @@ def destination(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Destination:
 
 @pytest.fixture
 def running(destination: Destination) -> Iterator[subprocess.Popen[bytes]]:
-    """A `write` that has said nothing yet."""
+    """A `write` process that has written no output yet."""
     process = _start(destination, subprocess.PIPE)
     late = threading.Timer(LONGEST, process.kill)
     late.start()
@@ -84,7 +84,7 @@ def test_a_state_is_acknowledged_while_the_source_is_silent(
     destination: Destination, running: subprocess.Popen[bytes]
 ) -> None:
     _say(running, *records(1), state(1))
-    assert _next_state(running) == 1  # nothing else is said, and stdin stays open
+    assert _next_state(running) == 1  # no other output, and stdin stays open
     assert destination.ids() == [1]
 
 
@@ -96,13 +96,13 @@ def test_acknowledged_records_survive_a_kill_during_a_sync(
     family = _family(running)
     for number in range(2, 50):
         _say(running, *records(number), state(number))
-    told = _next_state(running)
+    acknowledged = _next_state(running)
     running.kill()
     while (later := _next_state(running)) is not None:
-        told = later
+        acknowledged = later
 
     assert psutil.wait_procs(family, timeout=30)[1] == []
-    assert set(range(1, told + 1)) <= set(destination.ids())
+    assert set(range(1, acknowledged + 1)) <= set(destination.ids())
     assert len(destination.ids()) == len(set(destination.ids()))
 
 

@@ -42,7 +42,7 @@ def messages() -> st.SearchStrategy[list[Json]]:
     return st.one_of(kinds)
 
 
-def told_of(found: list[Json], about: str | None) -> list[Any]:
+def states_of(found: list[Json], about: str | None) -> list[Any]:
     """The states of one stream, or those that all share, without the counts."""
     kept = []
     for message in copy.deepcopy(found):
@@ -75,12 +75,12 @@ def test_all_states_are_returned_unchanged_and_in_order(
 
         given_states = [json.loads(json.dumps(one)) for one in sent if one["type"] == "STATE"]
         for about in (*NAMES, None):
-            assert told_of(answer.states, about) == told_of(given_states, about)
+            assert states_of(answer.states, about) == states_of(given_states, about)
         for message in answer.states:
             stats = message["state"]["destinationStats"]
             assert stats["recordCount"] >= 0 and stats.get("rejectedRecordCount", 1) > 0
         if not {"STREAM", "GLOBAL"} <= {one["state"].get("type") for one in given_states}:
-            # No source may send both. The counts of rejected records are not told apart by them.
+            # No source may send both. The counts of rejected records do not distinguish them.
             _check_counts(answer.counts, answer.states, sent, dict(zip(NAMES, modes, strict=True)))
 
 

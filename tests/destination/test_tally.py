@@ -66,8 +66,8 @@ def test_a_shared_state_counts_the_rejected_records_of_all_streams(
         [Span(one, [0, *ends[one]][number], ends[one][number]) for one in ends]
         for number in range(count)
     ]
-    told = list(tally.shared(SharedAcknowledged(tuple(held(*each) for each in spans))))
-    assert [found for _, found in told] == [
+    counted = list(tally.shared(SharedAcknowledged(tuple(held(*each) for each in spans))))
+    assert [found for _, found in counted] == [
         sum(one.first <= place < one.end for one in each for place in rejected[one.stream])
         for each in spans
     ]
@@ -76,13 +76,13 @@ def test_a_shared_state_counts_the_rejected_records_of_all_streams(
 def test_rejected_records_without_a_state_are_counted_in_the_next_one() -> None:
     tally = Tally()
     assert list(tally.acknowledged(acknowledged(A, [0, 2]))) == []
-    (told,) = tally.acknowledged(acknowledged(A, [4], held(Span(A, 0, 5))))
-    assert told[1] == 3
+    (counted,) = tally.acknowledged(acknowledged(A, [4], held(Span(A, 0, 5))))
+    assert counted[1] == 3
 
 
 def test_with_states_of_both_kinds_no_count_exceeds_the_records() -> None:
     tally = Tally()
     (own,) = tally.acknowledged(acknowledged(A, [1, 2, 3], held(Span(A, 0, 4))))
     first, second = held(Span(A, 0, 2)), held(Span(A, 2, 4))
-    told = [found for _, found in tally.shared(SharedAcknowledged((first, second)))]
-    assert (own[1], told) == (3, [2, 1])
+    counts = [found for _, found in tally.shared(SharedAcknowledged((first, second)))]
+    assert (own[1], counts) == (3, [2, 1])

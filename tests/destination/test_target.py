@@ -123,21 +123,21 @@ def test_a_record_before_its_schema_is_an_error_that_names_the_stream(elt: Targe
 
 
 @pytest.mark.parametrize(
-    ("message", "told"),
+    ("message", "expected"),
     [
         ({**schema(), "schema": {"type": "object"}}, "stream 'users' has no properties"),
         (schema(key=["absent"]), "'absent' is not a column"),
         (b'{"type":"RECORD","stream":"users","record":{"id":', "malformed RECORD"),
     ],
 )
-def test_an_invalid_message_is_refused(elt: Target, message: Json | bytes, told: str) -> None:
+def test_an_invalid_message_is_refused(elt: Target, message: Json | bytes, expected: str) -> None:
     elt.load(message, *records(1), code=1)
-    assert told in elt.stderr
+    assert expected in elt.stderr
 
 
 def test_a_record_without_its_key_goes_to_the_dead_letter(elt: Target) -> None:
-    nobody = {"type": "RECORD", "stream": "users", "record": {"name": "nobody"}}
-    assert elt.load(schema(), *records(1), nobody, state(1)) == [b"1"]
+    keyless = {"type": "RECORD", "stream": "users", "record": {"name": "nobody"}}
+    assert elt.load(schema(), *records(1), keyless, state(1)) == [b"1"]
     assert elt.ids() == [1]
     assert len(elt.rows("users_dead_letter")) == 1
 
@@ -195,9 +195,9 @@ def test_a_later_schema_may_add_the_key(elt: Target) -> None:
 
 def test_a_record_with_sdc_deleted_at_deletes_its_row(elt: Target) -> None:
     """Taps that read the log of a database tell of deletes so."""
-    told = schema(_sdc_deleted_at={"type": ["null", "string"], "format": "date-time"})
+    with_deletion = schema(_sdc_deleted_at={"type": ["null", "string"], "format": "date-time"})
     gone = {"id": 1, "name": None, "_sdc_deleted_at": "2026-01-02T03:04:05Z"}
-    elt.load(told, *records(1, 2), {"type": "RECORD", "stream": "users", "record": gone})
+    elt.load(with_deletion, *records(1, 2), {"type": "RECORD", "stream": "users", "record": gone})
     assert elt.ids() == [2]
 
 
@@ -216,7 +216,7 @@ def test_settings_of_the_sdk_have_their_documented_effect(elt: Target) -> None:
 
 
 @pytest.mark.parametrize(
-    ("config", "told"),
+    ("config", "expected"),
     [
         ({"load_method": "overwrite"}, "load_method: 'overwrite' is not supported"),
         ({"add_record_metadata": True}, "add_record_metadata: true is not supported"),
@@ -227,10 +227,12 @@ def test_settings_of_the_sdk_have_their_documented_effect(elt: Target) -> None:
         ({"batch_size_rows": 0}, "config.batch_size_rows: violates `minimum`: 1"),
     ],
 )
-def test_unsupported_settings_of_the_sdk_are_refused(elt: Target, config: Json, told: str) -> None:
+def test_unsupported_settings_of_the_sdk_are_refused(
+    elt: Target, config: Json, expected: str
+) -> None:
     elt.config = config
     elt.load(schema(), code=1)
-    assert told in elt.stderr
+    assert expected in elt.stderr
     assert not elt.lake.exists()
 
 

@@ -244,9 +244,9 @@ def test_a_shared_state_is_withheld_if_one_stream_has_failed(
 
 
 def test_a_state_with_a_wrong_record_count_is_not_acknowledged(destination: Destination) -> None:
-    told = state(1, sourceStats={"recordCount": 2.0})
+    wrong = state(1, sourceStats={"recordCount": 2.0})
 
-    answer = destination.write([stream()], [*records(1), told], code=1)
+    answer = destination.write([stream()], [*records(1), wrong], code=1)
 
     assert answer.states == []
     assert "reports 2 records" in answer.error["message"]

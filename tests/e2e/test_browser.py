@@ -66,7 +66,7 @@ class Ui:
                 assert time.monotonic() < deadline, f"run {run_id} does not end"
                 time.sleep(0.5)
 
-    def is_told(self, text: str | re.Pattern[str], timeout: int = SLOW) -> None:
+    def shows(self, text: str | re.Pattern[str], timeout: int = SLOW) -> None:
         expect(self.page.get_by_text(text).first).to_be_visible(timeout=timeout)
 
     def shoot(self, name: str, part: Locator | None = None) -> None:
@@ -172,21 +172,21 @@ def test_a_stream_can_be_materialized_in_the_ui_and_shows_its_metadata(ui: Ui) -
         ui.materialize("shop/users")
         expect(ui.page.get_by_text("Success", exact=True).first).to_be_visible()
     ui.open("assets/shop/users")
-    ui.is_told("Row count")
-    ui.is_told("_airbyte_extracted_at")
-    ui.is_told("non-nullable")
+    ui.shows("Row count")
+    ui.shows("_airbyte_extracted_at")
+    ui.shows("non-nullable")
     ui.shoot("stream")
     ui.page.get_by_role("button", name="Plots").click()
-    ui.is_told("elt/records_read")
+    ui.shows("elt/records_read")
     expect(ui.page.locator("canvas").first).to_be_visible()
     ui.shoot("plots")
     ui.open("assets/shop/users?view=events")
-    ui.is_told("elt/state")
-    ui.is_told(re.compile('"stream_state"'))
-    ui.is_told(re.compile('"updated_at"'))
+    ui.shows("elt/state")
+    ui.shows(re.compile('"stream_state"'))
+    ui.shows(re.compile('"updated_at"'))
     ui.shoot("state")
     ui.open("assets/shop/users_history?view=events")
-    ui.is_told("dagster/row_count")
+    ui.shows("dagster/row_count")
 
 
 def test_days_can_be_backfilled_in_the_ui(ui: Ui) -> None:
@@ -197,7 +197,7 @@ def test_days_can_be_backfilled_in_the_ui(ui: Ui) -> None:
     written = ui.page.get_by_placeholder(re.compile("^ex: 2026"))
     written.fill(f"[2026-01-03...2026-01-{last:02}]")
     written.press("Enter")
-    ui.is_told(f"{days} partitions")
+    ui.shows(f"{days} partitions")
     ui.shoot("backfill")
     ui.page.get_by_role("button", name="Launch backfill").click()
     days_there = {f"2026-01-{day:02d}" for day in range(3, last + 1)}
@@ -205,8 +205,8 @@ def test_days_can_be_backfilled_in_the_ui(ui: Ui) -> None:
     while _green(ui) != days_there and time.monotonic() < deadline:
         time.sleep(2)
     ui.open("assets/weather/readings?view=partitions")
-    ui.is_told(f"Materialized ({days})")
-    ui.is_told("Failed (0)")
+    ui.shows(f"Materialized ({days})")
+    ui.shows("Failed (0)")
     ui.shoot("partitions")
     assert len(ui.project.rows("weather", "readings")) == days * 48
 
@@ -218,21 +218,21 @@ def _green(ui: Ui) -> set[str]:
 
 def test_a_check_can_be_run_alone_in_the_ui(ui: Ui) -> None:
     ui.open("assets/shop/users?view=checks&checkDetail=primary_key")
-    ui.is_told("No two rows have the same primary key")
+    ui.shows("No two rows have the same primary key")
     ui.page.get_by_role("button", name=re.compile(r"Execute$")).first.click()
     if PICTURES:
         ui.page.wait_for_timeout(60_000)  # the check runs
     ui.open("assets/shop/users?view=checks&checkDetail=primary_key&checkDetailTab=history")
     ui.shoot("checks")
     ui.open("runs")
-    ui.is_told("primary_key")
+    ui.shows("primary_key")
 
 
 @pytest.mark.long
 def test_a_failed_sync_shows_the_error_of_the_source(ui: Ui) -> None:
     ui.materialize("lost/readings")
     expect(ui.page.get_by_text("Failure", exact=True).first).to_be_visible()
-    ui.is_told(re.compile("the line is dead"))
+    ui.shows(re.compile("the line is dead"))
     ui.shoot("failure", ui.page.get_by_text(re.compile("the line is dead")).last)
     reconfigure(ui.project, "lost", fails_at="")
 

@@ -174,9 +174,9 @@ def _sync_twice(
 
 
 def _moved(project: Project, table: tuple[str, str]) -> dict[str, Any]:
-    told = project.metadata(*table)
+    metadata = project.metadata(*table)
     names = ("state", "sequence", "generation", "records_read", "records_committed")
-    return {name: told[f"elt/{name}"] for name in names}
+    return {name: metadata[f"elt/{name}"] for name in names}
 
 
 def _merged(before: list[dict[str, Any]], after: list[dict[str, Any]]) -> bool:
@@ -229,7 +229,7 @@ def _wait(condition: Callable[[], bool], what: str) -> None:
         try:
             if condition():
                 return
-        except OSError:  # nobody listens yet
+        except OSError:  # no process listens yet
             pass
         time.sleep(0.2)
     raise TimeoutError(f"waited for {what}")

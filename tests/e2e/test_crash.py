@@ -109,8 +109,8 @@ def test_a_run_killed_between_commit_and_event_is_reported_by_the_next_run(
     assert "the event log" in log
     uninterrupted.sync('key:"crash/orders"')
     assert project.rows("crash", "orders") == uninterrupted.rows("crash", "orders")
-    told = project.metadata("crash", "orders")
-    assert told["elt/state"] == project.committed_state("crash", "orders")
+    metadata = project.metadata("crash", "orders")
+    assert metadata["elt/state"] == project.committed_state("crash", "orders")
 
 
 @pytest.mark.long

@@ -58,8 +58,8 @@ def crash(project: Project, seed: int, kills: int) -> int:
     for policy, mode in MODES.items():
         found = sorted(row["n"] for row in project.rows("loop", policy))
         assert found == expected(policy, LAST), f"seed {seed}: {policy}"
-        told, kept = project.metadata("loop", policy), project.committed_state("loop", policy)
-        assert told["elt/state"] == kept, f"seed {seed}: {policy}"
+        metadata, kept = project.metadata("loop", policy), project.committed_state("loop", policy)
+        assert metadata["elt/state"] == kept, f"seed {seed}: {policy}"
         if mode == INCREMENTAL:
             assert kept["stream"]["stream_state"] == {"n": LAST}, f"seed {seed}: {policy}"
     versions = project.rows("loop", "append_dedup_history")

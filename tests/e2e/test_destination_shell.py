@@ -44,11 +44,11 @@ def test_the_states_of_airbyte_source_faker_are_returned(project: Project) -> No
             given, acknowledged = _states(sent, name), _states(came, name)
             counts = [state.pop("destinationStats") for state in acknowledged]
             assert acknowledged == given != []
-            said = [state["sourceStats"]["recordCount"] for state in given]
-            assert [each["recordCount"] for each in counts] == said
+            expected = [state["sourceStats"]["recordCount"] for state in given]
+            assert [each["recordCount"] for each in counts] == expected
             # The second time the source says the same again: one row a key all the same.
             rows = project.rows("destination", name)
-            assert len(rows) == len({row["id"] for row in rows}) == sum(said) > 0
+            assert len(rows) == len({row["id"] for row in rows}) == sum(expected) > 0
     assert len(project.rows("destination", "users")) == COUNT
 
 

@@ -36,11 +36,11 @@ def test_airbyte_source_faker_runs_twice(project: Project) -> None:
         after = project.rows("faker_shop", name)
         assert len(after) == len(before) > 0
         assert max(Counter(row["id"] for row in after).values()) == 1
-        told = project.metadata("faker_shop", name)
-        assert told["elt/state"] == project.committed_state("faker_shop", name)
-        assert told["dagster/row_count"] == len(after)
-        assert told["elt/records_read"] == told["elt/records_committed"]
-        assert told["elt/records_rejected"] == 0
+        metadata = project.metadata("faker_shop", name)
+        assert metadata["elt/state"] == project.committed_state("faker_shop", name)
+        assert metadata["dagster/row_count"] == len(after)
+        assert metadata["elt/records_read"] == metadata["elt/records_committed"]
+        assert metadata["elt/records_rejected"] == 0
     assert len(first["users"]) == COUNT
     # The connector makes purchases for users; every one of them refers to a user that is there.
     assert {row["user_id"] for row in first["purchases"]} <= {row["id"] for row in first["users"]}

@@ -40,8 +40,8 @@ STREAM: dict[str, Any] = {
 def _record(number: int | None, **more: Any) -> dict[str, Any]:
     contacts = [{"phone": SECRET, "kind": "home"}, SECRET]
     address = {"street": SECRET, "city": "Oslo"}
-    told = {"ssn": SECRET, "email": f"{SECRET}@x", "contacts": contacts, "address": address}
-    return record(id=number, **told, **more)
+    fields = {"ssn": SECRET, "email": f"{SECRET}@x", "contacts": contacts, "address": address}
+    return record(id=number, **fields, **more)
 
 
 def _raw(data: str) -> str:

@@ -172,12 +172,12 @@ def test_tables_and_their_changes_are_synced(postgres: Postgres, project: Projec
     names = {row["id"]: row["name"] for row in project.rows("crm", "public_people")}
     assert names == {1: "Ada \u2028 ü", 2: "Grace", 3: "Edsger"}
     assert [row["code"] for row in project.rows("crm", "public_colours")] == ["b", "g"]
-    told = project.metadata("crm", "public-people")
+    metadata = project.metadata("crm", "public-people")
     # The bookmark is inclusive: the row that it came from is sent again, unless it changed.
-    assert told["elt/records_read"] == told["elt/records_committed"] == 2
-    assert told["elt/records_rejected"] == told["elt/records_changed"] == 0
-    assert told["elt/state"] == project.committed_state("crm", "public_people")
-    bookmark = told["elt/state"]["stream"]["stream_state"]
+    assert metadata["elt/records_read"] == metadata["elt/records_committed"] == 2
+    assert metadata["elt/records_rejected"] == metadata["elt/records_changed"] == 0
+    assert metadata["elt/state"] == project.committed_state("crm", "public_people")
+    bookmark = metadata["elt/state"]["stream"]["stream_state"]
     assert bookmark["replication_key"] == "updated_at"
     assert bookmark["replication_key_value"].startswith("2026-01-04T00:00:00")
     assert not any(b"S3CRET" in p.read_bytes() for p in project.home.rglob("*.parquet"))

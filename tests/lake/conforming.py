@@ -71,13 +71,13 @@ def changes(row: Row) -> list[Row]:
     return found
 
 
-def told(row: Row) -> list[tuple[str, str, str]]:
+def change_triples(row: Row) -> list[tuple[str, str, str]]:
     """The field, change and reason of each change."""
     return [(change["field"], change["change"], change["reason"]) for change in changes(row)]
 
 
 def changed(row: Row) -> list[str]:
     """The fields that were nulled for their type."""
-    kinds = {(change, reason) for _, change, reason in told(row)}
+    kinds = {(change, reason) for _, change, reason in change_triples(row)}
     assert kinds <= {("NULLED", "DESTINATION_TYPECAST_ERROR")}
-    return [field for field, *_ in told(row)]
+    return [field for field, *_ in change_triples(row)]

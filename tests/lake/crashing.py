@@ -34,7 +34,7 @@ from elt_assets.sync.events import Checkpoint, Committed
 from tests.lake.harness import Lake
 from tests.lake.staging import APP, INTEGER, STRING, checkpoint, stream
 
-EVENTS: dict[str, Any] = {"id": INTEGER, "at": INTEGER, "said": STRING}
+EVENTS: dict[str, Any] = {"id": INTEGER, "at": INTEGER, "text": STRING}
 Batch = Sequence[Any]
 
 POINTS: dict[str, tuple[Any, str]] = {
@@ -55,9 +55,9 @@ POINTS: dict[str, tuple[Any, str]] = {
 """The calls that change what is on disk."""
 
 
-def event(number: int | None, at: int, said: str = "") -> dict[str, Any]:
+def event(number: int | None, at: int, text: str = "") -> dict[str, Any]:
     """A version of the record `number`; one without a number is rejected."""
-    return {"id": number, "at": at, "said": said or f"{number} at {at}"}
+    return {"id": number, "at": at, "text": text or f"{number} at {at}"}
 
 
 def seeded(seed: int, batches: int) -> list[list[dict[str, Any]]]:
@@ -115,7 +115,7 @@ def sync(
 
 
 def position(state: str | None) -> int | None:
-    """How many batches the source has been told are safe."""
+    """Return the number of batches that were acknowledged to the source."""
     return None if state is None else int(json.loads(state)["stream"]["stream_state"])
 
 
@@ -132,9 +132,9 @@ class View(NamedTuple):
 
 
 def view(lake: Lake) -> View:
-    current = read(lake, "", "id", "at", "said")
-    versions = read(lake, "_history", "id", "at", "said", "_is_current", "_valid_to is null")
-    dead = read(lake, "_dead_letter", "coalesce(get_json_object(record, '$.said'), record)")
+    current = read(lake, "", "id", "at", "text")
+    versions = read(lake, "_history", "id", "at", "text", "_is_current", "_valid_to is null")
+    dead = read(lake, "_dead_letter", "coalesce(get_json_object(record, '$.text'), record)")
     return View(position(lake.tables().metadata.state), current, versions, dead)
 
 
@@ -153,7 +153,7 @@ def expected(batches: Sequence[Batch]) -> View:
     events = [each for batch in batches for each in batch]
     chains: dict[int, list[Any]] = {}
     for each in sorted(events, key=lambda each: int(each["at"])):
-        chains.setdefault(each["id"], []).append((each["id"], each["at"], each["said"]))
+        chains.setdefault(each["id"], []).append((each["id"], each["at"], each["text"]))
     dead = chains.pop(None, [])  # type: ignore[call-overload]
     versions = [
         (*each, each == chain[-1], each == chain[-1]) for chain in chains.values() for each in chain
@@ -162,7 +162,7 @@ def expected(batches: Sequence[Batch]) -> View:
         len(batches) or None,
         sorted((chain[-1] for chain in chains.values()), key=repr),
         sorted(versions, key=repr),
-        sorted(((said,) for _, _, said in dead), key=repr),
+        sorted(((text,) for _, _, text in dead), key=repr),
     )
 
 

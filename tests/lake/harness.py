@@ -1,4 +1,4 @@
-"""A lake of a test's own: tables and writers opened anew, as each run does."""
+"""A lake of a test's own: each sync opens its tables and writers again, as each run does."""
 
 from __future__ import annotations
 

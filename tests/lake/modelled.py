@@ -50,7 +50,7 @@ from tests.lake.oracle import Event, Part, Run, Stream, landed
 from tests.lake.plain import NoSpark, PlainWriter, rows_of
 from tests.lake.staging import APP, INTEGER, NUMBER, STRING, checkpoint, stage, stream
 
-BASE = {"id": INTEGER, "at": INTEGER, "said": STRING, "_ab_cdc_deleted_at": STRING}
+BASE = {"id": INTEGER, "at": INTEGER, "text": STRING, "_ab_cdc_deleted_at": STRING}
 CATALOGS = (
     BASE,
     {**BASE, "at": NUMBER},
@@ -284,7 +284,7 @@ class Machine(RuleBasedStateMachine):
         return self.intents[part]
 
     def _adopt_dropped(self, part: str | None, run: Run, opened: Opened) -> None:
-        """A refresh may be begun anew where another catalog has widened its table."""
+        """Drop the unfinished refresh if another catalog widened its table and the run started again."""
         if part in self.widened and run.building is not None and opened.start is None:
             self.parts[part] = replace(self.parts[part], building=None)
             run.begins_at = self.parts[part]
@@ -308,15 +308,15 @@ class Machine(RuleBasedStateMachine):
 
     def _event(self, live: Live, number: int, order: int, kind: str) -> Event:
         count = next(self.count)
-        said = f"s{count}"
+        text = f"s{count}"
         if kind == "bad":
-            return Event(said)
+            return Event(text)
         ident = number or None
         if self.has("add_key") and not live.run.stream.deduplicates:
             ident = 100 + count if number else None  # keys that are there are whole and unique
         more = {2: f"m{count}", 3: str(count)}.get(live.run.stream.catalog)
         is_delete = kind == "deleted" and live.run.stream.deduplicates
-        return Event(said, ident, order * 10_000 + count, more, is_delete)
+        return Event(text, ident, order * 10_000 + count, more, is_delete)
 
     @precondition(lambda self: self.slots)
     @rule(slot=SLOTS, final=st.booleans(), kill=KILLS, beside=BESIDES, choice=st.integers(0, 9))
@@ -454,7 +454,7 @@ class Machine(RuleBasedStateMachine):
         may = (
             moved or self.has("catalog") or (self.has("add_key") and self._has_null_keys(live.part))
         )
-        assert may, f"a run was refused, and nobody was before it: {error!r}"
+        assert may, f"a run was refused without a concurrent run: {error!r}"
 
     @contextlib.contextmanager
     def _refused_keys(self, part: str | None) -> Iterator[None]:
@@ -586,7 +586,7 @@ class Machine(RuleBasedStateMachine):
         if before.building is not None and before.building.truncates:
             return
         STEPS["replay"] += 1
-        by = replace(self.stream, key=None if self.stream.key is None else "said")
+        by = replace(self.stream, key=None if self.stream.key is None else "text")
         tables = StreamTables(self.uri, app_id(name))
         sequence = tables.metadata.sequence
         with self._killed(kill):
@@ -638,9 +638,9 @@ class Machine(RuleBasedStateMachine):
     def _check_dead(self, main: Table, name: str | None) -> None:
         found = self._companion(main, name, "dead_letter")
         if found is not None:
-            told = sorted(re.findall(r"\bs\d+\b", " ".join(row["record"] for row in found)))
-            wanted = sorted(event.said for event in self.parts[name].dead)
-            assert told == wanted, f"another dead letter: {name}"
+            found_texts = sorted(re.findall(r"\bs\d+\b", " ".join(row["record"] for row in found)))
+            wanted = sorted(event.text for event in self.parts[name].dead)
+            assert found_texts == wanted, f"another dead letter: {name}"
 
     def _check_history(self, main: Table, name: str | None) -> None:
         found = self._companion(main, name, "history") if self.world.history else None
@@ -650,12 +650,12 @@ class Machine(RuleBasedStateMachine):
 
     def _companion(self, main: Table, name: str | None, kind: str) -> list[dict[str, Any]] | None:
         """A companion's rows as readers are shown them; None where its table does not say which."""
-        told = (main.metadata.companions or {}).get(kind, NOT_KEPT)
+        stands_for = (main.metadata.companions or {}).get(kind, NOT_KEPT)
         table = Table(self.uri + SUFFIXES[kind], f"{main.app_id}|{kind}")
-        if told == NOT_KEPT or not table.exists:
+        if stands_for == NOT_KEPT or not table.exists:
             return None
-        if told != table.metadata.stands_for:
-            version = 0 if told is None else table.version_of(told)
+        if stands_for != table.metadata.stands_for:
+            version = 0 if stands_for is None else table.version_of(stands_for)
             table = Table(table.uri, table.app_id, version)
         return self._in_part(table, name)
 
@@ -727,9 +727,9 @@ def token_of(state: str | None) -> str | None:
 
 def line_of(event: Event) -> Any:
     if not event.is_readable:
-        return f'["{event.said}"]'.encode()
+        return f'["{event.text}"]'.encode()
     more = int(event.more) if event.more is not None and event.more.isdigit() else event.more
-    found = {"id": event.id, "at": event.at, "said": event.said, "more": more}
+    found = {"id": event.id, "at": event.at, "text": event.text, "more": more}
     return {**found, "_ab_cdc_deleted_at": "yes" if event.deleted else None}
 
 
@@ -737,12 +737,12 @@ def sign_of(row: dict[str, Any]) -> tuple[Any, ...]:
     """What tells a row from others, whatever its columns' types are."""
     more = row.get("more")
     at = None if row["at"] is None else float(row["at"])
-    return row["id"], at, row["said"], None if more is None else str(more)
+    return row["id"], at, row["text"], None if more is None else str(more)
 
 
 def signs(events: Sequence[Event]) -> Counter[Any]:
     return Counter(
-        sign_of({"id": e.id, "at": e.at, "said": e.said, "more": e.more}) for e in events
+        sign_of({"id": e.id, "at": e.at, "text": e.text, "more": e.more}) for e in events
     )
 
 

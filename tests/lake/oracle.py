@@ -14,9 +14,9 @@ from elt_assets.protocol.airbyte.sync_modes import APPEND, APPEND_DEDUP, OVERWRI
 
 @dataclass(frozen=True)
 class Event:
-    """A record; `said` is unique. Without `at` it is a line that is no JSON object."""
+    """A record; `text` is unique. Without `at` it is a line that is no JSON object."""
 
-    said: str
+    text: str
     id: int | None = None
     at: int | None = None
     more: str | None = None
@@ -96,8 +96,8 @@ class Run:
         if mode != "none" and part.refresh == self.intent and (has_cursor or goes_on):
             mode = "none"  # a retry goes on with what the first attempt began, but cannot in a whole read
         self.continues = mode == "none" and goes_on
-        anew = mode == "none" and found is not None and found.truncates and not is_like
-        is_same_policy = anew and found is not None and self._has_same_policy(found)
+        restarts = mode == "none" and found is not None and found.truncates and not is_like
+        is_same_policy = restarts and found is not None and self._has_same_policy(found)
         begins = self.stream.overwrites or mode == "truncate" or is_same_policy
         if self.continues:
             assert found is not None
@@ -146,7 +146,7 @@ def landed(
     latest: dict[object, Event] = {}
     for event in (*rows, *buried, *news):
         key = getattr(event, stream.key)
-        key = event.said if key is None else (stream.key, key)
+        key = event.text if key is None else (stream.key, key)
         if key not in latest or (event.at or 0) >= (latest[key].at or 0):
             latest[key] = event
     found = latest.values()

@@ -317,7 +317,7 @@ def merge_history(
     schema: t.StructType,
     **__: object,
 ) -> Merged:
-    """In place of `history.merge`: every file is written anew."""
+    """In place of `history.merge`: every file is rewritten."""
     if not batch.files:
         return Merged(Change(), target.tombstones)
     rows = _versions(table, target, schema)

@@ -38,7 +38,7 @@ def _by_datafusion(delta: DeltaTable) -> pa.Table:
 
 
 def _by_duckdb(delta: DeltaTable, names: list[str]) -> pa.Table:
-    """The files that the log lists, read by nobody's Delta reader; a column of none of them is null."""
+    """Read the files that the log lists without a Delta reader; a column that no file has is null."""
     files = delta.file_uris()
     if not files:
         return pa.table({name: pa.nulls(0) for name in names})

@@ -188,7 +188,7 @@ def test_a_history_that_is_enabled_later_has_the_existing_rows(lake: Lake) -> No
 
 
 def test_the_dead_letter_is_kept_if_its_table_is_moved_away(lake: Lake) -> None:
-    """Whoever moves a table away, to read the stream anew, does not say that rejected records go."""
+    """To move a table away and read the stream again does not delete its rejected records."""
     sync(lake, BATCHES)
     Path(lake.uri).rename(lake.folder / "away")
     sync(lake, BATCHES[:1])
@@ -230,6 +230,6 @@ def test_a_history_rewritten_by_another_engine_loses_the_refresh_of_a_version(
     lake.sync(configured(lake, APPEND_DEDUP), event(1, 7))
     history = lake.tables().history
     assert history is not None
-    told = rows(lake.spark, history, "id", "at", "_is_current")
-    assert [at for number, at, is_current in told if is_current and number == 1] == [current]
+    versions = rows(lake.spark, history, "id", "at", "_is_current")
+    assert [at for number, at, is_current in versions if is_current and number == 1] == [current]
     assert rows(lake.spark, lake.table, "id", "at") == [(1, 7), (2, 1)]

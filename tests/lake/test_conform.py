@@ -1,4 +1,4 @@
-"""Raw records → typed rows, and what does not fit said so."""
+"""Raw records become typed rows; values that do not fit are recorded as changes."""
 
 from __future__ import annotations
 

@@ -124,11 +124,11 @@ def test_any_record_of_any_schema_is_typed_recorded_as_changed_or_rejected(
     assert len(conformer.rejects(properties, [*records, *unreadable])) == len(unreadable)
     for column in columns({"properties": properties}):
         for sent, row in zip(records, found, strict=True):
-            told = [e for e in changes(row) if e["field"].split(".")[0] == column.source]
+            recorded = [e for e in changes(row) if e["field"].split(".")[0] == column.source]
             value = sent.get(column.source)
-            where = (properties[column.source], json.dumps(value), row[column.name], told)
+            where = (properties[column.source], json.dumps(value), row[column.name], recorded)
             fits = kept(column.kind, value, row[column.name])
-            assert fits == (not told) or is_huge(json.dumps(value)), where
+            assert fits == (not recorded) or is_huge(json.dumps(value)), where
 
 
 def kept(kind: LogicalType, sent: Any, got: Any) -> bool:
@@ -154,7 +154,7 @@ def kept(kind: LogicalType, sent: Any, got: Any) -> bool:
 
 
 def is_huge(text: str) -> bool:
-    """JSON with a number that lands as a double: told where it may be another, or in a text column."""
+    """JSON with a number that lands as a double: recorded where it may differ, or in a text column."""
     return re.search(r"\d{39}|e\+(3[89]|[4-9]\d|\d{3})", text) is not None
 
 

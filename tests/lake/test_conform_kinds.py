@@ -15,7 +15,7 @@ from elt_assets.lake.parse.changes import MAX_VALUE_BYTES
 from elt_assets.lake.schema.from_json_schema import columns, kind_of
 from elt_assets.lake.schema.logical_types import Column, Scalar, Struct, Unread
 from elt_assets.lake.schema.metadata_columns import table_schema
-from tests.lake.conforming import STAMP, Conformer, Row, changed, changes, told
+from tests.lake.conforming import STAMP, Conformer, Row, change_triples, changed, changes
 from tests.lake.staging import (
     BIG_INTEGER,
     BIG_NUMBER,
@@ -223,7 +223,7 @@ def test_a_decimal_that_is_rounded_is_recorded(conformer: Conformer) -> None:
     found = conformer.rows({"n": BIG_NUMBER}, lines)
     assert [row["n"] for row in found[: len(ROUNDED)]] == [Decimal(n) for _, n in ROUNDED]
     cut = [("n", "TRUNCATED", "DESTINATION_FIELD_SIZE_LIMITATION")]
-    assert [told(row) for row in found] == [cut] * len(ROUNDED) + [[]] * len(EXACT)
+    assert [change_triples(row) for row in found] == [cut] * len(ROUNDED) + [[]] * len(EXACT)
     assert [row["n"] for row in found[len(ROUNDED) :]] == [Decimal(n.strip('"')) for n in EXACT]
 
 
@@ -232,7 +232,7 @@ def test_numbers_of_more_than_38_digits_in_json_are_recorded(conformer: Conforme
         f'{{"any": {{"n": {text}}}}}'.encode() for text in ("9" * 38, "9" * 39, "1e-7", '"1E5"')
     ]
     cut = ("any", "TRUNCATED", "DESTINATION_FIELD_SIZE_LIMITATION")
-    assert [told(row) for row in conformer.rows({"any": {}}, sent)] == [[], [cut], [], []]
+    assert [change_triples(row) for row in conformer.rows({"any": {}}, sent)] == [[], [cut], [], []]
 
 
 def test_a_value_that_is_too_long_becomes_null_and_is_recorded(conformer: Conformer) -> None:
@@ -246,10 +246,10 @@ def test_a_value_that_is_too_long_becomes_null_and_is_recorded(conformer: Confor
     ]
     first, second, third, fourth = conformer.rows(properties, [*data[:3], {"bytes": 2 * longest}])
     size = "DESTINATION_FIELD_SIZE_LIMITATION"
-    assert (first["text"], told(first)) == (None, [("text", "NULLED", size)])
-    assert (len(second["text"]), told(second)) == (MAX_VALUE_BYTES, [])
-    assert (third["any"], told(third)) == (None, [("any", "NULLED", size)])
-    assert (fourth["bytes"], told(fourth)) == (None, [("bytes", "NULLED", size)])
+    assert (first["text"], change_triples(first)) == (None, [("text", "NULLED", size)])
+    assert (len(second["text"]), change_triples(second)) == (MAX_VALUE_BYTES, [])
+    assert (third["any"], change_triples(third)) == (None, [("any", "NULLED", size)])
+    assert (fourth["bytes"], change_triples(fourth)) == (None, [("bytes", "NULLED", size)])
 
 
 STRICT = {"age": INTEGER, "at": TIMESTAMP, "s": struct(n=NUMBER), "l": array(BOOLEAN), "free": DATE}
@@ -300,8 +300,8 @@ def test_large_integers_in_a_column_of_doubles_are_recorded_as_rounded(
 ) -> None:
     found = [Column("n", "n", Scalar.INTEGER_IN_DOUBLE)]
     small, large, odd = conformer.rows(found, [{"n": 2**53}, {"n": 2**53 + 2}, {"n": "x"}])
-    assert (small["n"], told(small)) == (2.0**53, [])
-    assert told(large) == [("n", "TRUNCATED", "DESTINATION_FIELD_SIZE_LIMITATION")]
+    assert (small["n"], change_triples(small)) == (2.0**53, [])
+    assert change_triples(large) == [("n", "TRUNCATED", "DESTINATION_FIELD_SIZE_LIMITATION")]
     assert odd["n"] is None and changed(odd) == ["n"]
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from tests.lake.conforming import Conformer, Row, changes, told
+from tests.lake.conforming import Conformer, Row, change_triples, changes
 from tests.lake.staging import INTEGER, NTZ, TIMESTAMP, array, struct
 
 MINUTE = datetime.fromisoformat("2024-01-15T10:30")
@@ -79,8 +79,10 @@ def found(row: Row, field: str) -> list[datetime]:
 
 def cut(row: Row) -> list[str]:
     """The fields that were recorded as cut."""
-    assert {(change, reason) for field, change, reason in told(row) if field != "bad"} <= {CUT}
-    return [field for field, *_ in told(row) if field != "bad"]
+    assert {
+        (change, reason) for field, change, reason in change_triples(row) if field != "bad"
+    } <= {CUT}
+    return [field for field, *_ in change_triples(row) if field != "bad"]
 
 
 @pytest.mark.parametrize("place", PLACES)
@@ -116,5 +118,5 @@ def test_a_zone_in_a_time_without_timezone_is_removed_and_recorded(
     sent: list[dict[str, Any]] = [{"t": "12:34:56Z"}, {"t": "12:34+01:00"}, {"t": "12:34:56.5"}]
     rows = conformer.rows({"t": local}, sent)
     assert [row["t"] for row in rows] == ["12:34:56", "12:34", "12:34:56.5"]
-    assert [told(row) for row in rows] == [[("t", *CUT)]] * 2 + [[]]
+    assert [change_triples(row) for row in rows] == [[("t", *CUT)]] * 2 + [[]]
     assert changes(rows[2]) == []

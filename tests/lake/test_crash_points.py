@@ -66,7 +66,7 @@ class Camera:
             self._click(where)
 
     def _click(self, where: str) -> None:
-        state = tuple(sorted(self._told()))
+        state = tuple(sorted(self._counted_states()))
         if state in self.shots:
             if self.closely:
                 return
@@ -80,7 +80,7 @@ class Camera:
                 shutil.copy2(path, copy)
         self.shots[state] = (where, shot)
 
-    def _told(self) -> Iterator[str]:
+    def _counted_states(self) -> Iterator[str]:
         for path in files(self.lake.folder):
             if self.closely or path.parent.name == "_delta_log":
                 yield str(path)
@@ -201,8 +201,8 @@ def test_an_overwrite_with_other_types_survives_a_kill_at_any_point(
     lake: Lake, closely: bool
 ) -> None:
     def overwrite(lake: Lake, seen: Callable[[], None]) -> None:
-        other = configured(lake, OVERWRITE, properties={**EVENTS, "said": INTEGER})
-        sync(lake, [[{"id": 1, "at": 1, "said": 7}]], other, seen=seen)
+        other = configured(lake, OVERWRITE, properties={**EVENTS, "text": INTEGER})
+        sync(lake, [[{"id": 1, "at": 1, "text": 7}]], other, seen=seen)
 
     lake.history = False
     sync(lake, BATCHES[:1], configured(lake, OVERWRITE))
@@ -235,7 +235,7 @@ def test_a_replay_survives_a_kill_at_any_point(lake: Lake, closely: bool) -> Non
         tables = lake.tables()
         tables.roll_back_companions("run-2")
         wanted = configured(lake)
-        wanted.primary_key = [["said"]]
+        wanted.primary_key = [["text"]]
         replay(lake.provider, tables, WriteSpec(wanted, "run-2", history=True))
 
     sync(lake, [[*BATCHES[0], b"[5]"], BATCHES[1]])

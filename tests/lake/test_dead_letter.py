@@ -51,13 +51,13 @@ def keyed(*key: str) -> ConfiguredStream:
 def extracted(lake: Lake, at: int, data: dict[str, Any]) -> Segment:
     """A record that the source extracted at a time."""
     (lake.folder / "staging").mkdir(exist_ok=True)
-    writer = SegmentWriter(lake.folder / "staging" / f"{at} {data['said']}.jsonl", 0)
+    writer = SegmentWriter(lake.folder / "staging" / f"{at} {data['text']}.jsonl", 0)
     writer.append(RawRecord("users", Raw(json.dumps(data).encode()), at))
     return writer.close()
 
 
 RAW = [
-    b'{ "id" : null,"said":"\\u00fc 1.50" , "more": {"_elt:meta": 1e2} }',
+    b'{ "id" : null,"text":"\\u00fc 1.50" , "more": {"_elt:meta": 1e2} }',
     b"[1, 2]",
     b'"text"',
     b"{}",
@@ -114,7 +114,7 @@ def test_the_metadata_of_a_rejected_record_is_kept(lake: Lake) -> None:
     found = read(
         lake, "", "at", "to_json(_airbyte_meta.changes)", "unix_millis(_airbyte_extracted_at)"
     )
-    assert [(at, json.loads(told), when) for at, told, when in found] == [
+    assert [(at, json.loads(metadata), when) for at, metadata, when in found] == [
         (7, [own], EMITTED_AT),
         (None, [own], EMITTED_AT),
     ]
@@ -123,13 +123,13 @@ def test_the_metadata_of_a_rejected_record_is_kept(lake: Lake) -> None:
 def test_records_that_an_earlier_release_rejected_are_replayed(lake: Lake) -> None:
     """Its dead letters had fewer columns, and parts of the staged line in the record."""
     lake.sync(keyed("id"), event(None, 1))
-    old = '{"id": null, "at": 2, "said": "old","_elt:extracted_at":1700000000000,"_elt:sequence":7}'
+    old = '{"id": null, "at": 2, "text": "old","_elt:extracted_at":1700000000000,"_elt:sequence":7}'
     odd = '{"_airbyte_not_an_object":[5],"_elt:place":8}'
     rows = pa.table({"record": [old, odd], "reason": ["r"] * 2, "stream": ["users"] * 2})
     write_deltalake(lake.dead_letter.uri, rows, mode="append", schema_mode="merge")
     done = replayed(lake, keyed("at"))
     assert done is not None and (done.records, done.rejected) == (2, 1)
-    assert read(lake, "", "at", "said") == [(1, "None at 1"), (2, "old")]
+    assert read(lake, "", "at", "text") == [(1, "None at 1"), (2, "old")]
     assert read(lake, "_dead_letter", "record") == [("[5]",)]
 
 
@@ -137,10 +137,10 @@ def test_a_replay_moves_records_that_now_fit_and_keeps_the_others(lake: Lake) ->
     lake.history = True
     sync(lake, [[event(1, 10), event(None, 1), b"[5]"], [event(None, 2)]], keyed("id"))
     before = lake.tables().metadata
-    done = replayed(lake, keyed("said"))
+    done = replayed(lake, keyed("text"))
     assert done is not None and (done.records, done.rejected) == (2, 1)
     wanted = [("1 at 10",), ("None at 1",), ("None at 2",)]
-    assert read(lake, "", "said") == read(lake, "_history", "said") == wanted
+    assert read(lake, "", "text") == read(lake, "_history", "text") == wanted
     assert read(lake, "_dead_letter", "reason", "run_id") == [
         ("not a readable JSON object", "run-2")
     ]
@@ -149,13 +149,13 @@ def test_a_replay_moves_records_that_now_fit_and_keeps_the_others(lake: Lake) ->
     assert head.sequence == before.sequence + 1
     ids = [each for (each,) in read(lake, "", "_airbyte_raw_id")]
     assert len(set(ids)) == 3
-    again = replayed(lake, keyed("said"))
+    again = replayed(lake, keyed("text"))
     assert again is not None and (again.records, again.rejected) == (0, 1)
-    assert read(lake, "", "said") == wanted
+    assert read(lake, "", "text") == wanted
 
 
 def test_a_record_that_stays_rejected_gets_the_new_reason(lake: Lake) -> None:
-    lake.sync(keyed("id"), {"id": None, "at": "late", "said": "x"}, event(1, 1))
+    lake.sync(keyed("id"), {"id": None, "at": "late", "text": "x"}, event(1, 1))
     [(reason,)] = read(lake, "_dead_letter", "reason")
     frozen = stream({**EVENTS, "at": STRING}, APPEND)  # which a column of integers cannot take
     done = replayed(lake, frozen, on_schema_change="freeze")
@@ -173,14 +173,14 @@ def test_a_replayed_record_keeps_its_extraction_time(lake: Lake, offset: int, ke
     writer.commit(checkpoint(final=True))
     done = replayed(lake, stream(EVENTS, APPEND_DEDUP, key=["at"]))
     assert done is not None and done.records == 1
-    assert read(lake, "", "said") == [(kept,)]
+    assert read(lake, "", "text") == [(kept,)]
     assert read(lake, "_dead_letter", "record") == []
 
 
 def test_an_older_record_does_not_replace_a_newer_row(lake: Lake) -> None:
     sync(lake, [[event(1, 10, "new"), event(None, 5, "new")]], keyed("id"))
-    replayed(lake, keyed("said"))
-    assert read(lake, "", "at", "said") == [(10, "new")]
+    replayed(lake, keyed("text"))
+    assert read(lake, "", "at", "text") == [(10, "new")]
 
 
 def test_a_replay_without_rejected_records_changes_nothing(lake: Lake) -> None:
@@ -188,6 +188,6 @@ def test_a_replay_without_rejected_records_changes_nothing(lake: Lake) -> None:
     before = lake.table.version
     assert replayed(lake, keyed("id")) is None
     lake.sync(keyed("id"), event(None, 1))
-    replayed(lake, keyed("said"))
-    assert replayed(lake, keyed("said")) is None
+    replayed(lake, keyed("text"))
+    assert replayed(lake, keyed("text")) is None
     assert lake.table.version == before + 2

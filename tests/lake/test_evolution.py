@@ -279,7 +279,7 @@ def test_freeze_keeps_the_schema_and_reads_its_types(one: Any, other: Any) -> No
     assert found.schema == was
     read = [
         (c.name, c.type.simpleString()) for c in found.columns
-    ]  # what is JSON is told by metadata
+    ]  # the metadata of a column says that it is JSON
     assert read == [(e.name, e.dataType.simpleString()) for e in was.fields]
 
 

@@ -10,7 +10,7 @@ from elt_assets.protocol.airbyte.sync_modes import APPEND, APPEND_DEDUP
 from tests.lake.harness import Lake
 from tests.lake.staging import INTEGER, STRING, rows, stream
 
-FIELDS: dict[str, Any] = {"id": INTEGER, "at": INTEGER, "said": STRING}
+FIELDS: dict[str, Any] = {"id": INTEGER, "at": INTEGER, "text": STRING}
 WIDER = {**FIELDS, "region": STRING, "_ab_cdc_deleted_at": STRING}
 Record = dict[str, Any]
 
@@ -20,7 +20,7 @@ def keyed(*key: str, fields: Record = FIELDS) -> ConfiguredStream:
 
 
 def record(number: int | None, at: int, **more: Any) -> Record:
-    return {"id": number, "at": at, "said": f"{number} at {at}", **more}
+    return {"id": number, "at": at, "text": f"{number} at {at}", **more}
 
 
 def model(present: list[Record], new: list[Record], key: list[str]) -> list[str]:
@@ -30,21 +30,21 @@ def model(present: list[Record], new: list[Record], key: list[str]) -> list[str]
     for each in [*present, *new]:
         values = tuple(each.get(name) for name in key)
         if None in values:
-            kept.append(each["said"])
+            kept.append(each["text"])
         elif values not in latest or each["at"] >= latest[values]["at"]:
             latest[values] = each
-    alive = [e["said"] for e in latest.values() if e.get("_ab_cdc_deleted_at") is None]
+    alive = [e["text"] for e in latest.values() if e.get("_ab_cdc_deleted_at") is None]
     return sorted([*kept, *alive])
 
 
-def said(lake: Lake) -> list[str]:
-    return [text for (text,) in rows(lake.spark, lake.table, "said")]
+def texts(lake: Lake) -> list[str]:
+    return [text for (text,) in rows(lake.spark, lake.table, "text")]
 
 
 def versions(lake: Lake) -> list[tuple[Any, ...]]:
     history = lake.tables().history
     assert history is not None
-    return rows(lake.spark, history, "said", "_is_current", "_valid_to")
+    return rows(lake.spark, history, "text", "_is_current", "_valid_to")
 
 
 def test_rows_with_null_keys_are_kept_when_a_key_is_added(lake: Lake, engine: str) -> None:
@@ -54,7 +54,7 @@ def test_rows_with_null_keys_are_kept_when_a_key_is_added(lake: Lake, engine: st
     lake.history = True
     new = [record(1, 5), record(3, 1)]
     lake.sync(keyed("id"), *new)
-    assert said(lake) == model(old, new, ["id"])
+    assert texts(lake) == model(old, new, ["id"])
     assert repeated_keys(lake.provider, lake.table, lake.table.files, [["id"]]) == 0
     assert [(text, current) for text, current, _ in versions(lake)] == [
         ("1 at 1", False),
@@ -73,7 +73,7 @@ def test_rows_that_lack_a_new_key_field_are_kept(lake: Lake, engine: str) -> Non
     before = versions(lake)
     new = [record(1, 0, region="eu"), record(1, 3, region="eu"), record(4, 1, region="eu")]
     lake.sync(keyed("id", "region", fields=WIDER), *new)
-    assert said(lake) == model(old[:2], new, ["id", "region"])
+    assert texts(lake) == model(old[:2], new, ["id", "region"])
     assert set(before) < set(versions(lake))
     assert repeated_keys(lake.provider, lake.table, lake.table.files, [["id"], ["region"]]) == 0
 

@@ -29,7 +29,7 @@ START = dt.datetime(2026, 1, 1, tzinfo=dt.timezone.utc)
 SCHEMA = {
     "id": INTEGER,
     "part": {"type": "object", "properties": {"of": STRING}},
-    "said": STRING,
+    "text": STRING,
     "at": TIMESTAMP,
     "_ab_cdc_deleted_at": STRING,
 }
@@ -42,7 +42,7 @@ class Event(NamedTuple):
 
     id: int
     part: str
-    said: str
+    text: str
     at: int | None
     deleted: bool
 
@@ -58,7 +58,7 @@ class Event(NamedTuple):
         return {
             "id": self.id,
             "part": part,
-            "said": self.said,
+            "text": self.text,
             "at": at,
             "_ab_cdc_deleted_at": deleted,
         }
@@ -77,7 +77,7 @@ EVENTS = st.builds(
     Event,
     id=st.integers(0, 2),
     part=st.sampled_from(["a", "b"]),
-    said=st.sampled_from(["x", "y"]),
+    text=st.sampled_from(["x", "y"]),
     at=st.none() | st.integers(0, 5),
     deleted=st.sampled_from([False, False, False, True]),
 )
@@ -142,10 +142,10 @@ def test_append_dedup_with_history_equals_the_model(
         for step in steps:
             run.take(step)
         events = run.events if cursor else [event._replace(at=None) for event in run.events]
-        assert run.current() == {key: e.said for key, e in current(events).items()}
+        assert run.current() == {key: e.text for key, e in current(events).items()}
         if cursor:
-            told = ((e.key, e.said, since, until) for e, since, until in versions(events))
-            assert run.versions() == sorted(told, key=repr)
+            expected = ((e.key, e.text, since, until) for e, since, until in versions(events))
+            assert run.versions() == sorted(expected, key=repr)
         assert run.is_current() == run.current()
         shutil.rmtree(run.folder)
 
@@ -213,7 +213,7 @@ class Run:
 
     def current(self) -> dict[tuple[int, str], str]:
         rows = self._tables().main.dataframe(self.spark).collect()
-        found = {(row.id, row.part.of): row.said for row in rows}
+        found = {(row.id, row.part.of): row.text for row in rows}
         assert len(found) == len(rows)
         return found
 
@@ -222,7 +222,7 @@ class Run:
         assert history is not None
         rows = history.dataframe(self.spark).where("_is_current").collect()
         assert all(row._valid_to is None for row in rows)
-        return {(row.id, row.part.of): row.said for row in rows}
+        return {(row.id, row.part.of): row.text for row in rows}
 
     def versions(self) -> list[tuple[Any, ...]]:
         history = self._tables().history
@@ -230,7 +230,7 @@ class Run:
         rows = history.dataframe(self.spark).collect()
         return sorted(
             (
-                ((row.id, row.part.of), row.said, _hours(row._valid_from), _hours(row._valid_to))
+                ((row.id, row.part.of), row.text, _hours(row._valid_from), _hours(row._valid_to))
                 for row in rows
             ),
             key=repr,

@@ -87,7 +87,7 @@ def test_a_replay_moves_the_records_that_fit_now(lake: Lake) -> None:
     lake.history = False
     done = replay(lake.provider, lake.tables(), WriteSpec(stream(EVENTS, APPEND), "run-2"))
     assert done is not None and (done.records, done.rejected) == (1, 0)
-    assert len(rows(lake.spark, lake.table, "said")) == 3
+    assert len(rows(lake.spark, lake.table, "text")) == 3
 
 
 def test_a_run_after_a_kill_ends_where_an_undisturbed_one_does(lake: Lake) -> None:

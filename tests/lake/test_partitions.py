@@ -52,7 +52,7 @@ def load(lake: Lake, part: str, *data: Any, value: int = 1, **how: Any) -> Commi
 
 
 def held(lake: Lake) -> list[tuple[Any, ...]]:
-    return rows(lake.spark, lake.table, "_elt_partition", "said")
+    return rows(lake.spark, lake.table, "_elt_partition", "text")
 
 
 def test_only_the_synced_partition_is_replaced(lake: Lake) -> None:
@@ -86,7 +86,7 @@ def test_a_single_partition_can_be_read(lake: Lake) -> None:
     load(lake, FIRST, event(1, 1))
     load(lake, SECOND, event(2, 1))
     found = snapshot(lake.spark, lake.uri, APP, partitions=[SECOND])
-    assert [row.said for row in found.collect()] == ["2 at 1"]
+    assert [row.text for row in found.collect()] == ["2 at 1"]
     assert snapshot(lake.spark, lake.uri, APP, partitions=["2026-01-03"]).count() == 0
 
 

@@ -31,7 +31,7 @@ Sync = list[Batch]
 
 @dataclass
 class Lake:
-    """Runs each sync as a new process would: a table opened anew, a writer of its own."""
+    """Runs each sync as a new process would: it opens the table again and creates a writer."""
 
     provider: SparkProvider
     folder: Path

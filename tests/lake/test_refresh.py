@@ -95,8 +95,8 @@ def test_a_refresh_replaces_the_table_in_one_commit(lake: Lake) -> None:
 @pytest.mark.parametrize("kind", ["incremental", "resumable"])
 def test_a_resumable_refresh_is_resumed(lake: Lake, kind: str) -> None:
     sync(lake, OLD[:1], None if kind == "incremental" else configured(lake, OVERWRITE))
-    begun = configured(lake, refresh="truncate") if kind == "incremental" else resumable(lake)
-    interrupted(lake, begun, NEW[:2])
+    started = configured(lake, refresh="truncate") if kind == "incremental" else resumable(lake)
+    interrupted(lake, started, NEW[:2])
     again = configured(lake) if kind == "incremental" else resumable(lake)
     assert (again.generation_id, again.minimum_generation_id) == (2, 2)
     assert position(starting_state(again, lake.tables().metadata)) == 2
@@ -182,9 +182,10 @@ def test_versions_of_rows_missing_from_a_refresh_are_ended_once(lake: Lake) -> N
     lake.history = True
     sync(lake, OLD)
     sync(lake, NEW, refresh="truncate", wanted=configured(lake, refresh="truncate"))
-    told = expected([*OLD, NEW[0][:1], *NEW[1:]])  # what was there unchanged is no version
+    expected_view = expected([*OLD, NEW[0][:1], *NEW[1:]])  # what was there unchanged is no version
     ended = [
-        (*version[:3], False, False) if version[0] == 3 else version for version in told.history
+        (*version[:3], False, False) if version[0] == 3 else version
+        for version in expected_view.history
     ]
     assert view(lake).history == ended
     closed = read(lake, "_history", "id", "_valid_to")
@@ -201,13 +202,13 @@ def test_a_refresh_changes_types_and_rows_in_one_commit(lake: Lake, policy: str)
     sync(lake, OLD[:1], configured(lake, policy))
     before = lake.table.version
     other = configured(
-        lake, policy, "truncate", {"id": INTEGER, "at": NUMBER, "said": INTEGER, "new": STRING}
+        lake, policy, "truncate", {"id": INTEGER, "at": NUMBER, "text": INTEGER, "new": STRING}
     )
-    sync(lake, [[{"id": 1, "at": 1.5, "said": 7, "new": "x"}]], other, refresh="truncate")
-    assert rows(lake.spark, lake.table, "id", "at", "said", "new") == [(1, 1.5, 7, "x")]
+    sync(lake, [[{"id": 1, "at": 1.5, "text": 7, "new": "x"}]], other, refresh="truncate")
+    assert rows(lake.spark, lake.table, "id", "at", "text", "new") == [(1, 1.5, 7, "x")]
     assert lake.table.version == before + 1
     old = DeltaTable(lake.uri, version=before).to_pyarrow_table()
-    assert sorted(old["said"].to_pylist()) == ["1 at 10", "2 at 10"]
+    assert sorted(old["text"].to_pylist()) == ["1 at 10", "2 at 10"]
 
 
 # Where its files lie

@@ -1,5 +1,5 @@
-"""Storage that fails or holds something else: the run fails, what was there stays readable, and once it is
-mended the next run goes on."""
+"""Storage that fails or has unexpected files: the run fails, existing rows stay readable, and after a repair
+the next run continues."""
 
 from __future__ import annotations
 

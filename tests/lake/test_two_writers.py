@@ -83,7 +83,7 @@ def together(*runs: Callable[[], object]) -> list[BaseException | None]:
         barrier.wait()
         try:
             runs[number]()
-        except BaseException as error:  # noqa: BLE001 - told to the test
+        except BaseException as error:  # noqa: BLE001 - the test asserts on it
             found[number] = error
 
     threads = [threading.Thread(target=call, args=(number,)) for number in range(len(runs))]
@@ -120,7 +120,7 @@ def test_simultaneous_runs_of_two_partitions_lose_no_rows(lake: Lake) -> None:
             writers[-1].write(lake.stage(event(number, 1, part), b"[5]"))
         state = checkpoint(number, final=True)
         assert together(*(partial(each.commit, state) for each in writers)) == [None, None]
-    found = rows(lake.spark, lake.table, "_elt_partition", "said", "id")
+    found = rows(lake.spark, lake.table, "_elt_partition", "text", "id")
     assert found == [(part, part, rounds) for part in parts]
     for part in parts:
         head = lake.tables(f"{APP}|{part}").metadata
@@ -147,7 +147,7 @@ def test_a_column_that_another_partition_adds_is_kept(lake: Lake, is_first_sync:
     quick.write(lake.stage({**event(1, 2, "p2"), "more": "new"}))
     quick.commit(checkpoint(2, final=True))
     slow.commit(checkpoint(2, final=True))
-    found = rows(lake.spark, lake.table, "_elt_partition", "said", "more")
+    found = rows(lake.spark, lake.table, "_elt_partition", "text", "more")
     assert found == [("p1", "p1", None), ("p2", "p2", "new")]
 
 
@@ -237,7 +237,7 @@ def test_a_replay_during_a_compaction_moves_each_record_once(lake: Lake) -> None
         undo()
     assert done is not None and (done.records, done.rejected) == (2, 0)
     texts = ["1 at 10", "1 at 20", "2 at 10", "3 at 20", "None at 1", "None at 2"]
-    assert read(lake, "", "said") == [(text,) for text in texts]
+    assert read(lake, "", "text") == [(text,) for text in texts]
     assert read(lake, "_dead_letter", "record") == []
 
 
@@ -246,7 +246,7 @@ def test_a_replay_after_a_concurrent_sync_is_refused(lake: Lake) -> None:
     late = StreamTables(lake.uri, APP, history=True)
     sync(lake, [FIRST, SECOND])
     wanted = configured(lake)
-    wanted.primary_key = [["said"]]
+    wanted.primary_key = [["text"]]
     with pytest.raises(ConcurrentSync):
         replay(lake.provider, late, WriteSpec(wanted, "run-2", history=True))
     assert view(lake) == expected([FIRST, SECOND])

@@ -209,7 +209,7 @@ def test_new_values_of_a_stream_with_windows_request_the_newest_window(
 
 
 @pytest.mark.parametrize(
-    ("discover", "said"),
+    ("discover", "expected"),
     [
         ({"stream": "station"}, "no other stream 'station'"),
         ({"stream": "readings"}, "no other stream 'readings'"),
@@ -217,11 +217,11 @@ def test_new_values_of_a_stream_with_windows_request_the_newest_window(
     ],
 )
 def test_an_unknown_stream_or_field_in_discover_is_refused_at_load(
-    own: Project, discover: Any, said: str
+    own: Project, discover: Any, expected: str
 ) -> None:
     discovering(own, **discover)
     text = refused(own)
-    assert said in text and "stream 'readings': partitions.discover" in text
+    assert expected in text and "stream 'readings': partitions.discover" in text
 
 
 def test_streams_with_new_data_are_synced(own: Project, spark: object) -> None:

@@ -53,10 +53,10 @@ def test_a_state_is_acknowledged_when_the_destination_returns_it(
     result = materialize(own, KEY)
     assert result.success
     assert [row["data"]["id"] for row in written(own)] == [1, 2]
-    told = materialized(own, "scripted", "things")[None]
-    assert told["elt/state"]["stream"]["stream_state"] == {"cursor": 2}
-    assert (told["elt/records_read"], told["elt/records_committed"]) == (2, 2)
-    assert "dagster/row_count" not in told
+    metadata = materialized(own, "scripted", "things")[None]
+    assert metadata["elt/state"]["stream"]["stream_state"] == {"cursor": 2}
+    assert (metadata["elt/records_read"], metadata["elt/records_committed"]) == (2, 2)
+    assert "dagster/row_count" not in metadata
     assert {"counts", "completed", "cursor"} <= set(evaluations(result))
     assert "columns" not in evaluations(result)
     text = logged(own, result) + capsys.readouterr().err
@@ -116,8 +116,8 @@ def test_streams_with_a_shared_state_are_sent_to_the_destination_together(own: P
     assert materialize(own, "group:shop").success
     assert [row["data"]["id"] for row in written(own)] == [1, 10]
     for stream in ("users", "orders"):
-        told = materialized(own, "shop", stream)[None]
-        assert told["elt/state"]["global"]["shared_state"] == {"position": 2}
+        metadata = materialized(own, "shop", stream)[None]
+        assert metadata["elt/state"]["global"]["shared_state"] == {"position": 2}
     append(log, ("orders", 11))
     assert materialize(own, "group:shop").success
     assert [row["data"]["id"] for row in written(own)] == [1, 10, 11]
@@ -131,8 +131,8 @@ def test_elt_destination_may_be_the_destination(own: Project) -> None:
     assert result.success, logged(own, result)
     found = Project(own.root).table("..", "..", "other", "copied", "things").to_pyarrow_table()
     assert sorted(found.column("id").to_pylist()) == [1, 2]
-    told = materialized(own, "scripted", "things")[None]
-    assert told["elt/state"]["stream"]["stream_state"] == {"cursor": 2}
+    metadata = materialized(own, "scripted", "things")[None]
+    assert metadata["elt/state"]["stream"]["stream_state"] == {"cursor": 2}
 
 
 def test_settings_of_the_lake_are_refused_for_another_destination(own: Project) -> None:

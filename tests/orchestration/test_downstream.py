@@ -66,9 +66,9 @@ def test_a_downstream_asset_replaces_one_partition(own: Project) -> None:
     reconfigure(own, "weather", factor=10)
     assert materialize_both(own, totals, partition=FIRST).success
     assert total_of(own) == {FIRST: 2760, SECOND: 276}
-    told = materialized(own, "totals")
-    assert {day: one["dagster/row_count"] for day, one in told.items()} == {FIRST: 2, SECOND: 2}
-    assert told[FIRST]["elt/table_rows"] == 4
+    by_day = materialized(own, "totals")
+    assert {day: one["dagster/row_count"] for day, one in by_day.items()} == {FIRST: 2, SECOND: 2}
+    assert by_day[FIRST]["elt/table_rows"] == 4
 
 
 def test_a_range_of_partitions_can_be_stored_in_one_run(own: Project) -> None:

@@ -118,7 +118,7 @@ def test_only_warnings_of_a_connector_become_events_of_the_run(
     """All else is in the compute log, however much it is."""
     levels = ("TRACE", "DEBUG", "INFO", "WARN", "ERROR", "NEWER")
     lines = [
-        {"type": "LOG", "log": {"level": each, "message": f"said at {each}"}} for each in levels
+        {"type": "LOG", "log": {"level": each, "message": f"logged at {each}"}} for each in levels
     ]
     estimate = {"name": "things", "type": "STREAM", "row_estimate": 1}
     trace = {"type": "ESTIMATE", "emitted_at": 1, "estimate": estimate}
@@ -126,11 +126,11 @@ def test_only_warnings_of_a_connector_become_events_of_the_run(
     result = materialize(own)
     assert result.success
     events, rest = logged(own, result), capsys.readouterr().err
-    assert [each for each in levels if f"said at {each}" in events] == ["WARN", "ERROR"]
-    assert [each for each in levels if f"{each} said at {each}\n" in rest] == [
+    assert [each for each in levels if f"logged at {each}" in events] == ["WARN", "ERROR"]
+    assert [each for each in levels if f"{each} logged at {each}\n" in rest] == [
         *("TRACE", "DEBUG", "INFO")
     ]
-    assert "INFO said at NEWER\n" in rest
+    assert "INFO logged at NEWER\n" in rest
     assert "the source estimates" not in events and "were dropped: too many" in rest
 
 

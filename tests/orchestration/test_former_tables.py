@@ -55,8 +55,8 @@ def test_an_unfinished_refresh_of_an_earlier_version_is_resumed(
     rows = [(row["id"], row["name"]) for row in former.rows("versions", "things")]
     assert rows == [(1, "new"), (4, "late")]
     assert rejected(spark, "versions/things") == ["rejected anew"]
-    told = former.metadata("versions", "things")
-    assert told["elt/generation"] == 2 and told["elt/state"] == state(12)["state"]
+    metadata = former.metadata("versions", "things")
+    assert metadata["elt/generation"] == 2 and metadata["elt/state"] == state(12)["state"]
     past = read_table(spark, "versions/things_history").orderBy("id", "_valid_from").collect()
     assert [(row.id, row.name, row._is_current) for row in past if row._is_current] == [
         (1, "new", True),

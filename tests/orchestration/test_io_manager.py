@@ -38,20 +38,22 @@ def test_a_missing_upstream_table_is_an_error_with_guidance(own: Project) -> Non
 def test_a_materialization_has_the_documented_metadata(own: Project) -> None:
     script(own, [record(id=1), record(id="x"), state(1)])
     assert materialize(own).success
-    told = own.metadata("scripted", "things")
-    assert {k: told[k] for k in told if k.startswith("elt/records") and "second" not in k} == {
+    metadata = own.metadata("scripted", "things")
+    assert {
+        k: metadata[k] for k in metadata if k.startswith("elt/records") and "second" not in k
+    } == {
         "elt/records_read": 2,
         "elt/records_committed": 2,
         "elt/records_rejected": 0,
         "elt/records_changed": 1,
     }
-    assert told["elt/policy"] == "append"
-    assert told["elt/generation"] == 1
-    assert told["elt/table_version"] == own.table("scripted", "things").version()
-    assert told["dagster/row_count"] == 2
-    assert told["dagster/table_name"] == "scripted.things"
-    assert told["dagster/uri"] == str(own.home / "lake" / "scripted" / "things")
-    assert told["dagster/storage_kind"] == "delta"
-    assert {"elt/bytes_read", "elt/seconds", "elt/records_per_second"} <= set(told)
+    assert metadata["elt/policy"] == "append"
+    assert metadata["elt/generation"] == 1
+    assert metadata["elt/table_version"] == own.table("scripted", "things").version()
+    assert metadata["dagster/row_count"] == 2
+    assert metadata["dagster/table_name"] == "scripted.things"
+    assert metadata["dagster/uri"] == str(own.home / "lake" / "scripted" / "things")
+    assert metadata["dagster/storage_kind"] == "delta"
+    assert {"elt/bytes_read", "elt/seconds", "elt/records_per_second"} <= set(metadata)
     own_app = own.table("scripted", "things").transaction_version("elt:scripted/things")
-    assert own_app == told["elt/sequence"]
+    assert own_app == metadata["elt/sequence"]

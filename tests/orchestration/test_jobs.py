@@ -1,4 +1,4 @@
-"""Jobs of a connection and of the project, and what is told of a run that failed."""
+"""Jobs of a connection and of the project, and the alert about a failed run."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def catalog_of(project: Project) -> Path:
 
 
 def drifts(project: Project) -> list[Any]:
-    return [told["elt/drift"] for told in observations(project, "scripted", "things")]
+    return [metadata["elt/drift"] for metadata in observations(project, "scripted", "things")]
 
 
 def test_the_check_job_logs_its_result(own: Project) -> None:
@@ -55,7 +55,7 @@ def test_warnings_of_a_check_are_events_of_its_run(
     own: Project, capsys: pytest.CaptureFixture[str]
 ) -> None:
     answers = """
-for level in ("WARN", "INFO"): say("LOG", log={"level": level, "message": f"said at {level}"})
+for level in ("WARN", "INFO"): say("LOG", log={"level": level, "message": f"logged at {level}"})
 say("CONNECTION_STATUS", connectionStatus={"status": "FAILED", "message": "the password is wrong"})
 exit(1)
 """
@@ -64,8 +64,8 @@ exit(1)
     (folder / "catalog.json").write_text('{"streams": [{"name": "things", "json_schema": {}}]}')
     result = run_job(own, "scripted_check")
     assert "the check of connection scripted failed: the password is wrong" in failure_of(result)
-    assert "said at WARN" in logged(own, result) and "said at INFO" not in logged(own, result)
-    assert "INFO said at INFO\n" in capsys.readouterr().err
+    assert "logged at WARN" in logged(own, result) and "logged at INFO" not in logged(own, result)
+    assert "INFO logged at INFO\n" in capsys.readouterr().err
 
 
 def test_an_unchanged_catalog_is_logged(own: Project) -> None:
@@ -82,8 +82,12 @@ def test_added_removed_and_changed_columns_are_reported(own: Project) -> None:
     evolve(own, {"id": {"type": "string"}, "name": TYPES["name"], "city": TYPES["name"]})
     result = run_job(own, "scripted_discover")
     assert result.success
-    said = ["id was integer, and is string", "age is gone: it was integer", "city is new: string"]
-    assert drifts(own) == [said]
+    expected = [
+        "id was integer, and is string",
+        "age is gone: it was integer",
+        "city is new: string",
+    ]
+    assert drifts(own) == [expected]
     assert "scripted/things has changed: id was integer" in logged(own, result)
     assert catalog_of(own).read_text() == before
 
@@ -183,8 +187,8 @@ def test_a_failed_run_calls_the_alert_hook(
     assert "ended with exit code 3" in heard.error
     url = f"http://localhost:3000/runs/{result.run_id}"
     expected = (result.run_id, "run", ("scripted/things",), "system_error", url)
-    told = (heard.run_id, heard.job, heard.assets, heard.failure_type, heard.url)
-    assert told == expected
+    reported = (heard.run_id, heard.job, heard.assets, heard.failure_type, heard.url)
+    assert reported == expected
 
 
 def test_the_alert_has_the_failure_type(own: Project, monkeypatch: pytest.MonkeyPatch) -> None:

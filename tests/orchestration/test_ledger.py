@@ -22,9 +22,9 @@ def test_each_checkpoint_is_an_observation_with_its_own_state(own: Project) -> N
     script(own, [line for pair in lines for line in pair])
     own.amend("scripted", checkpoint={"rows": 1})
     assert materialize(own).success
-    told = observations(own, "scripted", "things")
-    assert [one["elt/sequence"] for one in told] == [1, 2, 3]
-    assert [one["elt/state"] for one in told] == [state(n)["state"] for n in range(1, 4)]
+    checkpoints = observations(own, "scripted", "things")
+    assert [one["elt/sequence"] for one in checkpoints] == [1, 2, 3]
+    assert [one["elt/state"] for one in checkpoints] == [state(n)["state"] for n in range(1, 4)]
     last = own.metadata("scripted", "things")
     assert last["elt/sequence"] == 3
     assert last["elt/state"] == own.committed_state("scripted", "things")
@@ -67,8 +67,8 @@ def test_a_sync_without_new_data_makes_no_commit(own: Project) -> None:
 def test_a_large_state_is_not_stored_in_the_event_log(own: Project) -> None:
     script(own, [record(id=1), state("x" * 100_000)])
     assert materialize(own).success
-    told = own.metadata("scripted", "things")["elt/state"]
-    assert told["bytes"] > 100_000
+    summary = own.metadata("scripted", "things")["elt/state"]
+    assert summary["bytes"] > 100_000
     assert own.committed_state("scripted", "things") == state("x" * 100_000)["state"]
 
 

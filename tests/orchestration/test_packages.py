@@ -62,9 +62,9 @@ def test_source_hardcoded_records_runs_in_every_mode(project: Project) -> None:
             keys = len({row["id"] for row in rows})
             expected = {"append": count * turn}.get(policy, keys)
             assert len(rows) == expected
-            told = materialized(project, f"with_{policy}", "products")[None]
-            assert (told["elt/records_read"], told["elt/records_rejected"]) == (count, 0)
-            assert told["elt/records_changed"] == 0
+            metadata = materialized(project, f"with_{policy}", "products")[None]
+            assert (metadata["elt/records_read"], metadata["elt/records_rejected"]) == (count, 0)
+            assert metadata["elt/records_changed"] == 0
         assert len(project.rows("with_append", "dummy_fields")) == count * turn
 
 
@@ -93,7 +93,7 @@ def test_a_low_code_source_resumes_from_its_cursor(project: Project, policy: str
         assert state["stream"]["stream_state"]["updated_at"].startswith("2024-01-0")
 
 
-def _said(program: Path, verb: str, folder: Path, **files: Any) -> list[bytes]:
+def _output_lines(program: Path, verb: str, folder: Path, **files: Any) -> list[bytes]:
     arguments = []
     for name, value in files.items():
         path = folder / f"{name}.json"
@@ -111,9 +111,9 @@ def test_decoded_messages_of_packages_lose_no_data(
     project: Project, package: str, config: dict[str, Any]
 ) -> None:
     program = install(package, project.home / "packages")
-    lines = _said(program, "spec", project.root)
-    lines += _said(program, "check", project.root, config=config)
-    discovered = _said(program, "discover", project.root, config=config)
+    lines = _output_lines(program, "spec", project.root)
+    lines += _output_lines(program, "check", project.root, config=config)
+    discovered = _output_lines(program, "discover", project.root, config=config)
     found = [decode(line, whole=True) for line in discovered]
     (catalog,) = (m.catalog for m in found if isinstance(m, Message) and m.catalog is not None)
     configured = {
@@ -128,7 +128,7 @@ def test_decoded_messages_of_packages_lose_no_data(
         ]
     }
     lines += discovered
-    lines += _said(program, "read", project.root, config=config, catalog=configured)
+    lines += _output_lines(program, "read", project.root, config=config, catalog=configured)
     kinds: Counter[str] = Counter()
     for line in lines:
         message = decode(line, whole=True)

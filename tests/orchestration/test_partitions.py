@@ -75,10 +75,10 @@ def test_a_range_in_one_run_equals_single_runs(
         assert materialize(own, 'key:"single/readings"', partition=day).success
     assert own.rows("weather", "readings") == own.rows("single", "readings")
     assert values(own) == dict.fromkeys(days, 48)
-    told = materialized(own, "weather", "readings")
-    assert list(told) == days
+    by_day = materialized(own, "weather", "readings")
+    assert list(by_day) == days
     for day in days:
-        metadata = told[day]
+        metadata = by_day[day]
         assert metadata["elt/state"]["stream"]["stream_state"] == {"at": f"{day}T23:00:00+00:00"}
         assert (metadata["elt/records_read"], metadata["elt/generation"]) == (48, 1)
 
@@ -105,9 +105,9 @@ def test_each_key_has_its_own_cursor(own: Project) -> None:
     states = [call["state"] for call in calls(file)]
     assert states == [None, None, {"at": "2026-01-01T23:00:00+00:00"}]
     assert values(own) == {"north": 48, "south": 48}
-    told = materialized(own, "weather", "readings")
-    assert told["north"]["elt/records_read"] == 24
-    assert {key: value["elt/sequence"] for key, value in told.items()} == {"north": 2, "south": 1}
+    by_key = materialized(own, "weather", "readings")
+    assert by_key["north"]["elt/records_read"] == 24
+    assert {key: value["elt/sequence"] for key, value in by_key.items()} == {"north": 2, "south": 1}
 
 
 def test_two_partitions_may_contain_the_same_primary_key(own: Project) -> None:
@@ -160,23 +160,23 @@ def test_a_live_sync_keeps_its_cursor_beside_windows(own: Project) -> None:
 
 
 @pytest.mark.parametrize(
-    ("config", "said"),
+    ("config", "expected"),
     [
         ({"refresh": "truncate"}, "`refresh` is for streams without"),
         ({"window": {"start": "2026-01-01", "end": "2026-01-02"}}, "`window` is for streams"),
     ],
 )
 def test_refresh_and_window_are_refused_for_a_stream_with_partitions(
-    own: Project, config: Any, said: str
+    own: Project, config: Any, expected: str
 ) -> None:
     file = windowed(own, partitions=DAILY)
     result = materialize(own, KEY, partition="2026-01-05", **config)
-    assert said in failure_of(result)
+    assert expected in failure_of(result)
     assert not calls(file)
 
 
 @pytest.mark.parametrize(
-    ("changes", "said"),
+    ("changes", "expected"),
     [
         ({"type": "yearly"}, "`type` must be one of hourly, daily"),
         ({"start": "yesterday"}, "write a date"),
@@ -187,12 +187,12 @@ def test_refresh_and_window_are_refused_for_a_stream_with_partitions(
         ({"keys": ["a"]}, "unknown key 'keys'"),
     ],
 )
-def test_invalid_partitions_are_refused_at_load(own: Project, changes: Any, said: str) -> None:
+def test_invalid_partitions_are_refused_at_load(own: Project, changes: Any, expected: str) -> None:
     windowed(own, partitions={**DAILY, **changes})
     folder = own.root / "defs" / "weather"
     with pytest.raises(ConfigError) as error:
         load_connection(folder)
-    assert said in str(error.value)
+    assert expected in str(error.value)
 
 
 def test_a_partition_that_a_killed_run_did_not_report_is_reported_later(own: Project) -> None:
@@ -206,7 +206,7 @@ def test_a_partition_that_a_killed_run_did_not_report_is_reported_later(own: Pro
 
 
 def test_a_wide_stream_rewrites_no_other_partition(own: Project) -> None:
-    """The partition's bounds are told of, beyond the columns that Delta tells of by default."""
+    """The log has the bounds of the partition, beyond the columns that Delta indexes by default."""
     wide = {name: {"type": "integer"} for name in ("id", *(f"column_{n}" for n in range(40)))}
     keyed = {**BY_STATION, "keys": ["a", "b", "c"], "bind": "unread"}
     script(
@@ -312,8 +312,8 @@ def test_a_run_without_a_partition_is_refused_with_guidance(own: Project) -> Non
 def test_the_metadata_of_a_partition_has_its_own_row_count(own: Project) -> None:
     windowed(own, partitions=DAILY)
     assert materialize(own, KEY, partition="2026-01-01", through="2026-01-02").success
-    told = materialized(own, "weather", "readings")
-    assert [one["dagster/row_count"] for one in told.values()] == [48, 48]
-    assert told["2026-01-02"]["elt/table_rows"] == 96
+    by_day = materialized(own, "weather", "readings")
+    assert [one["dagster/row_count"] for one in by_day.values()] == [48, 48]
+    assert by_day["2026-01-02"]["elt/table_rows"] == 96
     empty = materialized(own, "weather", "readings_dead_letter")
-    assert {day: one["dagster/row_count"] for day, one in empty.items()} == dict.fromkeys(told, 0)
+    assert {day: one["dagster/row_count"] for day, one in empty.items()} == dict.fromkeys(by_day, 0)

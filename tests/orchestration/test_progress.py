@@ -12,8 +12,8 @@ READING = Progress(Phase.READING, read=1000, size=2_000_000, committed=400, esti
 
 
 def test_each_phase_is_logged_once_and_then_at_growing_intervals() -> None:
-    said: list[str] = []
-    reporter = Reporter(said.append, first=5, started=0)
+    lines: list[str] = []
+    reporter = Reporter(lines.append, first=5, started=0)
     looks = [
         *[Progress(Phase.INSTALLING, package="source-x==1.0")] * 20,
         *[READING] * 200,
@@ -22,27 +22,27 @@ def test_each_phase_is_logged_once_and_then_at_growing_intervals() -> None:
     ]
     for second, progress in enumerate(looks):
         reporter.report(progress, float(second))
-    assert [text.partition(":")[0] for text in said] == [
+    assert [text.partition(":")[0] for text in lines] == [
         *("installing source-x==1.0, once for all runs", *["installing source-x==1.0"] * 2),
         *("reading", *["reading"] * 6),
         *("starting Spark", "starting Spark"),
         *("writing", "committing", "writing", "writing"),
     ]
-    assert said[1:3] == [
+    assert lines[1:3] == [
         "installing source-x==1.0: 5 s so far",
         "installing source-x==1.0: 15 s so far",
     ]
-    assert said[-1].startswith("writing: 1,500 of 2,000 records, ")
+    assert lines[-1].startswith("writing: 1,500 of 2,000 records, ")
 
 
 def test_the_interval_between_reports_is_limited() -> None:
-    said: list[float] = []
+    times: list[float] = []
     now = 0.0
-    reporter = Reporter(lambda _: said.append(now), first=5, started=0)
+    reporter = Reporter(lambda _: times.append(now), first=5, started=0)
     for second in range(1000):
         now = float(second)
         reporter.report(READING, now)
-    pauses = [later - earlier for earlier, later in itertools.pairwise(said)]
+    pauses = [later - earlier for earlier, later in itertools.pairwise(times)]
     assert pauses[:5] == [5, 10, 20, 40, LONGEST] and set(pauses[5:]) == {LONGEST}
 
 
@@ -64,11 +64,11 @@ def test_the_remaining_time_is_shown_only_if_it_can_be_estimated() -> None:
 
 
 def test_a_rate_is_measured_from_the_start() -> None:
-    said: list[str] = []
-    reporter = Reporter(said.append, first=5, started=0)
+    lines: list[str] = []
+    reporter = Reporter(lines.append, first=5, started=0)
     for second in (3.0, 10.0):  # it says nothing for the first three seconds
         reporter.report(READING, second)
-    assert "100/s" in said[1]
+    assert "100/s" in lines[1]
 
 
 def test_incomplete_progress_is_never_shown_as_100_percent() -> None:
@@ -76,21 +76,21 @@ def test_incomplete_progress_is_never_shown_as_100_percent() -> None:
 
 
 def test_short_work_is_not_reported() -> None:
-    said: list[str] = []
-    with reporting(lambda: READING, said.append, quiet=60):
+    lines: list[str] = []
+    with reporting(lambda: READING, lines.append, quiet=60):
         pass
-    assert said == []
+    assert lines == []
 
 
 def test_progress_is_reported_during_the_work() -> None:
-    said: list[str] = []
+    lines: list[str] = []
     enough = threading.Event()
 
     def log(text: str) -> None:
-        said.append(text)
-        if len(said) == 2:
+        lines.append(text)
+        if len(lines) == 2:
             enough.set()
 
     with reporting(lambda: READING, log, quiet=0, first=0.01):
         assert enough.wait(60)
-    assert said[0] == "reading" and said[1].startswith("reading: 1,000 records")
+    assert lines[0] == "reading" and lines[1].startswith("reading: 1,000 records")

@@ -59,8 +59,8 @@ def test_a_missing_settings_file_fails_the_run_with_guidance(
 ) -> None:
     script(own, [record(id=1)])
     monkeypatch.setenv("ELT_SPARK", str(own.root / "absent.conf"))
-    told = failure_of(materialize(own))
-    assert "absent.conf cannot be read" in told and "correct the path in ELT_SPARK" in told
+    message = failure_of(materialize(own))
+    assert "absent.conf cannot be read" in message and "correct the path in ELT_SPARK" in message
 
 
 def test_loading_definitions_reads_no_spark_settings(own: Project) -> None:

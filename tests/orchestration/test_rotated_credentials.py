@@ -59,5 +59,5 @@ def test_the_next_run_uses_a_rotated_credential(
     assert [row["id"] for row in own.rows("shop", "users")] == [10, 11]
     for run in (crashed, again, third):
         assert "tok-first" not in logged(own, run)
-    said = capsys.readouterr().err
-    assert said.count("now it is ****") == 3 and "tok-first" not in said
+    stderr = capsys.readouterr().err
+    assert stderr.count("now it is ****") == 3 and "tok-first" not in stderr

@@ -1,4 +1,4 @@
-"""What a run may do otherwise than ever: refresh, begin at a state, read a window; and the state in hand."""
+"""Tests of the options of one run: refresh, a start state and a window; and of the current state."""
 
 from __future__ import annotations
 
@@ -53,9 +53,9 @@ def test_a_window_is_read_without_changing_the_cursor(own: Project) -> None:
     window = {"start": "2026-01-01T06:00:00Z", "end": "2026-01-01T09:00:00Z"}
     result = materialize(own, KEY, window=window)
     assert result.success
-    told = materialized(own, "weather", "readings")[None]
-    assert told["elt/records_read"] == 6
-    assert told["elt/state"]["stream"]["stream_state"] == SECOND
+    metadata = materialized(own, "weather", "readings")[None]
+    assert metadata["elt/records_read"] == 6
+    assert metadata["elt/state"]["stream"]["stream_state"] == SECOND
     changed = [row["at"].isoformat() for row in rows(own) if row["value"] >= 100]
     assert sorted(set(changed)) == [f"2026-01-01T{hour:02d}:00:00+00:00" for hour in (6, 7, 8)]
     assert len(rows(own)) == 96
@@ -66,7 +66,7 @@ def test_a_window_is_read_without_changing_the_cursor(own: Project) -> None:
 
 
 @pytest.mark.parametrize(
-    ("window", "how", "said"),
+    ("window", "how", "expected"),
     [
         (
             {"start": "2026-01-02", "end": "2026-01-01"},
@@ -82,9 +82,9 @@ def test_a_window_is_read_without_changing_the_cursor(own: Project) -> None:
         ),
     ],
 )
-def test_an_invalid_window_is_refused(own: Project, window: Any, how: Any, said: str) -> None:
+def test_an_invalid_window_is_refused(own: Project, window: Any, how: Any, expected: str) -> None:
     file = windowed(own, **{**LIVE, "window": WINDOW, **how})
-    assert said in failure_of(materialize(own, KEY, window=window))
+    assert expected in failure_of(materialize(own, KEY, window=window))
     assert not calls(file)
 
 
@@ -164,7 +164,7 @@ def test_a_state_can_be_set_before_the_first_sync(own: Project) -> None:
 
 
 @pytest.mark.parametrize(
-    ("state", "said"),
+    ("state", "expected"),
     [
         ([], "must be a JSON object"),
         ({}, "must be a JSON object"),
@@ -175,11 +175,11 @@ def test_a_state_can_be_set_before_the_first_sync(own: Project) -> None:
         ({"type": "STREAM", "stream": 5}, "not a valid STATE message"),
     ],
 )
-def test_a_malformed_state_is_refused(own: Project, state: Any, said: str) -> None:
+def test_a_malformed_state_is_refused(own: Project, state: Any, expected: str) -> None:
     windowed(own, **LIVE)
     with instance(own) as dagster, pytest.raises(ConfigError) as error:
         states.set_state(asset(own), paths.lake(), state, dagster)
-    assert said in str(error.value)
+    assert expected in str(error.value)
     assert not (own.home / "lake").exists()
 
 

@@ -65,9 +65,9 @@ def test_a_tap_resumes_from_its_bookmark(own: Project, elt: Elt) -> None:
     assert given(own)["--state"] == {"bookmarks": {"db-users": {"replication_key_value": 2}}}
     [entry] = given(own)["--catalog"]["streams"]
     assert (entry["replication_method"], entry["replication_key"]) == ("INCREMENTAL", "id")
-    told = own.metadata("crm", "db-users")
-    assert (told["elt/records_read"], told["elt/records_committed"]) == (2, 2)
-    assert told["elt/state"]["stream"]["stream_state"] == {"replication_key_value": 3}
+    metadata = own.metadata("crm", "db-users")
+    assert (metadata["elt/records_read"], metadata["elt/records_committed"]) == (2, 2)
+    assert metadata["elt/state"]["stream"]["stream_state"] == {"replication_key_value": 3}
 
 
 def test_records_before_the_last_state_of_a_failed_tap_are_kept(own: Project, elt: Elt) -> None:
@@ -127,8 +127,8 @@ def test_a_connection_can_be_created_from_a_tap(
     assert given(own)["--config"] == {"host": "h", "auth": {"apiKey": "S3CRET"}}
     changed = {**USERS, "schema": {"properties": {"id": {"type": "string"}}}}
     (Path(own.root) / "tap" / "catalog.txt").write_text(json.dumps({"streams": [changed]}))
-    told = elt("discover", "crm", "--dry-run")
-    assert "type" in told and "name" in told
+    output = elt("discover", "crm", "--dry-run")
+    assert "type" in output and "name" in output
 
 
 def test_a_schema_change_during_an_overwrite_fails_and_keeps_the_table(

@@ -58,8 +58,11 @@ def test_the_history_has_every_version_of_the_rows(own: Project, spark: SparkSes
     sync(own, record(id=1, name="c"), record(id=2, name="b"), state(2), **stream)
     assert things(spark) == [{"id": 1, "name": "c"}, {"id": 2, "name": "b"}]
     past = read_table(spark, "scripted/things_history").orderBy("id", "_valid_from").collect()
-    told = [(row.id, row.name, row._is_current) for row in past]
-    assert told == [(1, "c", True), (2, "b", True)]  # one version for each value of the cursor: id
+    versions = [(row.id, row.name, row._is_current) for row in past]
+    assert versions == [
+        (1, "c", True),
+        (2, "b", True),
+    ]  # one version for each value of the cursor: id
 
 
 def test_folders_of_a_sync_are_accessible_only_to_their_owner(own: Project) -> None:
@@ -150,16 +153,19 @@ def test_values_rejected_by_frozen_columns_can_be_replayed(
     text = {"id": {"type": "string"}, "name": {"type": "string"}}
     lines = [record(id="x", name="odd"), record(id="2", name="even"), state(2)]
     sync(own, *lines, schema=text, on_schema_change="freeze")
-    told = own.metadata("scripted", "things")
-    assert told["elt/records_rejected"] + told["elt/records_committed"] == 2
-    assert told["elt/records_rejected"] >= 1
+    metadata = own.metadata("scripted", "things")
+    assert metadata["elt/records_rejected"] + metadata["elt/records_committed"] == 2
+    assert metadata["elt/records_rejected"] >= 1
     kept = read_table(spark, "scripted/things_dead_letter").collect()
     assert any('"x"' in row.record and "id" in row.reason for row in kept)
 
     script(own, [], schema=text, on_schema_change="evolve")
     assert main(["replay", "scripted"]) == 0
 
-    assert f"{told['elt/records_rejected']} records replayed, 0 rejected" in capsys.readouterr().out
+    assert (
+        f"{metadata['elt/records_rejected']} records replayed, 0 rejected"
+        in capsys.readouterr().out
+    )
     assert [row["id"] for row in things(spark)] == ["1", "2", "x"]
     assert read_table(spark, "scripted/things_dead_letter").count() == 0
     assert observations(own, "scripted", "things")[-1]["elt/state"] == state(2)["state"]

@@ -59,9 +59,9 @@ def test_one_process_reads_all_selected_streams(own: Project) -> None:
     assert [each["streams"] for each in given(log)] == [["users", "orders"]]
     assert (ids(own, "users"), ids(own, "orders")) == ([1, 2], [10])
     for stream, rows in {"users": 2, "orders": 1}.items():
-        told = materialized(own, "shop", stream)[None]
-        assert told["elt/records_committed"] == rows
-        assert told["elt/state"]["global"]["shared_state"] == {"position": 3}
+        metadata = materialized(own, "shop", stream)[None]
+        assert metadata["elt/records_committed"] == rows
+        assert metadata["elt/state"]["global"]["shared_state"] == {"position": 3}
         assert position(own, stream) == 3
     assert all(each.passed for each in evaluations(result).values())
 
@@ -122,8 +122,8 @@ def test_only_the_stream_of_a_removed_table_is_read_from_the_beginning(own: Proj
     table.rename(own.root / "elsewhere")
     append(log, ("users", 2))
     assert materialize(own, BOTH).success
-    (told,) = given(log)[-1]["state"]
-    assert [each["stream_descriptor"]["name"] for each in told["global"]["stream_states"]] == [
+    (state,) = given(log)[-1]["state"]
+    assert [each["stream_descriptor"]["name"] for each in state["global"]["stream_states"]] == [
         "users"
     ]
     assert (ids(own, "users"), ids(own, "orders")) == ([1, 2], [10])
@@ -165,8 +165,8 @@ def test_a_change_from_legacy_to_stream_states_repeats_no_records(
     assert materialize(own, BOTH).success
     assert (ids(own, "users"), ids(own, "orders")) == ([1, 2], [10])
     for stream in ("users", "orders"):
-        told = materialized(own, "shop", stream)[None]["elt/state"]
-        assert told["stream"]["stream_state"] == {"position": 3}
+        state = materialized(own, "shop", stream)[None]["elt/state"]
+        assert state["stream"]["stream_state"] == {"position": 3}
 
 
 def test_a_state_may_be_given_for_all_streams(own: Project) -> None:
@@ -174,8 +174,8 @@ def test_a_state_may_be_given_for_all_streams(own: Project) -> None:
     append(log, ("users", 1), ("orders", 10), ("users", 2))
     names = ("users", "orders")
     states = [{"stream_descriptor": {"name": name}, "stream_state": {}} for name in names]
-    told = {"shared_state": {"position": 2}, "stream_states": states}
-    assert materialize(own, BOTH, op="shop", state={"type": "GLOBAL", "global": told}).success
+    shared = {"shared_state": {"position": 2}, "stream_states": states}
+    assert materialize(own, BOTH, op="shop", state={"type": "GLOBAL", "global": shared}).success
     assert (ids(own, "users"), starts(log)) == ([2], [2])
 
 

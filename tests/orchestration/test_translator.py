@@ -71,9 +71,9 @@ def test_a_stream_has_assets_for_its_source_history_and_dead_letter(own: Project
 def test_a_history_is_materialized_with_its_stream(own: Project) -> None:
     windowed(own, **KEYED, history=True, config={"to": "2026-01-02"})
     assert materialize(own, 'key:"weather/readings"').success
-    told = materialized(own, "weather", "readings_history")[None]
-    assert told["dagster/row_count"] == 48
-    assert "_is_current" in [column.name for column in told["dagster/column_schema"].columns]
+    metadata = materialized(own, "weather", "readings_history")[None]
+    assert metadata["dagster/row_count"] == 48
+    assert "_is_current" in [column.name for column in metadata["dagster/column_schema"].columns]
     # The dead letter is empty, and has no table yet.
     assert materialized(own, "weather", "readings_dead_letter")[None]["dagster/row_count"] == 0
     (read,) = observations(own, "weather")

@@ -48,7 +48,7 @@ def scheduled(project: Project, schedule: str, at: dt.datetime) -> list[dg.RunRe
         context = dg.build_schedule_context(
             instance=instance, scheduled_execution_time=at, repository_def=definitions
         )
-        with context:  # it opens the instance anew
+        with context:  # it opens the instance again
             done = definitions.get_schedule_def(schedule).evaluate_tick(context)
     return list(done.run_requests or [])
 

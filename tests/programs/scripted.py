@@ -68,8 +68,8 @@ def state(cursor: Any, *, field: str = "cursor", records: float | None = None) -
 
 
 def status(value: str) -> dict[str, Any]:
-    told = {"stream_descriptor": {"name": "things"}, "status": value}
-    trace = {"type": "STREAM_STATUS", "emitted_at": 1.5, "stream_status": told}
+    body = {"stream_descriptor": {"name": "things"}, "status": value}
+    trace = {"type": "STREAM_STATUS", "emitted_at": 1.5, "stream_status": body}
     return {"type": "TRACE", "trace": trace}
 
 

@@ -88,9 +88,11 @@ def _begin(config: Mapping[str, Any], state: Any, streams: Sequence[str]) -> dic
         position: int = state.get("position", 0)
         return {name: state.get(name, position) for name in streams}
     if config["kind"] == "GLOBAL":
-        (told,) = state
-        known = [each["stream_descriptor"]["name"] for each in told["global"]["stream_states"]]
-        position = told["global"]["shared_state"]["position"]
+        (known_state,) = state
+        known = [
+            each["stream_descriptor"]["name"] for each in known_state["global"]["stream_states"]
+        ]
+        position = known_state["global"]["shared_state"]["position"]
         return {name: position if name in known else 0 for name in streams}
     own = {each["stream"]["stream_descriptor"]["name"]: each["stream"] for each in state}
     found = {name: (own.get(name) or {}).get("stream_state") or 0 for name in streams}
@@ -103,12 +105,12 @@ def _states(config: Mapping[str, Any], streams: Sequence[str], at: int, sent: in
     descriptors = [{"name": name} for name in streams]
     if kind == "GLOBAL":
         states = [{"stream_descriptor": one, "stream_state": {"seen": True}} for one in descriptors]
-        told = {"shared_state": {"position": at}, "stream_states": states}
-        _say("STATE", state={"type": "GLOBAL", "global": told, **stats})
+        body = {"shared_state": {"position": at}, "stream_states": states}
+        _say("STATE", state={"type": "GLOBAL", "global": body, **stats})
     elif kind == "STREAM":
         for one in descriptors:
-            told = {"stream_descriptor": one, "stream_state": {"position": at}}
-            _say("STATE", state={"type": "STREAM", "stream": told})
+            body = {"stream_descriptor": one, "stream_state": {"position": at}}
+            _say("STATE", state={"type": "STREAM", "stream": body})
     else:
         data = dict.fromkeys(streams, at) if kind == "LEGACY" else {"position": at}
         _say("STATE", state={"type": "LEGACY", "data": data, **stats})
@@ -139,8 +141,8 @@ def _read(config: Mapping[str, Any], streams: Sequence[str], state: Any) -> None
     _states(config, streams, len(changes), sent)
     for name in streams:
         if name not in failed and not config.get("mute"):
-            told = {"stream_descriptor": {"name": name}, "status": "COMPLETE"}
-            _say("TRACE", trace={"type": "STREAM_STATUS", "emitted_at": 1, "stream_status": told})
+            body = {"stream_descriptor": {"name": name}, "status": "COMPLETE"}
+            _say("TRACE", trace={"type": "STREAM_STATUS", "emitted_at": 1, "stream_status": body})
     sys.exit(1 if failed else 0)
 
 

@@ -50,8 +50,8 @@ def run(folder: Path, arguments: list[str]) -> None:
     paths = {name: Path(path) for name, path in pairwise(arguments) if Path(path).is_file()}
     files = {name: json.loads(path.read_text()) for name, path in paths.items()}
     modes = sorted({oct(path.stat().st_mode)[-3:] for path in paths.values()})
-    told = {"arguments": arguments, "files": files, "modes": modes}
-    (folder / "given.json").write_text(json.dumps(told))
+    given = {"arguments": arguments, "files": files, "modes": modes}
+    (folder / "given.json").write_text(json.dumps(given))
     is_discovery = "--discover" in arguments
     say((folder / ("catalog.txt" if is_discovery else "read.jsonl")).read_text())
 

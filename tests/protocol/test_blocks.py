@@ -37,7 +37,7 @@ LINES = [
 Said = list[tuple[str, object]]
 
 
-def said(messages: Iterator[RawRecord | Message]) -> tuple[Said, str | None]:
+def collected(messages: Iterator[RawRecord | Message]) -> tuple[Said, str | None]:
     """What was read, as something that can be compared, and what ended it."""
     found: Said = []
     try:
@@ -77,7 +77,7 @@ def by_line(text: bytes) -> Iterator[RawRecord | Message]:
 def test_a_block_is_decoded_like_its_lines(lines: list[bytes], size: int) -> None:
     text = b"\n".join(lines)
     chunks = [text[at : at + size] for at in range(0, len(text), size)]
-    assert said(decode_blocks(blocks(reader(chunks), MAX_LINE))) == said(by_line(text))
+    assert collected(decode_blocks(blocks(reader(chunks), MAX_LINE))) == collected(by_line(text))
 
 
 @given(st.lists(st.binary(max_size=20).map(lambda b: b.replace(b"\r", b"\n"))))

@@ -133,11 +133,11 @@ def story(messages: Iterator[RawRecord | Message]) -> Story:
     try:
         for message in messages:
             if isinstance(message, RawRecord):
-                told = msgspec.json.encode(
+                body = msgspec.json.encode(
                     {**msgspec.structs.asdict(message), "others": len(others)}
                 )
                 name = f"{message.namespace}.{message.stream}"
-                by_stream.setdefault(name, []).append((name, told))
+                by_stream.setdefault(name, []).append((name, body))
             else:
                 others.append((message.type, message.to_json()))
     except EltError as error:

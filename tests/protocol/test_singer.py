@@ -24,7 +24,7 @@ from elt_assets.protocol.singer.messages import Encoding, Translator, bookmarks,
 from elt_assets.protocol.singer.schema import json_schema
 
 
-def said(*lines: Any, **options: Any) -> list[RawRecord | Message]:
+def decoded(*lines: Any, **options: Any) -> list[RawRecord | Message]:
     """What a tap's lines say; objects become JSON."""
     translator = Translator(**options)
     encoded = [line if isinstance(line, bytes) else json.dumps(line).encode() for line in lines]
@@ -32,7 +32,7 @@ def said(*lines: Any, **options: Any) -> list[RawRecord | Message]:
 
 
 def one(*lines: Any, **options: Any) -> Message:
-    [message] = said(*lines, **options)
+    [message] = decoded(*lines, **options)
     assert isinstance(message, Message)
     return message
 
@@ -42,8 +42,14 @@ def record(**more: Any) -> dict[str, Any]:
 
 
 def schema(*, stream: str = "users", **more: Any) -> dict[str, Any]:
-    told = {"type": "object", "properties": {"id": {"type": "integer"}}}
-    return {"type": "SCHEMA", "stream": stream, "schema": told, "key_properties": ["id"], **more}
+    properties = {"type": "object", "properties": {"id": {"type": "integer"}}}
+    return {
+        "type": "SCHEMA",
+        "stream": stream,
+        "schema": properties,
+        "key_properties": ["id"],
+        **more,
+    }
 
 
 def state(value: Any) -> dict[str, Any]:
@@ -52,14 +58,14 @@ def state(value: Any) -> dict[str, Any]:
 
 def test_a_record_keeps_its_bytes() -> None:
     line = b'{"type": "RECORD", "stream": "users", "record": { "id" : 1.0,"x":1e400}, "y": 5}'
-    [found] = said(line)
+    [found] = decoded(line)
     assert isinstance(found, RawRecord)
     assert (found.stream, found.namespace, found.emitted_at) == ("users", None, None)
     assert bytes(found.data) == b'{ "id" : 1.0,"x":1e400}'
 
 
 @pytest.mark.parametrize(
-    ("told", "milliseconds"),
+    ("time", "milliseconds"),
     [
         ("2026-01-02T03:04:05.678901+00:00", 1767323045679),
         ("2026-01-02T03:04:05.678Z", 1767323045678),
@@ -72,8 +78,8 @@ def test_a_record_keeps_its_bytes() -> None:
         ({"at": 1}, None),
     ],
 )
-def test_the_extraction_time_of_a_record_is_read(told: Any, milliseconds: float | None) -> None:
-    [found] = said(record(time_extracted=told))
+def test_the_extraction_time_of_a_record_is_read(time: Any, milliseconds: float | None) -> None:
+    [found] = decoded(record(time_extracted=time))
     assert isinstance(found, RawRecord) and found.emitted_at == milliseconds
 
 
@@ -88,7 +94,7 @@ def test_similar_extraction_times_are_read_correctly() -> None:
         "2026-01-02T03:04:05",
         "2026-01-02T03:04:05.678901+00:00",
     ]
-    found = said(*(record(time_extracted=each) for each in times))
+    found = decoded(*(record(time_extracted=each) for each in times))
     at = [each.emitted_at for each in found if isinstance(each, RawRecord)]
     apart = [at[0] - (each or 0) for each in at if at[0] is not None]
     assert [abs(gap) > 10 for gap in apart] == [False, False, True, True, True, True, True, False]
@@ -97,13 +103,13 @@ def test_similar_extraction_times_are_read_correctly() -> None:
 
 def test_invalid_json_values_are_repaired() -> None:
     line = b'\xef\xbb\xbf{"type":"RECORD","stream":"users","record":{"n":NaN,"t":"a\tb"}}'
-    [found] = said(line)
+    [found] = decoded(line)
     assert isinstance(found, RawRecord) and bytes(found.data) == b'{"n":"NaN","t":"a\\u0009b"}'
 
 
 def test_a_stream_is_named_by_its_tap_stream_id() -> None:
     names = {"users": "public-users"}
-    found = said(schema(), record(version=1), state({"bookmarks": {"users": {}}}), names=names)
+    found = decoded(schema(), record(version=1), state({"bookmarks": {"users": {}}}), names=names)
     catalog, generation, row, moved = found
     assert isinstance(catalog, Message) and catalog.catalog is not None
     assert catalog.catalog.streams[0].name == "public-users"
@@ -139,7 +145,7 @@ def test_a_stream_is_named_by_its_tap_stream_id() -> None:
 )
 def test_a_malformed_message_is_an_error(line: bytes) -> None:
     with pytest.raises(SystemFailure, match=r"malformed|too deeply"):
-        said(line)
+        decoded(line)
 
 
 @pytest.mark.parametrize("line", [b"hello", b"5", b'{"level":"INFO"}', b'{"type":5}', b"\xff\x00"])
@@ -165,7 +171,7 @@ FRAGMENTS = st.sampled_from(
 @given(st.binary(max_size=60) | st.lists(FRAGMENTS, max_size=6).map(b"".join))
 def test_any_line_is_decoded_or_is_a_known_error(line: bytes) -> None:
     try:
-        found = said(line)
+        found = decoded(line)
     except (SystemFailure, ConfigError):
         return
     assert all(isinstance(each, (RawRecord, Message)) for each in found)
@@ -176,7 +182,7 @@ def test_any_line_is_decoded_or_is_a_known_error(line: bytes) -> None:
 
 def test_a_catalog_is_sent_only_if_the_schema_changes() -> None:
     wider = schema(schema={"properties": {"id": {"type": "integer"}, "x": {}}})
-    found = said(schema(), record(), schema(), wider, wider, schema(key_properties=[]))
+    found = decoded(schema(), record(), schema(), wider, wider, schema(key_properties=[]))
     catalogs = [each.catalog for each in found if isinstance(each, Message)]
     streams = [each.streams[0] for each in catalogs if each is not None]
     assert len(streams) == 3
@@ -197,7 +203,7 @@ def test_a_single_bookmark_property_becomes_the_cursor_field(
 
 
 def test_references_within_a_schema_are_resolved() -> None:
-    told = {
+    given = {
         "definitions": {
             "a/b~c": {"type": ["null", "string"], "format": "date-time"},
             "tree": {"type": "object", "properties": {"kids": {"items": {"$ref": "#/definitions/tree"}}}},
@@ -210,7 +216,7 @@ def test_references_within_a_schema_are_resolved() -> None:
             "$ref": {"type": "integer"},
         },
     }  # fmt: skip
-    assert json_schema(told) == {
+    assert json_schema(given) == {
         "properties": {
             "at": {"type": ["null", "string"], "format": "date-time", "description": "when"},
             "tree": {"type": "object", "properties": {"kids": {"items": {}}}},
@@ -233,7 +239,7 @@ def test_exponential_references_are_resolved_in_limited_time() -> None:
 
 
 @pytest.mark.parametrize(
-    ("told", "kind"),
+    ("declared", "kind"),
     [
         ({"type": ["null", "string"], "format": "singer.decimal"}, "big_number"),
         ({"type": ["null", "number"], "multipleOf": 0.01}, "big_number"),
@@ -248,10 +254,10 @@ def test_exponential_references_are_resolved_in_limited_time() -> None:
         ({"type": "string"}, None),
     ],
 )
-def test_decimal_types_are_recognized(told: dict[str, Any], kind: str | None) -> None:
-    found = json_schema({"properties": {"x": told}})["properties"]["x"]
+def test_decimal_types_are_recognized(declared: dict[str, Any], kind: str | None) -> None:
+    found = json_schema({"properties": {"x": declared}})["properties"]["x"]
     assert found.get("airbyte_type") == kind
-    assert ("string" in found["type"]) == (told == {"type": "string"})
+    assert ("string" in found["type"]) == (declared == {"type": "string"})
 
 
 # --- versions -------------------------------------------------------------------------------------
@@ -260,21 +266,21 @@ def test_decimal_types_are_recognized(told: dict[str, Any], kind: str | None) ->
 def test_a_version_becomes_a_generation() -> None:
     activate = {"type": "ACTIVATE_VERSION", "stream": "users", "version": 2}
     rows = [record(version=1), record(version=1), record(version=2), record()]
-    found = said(record(), *rows, activate, record(version=2))
-    told = [
+    found = decoded(record(), *rows, activate, record(version=2))
+    generations = [
         (each.generation.generation_id, each.generation.complete)
         if isinstance(each, Message) and each.generation is not None
         else "record"
         for each in found
     ]
-    assert told == [
+    assert generations == [
         *("record", (1, False), "record", "record", (2, False), "record", "record"),
         *((2, True), "record"),
     ]
 
 
 def test_a_tap_without_versions_has_no_generations() -> None:
-    found = said(schema(), record(), record(version=None), state({}))
+    found = decoded(schema(), record(), record(version=None), state({}))
     assert all(each.generation is None for each in found if isinstance(each, Message))
 
 
@@ -290,7 +296,7 @@ def test_bookmarks_are_split_by_stream_byte_for_byte() -> None:
         b'{"type":"STATE","value":{"currently_syncing":"b","bookmarks":'
         b'{"a":{ "n": 1.0 },"b":{"n":1e2,"t":"\\u00e9"}}}}'
     )
-    found = states(said(line))
+    found = states(decoded(line))
     assert [each.type for each in found] == ["STREAM", "STREAM"]
     streams = [each.stream for each in found if each.stream is not None]
     assert [(s.stream_descriptor.name, bytes(s.stream_state or b"")) for s in streams] == [
@@ -303,13 +309,13 @@ def test_only_changed_bookmarks_are_sent() -> None:
     first = {"bookmarks": {"a": {"n": 1}, "b": {"n": 1}}}
     second = {"bookmarks": {"a": {"n": 1}, "b": {"n": 2}}, "currently_syncing": "b"}
     third = {"bookmarks": {"b": {"n": 2}}}
-    found = states(said(state(first), state(second), state(second), state(third)))
-    told = [
+    found = states(decoded(state(first), state(second), state(second), state(third)))
+    bookmarks = [
         (s.stream_descriptor.name, s.stream_state and json.loads(bytes(s.stream_state)))
         for s in (each.stream for each in found)
         if s is not None
     ]
-    assert told == [("a", {"n": 1}), ("b", {"n": 1}), ("b", {"n": 2}), ("a", None)]
+    assert bookmarks == [("a", {"n": 1}), ("b", {"n": 1}), ("b", {"n": 2}), ("a", None)]
 
 
 @pytest.mark.parametrize(
@@ -320,14 +326,14 @@ def test_only_changed_bookmarks_are_sent() -> None:
     ],
 )  # fmt: skip
 def test_any_other_state_is_a_legacy_state_byte_for_byte(value: bytes) -> None:
-    [found] = states(said(b'{"type":"STATE","value":' + value + b"}"))
+    [found] = states(decoded(b'{"type":"STATE","value":' + value + b"}"))
     assert found.type == "LEGACY" and bytes(found.data or b"") == value
     assert state_value([State.from_json(found.to_json())]) == value
 
 
 def test_an_empty_or_null_state_has_no_value() -> None:
     assert state_value([]) is None
-    [null] = states(said(state(None)))
+    [null] = states(decoded(state(None)))
     assert state_value([State.from_json(null.to_json())]) is None
 
 
@@ -352,14 +358,16 @@ def test_the_value_of_a_tap_can_be_rebuilt_from_its_states(
 ) -> None:
     encoded = [json.dumps(v, separators=separators, ensure_ascii=ascii_only) for v in values]
     lines = [b'{"type":"STATE","value":%b}' % each.encode() for each in encoded]
-    kept = [State.from_json(each.to_json()) for each in states(said(*lines))]
+    kept = [State.from_json(each.to_json()) for each in states(decoded(*lines))]
     found = state_value(kept)
     last = encoded[-1].encode()
     marks = bookmarks(last)
     if marks is None:
         assert found == last
     elif not marks:
-        assert found is None or bookmarks(found) == {}  # with either, a tap begins anew
+        assert (
+            found is None or bookmarks(found) == {}
+        )  # with either, a tap starts from the beginning
     else:
         assert found is not None and bookmarks(found) == marks
 
@@ -371,7 +379,7 @@ MARKS = st.dictionaries(st.sampled_from(["a", "b", "parent", "other"]), st.just(
 @given(st.lists(MARKS.map(lambda marks: {"bookmarks": marks}), min_size=1))
 def test_bookmarks_of_streams_that_are_not_read_are_kept(values: list[Any]) -> None:
     kept: dict[str, State] = {}
-    for each in states(said(*map(state, values), streams={"a", "b"})):
+    for each in states(decoded(*map(state, values), streams={"a", "b"})):
         copied = State.from_json(each.to_json())
         assert copied.stream is not None
         kept[copied.stream.stream_descriptor.name] = copied
@@ -384,9 +392,13 @@ def test_bookmarks_of_streams_that_are_not_read_are_kept(values: list[Any]) -> N
 
 
 def test_a_bookmark_that_differs_between_two_states_is_omitted() -> None:
-    """A run ended between the commits of the two: which of the bookmarks is the older nobody knows."""
-    first = states(said(state({"bookmarks": {"a": {}, "b": {}, "parent": {"n": 1}}}), streams="ab"))
-    later = states(said(state({"bookmarks": {"a": {}, "b": {}, "parent": {"n": 2}}}), streams="ab"))
+    """A run ended between the two commits, so which of the bookmarks is older is unknown."""
+    first = states(
+        decoded(state({"bookmarks": {"a": {}, "b": {}, "parent": {"n": 1}}}), streams="ab")
+    )
+    later = states(
+        decoded(state({"bookmarks": {"a": {}, "b": {}, "parent": {"n": 2}}}), streams="ab")
+    )
     value = state_value([State.from_json(each.to_json()) for each in (first[0], later[1])])
     assert bookmarks(value or b"") == {"a": b"{}", "b": b"{}"}
 
@@ -397,8 +409,8 @@ GZIPPED = {"format": "jsonl", "compression": "gzip"}
 
 
 def batch(*files: str, **more: Any) -> dict[str, Any]:
-    told = {"stream": "users", "encoding": GZIPPED, "manifest": list(files), **more}
-    return {"type": "BATCH", **told}
+    body = {"stream": "users", "encoding": GZIPPED, "manifest": list(files), **more}
+    return {"type": "BATCH", **body}
 
 
 def test_a_batch_is_read_as_the_records_of_its_files() -> None:
@@ -408,7 +420,7 @@ def test_a_batch_is_read_as_the_records_of_its_files() -> None:
         asked.append((url, encoding))
         yield from (b'{"id": 1.0}', b'{"id":NaN}')
 
-    found = said(batch("file:///a", "file:///b"), names={"users": "u"}, read_file=read)
+    found = decoded(batch("file:///a", "file:///b"), names={"users": "u"}, read_file=read)
     rows = [(each.stream, bytes(each.data)) for each in found if isinstance(each, RawRecord)]
     assert rows == [("u", b'{"id": 1.0}'), ("u", b'{"id":"NaN"}')] * 2
     assert asked == [(url, Encoding("jsonl", "gzip")) for url in ("file:///a", "file:///b")]
@@ -417,9 +429,9 @@ def test_a_batch_is_read_as_the_records_of_its_files() -> None:
 @pytest.mark.parametrize("line", [b'{"id":1', b"{\xff}", b"", b"x", b"[" * 100_000])
 def test_a_malformed_record_in_a_file_is_an_error(line: bytes) -> None:
     with pytest.raises(SystemFailure, match=r"file:///a contains a malformed record|too deeply"):
-        said(batch("file:///a"), read_file=lambda url, encoding: iter([line]))
+        decoded(batch("file:///a"), read_file=lambda url, encoding: iter([line]))
 
 
 def test_a_batch_is_refused_if_no_folder_is_allowed() -> None:
     with pytest.raises(ConfigError, match=r"sent a BATCH.*\n.*batch_config\.storage\.root"):
-        said(batch("file:///a"))
+        decoded(batch("file:///a"))

@@ -47,8 +47,8 @@ def chosen(stream: AirbyteStream, **more: Any) -> dict[str, Any]:
 
 
 def metadata(one: dict[str, Any], *breadcrumb: str) -> dict[str, Any]:
-    [told] = [m["metadata"] for m in one["metadata"] if m["breadcrumb"] == list(breadcrumb)]
-    return dict(told)
+    [found] = [m["metadata"] for m in one["metadata"] if m["breadcrumb"] == list(breadcrumb)]
+    return dict(found)
 
 
 @pytest.mark.parametrize(
@@ -125,9 +125,9 @@ def test_a_malformed_catalog_is_an_error(text: bytes) -> None:
 
 def test_an_incremental_read_uses_the_effective_cursor() -> None:
     one = chosen(found({"replication-key": "id"}), sync_mode="incremental", cursor_field=["at"])
-    told = metadata(one)
-    assert (told["selected"], told["replication-method"]) == (True, "INCREMENTAL")
-    assert told["replication-key"] == one["replication_key"] == "at"
+    settings = metadata(one)
+    assert (settings["selected"], settings["replication-method"]) == (True, "INCREMENTAL")
+    assert settings["replication-key"] == one["replication_key"] == "at"
     assert one["replication_method"] == "INCREMENTAL"
     assert one["schema"]["selected"] is True
 

@@ -55,7 +55,7 @@ PORT: dict[str, Any] = {"properties": {"port": {"type": "integer"}}}
     [
         {},
         {**PORT, "additionalProperties": True},
-        {**PORT, "additionalProperties": False},  # that is a violation, and told as one
+        {**PORT, "additionalProperties": False},  # that is a violation, and reported as one
         {**PORT, "patternProperties": {"^p": {}}},
         {**PORT, "oneOf": [{"properties": {"prot": {}}}, {}]},
         {**PORT, "oneOf": [{"additionalProperties": {}}]},
@@ -68,7 +68,9 @@ def test_an_allowed_field_is_not_reported_as_unknown(schema: dict[str, Any]) -> 
 
 
 def test_an_undeclared_field_is_reported_with_a_suggestion() -> None:
-    (told,) = unknown_fields({"prot": "hunter2", "port": 1, "__platform": {}}, PORT)
-    assert "config.prot" in told and "did you mean 'port'?" in told and "hunter2" not in told
-    (told,) = unknown_fields({"x": 1}, PORT)
-    assert "it has port" in told
+    (message,) = unknown_fields({"prot": "hunter2", "port": 1, "__platform": {}}, PORT)
+    assert (
+        "config.prot" in message and "did you mean 'port'?" in message and "hunter2" not in message
+    )
+    (message,) = unknown_fields({"x": 1}, PORT)
+    assert "it has port" in message

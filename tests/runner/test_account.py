@@ -62,8 +62,13 @@ def test_a_connector_of_another_user_reads_only_its_own_files(
 ) -> None:
     monkeypatch.setenv("PGPASSWORD", "hunter3")
     account = pwd.getpwnam(OTHER)
-    told = opened(folder, folder / "secret", OTHER).check().message
-    assert told is not None and told.split() == [str(account.pw_uid), "{a:", "1}", account.pw_dir]
+    message = opened(folder, folder / "secret", OTHER).check().message
+    assert message is not None and message.split() == [
+        str(account.pw_uid),
+        "{a:",
+        "1}",
+        account.pw_dir,
+    ]
     assert not Path((folder / "config").read_text().strip()).parent.exists()
 
 
@@ -76,8 +81,8 @@ def test_a_connector_of_another_user_is_stopped(folder: Path) -> None:
 
 
 def test_the_current_user_needs_no_privileges(folder: Path) -> None:
-    told = opened(folder, folder / "secret", ME).check().message
-    assert told is not None and told.split()[:3] == [str(os.geteuid()), "{a:", "1}"]
+    message = opened(folder, folder / "secret", ME).check().message
+    assert message is not None and message.split()[:3] == [str(os.geteuid()), "{a:", "1}"]
 
 
 def test_an_unknown_user_is_refused(folder: Path) -> None:

@@ -253,11 +253,11 @@ def test_updated_values_are_masked(tmp_path: Path) -> None:
     script = change(token="tok-2", auth={"refresh": "re-2"}, pin=424242) + (
         "print(json.load(open(files['--config']))['token'], 'tok-2 re-2 424242')\n"
     )
-    [told, log] = read(source(tmp_path, script))
-    assert isinstance(told, Message) and isinstance(log, Message)
-    assert told.type == "CONTROL" and told.control is not None
-    assert json.loads(told.to_json())["control"]["connectorConfig"] == {"config": {}}
-    shown = told.to_json().decode() + log.to_json().decode()
+    [control, log] = read(source(tmp_path, script))
+    assert isinstance(control, Message) and isinstance(log, Message)
+    assert control.type == "CONTROL" and control.control is not None
+    assert json.loads(control.to_json())["control"]["connectorConfig"] == {"config": {}}
+    shown = control.to_json().decode() + log.to_json().decode()
     for secret in ("tok-2", "re-2", "424242", "S3CRET", "first"):
         assert secret not in shown
     later = read(source(tmp_path, "print('tok-2 re-2 424242')"))

@@ -19,7 +19,7 @@ PACKAGE = "source-x==1.0"
 
 
 @pytest.mark.parametrize(
-    ("connector", "said"),
+    ("connector", "expected"),
     [
         ({"package": "source-x"}, "package: 'source-x' names no exact version; write `name==version`"),
         ({"package": "source-x>=1"}, "name==version"),
@@ -39,14 +39,14 @@ PACKAGE = "source-x==1.0"
 )  # fmt: skip
 @pytest.mark.parametrize("place", ["source", "destination"])
 def test_invalid_connectors_are_refused_at_load(
-    place: str, connector: dict[str, Any], said: str, tmp_path: Path
+    place: str, connector: dict[str, Any], expected: str, tmp_path: Path
 ) -> None:
     refused = refusal(tmp_path, written(**{place: connector}))
-    assert f"{place}" in refused and said in refused
+    assert f"{place}" in refused and expected in refused
 
 
 @pytest.mark.parametrize(
-    ("source", "said"),
+    ("source", "expected"),
     [
         (
             {"connector": "fakr"},
@@ -58,9 +58,9 @@ def test_invalid_connectors_are_refused_at_load(
     ],
 )
 def test_invalid_kinds_of_source_are_refused_at_load(
-    source: dict[str, Any], said: str, tmp_path: Path
+    source: dict[str, Any], expected: str, tmp_path: Path
 ) -> None:
-    assert said in refusal(tmp_path, written(source=source))
+    assert expected in refusal(tmp_path, written(source=source))
 
 
 def test_all_errors_are_reported_together(tmp_path: Path) -> None:

@@ -320,9 +320,9 @@ def test_secrets_are_masked_in_messages_and_errors(tmp_path: Path) -> None:
     messages = (cast("Message", message).to_json() for message in spilling(tmp_path).read(CATALOG))
     with pytest.raises(EltError) as failure:
         texts.extend(map(bytes.decode, messages))
-    told = "\n".join([*texts, str(failure.value)])
-    assert len(texts) == 26 and "noise" in told
-    assert "hunt" not in told and "****" in told
+    output = "\n".join([*texts, str(failure.value)])
+    assert len(texts) == 26 and "noise" in output
+    assert "hunt" not in output and "****" in output
     assert spilling(tmp_path).check().message == "****"
 
 

@@ -126,8 +126,8 @@ exit(1)
     messages = (message for message in connector.read(CATALOG) if isinstance(message, Message))
     with pytest.raises(SystemFailure) as failure:
         shown.extend(message.to_json().decode() for message in messages)
-    told = "\n".join([*shown, str(failure.value)])
-    assert "hunt" not in told and "****" in told
+    output = "\n".join([*shown, str(failure.value)])
+    assert "hunt" not in output and "****" in output
     assert max(map(len, shown)) < 60_000
 
 

@@ -19,8 +19,8 @@ from tests.programs.hostile_source import hostile_source, program
 
 SHOW = """
 if verb == "check":
-    told = json.dumps(dict(os.environ))
-    say("CONNECTION_STATUS", connectionStatus={"status": "SUCCEEDED", "message": told})
+    text = json.dumps(dict(os.environ))
+    say("CONNECTION_STATUS", connectionStatus={"status": "SUCCEEDED", "message": text})
 """
 PLAIN = {
     "PATH": os.environ["PATH"],
@@ -96,9 +96,9 @@ def _machine(monkeypatch: pytest.MonkeyPatch) -> None:
 def found(folder: Path, kind: str, value: Any, declared: Declared | None = None) -> dict[str, str]:
     """What a program of this kind is given; it is one that tells."""
     environment = KINDS[kind].environment(value, declared)
-    told = hostile_source(folder, SHOW, environment=environment).check().message
-    assert told is not None
-    return {name: text for name, text in json.loads(told).items() if name not in STRAY}
+    message = hostile_source(folder, SHOW, environment=environment).check().message
+    assert message is not None
+    return {name: text for name, text in json.loads(message).items() if name not in STRAY}
 
 
 FOREIGN: list[tuple[str, Any]] = [("package", "x==1"), ("tap", "x==1")]

@@ -34,8 +34,8 @@ def state(n):
     blob = {"stream_descriptor": {"name": "users"}, "stream_state": {"n": n}}
     say("STATE", state={"type": "STREAM", "stream": blob})
 def status(value):
-    told = {"stream_descriptor": {"name": "users"}, "status": value}
-    say("TRACE", trace={"type": "STREAM_STATUS", "emitted_at": 1, "stream_status": told})
+    body = {"stream_descriptor": {"name": "users"}, "status": value}
+    say("TRACE", trace={"type": "STREAM_STATUS", "emitted_at": 1, "stream_status": body})
 """
 STUBBORN = """
 signal.signal(signal.SIGTERM, signal.SIG_IGN)
@@ -58,7 +58,7 @@ def pids(folder: Path) -> list[int]:
     return [int(word) for word in (folder / "pids").read_text().split()]
 
 
-def nobody_left(folder: Path, began: float) -> bool:
+def no_process_left(folder: Path, began: float) -> bool:
     found = all(map(gone, pids(folder)))
     return found and time.monotonic() - began < NO_LONGER
 
@@ -109,7 +109,7 @@ def test_a_read_can_be_cancelled_from_another_thread(tmp_path: Path) -> None:
     connector.cancel()
     reader.join(20)
     assert not reader.is_alive() and len(failures) == 1
-    assert nobody_left(tmp_path, began)
+    assert no_process_left(tmp_path, began)
 
 
 RUN = """
@@ -138,7 +138,7 @@ def test_a_terminated_run_leaves_no_processes(number: signal.Signals, tmp_path: 
             run.wait(20)
         finally:
             run.kill()
-    assert nobody_left(tmp_path, began)
+    assert no_process_left(tmp_path, began)
 
 
 def test_a_record_may_have_a_hundred_megabytes(tmp_path: Path) -> None:
@@ -168,10 +168,10 @@ def test_a_sync_continues_after_lines_that_are_not_messages(tmp_path: Path) -> N
     assert sink.numbers == [1, 2]
     assert sink.rows[1]["text"] == "a\u2028b\u0085c\x0bd\0e"
     assert sink.state == {"n": "1\0"}
-    told = done.logs()
+    logs = done.logs()
     for part in ("Traceback, of sorts", "unknown type 'NEWER'", "[1, 2]", "u2028: ", "...."):
-        assert part in told
-    assert len(told) < 10_000
+        assert part in logs
+    assert len(logs) < 10_000
 
 
 @pytest.mark.parametrize(
@@ -198,26 +198,26 @@ def test_only_records_before_the_last_state_are_kept(end: str, tmp_path: Path) -
 
 
 class Slow(MemorySink):
-    """Its commits take a while, and tell that they have begun."""
+    """Sink with slow commits, which signals that a commit has started."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.begun, self.go_on = threading.Event(), threading.Event()
+        self.started, self.go_on = threading.Event(), threading.Event()
 
     def commit(self, checkpoint: Checkpoint) -> Committed:
-        self.begun.set()
+        self.started.set()
         assert self.go_on.wait(60)
         return super().commit(checkpoint)
 
 
 def test_a_run_that_is_interrupted_during_a_commit_commits_nothing_twice(tmp_path: Path) -> None:
-    """And tells of nothing more; what was queued behind that commit may still be made, rows and state."""
+    """No more states are acknowledged; commits queued behind that one may still be made, rows and state."""
     script = STATE + "for n in range(1, 4): record({'n': n}); state(n)\ntime.sleep(600)"
     sink = Slow()
     run = sync(tmp_path, sink)
 
     def interrupt() -> None:
-        assert sink.begun.wait(60)
+        assert sink.started.wait(60)
         time.sleep(1)  # by then most likely all is read, and the source waited for; it need not be
         signal.pthread_kill(reader, signal.SIGINT)
         time.sleep(1)

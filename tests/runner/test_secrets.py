@@ -150,7 +150,7 @@ def test_a_variable_is_converted_to_the_type_in_the_specification(
 
 
 @pytest.mark.parametrize(
-    ("config", "text", "told"),
+    ("config", "text", "expected"),
     [
         ({"port": {"env": "VALUE"}}, "s3cr3t", "config.port must be of type integer"),
         ({"port": {"env": "VALUE"}}, "5.5", "config.port must be of type integer"),
@@ -160,12 +160,12 @@ def test_a_variable_is_converted_to_the_type_in_the_specification(
     ],
 )
 def test_a_variable_of_another_type_is_reported_without_its_value(
-    config: Any, text: str, told: str, monkeypatch: pytest.MonkeyPatch
+    config: Any, text: str, expected: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("VALUE", text)
     with pytest.raises(ConfigError) as failure:
         resolve_environment(config, schema=TYPES)
-    assert told in failure.value.message and "VALUE" in failure.value.message
+    assert expected in failure.value.message and "VALUE" in failure.value.message
     assert "s3cr3t" not in str(failure.value) and failure.value.guidance
 
 

@@ -161,7 +161,7 @@ def test_a_config_file_that_a_tap_rewrites_is_kept(
         later.config["refresh_token"] == "second-token"
     )  # a file that was cut off changes nothing
 
-    monkeypatch.setenv("TAP_TOKEN", "third-token")  # what somebody writes anew wins
+    monkeypatch.setenv("TAP_TOKEN", "third-token")  # a new value from the user wins
     assert rewriting(tmp_path).config["refresh_token"] == "third-token"
 
 
@@ -188,7 +188,7 @@ def test_an_exit_code_is_a_failure_after_the_messages(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("lines", "told"),
+    ("lines", "expected"),
     [
         (
             ['!torn {"type":"RECORD","stream":"users","record":{"id"', "!kill"],
@@ -199,8 +199,8 @@ def test_an_exit_code_is_a_failure_after_the_messages(tmp_path: Path) -> None:
         (['{"type":"STATE"}'], "malformed STATE"),
     ],
 )
-def test_a_truncated_line_is_an_error(lines: list[str], told: str, tmp_path: Path) -> None:
-    assert told in str(failure_of(tap(tmp_path, lines)))
+def test_a_truncated_line_is_an_error(lines: list[str], expected: str, tmp_path: Path) -> None:
+    assert expected in str(failure_of(tap(tmp_path, lines)))
 
 
 def test_lines_that_are_not_messages_do_not_stop_the_read(tmp_path: Path) -> None:
@@ -307,9 +307,9 @@ def test_secrets_are_masked_if_the_settings_are_not_a_valid_schema(tmp_path: Pat
 
 
 def batch(*files: Path, **encoding: str) -> dict[str, Any]:
-    told = {"format": "jsonl", "compression": "gzip", **encoding}
+    encoded = {"format": "jsonl", "compression": "gzip", **encoding}
     urls = [file.as_uri() for file in files]
-    return {"type": "BATCH", "stream": "users", "encoding": told, "manifest": urls}
+    return {"type": "BATCH", "stream": "users", "encoding": encoded, "manifest": urls}
 
 
 def storage(root: Path) -> dict[str, Any]:

@@ -29,7 +29,7 @@ def source(folder: Path, *lines: str) -> Connector:
 
 
 def read(connector: Connector, *, withhold: bool) -> tuple[list[Message], str]:
-    """The messages that are no records, and what was said of a failure."""
+    """The messages that are no records, and the error text of a failure."""
     found: list[Message] = []
     try:
         for message in connector.read(CATALOG, withhold=withhold):

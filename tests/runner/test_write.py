@@ -130,7 +130,7 @@ def test_a_destination_can_finish_after_the_source_has_failed(tmp_path: Path) ->
         yield from (state(1), state(2))
         raise TransientError("the source broke")
 
-    script = "said = sys.stdin.readlines()\ntime.sleep(0.3)\nfor one in said: print(one, end='')"
+    script = "lines = sys.stdin.readlines()\ntime.sleep(0.3)\nfor one in lines: print(one, end='')"
     answers, failure = collect(hostile_source(tmp_path, script), lines())
     assert numbers(answers) == [1, 2]
     assert isinstance(failure, TransientError) and failure.message == "the source broke"
@@ -242,8 +242,8 @@ def modes_sent(folder: Path, mode: str, **specification: Any) -> str:
 def test_a_destination_gets_a_mode_that_it_supports(
     tmp_path: Path, wanted: str, modes: list[str] | None, version: str | None, sent: str
 ) -> None:
-    told = {"supported_destination_sync_modes": modes, "protocol_version": version}
-    assert modes_sent(tmp_path, wanted, **told) == sent
+    capabilities = {"supported_destination_sync_modes": modes, "protocol_version": version}
+    assert modes_sent(tmp_path, wanted, **capabilities) == sent
 
 
 @pytest.mark.parametrize(
@@ -258,9 +258,9 @@ def test_a_destination_gets_a_mode_that_it_supports(
 def test_an_unsupported_mode_is_refused_before_the_source_is_read(
     tmp_path: Path, wanted: str, modes: list[str] | None, version: str | None
 ) -> None:
-    told = {"supported_destination_sync_modes": modes, "protocol_version": version}
+    capabilities = {"supported_destination_sync_modes": modes, "protocol_version": version}
     with pytest.raises(ConfigError) as failure:
-        modes_sent(tmp_path, wanted, **told)
+        modes_sent(tmp_path, wanted, **capabilities)
     assert f"not support the destination_sync_mode of 'users' ({wanted})" in failure.value.message
     assert all(mode in failure.value.message for mode in modes or [])
 

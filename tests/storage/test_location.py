@@ -64,7 +64,7 @@ def test_azure_names_container_and_account() -> None:
 
 
 @pytest.mark.parametrize(
-    ("uri", "options", "told"),
+    ("uri", "options", "expected"),
     [
         ("s3a://bucket/lake", {}, "s3a:// are not supported"),
         ("http://host/lake", {}, "http:// are not supported"),
@@ -78,11 +78,11 @@ def test_azure_names_container_and_account() -> None:
     ],
 )
 def test_what_is_not_supported_is_refused_without_secrets(
-    uri: str, options: dict[str, str], told: str
+    uri: str, options: dict[str, str], expected: str
 ) -> None:
     with pytest.raises(ConfigError) as caught:
         Location.of(uri, options)
-    assert told in str(caught.value)
+    assert expected in str(caught.value)
     assert SECRET not in str(caught.value)
 
 

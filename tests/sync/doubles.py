@@ -120,20 +120,20 @@ def shared(value: Any, streams: Sequence[str] = (), records: float | None = None
     """A GLOBAL state; `records`: how many the source says that it sent since the one before."""
     states = [{"stream_descriptor": {"name": name}, "stream_state": {}} for name in streams]
     stats = {} if records is None else {"sourceStats": {"recordCount": records}}
-    told = {"shared_state": value, "stream_states": states}
-    return message("STATE", {"type": "GLOBAL", "global": told, **stats})
+    body = {"shared_state": value, "stream_states": states}
+    return message("STATE", {"type": "GLOBAL", "global": body, **stats})
 
 
 def status(value: str, stream: str = "a") -> Sent:
-    told = {"stream_descriptor": {"name": stream}, "status": value}
-    return message("TRACE", {"type": "STREAM_STATUS", "stream_status": told})
+    body = {"stream_descriptor": {"name": stream}, "status": value}
+    return message("TRACE", {"type": "STREAM_STATUS", "stream_status": body})
 
 
 def error(text: str, stream: str | None = None, kind: str = "config_error") -> Sent:
-    told: dict[str, Any] = {"message": text, "failure_type": kind}
+    body: dict[str, Any] = {"message": text, "failure_type": kind}
     if stream is not None:
-        told["stream_descriptor"] = {"name": stream}
-    return message("TRACE", {"type": "ERROR", "error": told})
+        body["stream_descriptor"] = {"name": stream}
+    return message("TRACE", {"type": "ERROR", "error": body})
 
 
 def catalog(

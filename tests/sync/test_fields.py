@@ -116,7 +116,7 @@ def test_only_the_schema_of_a_stream_is_changed() -> None:
 
 
 @pytest.mark.parametrize(
-    ("fields", "said"),
+    ("fields", "reason"),
     [
         (
             FieldSelection(exclude=paths("id"), key=paths("id")),
@@ -132,10 +132,10 @@ def test_only_the_schema_of_a_stream_is_changed() -> None:
         ),
     ],
 )
-def test_excluded_fields_that_are_kept_are_reported(fields: FieldSelection, said: str) -> None:
+def test_excluded_fields_that_are_kept_are_reported(fields: FieldSelection, reason: str) -> None:
     [notice] = notices(fields)
     assert notice.startswith("fields.exclude: ")
-    assert said in notice
+    assert reason in notice
 
 
 @pytest.mark.parametrize(

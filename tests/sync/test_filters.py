@@ -146,8 +146,8 @@ def test_changes_of_a_record_are_kept_except_for_excluded_fields() -> None:
     own = [{"field": name, "change": "NULLED", "reason": "r"} for name in ("a", "b", "c.d", "c.e")]
     fields = FieldSelection(exclude=paths("a", "c.d", "x.y"))
     record = passed(fields, '{"x": 1}', {"changes": [*own, {"change": "TRUNCATED"}]})
-    told = [(one.get("field"), one["change"]) for one in changes(record)]
-    assert told == [("b", "NULLED"), ("c.e", "NULLED"), (None, "TRUNCATED"), ("x", "NULLED")]
+    recorded = [(one.get("field"), one["change"]) for one in changes(record)]
+    assert recorded == [("b", "NULLED"), ("c.e", "NULLED"), (None, "TRUNCATED"), ("x", "NULLED")]
     record = passed(FieldSelection(include=paths("c")), "{}", {"changes": own})
     assert [one["field"] for one in changes(record)] == ["c.d", "c.e"]
 

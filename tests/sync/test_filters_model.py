@@ -78,8 +78,8 @@ def model(value: Any, rules: FieldSelection, at: Path = ()) -> list[Any]:
     """What is left of a value: it alone in a list, or nothing."""
     if at and at in rules.hashed:
         return [json.loads(bytes(hashed(Raw(json.dumps(value).encode()), SALT)))]
-    told = {*(rules.include or ()), *rules.exclude, *rules.hashed, *rules.key, rules.cursor}
-    beneath = [path for path in told if len(path) > len(at) and path[: len(at)] == at]
+    named = {*(rules.include or ()), *rules.exclude, *rules.hashed, *rules.key, rules.cursor}
+    beneath = [path for path in named if len(path) > len(at) and path[: len(at)] == at]
     if at and all(
         covered(p, rules) == covered(at, rules) and p not in rules.hashed for p in beneath
     ):
@@ -120,8 +120,10 @@ def test_only_withheld_fields_are_recorded_as_changes(
     record: Object, rules: FieldSelection
 ) -> None:
     data = written(record)
-    told = {c["field"] for c in json.loads(staged(data, rules)).get(META, {}).get("changes", [])}
-    assert told == set(lost(json.loads(data), model(json.loads(data), rules)[0]))
+    recorded = {
+        c["field"] for c in json.loads(staged(data, rules)).get(META, {}).get("changes", [])
+    }
+    assert recorded == set(lost(json.loads(data), model(json.loads(data), rules)[0]))
 
 
 def lost(before: Any, after: Any, at: Path = ()) -> set[str]:

@@ -80,8 +80,8 @@ class Destination:
 
 def record(number: int, stream: str = "a", **more: Any) -> Message:
     data = {"n": number, **more}
-    told = {"stream": stream, "data": data, "emitted_at": 1, "new": {"x": 1}}
-    return Message.from_json(json.dumps({"type": "RECORD", "record": told}))
+    body = {"stream": stream, "data": data, "emitted_at": 1, "new": {"x": 1}}
+    return Message.from_json(json.dumps({"type": "RECORD", "record": body}))
 
 
 class Sync:
@@ -148,8 +148,8 @@ def test_the_count_of_a_state_includes_skipped_states_before_it() -> None:
 def endings(destination: Destination) -> list[tuple[str, str]]:
     """The final statuses that a destination got, by stream."""
     traces = [line["trace"] for line in destination.lines if line["type"] == "TRACE"]
-    told = [each["stream_status"] for each in traces]
-    found = [(each["stream_descriptor"]["name"], each["status"]) for each in told]
+    statuses = [each["stream_status"] for each in traces]
+    found = [(each["stream_descriptor"]["name"], each["status"]) for each in statuses]
     return [each for each in found if each[1] != STARTED]
 
 
@@ -170,8 +170,8 @@ def test_a_destination_gets_the_namespace_of_the_catalog() -> None:
     sync.relay = Relay(namespaced(("a", "n")), {StreamId("a", "n"): sync.sinks["a"]})
     destination = Destination()
     sync.run([record(0), state(1), status(COMPLETE)], destination)
-    told, stored, ended = destination.lines
-    assert told["record"]["namespace"] == "n"
+    first, stored, ended = destination.lines
+    assert first["record"]["namespace"] == "n"
     assert stored["state"]["stream"]["stream_descriptor"]["namespace"] == "n"
     assert ended["trace"]["stream_status"]["stream_descriptor"]["namespace"] == "n"
     assert (sync.failure, sync.committed(), sync.sinks["a"].state) == (None, (1, 0), 1)

@@ -339,7 +339,7 @@ def test_segment_files_are_removed_when_the_iterator_is_closed(
 
 
 class Counting:
-    """A sink that keeps nothing but counts; slow if told so."""
+    """A sink that keeps nothing but counts; slow on request."""
 
     def __init__(self, seconds: float = 0):
         self.records = 0

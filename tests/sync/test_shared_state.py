@@ -78,8 +78,8 @@ def test_streams_with_their_own_states_advance_independently(tmp_path: Path) -> 
 def test_a_failed_stream_stops_the_shared_state(
     tmp_path: Path, failed: Sent, is_before: bool, dies: bool
 ) -> None:
-    told = [failed, shared(9)] if is_before else [shared(9), failed]
-    lines = [record(0), record(0, "b"), *told, record(1), status(COMPLETE)]
+    messages = [failed, shared(9)] if is_before else [shared(9), failed]
+    lines = [record(0), record(0, "b"), *messages, record(1), status(COMPLETE)]
     sync = together(tmp_path, Threshold()).run(failing(lines) if dies else lines)
     a, b = sync.sinks["a"], sync.sinks["b"]
     assert (a.state, b.state, sync.shared()) == (None, None, [])
@@ -191,9 +191,9 @@ def test_no_shared_state_is_ahead_of_committed_rows(
         sync.run(messages())
         assert sync.left_behind() == []
     incremental = [name for name in STREAMS if name not in refreshed]
-    for told in [*(sinks[name].state for name in incremental), *sync.shared()]:
+    for known in [*(sinks[name].state for name in incremental), *sync.shared()]:
         for name in incremental:
-            assert told is None or told[name] <= len(sinks[name].rows)
+            assert known is None or known[name] <= len(sinks[name].rows)
     for name, sink in sinks.items():
         assert sink.numbers == list(range(len(sink.rows)))
         if sync.failure is None:

@@ -37,9 +37,9 @@ def line(number: int, stream: str = "a", form: int = COMPACT) -> bytes:
 
 
 def state(value: int, stream: str = "a", records: int | None = None) -> bytes:
-    told = {"stream_descriptor": {"name": stream}, "stream_state": value}
+    stream_state = {"stream_descriptor": {"name": stream}, "stream_state": value}
     stats = {} if records is None else {"sourceStats": {"recordCount": records}}
-    body = {"type": "STREAM", "stream": told, **stats}
+    body = {"type": "STREAM", "stream": stream_state, **stats}
     return json.dumps({"type": "STATE", "state": body}).encode() + b"\n"
 
 
@@ -179,7 +179,7 @@ def outcome(
         configured = catalog(list(sinks))
         sync = Sync(Path(folder), sinks, threshold, configured).run(sent())
         assert sync.left_behind() == []
-    told = [
+    events = [
         (
             sink.rows,
             sink.state,
@@ -189,7 +189,7 @@ def outcome(
         )
         for name, sink in sinks.items()
     ]
-    return told, str(sync.failure), sorted(sync.logs().splitlines())
+    return events, str(sync.failure), sorted(sync.logs().splitlines())
 
 
 @settings(deadline=None)

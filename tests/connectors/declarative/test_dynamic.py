@@ -535,7 +535,7 @@ def test_a_mapping_with_a_condition_applies_only_where_it_holds() -> None:
 
 
 @pytest.mark.parametrize(("wins", "expected"), [(True, "outer"), (False, "inner")])
-def test_parameters_of_the_stream_win_over_those_within_it_unless_told_otherwise(
+def test_parameters_of_the_stream_override_inner_ones_unless_declared_otherwise(
     wins: bool, expected: str
 ) -> None:
     template = deepcopy(TEMPLATE)

@@ -1,4 +1,4 @@
-"""How manifests are loaded, and what is said of those that are wrong."""
+"""Tests of loading manifests, and of the errors for invalid ones."""
 
 from __future__ import annotations
 
@@ -185,7 +185,7 @@ def test_a_request_parameter_may_be_a_list_of_properties() -> None:
     assert found["fields"].property_list == ("a", "b")
 
 
-def test_classes_are_told_apart_by_short_types() -> None:
+def test_classes_are_distinguished_by_short_types() -> None:
     authenticator = {
         "type": "SessionTokenAuthenticator",
         "login_requester": REQUESTER,
