@@ -65,6 +65,18 @@ FOLDERS = {
 """The tier of a folder's tests, where neither a mark nor a fixture says another; of other folders `unit`."""
 
 
+UNIT = "unit and not long"
+"""What `make unit` asks for."""
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Do not import a file of another tier for `make unit`: to import them all takes as long as its tests."""
+    is_other = FOLDERS.get(collection_path.parent.name, "unit") != "unit"
+    if config.option.markexpr != UNIT or not is_other or collection_path.suffix != ".py":
+        return None
+    return True if "pytest.mark.unit" not in collection_path.read_text(encoding="utf-8") else None
+
+
 def pytest_collection_modifyitems(items: Sequence[pytest.Item]) -> None:
     """Put each test into one of the tiers."""
     for item in items:
