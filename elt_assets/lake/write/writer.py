@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from array import array
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import chain
 from pathlib import Path
-from typing import IO
 
 from pyspark.sql import Column as Expression
 from pyspark.sql import DataFrame, Observation
@@ -19,8 +19,9 @@ from elt_assets.errors import ConcurrentSync, ConfigError, SystemFailure
 from elt_assets.lake.delta.commits import Superseded
 from elt_assets.lake.delta.files import DataFile
 from elt_assets.lake.parse.conform import conform, rejected
-from elt_assets.lake.parse.segment_parsing import SegmentParser, UncleanLine, unclean_lines
+from elt_assets.lake.parse.segment_parsing import SegmentParser, unclean_lines
 from elt_assets.lake.parse.undeclared import UndeclaredFields, bounded
+from elt_assets.lake.parse.waiting_rows import WaitingRows, as_rows
 from elt_assets.lake.schema import from_json_schema, metadata_columns
 from elt_assets.lake.schema.logical_types import Column
 from elt_assets.lake.spark.session import SparkProvider
@@ -28,12 +29,12 @@ from elt_assets.lake.write import dead_letter, schema_rewrite, write_spec
 from elt_assets.lake.write.commit_builder import CheckpointData, CommitBuilder, Publication
 from elt_assets.lake.write.stream_tables import StreamTables
 from elt_assets.lake.write.write_spec import WriteSpec
-from elt_assets.protocol.airbyte.messages import Form
 from elt_assets.storage.location import Location
 from elt_assets.sync.events import Checkpoint, Committed
-from elt_assets.sync.segments import Segment, row_line
+from elt_assets.sync.segments import Segment
 
-_BUFFER = 1 << 20
+MAX_WAITING = 64 << 20
+"""Bytes of lines that wait for the exact parse, from which they are parsed before the commit."""
 MAX_ATTEMPTS = 5
 """Maximum number of attempts at a commit. It is built again if, for example, a compaction has replaced files
 that it replaces."""
@@ -89,6 +90,7 @@ class TableWriter:
         self._schema_changes = self._plan.differences
         self._hide_unfinished()
         self._pending = _Pending()
+        self._waiting = WaitingRows()
 
     @property
     def schema_changes(self) -> Sequence[str]:
@@ -97,6 +99,8 @@ class TableWriter:
 
     def write(self, segment: Segment) -> None:
         """Parse a segment's records and write them as files that are not visible yet.
+
+        Lines that are not provably clean wait for the commit, which parses those of all segments.
 
         Raises:
             SystemFailure: the segment is damaged, or the written and the rejected rows are not those staged.
@@ -108,7 +112,7 @@ class TableWriter:
                 guidance="nothing of it was committed; check that nothing else writes to the staging folder",
             )
         if self._parses_exactly or not self._write_clean(segment):
-            with _as_rows(segment) as lines:
+            with as_rows(segment) as lines:
                 self._write_exactly(lines, segment.records)
 
     def write_lines(self, paths: Sequence[str], count: int) -> None:
@@ -130,6 +134,7 @@ class TableWriter:
 
     def commit(self, checkpoint: Checkpoint) -> Committed:
         """Apply the policy and publish the rows and the state; do nothing if nothing is new."""
+        self._write_waiting()
         pending, state = self._pending, self._state(checkpoint)
         if self._has_changes(pending, state, checkpoint):
             self._publish(pending, state, final=checkpoint.final)
@@ -145,12 +150,13 @@ class TableWriter:
 
     def close(self) -> None:
         """Remove files that were written and not committed; files that may have been committed stay."""
+        self._waiting.discard()
         pending, self._pending = self._pending, _Pending()
         self._tables.main.discard_files(pending.files)
         self._tables.dead_letter.discard_files(pending.rejected_files)
 
     def _write_clean(self, segment: Segment) -> bool:
-        """Write the rows of the lines that are provably clean, in tasks; parse the other lines exactly.
+        """Write the rows of the lines that are provably clean, in tasks; the other lines wait.
 
         Returns:
             False if too many lines are not clean. Then nothing was written, and all later segments are parsed
@@ -165,11 +171,11 @@ class TableWriter:
             return False
         pending = self._pending
         pending.files += files
-        unclean = [each for result in results for each in unclean_lines(result)]
         rows = sum(file.records for file in files)
-        if rows + len(unclean) != segment.records:
+        lines = rows + sum(result.unclean_count for result in results)
+        if lines != segment.records:
             raise SystemFailure(
-                f"the staged segment {segment.path} has {rows + len(unclean)} lines, but {segment.records} "
+                f"the staged segment {segment.path} has {lines} lines, but {segment.records} "
                 "records were written to it",
                 guidance="nothing of it was committed; check that nothing else writes to the staging folder",
             )
@@ -177,10 +183,17 @@ class TableWriter:
         for result in results:
             pending.changed += result.changed
             pending.undeclared.update(result.undeclared)
-        if unclean:
-            with _as_rows(segment, unclean) as lines:
-                self._write_exactly(lines, len(unclean))
+        if lines > rows:
+            self._waiting.add(segment, chain.from_iterable(map(unclean_lines, results)))
+            if self._waiting.size >= MAX_WAITING:
+                self._write_waiting()
         return True
+
+    def _write_waiting(self) -> None:
+        """Parse the lines that are not clean, of all segments since the last commit, in one job."""
+        if self._waiting.count:
+            with self._waiting.taken() as (lines, count):
+                self._write_exactly(lines, count)
 
     def _write_exactly(self, lines: Path, count: int) -> None:
         with self._with_undeclared(lines) as path:
@@ -371,37 +384,6 @@ class TableWriter:
             undeclared=bounded(pending.undeclared),
             exact=self._parses_exactly and self._parser.is_possible,
         )
-
-
-@contextmanager
-def _as_rows(segment: Segment, lines: Iterable[UncleanLine] | None = None) -> Iterator[Path]:
-    """Yield a file with lines of a segment, by default all, in the form ROWS."""
-    if lines is None and all(piece.form is Form.ROWS for piece in segment.pieces):
-        yield segment.path
-        return
-    target = segment.path.with_suffix(".rows")
-    try:
-        with segment.path.open("rb") as source, target.open("wb", buffering=_BUFFER) as out:
-            for number, line, data in _lines(segment, source, lines):
-                out.write(row_line(segment.pieces[number], line, data))
-        yield target
-    finally:
-        target.unlink(missing_ok=True)
-
-
-def _lines(
-    segment: Segment, source: IO[bytes], wanted: Iterable[UncleanLine] | None
-) -> Iterator[tuple[int, int, bytes]]:
-    """Yield the number of the piece, the number of the line in it, and the line."""
-    if wanted is not None:
-        for number, line, offset, size in wanted:
-            source.seek(offset)
-            yield number, line, source.read(size)
-        return
-    for number, piece in enumerate(segment.pieces):
-        source.seek(piece.offset)
-        for line in range(piece.records):
-            yield number, line, source.readline()
 
 
 def _late_id() -> Expression:

@@ -146,3 +146,8 @@ class Result:
     unclean: array[int] = field(default_factory=lambda: array("q"))
     undeclared: Counter[str] = field(default_factory=Counter)
     gave_up: bool = False
+
+    @property
+    def unclean_count(self) -> int:
+        """The number of lines that are not clean."""
+        return len(self.unclean) // 4

@@ -75,7 +75,7 @@ def run(job: Job, task: Task) -> Result:
                     lines += len(numbers)
                     _record_unclean(result, part, parser.unclean[before:], numbers, offsets)
                     output.write(parser.batches)
-                    if lines >= _TRIAL and len(result.unclean) // 4 > job.max_unclean * lines:
+                    if lines >= _TRIAL and result.unclean_count > job.max_unclean * lines:
                         output.discard()
                         return Result(gave_up=True)
                 result.undeclared.update(parser.undeclared)
