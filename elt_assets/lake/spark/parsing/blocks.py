@@ -97,7 +97,7 @@ class BlockParser:
             if table.num_rows != len(numbers):
                 return False
             head = self._envelope.head(table, numbers, bad)
-            found = self._read_lines(block, bad)
+            found = self._read_lines(block, table.num_rows, bad)
             columns = self._all_columns(head, found, bad)
         except pa.ArrowException:
             return False
@@ -141,10 +141,10 @@ class BlockParser:
                 self._options = {(names, ignores): found}
         return found
 
-    def _read_lines(self, block: bytes, bad: set[int]) -> Found | None:
+    def _read_lines(self, block: bytes, count: int, bad: set[int]) -> Found | None:
         if not self._has_raw and not self._has_undeclared:
             return None
-        found = self._lines.read(block.split(b"\n")[:-1])
+        found = self._lines.read(block, count)
         bad.update(found.bad)
         return found
 

@@ -70,7 +70,7 @@ class LineReader:
         self._job, self._is_rows = job, part.form == ROWS
         exact = _object(job.fields, _shape, closed=True, more=self._more)
         loose = _object(job.fields, _shape, closed=False, more=self._more)
-        self._strict = msgspec.json.Decoder(_envelope(part, exact, closed=True)).decode
+        self._strict = msgspec.json.Decoder(_envelope(part, exact, closed=True))
         self._data = msgspec.json.Decoder(_whole(part)).decode
         self._loose = msgspec.json.Decoder(loose).decode
         fitting = _object(job.fields, _fitting, closed=False, more=())
@@ -94,10 +94,20 @@ class LineReader:
             return False
         return line.startswith(b"{") and line.endswith(b"}") and _is_utf8(line)
 
-    def read(self, lines: Sequence[bytes]) -> Found:
-        """Read the lines of a block. Every line is one JSON object."""
+    def read(self, block: bytes, count: int) -> Found:
+        """Read the lines of a block, so many. Every line is one JSON object.
+
+        If all names in it are declared, the block is decoded at once.
+        """
+        if self._job.names_are_read:
+            try:
+                decoded = self._strict.decode_lines(block)
+            except DECODING_ERRORS:
+                decoded = []
+            if len(decoded) == count:
+                return Found(list(map(self._inner, decoded)))
         found = Found()
-        for number, line in enumerate(lines):
+        for number, line in enumerate(block.split(b"\n")[:-1]):
             found.objects.append(self._read(line, number, found))
         return found
 
@@ -105,7 +115,7 @@ class LineReader:
         try:
             if self._job.names_are_read:
                 try:
-                    return self._inner(self._strict(line))
+                    return self._inner(self._strict.decode(line))
                 except msgspec.ValidationError:
                     pass
             data = Raw(line) if self._is_rows else self._inner(self._data(line))

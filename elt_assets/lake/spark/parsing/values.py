@@ -21,6 +21,8 @@ MAX_JSON = 1 << 20
 """Bytes of the longest JSON value that is converted here."""
 _MAX_BRACKETS = 400
 """Brackets of such a value: readers refuse values that are nested too deeply."""
+_CHUNK = 64
+"""JSON values that are converted together. If one of them is odd, they are converted one by one."""
 
 _DAY = r"[1-9]\d{3}-(?:0[1-9]|1[0-2])-(?:0[1-9]|[12]\d|3[01])"
 _CLOCK = r"(?:[01]\d|2[0-3]):[0-5]\d:[0-5]\d(?:\.\d{1,6})?"
@@ -38,14 +40,14 @@ FORMS = {
 """The forms of times, as text, that have only one meaning."""
 _WITH_ZONE = rf"{_ZONE}$"
 
-_INTEGER = rb'(")?(-?(?:0|[1-9]\d{0,%d}))(?(1)")'
 _NUMBERS = {
-    "INTEGER_TEXT": re.compile(_INTEGER % 17),
-    "BIG_INTEGER": re.compile(_INTEGER % 36),
-    "BIG_NUMBER": re.compile(rb'(")?(-?(?:0|[1-9]\d{0,27})(?:\.\d{1,9})?)(?(1)")'),
-    "NUMBER_TEXT": re.compile(rb'(")?(-?(?:0|[1-9]\d{0,14})(?:\.\d{1,15})?)(?(1)")'),
+    "INTEGER_TEXT": r"-?(?:0|[1-9]\d{0,17})",
+    "BIG_INTEGER": r"-?(?:0|[1-9]\d{0,36})",
+    "BIG_NUMBER": r"-?(?:0|[1-9]\d{0,27})(?:\.\d{1,9})?",
+    "NUMBER_TEXT": r"-?(?:0|[1-9]\d{0,14})(?:\.\d{1,15})?",
 }
-_OPENING = {"JSON_OBJECT": b"{", "JSON_ARRAY": b"["}
+"""The forms of numbers, which may be in quotation marks."""
+_OPENING = {"JSON_OBJECT": "{", "JSON_ARRAY": "["}
 _BASE64 = re.compile(
     r"(?:[A-Za-z0-9+/]{4})+|(?:[A-Za-z0-9+/]{4})*[A-Za-z0-9+/]{2}(?:==|[A-Za-z0-9+/]=)"
 )
@@ -144,7 +146,7 @@ class RawValues:
 
     def __init__(self) -> None:
         self._decode = msgspec.json.Decoder(float_hook=_plain_number).decode
-        self._encode = msgspec.json.Encoder(order="sorted").encode
+        self._encode = msgspec.json.Encoder(order="sorted").encode_lines
 
     def array(
         self, values: Sequence[bytes | None], kind: str, type_: pa.DataType, bad: Bad
@@ -152,62 +154,80 @@ class RawValues:
         """Return the values as an array of the type of their column."""
         if kind not in _NUMBERS:
             return pa.array(self._json_texts(values, kind, bad), pa.string())
-        array = pa.array(_numbers(values, kind, bad), pa.string()).cast(type_)
+        array = _numbers(values, kind, bad).cast(type_)
         if kind == "NUMBER_TEXT":
             _check_doubles(array, "NUMBER", bad)
         return array
 
     def _json_texts(self, values: Sequence[bytes | None], kind: str, bad: Bad) -> list[str | None]:
-        opening, odd = _OPENING.get(kind, b""), []
+        raw = [b"null" if value is None else value for value in values]
         found: list[str | None] = []
-        for number, raw in enumerate(values):
-            text = None
-            if raw is not None and raw != b"null":
-                try:
-                    text = self.json_text(raw)
-                except Odd:
-                    odd.append(number)
-                if text is not None and not raw.startswith(opening):
-                    odd.append(number)
-            found.append(text)
-        bad(odd)
+        for start in range(0, len(raw), _CHUNK):
+            chunk = raw[start : start + _CHUNK]
+            try:
+                found += self.json_texts(chunk)
+            except Odd:
+                found += map(self._text_or_none, chunk)
+        opening = _OPENING.get(kind, "")
+        bad(
+            number
+            for number, text in enumerate(found)
+            if not (raw[number] == b"null" if text is None else text.startswith(opening))
+        )
         return found
 
-    def json_text(self, raw: bytes) -> str:
-        """Return a JSON value as the table stores it: without spaces, sorted names, plain numbers.
+    def _text_or_none(self, raw: bytes) -> str | None:
+        try:
+            return self.json_texts([raw])[0]
+        except Odd:
+            return None
+
+    def json_texts(self, values: Sequence[bytes]) -> list[str | None]:
+        """Return JSON values as the table stores them: without spaces, sorted names, plain numbers; None for
+        JSON's null.
+
+        They are decoded and encoded together, which takes half of the time that one by one takes.
 
         Raises:
-            Odd: the text that the table would store may be another.
+            Odd: the text that the table would store for one of them may be another.
         """
-        if len(raw) > MAX_JSON or raw.count(b"[") + raw.count(b"{") > _MAX_BRACKETS:
+        if not all(map(_is_small, values)):
             raise Odd
         try:
-            text = self._encode(self._decode(raw))
+            lines = self._encode(self._decode(b"[%b]" % b",".join(values)))
         except (msgspec.MsgspecError, RecursionError, OverflowError, ValueError):
             raise Odd from None
-        is_escaped = b"\\u" in text or b"\x7f" in text
-        if is_escaped or b'Infinity"' in text or _HUGE.search(text) or _LONG.search(text):
+        is_escaped = b"\\u" in lines or b"\x7f" in lines
+        if is_escaped or b'Infinity"' in lines or _HUGE.search(lines) or _LONG.search(lines):
             raise Odd
-        found = text.decode()
+        found = lines.decode()
         if not found.isascii() and max(found) > "\uffff" and _BEYOND_PLANE.search(found):
             raise Odd  # names are sorted differently
-        return found
+        texts = found.split("\n")[:-1]
+        if len(texts) != len(values):
+            raise Odd
+        return [None if text == "null" else text for text in texts]
 
 
-def _numbers(values: Sequence[bytes | None], kind: str, bad: Bad) -> list[str | None]:
-    match, odd = _NUMBERS[kind].fullmatch, []
-    found: list[str | None] = []
-    for number, raw in enumerate(values):
-        text = None
-        if raw is not None and raw != b"null":
-            fitting = match(raw)
-            if fitting is None:
-                odd.append(number)
-            else:
-                text = fitting[2].decode()
-        found.append(text)
-    bad(odd)
-    return found
+def _is_small(raw: bytes) -> bool:
+    """Return whether a JSON value is neither too long nor nested too deeply."""
+    size = len(raw)
+    if size <= _MAX_BRACKETS:
+        return True
+    return size <= MAX_JSON and raw.count(b"[") + raw.count(b"{") <= _MAX_BRACKETS
+
+
+def _numbers(values: Sequence[bytes | None], kind: str, bad: Bad) -> Any:
+    """Return the texts of numbers; null for JSON's null and for a value in another form."""
+    texts = pa.array(values, pa.string())
+    form = _NUMBERS[kind]
+    fits = pc.fill_null(pc.match_substring_regex(texts, rf'^(?:{form}|"{form}")$'), True)
+    if not pc.all(fits, min_count=0).as_py():
+        is_null = pc.fill_null(pc.equal(texts, "null"), True)
+        odd = pc.invert(pc.or_(fits, is_null))
+        bad(np.flatnonzero(odd.to_numpy(zero_copy_only=False)).tolist())
+        texts = pc.if_else(fits, texts, pa.scalar(None, pa.string()))
+    return pc.utf8_trim(texts, '"') if pc.any(pc.starts_with(texts, '"')).as_py() else texts
 
 
 def _plain_number(text: str) -> float:
