@@ -267,6 +267,18 @@ def test_clean_values_of_every_type_take_the_fast_way(spark: SparkSession, tmp_p
         assert list(found.fast.values()) == list(found.exact.values())
 
 
+@pytest.mark.parametrize("odd", [[0], [200], [299], [150, 250], [5, 6, 7, 298]])
+@pytest.mark.parametrize("value", [b'"x"', b"5.0", b"9223372036854775808"])
+def test_only_the_lines_that_do_not_fit_are_named(
+    spark: SparkSession, tmp_path: Path, odd: list[int], value: bytes
+) -> None:
+    data = [b'{"i":%b,"s":"a"}' % (value if n in odd else b"%d" % n) for n in range(300)]
+    lines = encoded(Form.AIRBYTE, data)
+    found = both(spark, tmp_path, PLAIN, segment(tmp_path, Form.AIRBYTE, lines))
+    assert sorted(found.unclean) == odd
+    assert found.fast == found.exact
+
+
 @settings(
     max_examples=3,
     deadline=None,

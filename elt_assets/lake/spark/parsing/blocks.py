@@ -2,7 +2,8 @@
 
 pyarrow parses a block under an explicit schema and refuses what does not fit. What it does not refuse is
 checked here. A line is clean only if the exact parse (`lake.parse.conform`) certainly makes the same row of
-it. If pyarrow refuses a block, its lines are tested one by one, and the rest of them is parsed again.
+it. If pyarrow refuses a block, it is parsed again without the line that the error names. If it still refuses
+it, its lines are tested one by one, and the rest of them is parsed again.
 """
 
 from __future__ import annotations
@@ -29,6 +30,8 @@ WIDE = 100
 """Scalars of a schema from which only fields that occur in a block are declared."""
 _NAME = re.compile(rb'"((?:[^"\\]|\\.)*)"\s*:')
 _HIDDEN_NAME = re.compile(r"\s*:")
+_ROW = re.compile(r" in row (\d+)$")
+"""The end of an error message of pyarrow. If it names another line, that one is parsed exactly, too."""
 _STRIDE = 50
 _MAX_DIGITS = 20 * _STRIDE
 
@@ -56,6 +59,7 @@ class BlockParser:
         self._has_undeclared = False
         self._is_wide = sum(each.leaves for each in self._parsed) > WIDE
         self._reader: LineReader | None = None
+        self._refused: int | None = None  # the row that pyarrow's last error names
         self._options: dict[tuple[frozenset[str] | None, bool], pj.ParseOptions] = {}
 
     def parse(self, block: bytes, numbers: np.ndarray) -> None:
@@ -64,11 +68,20 @@ class BlockParser:
         Args:
             numbers: the numbers of its lines.
         """
-        if not self._attempt(block, numbers):
-            lines = block.split(b"\n")[:-1]
-            fits = np.fromiter(map(self._lines.fits, lines), bool, len(lines))
-            self.unclean += numbers[~fits].tolist()
-            self._halve([lines[n] for n in np.flatnonzero(fits)], numbers[fits])
+        if self._attempt(block, numbers):
+            return
+        lines = block.split(b"\n")[:-1]
+        row = self._refused
+        if row is not None and len(lines) // 3 <= row < len(lines):
+            # The only such line, probably: the others are parsed again without a test of each.
+            self.unclean.append(int(numbers[row]))
+            del lines[row]
+            numbers = np.delete(numbers, row)
+            if not lines or self._attempt(b"\n".join(lines) + b"\n", numbers):
+                return
+        fits = np.fromiter(map(self._lines.fits, lines), bool, len(lines))
+        self.unclean += numbers[~fits].tolist()
+        self._halve([lines[n] for n in np.flatnonzero(fits)], numbers[fits])
 
     @property
     def _lines(self) -> LineReader:
@@ -89,6 +102,7 @@ class BlockParser:
 
     def _attempt(self, block: bytes, numbers: np.ndarray) -> bool:
         """Parse a block; return whether pyarrow accepts it. Lines that it accepts wrongly are set aside."""
+        self._refused = None
         if not self._is_whole(block, len(numbers)):
             return False
         bad: set[int] = set()
@@ -99,7 +113,9 @@ class BlockParser:
             head = self._envelope.head(table, numbers, bad)
             found = self._read_lines(block, table.num_rows, bad)
             columns = self._all_columns(head, found, bad)
-        except pa.ArrowException:
+        except pa.ArrowException as error:
+            named = _ROW.search(str(error))
+            self._refused = None if named is None else int(named[1])
             return False
         self._keep(head, columns, found, numbers, bad)
         return True

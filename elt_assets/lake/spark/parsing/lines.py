@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import msgspec
 from msgspec import Raw
@@ -31,7 +31,7 @@ either."""
 _MAX_BRACKETS = 400
 _MAX_NAME = 10_000
 _MAX_EXTRA = 8 << 20
-_LEAVES = {"BOOLEAN": bool, "INTEGER": int, "NUMBER": float, "INTEGER_IN_DOUBLE": float}
+_LEAVES = {"BOOLEAN": bool, "NUMBER": float, "INTEGER_IN_DOUBLE": float}
 
 TypeOf = Callable[[Field], Any]
 
@@ -188,6 +188,8 @@ def _shape(_: Field) -> Any:
 
 def _fitting(each: Field) -> Any:
     """Return the type of a scalar that pyarrow parses; a value in another form is not decoded."""
+    if each.kind == "INTEGER":  # made here: the bounds cannot be sent to a worker
+        return Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)] | None
     return Raw if each.kind in RAW else _LEAVES.get(each.kind, str) | None
 
 
