@@ -3,25 +3,19 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
-import socket
-import subprocess
-import time
 import urllib.request
-import venv
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
-import pyspark
 import pytest
 
 from tests.conftest import SHORT_LIVED
+from tests.e2e.daemons import daemon, free_ports, python_of_executors, wait
 from tests.project import Project
 
 pytestmark = pytest.mark.external
@@ -71,16 +65,16 @@ class Cluster:
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     work = tmp_path_factory.mktemp("cluster")
-    port, master, *workers = _free_ports(2 + WORKERS)
+    port, master, *workers = free_ports(2 + WORKERS)
     url = f"spark://127.0.0.1:{port}"
     with ExitStack() as stack:
         place = ["--host", "127.0.0.1", "--port", str(port), "--webui-port", str(master)]
-        stack.enter_context(_daemon(work, "master.Master", *place))
+        stack.enter_context(daemon(work, "master.Master", *place))
         for each in workers:
             size = ["--cores", "1", "--memory", "1g", "--work-dir", str(work / str(each))]
             place = ["--host", "127.0.0.1", "--webui-port", str(each)]
-            stack.enter_context(_daemon(work, "worker.Worker", *size, *place, url))
-        _wait(lambda: _json(master)["aliveworkers"] == WORKERS, "the workers to register")
+            stack.enter_context(daemon(work, "worker.Worker", *size, *place, url))
+        wait(lambda: _json(master)["aliveworkers"] == WORKERS, "the workers to register")
         yield Cluster(url, master, workers, work)
 
 
@@ -122,7 +116,7 @@ def _configure(remote: Project, cluster: Cluster, tmp_path: Path) -> None:
         spark.executor.defaultJavaOptions {SHORT_LIVED}
         spark.executor.cores    1
         spark.cores.max         {WORKERS}
-        spark.pyspark.python    {_python_of_executors(tmp_path / "executors")}
+        spark.pyspark.python    {python_of_executors(tmp_path / "executors")}
         """
     )
 
@@ -135,7 +129,7 @@ def _check_maintenance(remote: Project) -> None:
 
 
 def _check_work(cluster: Cluster, *, runs: int) -> None:
-    _wait(lambda: len(cluster.finished()) == runs, "the applications to end")
+    wait(lambda: len(cluster.finished()) == runs, "the applications to end")
     for application in cluster.finished():
         assert application["state"] == "FINISHED"
         assert sorted(application["hosts"]) == sorted(cluster.workers)
@@ -150,17 +144,6 @@ def _connect(project: Project) -> None:
         source = {"connector": "faker", "config": {"count": 300}}
         project.connection(name, source=source, streams=streams)
         project.discover(name)
-
-
-def _python_of_executors(folder: Path) -> Path:
-    """One with pyarrow, numpy and msgspec and nothing else: neither pandas nor this project."""
-    venv.create(folder)
-    (packages,) = folder.glob("lib/python*/site-packages")
-    installed = Path(pa.__file__).parent.parent
-    for name in ("pyarrow", "numpy", "msgspec"):
-        for found in installed.glob(f"{name}*"):
-            (packages / found.name).symlink_to(found)
-    return folder / "bin" / "python"
 
 
 def _sync_twice(
@@ -186,50 +169,6 @@ def _merged(before: list[dict[str, Any]], after: list[dict[str, Any]]) -> bool:
     return len(after) == len(new) > len(old) and bool(replaced)
 
 
-@contextmanager
-def _daemon(work: Path, name: str, *arguments: str) -> Iterator[None]:
-    """One of Spark's processes; ended with the block, and what it started with it."""
-    command = [Path(pyspark.__file__).parent / "bin" / "spark-class"]
-    own = {
-        "SPARK_LOCAL_IP": "127.0.0.1",
-        "SPARK_DAEMON_MEMORY": "256m",
-        "SPARK_DAEMON_JAVA_OPTS": SHORT_LIVED,
-    }
-    inherited = {k: v for k, v in os.environ.items() if k != "PYTHONPATH"}
-    with (work / f"{name}.log").open("a") as log:
-        process = subprocess.Popen(
-            [*command, f"org.apache.spark.deploy.{name}", *arguments],
-            env={**inherited, **own},
-            stdout=log,
-            stderr=log,
-        )
-    try:
-        yield
-    finally:
-        process.terminate()
-        process.wait(timeout=30)
-
-
 def _json(port: int) -> Any:
     with urllib.request.urlopen(f"http://127.0.0.1:{port}/json/", timeout=10) as answer:
         return json.load(answer)
-
-
-def _free_ports(count: int) -> list[int]:
-    with ExitStack() as stack:
-        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
-        for each in sockets:
-            each.bind(("127.0.0.1", 0))
-        return [each.getsockname()[1] for each in sockets]
-
-
-def _wait(condition: Callable[[], bool], what: str) -> None:
-    deadline = time.monotonic() + 60
-    while time.monotonic() < deadline:
-        try:
-            if condition():
-                return
-        except OSError:  # no process listens yet
-            pass
-        time.sleep(0.2)
-    raise TimeoutError(f"waited for {what}")

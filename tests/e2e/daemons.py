@@ -1,0 +1,72 @@
+"""Processes of Spark that tests start from the installed package, on loopback, and their Python."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import time
+import venv
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+import pyarrow as pa
+import pyspark
+
+from tests.conftest import SHORT_LIVED
+
+
+@contextmanager
+def daemon(work: Path, name: str, *arguments: str, **environment: str) -> Iterator[None]:
+    """One of Spark's processes; ended with the block, and what it started with it."""
+    command = [Path(pyspark.__file__).parent / "bin" / "spark-class"]
+    own = {
+        "SPARK_LOCAL_IP": "127.0.0.1",
+        "SPARK_DAEMON_MEMORY": "512m",
+        "SPARK_DAEMON_JAVA_OPTS": SHORT_LIVED,
+    }
+    inherited = {k: v for k, v in os.environ.items() if k != "PYTHONPATH"}
+    with (work / f"{name}.log").open("a") as log:
+        process = subprocess.Popen(
+            [*command, f"org.apache.spark.deploy.{name}", *arguments],
+            env={**inherited, **own, **environment},
+            stdout=log,
+            stderr=log,
+        )
+    try:
+        yield
+    finally:
+        process.terminate()
+        process.wait(timeout=30)
+
+
+def python_of_executors(folder: Path) -> Path:
+    """One with pyarrow, numpy and msgspec and nothing else: neither pandas nor this project."""
+    venv.create(folder)
+    (packages,) = folder.glob("lib/python*/site-packages")
+    installed = Path(pa.__file__).parent.parent
+    for name in ("pyarrow", "numpy", "msgspec"):
+        for found in installed.glob(f"{name}*"):
+            (packages / found.name).symlink_to(found)
+    return folder / "bin" / "python"
+
+
+def free_ports(count: int) -> list[int]:
+    with ExitStack() as stack:
+        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
+        for each in sockets:
+            each.bind(("127.0.0.1", 0))
+        return [each.getsockname()[1] for each in sockets]
+
+
+def wait(condition: Callable[[], bool], what: str) -> None:
+    deadline = time.monotonic() + 60
+    while time.monotonic() < deadline:
+        try:
+            if condition():
+                return
+        except OSError:  # nobody listens yet
+            pass
+        time.sleep(0.2)
+    raise TimeoutError(f"waited for {what}")

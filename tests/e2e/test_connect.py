@@ -1,0 +1,87 @@
+"""Syncs on a Spark Connect server: the settings file names it, and the run itself starts no Java."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from tests.e2e.daemons import daemon, free_ports, python_of_executors, wait
+from tests.programs.scripted import record, script, state
+from tests.project import Project
+
+pytestmark = pytest.mark.external
+
+POLICIES: dict[str, dict[str, Any]] = {
+    "append": {},
+    "append_dedup": {"primary_key": [["id"]], "history": True},
+}
+NOT_AN_OBJECT = '{"type": "RECORD", "record": {"stream": "things", "data": [1], "emitted_at": 1}}'
+DOWNSTREAM = """
+import dagster as dg
+
+
+@dg.asset(ins={"things": dg.AssetIn(["append_dedup", "things"])}, io_manager_key="io_manager")
+def counts(things):
+    return things.groupBy("name").count()
+"""
+ALL = "group:append or group:append_dedup or key:counts"
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The URL of a server whose Python workers have no package of this project."""
+    work = tmp_path_factory.mktemp("server")
+    (port,) = free_ports(1)
+    settings = {
+        "spark.connect.grpc.binding.address": "127.0.0.1",
+        "spark.connect.grpc.binding.port": port,
+        "spark.ui.enabled": "false",
+    }
+    options = [part for key, value in settings.items() for part in ("--conf", f"{key}={value}")]
+    main = ["--class", "org.apache.spark.sql.connect.service.SparkConnectServer", "spark-internal"]
+    python = str(python_of_executors(work / "executors"))
+    server = ["--master", "local[2]", *options, *main]
+    with daemon(work, "SparkSubmit", *server, PYSPARK_PYTHON=python):
+        wait(lambda: _answers(port), "the server to listen")
+        yield f"sc://127.0.0.1:{port}"
+
+
+def test_a_connect_server_syncs_merges_and_loads(server: str, project: Project) -> None:
+    (project.home / "spark-defaults.conf").write_text(f"spark.remote {server}\n")
+    (project.root / "defs").mkdir()
+    (project.root / "defs" / "counts.py").write_text(DOWNSTREAM)
+    _sync(project, [record(id=1, name="a"), record(id="x", name="b"), NOT_AN_OBJECT, state(1)])
+    _sync(project, [record(id=1, name="c"), record(id=2, name="c"), state(2)])
+    assert project.rows("append", "things") == [
+        {"id": 1, "name": "a"},
+        {"id": 1, "name": "c"},
+        {"id": 2, "name": "c"},
+        {"id": None, "name": "b"},
+    ]
+    assert project.rows("append_dedup", "things") == [
+        {"id": 1, "name": "c"},
+        {"id": 2, "name": "c"},
+    ]
+    versions = project.rows("append_dedup", "things_history")
+    assert {(each["id"], each["name"]) for each in versions if each["_is_current"]} == {
+        (1, "c"),
+        (2, "c"),
+    }
+    for policy, rejected in {"append": 1, "append_dedup": 2}.items():
+        assert len(project.rows(policy, "things_dead_letter")) == rejected
+    assert project.rows("counts") == [{"name": "c", "count": 2}]
+
+
+def _sync(project: Project, lines: list[Any]) -> None:
+    for policy, settings in POLICIES.items():
+        script(project, lines, name=policy, destination_sync_mode=policy, **settings)
+    done = project.materialize(ALL, JAVA_HOME=str(project.root / "no-java"))
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def _answers(port: int) -> bool:
+    with socket.create_connection(("127.0.0.1", port), timeout=1):
+        return True
