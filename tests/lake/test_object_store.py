@@ -8,8 +8,9 @@ from functools import partial
 from pathlib import Path
 
 import pytest
+from pyspark.sql import types as t
 
-from elt_assets.errors import ConcurrentSync
+from elt_assets.errors import ConcurrentSync, ConfigError
 from elt_assets.lake.admin.maintenance import maintain
 from elt_assets.lake.admin.replay import replay
 from elt_assets.lake.delta.table import Table
@@ -32,7 +33,7 @@ from tests.lake.crashing import (
 from tests.lake.harness import USERS, Lake
 from tests.lake.staging import checkpoint, rows, stream
 from tests.lake.test_two_writers import together
-from tests.object_store import ObjectStore, new_bucket, s3_server
+from tests.object_store import ObjectStore, new_bucket, s3_server, without_conditions
 
 FIRST = [event(1, 10), event(2, 10), event(None, 1)]
 SECOND = [event(1, 20), event(3, 20), event(None, 2)]
@@ -192,3 +193,22 @@ def test_options_are_enough_without_an_environment(
     tables = StreamTables(place, "elt:shop/users")
     tables.main.prepare(spark_provider.get().range(1).schema)
     assert tables.main.version == 0 and Table(place, "elt:other").exists
+
+
+def test_a_server_that_ignores_conditions_is_refused_before_anything_is_written(
+    lake: Lake, store: ObjectStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with without_conditions(store.endpoint) as proxy:
+        monkeypatch.setenv("AWS_ENDPOINT_URL", proxy)
+        behind = Lake(lake.provider, lake.folder, root=store.uri)
+        with pytest.raises(ConfigError, match="ignores the condition If-None-Match") as raised:
+            sync(behind, [FIRST])
+        with pytest.raises(ConfigError, match="ignores the condition"):
+            behind.table.prepare(t.StructType([t.StructField("id", t.LongType())]), "other")
+    assert store.uri in str(raised.value) and proxy not in str(raised.value)
+    assert store.objects() == []
+
+
+def test_the_test_of_a_server_leaves_no_object(lake: Lake, store: ObjectStore) -> None:
+    sync(lake, [FIRST])
+    assert not [name for name in store.objects() if "conditional-write" in name]

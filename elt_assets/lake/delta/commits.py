@@ -31,6 +31,7 @@ from elt_assets.lake.delta.commit_metadata import COMPACTION, CommitMetadata, ve
 from elt_assets.lake.delta.files import Change, DataFile, Files
 from elt_assets.lake.delta.log import Entry
 from elt_assets.lake.delta.opening import delta_schema, enable_ntz, load, retyped, spark_schema
+from elt_assets.storage import conditional_writes
 
 ATTEMPTS = 100
 """Attempts for a commit whose conflicts are harmless. Each takes milliseconds; with many partitions,
@@ -89,6 +90,7 @@ def publish(delta: DeltaTable, storage: Files, commit: Commit) -> Published:
         Superseded: files that the change removes no longer exist; nothing was published.
         SystemFailure: the commit failed.
     """
+    conditional_writes.require(storage.place)
     change = replace(commit.change, add=storage.with_statistics(commit.change.add))
     commit = replace(commit, change=change)
     metadata = replace(commit.metadata, commit=commit.metadata.commit or uuid.uuid4().hex)
@@ -153,6 +155,7 @@ def reorganise(delta: DeltaTable, storage: Files, change: Change) -> DeltaTable:
     Raises:
         Superseded: the files no longer exist, or every attempt failed; nothing was published.
     """
+    conditional_writes.require(storage.place)
     values = {COMPACTION: "compaction"}
     properties = CommitProperties(custom_metadata=values, max_commit_retries=NO_RETRIES)
     actions: list[AddAction | RemoveAction] = [file.add(moved=True) for file in change.add]

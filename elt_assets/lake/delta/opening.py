@@ -14,6 +14,7 @@ from pyspark.sql import types as t
 from elt_assets.errors import ConfigError
 from elt_assets.lake.delta.files import HIDDEN, VISIBLE
 from elt_assets.lake.schema.metadata_columns import PARTITION
+from elt_assets.storage import conditional_writes
 from elt_assets.storage.location import Location
 
 CONFIGURATION = {
@@ -72,6 +73,7 @@ def open_table(place: Location, version: int | None = None) -> DeltaTable | None
 
 def create(place: Location, schema: t.StructType, stream: str | None = None) -> DeltaTable:
     """Create a table with the stream's name, or return the one that another run has just created."""
+    conditional_writes.require(place)
     indexed = {_INDEXED: _ALL} if PARTITION in schema.names else {}
     try:
         return DeltaTable.create(

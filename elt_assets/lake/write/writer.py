@@ -29,6 +29,7 @@ from elt_assets.lake.write import dead_letter, schema_rewrite, write_spec
 from elt_assets.lake.write.commit_builder import CheckpointData, CommitBuilder, Publication
 from elt_assets.lake.write.stream_tables import StreamTables
 from elt_assets.lake.write.write_spec import WriteSpec
+from elt_assets.storage import conditional_writes
 from elt_assets.storage.location import Location
 from elt_assets.sync.events import Checkpoint, Committed
 from elt_assets.sync.segments import Segment
@@ -64,7 +65,8 @@ class TableWriter:
         locate: report the places of rejected records with each commit.
 
     Raises:
-        ConfigError: a change of the stream's schema is not accepted, or the salt has changed.
+        ConfigError: a change of the stream's schema is not accepted, the salt has changed, or the store of
+            the table ignores conditions.
     """
 
     def __init__(
@@ -76,6 +78,7 @@ class TableWriter:
         late: bool = False,
         locate: bool = False,
     ):
+        conditional_writes.require(tables.main.storage.place)
         _refuse_other_salt(tables, spec)
         schema_rewrite.check(tables, spec)
         self._provider = spark
