@@ -103,7 +103,7 @@ def _check_variables(written: Any) -> Any:
         is_plain = not isinstance(value, bool) and isinstance(value, (str, int, float))
         if not (isinstance(value["env"], str) if is_reference else is_plain):
             raise ValueError(
-                f"{name}: write a text (true in quotes), a number, or `{{env: OTHER}}`"
+                f"{name} must be a text, a number, or `{{env: OTHER}}`; write true and false in quotes"
             )
     return written
 

@@ -92,8 +92,10 @@ class LakeResource(dg.ConfigurableResource[Any]):
             ConfigError: one of them is not writable; the error names the setting and the path.
         """
         root, staging = self.root, self.staging
-        check_writable(self.uri, "the lake", "`root` of elt_lake" if root else _setting("ELT_LAKE"))
-        setting = "`staging` of elt_lake" if staging else _setting("ELT_STAGING")
+        check_writable(
+            self.uri, "the lake", "`root` of elt_lake" if root else _setting_to_correct("ELT_LAKE")
+        )
+        setting = "`staging` of elt_lake" if staging else _setting_to_correct("ELT_STAGING")
         check_writable(str(self.staging_path), "the staging folder", setting)
 
     @property
@@ -110,6 +112,6 @@ class LakeResource(dg.ConfigurableResource[Any]):
         return self.location.child(*path)
 
 
-def _setting(variable: str) -> str:
-    """Return the name of the environment variable that sets a default location."""
+def _setting_to_correct(variable: str) -> str:
+    """Return what a user sets to change a default location: the variable, or DAGSTER_HOME if it is unset."""
     return variable if os.environ.get(variable) else f"DAGSTER_HOME (or {variable})"

@@ -53,7 +53,7 @@ class Installation:
     seconds: float = 1800
 
     def __post_init__(self) -> None:
-        for name in self._built:
+        for name in self._built_from_source:
             if not _NAME.fullmatch(name):
                 raise ValueError(f"source_distributions: {name!r} is not a package name")
         if self.seconds <= 0:
@@ -62,7 +62,7 @@ class Installation:
     def arguments(self, requirement: str) -> list[str]:
         """Return the arguments of `pip install` that select packages and their form."""
         wheels = [] if self.source_distributions is True else ["--only-binary=:all:"]
-        built = [f"--no-binary={name}" for name in self._built]
+        built = [f"--no-binary={name}" for name in self._built_from_source]
         locked = ["--require-hashes", f"--requirement={self.lock_file}"]
         return [*wheels, *built, *([requirement] if self.lock_file is None else locked)]
 
@@ -79,7 +79,8 @@ class Installation:
         return f"-{hashlib.sha256(options).hexdigest()[:16]}"
 
     @property
-    def _built(self) -> Sequence[str]:
+    def _built_from_source(self) -> Sequence[str]:
+        """Return the packages that the options name to be built from source."""
         return () if isinstance(self.source_distributions, bool) else self.source_distributions
 
 

@@ -161,7 +161,7 @@ def test_an_incomplete_config_is_refused_with_the_required_fields(own: Project, 
         ('{"token": "hunter2", "account": 5}', "config.account: is not of type"),
         (
             '{"token": "hunter2", "account": "a", "pin": 1234}',
-            "config.pin is a secret but not text",
+            "config.pin is a secret and is not a text",
         ),
         ('{"token": {"env": "NOT_SET"}, "account": "a"}', "NOT_SET, which is not set"),
     ],

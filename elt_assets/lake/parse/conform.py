@@ -105,7 +105,7 @@ def rejected(
     rows = _typed(parsed, columns, stamp, None, _LINE)
     # The JSON reader rejects a line that is not UTF-8; `from_json` does not.
     readable = f.is_valid_utf8(_LINE) & f.col(segments.SEQUENCE).isNotNull()
-    rejection = f.col(_REJECTION) if _is_strict(columns) else f.lit(None)
+    rejection = f.col(_REJECTION) if _has_strict(columns) else f.lit(None)
     misfits = [_key_misfit(columns, part) for part in key]
     reason = f.when(~readable, "not a readable JSON object").otherwise(
         f.coalesce(rejection, *misfits, f.lit("a field of the primary key is null"))
@@ -149,16 +149,18 @@ def _read_schema(columns: Sequence[Column]) -> t.StructType:
 
 
 def _accepted(columns: Sequence[Column], key: Key) -> Expression:
+    """Return the condition that a row is accepted, see `conform`."""
     conditions = [
         f.col(segments.SEQUENCE).isNotNull(),
         *(value_at(part).isNotNull() for part in key),
     ]
-    if _is_strict(columns):
+    if _has_strict(columns):
         conditions.append(f.col(_REJECTION).isNull())
     return reduce(lambda a, b: a & b, conditions)
 
 
-def _is_strict(columns: Sequence[Column]) -> bool:
+def _has_strict(columns: Sequence[Column]) -> bool:
+    """Return whether a column is strict: a value that does not fit it rejects the record."""
     return any(column.strict for column in columns)
 
 
@@ -176,16 +178,21 @@ def _typed(
     """
     read = cast.read_columns(columns)
     # By position: the source may use any names, even this project's own.
-    names = (*map(_parsed, range(len(read))), *(own.name for own in _PROPERTIES), _CORRUPT, *keep)
-    results = [cast.converted(f.col(_parsed(number)), c.kind) for number, c in enumerate(read)]
+    names = (
+        *map(_parsed_name, range(len(read))),
+        *(own.name for own in _PROPERTIES),
+        _CORRUPT,
+        *keep,
+    )
+    results = [cast.converted(f.col(_parsed_name(number)), c.kind) for number, c in enumerate(read)]
     found = _with_json_text(parsed.toDF(*names), read).select(
-        *(result.alias(_value(number)) for number, result in enumerate(results)),
+        *(result.alias(_value_name(number)) for number, result in enumerate(results)),
         *map(_column, names[len(read) :]),
         _repaired(read, results).alias(_REPAIR),
     )
     is_good, repair = f.col(_REPAIR).isNull(), f.col(_REPAIR).getField(_RESULTS)
     outputs = {
-        c.name: f.when(is_good, f.col(_value(number))).otherwise(repair.getField(c.name))
+        c.name: f.when(is_good, f.col(_value_name(number))).otherwise(repair.getField(c.name))
         for number, c in enumerate(read)
     }
     return found.select(
@@ -193,16 +200,18 @@ def _typed(
         *_stamped(stamp),
         *([] if partition is None else [f.lit(partition).alias(metadata_columns.PARTITION)]),
         _property(segments.SEQUENCE).alias(segments.SEQUENCE),
-        *([f.col(_REPAIR).getField(_REJECTION).alias(_REJECTION)] if _is_strict(read) else []),
+        *([f.col(_REPAIR).getField(_REJECTION).alias(_REJECTION)] if _has_strict(read) else []),
         *keep,
     )
 
 
-def _parsed(number: int) -> str:
+def _parsed_name(number: int) -> str:
+    """Return the name of the temporary column with the parsed value of a column."""
     return f"_elt_parsed_{number}"
 
 
-def _value(number: int) -> str:
+def _value_name(number: int) -> str:
+    """Return the name of the temporary column with the cast value of a column."""
     return f"_elt_value_{number}"
 
 
@@ -212,7 +221,7 @@ def _with_json_text(frame: DataFrame, read: Sequence[Column]) -> DataFrame:
     if all(JSONS.isdisjoint(scalars(column.kind)) for column in read):
         return frame
     texts = {
-        _parsed(number): cast.json_as_text(f.col(_parsed(number)), column.kind)
+        _parsed_name(number): cast.json_as_text(f.col(_parsed_name(number)), column.kind)
         for number, column in enumerate(read)
     }
     return frame.withColumns(texts)
@@ -262,7 +271,7 @@ def _repaired(read: Sequence[Column], results: Sequence[Expression]) -> Expressi
     tests = [
         test
         for number, (column, result) in pairs
-        for test in change_tests(f.col(_parsed(number)), result, column.kind)
+        for test in change_tests(f.col(_parsed_name(number)), result, column.kind)
     ]
     is_suspect = cast.any_of([line.isNotNull() & f.is_valid_utf8(line), *tests])
     lines = f.when(is_suspect, f.array(f.struct(variants.alias(_VARIANTS), texts.alias(_TEXTS))))
@@ -275,7 +284,7 @@ def _with_values(read: Sequence[Column], line: Expression) -> Expression:
     """Add the values in the form of `cast.json_as_text`: for a corrupt line, only those that fit."""
     found, is_clean, second = [], _column(_CORRUPT).isNull(), _second_parse(read, line)
     for number, column in enumerate(read):
-        value = f.col(_parsed(number))
+        value = f.col(_parsed_name(number))
         repaired = salvage.repaired_column(value, *second[number], column.kind)
         found.append(f.when(is_clean, value).otherwise(repaired).alias(column.name))
     return f.struct(*_fields_of(line, _VARIANTS, _TEXTS), f.struct(*found).alias(_VALUES))

@@ -196,11 +196,12 @@ def _parts(segment: Segment, size: int) -> Iterator[Part]:
                 line += lines
 
 
-def _part(piece: Piece, number: int, place: tuple[int, int], lines: tuple[int, int]) -> Part:
+def _part(piece: Piece, number: int, span: tuple[int, int], lines: tuple[int, int]) -> Part:
+    """Return a part of a piece: `span` is its offset and size, `lines` its first line and their number."""
     return Part(
         number,
         piece.form.value,
-        *place,
+        *span,
         piece.first + lines[0],
         *lines,
         piece.received_at,
@@ -261,8 +262,11 @@ def _is_supported(each: Field) -> bool:
     if not each.has_raw:
         return True
     is_known = each.kind == UNREAD or is_supported(each.source)
-    return is_known and (each.kind in RAW or all(map(_is_named, each.inner)))
+    return is_known and (each.kind in RAW or all(map(_has_supported_names, each.inner)))
 
 
-def _is_named(each: Field) -> bool:
-    return each.kind == UNREAD or (is_supported(each.source) and all(map(_is_named, each.inner)))
+def _has_supported_names(each: Field) -> bool:
+    """Return whether the decoder supports the name of a field and of all fields nested in it."""
+    return each.kind == UNREAD or (
+        is_supported(each.source) and all(map(_has_supported_names, each.inner))
+    )

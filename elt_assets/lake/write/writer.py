@@ -119,10 +119,15 @@ class TableWriter:
                 self._write_exactly(lines, segment.records)
 
     def write_lines(self, paths: Sequence[str], count: int) -> None:
-        """Write like `write`: `count` lines in some files or folders."""
+        """Write staged lines as `write` does, each parsed exactly.
+
+        Args:
+            paths: the files, or folders of files.
+            count: the number of all lines.
+        """
         spark, pending = self._provider.get(), self._pending
         conforming = (spark, paths, self._columns, self._stamp, self._key)
-        files, changed = self._write_observed(conform(*conforming, self._spec.partition))
+        files, changed = self._write_rows(conform(*conforming, self._spec.partition))
         accepted = sum(file.records for file in files)
         pending.files += files
         pending.records += accepted
@@ -341,7 +346,8 @@ class TableWriter:
         """The key, without the partition, which no record contains."""
         return [list(part) for part in self._by.key if part != [metadata_columns.PARTITION]]
 
-    def _write_observed(self, rows: DataFrame) -> tuple[list[DataFile], int]:
+    def _write_rows(self, rows: DataFrame) -> tuple[list[DataFile], int]:
+        """Write rows to files; return the files and the number of rows with recorded changes."""
         observation = Observation()
         changes = f.size(f.col(metadata_columns.META).getField("changes"))
         if self._by.late:

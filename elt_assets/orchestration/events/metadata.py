@@ -58,7 +58,7 @@ MAX_STATE_BYTES = 32 * 1024
 
 
 def figures_of(metadata: Mapping[str, Any]) -> SyncFigures:
-    """Return the figures in the metadata of an event, reported or not yet reported."""
+    """Return the figures in the metadata of an event; a figure that it does not contain has its default."""
     known = {name: unwrapped(metadata[key]) for name, key in _FIGURES.items() if key in metadata}
     return SyncFigures(**known)
 

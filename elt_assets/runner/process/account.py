@@ -50,7 +50,7 @@ class Account:
         return ids if groups is not None else {}
 
     def take_ownership(self, folder: Path) -> None:
-        """Make this user the owner of a directory and of the files in it."""
+        """Make this user the owner of a directory and of its entries, but not of files in subdirectories."""
         for path in (*folder.iterdir(), folder):
             os.chown(path, self.uid, self.gid, follow_symlinks=False)
 

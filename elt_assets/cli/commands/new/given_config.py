@@ -80,8 +80,10 @@ def without_secrets(
             continue  # already a reference to an environment variable
         if not isinstance(value, str):
             raise ConfigError(
-                f"config.{dotted} is a secret but not text: an environment variable can only hold text",
-                guidance="write the connection by hand",
+                f"config.{dotted} is a secret and is not a text, and only a text can be read from "
+                "an environment variable",
+                guidance="write the defs.yaml of the connection without `elt new`, with this value in "
+                "`source.config`",
             )
         # A secret that several forms of the schema list is replaced only once.
         if parent[place[-1]] == value:
