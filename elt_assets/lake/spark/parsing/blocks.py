@@ -79,7 +79,7 @@ class BlockParser:
             numbers = np.delete(numbers, row)
             if not lines or self._attempt(b"\n".join(lines) + b"\n", numbers):
                 return
-        fits = np.fromiter(map(self._lines.fits, lines), bool, len(lines))
+        fits = np.fromiter(self._lines.fits(lines), bool, len(lines))
         self.unclean += numbers[~fits].tolist()
         self._halve([lines[n] for n in np.flatnonzero(fits)], numbers[fits])
 

@@ -5,8 +5,9 @@ It takes about a microsecond for each line, and is done only where pyarrow's par
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import repeat
 from typing import Annotated, Any, Literal
 
 import msgspec
@@ -28,6 +29,8 @@ from elt_assets.lake.spark.parsing.undeclared import DECODING_ERRORS, Declared, 
 _UNSUPPORTED = frozenset('\\"')
 """Characters that the decoder does not support in a declared name. It does not support control characters
 either."""
+_CHUNK = 16
+"""Lines that are tested together. If one of them does not fit, they are tested one by one."""
 _MAX_BRACKETS = 400
 _MAX_NAME = 10_000
 _MAX_EXTRA = 8 << 20
@@ -74,7 +77,7 @@ class LineReader:
         self._data = msgspec.json.Decoder(_whole(part)).decode
         self._loose = msgspec.json.Decoder(loose).decode
         fitting = _object(job.fields, _fitting, closed=False, more=())
-        self._fits = msgspec.json.Decoder(_envelope(part, fitting, closed=False)).decode
+        self._fits = msgspec.json.Decoder(_envelope(part, fitting, closed=False))
         self._inner = _data_of(part)
         names = job.declared.names.union(self._more)
         self._declared = Declared(names, job.declared.objects)
@@ -83,16 +86,27 @@ class LineReader:
     def _more(self) -> Sequence[str]:
         return self._job.names.all if self._is_rows else ()
 
-    def fits(self, line: bytes) -> bool:
-        """Return whether a line without its newline is one object whose values have the declared types.
+    def fits(self, lines: Sequence[bytes]) -> Iterator[bool]:
+        """Yield, for each line without its newline, whether it is one object whose values have the declared
+        types.
 
         It is a quick test: a line that fits may still be refused by pyarrow.
         """
+        for start in range(0, len(lines), _CHUNK):
+            chunk = lines[start : start + _CHUNK]
+            if self._all_fit(chunk):
+                yield from repeat(True, len(chunk))
+            else:
+                yield from (self._all_fit([line]) for line in chunk)
+
+    def _all_fit(self, lines: Sequence[bytes]) -> bool:
+        text = b"\n".join(lines)
         try:
-            self._fits(line)
+            decoded = self._fits.decode_lines(text)
         except DECODING_ERRORS:
             return False
-        return line.startswith(b"{") and line.endswith(b"}") and _is_utf8(line)
+        is_whole = text.startswith(b"{") and text.endswith(b"}")
+        return len(decoded) == len(lines) and is_whole and _is_utf8(text)
 
     def read(self, block: bytes, count: int) -> Found:
         """Read the lines of a block, so many. Every line is one JSON object.
