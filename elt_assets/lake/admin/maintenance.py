@@ -19,6 +19,7 @@ from elt_assets.lake.delta.files import HIDDEN, Change, DataFile, Files
 from elt_assets.lake.delta.row_counts import require_all, row_count
 from elt_assets.lake.delta.table import Table
 from elt_assets.lake.merge.file_splitting import MAX_BYTES, TARGET_ROWS, in_tasks, is_small, packed
+from elt_assets.lake.merge.history import VALID_TO
 from elt_assets.lake.schema import metadata_columns
 from elt_assets.lake.spark import tasks
 from elt_assets.lake.write.stream_tables import StreamTables
@@ -54,7 +55,7 @@ def maintain(
 
 
 def compact(spark: SparkSession, table: Table, leave: Collection[str] = ()) -> int:
-    """Combine small files, those of each partition separately.
+    """Combine small files: those of each partition separately, and those of a history's closed versions.
 
     Args:
         leave: paths of files that another table's commits name: they stay as they are.
@@ -89,7 +90,8 @@ def vacuum(table: Table, retention: dt.timedelta = RETENTION) -> int:
 
 def _groups(table: Table, leave: Collection[str]) -> Iterable[list[DataFile]]:
     bounds = table.bounds([metadata_columns.PARTITION])
-    partitions: dict[object, list[DataFile]] = {}
+    closed = table.without_nulls([VALID_TO])
+    kinds: dict[object, list[DataFile]] = {}
     is_partitioned = metadata_columns.PARTITION in table.schema.names
     for file in filter(is_small, table.files):
         is_unknown = (
@@ -97,8 +99,8 @@ def _groups(table: Table, leave: Collection[str]) -> Iterable[list[DataFile]]:
         )  # the name of its partition is too long
         if is_unknown or file.path in leave:
             continue
-        partitions.setdefault(bounds.get(file.path), []).append(file)
-    for files in partitions.values():
+        kinds.setdefault((bounds.get(file.path), file.path in closed), []).append(file)
+    for files in kinds.values():
         yield from (group for group in packed(files) if len(group) > 1)
 
 

@@ -86,6 +86,14 @@ class Split:
     matching: Sequence[DataFile] = ()
     temporary: Sequence[DataFile] = ()
 
+    def __add__(self, other: Split) -> Split:
+        return Split(
+            [*self.taken, *other.taken],
+            [*self.kept, *other.kept],
+            [*self.matching, *other.matching],
+            [*self.temporary, *other.temporary],
+        )
+
 
 def split_all(
     spark: SparkSession,
@@ -106,6 +114,16 @@ def split_all(
         split(spark, table, visible, batch, key, schema),
         split(spark, table, hidden, batch, key, schema, HIDDEN),
     )
+
+
+def combine_small(spark: SparkSession, table: Table, files: Sequence[DataFile]) -> Split:
+    """Combine small files if there are many, without reading their keys."""
+    small = [file for file in files if is_small(file)]
+    if len(small) < MIN_SMALL_FILES:
+        return Split()
+    groups = packed(small)
+    fold = frozenset(range(len(groups)))
+    return _by_task(spark, table, groups, fold, Batch(table, ()), (), VISIBLE)
 
 
 def _is_small(files: Sequence[DataFile]) -> bool:

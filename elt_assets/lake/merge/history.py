@@ -6,11 +6,15 @@ the time of extraction; it is never later than that of a later version. A versio
 version or a delete. A row that arrives again unchanged is not a version.
 
 Deletes are kept in separate files that readers do not see, so that a late version gets an end.
+
+A merge writes current and closed versions to different files. A later merge reads files of closed versions
+only if the batch has a row that changes one: a late version, or one of a key that was deleted before.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import reduce
 
 from pyspark.sql import Column as Expression
@@ -23,7 +27,15 @@ from elt_assets.lake.delta.row_counts import RowCounter, write_all
 from elt_assets.lake.delta.table import Table
 from elt_assets.lake.merge import dedup, key_merge
 from elt_assets.lake.merge.dedup import ARRIVAL, Merged, Ordering, Target
-from elt_assets.lake.merge.file_splitting import Batch, key_columns, key_names, split_all
+from elt_assets.lake.merge.file_splitting import (
+    Batch,
+    Split,
+    combine_small,
+    key_columns,
+    key_names,
+    split,
+    split_all,
+)
 from elt_assets.lake.merge.key_merge import Inputs, Written, kind_of
 from elt_assets.lake.parse.conform import value_at
 from elt_assets.lake.schema import metadata_columns
@@ -74,39 +86,107 @@ def merge(
     """
     if not batch.files:
         return Merged(Change(), target.tombstones)
-    wide = t.StructType([*history_schema(schema), *HIDDEN_FIELDS])
-    visible, hidden = split_all(spark, table, target.files, target.tombstones, batch, by.key, wide)
-    inputs = Inputs(table, batch, Batch(table, [*visible.matching, *hidden.matching]))
+    job = _Job(spark, table, batch, by, schema, closing)
+    closed = table.without_nulls([VALID_TO])
+    opened = [file for file in target.files if file.path not in closed]
+    past = [file for file in target.files if file.path in closed]
+    visible, hidden = _split(job, opened, target.tombstones, has_past=bool(past))
     try:
-        merged = None if closing or by.late else _in_one_task(spark, inputs, by, schema)
-        may_close = closing or bool(hidden.matching)
-        versions, ends = merged or _by_window(spark, inputs, by, schema, may_close=may_close)
+        written = _after_current(job, visible, hidden) if past else None
+        if written is not None:
+            visible += combine_small(spark, table, past)
+        else:
+            visible += split(spark, table, past, batch, by.key, _wide(schema))
+            written = _among_all(job, visible, hidden)
     finally:
         table.discard_files([*visible.temporary, *hidden.temporary])
+    versions, ends = written
     kept = Target(target.tombstones).after(Change(hidden.kept, hidden.taken))
     return Merged(Change([*visible.kept, *versions], visible.taken), [*kept, *ends])
 
 
-def _in_one_task(
-    spark: SparkSession, inputs: Inputs, by: Ordering, schema: t.StructType
-) -> Written | None:
+@dataclass(frozen=True)
+class _Job:
+    """The arguments of a merge, except the files of its target."""
+
+    spark: SparkSession
+    table: Table
+    batch: Batch
+    by: Ordering
+    schema: t.StructType
+    closing: bool
+
+    @property
+    def needs_windows(self) -> bool:
+        return self.closing or self.by.late
+
+    def inputs(self, visible: Split, hidden: Split) -> Inputs:
+        return Inputs(
+            self.table, self.batch, Batch(self.table, [*visible.matching, *hidden.matching])
+        )
+
+
+def _split(
+    job: _Job, opened: Sequence[DataFile], ends: Sequence[DataFile], *, has_past: bool
+) -> tuple[Split, Split]:
+    """Split the files that may hold current versions, and those of ends.
+
+    If others hold only closed versions, the ends are not read whole: it matters whether any is of a key of
+    the batch.
+    """
+    common = (job.batch, job.by.key, _wide(job.schema))
+    if not has_past:
+        return split_all(job.spark, job.table, opened, ends, *common)
+    visible, _ = split_all(job.spark, job.table, opened, (), *common)
+    return visible, split(job.spark, job.table, ends, *common, HIDDEN)
+
+
+def _after_current(job: _Job, visible: Split, hidden: Split) -> Written | None:
+    """Write the versions and ends of the keys, if all rows of the batch come after the current versions.
+
+    Returns:
+        None if a row does not, or if one task cannot do it: nothing was written.
+    """
+    if job.needs_windows or hidden.matching:
+        return None
+    return _in_one_task(job, job.inputs(visible, hidden), apart=True, is_partial=True)
+
+
+def _among_all(job: _Job, visible: Split, hidden: Split) -> Written:
+    """Write the versions and ends of the keys; `visible` and `hidden` hold all that there are."""
+    inputs, written = job.inputs(visible, hidden), None
+    if not job.needs_windows:
+        written = _in_one_task(job, inputs, apart=bool(visible.temporary), is_partial=False)
+    may_close = job.closing or bool(hidden.matching)
+    return written or _by_window(job.spark, inputs, job.by, job.schema, may_close=may_close)
+
+
+def _wide(schema: t.StructType) -> t.StructType:
+    """Return the columns of a history's files, visible and hidden."""
+    return t.StructType([*history_schema(schema), *HIDDEN_FIELDS])
+
+
+def _in_one_task(job: _Job, inputs: Inputs, *, apart: bool, is_partial: bool) -> Written | None:
     """Write the versions and ends of the keys in one task; None if it cannot."""
+    by, schema = job.by, job.schema
     validity = Validity(
         *(VALID_FROM, VALID_TO, IS_CURRENT, _CLOSED_AT, _EPOCH),
         extracted=metadata_columns.EXTRACTED_AT,
         content=_content_names(schema),
+        apart=apart,
+        is_partial=is_partial,
     )
     names = history_schema(schema).names
     columns = [*names, _EPOCH], [*names, _CLOSED_AT, _EPOCH]
-    return key_merge.in_one_task(spark, inputs, by.key, by.cursor, schema, validity, columns)
+    return key_merge.in_one_task(job.spark, inputs, by.key, by.cursor, schema, validity, columns)
 
 
 def _by_window(
     spark: SparkSession, inputs: Inputs, by: Ordering, schema: t.StructType, *, may_close: bool
 ) -> Written:
     """Write the versions and ends of the keys, found by Spark windows."""
-    read, wide = RowCounter(), t.StructType([*history_schema(schema), *HIDDEN_FIELDS])
-    rows = read.over(dedup.union_rows(spark, inputs.batch, inputs.matching, by, wide))
+    read = RowCounter()
+    rows = read.over(dedup.union_rows(spark, inputs.batch, inputs.matching, by, _wide(schema)))
     rows = _with_validity(rows.where(_has_complete_key(by)), by, schema)
     names = [*history_schema(schema).names, _EPOCH]
     is_end = _is_end(schema, may_close=may_close)
@@ -173,7 +253,7 @@ def _corrections(
 ) -> list[DataFile]:
     """Write the ends of keys that are not in `whole`, and the rows of `whole` that are not current."""
     names, keys = key_names(by.key), key_columns(by.key)
-    wide = t.StructType([*history_schema(schema), *HIDDEN_FIELDS])
+    wide = _wide(schema)
     current = table.read_files(spark, present.files, wide).where(f.col(IS_CURRENT))
     deletes = table.read_files(spark, present.tombstones, wide).where(f.col(_CLOSED_AT).isNull())
     rows = whole.rows(spark, wide).select("*", *keys)

@@ -35,6 +35,8 @@ class Validity:
 
     `start`, `end`, `current`: the validity of a version. `closed`, `epoch`: the columns of a refresh.
     `extracted`: the time of extraction. `content`: the columns that make a version another one.
+    `apart`: closed versions are written to files of their own. `is_partial`: present rows may lack closed
+    versions. Then all rows of the batch must follow the current version of their key; `apart` must be set.
     """
 
     start: str
@@ -44,6 +46,8 @@ class Validity:
     epoch: str
     extracted: str
     content: Sequence[str]
+    apart: bool = False
+    is_partial: bool = False
 
 
 @dataclass(frozen=True)
@@ -87,24 +91,41 @@ def _merge(job: Job, _task: int) -> Iterator[tuple[str, str]]:
         yield UNFIT, ""
         return
     read = len(rows)
-    rows = _latest(rows, job) if job.validity is None else _versions(rows, job, job.validity)
-    is_end = _is_end(rows, job.markers)
-    yield from _write(system, root, job, rows.filter(pc.invert(is_end)), VISIBLE)
-    yield from _write(system, root, job, rows.filter(is_end), HIDDEN)
+    past, rows = _set_aside(rows, job.validity)
+    merged = _latest(rows, job) if job.validity is None else _versions(rows, job, job.validity)
+    if not _is_continued(rows, merged, job):
+        yield UNFIT, ""
+        return
+    is_end = _is_end(merged, job.markers)
+    for parts in _by_file(past, merged.filter(pc.invert(is_end)), job.validity):
+        yield from _write(system, root, job, parts, VISIBLE)
+    yield from _write(system, root, job, [merged.filter(is_end)], HIDDEN)
     yield READ, str(read)
-    yield WRITTEN, str(len(rows))
+    yield WRITTEN, str(len(past) + len(merged))
+
+
+def _by_file(
+    past: pa.Table, rows: pa.Table, columns: Validity | None
+) -> Sequence[Sequence[pa.Table]]:
+    """Return the rows that readers see, by the file that they are written to."""
+    if columns is None or not columns.apart:
+        return [[past, rows]]
+    is_current = rows[columns.current]
+    return [[rows.filter(is_current)], [past, rows.filter(pc.invert(is_current))]]
 
 
 def _write(
-    system: Any, root: str, job: Job, rows: pa.Table, role: str
+    system: Any, root: str, job: Job, parts: Sequence[pa.Table], role: str
 ) -> Iterator[tuple[str, str]]:
     folder, columns = {
         VISIBLE: (job.visible, job.visible_columns),
         HIDDEN: (job.hidden, job.hidden_columns),
     }[role]
     output = Output(system, root, folder, job.rows_per_file, job.bytes_per_file)
-    for batch in rows.select([name for name in columns if name in rows.column_names]).to_batches():
-        output.write(batch)
+    for rows in parts:
+        present = [name for name in columns if name in rows.column_names]
+        for batch in rows.select(present).to_batches():
+            output.write(batch)
     output.close()
     yield from ((role, name) for name in output.names)
 
@@ -204,6 +225,36 @@ def _versions(rows: pa.Table, job: Job, columns: Validity) -> pa.Table:
             rows = rows.drop_columns(name)
         rows = rows.append_column(name, values)
     return rows
+
+
+def _set_aside(rows: pa.Table, columns: Validity | None) -> tuple[pa.Table, pa.Table]:
+    """Return the rows that a merge leaves as they are, and the others.
+
+    Between the closed versions of a key, others may be missing; so no rule may compare them.
+    """
+    if columns is None or not columns.is_partial or columns.current not in rows.column_names:
+        return rows.slice(0, 0), rows
+    is_open = pc.fill_null(rows[columns.current], False)
+    is_merged = pc.or_(is_open, pc.equal(rows[_ARRIVAL], 1))
+    return rows.filter(pc.invert(is_merged)), rows.filter(is_merged)
+
+
+def _is_continued(rows: pa.Table, merged: pa.Table, job: Job) -> bool:
+    """Return whether the present versions are still the first of their keys, with the same start.
+
+    Only then, the closed versions before them stay as they are. This matters only if some may be missing.
+    """
+    columns = job.validity
+    if columns is None or not columns.is_partial or columns.start not in rows.column_names:
+        return True
+    is_present = pc.equal(merged[_ARRIVAL], 0)
+    before = _sorted(rows.filter(pc.equal(rows[_ARRIVAL], 0)), job, "ascending", "at_start")
+    after = merged.filter(is_present)
+    if len(before) != len(after):
+        return False
+    is_later = _whole(pc.and_(is_present, _repeats(_keys(merged, job), _equal)))
+    is_same = pc.equal(before[columns.start], after[columns.start])
+    return not pc.any(is_later).as_py() and bool(pc.all(is_same, skip_nulls=False).as_py())
 
 
 def _keys(rows: pa.Table, job: Job) -> list[Any]:
