@@ -97,7 +97,7 @@ def merge(
             visible += combine_small(spark, table, past)
         else:
             visible += split(spark, table, past, batch, by.key, _wide(schema))
-            written = _among_all(job, visible, hidden)
+            written = _among_all(job, visible, hidden, apart=bool(past or visible.temporary))
     finally:
         table.discard_files([*visible.temporary, *hidden.temporary])
     versions, ends = written
@@ -152,11 +152,11 @@ def _after_current(job: _Job, visible: Split, hidden: Split) -> Written | None:
     return _in_one_task(job, job.inputs(visible, hidden), apart=True, is_partial=True)
 
 
-def _among_all(job: _Job, visible: Split, hidden: Split) -> Written:
+def _among_all(job: _Job, visible: Split, hidden: Split, *, apart: bool) -> Written:
     """Write the versions and ends of the keys; `visible` and `hidden` hold all that there are."""
     inputs, written = job.inputs(visible, hidden), None
     if not job.needs_windows:
-        written = _in_one_task(job, inputs, apart=bool(visible.temporary), is_partial=False)
+        written = _in_one_task(job, inputs, apart=apart, is_partial=False)
     may_close = job.closing or bool(hidden.matching)
     return written or _by_window(job.spark, inputs, job.by, job.schema, may_close=may_close)
 
