@@ -24,7 +24,7 @@ SPARK = {
 time and saves nothing there; the processes that tests start run with the default settings."""
 
 SHORT_LIVED = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
-"""For a JVM that lives for a minute, as those do that tests start: compiling its code to the optimum, in
+"""Options for a JVM that lives for a minute, as the tests start them: compiling its code to the optimum, in
 threads of its own, takes half of its CPU time."""
 os.environ.update(dict.fromkeys(("SPARK_SUBMIT_OPTS", "SPARK_LAUNCHER_OPTS"), SHORT_LIVED))
 os.environ["ELT_SPARK_ARCHIVE"] = "off"  # a test that wants the archive makes it
@@ -66,7 +66,7 @@ FOLDERS = {
 
 
 UNIT = "unit and not long"
-"""What `make unit` asks for."""
+"""The marker expression of `make unit`."""
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
@@ -103,7 +103,7 @@ def spark(spark_provider: SparkProvider) -> SparkSession:
 
 @pytest.fixture(scope="session")
 def packages(tmp_path_factory: pytest.TempPathFactory, worker_id: str) -> Path:
-    """Where connectors from PyPI are installed: once, for all tests of all processes."""
+    """The folder of the connectors from PyPI, which are installed once for all tests of all processes."""
     own = tmp_path_factory.getbasetemp()
     folder = (own if worker_id == "master" else own.parent) / "packages"
     folder.mkdir(exist_ok=True)

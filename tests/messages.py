@@ -126,7 +126,7 @@ def _text(node: ast.expr, constants: dict[str, str]) -> str:
 
 
 def _name(value: ast.expr) -> str:
-    """What stands for a value in a message: its name in the sources, if that is one word."""
+    """Return the text for a value in a message: its name in the sources, if that is one word."""
     if isinstance(value, ast.Call) and value.args:
         return _name(value.args[0])
     if isinstance(value, (ast.Name, ast.Attribute)):

@@ -89,7 +89,7 @@ class Project:
 
     @staticmethod
     def kill(run: subprocess.Popen[bytes]) -> None:
-        """As kill −9 on the run's terminal would."""
+        """Kill the processes as kill −9 on the run's terminal would."""
         os.killpg(run.pid, signal.SIGKILL)
         run.wait()
 
@@ -126,7 +126,7 @@ class Project:
         return sorted(plain, key=lambda row: json.dumps(row, default=str, sort_keys=True))
 
     def metadata(self, *key: str) -> dict[str, Any]:
-        """What the asset's latest materialisation says."""
+        """Return the metadata of the asset's latest materialisation."""
         with dg.DagsterInstance.from_config(str(self.home)) as instance:
             event = instance.get_latest_materialization_event(dg.AssetKey(list(key)))
         assert event is not None and event.asset_materialization is not None

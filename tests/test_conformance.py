@@ -1,4 +1,4 @@
-"""What docs/conformance.md names is there."""
+"""All that docs/conformance.md names exists."""
 
 from __future__ import annotations
 

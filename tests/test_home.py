@@ -1,4 +1,4 @@
-"""Where things are; and the salt of hashed fields: where it comes from, and that it stays."""
+"""The project's folders, and the salt of hashed fields: its source, and that it does not change."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def test_the_path_of_the_lake_does_not_depend_on_the_working_directory(
 
 
 def test_an_installed_package_writes_nothing_to_the_working_directory(tmp_path: Path) -> None:
-    """Without a project around it, and without DAGSTER_HOME."""
+    """The command runs without a project around it, and without DAGSTER_HOME."""
     site = tmp_path / "site-packages"
     shutil.copytree(Path(paths.__file__).parent, site / "elt_assets")
     user, working = tmp_path / "user", tmp_path / "working"

@@ -10,6 +10,9 @@ import pytest
 from tests import language, messages
 from tests.language import REPOSITORY, findings, sources
 
+TESTS = sorted(
+    set((REPOSITORY / "tests").rglob("*.py")) - {Path(__file__), Path(language.__file__)}
+)
 DOCUMENTS = [path for path in sources() if path.suffix == ".md"]
 
 
@@ -18,10 +21,14 @@ def test_no_docstring_is_a_fragment_and_no_idiom_is_used() -> None:
     assert not found, "\n".join(found)
 
 
+def test_no_docstring_of_a_test_is_a_fragment() -> None:
+    found = [line for path in TESTS for line in findings(path)]
+    assert not [line for line in found if "docstring" in line or "summary" in line]
+
+
 def test_names_in_tests_are_plain_english() -> None:
     idiom = re.compile(r"(?<![A-Za-z\"])(told|said|begun|amiss|heed)(?![A-Za-z])")
-    ours = {Path(__file__), Path(language.__file__)}
-    for path in sorted(set((REPOSITORY / "tests").rglob("*.py")) - ours):
+    for path in TESTS:
         for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
             assert not idiom.search(line), f"{path.relative_to(REPOSITORY)}:{number}: {line}"
 

@@ -1,4 +1,4 @@
-"""docs/security.md: its examples work as they stand there."""
+"""The examples in docs/security.md work as they stand there."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What users put beside their connections is theirs: the checks of `make check` leave it alone."""
+"""Files that users put beside their connections are not checked by `make check`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who ingests: this project's asset, its destination, its target, and the peers; each in its own process."""
+"""The programs that ingest: this project's asset, destination and target, and peers; each in a process."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ ASSET = (
 
 @dataclass(frozen=True)
 class Contender:
-    """Who does the work, with what command in which environment, and how many rows it left.
+    """A program that ingests: its command, its environment, and the rows that it left.
 
     Attributes:
         messages: what it reads.

@@ -47,7 +47,7 @@ def run(work: Path, records: int, peers_folder: Path | None) -> Report:
 
 
 def run_mixed(work: Path, records: int, peers_folder: Path | None) -> Report:
-    """Like `run`, over records that also have a decimal and an object without declared fields."""
+    """Run like `run`, over records that also have a decimal and an object without declared fields."""
     entrants = [contenders.ours(MIXED)]
     if peers_folder is not None:
         entrants += [

@@ -1,4 +1,4 @@
-"""What a table's log grows by with each checkpoint, and how long a table takes to open beside many commits.
+"""The growth of a table's log with each checkpoint, and the time to open a table after many commits.
 
 The writer and the commits are the lake's own; rows are written without Spark: only the log matters here.
 """
@@ -28,19 +28,19 @@ from tests.lake.staging import APP, INTEGER, STRING, checkpoint, stage, stream
 
 COLUMNS = {"id": INTEGER, "name": STRING}
 STEPS = 4
-"""Into so many equal parts the commits of a series are divided, each a row of the report."""
+"""The number of equal parts that the commits of a series are divided into; each is a row of the report."""
 SAMPLES = 5
-"""How often an opening is timed; the shortest counts, since other programs only add to it."""
+"""The number of times that an opening is timed; the shortest counts, since other programs only add to it."""
 TABLES = 20
 GLOBAL_BYTES = 1_000_000
 GLOBAL_CHECKPOINTS = 5
 GROWTH = 2.0
-"""How much more the last part of a series may cost than the first."""
+"""The factor by which the last part of a series may cost more than the first."""
 
 
 @dataclass(frozen=True)
 class Point:
-    """After so many commits: bytes of the log for each since the point before, and of files that it names;
+    """The log after a number of commits: bytes for each commit since the last point, of it and of its files;
     seconds to open the table for a writer that is new to it, and for the one whose commit is the oldest."""
 
     series: str
@@ -79,12 +79,11 @@ class Lake:
         segment.path.unlink()
 
     def log_bytes(self) -> int:
-        """Of all commits. The log's own checkpoints, one in a hundred, list every file of the table: that is
-        Delta's."""
+        """Return the bytes of all commits, without Delta's checkpoints of the log, which list every file."""
         return _bytes(Path(self.uri, "_delta_log").glob("*.json"))
 
     def attached_bytes(self) -> int:
-        """Of the files that hold large values of commits."""
+        """Return the bytes of the files that hold large values of commits."""
         return _bytes(Path(self.uri, HIDDEN, "metadata").glob("*"))
 
     def opening(self, partition: str | None) -> float:

@@ -23,7 +23,7 @@ from tests.benchmarks.session import session
 RECENT, RANDOM = "recent", "random"
 TURNS = {RECENT: 5, RANDOM: 3}
 SIZES = (0.1, 1, 3)
-"""Of the tables that recent keys are merged into, as parts of the one that random keys are."""
+"""The shares of the tables that recent keys are merged into, relative to the table of random keys."""
 SEED = 7
 
 
@@ -44,7 +44,7 @@ class Result:
 
     @property
     def history_cost(self) -> Cost | None:
-        """What the history took besides."""
+        """The cost of the history in addition to that of the table."""
         found = [took.history for took in self.turns if took.history is not None]
         return _median(found) if found else None
 
@@ -108,7 +108,7 @@ def _keys(kind: str, rows: int, batch: int) -> Iterator[Sequence[int]]:
 
 
 def _check(table: Users, peer: Peer | None, rows: int) -> None:
-    """That all merged the same, and nothing was lost."""
+    """Check that all merges have the same result, and that nothing was lost."""
     ours = left_by(table.table.uri)
     if sum(ours.column("id_count").to_pylist()) != rows:
         raise CommandFailed(f"merges left other than {rows:,} rows:\n{ours}")

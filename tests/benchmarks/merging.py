@@ -104,8 +104,8 @@ class Users:
         return Batch(self.table, written)
 
     def merge(self, batch: Batch) -> Took:
-        """As a sync publishes a checkpoint: the table and its history side by side, and what the table
-        alone would have taken, measured first and thrown away."""
+        """Merge as a sync publishes a checkpoint: the table and its history together. The merge of the table
+        alone is measured first, and its result is discarded."""
         merged, merging = timed(lambda: self._merged(batch))
         extra = FREE
         if self.history is not None:
@@ -134,7 +134,7 @@ class Users:
 
 
 class Peer:
-    """delta-rs with a copy of a table, file by file."""
+    """Merge with delta-rs into a copy of a table, file by file."""
 
     def __init__(self, table: Table):
         self.uri = f"{table.uri}_peer"
@@ -159,7 +159,7 @@ class Peer:
 
 
 def left_by(uri: str, *, current: bool = False) -> pa.Table:
-    """What all merges of the same batches must agree on: of each batch the rows that are left of it in a
+    """Return in what all merges of the same batches must agree: for each batch its rows that are left in a
     table (the `current` ones, of a history), and the sum of their ids."""
     only = pc.field(history.IS_CURRENT) if current else None
     rows = DeltaTable(uri).to_pyarrow_dataset().to_table(columns=["id", "updated_at"], filter=only)

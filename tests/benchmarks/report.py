@@ -1,4 +1,4 @@
-"""What a part of the benchmark found: a table of figures and ratios, and the bars they must clear."""
+"""The results of a part of the benchmark: a table of figures and ratios, and the bars they must clear."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def ratio(longer: float | None, shorter: float | None) -> str:
 
 
 def machine() -> dict[str, object]:
-    """What was measured on, and how many processes wanted its cores in the last quarter of an hour."""
+    """The machine, and the number of processes that wanted its cores in the last quarter of an hour."""
     return {
         "architecture": platform.machine(),
         "cores": os.cpu_count(),

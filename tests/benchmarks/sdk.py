@@ -1,4 +1,4 @@
-"""What a source costs on our SDK and on the one of Meltano: the same stream, as a Singer tap.
+"""The cost of a source on this project's SDK and on Meltano's: the same stream, as a Singer tap.
 
 Figures are processor time of the process; that of a read of one record is its start, which is left out.
 """

@@ -59,7 +59,7 @@ class Bench(Source):
     name = "bench"
 
     def check(self, config: Config) -> None:
-        """There is nothing to reach."""
+        """Succeed: this source needs no connection."""
 
     def streams(self, config: Config) -> Sequence[Stream]:
         return [Orders(config)]

@@ -1,4 +1,4 @@
-"""What a run costs that has nearly nothing to do: beside an empty asset, and an asset with one job of Spark.
+"""The cost of a run with nearly no work, beside an empty asset and an asset with one job of Spark.
 
 All are `dagster asset materialize`, each with definitions of its own.
 """

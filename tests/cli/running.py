@@ -18,7 +18,7 @@ class Elt:
     capture: pytest.CaptureFixture[str]
 
     def __call__(self, *words: str, code: int = 0) -> str:
-        """What it prints on stdout, or on stderr where it fails."""
+        """Return the text that it prints on stdout, or on stderr if it fails."""
         assert main(words) == code
         found = self.capture.readouterr()
         return found.out if code == 0 else found.err

@@ -1,4 +1,4 @@
-"""docs/cli.md: its commands run as they stand there, in their order, and it leaves none out."""
+"""The commands in docs/cli.md run as they stand there, in their order, and no command is missing."""
 
 from __future__ import annotations
 

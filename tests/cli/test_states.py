@@ -69,7 +69,7 @@ def test_a_reset_starts_from_the_beginning(own: Project, elt: Elt) -> None:
 
 
 def test_setting_a_state_does_not_add_columns(own: Project, elt: Elt) -> None:
-    """It asks `on_schema_change` first."""
+    """The command checks `on_schema_change` first."""
     script(own, [])
     elt("state", "set", KEY, '{"cursor": 1}')
     before = own.table("scripted", "things").schema().to_json()

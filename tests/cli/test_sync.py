@@ -124,7 +124,7 @@ print("after", file=sys.stderr)
 
 
 def test_progress_bars_show_phase_rows_and_percentage_on_a_terminal() -> None:
-    """In a process of its own, since the bars take stderr over."""
+    """The command runs in a process of its own, since the progress bars replace stderr."""
     ours, theirs = pty.openpty()
     shown: list[bytes] = []
 

@@ -1,4 +1,4 @@
-"""What counts as a change between two catalogs."""
+"""The changes between two catalogs that are reported."""
 
 from __future__ import annotations
 

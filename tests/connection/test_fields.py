@@ -32,7 +32,7 @@ SCHEMA = {
 def selection(
     folder: Path, fields: Any, /, schema: Json = SCHEMA, **stream: Any
 ) -> FieldSelection | None:
-    """What a stream with these fields comes to."""
+    """Return the resolved stream with these fields."""
     streams = [{"name": "users", "fields": fields, **stream}]
     attributes = {"name": "shop", "source": {"connector": "faker"}, "streams": streams}
     document = {"type": "elt_assets.ConnectionComponent", "attributes": attributes}

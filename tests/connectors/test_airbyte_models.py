@@ -1,4 +1,4 @@
-"""What the sources of this project print, read with Airbyte's own models."""
+"""Messages of this project's sources, read with Airbyte's own models."""
 
 from __future__ import annotations
 

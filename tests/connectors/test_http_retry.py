@@ -1,4 +1,4 @@
-"""When a request is repeated: the decisions of the retry policy, and the rate limit."""
+"""Requests are repeated: the decisions of the retry policy, and the rate limit."""
 
 from __future__ import annotations
 

@@ -30,7 +30,7 @@ class Mute(Stream):
 
 
 class Counting(Mute):
-    """Has as many rows as its name is long."""
+    """A stream with as many rows as its name is long."""
 
     def has_new_data(self, configured: ConfiguredStream, state: Json | None) -> bool:
         if not self.name:
@@ -49,7 +49,7 @@ class Scripted(Source):
         self.offered = streams
 
     def check(self, config: Json) -> None:
-        """It is always there."""
+        """Succeed: this source is always available."""
 
     def streams(self, config: Json) -> Sequence[Stream]:
         return self.offered

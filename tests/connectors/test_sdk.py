@@ -1,4 +1,4 @@
-"""What every source gets from the SDK, shown on a source made for it."""
+"""The features that every source gets from the SDK, shown on a source made for it."""
 
 from __future__ import annotations
 

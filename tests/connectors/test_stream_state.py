@@ -89,7 +89,7 @@ def states(items: Iterable[Item]) -> list[Json]:
 
 
 def seen(stream: Stream, state: Json | None = None) -> tuple[list[Item], BaseException | None]:
-    """What a read yields before it fails, and what it fails with."""
+    """Return the messages that a read yields before it fails, and its error."""
     items: list[Item] = []
     try:
         items.extend(stream.read(configured(stream), state))
@@ -643,7 +643,7 @@ MOMENTS = st.datetimes(min_value=dt.datetime.fromisoformat("1971-01-01"))
 def test_the_bookmark_is_the_highest_instant_in_any_notation(
     found: list[tuple[dt.datetime, int]],
 ) -> None:
-    """In many orders and notations, among them those that are compared as texts."""
+    """The values are in many orders and notations, among them those that are compared as texts."""
     texts = [notation(moment, how) for moment, how in found]
     key = ReplicationKey("updatedAt", DATE_TIME)
     state = StreamState(key, {})

@@ -73,7 +73,7 @@ def lines(messages: Sequence[Json | bytes]) -> bytes:
 
 @dataclass
 class Answer:
-    """What came out: every line is a message."""
+    """The output: every line is a message."""
 
     code: int
     output: bytes
@@ -90,7 +90,7 @@ class Answer:
 
     @property
     def values(self) -> list[Any]:
-        """Of the states."""
+        """Return the numbers of the states."""
         found = []
         for message in self.states:
             body = message["state"]
@@ -145,7 +145,7 @@ class Destination:
         return self.file("config.json", {"lake": str(self.lake), **self.config})
 
     def arguments(self, *streams: Json) -> list[str]:
-        """Of `write`."""
+        """Return the command line of `write`."""
         catalog = self.file("catalog.json", {"streams": list(streams)})
         return ["write", "--config", self.config_file, "--catalog", catalog]
 
@@ -179,7 +179,7 @@ class Destination:
         return DeltaTable(str(self.lake.joinpath("destination", *(path or ["users"]))))
 
     def rows(self, *path: str) -> list[Json]:
-        """By an independent reader, without this project's columns."""
+        """Read the rows with an independent reader, without this project's columns."""
         found = self.table(*path).to_pyarrow_table().to_pylist()
         return [{k: v for k, v in row.items() if not k.startswith("_airbyte")} for row in found]
 

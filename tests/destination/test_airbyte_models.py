@@ -1,4 +1,4 @@
-"""What `elt-destination` prints, read with Airbyte's own models."""
+"""Messages of `elt-destination`, read with Airbyte's own models."""
 
 from __future__ import annotations
 

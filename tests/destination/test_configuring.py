@@ -71,7 +71,7 @@ def test_a_failed_check_reports_the_cause_and_leaves_no_files(
 def test_a_check_that_cannot_read_the_files_of_spark_leaves_no_files(
     destination: Destination, tmp_path: Path, spark_provider: SparkProvider
 ) -> None:
-    """As on a cluster whose machines have other disks: Spark's files are elsewhere."""
+    """Spark's files are elsewhere, as on a cluster whose machines have other disks."""
 
     class Elsewhere:
         def get(self) -> Any:

@@ -1,4 +1,4 @@
-"""docs/destination.md: its commands run as they stand there, and its tables are complete."""
+"""The commands in docs/destination.md run as they stand there, and its tables are complete."""
 
 from __future__ import annotations
 

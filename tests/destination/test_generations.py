@@ -178,7 +178,7 @@ def test_an_overwrite_with_a_minimum_of_zero_overwrites(destination: Destination
 def test_an_unfinished_refresh_with_other_settings_cannot_be_resumed(
     destination: Destination, again: Json
 ) -> None:
-    """What of it was acknowledged would be lost."""
+    """The acknowledged part of the sync would be lost."""
     destination.write([refresh(2)], [*records(1), state(1), STARTED], code=1)
 
     answer = destination.write([again], records(2), code=1)

@@ -109,7 +109,7 @@ def test_acknowledged_records_survive_a_kill_during_a_sync(
 def test_a_killed_overwrite_without_a_generation_has_acknowledged_nothing(
     destination: Destination,
 ) -> None:
-    """Its next sync begins again; a source that resumed from a state would leave out what came before."""
+    """The next sync begins again; a source that resumed from a state would leave out what came before."""
     wanted = stream(mode="overwrite")
     came = lines([*records(1), state(1), *records(2), state(2)])
     process = _start(destination, subprocess.PIPE, wanted)

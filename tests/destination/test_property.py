@@ -37,7 +37,7 @@ bare = st.builds(lambda value, extra: legacy(value, **extra), values, more)
 
 
 def messages() -> st.SearchStrategy[list[Json]]:
-    """Of a source, which has states of one kind."""
+    """The messages of a source, which has states of one kind."""
     kinds = [st.lists(record_of | kind, max_size=12) for kind in (own, whole, bare, own | whole)]
     return st.one_of(kinds)
 
@@ -87,7 +87,7 @@ def test_all_states_are_returned_unchanged_and_in_order(
 def _check_counts(
     counts: list[tuple[float, float]], states: list[Json], sent: list[Json], modes: dict[str, str]
 ) -> None:
-    """What is committed and rejected of all states of a kind is what came before the last of them."""
+    """The rows committed and rejected for all states of a kind are those before the last of them."""
     for kind in (*NAMES, None):
         last, seen = (0, 0), (0, 0)
         for message in sent:

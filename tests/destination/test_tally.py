@@ -1,4 +1,4 @@
-"""Which state's records were rejected, whatever commits they came in."""
+"""The rejected records are counted with the state that they came before, in any commits."""
 
 from __future__ import annotations
 

@@ -89,7 +89,7 @@ def test_a_state_is_returned_unchanged_except_for_its_counts(destination: Destin
 
 
 def test_each_state_counts_its_rejected_records(destination: Destination) -> None:
-    """Of a commit that covers them all; keys are null, data is no object."""
+    """The counts are those of a commit that covers all states; keys are null, data is no object."""
     no_key = record({"name": "nobody"})
     messages = [
         *(*records(1), no_key, record([1]), *records(2), state(1)),
@@ -139,7 +139,7 @@ def test_records_are_counted_over_many_commits(destination: Destination) -> None
 
 
 def test_unknown_streams_fields_and_messages_are_ignored(destination: Destination) -> None:
-    """spec: Schema Mismatches: never a failure."""
+    """A schema mismatch is never a failure. Spec: Schema Mismatches."""
     extraneous = record({"id": 1, "eye_color": "brown", "nested": {"x": [1]}})
     messages: list[Json | bytes] = [
         *(extraneous, *records(7, 8, name="strangers"), state(7, "strangers")),

@@ -66,7 +66,7 @@ def wait(condition: Callable[[], bool], what: str) -> None:
         try:
             if condition():
                 return
-        except OSError:  # nobody listens yet
+        except OSError:  # no process listens yet
             pass
         time.sleep(0.2)
     raise TimeoutError(f"waited for {what}")

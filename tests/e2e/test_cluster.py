@@ -56,7 +56,7 @@ class Cluster:
         return applications
 
     def tasks(self, application: str) -> dict[str, int]:
-        """How many tasks of an application each worker's executor finished, by its own log."""
+        """Return the number of tasks that each worker's executor has finished, by its own log."""
         logs = self.work.glob(f"*/{application}/*/stderr")
         worker = len(self.work.parts)
         return {log.parts[worker]: log.read_text().count("Finished task") for log in logs}
@@ -122,7 +122,7 @@ def _configure(remote: Project, cluster: Cluster, tmp_path: Path) -> None:
 
 
 def _check_maintenance(remote: Project) -> None:
-    """Its tasks are Python, as those of a large merge are."""
+    """The tasks of the job are in Python, as those of a large merge are."""
     assert len(remote.table("increments", "orders").file_uris()) > 1
     remote.run_job("elt_maintenance")
     assert len(remote.table("increments", "orders").file_uris()) == 1
@@ -163,7 +163,7 @@ def _moved(project: Project, table: tuple[str, str]) -> dict[str, Any]:
 
 
 def _merged(before: list[dict[str, Any]], after: list[dict[str, Any]]) -> bool:
-    """Whether rows were added, rows were replaced, and no key stands twice."""
+    """Return whether rows were added, rows were replaced, and each key is there once."""
     old, new = ({row["id"]: row for row in rows} for rows in (before, after))
     replaced = [key for key in old if new[key] != old[key]]
     return len(after) == len(new) > len(old) and bool(replaced)

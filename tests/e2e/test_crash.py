@@ -1,4 +1,4 @@
-"""kill −9 where it hurts, then a re-run: every table equals that of an uninterrupted run."""
+"""Every table equals that of an uninterrupted run after a kill −9 at the worst moments and another run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""kill −9 again and again, whenever a seed says: in the end every record is there once, and so is its state.
+"""Every record and its state are there once after kill −9 again and again, at times that a seed sets.
 
 In the long form (`-m long`) one seed after another for `ELT_CRASH_MINUTES` (30), from `ELT_CRASH_SEED` on.
 """
@@ -23,7 +23,7 @@ SEED = int(os.environ.get("ELT_CRASH_SEED", "0"))
 SELECT = "group:loop"
 LAST, EVERY, DELAY = 160, 20, 0.2
 COMMITS = 6
-"""At most so many commits are waited for before a run is killed."""
+"""The highest number of commits after which a run is killed."""
 LATEST = 1.0
 """Seconds after that: so that a run dies anywhere between two commits."""
 
@@ -33,7 +33,7 @@ def commits(project: Project) -> int:
 
 
 def run_until_killed(project: Project, chance: random.Random) -> bool:
-    """Whether it was killed before its end."""
+    """Return whether the run was killed before its end."""
     wanted = commits(project) + chance.randint(0, COMMITS)
     run = project.start(SELECT)
     try:

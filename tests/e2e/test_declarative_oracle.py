@@ -1,4 +1,4 @@
-"""connectors.declarative does what airbyte-cdk does: the same requests, the same records, and states with the
+"""Comparison of connectors.declarative with airbyte-cdk: the same requests, the same records, states with the
 same meaning, also from the states of the other engine.
 
 Spec: Incremental sync; Airbyte's low-code manifests. The intended differences are in

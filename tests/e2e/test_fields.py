@@ -1,4 +1,4 @@
-"""What must not be stored, looked for in everything that a sync leaves behind."""
+"""Values that must not be stored are searched for in everything that a sync leaves behind."""
 
 from __future__ import annotations
 

@@ -50,12 +50,12 @@ class TargetElt(Target):
 TestTargetElt = get_target_test_class(TargetElt)
 '''
 DIFFERENT = {"test_target_record_missing_key_property"}
-"""docs/singer.md says why."""
+"""The reason is in docs/singer.md."""
 
 
 @pytest.fixture
 def python(project: Project) -> Path:
-    """Of an environment that has the SDK."""
+    """The Python of an environment that has the SDK."""
     return environment_with(project.home / "packages", SDK)
 
 

@@ -1,4 +1,4 @@
-"""When a run starts Spark: at the first record, and not at all if the source sends none."""
+"""The time at which a run starts Spark: at the first record, and not at all if the source sends none."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def test_a_sync_without_records_starts_no_java(project: Project, java: Path) -> 
 
 
 def test_the_first_sync_of_an_empty_source_starts_no_java(project: Project, java: Path) -> None:
-    """It creates the tables, and the first record starts Spark."""
+    """The run creates the tables, and the first record starts Spark."""
     _say(project, {mode: [state(1)] if mode in STATEFUL else [] for mode in MODES})
     done = _sync(project, EVERY, java)
     assert done.returncode == 0, done.stderr

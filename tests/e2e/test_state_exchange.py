@@ -55,7 +55,7 @@ def records(output: bytes) -> list[Json]:
 
 
 def bookmarks(state: Json) -> Json:
-    """Those of a state that is not empty, without what depends on the time of the sync or on the program."""
+    """Return the bookmarks of a state, without what depends on the time of the sync or on the program."""
     text = json.dumps({name: mark for name, mark in state["bookmarks"].items() if mark})
 
     def stripped(found: Json) -> Json:

@@ -123,7 +123,7 @@ def position(state: str | None) -> int | None:
 
 
 class View(NamedTuple):
-    """What readers see of a stream's tables."""
+    """The contents of a stream's tables, as readers see them."""
 
     position: int | None
     current: list[Any]
@@ -149,7 +149,7 @@ def read(lake: Lake, suffix: str, *columns: str) -> list[Any]:
 
 
 def expected(batches: Sequence[Batch]) -> View:
-    """What readers must see of whole events once so many batches are safe."""
+    """Return what readers must see of whole events once this number of batches is safe."""
     events = [each for batch in batches for each in batch]
     chains: dict[int, list[Any]] = {}
     for each in sorted(events, key=lambda each: int(each["at"])):
@@ -170,7 +170,7 @@ def expected(batches: Sequence[Batch]) -> View:
 
 
 class Killed(BaseException):
-    """As a kill does, it passes by whatever cleans up after errors."""
+    """An error that passes by all code that cleans up after errors, as a kill does."""
 
 
 def killed_before(call: str, number: int, run: Callable[[], object]) -> None:
@@ -192,7 +192,7 @@ def killed_before(call: str, number: int, run: Callable[[], object]) -> None:
 
 
 def around(call: str, before: Callable[[], None], after: Callable[[], None]) -> Callable[[], None]:
-    """Have something happen before and after each of the calls; returns what takes that back."""
+    """Call functions before and after each of the calls; return a function that takes this back."""
     owner, name = POINTS[call]
     original, raw = getattr(owner, name), owner.__dict__[name]
 

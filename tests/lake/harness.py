@@ -53,7 +53,7 @@ class Lake:
         return self.tables().dead_letter
 
     def writer(self, configured: ConfiguredStream | None = None, **landing: Any) -> TableWriter:
-        """As a run opens one: companions are taken back to where the table is."""
+        """Open the tables as a run does: companions are rolled back to the commit that the table names."""
         partition = landing.get("partition")
         tables = self.tables(APP if partition is None else f"{APP}|{partition}")
         tables.roll_back_companions("run-1")

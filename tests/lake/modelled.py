@@ -57,11 +57,11 @@ CATALOGS = (
     {**BASE, "more": STRING},
     {**BASE, "more": INTEGER},
 )
-"""Of the same source at different times: a wider type; a column that is new, and another of its name."""
+"""The catalogs of the same source at different times: a wider type; a new column, and another of its name."""
 DAYS = 10
-"""How far time passes at once: more than the retention."""
+"""The time that passes at once: more than the retention."""
 STEPS: Counter[str] = Counter()
-"""How often each rule was run, for the report."""
+"""The number of runs of each rule, for the report."""
 
 
 # How a run opens its tables
@@ -78,7 +78,7 @@ def app_id(part: str | None) -> str:
 
 
 def begin(world: World, uri: str, part: str | None, run: Run, run_id: str) -> Opened:
-    """As an asset's run does: companions settled, generation and state taken from the table."""
+    """Sync as an asset's run does: companions settled, generation and state taken from the table."""
     tables = StreamTables(uri, app_id(part), history=world.history)
     tables.roll_back_companions(run_id)
     wanted = configured(run.stream)
@@ -110,7 +110,7 @@ NO_SPARK = cast(SparkProvider, NoSpark())
 
 @dataclass(frozen=True)
 class World:
-    """How a stream is kept, for one example."""
+    """The settings of a stream, for one example."""
 
     policy: str
     incremental: bool = True
@@ -138,7 +138,7 @@ IN_PARTS = tuple(replace(world, parts=TWO) for world in (APPENDS, DEDUPS, OVERWR
 
 @dataclass(frozen=True)
 class Theme:
-    """Which worlds there are, and which rules beside syncs: of kill, beside, restore, maintain, refresh,
+    """The worlds of a run, and its rules besides syncs: of kill, beside, restore, maintain, refresh,
     catalog, replay, add_key."""
 
     worlds: tuple[World, ...]
@@ -432,7 +432,7 @@ class Machine(RuleBasedStateMachine):
             del self.slots[slot]
 
     def _is_overtaken_since(self, live: Live, before: Part) -> bool:
-        """Whether what the run committed was taken back, or built on, before it returned."""
+        """Return whether the run's commit was taken back, or built on, before the run returned."""
         return self.parts[live.part] != before
 
     def _acknowledge(self, live: Live, part: Part) -> None:
@@ -470,7 +470,7 @@ class Machine(RuleBasedStateMachine):
 
     @contextlib.contextmanager
     def _refusals(self, live: Live) -> Iterator[None]:
-        """What a writer may refuse before it commits."""
+        """Allow the errors with which a writer may refuse a sync before it commits."""
         try:
             yield
         except ConfigError as error:
@@ -538,7 +538,7 @@ class Machine(RuleBasedStateMachine):
         self._restore(choice)
 
     def _restore(self, choice: int) -> None:
-        """To one of the last ten versions that were seen between two steps and were others than now."""
+        """Restore one of the last ten versions between two steps that differ from the present one."""
         candidates = [at for at, parts in sorted(self.versions.items()) if parts != self.parts]
         if not candidates:
             return
@@ -673,12 +673,12 @@ class Machine(RuleBasedStateMachine):
 
 
 def is_between(name: str, bounds: tuple[Any, Any] | None) -> bool:
-    """Whether a file with these bounds, or without any, may hold rows of a partition."""
+    """Return whether a file with these bounds, or without any, may hold rows of a partition."""
     return bounds is None or bool(bounds[0] <= name <= bounds[1])
 
 
 def check_files(table: Table) -> None:
-    """What a table's head names is there; rows that readers see are in the types of the table."""
+    """Check that all files that a table's metadata names exist, and that rows have the types of the table."""
     wanted = pa.schema(delta_schema(table.schema).to_arrow())
     for file in (*table.files, *table.metadata.hidden):
         assert Path(table.uri, file.path).exists(), f"a file that is needed is gone: {file.path}"
@@ -692,7 +692,7 @@ def check_files(table: Table) -> None:
 
 
 def token_at(table: Table) -> str | None:
-    """What tells the state of a table, or of the refresh that it is in."""
+    """Return the state of a table, or of the refresh that it is in, in a form that can be compared."""
     head = table.metadata
     return token_of(head.refresh.state if head.refresh is not None else head.state)
 
@@ -734,7 +734,7 @@ def line_of(event: Event) -> Any:
 
 
 def sign_of(row: dict[str, Any]) -> tuple[Any, ...]:
-    """What tells a row from others, whatever its columns' types are."""
+    """Return the values that distinguish a row from others, whatever its columns' types are."""
     more = row.get("more")
     at = None if row["at"] is None else float(row["at"])
     return row["id"], at, row["text"], None if more is None else str(more)

@@ -1,4 +1,4 @@
-"""What a stream's tables must hold, in plain Python: rows, dead letter and state move together.
+"""The contents that a stream's tables must have, in plain Python: rows, dead letter and state move together.
 
 One `Part` is what one writer (the stream, or one partition of it) has acknowledged. It is never changed:
 each commit makes another, so that a version of the table and what belongs to it can be kept side by side.
@@ -40,7 +40,7 @@ class Building:
 
 @dataclass(frozen=True)
 class Part:
-    """What one writer has acknowledged. `refresh`: the last one that was asked for, by its run."""
+    """The data that one writer has acknowledged. `refresh`: the last one that was requested, by its run."""
 
     rows: tuple[Event, ...] = ()
     buried: tuple[Event, ...] = ()
@@ -52,7 +52,7 @@ class Part:
 
 @dataclass(frozen=True)
 class Stream:
-    """How a stream is configured: by all its runs, or by one."""
+    """The configuration of a stream: that of all its runs, or of one."""
 
     policy: str
     incremental: bool
@@ -112,7 +112,7 @@ class Run:
         return found.made_by.policy == self.stream.policy
 
     def after(self, part: Part, events: Sequence[Event], state: str, *, final: bool) -> Part:
-        """What is acknowledged once a checkpoint is committed."""
+        """Return what is acknowledged once a checkpoint is committed."""
         dead = tuple(event for event in events if self.stream.rejects(event))
         news = [event for event in events if not self.stream.rejects(event)]
         refresh = self.intent if self.refresh != "none" else part.refresh

@@ -56,7 +56,7 @@ class Frame:
 
 @dataclass(frozen=True)
 class Equal:
-    """Whether a column is a value, null being one, or is not."""
+    """Return whether a column is a value; null is one."""
 
     column: str
     value: object
@@ -80,7 +80,7 @@ class Named:
 
 
 class Functions:
-    """In place of Spark's, those that are needed."""
+    """The functions that are needed in place of Spark's."""
 
     @staticmethod
     def lit(value: object) -> object:
@@ -167,7 +167,7 @@ def _lines(paths: Sequence[str]) -> Iterator[str]:
 
 
 def write_files(table: Table, frame: Frame, kind: str = VISIBLE) -> list[DataFile]:
-    """In place of `Table.write_files`."""
+    """Replaces `Table.write_files`."""
     folder = table.new_folder(kind)
     if not frame.rows:
         return []
@@ -183,7 +183,7 @@ def write_files(table: Table, frame: Frame, kind: str = VISIBLE) -> list[DataFil
 def read_files(
     table: Table, _: object, files: Iterable[DataFile], schema: t.StructType | None = None
 ) -> Frame:
-    """In place of `Table.read_files`."""
+    """Replaces `Table.read_files`."""
     wanted = schema or table.schema
     rows = [row for file in files for row in rows_of(table.storage.root, file)]
     fields = [(field.name, field.dataType) for field in wanted.fields]
@@ -209,7 +209,7 @@ def rows_of(root: str, file: DataFile) -> list[Row]:
 
 
 def staged_lines(_: object, table: Table, files: Sequence[DataFile]) -> list[str]:
-    """In place of `dead_letter.staged_lines`."""
+    """Replaces `dead_letter.staged_lines`."""
     lines = []
     for number, row in enumerate(read_files(table, None, files).rows):
         found = json.loads(row["record"])
@@ -221,7 +221,7 @@ def staged_lines(_: object, table: Table, files: Sequence[DataFile]) -> list[str
 
 @contextlib.contextmanager
 def staged(table: Table, lines: Sequence[str]) -> Iterator[Location]:
-    """In place of the hidden files of a replay."""
+    """Replaces the hidden files of a replay."""
     folder = Files.new_folder(HIDDEN)
     place = table.storage.place.child(folder)
     assert place.path is not None
@@ -234,7 +234,7 @@ def staged(table: Table, lines: Sequence[str]) -> Iterator[Location]:
 
 
 def run_tasks(_: object, count: int, function: tasks.ArrowFunction) -> dict[str, list[str]]:
-    """In place of `file_splitting.run_tasks`: the same functions, in this process."""
+    """Replaces `file_splitting.run_tasks`: the same functions, in this process."""
     names: dict[str, list[str]] = defaultdict(list)
     numbers = pa.RecordBatch.from_pydict({"id": list(range(count))})
     for batch in function(iter([numbers])):
@@ -247,7 +247,7 @@ def run_tasks(_: object, count: int, function: tasks.ArrowFunction) -> dict[str,
 
 
 class PlainCounter:
-    """In place of `RowCounter`."""
+    """Replaces `RowCounter`."""
 
     def __init__(self) -> None:
         self.rows = 0
@@ -260,7 +260,7 @@ class PlainCounter:
 def union_rows(
     _: object, batch: Batch, matching: Batch, by: Ordering, schema: t.StructType
 ) -> Frame:
-    """In place of `dedup.union_rows`."""
+    """Replaces `dedup.union_rows`."""
     new = [{**row, ARRIVAL: 1} for row in read_files(batch.table, None, batch.files, schema).rows]
     old = [
         {**row, ARRIVAL: 0} for row in read_files(matching.table, None, matching.files, schema).rows
@@ -269,7 +269,7 @@ def union_rows(
 
 
 def latest(frame: Frame, by: Ordering) -> Frame:
-    """In place of `dedup.latest`; a row without a whole key is like no other."""
+    """Replaces `dedup.latest`; a row without a complete key equals no other row."""
     kept = []
     for key, rows in _by_key(frame.rows, by.key).items():
         kept += rows if None in key else [max(rows, key=lambda row: _recency(row, by))]
@@ -279,7 +279,7 @@ def latest(frame: Frame, by: Ordering) -> Frame:
 def write_rows(
     table: Table, frame: Frame, is_end: object, visible: Sequence[str]
 ) -> tuple[list[DataFile], list[DataFile]]:
-    """In place of `dedup.write_rows`."""
+    """Replaces `dedup.write_rows`."""
     schema = t.StructType([field for field in frame.schema.fields if field.name in visible])
     ends = [] if is_end is None else [row for row in frame.rows if row[DELETED_AT] is not None]
     alive = frame.rows if is_end is None else [r for r in frame.rows if r[DELETED_AT] is None]
@@ -289,7 +289,7 @@ def write_rows(
 
 
 def is_delete(schema: t.StructType) -> object:
-    """In place of `dedup.is_delete`."""
+    """Replaces `dedup.is_delete`."""
     return True if DELETED_AT in schema.names else None
 
 
@@ -317,7 +317,7 @@ def merge_history(
     schema: t.StructType,
     **__: object,
 ) -> Merged:
-    """In place of `history.merge`: every file is rewritten."""
+    """Replaces `history.merge`: every file is rewritten."""
     if not batch.files:
         return Merged(Change(), target.tombstones)
     rows = _versions(table, target, schema)
@@ -335,7 +335,7 @@ def refresh_history(
     schema: t.StructType,
     epoch: int,
 ) -> Merged:
-    """In place of `history.refresh`: what is current is made what `whole` says."""
+    """Replaces `history.refresh`: the current versions become those of `whole`."""
     rows = _versions(table, target, schema)
     known = {row[metadata_columns.RAW_ID] for row in rows}
     seen = read_files(events.table, None, events.files, schema).rows
@@ -385,7 +385,7 @@ def _rewritten(
 
 
 def rewrite(frame: Frame, plan: Plan) -> Frame:
-    """In place of `evolution.rewrite`."""
+    """Replaces `evolution.rewrite`."""
     new = {field.name: field for field in plan.schema.fields}
     fields = [*new.values(), *(field for field in frame.schema.fields if field.name not in new)]
     rows = [
@@ -396,12 +396,12 @@ def rewrite(frame: Frame, plan: Plan) -> Frame:
 
 
 def lossless(_: Plan) -> None:
-    """In place of `evolution.lossless`: what is written here, a wider type always holds."""
+    """Replaces `evolution.lossless`: a wider type always holds the values that are written here."""
 
 
 Replacement = tuple[Any, str, Any]
 SMALL_COMMITS: Replacement = (attachments, "LIMITS", dict.fromkeys(attachments.LIMITS, 64))
-"""With this the values of a commit's metadata nearly always get files of their own."""
+"""Limit with which the values of a commit's metadata nearly always get files of their own."""
 REPLACED: tuple[Replacement, ...] = (
     (Table, "write_files", write_files),
     (Table, "read_files", read_files),
@@ -428,7 +428,7 @@ REPLACED: tuple[Replacement, ...] = (
 
 @contextlib.contextmanager
 def without_spark(*more: Replacement) -> Iterator[None]:
-    """Within, `PlainWriter` and the rest of the lake work without a Spark session."""
+    """Context in which `PlainWriter` and the rest of the lake work without a Spark session."""
     wanted = (*REPLACED, *more)
     before = [(owner, name, owner.__dict__[name]) for owner, name, _ in wanted]
     for owner, name, replacement in wanted:

@@ -17,7 +17,7 @@ Row = dict[str, Any]
 
 
 def assert_readers_agree(spark: SparkSession, table: Table) -> None:
-    """At the newest snapshot; what Spark reads is this project's `Table.dataframe`."""
+    """Read the newest snapshot; what Spark reads is this project's `Table.dataframe`."""
     found = Table(table.uri, table.app_id)
     delta = DeltaTable(table.uri)
     ours = _canonical(found.dataframe(spark).toArrow())
@@ -27,7 +27,7 @@ def assert_readers_agree(spark: SparkSession, table: Table) -> None:
 
 
 def assert_all_readers_agree(spark: SparkSession, folder: Path) -> None:
-    """Of every table under a folder."""
+    """Return the rows of every table under a folder."""
     for log in sorted(folder.rglob("_delta_log")):
         assert_readers_agree(spark, Table(str(log.parent), "elt:reader"))
 

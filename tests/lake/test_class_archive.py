@@ -110,7 +110,7 @@ def _start_spark(python: Path, **variables: str) -> tuple[str, int]:
 
 @pytest.mark.long
 def test_the_first_run_makes_the_archive_for_the_later_ones(tmp_path: Path) -> None:
-    """In the background, once, and without log output."""
+    """The archive is made in the background, once, and without log output."""
     python = _environment(tmp_path / "env")
     folder = tmp_path / "env" / "share" / "elt-assets"
     assert ARCHIVE not in _start_spark(python, ELT_SPARK_ARCHIVE="off")[0]

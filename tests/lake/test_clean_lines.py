@@ -208,7 +208,7 @@ def odd_data() -> list[bytes]:
 UNSUPPORTED = json.dumps(ODD_NAMES[-3])[1:-1]
 """A name with a quotation mark: a stream with it in a nested object may take the exact way as a whole."""
 PLAIN = {name: PROPERTIES[name] for name in ("i", "d", "b", "s", "t", "ntz", "dt", "x", "o", "l")}
-"""Without a column whose values are taken as they stand in the line."""
+"""The schema without a column whose values are taken as they stand in the line."""
 
 
 @pytest.mark.parametrize(

@@ -27,7 +27,7 @@ pytestmark = pytest.mark.spark
 MINUTES = float(os.environ.get("ELT_MODEL_MINUTES", "30"))
 SEED = int(os.environ.get("ELT_MODEL_SEED", "0"))
 SPARK_EVERY = 8
-"""Of so many rounds of the long form, one is with Spark."""
+"""The number of rounds of the long form of which one is with Spark."""
 
 
 def machine(theme: Theme) -> type[Machine]:

@@ -123,7 +123,7 @@ def test_companions_follow_several_restores(lake: Lake) -> None:
 def test_companions_follow_a_restore_to_a_version_before_a_compaction(
     lake: Lake, number: int
 ) -> None:
-    """Of all three tables: what the companions held then is taken back with the table."""
+    """A restore is of all three tables: later rows of the companions are taken back with the table."""
     sync(lake, BATCHES[:2])
     for table in (lake.tables().main, *lake.tables().companions.values()):
         compact(lake.spark, table)
@@ -188,7 +188,7 @@ def test_a_history_that_is_enabled_later_has_the_existing_rows(lake: Lake) -> No
 
 
 def test_the_dead_letter_is_kept_if_its_table_is_moved_away(lake: Lake) -> None:
-    """To move a table away and read the stream again does not delete its rejected records."""
+    """Moving a table away and reading the stream again does not delete its rejected records."""
     sync(lake, BATCHES)
     Path(lake.uri).rename(lake.folder / "away")
     sync(lake, BATCHES[:1])

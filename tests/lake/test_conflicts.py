@@ -1,4 +1,4 @@
-"""What others commit while a run writes: a restore, other columns, a run of another partition that died."""
+"""Commits of others while a run writes: a restore, other columns, a run of another partition that died."""
 
 from __future__ import annotations
 
@@ -225,7 +225,7 @@ def test_maintenance_keeps_the_files_that_a_rollback_of_a_companion_needs(uri: s
 
 
 def test_rejections_that_an_unfinished_refresh_names_are_not_compacted(uri: str) -> None:
-    """Its last commit removes all rejections but those, by the names of their files."""
+    """The run's last commit removes all rejections but those, by the names of their files."""
     tables = open_partition(uri, "p1")
     (first,) = reject(tables, PARTED, rows("p1", 1))
     (second,) = reject(open_partition(uri, "p1"), PARTED, rows("p1", 2))

@@ -80,7 +80,7 @@ anything: Any = st.recursive(
 
 
 def values_of(schema: Any) -> Any:
-    """Of the schema's shape, though not of its types: what is nested gets a chance."""
+    """Values in the shape of the schema, though not of its types, so that nested fields are reached."""
     if not isinstance(schema, Mapping):
         return anything
     properties = schema.get("properties")
@@ -132,7 +132,7 @@ def test_any_record_of_any_schema_is_typed_recorded_as_changed_or_rejected(
 
 
 def kept(kind: LogicalType, sent: Any, got: Any) -> bool:
-    """Whether a value landed as what it was, as Python understands the types."""
+    """Return whether a value was stored unchanged, as Python understands the types."""
     if sent is None or got is None:
         return sent is got
     if isinstance(kind, Array):

@@ -35,7 +35,7 @@ FORMS: list[tuple[str, datetime, timedelta | None]] = [
     ("2024-01-15T24:00Z", datetime.fromisoformat("2024-01-16"), 0 * HOUR),
     ("2024-12-31T24:00:00.000", NEW_YEAR.replace(year=2025), None),
 ]
-"""As sent, the time on its clock, and the clock's offset."""
+"""A time as sent, the time on its clock, and the clock's offset."""
 TOO_FINE: list[tuple[str, datetime]] = [
     ("2024-01-15T10:30:00.123456789", MINUTE.replace(microsecond=123_456)),
     ("2024-01-15T10:30:00,1234560001", MINUTE.replace(microsecond=123_456)),
@@ -44,9 +44,9 @@ TOO_FINE: list[tuple[str, datetime]] = [
     ("2016-12-31T23:59:60.5", NEW_YEAR.replace(microsecond=500_000)),
     ("20161231T235960", NEW_YEAR),
 ]
-"""Without a zone, and what of it a column holds."""
+"""A time without a zone, and the part of it that a column holds."""
 PLACES = {"clean": "{}", "repaired": '{}, "bad": "x"'}
-"""Whether Spark's reader takes the line, or its fields are looked at once more."""
+"""The ways of a line: Spark's reader takes it, or its fields are parsed once more."""
 SCHEMA = {
     "at": TIMESTAMP,
     "local": NTZ,

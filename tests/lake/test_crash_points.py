@@ -1,5 +1,5 @@
-"""kill −9 at any point: what readers see then belongs together, and a run after it ends where one that was
-never killed does.
+"""Kill −9 at any point: the contents for readers belong together, and the next run ends as one that was never
+killed does.
 
 A process that is killed leaves on disk what it had written, and nothing else. So each script runs once, and
 around every call that writes the folder is copied: each copy is what a kill there leaves. In the short form
@@ -48,7 +48,7 @@ from tests.lake.staging import INTEGER, NUMBER
 from tests.project import REPOSITORY
 
 Run = Callable[[Lake, Callable[[], None]], None]
-"""From wherever the tables are to the end; tells when they have got to a point that readers may see."""
+"""Sync from the present tables to the end; call a function whenever readers may see the tables."""
 
 
 @dataclass
@@ -87,7 +87,7 @@ class Camera:
 
 
 def files(lake: Path) -> Iterator[Path]:
-    """Those of tables."""
+    """Yield the paths of the files of tables."""
     for folder, _, names in os.walk(lake):
         if Path(folder).name != "staging":
             yield from (Path(folder, name) for name in names)
@@ -114,7 +114,7 @@ def taken(lake: Lake, run: Run, album: Path, *, closely: bool) -> tuple[Camera, 
 
 
 def prove(lake: Lake, run: Run, *, closely: bool, least: int) -> None:
-    """At each point: readers see one of the cuts; a run from there ends as the uninterrupted one.
+    """Check each point: readers see one of the cuts; a run from there ends as the uninterrupted one.
 
     Args:
         least: how many different points there must be, lest this prove nothing.

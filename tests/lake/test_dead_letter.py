@@ -36,7 +36,7 @@ def lake(spark_provider: SparkProvider, tmp_path: Path) -> Iterator[Lake]:
 def replayed(
     lake: Lake, wanted: ConfiguredStream, *, on_schema_change: str = "evolve", run: str = "run-2"
 ) -> Committed | None:
-    """As `elt replay` does it."""
+    """Replay as `elt replay` does."""
     tables = lake.tables()
     tables.roll_back_companions(run)
     wanted.sync_id = tables.metadata.sync_id + 1
@@ -121,7 +121,7 @@ def test_the_metadata_of_a_rejected_record_is_kept(lake: Lake) -> None:
 
 
 def test_records_that_an_earlier_release_rejected_are_replayed(lake: Lake) -> None:
-    """Its dead letters had fewer columns, and parts of the staged line in the record."""
+    """The old dead letters had fewer columns, and parts of the staged line in the record."""
     lake.sync(keyed("id"), event(None, 1))
     old = '{"id": null, "at": 2, "text": "old","_elt:extracted_at":1700000000000,"_elt:sequence":7}'
     odd = '{"_airbyte_not_an_object":[5],"_elt:place":8}'
@@ -166,7 +166,7 @@ def test_a_record_that_stays_rejected_gets_the_new_reason(lake: Lake) -> None:
 
 @pytest.mark.parametrize(("offset", "kept"), [(-1, "there"), (1, "rejected")])
 def test_a_replayed_record_keeps_its_extraction_time(lake: Lake, offset: int, kept: str) -> None:
-    """Without a cursor the later extraction is the latest: not the one that was replayed later."""
+    """The later extraction is the latest if there is no cursor, not the one that was replayed later."""
     writer = lake.writer(stream(EVENTS, APPEND_DEDUP, key=["id"]))
     writer.write(extracted(lake, EMITTED_AT, event(1, 7, "there")))
     writer.write(extracted(lake, EMITTED_AT + offset, event(None, 7, "rejected")))

@@ -1,4 +1,4 @@
-"""What new columns mean for a table that exists."""
+"""Columns that are new to a table that exists."""
 
 from __future__ import annotations
 

@@ -78,7 +78,7 @@ class History:
         return self.table.without_nulls([history.VALID_TO])
 
     def rows(self) -> tuple[list[str], list[str]]:
-        """What readers see, and the ends of keys."""
+        """The contents for readers, and the ends of keys."""
         names = [*history.history_schema(SCHEMA).names, "_elt_epoch", "_elt_closed_at"]
         hidden = self.table.metadata.tombstones
         return content(self.table, self.table.files, names), content(self.table, hidden, names)

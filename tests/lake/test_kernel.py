@@ -18,7 +18,7 @@ ROW_BYTES = 100_000
 ROWS = 4_000
 """400 MB in memory, if all of it were held at once."""
 MOST_BYTES = 700 << 20
-"""Of a process that takes them apart, pyarrow and the interpreter included."""
+"""Memory of a process that takes the values apart, pyarrow and the interpreter included."""
 _MEASURE = """
 import pathlib, pickle, re, sys
 from elt_assets.lake.spark.tasks import _split

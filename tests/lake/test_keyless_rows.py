@@ -24,7 +24,7 @@ def record(number: int | None, at: int, **more: Any) -> Record:
 
 
 def model(present: list[Record], new: list[Record], key: list[str]) -> list[str]:
-    """What a merge leaves: rows without a whole key as they are; of each key the latest."""
+    """Return the result of a merge: rows without a complete key unchanged; of each key the latest."""
     kept: list[str] = []
     latest: dict[tuple[Any, ...], Record] = {}
     for each in [*present, *new]:

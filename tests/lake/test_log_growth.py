@@ -1,4 +1,4 @@
-"""What a table's log grows by, and what opening the table reads of it, beside many commits and partitions."""
+"""The growth of a table's log, and what opening the table reads of it after commits of many partitions."""
 
 from __future__ import annotations
 

@@ -70,7 +70,7 @@ def lake(
 def test_syncs_end_with_the_rows_and_the_history_that_they_should(
     lake: Lake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """With tasks that split files by key."""
+    """The files are split by key in tasks."""
     monkeypatch.setattr(file_splitting, "MAX_ROWS_UNSPLIT", 0)
     sync(lake, SCRIPT[:3])
     assert view(lake) == expected(SCRIPT[:3])

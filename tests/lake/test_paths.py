@@ -1,4 +1,4 @@
-"""Where a lake may be."""
+"""Places where a lake may be."""
 
 from __future__ import annotations
 

@@ -134,7 +134,7 @@ def test_a_policy_equals_its_model(
 
 
 def after(provider: SparkProvider, folder: Path, *batches: Batch) -> list[tuple[Any, ...]]:
-    """What `append_dedup` leaves of batches, each of them a sync."""
+    """Return the rows that `append_dedup` leaves of batches, each of them a sync."""
     lake = Lake(provider, folder, APPEND_DEDUP)
     for batch in batches:
         lake.sync([batch])

@@ -1,4 +1,4 @@
-"""docs/lake.md: a program that reads a table with pandas, as it says there, ends well."""
+"""A program that reads a table with pandas, as docs/lake.md shows it, ends without an error."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ BUSY = "while True: pass"
 
 
 def program() -> str:
-    """What the document shows."""
+    """Return the program that the document shows."""
     [found] = [block for block in code_blocks(DOCUMENT, "python") if "to_pandas" in block]
     return f"{found}assert len(users) == 5_000\n"
 
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """With a table of several files where the program looks for one."""
+    """Make a table of several files at the place that the program reads."""
     rows = pa.table({"id": range(1_000), "name": ["somebody"] * 1_000})
     for _ in range(5):
         write_deltalake(str(tmp_path / PATH), rows, mode="append")
@@ -39,7 +39,7 @@ def folder(tmp_path: Path) -> Path:
 
 @contextlib.contextmanager
 def busy() -> Iterator[None]:
-    """Beside programs that keep two cores busy: threads end late there."""
+    """The program runs beside others that keep two cores busy: threads end late there."""
     programs = [subprocess.Popen([sys.executable, "-c", BUSY]) for _ in range(2)]
     try:
         yield

@@ -18,7 +18,7 @@ KEYED = stream(USERS, APPEND_DEDUP, key=["id"])
 
 
 def lose_a_row(lake: Lake) -> None:
-    """As a stale listing or a damaged file would: the log still counts the row."""
+    """Hide a row of a file, as a stale listing or a damaged file would: the log still counts it."""
     path = max(
         Path(lake.uri).glob("data/*/*.parquet"), key=lambda each: pq.read_metadata(each).num_rows
     )

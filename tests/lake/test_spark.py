@@ -34,7 +34,7 @@ def _file(folder: Path, text: str) -> Path:
 KEYS = st.from_regex(r"spark\.[a-zA-Z0-9._]{1,8}", fullmatch=True)
 SEPARATORS = st.sampled_from([" ", "=", " = ", "\t", ":", "  \t ", " ="])
 VALUES = st.text("az09 \t=:#!'\"\\/-é", min_size=1).filter(lambda value: value.strip(" \t\\"))
-"""Not of backslashes alone: one that joins nothing leaves no value, which is an error here."""
+"""Texts that are not only backslashes: one that joins nothing leaves no value, which is an error here."""
 ENTRIES = st.builds(
     lambda indent, key, separator, value: indent + key + separator + value.lstrip(),
     st.sampled_from(["", "  ", "\t"]),

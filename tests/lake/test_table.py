@@ -20,7 +20,7 @@ from elt_assets.lake.delta.table import Table
 from tests.lake.staging import APP, data_files
 
 CONTRACT = ("elt.state", "elt.sequence", "elt.generation", "elt.run_id", "elt.records")
-"""What every commit carries, by the public contract."""
+"""The keys that every commit carries, by the public contract."""
 ID = t.StructType([t.StructField("id", t.LongType())])
 WIDER = t.StructType([*ID.fields, t.StructField("name", t.StringType())])
 

@@ -62,7 +62,7 @@ def test_the_second_of_two_runs_changes_nothing(lake: Lake, history: bool) -> No
 
 
 def test_the_first_of_two_runs_can_continue(lake: Lake) -> None:
-    """Though the other, before it failed, had rejected records to publish."""
+    """The first run commits, although the other, before it failed, had rejected records to publish."""
     sync(lake, [FIRST])
     winner, loser = opened(lake, SECOND[:2]), opened(lake, [event(9, 99), event(None, 9)])
     winner.commit(checkpoint(2))
@@ -226,7 +226,7 @@ def test_two_simultaneous_compactions_lose_no_rows(lake: Lake) -> None:
 
 
 def test_a_replay_during_a_compaction_moves_each_record_once(lake: Lake) -> None:
-    """Of the dead letter itself: each record is then in one of the two tables, once."""
+    """The maintenance is of the dead letter itself: each record is then in one of the two tables, once."""
     small_files(lake)
     lake.history = False
     wanted = stream(EVENTS, APPEND)

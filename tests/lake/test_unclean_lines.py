@@ -38,9 +38,9 @@ DATA: Sequence[Any] = [
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a commit tells, and what readers see after it."""
+    """The result of a commit, and the contents for readers after it."""
 
-    told: tuple[Any, ...]
+    committed: tuple[Any, ...]
     rows: list[tuple[Any, ...]]
     dead: list[tuple[Any, ...]]
 
@@ -59,11 +59,17 @@ def write(lake: Lake, writer: TableWriter, parts: int) -> None:
 
 
 def outcome(lake: Lake, done: Committed, *more: str) -> Outcome:
-    told = (done.records, done.rejected, done.changed, list(done.places), dict(done.undeclared))
+    committed = (
+        done.records,
+        done.rejected,
+        done.changed,
+        list(done.places),
+        dict(done.undeclared),
+    )
     columns = ("_airbyte_raw_id", "id", "name", "age", "_airbyte_meta.changes", *more)
     found = rows(lake.spark, lake.table, *columns)
     dead = rows(lake.spark, lake.dead_letter, "record", "reason", "place", "extracted_at")
-    return Outcome(told, [(name[24:], *rest) for name, *rest in found], dead)
+    return Outcome(committed, [(name[24:], *rest) for name, *rest in found], dead)
 
 
 def synced(provider: SparkProvider, folder: Path, parts: int, *, keeps: bool) -> Outcome:
@@ -86,7 +92,7 @@ def test_several_segments_give_what_one_gives(
 ) -> None:
     monkeypatch.setattr(writers, "MAX_WAITING", limit)
     one = synced(spark_provider, tmp_path / "one", 1, keeps=keeps)
-    assert one.told == (6, 3, 3, [2, 4, 6], {"more": 2, "other": 1})
+    assert one.committed == (6, 3, 3, [2, 4, 6], {"more": 2, "other": 1})
     assert synced(spark_provider, tmp_path / "three", 3, keeps=keeps) == one
 
 

@@ -163,7 +163,7 @@ def test_undeclared_fields_are_found_for_any_record_and_schema(
 
 
 def _expected(value: Any, schema: Any, prefix: str) -> list[str]:
-    """By plain recursion over values that Python holds."""
+    """Find undeclared fields by plain recursion over Python values."""
     while schema.get("type") == "array":
         schema = schema["items"]
     if "properties" not in schema:

@@ -1,4 +1,4 @@
-"""What a user's alert hook may be."""
+"""Alert hooks of users, in all allowed forms."""
 
 from __future__ import annotations
 

@@ -50,7 +50,7 @@ def materialize(
 
 
 def failure_of(result: dg.ExecuteInProcessResult) -> str:
-    """What a person reads of a failed run."""
+    """Return the text that a person reads about a failed run."""
     assert not result.success
     (event,) = result.get_step_failure_events()
     data = event.step_failure_data

@@ -1,4 +1,4 @@
-"""When streams are synced: schedules, automation conditions and sensors, each at its tick."""
+"""Times at which streams are synced: schedules, automation conditions and sensors, each at its tick."""
 
 from __future__ import annotations
 

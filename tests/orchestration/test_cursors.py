@@ -22,7 +22,7 @@ DEDUP: dict[str, Any] = {
 
 
 def says(project: Project, *lines: Any, at: Any = None) -> None:
-    """What the source says from now on; its cursor field is `at`, of the type given."""
+    """Set the records of the source from now on; their cursor field is `at`, of the given type."""
     kept = {k: v for k, v in DEDUP.items() if k != "checkpoint"}
     schema = {"id": {"type": "integer"}, "at": at or {"type": "integer"}}
     script(project, list(lines), schema=schema, **kept)

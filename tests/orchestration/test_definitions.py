@@ -1,4 +1,4 @@
-"""What a connection's YAML becomes, and what loading it does not do."""
+"""The definitions that a connection's YAML becomes; loading it has no side effects."""
 
 from __future__ import annotations
 

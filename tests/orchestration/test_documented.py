@@ -1,4 +1,4 @@
-"""docs/dagster.md: its commands and its asset downstream work as they stand there."""
+"""The commands in docs/dagster.md, and its downstream asset, work as they stand there."""
 
 from __future__ import annotations
 

@@ -162,7 +162,7 @@ def test_unknown_assets_are_refused(own: Project, job: str) -> None:
 
 
 def alert(project: Project, result: dg.ExecuteInProcessResult) -> None:
-    """What the daemon does once a run has failed."""
+    """Run what the daemon runs after a run has failed."""
     sensor = build().get_repository_def().get_sensor_def("elt_failure_alert")
     with instance_of(project) as instance:
         context = dg.build_run_status_sensor_context(

@@ -1,4 +1,4 @@
-"""What a run prints: little where all is well, and an error where it is looked for, at the end."""
+"""The output of a run: short if all is well; an error is at the end, where people look for it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ REPORT = re.compile(r" (reading|writing|committing|starting Spark|installing \S+
 
 
 def lines(project: Project, select: str, *, code: int = 0) -> list[str]:
-    """What the README's command prints, on stdout and stderr."""
+    """Return what the README's command prints on stdout and stderr."""
     done = project.materialize(select, without=("PYTHONWARNINGS",))
     assert done.returncode == code, done.stdout + done.stderr
     return [line for line in (done.stdout + done.stderr).splitlines() if not REPORT.search(line)]

@@ -43,7 +43,7 @@ def discovered(project: Project, name: str) -> None:
 
 @pytest.mark.long
 def test_source_hardcoded_records_runs_in_every_mode(project: Project) -> None:
-    """It reads in full alone, so its modes are the policies."""
+    """The stream is read in full alone, so its modes are the policies."""
     policies = ["append", "overwrite_dedup"]
     count = 100
     for policy in policies:

@@ -26,7 +26,7 @@ pytestmark = pytest.mark.usefixtures("spark")
 
 
 def values(project: Project, *path: str) -> dict[str, int]:
-    """How many rows each partition has."""
+    """Return the number of rows of each partition."""
     found: dict[str, int] = {}
     for row in project.rows(*(path or ("weather", "readings"))):
         found[row["_elt_partition"]] = found.get(row["_elt_partition"], 0) + 1

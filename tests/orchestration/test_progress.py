@@ -1,4 +1,4 @@
-"""What the log says of a long sync, and when."""
+"""The log of a long sync, and the times of its lines."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where the Spark session's settings come from, and what it is like."""
+"""The settings of the Spark session, and their sources."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What passes is tried again, from where the last attempt got to; what does not pass is not."""
+"""Errors that may pass are tried again from the last commit; others are not."""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ def elt(own: Project, capsys: pytest.CaptureFixture[str]) -> Elt:
 
 
 def says(project: Project, *lines: Any) -> list[str]:
-    """From now on; the command."""
+    """Set the tap's answer from now on; return its command."""
     return written(project.root / "tap", lines)
 
 

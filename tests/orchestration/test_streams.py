@@ -1,4 +1,4 @@
-"""What a stream asks of the lake, through assets: history, schema changes, replay, maintenance, reading."""
+"""Settings of a stream, through assets: history, schema changes, replay, maintenance, reading."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ def test_fields_that_the_catalog_does_not_declare_are_counted_and_named(
 def test_undeclared_fields_are_kept_if_the_stream_is_configured_so(
     own: Project, spark: SparkSession
 ) -> None:
-    """Also those in a declared object, and those of a record that is replayed from the dead letter."""
+    """The counts include fields of a declared object, and those of a record that is replayed."""
     types = {**TYPES, "address": {"type": "object", "properties": {"city": {"type": "string"}}}}
     keeping: dict[str, Any] = {**KEYED, "on_undeclared": "keep", "schema": types}
     sync(own, record(id=1, name="a"), state(1), **KEYED, schema=types)
@@ -177,7 +177,7 @@ def test_values_rejected_by_frozen_columns_can_be_replayed(
 def test_records_rejected_with_another_field_selection_are_not_replayed(
     own: Project, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """It may hold what must not be stored now."""
+    """The dead letter may hold values that must not be stored now."""
     sync(own, record(id=None, name="a secret"), record(id=1), state(1), **KEYED)
     script(own, [], **KEYED, fields={"exclude": ["name"]})
     assert main(["replay", "scripted"]) == 2

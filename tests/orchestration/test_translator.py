@@ -1,4 +1,4 @@
-"""How streams look in Dagster, by default and otherwise."""
+"""The look of streams in Dagster, by default and with a translator."""
 
 from __future__ import annotations
 

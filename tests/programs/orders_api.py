@@ -40,7 +40,7 @@ class Orders:
         ]
 
     def manifest(self) -> dict[str, Any]:
-        """Of one stream, `orders`, by days."""
+        """The rows of one stream, `orders`, by days."""
 
         def moment(time: str) -> dict[str, str]:
             return {"type": "MinMaxDatetime", "datetime": time, "datetime_format": FORMAT}

@@ -55,7 +55,7 @@ def append(log: Path, *changes: tuple[str, int]) -> None:
 
 
 def given(log: Path) -> list[dict[str, Any]]:
-    """What each read so far was given: the streams, and the state, None if there was none."""
+    """Return the input of each read so far: the streams, and the state, None if there was none."""
     path = Path(f"{log}.given")
     return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
 
@@ -81,7 +81,7 @@ def _say(kind: str, **body: Any) -> None:
 
 
 def _begin(config: Mapping[str, Any], state: Any, streams: Sequence[str]) -> dict[str, Any]:
-    """Where each stream goes on."""
+    """Return where each stream goes on."""
     if state is None:
         return dict.fromkeys(streams, 0)
     if isinstance(state, dict):

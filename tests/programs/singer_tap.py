@@ -70,5 +70,5 @@ def tap(
 
 
 def given(folder: Path) -> dict[str, Any]:
-    """What the tap was called with: `arguments`, and the files that they name."""
+    """The input of the tap: `arguments`, and the files that they name."""
     return dict(json.loads((folder / "tap" / "given.json").read_text()))

@@ -38,7 +38,7 @@ Said = list[tuple[str, object]]
 
 
 def collected(messages: Iterator[RawRecord | Message]) -> tuple[Said, str | None]:
-    """What was read, as something that can be compared, and what ended it."""
+    """Return the messages that were read, in a form that can be compared, and the error at the end."""
     found: Said = []
     try:
         for message in messages:

@@ -72,7 +72,7 @@ PLAIN: dict[Any, st.SearchStrategy[str]] = {
 
 
 def texts_of(hint: Any) -> st.SearchStrategy[str]:
-    """What a property of this type may look like on the wire."""
+    """Values that a property of this type may have on the wire."""
     given = [arg for arg in typing.get_args(hint) if arg is not type(None)]
     if hint in PLAIN:
         return PLAIN[hint]
@@ -375,7 +375,7 @@ def test_any_bytes_give_a_message_or_a_failure(line: bytes) -> None:
 
 
 def test_a_repair_takes_linear_time_and_memory() -> None:
-    """Of strings full of control characters: processor time and memory."""
+    """The decoding of strings full of control characters: processor time and memory."""
 
     def cost(size: int, body: bytes) -> tuple[float, int]:
         line = b'{"type":"LOG","log":{"level":"INFO","message":"%b"}}' % (

@@ -25,7 +25,7 @@ from elt_assets.protocol.singer.schema import json_schema
 
 
 def decoded(*lines: Any, **options: Any) -> list[RawRecord | Message]:
-    """What a tap's lines say; objects become JSON."""
+    """Return the messages of a tap's lines; objects become JSON."""
     translator = Translator(**options)
     encoded = [line if isinstance(line, bytes) else json.dumps(line).encode() for line in lines]
     return [message for line in encoded for message in translator.messages(line)]

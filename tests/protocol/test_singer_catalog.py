@@ -31,7 +31,7 @@ def entry(root: dict[str, Any] | None = None, **more: Any) -> dict[str, Any]:
 
 
 def discovered(*entries: dict[str, Any]) -> list[AirbyteStream]:
-    """By way of the file that catalogs are kept in."""
+    """Write and read the catalog as the file that catalogs are kept in."""
     catalog = read_catalog(json.dumps({"streams": entries}).encode())
     pretty = json.dumps(json.loads(catalog.to_json()), indent=2)
     return Catalog.from_json(pretty).streams

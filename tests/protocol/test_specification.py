@@ -1,4 +1,4 @@
-"""What a specification says of a config: what is secret, what is wrong, what it does not know."""
+"""The validation of a config by its specification: secrets, errors, unknown fields."""
 
 from __future__ import annotations
 

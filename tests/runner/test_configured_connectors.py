@@ -1,4 +1,4 @@
-"""How a connector is run, as people write it: what it is, how it is installed, how its container is."""
+"""Commands of connectors as people write them: kinds, installation, containers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a connector says, as people read it: at its level, without secrets, and never too much of it."""
+"""The log of a connector, as people read it: its level, without secrets, of limited length."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ def test_too_many_lines_are_dropped_and_counted(tmp_path: Path) -> None:
 
 
 def test_a_text_is_masked_before_it_is_truncated(tmp_path: Path) -> None:
-    """However much of it is hidden before the place where it is cut."""
+    """Hide secrets also if much of the text is before the place where it is cut."""
     script = """
 secret = json.load(open(files["--config"]))["password"]
 for text in (secret * 50 + "x" * (16_000 - 51 * len(secret)) + secret, "x" * 1990 + secret, secret * 2000):

@@ -1,4 +1,4 @@
-"""What a connector's process finds in its environment."""
+"""The environment of a connector's process."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ HARMLESS = {
     "OLDPWD": "/tmp",
 }
 STRAY = {"LC_CTYPE", "__CF_USER_TEXT_ENCODING", "PYTEST_CURRENT_TEST"}
-"""What Python, the system or pytest puts into any environment."""
+"""Variables that Python, the system or pytest puts into any environment."""
 
 
 @pytest.fixture(autouse=True)
@@ -94,7 +94,7 @@ def _machine(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def found(folder: Path, kind: str, value: Any, declared: Declared | None = None) -> dict[str, str]:
-    """What a program of this kind is given; it is one that tells."""
+    """Return the environment of a program of this kind; the program prints it."""
     environment = KINDS[kind].environment(value, declared)
     message = hostile_source(folder, SHOW, environment=environment).check().message
     assert message is not None
@@ -243,7 +243,7 @@ sys.exit(subprocess.call([{program!r}, *command]))
 def image(
     folder: Path, monkeypatch: pytest.MonkeyPatch, declared: Declared | None
 ) -> tuple[list[str], Mapping[str, str]]:
-    """What the client of containers is called with, and its environment."""
+    """Return the arguments of the client of containers, and its environment."""
     log, client = folder / "log", folder / "client.py"
     client.write_text(CLIENT.format(log=str(log), program=program(folder, SHOW)))
     monkeypatch.setenv("ELT_DOCKER", f"{sys.executable} {client}")

@@ -113,7 +113,7 @@ attributes: {name: mine, source: {script: SOURCE}, streams: [{name: users}]}
 
 
 def test_a_package_adds_a_kind_of_source(tmp_path: Path) -> None:
-    """It is one module and one entry point; the YAML, `elt` and Dagster take it like any other."""
+    """The kind is one module and one entry point; the YAML, `elt` and Dagster take it like any other."""
     source, folder = tmp_path / "source.py", tmp_path / "defs" / "mine"
     folder.mkdir(parents=True)
     entry = "script = script_kind:Script"

@@ -45,7 +45,7 @@ def write(connector: Connector, lines: Any, **how: Any) -> list[Message]:
 
 
 def collect(connector: Connector, lines: Any, **how: Any) -> tuple[list[Message], EltError]:
-    """What it answered, and what was raised."""
+    """Return its answer, and the error that was raised."""
     answers: list[Message] = []
     with pytest.raises(EltError) as failure:
         answers.extend(connector.write(CATALOG, lines, **how))

@@ -1,4 +1,4 @@
-"""What a session meets: messages, and sinks that keep what they are given in memory."""
+"""Messages for a session, and sinks that keep their input in memory."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from elt_assets.sync.selection.filters import RecordFilter
 from elt_assets.sync.session import Session, Threshold
 
 Sent = RawRecord | Message
-"""What a connector sends."""
+"""A message that a connector sends."""
 
 
 def rows(segment: Segment) -> list[bytes]:

@@ -165,7 +165,7 @@ def test_no_table_gets_a_shared_state_after_a_stop(tmp_path: Path) -> None:
 
 
 def test_the_error_of_the_sink_that_failed_is_raised(tmp_path: Path) -> None:
-    """Also if tasks of another stream, which were queued before, fail because of it."""
+    """The error is raised also if queued tasks of another stream fail because of it."""
     slow, failing = Held(), MemorySink(fail_at=0)
     lanes = Lanes(tmp_path, a=slow, b=failing)
     for name in ("a", "a", "b"):

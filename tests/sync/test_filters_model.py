@@ -46,7 +46,7 @@ RULES = st.builds(
 
 
 def written(value: Any, at: Path = ()) -> str:
-    """As JSON, each leaf telling where it stands."""
+    """Encode as JSON; each leaf is the name of its place."""
     if isinstance(value, Object):
         pairs = [
             f"{spelled(name, number)} : {written(inner, (*at, name))}"
@@ -59,7 +59,7 @@ def written(value: Any, at: Path = ()) -> str:
 
 
 def spelled(name: str, number: int) -> str:
-    """In escapes alone, every other time."""
+    """Encode names with escapes only, every other time."""
     escaped = "".join(f"\\u{ord(letter):04x}" for letter in name)
     return f'"{escaped}"' if number % 2 else json.dumps(name, ensure_ascii=False)
 
@@ -75,7 +75,7 @@ def covered(path: Path, rules: FieldSelection) -> bool:
 
 
 def model(value: Any, rules: FieldSelection, at: Path = ()) -> list[Any]:
-    """What is left of a value: it alone in a list, or nothing."""
+    """Return the rest of a value: it alone in a list, or nothing."""
     if at and at in rules.hashed:
         return [json.loads(bytes(hashed(Raw(json.dumps(value).encode()), SALT)))]
     named = {*(rules.include or ()), *rules.exclude, *rules.hashed, *rules.key, rules.cursor}
@@ -127,7 +127,7 @@ def test_only_withheld_fields_are_recorded_as_changes(
 
 
 def lost(before: Any, after: Any, at: Path = ()) -> set[str]:
-    """Where a value became null."""
+    """Return the places where a value became null."""
     if after is None and before is not None:
         return {".".join(at)}
     if isinstance(before, dict) and isinstance(after, dict):

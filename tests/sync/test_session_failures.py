@@ -1,4 +1,4 @@
-"""What a session does when a source, a stream or a sink fails: at any point, in any order."""
+"""The reaction of a session to failures of a source, a stream or a sink: at any point, in any order."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ def test_an_error_without_a_stream_fails_all_streams(tmp_path: Path) -> None:
 
 
 COMBINED = error("During the sync, the following streams did not sync successfully: a")
-"""With what airbyte-cdk ends a failed read: no stream's, and always a `config_error`."""
+"""The error with which airbyte-cdk ends a failed read: of no stream, and always a `config_error`."""
 
 
 def test_the_error_of_a_stream_takes_precedence_over_a_later_combined_error(sync: Sync) -> None:

@@ -1,4 +1,4 @@
-"""Whose checkpoint a STATE is."""
+"""The checkpoint that a STATE belongs to."""
 
 from __future__ import annotations
 

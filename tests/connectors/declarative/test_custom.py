@@ -562,7 +562,7 @@ def test_a_source_with_python_is_read_as_any_other(reading: Reading, tmp_path: P
 
 
 def made(folder: Path, classes: str, name: str = "It", **options: Any) -> Any:
-    """What stands for an extractor in Python: its object."""
+    """Return an object that is an extractor in Python."""
     (folder / "components.py").write_text(dedent(classes))
     component = components.CustomRecordExtractor(
         class_name=name if "." in name else f"{MODULE}.{name}", place="here", options=options

@@ -343,7 +343,7 @@ def test_an_api_may_list_streams_for_each_record_of_a_parent(
 def test_values_of_an_api_are_not_read_as_yaml_and_create_no_field(
     api: RecordingApi, environment: Environment
 ) -> None:
-    """What an API sends is not the manifest's author's."""
+    """The manifest's author does not control what an API sends."""
     api.script = routes({"/tables": {"data": [{"name": "a", "path": "/x: # y", "new": "1"}]}})
     resolver = from_api(
         mapping(PATH, "{{ components_values['path'] }}"),

@@ -50,7 +50,7 @@ def test_airbyte_source_faker_passes(packages: Path) -> None:
 
 @pytest.mark.long
 def test_airbyte_source_faker_loses_records_between_two_slices(packages: Path) -> None:
-    """It yields nothing from any state if `always_updated` is false, also from one in the middle."""
+    """The source yields nothing from any state if `always_updated` is false, also from one in the middle."""
     config = {"count": 30, "seed": 1, "always_updated": False, "records_per_slice": 10}
     rules = ["states-resume-exactly", "final-state-is-final"]
     found = report(FAKER, packages, config, streams=["users"], rules=rules)

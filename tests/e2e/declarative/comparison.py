@@ -1,4 +1,4 @@
-"""What two engines must have in common: canonical forms of requests, records and states.
+"""The properties that two engines must have in common: canonical forms of requests, records and states.
 
 Requests are compared in their order within a slice. Requests belong to one slice if they differ only in what
 names a page.
@@ -223,7 +223,7 @@ ASPECTS = {
     "failures": failures,
     "configs": configs,
 }
-"""What is compared in each scenario."""
+"""The parts that are compared in each scenario."""
 
 
 def observed(outcome: Outcome, aspects: Iterable[str]) -> Json:

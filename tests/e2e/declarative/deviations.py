@@ -1,4 +1,4 @@
-"""Where connectors.declarative does not do what airbyte-cdk does, and why.
+"""The differences between connectors.declarative and airbyte-cdk, and their reasons.
 
 Each deviation says what is expected instead. A test fails if one is not needed any more.
 """

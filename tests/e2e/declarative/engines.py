@@ -80,7 +80,7 @@ class Job:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What an engine did in a job.
+    """The actions of an engine in a job.
 
     Attributes:
         requests: the requests, in the order in which they were received.

@@ -347,7 +347,7 @@ def test_a_state_is_parsed_in_the_format_in_which_it_is_written() -> None:
 
 
 def test_a_zone_that_is_written_out_in_the_format_is_that_of_requests() -> None:
-    """In states it is text, as for the Airbyte CDK: a state that this has sent skips nothing."""
+    """The value is text in states, as for the Airbyte CDK: a state of this engine skips nothing."""
     fields = {
         "datetime_format": "%Y-%m-%dT%H:%M:%S-08:00",
         "cursor_datetime_formats": ("%Y-%m-%dT%H:%M:%S%z",),

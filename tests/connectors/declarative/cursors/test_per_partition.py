@@ -688,7 +688,7 @@ def states_of(progress: Progress, clock: _Clock, seconds: float) -> list[tuple[i
 def test_the_states_of_many_partitions_are_four_times_the_last_at_most(
     seconds: float, steps: dict[str, Any]
 ) -> None:
-    """Those of the first thousand partitions are small, or they are as many as there are seconds."""
+    """The states of the first thousand partitions are small, or there are as many as there are seconds."""
     of, clock = orders(listed(f"{{{{ {list(range(3000))} }}}}"), **steps), _Clock()
     with at(NOW):
         progress = progress_of(of, {}, clock)

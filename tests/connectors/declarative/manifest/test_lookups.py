@@ -60,7 +60,7 @@ texts = st.text(alphabet="ab 1'\"[]{}%-.:\n\r#é", max_size=6)
 
 
 def expected(text: str, variables: dict[str, Any]) -> Any:
-    """What the CDK gives: the text that Jinja renders, as a literal if it is one."""
+    """Return the value that the CDK makes: the text that Jinja renders, as a literal if it is one."""
     rendered = PLAIN.from_string(text).render(variables)
     if not rendered:
         return ""

@@ -1,4 +1,4 @@
-"""How the references of a manifest are resolved."""
+"""The references of a manifest are resolved."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What templates evaluate to, and what they are kept from doing."""
+"""Templates are evaluated, and have no access to anything else."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How the YAML of a manifest is read."""
+"""The YAML of a manifest is read."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a server may do wrong: each fault is an error that names the stream, the request and what to do, and
+"""Faults of a server: each is an error that names the stream, the request and what to do, and
 shows no secret."""
 
 from __future__ import annotations
