@@ -6,10 +6,14 @@ import contextlib
 import hmac
 import os
 import secrets
+from collections.abc import Mapping
 from pathlib import Path
+from urllib.parse import unquote, urlsplit
 
 from elt_assets.errors import ConfigError
 from elt_assets.storage.directories import make_private
+from elt_assets.storage.location import Location
+from elt_assets.storage.staging import Staging
 
 SALT_FILE = "hash_salt"
 DEFINITION_FILE = "defs.yaml"
@@ -49,9 +53,39 @@ def lake() -> str:
     return location(os.environ.get("ELT_LAKE") or "lake")
 
 
-def staging() -> Path:
-    """Return `$ELT_STAGING`, a path, see `location`; default `staging` in the home."""
-    return Path(location(os.environ.get("ELT_STAGING") or "staging"))
+def staging(configured: str | None = None) -> Path:
+    """Return the staging directory of this machine.
+
+    It is the configured path, see `location`; if that is the URI of an object store, `staging` in the home.
+
+    Args:
+        configured: default: `$ELT_STAGING`, or `staging` in the home.
+    """
+    place = _staging(configured)
+    if place.startswith("file://"):
+        return Path(unquote(urlsplit(place).path))
+    return home() / "staging" if "://" in place else Path(place)
+
+
+def staging_of_syncs(
+    configured: str | None = None, options: Mapping[str, str] | None = None
+) -> Staging:
+    """Return the places in which syncs stage records: `staging`, and the configured store, if any.
+
+    Args:
+        configured: as for `staging`.
+        options: options of the object store, see `Location.of`.
+
+    Raises:
+        ConfigError: the store is not an object store, or an option of it is not supported.
+    """
+    place = _staging(configured)
+    is_local = "://" not in place or place.startswith("file://")
+    return Staging(staging(configured), None if is_local else Location.of(place, options))
+
+
+def _staging(configured: str | None) -> str:
+    return location(configured or os.environ.get("ELT_STAGING") or "staging")
 
 
 def packages() -> Path:

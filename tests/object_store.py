@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import http.client
+import re
 import socket
 import subprocess
 import sys
@@ -15,7 +16,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from urllib.parse import urlsplit
+from urllib.parse import unquote, urlsplit
 
 from pyarrow.fs import FileSelector, FileType, S3FileSystem
 
@@ -25,10 +26,11 @@ KEY, SECRET = "AKIATESTKEY", "secret-of-the-object-store"
 
 @dataclass(frozen=True)
 class ObjectStore:
-    """A bucket of an S3 server."""
+    """A bucket of an S3 server. `log`: the log of the server."""
 
     endpoint: str
     bucket: str
+    log: Path | None = None
 
     @property
     def uri(self) -> str:
@@ -55,6 +57,12 @@ class ObjectStore:
     @property
     def environment(self) -> dict[str, str]:
         return {**self.place, "AWS_ACCESS_KEY_ID": KEY, "AWS_SECRET_ACCESS_KEY": SECRET}
+
+    def requests(self) -> list[str]:
+        """The requests that the server has answered: the method and the target of each."""
+        assert self.log is not None
+        found = re.findall(r"([A-Z]+ /\S+) HTTP/1\.1", self.log.read_text())
+        return [unquote(each) for each in found if f"/{self.bucket}" in each]
 
     @property
     def system(self) -> S3FileSystem:
@@ -128,8 +136,9 @@ def without_conditions(endpoint: str) -> Iterator[str]:
         server.server_close()
 
 
-def new_bucket(endpoint: str) -> ObjectStore:
-    store = ObjectStore(endpoint, f"bucket-{uuid.uuid4().hex[:12]}")
+def new_bucket(endpoint: str, log: Path | None = None) -> ObjectStore:
+    """`log`: the log of the server, for `ObjectStore.requests`."""
+    store = ObjectStore(endpoint, f"bucket-{uuid.uuid4().hex[:12]}", log)
     store.system.create_dir(store.bucket)
     return store
 

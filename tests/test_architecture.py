@@ -106,7 +106,7 @@ ROOMS: dict[str, set[str]] = {
 # Distributions that are kept to a few rooms; the others may be imported anywhere.
 KEPT_TO: dict[str, tuple[str, ...]] = {
     "pyspark": ("elt_assets.lake", "elt_assets.orchestration.resources"),
-    "deltalake": ("elt_assets.lake",),
+    "deltalake": ("elt_assets.lake", "elt_assets.storage.location"),
     "dagster": ("elt_assets.orchestration", "elt_assets.definitions"),
     "dagster_pyspark": ("elt_assets.orchestration",),
     "httpx": ("connectors.sdk.http",),

@@ -14,6 +14,7 @@ import pytest
 from elt_assets import paths
 from elt_assets.errors import ConfigError
 from elt_assets.storage.directories import make_private, make_private_lake
+from elt_assets.storage.staging import Staging
 
 pytestmark = pytest.mark.process
 
@@ -42,6 +43,14 @@ def test_the_path_of_the_lake_does_not_depend_on_the_working_directory(
             assert paths.lake() == str(found)
     monkeypatch.setenv("ELT_STAGING", "fast/staging")
     assert paths.staging() == folder / "fast" / "staging"
+    monkeypatch.setenv("ELT_STAGING", "s3://bucket/staging/")
+    assert paths.staging() == folder / "staging"
+    shared = paths.staging_of_syncs().shared
+    assert shared is not None and shared.uri == "s3://bucket/staging"
+    monkeypatch.setenv("ELT_STAGING", "file:///fast%20disk/staging")
+    assert paths.staging_of_syncs() == Staging(Path("/fast disk/staging"))
+    with pytest.raises(ConfigError, match="not in an object store"):
+        paths.staging_of_syncs("hdfs://name/staging")
 
 
 def test_an_installed_package_writes_nothing_to_the_working_directory(tmp_path: Path) -> None:

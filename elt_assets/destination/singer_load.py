@@ -14,7 +14,6 @@ from typing import BinaryIO
 
 from msgspec import Raw
 
-from elt_assets import paths
 from elt_assets.destination.settings import Settings
 from elt_assets.destination.table_opening import Log, Opener, StreamErrors, StreamSink
 from elt_assets.errors import ConfigError, SystemFailure
@@ -67,7 +66,7 @@ class Load:
             catalog=ConfiguredCatalog(streams=[]),
             read=lambda: self._observed(messages(stdin, singer_runs(translator).messages)),
             open_sink=self._open,
-            staging=paths.staging(),
+            staging=self._opener.staging,
             threshold=self._settings.threshold,
             shares_state=True,
             can_change_schema=True,

@@ -6,6 +6,7 @@ import uuid
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
+from elt_assets import paths
 from elt_assets.destination.generations import (
     is_repeated_overwrite,
     requested_generation,
@@ -119,6 +120,12 @@ class Opener:
     Args:
         log: gets the notices for the user.
         errors: records the stream of each error.
+
+    Attributes:
+        staging: where the records of the sync are staged.
+
+    Raises:
+        ConfigError: the staging is in a store, or has an option, that is not supported.
     """
 
     def __init__(self, settings: Settings, spark: SparkProvider, log: Log, errors: StreamErrors):
@@ -127,6 +134,7 @@ class Opener:
         self._log = log
         self._errors = errors
         self._run_id = str(uuid.uuid4())
+        self.staging = paths.staging_of_syncs()
 
     def check(self, streams: Sequence[ConfiguredStream]) -> None:
         """Raise ConfigError if a stream cannot be written. Nothing is written.
@@ -186,7 +194,7 @@ class Opener:
             began=next_sync_id(metadata),
             requested_generation=requested_generation(stream, metadata, landed.generation_id),
         )
-        writer = TableWriter(self._spark, tables, spec, locate=True)
+        writer = TableWriter(self._spark, tables, spec, self.staging, locate=True)
         for change in writer.schema_changes:
             self._log("WARN", f"the schema of stream {str(stream.id)!r} has changed: {change}")
         return writer

@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 from typing import BinaryIO
 
-from elt_assets import paths
 from elt_assets.destination.generations import publishes_at_end, read_as
 from elt_assets.destination.output import Output, with_counts
 from elt_assets.destination.rejected_counts import Tally
@@ -68,7 +67,7 @@ class Write:
             catalog=ConfiguredCatalog(streams=[read_as(stream) for stream in streams.values()]),
             read=lambda: self._messages(stdin),
             open_sink=lambda stream: opener.open(streams[stream.id]),
-            staging=paths.staging(),
+            staging=opener.staging,
             threshold=self._settings.threshold,
             shares_state=True,
             expect_rows=self._spark.warm_up,

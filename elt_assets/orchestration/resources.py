@@ -18,6 +18,7 @@ from elt_assets import paths
 from elt_assets.lake.spark.session import SparkProvider, settings, start
 from elt_assets.storage.directories import check_writable
 from elt_assets.storage.location import Location
+from elt_assets.storage.staging import Staging
 
 SPARK_KEY, LAKE_KEY, IO_MANAGER_KEY = "elt_spark", "elt_lake", "elt_io_manager"
 """Keys of the Dagster resources that the assets of connections require."""
@@ -74,7 +75,8 @@ class LakeResource(dg.ConfigurableResource[Any]):
     )
     staging: str | None = Field(
         default=None,
-        description="Staging folder of uncommitted records; default $ELT_STAGING, or $DAGSTER_HOME/staging.",
+        description="Staging of uncommitted records, a path or the URI of an object store, which has the "
+        "options of `storage_options`; default $ELT_STAGING, or $DAGSTER_HOME/staging.",
     )
 
     @property
@@ -83,7 +85,17 @@ class LakeResource(dg.ConfigurableResource[Any]):
 
     @property
     def staging_path(self) -> Path:
-        return Path(paths.location(self.staging)) if self.staging else paths.staging()
+        """The staging directory of this machine."""
+        return paths.staging(self.staging)
+
+    @property
+    def sync_staging(self) -> Staging:
+        """The places in which syncs stage their records.
+
+        Raises:
+            ConfigError: the store, or an option of it, is not supported.
+        """
+        return paths.staging_of_syncs(self.staging, self.storage_options)
 
     def check_writable(self) -> None:
         """Check that the lake and the staging folder are writable; called before a source is read.

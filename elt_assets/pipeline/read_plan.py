@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 from elt_assets.connection import Connection, unused_settings
@@ -23,6 +22,7 @@ from elt_assets.protocol.specification import unknown_fields
 from elt_assets.runner.connector import Connector
 from elt_assets.runner.connector_log import LogFunction, ignore
 from elt_assets.runner.kinds.registry import KINDS
+from elt_assets.storage.staging import Staging
 from elt_assets.sync.events import Logged
 from elt_assets.sync.selection.fields import landed, notices
 from elt_assets.sync.session import Threshold
@@ -38,7 +38,7 @@ class ReadPlan:
 
     connection: Connection
     connector: Connector
-    staging: Path
+    staging: Staging
     streams: Sequence[StreamPlan]
     states: Sequence[State]
     shares_state: bool = False
@@ -93,7 +93,7 @@ class ReadPlan:
 
 def plan_read(
     read: StreamPlan,
-    staging: Path,
+    staging: Staging,
     config: Mapping[str, Any] | None = None,
     *,
     on_log: LogFunction = ignore,
@@ -107,17 +107,17 @@ def plan_read(
     connection = read.of.connection
     return ReadPlan(
         connection,
-        connect(connection, staging, config, on_log=on_log),
+        connect(connection, staging.folder, config, on_log=on_log),
         staging,
         [read],
         [] if read.state is None else [State.from_json(read.state)],
-        destination=connect_destination(connection, staging, on_log=on_log),
+        destination=connect_destination(connection, staging.folder, on_log=on_log),
     )
 
 
 def plan_shared_read(
     reads: Sequence[StreamPlan],
-    staging: Path,
+    staging: Staging,
     given: Mapping[str, Any] | None,
     *,
     on_log: LogFunction = ignore,
@@ -143,10 +143,10 @@ def plan_shared_read(
         states = [shared_state_start.as_shared(given)]
     return ReadPlan(
         connection,
-        connect(connection, staging, on_log=on_log),
+        connect(connection, staging.folder, on_log=on_log),
         staging,
         reads,
         states,
         shares_state=True,
-        destination=connect_destination(connection, staging, on_log=on_log),
+        destination=connect_destination(connection, staging.folder, on_log=on_log),
     )

@@ -116,7 +116,7 @@ class ReadRun:
                 _refuse_incompatible_refresh(read, spec)
                 # The rows of this writer come after those of the previous one.
                 spec = replace(spec, began=next_sync_id(read.tables.metadata))
-            writer = TableWriter(self._spark, read.tables, spec)
+            writer = TableWriter(self._spark, read.tables, spec, self.plan.staging)
         for change in writer.schema_changes:
             self._warn(read, change)
         self._writers[stream.id] = writer

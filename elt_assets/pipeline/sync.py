@@ -10,7 +10,6 @@ import contextlib
 import inspect
 from collections.abc import Callable, Generator, Iterator, Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Protocol
 
 from elt_assets.protocol.airbyte.catalog import (
@@ -20,7 +19,7 @@ from elt_assets.protocol.airbyte.catalog import (
     StreamId,
 )
 from elt_assets.protocol.airbyte.messages import Message, Received
-from elt_assets.storage.scratch import scratch
+from elt_assets.storage.staging import Staging
 from elt_assets.sync.events import SessionEvent, Sink, StreamProgress
 from elt_assets.sync.relay import Relay, Send
 from elt_assets.sync.selection.filters import RecordFilter
@@ -55,7 +54,7 @@ class SyncPlan:
         catalog: streams requested from the source.
         read: starts the source and returns its messages.
         open_sink: opens the sink of a stream.
-        staging: the staging folder.
+        staging: where the records are staged.
         threshold: when to close a segment.
         filters: filters of the streams with fields that must not be stored.
         shares_state: whether the streams may share a state.
@@ -72,7 +71,7 @@ class SyncPlan:
     catalog: ConfiguredCatalog
     read: Callable[[], Messages]
     open_sink: OpenSink
-    staging: Path
+    staging: Staging
     threshold: Threshold = field(default_factory=Threshold)
     filters: Mapping[StreamId, RecordFilter] = field(default_factory=dict)
     shares_state: bool = False
@@ -132,7 +131,7 @@ class Sync:
         self, sinks: Mapping[StreamId, Sink], open_sink: Callable[[ConfiguredStream], Sink]
     ) -> Iterator[SessionEvent]:
         plan = self._plan
-        with scratch(plan.staging, "sync") as folder:
+        with plan.staging.session() as folder:
             self._session = session = Session(
                 plan.catalog,
                 sinks,

@@ -91,6 +91,15 @@ class Location:
             return None
         return object_stores.store_of(self.uri).for_delta(self.options)
 
+    def remover(self) -> Any:
+        """Return delta-rs's file system with this location as its root, to remove objects by their names.
+
+        pyarrow would leave an empty object with the name of the folder.
+        """
+        from deltalake.fs import DeltaStorageHandler  # noqa: PLC0415 - only object stores need it
+
+        return DeltaStorageHandler(self.uri, self.for_delta)
+
     def file_system(self) -> tuple[Any, str]:
         """Return pyarrow's file system, and the path within it.
 

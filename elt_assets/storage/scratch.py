@@ -13,7 +13,7 @@ import secrets
 import shutil
 import socket
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from elt_assets.storage.directories import make_private
@@ -22,16 +22,26 @@ LOCK = ".elt-scratch"
 _NAME = re.compile(r"[a-z]+-.+-[0-9a-f]{16}")
 
 
+def _nothing_more(_name: str) -> None:
+    return None
+
+
 @contextlib.contextmanager
-def scratch(parent: Path, kind: str) -> Iterator[Path]:
+def scratch(
+    parent: Path, kind: str, clean_up: Callable[[str], None] = _nothing_more
+) -> Iterator[Path]:
     """Create a directory in `parent` that only this user can enter, and remove it when the context ends.
 
     Directories of the same `kind` that killed processes of this machine left are removed first.
+
+    Args:
+        clean_up: is called with the name of each such directory before it is removed. If it raises an error,
+            the directory stays.
     """
     make_private(parent)
     prefix = f"{kind}-{_host()}-"
     for folder in parent.glob(f"{prefix}*"):
-        _remove_if_abandoned(folder)
+        _remove_if_abandoned(folder, clean_up)
     folder = parent / f"{prefix}{secrets.token_hex(8)}"
     with contextlib.ExitStack() as stack:
         folder.mkdir(mode=0o700)
@@ -69,7 +79,9 @@ def _locked(folder: Path) -> Iterator[None]:
         yield
 
 
-def _remove_if_abandoned(folder: Path, *, is_old: bool = False) -> bool:
+def _remove_if_abandoned(
+    folder: Path, clean_up: Callable[[str], None] = _nothing_more, *, is_old: bool = False
+) -> bool:
     """Remove a directory of `scratch` if its process has ended; return whether the directory is gone."""
     if not _NAME.fullmatch(folder.name) or not (folder / LOCK).is_file():
         return False
@@ -81,6 +93,7 @@ def _remove_if_abandoned(folder: Path, *, is_old: bool = False) -> bool:
         except OSError:  # a file system without locks
             if not is_old:
                 return False
+        clean_up(folder.name)
         shutil.rmtree(folder, ignore_errors=True)
     return not folder.exists()
 

@@ -19,6 +19,7 @@ from elt_assets.lake.parse.undeclared import UndeclaredFields
 from elt_assets.lake.schema.from_json_schema import columns
 from elt_assets.lake.schema.logical_types import Column
 from elt_assets.protocol.airbyte.messages import Form
+from elt_assets.storage.location import Location
 from elt_assets.sync.segments import Piece, Segment, row_line
 from tests.lake.conforming import STAMP
 from tests.lake.staging import APP
@@ -63,7 +64,7 @@ def both(
     table = Table(str(folder / "table"), APP)
     parser = SegmentParser(table, found, found, STAMP, key, max_unclean=1)
     assert parser.is_possible
-    files, results = parser.parse(spark, staged)
+    files, results = parser.parse(spark, staged, Location.of(str(staged.path)))
     unclean = [line for result in results for _, line, _, _ in unclean_lines(result)]
     (piece,) = staged.pieces
     lines = staged.path.read_bytes().split(b"\n")[:-1]

@@ -14,6 +14,7 @@ from elt_assets.lake.write.stream_tables import StreamTables
 from elt_assets.lake.write.write_spec import WriteSpec
 from elt_assets.lake.write.writer import TableWriter
 from elt_assets.protocol.airbyte.catalog import ConfiguredStream
+from elt_assets.storage.staging import IN_PLACE, Staging
 from elt_assets.sync.events import Committed
 from elt_assets.sync.segments import Segment
 from tests.lake.staging import APP, INTEGER, STRING, checkpoint, rows, stage, stream
@@ -25,13 +26,14 @@ USERS = {"id": INTEGER, "name": STRING}
 class Lake:
     """`history`, `on_schema_change`, `partition`, `salt`: as the stream's `WriteSpec` has them.
 
-    `root`: the URI of the lake; default: `folder`.
+    `root`: the URI of the lake; default: `folder`. `staging`: where tasks read segments.
     """
 
     provider: SparkProvider
     folder: Path
     history: bool = False
     root: str | None = None
+    staging: Staging = IN_PLACE
 
     @property
     def spark(self) -> SparkSession:
@@ -58,7 +60,7 @@ class Lake:
         tables = self.tables(APP if partition is None else f"{APP}|{partition}")
         tables.roll_back_companions("run-1")
         spec = WriteSpec(configured or stream(USERS), "run-1", self.history, **landing)
-        return TableWriter(self.provider, tables, spec)
+        return TableWriter(self.provider, tables, spec, self.staging)
 
     def stage(self, *data: Any) -> Segment:
         return stage(self.folder / "staging", data)

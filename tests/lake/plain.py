@@ -18,6 +18,7 @@ from uuid import uuid4
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+from pyspark.sql import DataFrame
 from pyspark.sql import types as t
 
 from elt_assets.lake.admin import replay
@@ -28,6 +29,7 @@ from elt_assets.lake.delta.table import Table
 from elt_assets.lake.merge import dedup, file_splitting, history, key_merge, partition_files
 from elt_assets.lake.merge.dedup import ARRIVAL, Merged, Ordering, Target
 from elt_assets.lake.merge.file_splitting import Batch, Key
+from elt_assets.lake.parse.conform import Lines
 from elt_assets.lake.schema import evolution, metadata_columns
 from elt_assets.lake.schema.evolution import Plan
 from elt_assets.lake.spark import tasks
@@ -101,12 +103,13 @@ class PlainWriter(TableWriter):
         """All lines take the way of `write_lines`."""
         return False
 
-    def write_lines(self, paths: Sequence[str], count: int) -> None:
+    def write_lines(self, lines: Lines, count: int) -> None:
         main, dead, pending = self._tables.main, self._tables.dead_letter, self._pending
         key = [part[0] for part in self._by.key if part != [metadata_columns.PARTITION]]
         accepted: list[Row] = []
         rejected: list[str] = []
-        for line in _lines(paths):
+        assert not isinstance(lines, DataFrame)
+        for line in _lines(lines):
             found = json.loads(line)
             is_whole = segments.SEQUENCE in found and all(found.get(k) is not None for k in key)
             if is_whole:

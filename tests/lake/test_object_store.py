@@ -20,6 +20,7 @@ from elt_assets.lake.write.stream_tables import StreamTables
 from elt_assets.lake.write.write_spec import WriteSpec
 from elt_assets.protocol.airbyte.sync_modes import APPEND
 from elt_assets.storage.location import Location
+from elt_assets.storage.staging import Staging
 from tests.lake.crashing import (
     EVENTS,
     SCRIPT,
@@ -40,15 +41,20 @@ SECOND = [event(1, 20), event(3, 20), event(None, 2)]
 
 
 @pytest.fixture(scope="module")
-def endpoint(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    with s3_server(tmp_path_factory.mktemp("s3") / "log") as found:
+def log(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("s3") / "log"
+
+
+@pytest.fixture(scope="module")
+def endpoint(log: Path) -> Iterator[str]:
+    with s3_server(log) as found:
         yield found
 
 
 @pytest.fixture
-def store(endpoint: str, monkeypatch: pytest.MonkeyPatch) -> ObjectStore:
+def store(endpoint: str, log: Path, monkeypatch: pytest.MonkeyPatch) -> ObjectStore:
     """A bucket; this process has its credentials in its environment."""
-    found = new_bucket(endpoint)
+    found = new_bucket(endpoint, log)
     for name, value in found.environment.items():
         monkeypatch.setenv(name, value)
     return found
@@ -74,6 +80,25 @@ def test_syncs_end_with_the_rows_and_the_history_that_they_should(
     monkeypatch.setattr(file_splitting, "MAX_ROWS_UNSPLIT", 0)
     sync(lake, SCRIPT[:3])
     assert view(lake) == expected(SCRIPT[:3])
+
+
+@pytest.mark.parametrize("bad_every", [50, 2], ids=["clean lines", "exact"])
+def test_segments_that_are_staged_in_a_store_are_read_there(
+    lake: Lake, store: ObjectStore, bad_every: int
+) -> None:
+    """All lines of the second case go the exact way, since most are not clean."""
+    data = [event(n if n % bad_every else None, n) for n in range(5_000)]
+    lake.history = False
+    sync(lake, [[*data, b'{"id": 7, "at": 9000, "said": "\xff"}']])
+    expected_rows, expected_dead = rows(lake.spark, lake.table, "id", "at"), lake.dead_letter
+    lake.staging = Staging(lake.folder / "staging", Location.of(f"s3://{store.bucket}/staging"))
+    lake.root = f"{store.uri}/2"
+    sync(lake, [[*data, b'{"id": 7, "at": 9000, "said": "\xff"}']])
+    assert rows(lake.spark, lake.table, "id", "at") == expected_rows
+    assert lake.dead_letter.records == expected_dead.records > 0
+    staged = [each for each in store.requests() if "/staging/" in each]
+    assert {each.partition(" ")[0] for each in staged} >= {"PUT", "GET"}
+    assert not [name for name in store.objects() if "/staging/" in name]
 
 
 @pytest.mark.long

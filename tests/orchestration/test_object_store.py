@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ import pytest
 
 from elt_assets import read_table
 from elt_assets.lake.spark.session import SparkSession
+from elt_assets.storage.scratch import scratch
 from tests.object_store import SECRET, ObjectStore, new_bucket, s3_server
 from tests.orchestration.running import evaluations, failure_of, materialize, materialized
 from tests.programs.scripted import record, script
@@ -69,3 +71,20 @@ def test_an_unknown_option_fails_the_run_before_the_source_is_read(
     error = failure_of(materialize(own))
     assert "sets aws_secret_acces_key, which is not an option of s3://" in error
     assert SECRET not in error
+
+
+def test_staging_in_a_store_is_empty_after_a_sync_and_free_of_what_a_killed_one_left(
+    own: Project, store: ObjectStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ELT_STAGING", f"s3://{store.bucket}/staging")
+    with scratch(own.home / "staging", "sync") as left:
+        copy = shutil.copytree(left, own.root / "copy")
+    copy.rename(left)  # as after a kill: no process has its lock
+    for session in (left.name, "sync-another-0123456789abcdef"):
+        with store.system.open_output_stream(f"{store.bucket}/staging/{session}/0/1.jsonl") as sink:
+            sink.write(b"{}")
+    script(own, [record(id=1, name="a"), record(id=None, name="b")], primary_key=[["id"]])
+    assert materialize(own).success
+    staged = [name.split("/")[2] for name in store.objects() if "/staging/" in name]
+    assert staged == ["sync-another-0123456789abcdef"]
+    assert list((own.home / "staging").iterdir()) == []

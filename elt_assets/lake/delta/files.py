@@ -18,7 +18,6 @@ from typing import Any
 
 import pyarrow.fs as pafs
 import pyarrow.parquet as pq
-from deltalake.fs import DeltaStorageHandler
 from deltalake.transaction import AddAction, RemoveAction
 
 from elt_assets.lake.spark.parsing.statistics import statistics
@@ -173,11 +172,10 @@ class Files:
         return [info.path[start:] for info in infos if info.type == pafs.FileType.File]
 
     @cached_property
-    def _remover(self) -> DeltaStorageHandler:
-        return DeltaStorageHandler(self.uri, self.place.for_delta)
+    def _remover(self) -> Any:
+        return self.place.remover()
 
     def _delete(self, path: str) -> None:
-        # pyarrow would leave an empty object with the name of the folder in an object store.
         if self.place.is_object_store:
             self._remover.delete_file(path)
         else:

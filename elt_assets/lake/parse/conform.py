@@ -26,6 +26,8 @@ from elt_assets.lake.schema.logical_types import JSONS, Column, Struct, describe
 from elt_assets.lake.spark.session import STRICT_READ
 from elt_assets.sync import segments
 
+Lines = Sequence[str] | DataFrame
+"""Lines of segments: paths of files or folders for Spark's readers, or the one column of a DataFrame."""
 Key = Sequence[Sequence[str]]
 """Paths of table columns."""
 
@@ -71,7 +73,7 @@ class Stamp:
 
 def conform(
     spark: SparkSession,
-    paths: Sequence[str],
+    lines: Lines,
     columns: Sequence[Column],
     stamp: Stamp,
     key: Key = (),
@@ -85,23 +87,26 @@ def conform(
     Args:
         partition: the value of the column `_elt_partition`. Without it, the rows do not have this column.
     """
-    reader = spark.read.schema(_read_schema(columns)).options(**_OPTIONS, **_READ)
-    rows = _typed(reader.json(list(paths)), columns, stamp, partition)
+    if isinstance(lines, DataFrame):
+        parsed = (
+            _parsed_texts(_texts(spark, lines), columns).where(f.is_valid_utf8(_LINE)).drop(_LINE)
+        )
+    else:
+        reader = spark.read.schema(_read_schema(columns)).options(**_OPTIONS, **_READ)
+        parsed = reader.json(list(lines))
+    rows = _typed(parsed, columns, stamp, partition)
     return rows.where(_accepted(columns, key)).drop(segments.SEQUENCE, _REJECTION)
 
 
 def rejected(
     spark: SparkSession,
-    paths: Sequence[str],
+    lines: Lines,
     columns: Sequence[Column],
     stamp: Stamp,
     key: Key = (),
 ) -> DataFrame:
     """Return the lines that `conform` rejects, in the columns `line` and `reason`, both strings."""
-    text = spark.read.options(**_READ).text(list(paths))
-    lines = text.select(f.col("value").alias(_LINE))
-    row = f.from_json(_LINE, _read_schema(columns), _OPTIONS)
-    parsed = lines.select(row.alias("row"), _LINE).select("row.*", _LINE)
+    parsed = _parsed_texts(_texts(spark, lines), columns)
     rows = _typed(parsed, columns, stamp, None, _LINE)
     # The JSON reader rejects a line that is not UTF-8; `from_json` does not.
     readable = f.is_valid_utf8(_LINE) & f.col(segments.SEQUENCE).isNotNull()
@@ -113,6 +118,22 @@ def rejected(
     line = f.make_valid_utf8(_LINE).alias("line")
     is_rejected = ~(readable & _accepted(columns, key))
     return rows.where(is_rejected).select(line, reason.alias("reason"))
+
+
+def _texts(spark: SparkSession, lines: Lines) -> DataFrame:
+    """Return lines as text, in the one column `_LINE`. A line that is not UTF-8 keeps its bytes."""
+    if not isinstance(lines, DataFrame):
+        lines = spark.read.options(**_READ).text(list(lines))
+    return lines.select(f.col(lines.columns[0]).cast("string").alias(_LINE))
+
+
+def _parsed_texts(texts: DataFrame, columns: Sequence[Column]) -> DataFrame:
+    """Return the columns of lines, as Spark's JSON reader does, and the lines.
+
+    The reader makes a line that is not UTF-8 a corrupt one; this parse does not.
+    """
+    row = f.from_json(_LINE, _read_schema(columns), _OPTIONS)
+    return texts.select(row.alias("row"), _LINE).select("row.*", _LINE)
 
 
 def _key_misfit(columns: Sequence[Column], part: Sequence[str]) -> Expression:

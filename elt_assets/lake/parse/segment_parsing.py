@@ -122,8 +122,13 @@ class SegmentParser:
         ours = {each.source for each in fields}.isdisjoint(STAGED)
         return ours and all(_is_supported(each) for each in fields)
 
-    def parse(self, spark: SparkSession, segment: Segment) -> tuple[list[DataFile], list[Result]]:
+    def parse(
+        self, spark: SparkSession, segment: Segment, place: Location
+    ) -> tuple[list[DataFile], list[Result]]:
         """Write the rows of a segment's clean lines to files that are not visible yet.
+
+        Args:
+            place: the location from which the tasks read the segment.
 
         Returns:
             the files, and the results of all tasks; no files if a task has given up.
@@ -131,7 +136,7 @@ class SegmentParser:
         folder = self._table.new_folder()
         job = replace(self._job, folder=folder)
         try:
-            results = _run(spark, job, list(_tasks(segment, _cores(spark))))
+            results = _run(spark, job, list(_tasks(segment, place, _cores(spark))))
             if any(result.gave_up for result in results):
                 self._table.storage.discard_folder(folder)
                 return [], results
@@ -170,9 +175,9 @@ def _cores(spark: SparkSession) -> int:
     return _CORES if is_remote() else spark.sparkContext.defaultParallelism
 
 
-def _tasks(segment: Segment, cores: int) -> Iterator[Task]:
+def _tasks(segment: Segment, place: Location, cores: int) -> Iterator[Task]:
     """Yield tasks of about equal sizes: one for each core, unless they would be too small or too large."""
-    source = Location.of(str(segment.path)).file_system()
+    source = place.file_system()
     size = min(max(-(-segment.size // cores), MIN_TASK_BYTES), MAX_TASK_BYTES)
     parts: list[Part] = []
     room = size

@@ -16,6 +16,10 @@ import pyarrow.parquet as pq
 
 from elt_assets.lake.spark.tasks import ArrowFunction, Output, batches_of
 
+_CHUNK = 4 << 20
+"""Bytes of lines that are read at a time."""
+LINE = "line binary"
+"""Schema of lines."""
 WRITTEN = "path string"
 """Schema of a writing task's result: the path of each file that it wrote."""
 
@@ -32,6 +36,15 @@ class Reading:
     groups: Sequence[Sequence[str]]
     schema: pa.Schema
     path_column: str | None
+
+
+@dataclass(frozen=True)
+class Lines:
+    """A file to read by lines. `path`: in the file system. `ranges`: offset and bytes of whole lines."""
+
+    system: Any
+    path: str
+    ranges: Sequence[tuple[int, int]]
 
 
 @dataclass(frozen=True)
@@ -53,6 +66,17 @@ def read(job: Reading) -> ArrowFunction:
             for task in batch.column(0).to_pylist():
                 for path in job.groups[task]:
                     yield from _rows(job, path)
+
+    return work
+
+
+def read_lines(job: Lines) -> ArrowFunction:
+    """Return the function for `mapInArrow` over numbers of ranges that returns lines, without newlines."""
+
+    def work(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            for task in batch.column(0).to_pylist():
+                yield from _lines(job, *job.ranges[task])
 
     return work
 
@@ -84,6 +108,24 @@ def _rows(job: Reading, path: str) -> Iterator[pa.RecordBatch]:
                 for field in job.schema
             ]
             yield pa.RecordBatch.from_arrays(columns, schema=job.schema)
+
+
+def _lines(job: Lines, offset: int, size: int) -> Iterator[pa.RecordBatch]:
+    """Yield the lines of a range, some megabytes at a time.
+
+    Raises:
+        EOFError: the file ends before the range.
+    """
+    rest = b""
+    with job.system.open_input_file(job.path) as source:
+        source.seek(offset)
+        while size:
+            data = source.read(min(_CHUNK, size))
+            if not data:
+                raise EOFError(f"{job.path} ends {size} bytes too early")
+            size -= len(data)
+            *whole, rest = (rest + data).split(b"\n")
+            yield pa.RecordBatch.from_arrays([pa.array(whole, pa.binary())], names=["line"])
 
 
 def conformed(values: pa.Array, kind: pa.DataType) -> pa.Array:

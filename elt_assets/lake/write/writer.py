@@ -18,19 +18,20 @@ from pyspark.sql import functions as f
 from elt_assets.errors import ConcurrentSync, ConfigError, SystemFailure
 from elt_assets.lake.delta.commits import Superseded
 from elt_assets.lake.delta.files import DataFile
-from elt_assets.lake.parse.conform import conform, rejected
+from elt_assets.lake.parse.conform import Lines, conform, rejected
 from elt_assets.lake.parse.segment_parsing import SegmentParser, unclean_lines
 from elt_assets.lake.parse.undeclared import UndeclaredFields, bounded
 from elt_assets.lake.parse.waiting_rows import WaitingRows, as_rows
 from elt_assets.lake.schema import from_json_schema, metadata_columns
 from elt_assets.lake.schema.logical_types import Column
+from elt_assets.lake.spark import line_files
 from elt_assets.lake.spark.session import SparkProvider
 from elt_assets.lake.write import dead_letter, schema_rewrite, write_spec
 from elt_assets.lake.write.commit_builder import CheckpointData, CommitBuilder, Publication
 from elt_assets.lake.write.stream_tables import StreamTables
 from elt_assets.lake.write.write_spec import WriteSpec
 from elt_assets.storage import conditional_writes
-from elt_assets.storage.location import Location
+from elt_assets.storage.staging import IN_PLACE, Staging
 from elt_assets.sync.events import Checkpoint, Committed
 from elt_assets.sync.segments import Segment
 
@@ -61,6 +62,7 @@ class TableWriter:
         spark: provides the session. The first segment waits for it; a commit without rows does not start it.
         tables: the stream's tables, at the snapshot that its state was read from.
         spec: the policy, key, cursor and generation.
+        staging: where tasks read the segments.
         late: the records are late records: they are ordered by their extraction time, not by their arrival.
         locate: report the places of rejected records with each commit.
 
@@ -74,6 +76,7 @@ class TableWriter:
         spark: SparkProvider,
         tables: StreamTables,
         spec: WriteSpec,
+        staging: Staging = IN_PLACE,
         *,
         late: bool = False,
         locate: bool = False,
@@ -84,6 +87,7 @@ class TableWriter:
         self._provider = spark
         self._tables = tables
         self._spec = spec
+        self._staging = staging
         self._replaces = write_spec.replaces_schema(spec, tables.main)
         self._late = late
         self._stamp = spec.stamp()
@@ -118,15 +122,14 @@ class TableWriter:
             with as_rows(segment) as lines:
                 self._write_exactly(lines, segment.records)
 
-    def write_lines(self, paths: Sequence[str], count: int) -> None:
+    def write_lines(self, lines: Lines, count: int) -> None:
         """Write staged lines as `write` does, each parsed exactly.
 
         Args:
-            paths: the files, or folders of files.
             count: the number of all lines.
         """
         spark, pending = self._provider.get(), self._pending
-        conforming = (spark, paths, self._columns, self._stamp, self._key)
+        conforming = (spark, lines, self._columns, self._stamp, self._key)
         files, changed = self._write_rows(conform(*conforming, self._spec.partition))
         accepted = sum(file.records for file in files)
         pending.files += files
@@ -173,7 +176,8 @@ class TableWriter:
         Raises:
             SystemFailure: the tasks have found fewer or more lines than were staged.
         """
-        files, results = self._parser.parse(self._provider.get(), segment)
+        with self._staging.for_tasks(segment.path) as place:
+            files, results = self._parser.parse(self._provider.get(), segment, place)
         if any(result.gave_up for result in results):
             self._parses_exactly = True
             return False
@@ -204,8 +208,11 @@ class TableWriter:
                 self._write_exactly(lines, count)
 
     def _write_exactly(self, lines: Path, count: int) -> None:
-        with self._with_undeclared(lines) as path:
-            self.write_lines([Location.of(str(path)).for_spark_reader], count)
+        with self._with_undeclared(lines) as path, self._staging.for_tasks(path) as place:
+            if place.is_object_store:
+                self.write_lines(line_files.read(self._provider.get(), place, path), count)
+            else:
+                self.write_lines([place.for_spark_reader], count)
 
     @cached_property
     def _declared(self) -> Sequence[Column]:

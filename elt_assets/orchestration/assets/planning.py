@@ -70,7 +70,7 @@ def recover_and_plan(
     of_source = None if contexts is None or partition is None else contexts.of(partition)
     read = _stream_plan(asset, lake, config, partition, context, of_source)
     source_config = _source_config(asset, config, partition)
-    return plan_read(read, lake.staging_path, source_config, on_log=log_function(context.log))
+    return plan_read(read, lake.sync_staging, source_config, on_log=log_function(context.log))
 
 
 def recover_and_plan_together(
@@ -91,7 +91,7 @@ def recover_and_plan_together(
     lake.check_writable()
     reads = [_stream_plan(asset, lake, config, None, context) for asset in assets]
     on_log, warn = log_function(context.log), context.log.warning
-    return plan_shared_read(reads, lake.staging_path, config.state, on_log=on_log, warn=warn)
+    return plan_shared_read(reads, lake.sync_staging, config.state, on_log=on_log, warn=warn)
 
 
 def _stream_plan(

@@ -12,7 +12,6 @@ from elt_assets.lake.admin.maintenance import maintain
 from elt_assets.lake.write.stream_tables import StreamTables, app_id
 from elt_assets.orchestration.events.metadata import HISTORY, TABLE_PATH
 from elt_assets.orchestration.resources import LAKE_KEY, SPARK_KEY, LakeResource, SparkResource
-from elt_assets.storage.scratch import sweep
 
 JOB = "elt_maintenance"
 
@@ -36,8 +35,8 @@ def maintenance_job(specs: Iterable[dg.AssetSpec]) -> dg.JobDefinition:
         retention = dt.timedelta(hours=config.retention_hours)
         selected = config.assets or sorted(tables)
         failed = [key for key in selected if not _try_maintain(context, tables[key], retention)]
-        removed = sweep(lake.staging_path, retention.total_seconds())
-        context.log.info(f"removed {removed} abandoned staging folders")
+        removed = lake.sync_staging.sweep(retention.total_seconds())
+        context.log.info(f"removed {removed} abandoned staging folders and files")
         if failed:
             raise dg.Failure(
                 f"the maintenance of these assets failed: {', '.join(failed)} (see the log)"
