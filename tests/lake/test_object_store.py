@@ -13,6 +13,8 @@ from pyspark.sql import types as t
 from elt_assets.errors import ConcurrentSync, ConfigError
 from elt_assets.lake.admin.maintenance import maintain
 from elt_assets.lake.admin.replay import replay
+from elt_assets.lake.delta.commit_metadata import CommitMetadata
+from elt_assets.lake.delta.files import Change, DataFile
 from elt_assets.lake.delta.table import Table
 from elt_assets.lake.merge import file_splitting
 from elt_assets.lake.spark.session import SparkProvider
@@ -207,6 +209,21 @@ def test_a_file_that_cannot_be_read_is_an_error(
             sink.write(b"PAR1 something else PAR1")
     with pytest.raises(Exception, match=r"FileNotFoundError|ArrowInvalid|OSError"):
         lake.table.dataframe(lake.spark).collect()
+
+
+def test_a_commit_needs_few_requests_however_long_the_log_is(
+    spark_provider: SparkProvider, store: ObjectStore
+) -> None:
+    """They are two lists, the commit, and reads of the commit by delta-rs."""
+    schema = spark_provider.get().range(1).schema
+    table, counts = Table(f"{store.uri}/users", "elt:users"), []
+    table.prepare(schema)
+    for sequence in range(1, 13):
+        before = len(store.requests())
+        file = DataFile(f"data/{sequence}.parquet", 1, 1, '{"numRecords": 1}')
+        table.commit(Change([file]), CommitMetadata(sequence, 1, None), 1)
+        counts.append(len(store.requests()) - before)
+    assert max(counts[1:]) <= 8
 
 
 def test_options_are_enough_without_an_environment(

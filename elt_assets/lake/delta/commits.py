@@ -49,11 +49,12 @@ class Basis:
     """The basis of a commit.
 
     `version`: the version of the table from which the commit was prepared. `schema`: the columns of the new
-    files that the commit adds.
+    files that the commit adds. `last_restore`: as in `log`; None if it was not read yet.
     """
 
     version: int
     schema: t.StructType
+    last_restore: int | None = None
 
 
 @dataclass(frozen=True)
@@ -74,11 +75,13 @@ class Commit:
 
 @dataclass(frozen=True)
 class Published:
-    """A published commit: the newest snapshot, the version of the commit, and its metadata."""
+    """A published commit: the newest snapshot, the version of the commit, its metadata, and the last restore
+    before it (see `Basis`)."""
 
     delta: DeltaTable
     version: int
     metadata: CommitMetadata
+    last_restore: int
 
 
 def publish(delta: DeltaTable, storage: Files, commit: Commit) -> Published:
@@ -96,13 +99,17 @@ def publish(delta: DeltaTable, storage: Files, commit: Commit) -> Published:
     metadata = replace(commit.metadata, commit=commit.metadata.commit or uuid.uuid4().hex)
     values, attached = attachments.detach(storage, metadata.to_dict(), metadata.attachments)
     metadata = replace(metadata, attachments=attached)
+    # A restore since the basis refuses the commit, so the last one is that of the basis.
+    restored = commit.basis.last_restore
+    restored = log.last_restore(delta) if restored is None else restored
     for _ in range(ATTEMPTS):
         others = log.since(delta, commit.basis.version)
         version = _published_version(others, metadata)
         if version is None:
-            _refuse_newer_sequence(delta, commit.app_id, metadata.sequence)
-            _refuse_restored(delta, others)
-            if others:
+            # In the snapshot of the basis the sequence is known. delta-rs would read the whole log for it.
+            if int(delta.version()) != commit.basis.version:
+                _refuse_newer_sequence(delta, commit.app_id, metadata.sequence)
+                _refuse_restored(delta, others)
                 refuse_retyped(delta, commit.basis.schema)
             if commit.schema is not None:
                 enable_ntz(delta, commit.schema)
@@ -110,7 +117,7 @@ def publish(delta: DeltaTable, storage: Files, commit: Commit) -> Published:
             version = int(delta.version()) + 1
             if commit.metadata.columns_at is None and commit.schema is not None:
                 metadata = replace(metadata, columns_at=version)
-            own = {**values, **metadata.columns_value(), **_more_values(delta, commit)}
+            own = {**values, **metadata.columns_value(), **_more_values(commit, restored)}
             try:
                 _write(delta, commit, own, metadata)
             except CommitFailedError:
@@ -118,7 +125,7 @@ def publish(delta: DeltaTable, storage: Files, commit: Commit) -> Published:
                 time.sleep(random.uniform(0, 0.02))
                 continue
         delta.update_incremental()
-        return Published(delta, version, metadata)
+        return Published(delta, version, metadata, restored)
     raise SystemFailure(
         f"a commit to the table {delta.table_uri} failed {ATTEMPTS} times: other runs committed first",
         guidance="nothing was published; run it again when fewer runs write to this table",
@@ -194,7 +201,7 @@ def files_of(delta: DeltaTable) -> list[DataFile]:
     ]
 
 
-def _more_values(delta: DeltaTable, commit: Commit) -> dict[str, str]:
+def _more_values(commit: Commit, restored: int) -> dict[str, str]:
     """Return the values of a commit's custom metadata that `CommitMetadata` does not contain.
 
     They are the number of records, the writer's `app_id`, and the version of the newest RESTORE.
@@ -202,7 +209,7 @@ def _more_values(delta: DeltaTable, commit: Commit) -> dict[str, str]:
     return {
         "elt.records": str(commit.records),
         "elt.app": commit.app_id,
-        log.RESTORED_AT: str(log.last_restore(delta)),
+        log.RESTORED_AT: str(restored),
     }
 
 

@@ -240,7 +240,7 @@ class Table:
         opening.add_columns(self._delta, schema)
         opening.index_partitions(self._delta)
         commits.refuse_retyped(self._delta, schema)
-        self._basis = Basis(self._basis.version, schema)
+        self._basis = replace(self._basis, schema=schema)
 
     def commit(
         self,
@@ -266,7 +266,8 @@ class Table:
         commit = commits.Commit(self.app_id, change, metadata, records, self._basis, schema)
         published = commits.publish(self._delta, self.storage, commit)
         self._delta, self.metadata = published.delta, published.metadata
-        self._basis = Basis(published.version, schema or self._basis.schema)
+        columns = schema or self._basis.schema
+        self._basis = Basis(published.version, columns, published.last_restore)
 
     def reorganise(self, change: Change) -> None:
         """Publish a compaction, which moves rows to other files. It has no state and no transaction.
