@@ -18,9 +18,18 @@ from tests.conftest import SHORT_LIVED
 
 
 @contextmanager
-def daemon(work: Path, name: str, *arguments: str, **environment: str) -> Iterator[None]:
-    """One of Spark's processes; ended with the block, and what it started with it."""
-    command = [Path(pyspark.__file__).parent / "bin" / "spark-class"]
+def daemon(
+    work: Path, name: str, *arguments: str, hidden: Path | None = None, **environment: str
+) -> Iterator[int]:
+    """Run one of Spark's processes and yield its id; it is ended with the block, and what it started with it.
+
+    Args:
+        hidden: a folder that is empty for the process, and for what it starts; this needs the rights of root.
+    """
+    command = [str(Path(pyspark.__file__).parent / "bin" / "spark-class")]
+    if hidden is not None:
+        mounted = 'mount -t tmpfs none "$0" && exec "$@"'
+        command = ["unshare", "--mount", "sh", "-c", mounted, str(hidden), *command]
     own = {
         "SPARK_LOCAL_IP": "127.0.0.1",
         "SPARK_DAEMON_MEMORY": "512m",
@@ -35,7 +44,7 @@ def daemon(work: Path, name: str, *arguments: str, **environment: str) -> Iterat
             stderr=log,
         )
     try:
-        yield
+        yield process.pid
     finally:
         process.terminate()
         process.wait(timeout=30)

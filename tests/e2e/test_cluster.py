@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import urllib.request
 from collections.abc import Iterator
@@ -13,9 +14,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from deltalake import DeltaTable
 
 from tests.conftest import SHORT_LIVED
 from tests.e2e.daemons import daemon, free_ports, python_of_executors, wait
+from tests.object_store import new_bucket, s3_server
+from tests.programs.scripted import record, script, state
 from tests.project import Project
 
 pytestmark = pytest.mark.external
@@ -34,16 +38,29 @@ CONNECTIONS: dict[str, list[dict[str, Any]]] = {
 STREAMS = [(name, stream["name"]) for name, streams in CONNECTIONS.items() for stream in streams]
 TABLES = [*STREAMS, ("increments", "users_history")]
 WORKERS = 2
+LOADED = """
+import dagster as dg
+
+
+@dg.asset(ins={"rows": dg.AssetIn(["scripted", "things"])}, io_manager_key="io_manager")
+def loaded(rows):
+    return rows.groupBy().count()
+"""
 
 
 @dataclass(frozen=True)
 class Cluster:
-    """A standalone master and its workers, from the installed package, on loopback."""
+    """A standalone master and its workers, from the installed package, on loopback.
+
+    `hidden`: a folder that is empty for the workers, if this user can hide it. `processes`: of the workers.
+    """
 
     url: str
     master: int
     workers: list[int]
     work: Path
+    hidden: Path
+    processes: list[int]
 
     def finished(self) -> list[dict[str, Any]]:
         """The applications that have ended, each with the `hosts` (worker ports) of its executors."""
@@ -64,18 +81,21 @@ class Cluster:
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    work = tmp_path_factory.mktemp("cluster")
+    work, hidden = tmp_path_factory.mktemp("cluster"), tmp_path_factory.mktemp("hidden")
     port, master, *workers = free_ports(2 + WORKERS)
     url = f"spark://127.0.0.1:{port}"
+    processes: list[int] = []
     with ExitStack() as stack:
         place = ["--host", "127.0.0.1", "--port", str(port), "--webui-port", str(master)]
         stack.enter_context(daemon(work, "master.Master", *place))
         for each in workers:
             size = ["--cores", "1", "--memory", "1g", "--work-dir", str(work / str(each))]
             place = ["--host", "127.0.0.1", "--webui-port", str(each)]
-            stack.enter_context(daemon(work, "worker.Worker", *size, *place, url))
+            unseen = hidden if os.geteuid() == 0 else None
+            worker = daemon(work, "worker.Worker", *size, *place, url, hidden=unseen)
+            processes.append(stack.enter_context(worker))
         wait(lambda: _json(master)["aliveworkers"] == WORKERS, "the workers to register")
-        yield Cluster(url, master, workers, work)
+        yield Cluster(url, master, workers, work, hidden, processes)
 
 
 def test_syncs_and_merges_run_on_both_workers(cluster: Cluster, tmp_path: Path) -> None:
@@ -105,8 +125,51 @@ def test_every_policy_gives_the_same_tables_as_a_local_run(
         assert _moved(remote, stream) == _moved(local, stream)
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can hide a folder from the workers")
+def test_a_lake_and_staging_in_a_store_need_no_file_system_that_workers_share(
+    cluster: Cluster, tmp_path: Path
+) -> None:
+    """The folder of the project, with its local staging, is empty for the executors."""
+    project = Project(cluster.hidden / "project")
+    _configure(project, cluster, tmp_path)
+    folder = project.root / "defs"
+    folder.mkdir()
+    (folder / "loaded.py").write_text(LOADED)
+    dedup: dict[str, Any] = {"primary_key": [["key"]], "history": True, **DEDUP}
+    schema = {"key": {"type": "integer"}, "id": {"type": "integer"}}
+    with s3_server(tmp_path / "log") as endpoint:
+        store = new_bucket(endpoint, tmp_path / "log")
+        (project.root / "store.yaml").write_text(json.dumps(store.options))
+        places: Any = {
+            "ELT_STORAGE_OPTIONS": str(project.root / "store.yaml"),
+            "ELT_LAKE": store.uri,
+            "ELT_STAGING": f"s3://{store.bucket}/staging",
+        }
+        for cursor in (1, 2):
+            keys = (*range(cursor, cursor + 100), None)
+            records = [record(key=key, id=cursor) for key in keys]
+            script(project, [*records, state(cursor)], schema=schema, **dedup)
+            done = project.materialize('group:scripted or key:"loaded"', **places)
+            assert done.returncode == 0, done.stdout + done.stderr
+        for process in cluster.processes:
+            assert not list(Path(f"/proc/{process}/root", *cluster.hidden.parts[1:]).iterdir())
+        counts = {
+            name: DeltaTable(f"{store.uri}/{name}", storage_options=store.options).count()
+            for name in (
+                "scripted/things",
+                "scripted/things_history",
+                "scripted/things_dead_letter",
+            )
+        }
+        assert list(counts.values()) == [101, 200, 2]
+        loaded = DeltaTable(f"{store.uri}/loaded", storage_options=store.options)
+        assert loaded.to_pyarrow_table()["count"].to_pylist() == [101]
+        assert any(one.startswith("PUT ") and "/staging/" in one for one in store.requests())
+        assert not [name for name in store.objects() if "/staging/" in name]
+
+
 def _configure(remote: Project, cluster: Cluster, tmp_path: Path) -> None:
-    remote.home.mkdir(exist_ok=True)
+    remote.home.mkdir(parents=True, exist_ok=True)
     (remote.home / "spark-defaults.conf").write_text(
         f"""# the driver is this machine's, so that nothing listens on others' addresses
         spark.master            {cluster.url}
