@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import logging
+import os
+import ssl
 import threading
 import weakref
 from collections.abc import Callable
@@ -23,6 +26,8 @@ MAX_BODY_BYTES = 1 << 30
 
 _OF_TRANSPORT = frozenset({b"content-encoding", b"content-length", b"transfer-encoding"})
 """Headers, in lower case, that describe a body as it was sent."""
+_CERTIFICATES = ("SSL_CERT_FILE", "SSL_CERT_DIR")
+"""Environment variables with the place of the certificates that httpx trusts."""
 
 
 class Connections:
@@ -62,6 +67,7 @@ class Connections:
                         self._timeout, connect=min(self._timeout, CONNECT_SECONDS), pool=None
                     ),
                     limits=httpx.Limits(keepalive_expiry=KEEP_ALIVE_SECONDS),
+                    verify=_certificates(*map(os.environ.get, _CERTIFICATES)),
                 )
                 self._close = weakref.finalize(self, self._client.close)
             return self._client
@@ -136,6 +142,13 @@ class _Client(httpx.Client):
     def __init__(self, **settings: Any):
         super().__init__(**settings)
         self._cookies = _Cookies()
+
+
+@functools.cache
+def _certificates(_file: str | None, _folder: str | None) -> ssl.SSLContext:
+    """Return the settings of TLS, which all connections of the process share: reading the certificates takes
+    as long as thousands of records."""
+    return httpx.create_ssl_context()
 
 
 def _be_silent() -> None:
