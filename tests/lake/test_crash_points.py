@@ -250,7 +250,7 @@ ENDED = -1.0
 KILLS = [
     ("merge.run_tasks", 3, MID_JOB),
     ("Table.write_files", 1, MID_JOB),
-    ("Table.write_files", 6, MID_JOB * 2),
+    ("Table.write_files", 4, MID_JOB * 2),
     ("merge.run_tasks", 8, 0.0),
     ("merge.run_tasks", 6, ENDED),
     ("DeltaTable.create", 2, 0.0),

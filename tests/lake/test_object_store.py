@@ -214,7 +214,7 @@ def test_a_file_that_cannot_be_read_is_an_error(
 def test_a_commit_needs_few_requests_however_long_the_log_is(
     spark_provider: SparkProvider, store: ObjectStore
 ) -> None:
-    """They are two lists, the commit, and reads of the commit by delta-rs."""
+    """The requests are two lists, the commit, and reads of the commit by delta-rs."""
     schema = spark_provider.get().range(1).schema
     table, counts = Table(f"{store.uri}/users", "elt:users"), []
     table.prepare(schema)
