@@ -30,6 +30,9 @@ ARGS ?=
 # command, which it gives before it has loaded anything of ours.
 QUIET := DAGSTER_DISABLE_TELEMETRY=yes GRPC_VERBOSITY=ERROR PYTHONWARNINGS='ignore:Function `'
 
+# Images of containers often set it. Each of the processes that tests start would compile every module again.
+unexport PYTHONDONTWRITEBYTECODE
+
 # Spark runs on the Java that this finds (or installs); a recipe that needs it starts with $(JAVA).
 JAVA = JAVA_HOME="$$(scripts/ensure-java.sh)" && export JAVA_HOME
 
@@ -50,7 +53,7 @@ test: $(STAMP)  ## the tests; the long ones too with ARGS='-m ""', in one proces
 	@$(JAVA) && $(QUIET) $(BIN)/python -m elt_assets.lake.spark.archive_maker --if-missing && \
 	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder $(ARGS)
 
-unit: $(STAMP)  ## the tests that need no other process: about a minute
+unit: $(STAMP)  ## the tests that need no other process: less than a minute
 	@$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -m 'unit and not long' $(ARGS)
 
 ui: $(STAMP)  ## Dagster's UI with its daemon, and the demo's API
