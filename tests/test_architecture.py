@@ -225,6 +225,7 @@ def test_no_function_imports_first_party_modules() -> None:
     _none(sorted(breaches))
 
 
+@pytest.mark.process
 def test_importing_the_protocol_loads_no_heavy_packages() -> None:
     rooms = [name for name in MODULES if _within(name, "elt_assets.protocol")]
     script = f"import sys, {', '.join(rooms)}; print(*(set({HEAVY}) & set(sys.modules)))"

@@ -27,6 +27,7 @@ from connectors.declarative.source import ManifestSource
 from connectors.declarative.stream import ManifestStream
 from connectors.sdk import run
 from elt_assets.defs.carrier import api
+from tests.examples import examples
 from tests.project import BIN, REPOSITORY, Project
 
 FOLDER = Path(api.__file__).parent
@@ -55,7 +56,7 @@ def between(begin: datetime, end: datetime) -> dict[str, str]:
     return {"from": begin.strftime(api.TIME), "to": end.strftime(api.TIME)}
 
 
-@settings(deadline=None, max_examples=30)
+@settings(deadline=None, max_examples=examples(30))
 @given(
     cuts=st.sets(st.integers(1, 5 * 86_400 - 1), max_size=6),
     limit=st.integers(20, 300),

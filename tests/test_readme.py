@@ -41,6 +41,7 @@ def test_the_documented_first_connection_works(project: Project) -> None:
     assert sum(row["count"] for row in project.rows("ages")) == 2000
 
 
+@pytest.mark.process
 def test_the_documented_command_finds_java() -> None:
     (found,) = {name for command in _commands() for name in re.findall(r"\$\((\S+)\)", command)}
     done = subprocess.run(
@@ -49,6 +50,7 @@ def test_the_documented_command_finds_java() -> None:
     assert (Path(done.stdout.strip()) / "bin" / "java").exists()
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("target", sorted(set(re.findall(r"`make (\w+)", README))))
 def test_each_documented_make_target_exists(target: str) -> None:
     done = subprocess.run(

@@ -11,6 +11,7 @@ import pytest
 from tests.project import BIN, REPOSITORY
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("check", ["ruff check .", "ruff format --check .", "mypy elt_assets"])
 @pytest.mark.parametrize(("folder", "code"), [("defs", 0), ("lake", 1)])
 def test_files_of_users_are_not_checked(tmp_path: Path, check: str, folder: str, code: int) -> None:

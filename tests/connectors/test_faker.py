@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 from connectors.faker import Faker
 from tests.connectors.support import call, catalog, errors
+from tests.examples import examples
 
 ROOT = Path(__file__).parents[2]
 NAMES = ("users", "products", "orders")
@@ -135,7 +136,9 @@ def test_orders_advance_in_status_and_refer_to_rows_of_the_shop(shop: Reader) ->
 
 
 @settings(
-    max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    max_examples=examples(25),
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
 )
 @given(count=st.integers(1, 60), size=st.integers(1, 40), day=st.integers(0, 3), data=st.data())
 def test_a_read_resumes_exactly_from_any_checkpoint(
@@ -305,6 +308,7 @@ def start(*argv: str) -> subprocess.Popen[bytes]:
     return subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
 
 
+@pytest.mark.process
 def test_the_shop_runs_as_a_program(shop: Reader) -> None:
     config = shop.file("config", {"count": 100})
     out, err = start(
@@ -318,6 +322,7 @@ def test_the_shop_runs_as_a_program(shop: Reader) -> None:
     assert records([json.loads(line) for line in out.splitlines()], "users")
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("size", [1, 10_000])  # small writes and large ones
 def test_a_closed_output_pipe_causes_no_traceback(shop: Reader, size: int) -> None:
     config = shop.file("config", {"count": 100_000, "records_per_state": size})

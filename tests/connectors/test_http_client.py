@@ -105,6 +105,7 @@ def test_no_connection_is_made_before_the_first_request(connect: Connect) -> Non
     connect(base_url="http://127.0.0.1:9/").close()
 
 
+@pytest.mark.process
 def test_httpx_is_imported_on_demand_and_without_its_command_line() -> None:
     script = (
         "import sys, connectors.sdk; assert 'httpx' not in sys.modules; "

@@ -32,6 +32,7 @@ from connectors.sdk.http.stream import merged
 from elt_assets.errors import SystemFailure
 from elt_assets.protocol.airbyte.catalog import INCREMENTAL, ConfiguredStream
 from tests.connectors import support
+from tests.examples import examples
 from tests.programs.json_api import Answer, JsonApi, serving
 
 Json = dict[str, Any]
@@ -138,7 +139,9 @@ VARIANTS: dict[str, tuple[str, Callable[[int], tuple[Paginator, Json]]]] = {
 
 @pytest.mark.parametrize("variant", VARIANTS)
 @settings(
-    max_examples=20, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    max_examples=examples(20),
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
 )
 @given(count=st.integers(0, 12), size=st.integers(1, 7))
 def test_every_paginator_reads_exactly_the_records_of_the_api(

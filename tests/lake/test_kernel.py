@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+import pytest
 from pyarrow.fs import LocalFileSystem
 
 from elt_assets.lake.spark.tasks import KEPT, MATCHING, TAKEN, Job, _split
@@ -52,6 +53,7 @@ def parts(root: Path, job: Job) -> Iterator[tuple[str, pq.FileMetaData]]:
             yield role, pq.read_metadata(root / name)
 
 
+@pytest.mark.process
 def test_rows_of_100_kilobytes_are_split_in_limited_memory(tmp_path: Path) -> None:
     large_rows(tmp_path / "big.parquet")
     pq.write_table(pa.table({"id": list(range(0, ROWS, 2))}), tmp_path / "batch.parquet")

@@ -60,6 +60,7 @@ def test_a_directory_is_removed_with_its_context(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.process
 def test_only_directories_of_killed_processes_are_removed(tmp_path: Path, holder: Holder) -> None:
     made(tmp_path)
     assert (holder.folder / "segment").exists()
@@ -68,6 +69,7 @@ def test_only_directories_of_killed_processes_are_removed(tmp_path: Path, holder
     assert not holder.folder.exists()
 
 
+@pytest.mark.process
 def test_a_directory_in_use_in_another_container_is_kept(
     tmp_path: Path, holder: Holder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -83,6 +85,7 @@ def _no_such_process(*_: object) -> None:
     raise ProcessLookupError
 
 
+@pytest.mark.process
 def test_old_directories_of_other_machines_are_removed(tmp_path: Path, holder: Holder) -> None:
     holder.kill()
     moved = holder.folder.rename(tmp_path / holder.folder.name.replace("sync-", "sync-other-"))
@@ -92,6 +95,7 @@ def test_old_directories_of_other_machines_are_removed(tmp_path: Path, holder: H
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.process
 def test_an_old_directory_in_use_is_not_removed(tmp_path: Path, holder: Holder) -> None:
     make_old(holder.folder)
     assert sweep(tmp_path, DAY) == 0

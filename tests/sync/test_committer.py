@@ -18,6 +18,7 @@ from elt_assets.sync.events import Acknowledged, Checkpoint, Committed, SharedAc
 from elt_assets.sync.segments import Segment
 from elt_assets.sync.shared_state import SharedState
 from elt_assets.sync.streams import StreamRun
+from tests.examples import examples
 from tests.sync.doubles import MemorySink, Sent, catalog, record, shared, state
 
 PATIENCE = 30
@@ -196,7 +197,7 @@ def test_a_stream_that_is_behind_pauses_reading(tmp_path: Path) -> None:
 tasks = st.lists(st.tuples(st.sampled_from("abc"), st.booleans()), max_size=30)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(tasks, st.integers(1, 3), st.none() | st.integers(0, 6))
 def test_each_stream_keeps_its_order(
     script: list[tuple[str, bool]], threads: int, fails_at: int | None

@@ -17,6 +17,7 @@ from elt_assets.protocol.airbyte.messages import RawRecord
 from elt_assets.sync.segments import META, FilteredSegmentWriter
 from elt_assets.sync.selection.fields import FieldSelection, Path
 from elt_assets.sync.selection.filters import RecordFilter, hashed
+from tests.examples import examples
 
 SALT = b"pepper"
 LEAF = "leaf"
@@ -99,7 +100,7 @@ def staged(data: str, rules: FieldSelection) -> bytes:
         return writer.close().path.read_bytes()
 
 
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=examples(500), deadline=None)
 @given(OBJECTS, RULES)
 def test_any_filtered_record_equals_the_model(record: Object, rules: FieldSelection) -> None:
     data = written(record)
@@ -114,7 +115,7 @@ def test_any_filtered_record_equals_the_model(record: Object, rules: FieldSelect
         assert not within(path, rules.hashed)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(OBJECTS, RULES)
 def test_only_withheld_fields_are_recorded_as_changes(
     record: Object, rules: FieldSelection

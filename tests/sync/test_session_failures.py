@@ -18,6 +18,7 @@ from elt_assets.protocol.airbyte.messages import COMPLETE, INCOMPLETE, STARTED
 from elt_assets.protocol.airbyte.sync_modes import APPEND, OVERWRITE
 from elt_assets.sync.segments import Segment
 from elt_assets.sync.session import Threshold
+from tests.examples import examples
 from tests.sync.doubles import (
     MemorySink,
     Sent,
@@ -241,7 +242,7 @@ def play(script: list[tuple[str, str]]) -> Iterator[Sent]:
             yield state(counts[stream], stream)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 @given(
     steps,
     st.none() | st.integers(0, 40),

@@ -15,6 +15,7 @@ from elt_assets.errors import ConfigError, SystemFailure, TransientError
 from elt_assets.protocol.airbyte.catalog import FULL_REFRESH, INCREMENTAL, ConfiguredCatalog
 from elt_assets.protocol.airbyte.messages import COMPLETE, INCOMPLETE
 from elt_assets.sync.session import Threshold
+from tests.examples import examples
 from tests.sync.doubles import (
     EAGER,
     MemorySink,
@@ -156,7 +157,7 @@ def play(script: list[str]) -> Iterator[Sent]:
             counts[what] += 1
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 @given(
     steps,
     st.none() | st.integers(0, 40),

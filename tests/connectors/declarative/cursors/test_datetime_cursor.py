@@ -30,6 +30,7 @@ from tests.connectors.declarative.cursors.support import (
     option,
     stream,
 )
+from tests.examples import examples
 
 pytestmark = pytest.mark.unit
 
@@ -754,7 +755,7 @@ def test_intervals_from_a_fixed_start_count_from_it(start: Any) -> None:
     assert found == ["2024-01-30T10:00:00Z", "2024-01-31T10:00:00Z"]
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(
     st.sampled_from(["PT7H", "P1D", "P5D", "P7D", "P2W", "P1M", "P5M", "P1Y", "P1M3D"]),
     st.sampled_from([None, "DAY", "WEEK", "MONTH"]),

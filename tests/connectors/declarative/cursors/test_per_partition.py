@@ -40,6 +40,7 @@ from tests.connectors.declarative.cursors.support import (
     stream,
     substream,
 )
+from tests.examples import examples
 
 pytestmark = pytest.mark.unit
 
@@ -509,7 +510,7 @@ PLANS = st.lists(
 )
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(
     PLANS,
     st.lists(st.tuples(st.sampled_from("abcd"), st.integers(0, 200)), max_size=20),
@@ -563,7 +564,7 @@ def hour_text(hour: int) -> str:
     return f"2024-01-{1 + hour // 24:02d}T{hour % 24:02d}:00:00Z"
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(
     st.lists(st.tuples(st.integers(1, 4), st.integers(0, 300)), max_size=15),
     st.lists(st.tuples(st.integers(0, 300), st.randoms(), st.integers(0, 40)), max_size=3),

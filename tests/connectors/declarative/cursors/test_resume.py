@@ -15,6 +15,7 @@ from connectors.declarative.cursors.slices import Slice
 from connectors.declarative.cursors.times.formats import DatetimeFormat
 from connectors.declarative.manifest.dates import parse_duration
 from tests.connectors.declarative.cursors.support import Api, at, dated, stream
+from tests.examples import examples
 
 pytestmark = pytest.mark.unit
 
@@ -61,7 +62,7 @@ def server(events: Sequence[datetime], written: str, filters: bool) -> Any:
     return answer
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 @given(CURSORS, EVENTS, SYNCS, st.booleans())
 def test_no_cut_loses_a_record(
     fields: dict[str, Any], hours: list[float], syncs: list[tuple[float, int]], filters: bool
@@ -100,7 +101,7 @@ def answering(pages: list[Page]) -> Any:
     return lambda name, each, options: pages
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(
     EVENTS,
     st.lists(st.floats(0, 45 * 24).map(lambda hours: round(hours, 2)), min_size=1, max_size=5),
@@ -130,7 +131,7 @@ def test_no_sync_of_a_feed_loses_a_record(
     assert arrived == set(range(len(events)))
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(
     st.sampled_from(sorted(FORMATS)),
     st.sampled_from(["P1D", "P3D", "P1M"]),

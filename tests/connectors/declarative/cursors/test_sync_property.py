@@ -23,6 +23,7 @@ from tests.connectors.declarative.cursors.engine import (
     sync,
 )
 from tests.connectors.declarative.cursors.support import at
+from tests.examples import examples
 from tests.programs.json_api import Answer
 from tests.programs.recording_api import Received, RecordingApi, serving
 
@@ -228,7 +229,7 @@ def test_a_check_reads_one_page_of_the_parents_and_one_partition(api: RecordingA
     assert [request.path for request in api.requests] == ["/shops", "/orders"]
 
 
-@settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=examples(15), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(CURSORS, EVENTS, SYNCS)
 def test_no_cut_loses_a_record_and_only_the_boundary_is_read_twice(
     api: RecordingApi, drawn: dict[str, Any], seconds: list[int], syncs: list[tuple[int, Any]]
@@ -252,7 +253,7 @@ def test_no_cut_loses_a_record_and_only_the_boundary_is_read_twice(
     assert reads.arrived == set(range(len(events)))
 
 
-@settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=examples(12), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(
     CURSORS,
     st.lists(st.tuples(st.integers(1, 4), st.integers(0, 24 * DAYS)), max_size=12),

@@ -17,6 +17,7 @@ from connectors.declarative.requests.pages.view import HeaderValues, links
 from connectors.sdk.http import Request, Response
 from elt_assets.errors import ConfigError, SystemFailure
 from tests.connectors.declarative.requests.support import Reading, together
+from tests.examples import examples
 from tests.programs.json_api import Answer
 from tests.programs.recording_api import Received, RecordingApi, in_turn
 
@@ -89,7 +90,9 @@ def by_link(api: RecordingApi, number: int) -> Callable[[Received], Any]:
 
 
 @settings(
-    max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    max_examples=examples(25),
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
 )
 @given(number=st.integers(0, 9), kind=st.sampled_from(["offset", "page", "cursor", "link"]))
 def test_every_record_is_read_exactly_once(reading: Reading, number: int, kind: str) -> None:

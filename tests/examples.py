@@ -1,0 +1,22 @@
+"""The number of examples that a property test tries: all of them, or fewer in `make unit`."""
+
+from __future__ import annotations
+
+from hypothesis import settings
+
+_USUAL = 100
+_share = 1.0
+
+
+def use_share(share: float) -> None:
+    """Let property tests that are imported from now on try a share of their examples."""
+    global _share  # noqa: PLW0603 - set once, before the tests are imported
+    _share = share
+    # On a busy machine any example may take long.
+    settings.register_profile("untimed", deadline=None, max_examples=examples(_USUAL))
+    settings.load_profile("untimed")
+
+
+def examples(count: int) -> int:
+    """Return the number of examples to try instead of `count`, at least one."""
+    return max(1, round(count * _share))
