@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -14,6 +14,7 @@ from elt_assets.orchestration.resources import SparkResource
 from tests import examples
 from tests.project import Project
 
+HERE = Path(__file__).parent
 SPARK = {
     "spark.master": "local[2]",
     "spark.sql.shuffle.partitions": "2",
@@ -78,8 +79,12 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
     return True if "pytest.mark.unit" not in collection_path.read_text(encoding="utf-8") else None
 
 
-def pytest_collection_modifyitems(items: Sequence[pytest.Item]) -> None:
-    """Put each test into one of the tiers."""
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Put each test into one of the tiers, and this folder's files first.
+
+    They are the longest: as the last ones, they would run beside an idle process.
+    """
+    items.sort(key=lambda item: item.path.parent != HERE)
     for item in items:
         if any(item.get_closest_marker(tier) for tier in TIERS):
             continue
