@@ -23,6 +23,19 @@ if os.fork() == 0:
 os.wait()
 """
 """Ends at once; the work is done by a process whose parent does not wait for it."""
+IGNORED = f"""
+import os, signal, time
+signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+if os.fork() == 0:
+    exec({BURN!r})
+    time.sleep(1)
+    os._exit(0)
+try:
+    os.wait()
+except ChildProcessError:
+    pass
+"""
+"""Ignores the end of its children, as the daemon of Spark's Python workers does; a child does the work."""
 RUN = """
 import os, sys
 from pathlib import Path
@@ -40,7 +53,9 @@ print(cost.core)
 
 
 @pytest.mark.parametrize(
-    ("meter", "work"), [(RUN, BURN), (RUN, ORPHAN), (TIMED, BURN)], ids=["run", "orphan", "timed"]
+    ("meter", "work"),
+    [(RUN, BURN), (RUN, ORPHAN), (RUN, IGNORED), (TIMED, BURN)],
+    ids=["run", "orphan", "ignored", "timed"],
 )
 def test_processes_that_have_ended_are_counted(tmp_path: Path, meter: str, work: str) -> None:
     done = subprocess.run(

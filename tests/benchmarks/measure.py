@@ -1,8 +1,8 @@
 """The cost of work: wall time, processor time of all processes that take part, and memory.
 
-Processor time is never sampled: a process that has ended is counted by the process that waited for it. A
-process whose parent has ended (Spark's Python workers at the end of a run) becomes a child of the benchmark,
-which waits for it.
+A process that has ended is counted by the process that waited for it. A process whose parent has ended
+becomes a child of the benchmark, which waits for it. The system counts no child of a process that ignores
+SIGCHLD, such as the daemon of Spark's Python workers: only those are counted by samples.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import contextlib
 import ctypes
 import os
 import resource
+import signal
 import statistics
 import subprocess
 import sys
@@ -99,12 +100,16 @@ class _Peaks:
     python_all: int = 0
     jvm: int = 0
     core: dict[tuple[str, int], float] = field(default_factory=dict)
+    uncounted: dict[int, float] = field(default_factory=dict)
+    """Core-seconds of the processes that no process waits for, by process id."""
 
     def sample(self, root: psutil.Process) -> None:
         resident: Counter[str] = Counter()
         for role, process in by_role(root):
             resident[role] += resident_bytes(process)
             self.core[role, process.pid] = _core(process, with_children=False)
+            if _is_never_waited_for(process):
+                self.uncounted[process.pid] = _core(process)
         self.python = max(self.python, resident[DRIVER])
         self.python_all = max(self.python_all, resident[DRIVER] + resident[WORKERS])
         self.jvm = max(self.jvm, resident[JVM])
@@ -166,9 +171,10 @@ def run(
     if code != 0:
         tail = log.read_text(errors="replace")[-TAIL_CHARACTERS:]
         raise CommandFailed(f"{' '.join(map(str, command))} exited with {code} ({log}):\n{tail}")
-    _wait_for_orphans(ORPHAN_SECONDS)
+    counted = _wait_for_orphans(ORPHAN_SECONDS)
+    uncounted = sum(core for pid, core in peaks.uncounted.items() if pid not in counted)
     return Run(
-        cost=Cost(seconds, _core_of_children() - before),
+        cost=Cost(seconds, _core_of_children() - before + uncounted),
         core_by_process=peaks.core_by_process,
         python_mb=peaks.python / MEGABYTE,
         python_all_mb=peaks.python_all / MEGABYTE,
@@ -283,13 +289,27 @@ def _adopt_orphans() -> None:
         ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
 
-def _wait_for_orphans(limit: float) -> None:
+def _is_never_waited_for(process: psutil.Process) -> bool:
+    """Return whether the parent of a process ignores SIGCHLD. Elsewhere than on Linux this is not known."""
+    try:
+        status = Path(f"/proc/{process.ppid()}/status").read_text()
+    except (OSError, psutil.Error):
+        return False
+    ignored = next(line for line in status.splitlines() if line.startswith("SigIgn:"))
+    return bool(int(ignored.split()[1], 16) >> signal.SIGCHLD - 1 & 1)
+
+
+def _wait_for_orphans(limit: float) -> set[int]:
+    """Wait for the processes whose parent has ended, and return their ids."""
     deadline = time.monotonic() + limit
+    waited: set[int] = set()
     while time.monotonic() < deadline:
         try:
             ended, _ = os.waitpid(-1, os.WNOHANG)
         except ChildProcessError:
-            return
-        if not ended:
+            return waited
+        if ended:
+            waited.add(ended)
+        else:
             time.sleep(0.02)
     raise CommandFailed(f"a command has left processes that run for more than {limit} seconds")
