@@ -10,6 +10,7 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from pyspark.sql import SparkSession
 
+from elt_assets.lake.spark.parsing import task
 from elt_assets.protocol.airbyte.messages import Form
 from tests.lake.clean_lines import both, encoded, segment
 from tests.lake.conforming import Row
@@ -276,6 +277,25 @@ def test_only_the_lines_that_do_not_fit_are_named(
     lines = encoded(Form.AIRBYTE, data)
     found = both(spark, tmp_path, PLAIN, segment(tmp_path, Form.AIRBYTE, lines))
     assert sorted(found.unclean) == odd
+    assert found.fast == found.exact
+
+
+def test_lines_like_a_refused_one_get_the_same_row_or_are_named(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """Two blocks: misfits in a field, and values like them, which fit, in a field of the same name."""
+    properties = {**PLAIN, "o": struct(i=STRING)}
+    odd = [n for n in range(12_000) if n % 997 == 5]
+    like = [n for n in range(12_000) if n % 500 == 0]
+    data = [
+        b'{"i":%b,"s":"a","o":{%b}}'
+        % (b'"x"' if n in odd else b"%d" % n, b'"i":"y"' if n in like else b"")
+        for n in range(12_000)
+    ]
+    lines = encoded(Form.AIRBYTE, data)
+    assert sum(map(len, lines)) > 2 * task.BLOCK
+    found = both(spark, tmp_path, properties, segment(tmp_path, Form.AIRBYTE, lines))
+    assert {*odd} <= {*found.unclean} <= {*odd, *like}
     assert found.fast == found.exact
 
 

@@ -2,8 +2,9 @@
 
 pyarrow parses a block under an explicit schema and refuses what does not fit. What it does not refuse is
 checked here. A line is clean only if the exact parse (`lake.parse.conform`) certainly makes the same row of
-it. If pyarrow refuses a block, it is parsed again without the line that the error names. If it still refuses
-it, its lines are tested one by one, and the rest of them is parsed again.
+it. If pyarrow refuses a block, it is parsed again without the line that the error names, and without those
+with such a value in the same field (`refusals`). If it still refuses it, its lines are tested one by one, and
+the rest of them is parsed again.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from elt_assets.lake.spark.parsing.columns import Columns, parsed_fields, read_b
 from elt_assets.lake.spark.parsing.envelopes import Envelope, Head, envelope_of
 from elt_assets.lake.spark.parsing.job import UNREAD, Job, Part
 from elt_assets.lake.spark.parsing.lines import Found, LineReader
+from elt_assets.lake.spark.parsing.refusals import Refusals, without
 from elt_assets.lake.spark.parsing.stamp import stamped
 from elt_assets.lake.spark.parsing.undeclared import add
 
@@ -30,8 +32,8 @@ WIDE = 100
 """Scalars of a schema from which only fields that occur in a block are declared."""
 _NAME = re.compile(rb'"((?:[^"\\]|\\.)*)"\s*:')
 _HIDDEN_NAME = re.compile(r"\s*:")
-_ROW = re.compile(r" in row (\d+)$")
-"""The end of an error message of pyarrow. If it names another line, that one is parsed exactly, too."""
+_ROUNDS = 3
+"""How often a block is parsed again without the lines that are like the one that an error names."""
 _STRIDE = 50
 _MAX_DIGITS = 20 * _STRIDE
 
@@ -59,7 +61,8 @@ class BlockParser:
         self._has_undeclared = False
         self._is_wide = sum(each.leaves for each in self._parsed) > WIDE
         self._reader: LineReader | None = None
-        self._refused: int | None = None  # the row that pyarrow's last error names
+        self._refusals = Refusals()
+        self._error: str | None = None  # of pyarrow, at the last attempt
         self._options: dict[tuple[frozenset[str] | None, bool], pj.ParseOptions] = {}
 
     def parse(self, block: bytes, numbers: np.ndarray) -> None:
@@ -68,20 +71,26 @@ class BlockParser:
         Args:
             numbers: the numbers of its lines.
         """
-        if self._attempt(block, numbers):
-            return
-        lines = block.split(b"\n")[:-1]
-        row = self._refused
-        if row is not None and len(lines) // 3 <= row < len(lines):
-            # The only such line, probably: the others are parsed again without a test of each.
-            self.unclean.append(int(numbers[row]))
-            del lines[row]
-            numbers = np.delete(numbers, row)
-            if not lines or self._attempt(b"\n".join(lines) + b"\n", numbers):
+        rows = self._refusals.rows(block)
+        for _ in range(_ROUNDS):
+            block, numbers = self._without(block, numbers, rows)
+            if not len(numbers) or self._attempt(block, numbers):
                 return
+            rows = self._refusals.rows_of_error(block, self._error or "")
+            if not len(rows):
+                break
+        lines = block.split(b"\n")[:-1]
         fits = np.fromiter(self._lines.fits(lines), bool, len(lines))
         self.unclean += numbers[~fits].tolist()
         self._halve([lines[n] for n in np.flatnonzero(fits)], numbers[fits])
+
+    def _without(
+        self, block: bytes, numbers: np.ndarray, rows: np.ndarray
+    ) -> tuple[bytes, np.ndarray]:
+        if not len(rows):
+            return block, numbers
+        self.unclean += numbers[rows].tolist()
+        return without(block, rows), np.delete(numbers, rows)
 
     @property
     def _lines(self) -> LineReader:
@@ -102,7 +111,7 @@ class BlockParser:
 
     def _attempt(self, block: bytes, numbers: np.ndarray) -> bool:
         """Parse a block; return whether pyarrow accepts it. Lines that it accepts wrongly are set aside."""
-        self._refused = None
+        self._error = None
         if not self._is_whole(block, len(numbers)):
             return False
         bad: set[int] = set()
@@ -114,8 +123,7 @@ class BlockParser:
             found = self._read_lines(block, table.num_rows, bad)
             columns = self._all_columns(head, found, bad)
         except pa.ArrowException as error:
-            named = _ROW.search(str(error))
-            self._refused = None if named is None else int(named[1])
+            self._error = str(error)
             return False
         self._keep(head, columns, found, numbers, bad)
         return True
