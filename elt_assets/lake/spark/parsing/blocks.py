@@ -33,7 +33,7 @@ WIDE = 100
 _NAME = re.compile(rb'"((?:[^"\\]|\\.)*)"\s*:')
 _HIDDEN_NAME = re.compile(r"\s*:")
 _ROUNDS = 3
-"""How often a block is parsed again without the lines that are like the one that an error names."""
+"""Maximum number of parses of a block, each without the lines that the last one refused."""
 _STRIDE = 50
 _MAX_DIGITS = 20 * _STRIDE
 
