@@ -173,3 +173,10 @@ def test_new_directories_are_accessible_only_to_their_owner(tmp_path: Path) -> N
         make_private(shared / "file")
     with pytest.raises(ConfigError, match=r"create .* the lake, .*/file/lake: .*\n.*ELT_LAKE"):
         make_private_lake(f"{shared}/file/lake")
+
+
+@pytest.mark.parametrize("place", ["{}/a%20b", "{}/100%/lake", "file://{}/100%25"])
+def test_a_lake_is_refused_where_no_table_could_be_read(tmp_path: Path, place: str) -> None:
+    with pytest.raises(ConfigError, match=r"the Delta library decodes the %.*\n.*ELT_LAKE"):
+        make_private_lake(place.format(tmp_path))
+    assert list(tmp_path.iterdir()) == []

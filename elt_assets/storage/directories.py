@@ -34,11 +34,16 @@ def make_private_lake(uri: str) -> None:
     """Create the root of a lake with `make_private`. An object store is left unchanged.
 
     Raises:
-        ConfigError: the directory cannot be created.
+        ConfigError: the directory cannot be created, or no table in it could be read.
     """
     path = Location.of(uri).path
     if path is None:
         return
+    if "%" in str(path):
+        raise ConfigError(
+            f"the lake cannot be in the directory {path}: the Delta library decodes the % in its path",
+            guidance="set ELT_LAKE to a directory without % in its path",
+        )
     try:
         make_private(path)
     except OSError as error:
