@@ -288,7 +288,8 @@ def test_ctrl_c_ends_the_command_first_and_then_the_api() -> None:
         "import signal, time;"
         "signal.signal(signal.SIGINT, lambda *_: sys.exit(ask() - 195));"
         "print('ready', flush=True);"
-        "time.sleep(60)"
+        # One long sleep would not be interrupted by a signal that arrives before it begins.
+        "[time.sleep(0.1) for _ in range(600)]"
     )
     with started(script) as process:
         assert process.stdout is not None
