@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import http.server
+import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -42,6 +43,35 @@ def test_invalid_keywords_are_reported_and_all_others_are_checked(
     assert found.violations == ['config.n: is not of type "integer"']
     assert len(found.unchecked) == (unchecked is not None)
     assert all(unchecked and line.startswith(unchecked) for line in found.unchecked)
+
+
+def test_a_specification_with_limited_work_is_checked_without_another_process(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(sys, "executable", "/no/such/program")
+    schema = {"properties": {"n": NUMBER, "key": {"airbyte_secret": True}}}
+    found = validate({"n": "x", "key": "hunter2"}, schema, "x")
+    assert found.violations == ['config.n: is not of type "integer"']
+    assert found.secrets == [(("key",), "hunter2")]
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        {"pattern": "a"},
+        {"patternProperties": {"a": {}}},
+        {"$ref": "#/definitions/a"},
+        {"items": {"$dynamicRef": "#a"}},
+        {"oneOf": [{"unevaluatedProperties": False}]},
+        {"description": "long" * 100_000},
+    ],
+)
+def test_a_specification_with_unlimited_work_is_checked_in_another_process(
+    schema: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "executable", "/no/such/program")
+    with pytest.raises(FileNotFoundError):
+        validate({}, schema, "x")
 
 
 def test_a_reference_may_point_to_the_whole_schema() -> None:

@@ -1,11 +1,13 @@
-"""Validate a config against a connector's specification, in a separate process with limits.
+"""Validate a config against a connector's specification, with limits.
 
 A specification is not trusted: a pattern such as `^(a+)+$`, or references that multiply, can run without end.
-The separate process costs about 0.1 seconds.
+A specification with such keywords is checked in a separate process, which costs about 0.1 seconds. Any other
+is checked in this process: its work is limited by the size of the specification times the size of the config.
 """
 
 from __future__ import annotations
 
+import contextlib
 import json
 import re
 import resource
@@ -20,7 +22,7 @@ import msgspec
 
 from elt_assets.errors import SystemFailure
 from elt_assets.protocol.schema_places import Place
-from elt_assets.protocol.specification import inspect, secret_places
+from elt_assets.protocol.specification import Search, inspect, secret_places
 
 PATTERN_SECONDS = 1.0
 """Processor time limit of one pattern, in seconds."""
@@ -30,6 +32,12 @@ _TIMEOUT_SECONDS = 180
 """Elapsed time limit of a whole validation, in seconds. It is long, because the machine may be busy."""
 _MEMORY = 2 << 30
 """Limit of the address space, in bytes."""
+_MAX_BYTES = 256 << 10
+"""Maximum size of a specification with its config that is checked in this process, in bytes of JSON."""
+_UNLIMITED = re.compile(
+    rb'"(?:pattern(?:Properties)?|\$(?:ref|dynamicRef|recursiveRef)|unevaluated(?:Items|Properties))":'
+)
+"""Keywords whose work is not limited by the sizes of the specification and the config."""
 
 
 class Validation(msgspec.Struct):
@@ -56,7 +64,11 @@ def validate(config: Mapping[str, Any], schema: Mapping[str, Any], name: str) ->
         SystemFailure: the validation exceeds its limits, or the specification is nested too deeply.
     """
     try:
-        question = json.dumps([config, schema]).encode()
+        question = json.dumps([config, schema], separators=(",", ":")).encode()
+        if len(question) <= _MAX_BYTES and not _UNLIMITED.search(question):
+            # The stack of this process may be deep already; any other error occurs below again.
+            with contextlib.suppress(Exception):
+                return _inspected(question, re.search)
         done = subprocess.run(
             [sys.executable, "-m", __name__],
             input=question,
@@ -78,11 +90,15 @@ def _main() -> None:
     resource.setrlimit(resource.RLIMIT_CPU, (_CPU_SECONDS, _CPU_SECONDS))
     resource.setrlimit(resource.RLIMIT_AS, (_MEMORY, _MEMORY))
     signal.signal(signal.SIGVTALRM, _raise_timeout)
-    config, schema = json.load(sys.stdin)
-    found = inspect(config, schema, _search)
-    secrets = list(secret_places(config, schema, _search))
-    answer = Validation(found.violations, found.unchecked, secrets)
+    answer = _inspected(sys.stdin.buffer.read(), _search)
     sys.stdout.buffer.write(msgspec.json.encode(answer))
+
+
+def _inspected(question: bytes, search: Search) -> Validation:
+    config, schema = json.loads(question)
+    found = inspect(config, schema, search)
+    secrets = list(secret_places(config, schema, search))
+    return Validation(found.violations, found.unchecked, secrets)
 
 
 def _search(pattern: str, text: str) -> bool:
