@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import functools
 import os
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
+import dagster as dg
 import pytest
+from dagster.components.core import load_defs
 from pyspark.sql import SparkSession
 
 from elt_assets.lake.spark.session import SparkProvider
@@ -20,9 +24,11 @@ SPARK = {
     "spark.sql.shuffle.partitions": "2",
     "spark.sql.codegen.wholeStage": "false",
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+    "spark.sql.ui.explainMode": "simple",
 }
 """Settings for tables of a few rows. To generate classes for each query takes a quarter of the tests' CPU
-time and saves nothing there; the processes that tests start run with the default settings."""
+time and saves nothing there, and to describe each plan for Spark's UI takes a twentieth. The processes that
+tests start run with the default settings."""
 
 SHORT_LIVED = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 """Options for a JVM that lives for a minute, as the tests start them: compiling its code to the optimum, in
@@ -116,10 +122,38 @@ def packages(tmp_path_factory: pytest.TempPathFactory, worker_id: str) -> Path:
     return folder
 
 
+@pytest.fixture(scope="session")
+def empty_home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A Dagster home with databases, for copies: Dagster needs up to a second of CPU to create them."""
+    home = tmp_path_factory.mktemp("dagster") / "home"
+    home.mkdir()
+    (home / "dagster.yaml").write_text("telemetry: {enabled: false}\n")
+    with dg.DagsterInstance.from_config(str(home)) as instance:
+        instance.get_runs(limit=1)
+        assert instance.schedule_storage is not None
+        instance.schedule_storage.all_instigator_state()
+    return home
+
+
+@pytest.fixture(scope="session")
+def described_once() -> Iterator[None]:
+    """Let Dagster describe the types of components once. It does so for its UI at each load, for a fifth of a
+    second; the result is the same in all tests of a process."""
+    describe = load_defs.get_library_json_enriched_defs
+    described = functools.cache(lambda: describe(None).metadata)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(
+            load_defs,
+            describe.__name__,
+            lambda tree: dg.Definitions(metadata=described(), component_tree=tree),
+        )
+        yield
+
+
 @pytest.fixture
-def project(tmp_path: Path, packages: Path) -> Project:
+def project(tmp_path: Path, packages: Path, empty_home: Path) -> Project:
     """A project of the test's own."""
     project = Project(tmp_path)
-    project.home.mkdir()
+    shutil.copytree(empty_home, project.home)
     (project.home / "packages").symlink_to(packages)
     return project

@@ -108,8 +108,8 @@ def test_secrets_are_replaced_by_environment_variables(
         "SAFE_KEYS_0": "config.keys.0",
         "SAFE_KEYS_1": "config.keys.1",
     }
-    files = [p.read_text() for p in own.root.rglob("*") if p.is_file()]
-    assert not any("hunter" in text for text in files) and "hunter" not in json.dumps(answer)
+    files = [p.read_bytes() for p in own.root.rglob("*") if p.is_file()]
+    assert not any(b"hunter" in data for data in files) and "hunter" not in json.dumps(answer)
     kept = load_connection(own.root / "defs" / "safe").source.config
     assert kept == {
         "token": {"env": "SAFE_TOKEN"},

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import pytest
@@ -8,11 +9,12 @@ from tests.project import Project
 
 
 @pytest.fixture
-def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Project:
+def own(
+    tmp_path: Path, empty_home: Path, described_once: None, monkeypatch: pytest.MonkeyPatch
+) -> Project:
     """A project whose environment is in force."""
     project = Project(tmp_path)
-    project.home.mkdir()
-    (project.home / "dagster.yaml").write_text("telemetry: {enabled: false}\n")
+    shutil.copytree(empty_home, project.home)
     (tmp_path / "defs").mkdir()
     monkeypatch.setenv("DAGSTER_HOME", str(project.home))
     monkeypatch.setenv("ELT_DEFS", str(tmp_path / "defs"))
