@@ -12,6 +12,7 @@ from hypothesis import HealthCheck, given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
 
 from elt_assets.errors import ConfigError
 from elt_assets.lake.spark.session import (
@@ -148,6 +149,21 @@ def test_the_driver_of_a_cluster_is_not_bound_to_loopback(tmp_path: Path) -> Non
         found
     )
     assert found["spark.hadoop.fs.file.impl"] == DEFAULTS["spark.hadoop.fs.file.impl"]
+
+
+def test_expressions_are_built_without_a_search_of_the_jar_files(
+    spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    view: Any = type(spark._jvm)
+    look_up = view.__getattr__
+
+    def checked(jvm: Any, name: str) -> Any:
+        assert "." in name, f"{name} is looked up by its short name"
+        return look_up(jvm, name)
+
+    monkeypatch.setattr(view, "__getattr__", checked)
+    F.coalesce(F.col("a"), F.lit(1)).cast("string").isNull()
+    F.struct(F.col("a").alias("b"), F.from_json(F.col("a"), "x int"))
 
 
 def test_a_remote_session_gets_only_settings_that_it_supports(tmp_path: Path) -> None:
