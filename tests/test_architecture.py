@@ -12,7 +12,7 @@ import re
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -228,11 +228,22 @@ def test_no_function_imports_first_party_modules() -> None:
 @pytest.mark.process
 def test_importing_the_protocol_loads_no_heavy_packages() -> None:
     rooms = [name for name in MODULES if _within(name, "elt_assets.protocol")]
-    script = f"import sys, {', '.join(rooms)}; print(*(set({HEAVY}) & set(sys.modules)))"
+    assert not _loaded_with(rooms) & set(HEAVY)
+
+
+@pytest.mark.process
+@pytest.mark.parametrize("command", ["connectors", "partitions", "preview", "test_connector"])
+def test_commands_that_need_no_asset_load_no_dagster(command: str) -> None:
+    assert not _loaded_with([f"elt_assets.cli.commands.{command}"]) & {"dagster"}
+
+
+def _loaded_with(modules: Sequence[str]) -> set[str]:
+    """Return the names of all modules that are loaded after an import of some."""
+    script = f"import sys, {', '.join(modules)}; print(*sys.modules)"
     done = subprocess.run(
         [sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, check=True
     )
-    assert done.stdout.split() == []
+    return set(done.stdout.split())
 
 
 def test_folders_and_functions_have_a_limited_size() -> None:

@@ -1,4 +1,4 @@
-"""Lookup of connections, streams and assets by the names on the command line."""
+"""Lookup of connections and streams by the names on the command line, without Dagster."""
 
 from __future__ import annotations
 
@@ -9,11 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from elt_assets import paths
-from elt_assets.connection import Connection, Stream, load_connection, resolve_streams
+from elt_assets.connection import Connection, Stream, resolve_streams
 from elt_assets.errors import ConfigError
-from elt_assets.orchestration.component import ConnectionComponent
-from elt_assets.orchestration.states import find
-from elt_assets.orchestration.streams import StreamAsset
 from elt_assets.pipeline.connection_stream import ConnectionStream, default_key
 from elt_assets.protocol.airbyte.catalog import Catalog, StreamId, stream_names
 
@@ -69,47 +66,6 @@ def catalog_stream(connection: Connection, catalog: Catalog, name: str) -> Conne
     only = connection.model_copy(update={"streams": [settings]})
     (stream,) = resolve_streams(only, catalog)
     return ConnectionStream(only, stream, default_key(only, stream))
-
-
-def assets_of(folder: Path) -> list[StreamAsset]:
-    """Return the configured streams of a connection.
-
-    Raises:
-        ConfigError: the connection cannot be loaded.
-    """
-    return ConnectionComponent.of(load_connection(folder)).stream_assets(folder)
-
-
-def find_asset(key: str) -> StreamAsset:
-    """Return the stream with an asset key, from any connection.
-
-    Raises:
-        ConfigError: no stream has this key; lists the existing keys. Or the connection that the key begins
-            with cannot be loaded.
-    """
-    first = key.partition("/")[0]
-    folders = paths.connection_folders()
-    known: list[StreamAsset] = []
-    broken: dict[str, ConfigError] = {}
-    # The connection that the key begins with is loaded first: usually it has the stream.
-    for folder in sorted(folders, key=lambda folder: folder.name != first):
-        try:
-            assets = assets_of(folder)
-        except ConfigError as error:
-            broken[folder.name] = error
-            continue
-        keys = [one.key for one in assets]
-        if any(key in (k.to_user_string(), k.to_escaped_user_string()) for k in keys):
-            return find(assets, key)
-        known += assets
-    if first in broken:
-        raise broken[first]
-    try:
-        return find(known, key)
-    except ConfigError as error:
-        if broken:
-            error.guidance = f"{error.guidance}; not loadable: {', '.join(sorted(broken))}"
-        raise
 
 
 def parse_json(written: str, label: str) -> Any:

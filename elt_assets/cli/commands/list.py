@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from elt_assets import paths
-from elt_assets.cli.lookup import assets_of
+from elt_assets.cli.assets import assets_of
 from elt_assets.cli.options import connection_argument, subcommand
 from elt_assets.cli.output import FAILED, OK, Document, Output
 from elt_assets.connection import Connection, load_connection

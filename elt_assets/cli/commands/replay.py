@@ -7,7 +7,8 @@ from collections.abc import Sequence
 import click
 
 from elt_assets import paths
-from elt_assets.cli.lookup import assets_of, find_stream
+from elt_assets.cli.assets import assets_of
+from elt_assets.cli.lookup import find_stream
 from elt_assets.cli.options import connection_argument, subcommand
 from elt_assets.cli.output import OK, Document, Output
 from elt_assets.orchestration.jobs.replay import replay_stream

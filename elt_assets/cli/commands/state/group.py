@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from elt_assets.cli.lookup import find_asset
+from elt_assets.cli.assets import find_asset
 from elt_assets.cli.output import Document, Output
 from elt_assets.lake.delta.commit_metadata import CommitMetadata
 from elt_assets.lake.delta.table import Table

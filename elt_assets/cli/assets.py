@@ -1,0 +1,56 @@
+"""Lookup of the streams' assets by the names on the command line.
+
+It is apart from `lookup` because the import of Dagster takes a second, which other commands save.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from elt_assets import paths
+from elt_assets.connection import load_connection
+from elt_assets.errors import ConfigError
+from elt_assets.orchestration.component import ConnectionComponent
+from elt_assets.orchestration.states import find
+from elt_assets.orchestration.streams import StreamAsset
+
+
+def assets_of(folder: Path) -> list[StreamAsset]:
+    """Return the configured streams of a connection.
+
+    Raises:
+        ConfigError: the connection cannot be loaded.
+    """
+    return ConnectionComponent.of(load_connection(folder)).stream_assets(folder)
+
+
+def find_asset(key: str) -> StreamAsset:
+    """Return the stream with an asset key, from any connection.
+
+    Raises:
+        ConfigError: no stream has this key; lists the existing keys. Or the connection that the key begins
+            with cannot be loaded.
+    """
+    first = key.partition("/")[0]
+    folders = paths.connection_folders()
+    known: list[StreamAsset] = []
+    broken: dict[str, ConfigError] = {}
+    # The connection that the key begins with is loaded first: usually it has the stream.
+    for folder in sorted(folders, key=lambda folder: folder.name != first):
+        try:
+            assets = assets_of(folder)
+        except ConfigError as error:
+            broken[folder.name] = error
+            continue
+        keys = [one.key for one in assets]
+        if any(key in (k.to_user_string(), k.to_escaped_user_string()) for k in keys):
+            return find(assets, key)
+        known += assets
+    if first in broken:
+        raise broken[first]
+    try:
+        return find(known, key)
+    except ConfigError as error:
+        if broken:
+            error.guidance = f"{error.guidance}; not loadable: {', '.join(sorted(broken))}"
+        raise
