@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import os
 import shutil
 from collections.abc import Iterator
@@ -10,12 +9,12 @@ from pathlib import Path
 
 import dagster as dg
 import pytest
-from dagster.components.core import load_defs
 from pyspark.sql import SparkSession
 
 from elt_assets.lake.spark.session import SparkProvider
 from elt_assets.orchestration.resources import SparkResource
 from tests import examples
+from tests.dagster_caches import caches
 from tests.project import Project
 
 HERE = Path(__file__).parent
@@ -136,17 +135,8 @@ def empty_home(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
-def described_once() -> Iterator[None]:
-    """Let Dagster describe the types of components once. It does so for its UI at each load, for a fifth of a
-    second; the result is the same in all tests of a process."""
-    describe = load_defs.get_library_json_enriched_defs
-    described = functools.cache(lambda: describe(None).metadata)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(
-            load_defs,
-            describe.__name__,
-            lambda tree: dg.Definitions(metadata=described(), component_tree=tree),
-        )
+def dagster_caches() -> Iterator[None]:
+    with caches():
         yield
 
 

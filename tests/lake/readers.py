@@ -27,7 +27,7 @@ def assert_readers_agree(spark: SparkSession, table: Table) -> None:
 
 
 def assert_all_readers_agree(spark: SparkSession, folder: Path) -> None:
-    """Return the rows of every table under a folder."""
+    """Assert that the readers agree on every table under a folder."""
     for log in sorted(folder.rglob("_delta_log")):
         assert_readers_agree(spark, Table(str(log.parent), "elt:reader"))
 
