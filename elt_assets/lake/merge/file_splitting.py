@@ -14,7 +14,6 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from pyspark import cloudpickle
 from pyspark.sql import Column as Expression
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import types as t
@@ -24,8 +23,7 @@ from elt_assets.lake.delta.row_counts import require_all, row_count
 from elt_assets.lake.delta.table import Table
 from elt_assets.lake.parse.conform import value_at
 from elt_assets.lake.spark import tasks
-
-cloudpickle.register_pickle_by_value(tasks)  # type: ignore[no-untyped-call]
+from elt_assets.lake.spark.worker_code import with_code
 
 Key = Sequence[Sequence[str]]
 """Paths of table columns."""
@@ -285,7 +283,7 @@ def in_tasks(spark: SparkSession, job: tasks.Job) -> dict[str, list[str]]:
     Returns:
         the paths that the tasks reported, by their role.
     """
-    return run_tasks(spark, len(job.groups), tasks.run(job))
+    return run_tasks(spark, len(job.groups), with_code(tasks.run, job))
 
 
 def run_tasks(

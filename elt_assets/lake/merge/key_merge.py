@@ -10,7 +10,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from math import ceil
 
-from pyspark import cloudpickle
 from pyspark.sql import SparkSession
 from pyspark.sql import types as t
 
@@ -27,9 +26,8 @@ from elt_assets.lake.merge.file_splitting import (
 )
 from elt_assets.lake.schema import metadata_columns
 from elt_assets.lake.spark import key_tasks
+from elt_assets.lake.spark.worker_code import with_code
 from elt_assets.protocol.airbyte.catalog import DELETE_MARKERS
-
-cloudpickle.register_pickle_by_value(key_tasks)  # type: ignore[no-untyped-call]
 
 ROWS_PER_TASK = 500_000
 BYTES_PER_TASK = TARGET_BYTES
@@ -116,7 +114,7 @@ def in_one_task(
         bytes_per_file=MAX_BYTES,
         validity=validity,
     )
-    found = run_tasks(spark, 1, key_tasks.run(job))
+    found = run_tasks(spark, 1, with_code(key_tasks.run, job))
     return None if key_tasks.UNFIT in found else _checked(inputs, found)
 
 

@@ -12,7 +12,6 @@ from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
-from pyspark import cloudpickle
 from pyspark.sql import SparkSession
 from pyspark.sql import types as t
 from pyspark.sql.utils import is_remote
@@ -26,7 +25,6 @@ from elt_assets.lake.parse.conform import Key, Stamp
 from elt_assets.lake.parse.undeclared import STAGED, declared_names
 from elt_assets.lake.schema import metadata_columns
 from elt_assets.lake.schema.logical_types import Array, Column, LogicalType, Scalar, Struct
-from elt_assets.lake.spark import parsing
 from elt_assets.lake.spark.parsing.job import (
     ARRAY,
     RAW,
@@ -40,12 +38,11 @@ from elt_assets.lake.spark.parsing.job import (
     Task,
 )
 from elt_assets.lake.spark.parsing.lines import is_supported
-from elt_assets.lake.spark.parsing.task import RESULT, in_batches, runner
+from elt_assets.lake.spark.parsing.task import RESULT, batch_runner, runner
+from elt_assets.lake.spark.worker_code import with_code
 from elt_assets.storage.location import Location
 from elt_assets.sync import segments
 from elt_assets.sync.segments import Piece, Segment
-
-cloudpickle.register_pickle_by_value(parsing)  # type: ignore[no-untyped-call]
 
 MAX_UNCLEAN = 0.1
 """The share of lines that are not clean above which the exact parse of all lines is faster."""
@@ -163,12 +160,14 @@ def _run(spark: SparkSession, job: Job, tasks: Sequence[Task]) -> list[Result]:
     An RDD needs no plan, which saves a sixth of the CPU time of a short sync. A session of Spark Connect has
     no RDDs.
     """
-    work = runner(job, tasks)
     if is_remote():
-        frame = spark.range(0, len(tasks), 1, len(tasks)).mapInArrow(in_batches(work), RESULT)
+        numbers = spark.range(0, len(tasks), 1, len(tasks))
+        frame = numbers.mapInArrow(with_code(batch_runner, job, tasks), RESULT)
         return [Result(*json.loads(row["result"])) for row in frame.collect()]
-    numbers = spark.sparkContext.parallelize(range(len(tasks)), len(tasks))
-    return [Result(*each) for each in numbers.mapPartitions(work).collect()]
+    numbered = spark.sparkContext.parallelize(range(len(tasks)), len(tasks))
+    return [
+        Result(*each) for each in numbered.mapPartitions(with_code(runner, job, tasks)).collect()
+    ]
 
 
 def _cores(spark: SparkSession) -> int:

@@ -6,13 +6,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import IO
 
-from pyspark import cloudpickle
 from pyspark.sql import DataFrame, SparkSession
 
 from elt_assets.lake.spark import file_tasks
+from elt_assets.lake.spark.worker_code import with_code
 from elt_assets.storage.location import Location
-
-cloudpickle.register_pickle_by_value(file_tasks)  # type: ignore[no-untyped-call]
 
 _TASK_BYTES = 32 << 20
 """Bytes of the lines that one task reads."""
@@ -28,7 +26,7 @@ def read(spark: SparkSession, place: Location, copy: Path) -> DataFrame:
     system, path = place.file_system()
     job = file_tasks.Lines(system, path, ranges)
     numbers = spark.range(0, len(ranges), 1, max(len(ranges), 1))
-    return numbers.mapInArrow(file_tasks.read_lines(job), file_tasks.LINE)
+    return numbers.mapInArrow(with_code(file_tasks.read_lines, job), file_tasks.LINE)
 
 
 def _ranges(file: Path) -> Iterator[tuple[int, int]]:

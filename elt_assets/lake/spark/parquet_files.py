@@ -10,14 +10,11 @@ from collections.abc import Sequence
 from typing import Any
 
 import pyarrow as pa
-from pyspark import cloudpickle
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import types as t
 
-from elt_assets.lake.spark import file_tasks, tasks
-
-for _module in (tasks, file_tasks):
-    cloudpickle.register_pickle_by_value(_module)  # type: ignore[no-untyped-call]
+from elt_assets.lake.spark import file_tasks
+from elt_assets.lake.spark.worker_code import with_code
 
 _TASK_BYTES = 64 << 20
 """Bytes of the files that one task reads; a larger file is read by one task."""
@@ -55,7 +52,7 @@ def read(
     groups = _grouped(files)
     job = file_tasks.Reading(system, groups, arrow_schema, path_column)
     numbers = spark.range(0, len(groups), 1, len(groups))
-    return numbers.mapInArrow(file_tasks.read(job), schema)
+    return numbers.mapInArrow(with_code(file_tasks.read, job), schema)
 
 
 def write(rows: DataFrame, system: Any, root: str, folder: str) -> list[str]:
@@ -65,7 +62,7 @@ def write(rows: DataFrame, system: Any, root: str, folder: str) -> list[str]:
         the paths of the files, relative to the root. The folder may contain others, of attempts that failed.
     """
     job = file_tasks.Writing(system, root, folder, sys.maxsize, _FILE_BYTES)
-    written = rows.mapInArrow(file_tasks.write(job), file_tasks.WRITTEN).collect()
+    written = rows.mapInArrow(with_code(file_tasks.write, job), file_tasks.WRITTEN).collect()
     return sorted(row.path for row in written)
 
 

@@ -44,10 +44,11 @@ def runner(job: Job, tasks: Sequence[Task]) -> Callable[[Iterable[int]], Iterato
     return work
 
 
-def in_batches(
-    work: Callable[[Iterable[int]], Iterator[Plain]],
+def batch_runner(
+    job: Job, tasks: Sequence[Task]
 ) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    """Return the same function for `mapInArrow` over a DataFrame of numbers (see `RESULT`)."""
+    """Return the function of `runner` for `mapInArrow` over a DataFrame of numbers (see `RESULT`)."""
+    work = runner(job, tasks)
 
     def in_batches(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:

@@ -1,0 +1,41 @@
+"""Functions for Spark's Python workers, sent with their code: a worker has pyarrow, and not this project."""
+
+from __future__ import annotations
+
+import functools
+import pickle
+import sys
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from pyspark import cloudpickle
+
+from elt_assets.lake.spark import file_tasks, key_tasks, parsing, tasks
+
+for _module in (file_tasks, key_tasks, parsing, tasks, sys.modules[__name__]):
+    cloudpickle.register_pickle_by_value(_module)  # type: ignore[no-untyped-call]
+
+
+def with_code(
+    make: Callable[..., Callable[[Any], Iterator[Any]]], *arguments: Any
+) -> Callable[[Any], Iterator[Any]]:
+    """Return a function for workers that does what the function `make(*arguments)` does.
+
+    The code of `make` is pickled once. That takes up to 30 ms, because all loaded modules are
+    searched for those that it uses; the arguments take 1 ms.
+
+    Args:
+        make: of one of the modules of tasks in this package; it is called in the worker.
+        arguments: values that can be pickled.
+    """
+    code = _pickled(make)
+
+    def work(items: Any) -> Iterator[Any]:
+        return pickle.loads(code)(*arguments)(items)  # type: ignore[no-any-return]  # noqa: S301
+
+    return work
+
+
+@functools.cache
+def _pickled(make: Callable[..., Any]) -> bytes:
+    return cloudpickle.dumps(make)  # type: ignore[no-any-return,no-untyped-call]
