@@ -10,9 +10,9 @@ Spec: AirbyteRecordMessage.meta.changes; the data types' rules for values that d
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial, reduce
+from functools import lru_cache, partial, reduce
 
 from pyspark.sql import Column as Expression
 from pyspark.sql import DataFrame, SparkSession
@@ -197,32 +197,66 @@ def _typed(
     There are two steps, once JSON is text. The first casts every column as if the line were good, and repairs
     the line if it is not. The second selects between the two results.
     """
-    read = cast.read_columns(columns)
-    # By position: the source may use any names, even this project's own.
-    names = (
-        *map(_parsed_name, range(len(read))),
-        *(own.name for own in _PROPERTIES),
-        _CORRUPT,
+    steps = _steps(parsed.sparkSession, tuple(columns))
+    own = tuple(field.name for field in _PROPERTIES)
+    found = parsed.toDF(*steps.parsed, *own, _CORRUPT, *keep)
+    if steps.texts:
+        found = found.withColumns(dict(steps.texts))
+    found = found.select(*steps.values, *map(_column, (*own, _CORRUPT, *keep)), steps.repair)
+    strict = [f.col(_REPAIR).getField(_REJECTION).alias(_REJECTION)] if _has_strict(columns) else []
+    return found.select(
+        *steps.outputs,
+        *_stamped(parsed.sparkSession, stamp),
+        *([] if partition is None else [f.lit(partition).alias(metadata_columns.PARTITION)]),
+        _property(segments.SEQUENCE).alias(segments.SEQUENCE),
+        *strict,
         *keep,
     )
-    results = [cast.converted(f.col(_parsed_name(number)), c.kind) for number, c in enumerate(read)]
-    found = _with_json_text(parsed.toDF(*names), read).select(
-        *(result.alias(_value_name(number)) for number, result in enumerate(results)),
-        *map(_column, names[len(read) :]),
-        _repaired(read, results).alias(_REPAIR),
-    )
+
+
+@dataclass(frozen=True)
+class _Steps:
+    """The expressions of `_typed` for some columns.
+
+    Attributes:
+        parsed: the names of the temporary columns with the parsed values: by position, because the
+            source may use any names, even this project's own.
+        texts: the parsed values with JSON as text, where they contain JSON. This is a step of its own: it is
+            slow, and its result is used more than once.
+        values: the parsed values, cast as if the line were good.
+        repair: see `_repaired`.
+        outputs: the columns of the table.
+    """
+
+    parsed: Sequence[str]
+    texts: Mapping[str, Expression]
+    values: Sequence[Expression]
+    repair: Expression
+    outputs: Sequence[Expression]
+
+
+@lru_cache(maxsize=32)
+def _steps(_session: SparkSession, columns: tuple[Column, ...]) -> _Steps:
+    """Return the expressions for some columns. To build them takes longer than to parse a few lines, and each
+    expression belongs to a session."""
+    read = cast.read_columns(columns)
+    parsed = list(map(_parsed_name, range(len(read))))
+    results = [cast.converted(f.col(name), c.kind) for name, c in zip(parsed, read, strict=True)]
     is_good, repair = f.col(_REPAIR).isNull(), f.col(_REPAIR).getField(_RESULTS)
     outputs = {
         c.name: f.when(is_good, f.col(_value_name(number))).otherwise(repair.getField(c.name))
         for number, c in enumerate(read)
     }
-    return found.select(
-        *(outputs.get(c.name, f.lit(None)).cast(c.type).alias(c.name) for c in columns),
-        *_stamped(stamp),
-        *([] if partition is None else [f.lit(partition).alias(metadata_columns.PARTITION)]),
-        _property(segments.SEQUENCE).alias(segments.SEQUENCE),
-        *([f.col(_REPAIR).getField(_REJECTION).alias(_REJECTION)] if _has_strict(read) else []),
-        *keep,
+    return _Steps(
+        parsed,
+        {
+            name: cast.json_as_text(f.col(name), column.kind)
+            for name, column in zip(parsed, read, strict=True)
+            if not JSONS.isdisjoint(scalars(column.kind))
+        },
+        [result.alias(_value_name(number)) for number, result in enumerate(results)],
+        _repaired(read, results).alias(_REPAIR),
+        [outputs.get(c.name, f.lit(None)).cast(c.type).alias(c.name) for c in columns],
     )
 
 
@@ -234,18 +268,6 @@ def _parsed_name(number: int) -> str:
 def _value_name(number: int) -> str:
     """Return the name of the temporary column with the cast value of a column."""
     return f"_elt_value_{number}"
-
-
-def _with_json_text(frame: DataFrame, read: Sequence[Column]) -> DataFrame:
-    """Return the frame with its JSON as text, as a step of its own: it is slow, and its result is used more
-    than once."""
-    if all(JSONS.isdisjoint(scalars(column.kind)) for column in read):
-        return frame
-    texts = {
-        _parsed_name(number): cast.json_as_text(f.col(_parsed_name(number)), column.kind)
-        for number, column in enumerate(read)
-    }
-    return frame.withColumns(texts)
 
 
 def _property(name: str) -> Expression:
@@ -260,7 +282,8 @@ def _property(name: str) -> Expression:
     return f.coalesce(f.col(name), f.when(is_lost, again.getField(name)))
 
 
-def _stamped(stamp: Stamp) -> list[Expression]:
+@lru_cache(maxsize=32)
+def _stamped(_session: SparkSession, stamp: Stamp) -> list[Expression]:
     """Return this project's own columns. Among the changes, those that the source reported come first."""
     order = f.lpad(f.lower(f.hex(_property(segments.SEQUENCE))), 12, "0")
     none = f.array().cast(metadata_columns.CHANGES)
