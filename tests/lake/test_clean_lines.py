@@ -54,7 +54,9 @@ PROPERTIES: dict[str, Any] = {
     "ja": {"type": "array"},
     "o": struct(a=INTEGER, b=STRING),
     "l": array(INTEGER),
-    "m": struct(j={}, l=array(struct(n=BIG_NUMBER, t=DATE))),
+    "m": struct(
+        j={}, l=array(struct(n=BIG_NUMBER, t=DATE)), k=array(INTEGER), q=array(array(TIMESTAMP))
+    ),
 }
 NUMBERS = """
 0 -0 -0.0 0.0 5 -5 5.0 5.5 5e0 1E5 01 true 1e22 1e400 1e-400 0.1e-7 0.1 1.10 2.50 0.30000000000000004
@@ -157,6 +159,11 @@ SHAPES = [
         '{"l":[{"t":"2024-02-30"}]}',
         '{"zz":1,"l":[{"zz":1}]}',
         '{"l":{}}',
+        '{"k":[1,null],"q":[["2024-01-02T03:04:05Z",null],null,[]]}',
+        '{"k":[1,"x"]}',
+        '{"k":5}',
+        '{"q":["x"]}',
+        '{"q":[["x"]]}',
     ),
 ]
 WHOLE = [
@@ -259,7 +266,12 @@ def test_clean_values_of_every_type_take_the_fast_way(spark: SparkSession, tmp_p
         "ja": [{"z": 1.25}],
         "o": {"a": 1},
         "l": [1, None],
-        "m": {"j": 5, "l": [{"n": 1.5, "t": "2024-01-02"}, None]},
+        "m": {
+            "j": 5,
+            "l": [{"n": 1.5, "t": "2024-01-02"}, None],
+            "k": [1, None],
+            "q": [["2024-01-02T03:04:05Z"], None],
+        },
     }
     data = [json.dumps(record).encode(), b"{}"]
     for form in FORMS:

@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 import pyarrow.json as pj
 
 from elt_assets.lake.spark.parsing.job import ARRAY, RAW, STRUCT, UNREAD, Field
-from elt_assets.lake.spark.parsing.lines import attribute
+from elt_assets.lake.spark.parsing.lines import attribute, is_text
 from elt_assets.lake.spark.parsing.values import FORMS, Bad, RawValues, checked
 
 _PARSED = {
@@ -112,7 +112,7 @@ class Columns:
             return self.nulls.array(each.type, len(values))
         if each.kind == STRUCT:
             return self._struct_of_objects(each, values, bad)
-        if each.kind == ARRAY:
+        if not is_text(each):
             return self._list_of_objects(each, values, bad)
         raw = [None if value is None else bytes(value) for value in values]
         if each.kind in RAW:

@@ -186,6 +186,14 @@ def _object(fields: Sequence[Field], type_of: TypeOf, *, closed: bool, more: Seq
     return msgspec.defstruct("Record", types, rename=rename, forbid_unknown_fields=closed, gc=False)
 
 
+def is_text(each: Field) -> bool:
+    """Return whether a decoded object has the value of a field as its text: a scalar, or an array
+    of scalars that pyarrow parses."""
+    if each.kind == ARRAY:
+        return is_text(each.inner[0]) and not each.has_raw
+    return each.kind != STRUCT
+
+
 def _typed(each: Field, type_of: TypeOf, *, closed: bool) -> Any:
     if each.kind == ARRAY:
         inner: Any = _typed(each.inner[0], type_of, closed=closed)
