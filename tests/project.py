@@ -155,8 +155,8 @@ def environment_with(folder: Path, *requirements: str) -> Path:
     environment = folder / "+".join(requirements)
     found = environment / "bin" / "python"
     if not (environment / ".installed").exists():
-        venv.create(environment, with_pip=True)
-        pip = [str(found), "-m", "pip", "install", "--disable-pip-version-check", *requirements]
-        subprocess.run(pip, check=True, capture_output=True)
+        venv.create(environment)
+        pip = [sys.executable, "-m", "pip", "--python", str(found), "--disable-pip-version-check"]
+        subprocess.run([*pip, "install", *requirements], check=True, capture_output=True)
         (environment / ".installed").touch()
     return found

@@ -128,7 +128,9 @@ def test_a_killed_overwrite_without_a_generation_has_acknowledged_nothing(
     assert (again.returncode, destination.ids()) == (0, [1, 2])
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize(
+    "number", [signal.SIGTERM, pytest.param(signal.SIGINT, marks=pytest.mark.long)]
+)
 def test_a_signal_stops_the_process_before_another_commit(
     destination: Destination, running: subprocess.Popen[bytes], number: signal.Signals
 ) -> None:

@@ -14,6 +14,8 @@ from deltalake.exceptions import TableNotFoundError
 
 from tests.project import REPOSITORY, Project
 
+pytestmark = pytest.mark.long  # `test_crash_loop` is the short form
+
 STREAMS = [
     {"name": "users", "sync_mode": "incremental", "destination_sync_mode": "append_dedup"},
     {"name": "orders", "sync_mode": "incremental", "destination_sync_mode": "append"},
@@ -53,7 +55,7 @@ def uninterrupted(tmp_path_factory: pytest.TempPathFactory) -> Project:
     return project
 
 
-@pytest.mark.parametrize("stream", ["users", pytest.param("orders", marks=pytest.mark.long)])
+@pytest.mark.parametrize("stream", ["users", "orders"])
 def test_a_run_killed_while_reading_is_resumed_without_loss(
     project: Project, uninterrupted: Project, stream: str
 ) -> None:
@@ -88,7 +90,6 @@ def _wait_for_commit(project: Project, stream: str) -> None:
     raise TimeoutError("no commit was seen")
 
 
-@pytest.mark.long
 def test_a_run_killed_between_commit_and_event_is_reported_by_the_next_run(
     project: Project, uninterrupted: Project
 ) -> None:
@@ -113,7 +114,6 @@ def test_a_run_killed_between_commit_and_event_is_reported_by_the_next_run(
     assert metadata["elt/state"] == project.committed_state("crash", "orders")
 
 
-@pytest.mark.long
 def test_the_cursor_is_read_from_the_table_without_a_dagster_home(tmp_path: Path) -> None:
     project = Project(tmp_path)
     _connect(project)

@@ -62,6 +62,7 @@ def crash(project: Project, seed: int, kills: int) -> int:
         assert metadata["elt/state"] == kept, f"seed {seed}: {policy}"
         if mode == INCREMENTAL:
             assert kept["stream"]["stream_state"] == {"n": LAST}, f"seed {seed}: {policy}"
+    assert not list((project.home / "staging").iterdir()), f"seed {seed}"
     versions = project.rows("loop", "append_dedup_history")
     current = sorted(row["n"] for row in versions if row["_is_current"])
     assert current == expected("append_dedup", LAST), f"seed {seed}"

@@ -60,11 +60,12 @@ LINES: list[Any] = [
 ]
 
 
-@pytest.fixture
-def synced(project: Project) -> Project:
+@pytest.fixture(scope="module")
+def synced(tmp_path_factory: pytest.TempPathFactory) -> tuple[Project, str]:
+    """A project after a sync, and what the sync logged."""
+    project = Project(tmp_path_factory.mktemp("synced"))
     script(project, [*LINES, status("COMPLETE")], **STREAM)
-    project.sync("group:scripted")
-    return project
+    return project, project.sync("group:scripted")
 
 
 def _texts(folder: Path) -> Iterator[tuple[Path, str]]:
@@ -84,21 +85,21 @@ def _shown_in(project: Project) -> list[Path]:
     return [path for path, text in _texts(project.home) if SECRET in text]
 
 
-def test_excluded_values_are_stored_nowhere(synced: Project) -> None:
-    looked_at = {path.suffix for path, _ in _texts(synced.home)}
+def test_excluded_values_are_stored_nowhere(synced: tuple[Project, str]) -> None:
+    project, _ = synced
+    looked_at = {path.suffix for path, _ in _texts(project.home)}
     assert {".parquet", ".db", ".json"} <= looked_at
-    assert _shown_in(synced) == []
-    rows = {row["id"]: row for row in synced.rows("scripted", "things")}
+    assert _shown_in(project) == []
+    rows = {row["id"]: row for row in project.rows("scripted", "things")}
     assert rows.keys() == {1, 2, 3}
     assert rows[1].keys() == {"id", "email", "contacts", "address"}
     assert rows[1]["contacts"] == [{"kind": "home"}, None]
     assert (rows[1]["address"], rows[3]["address"]) == ({"city": "Oslo"}, None)
-    assert len(synced.rows("scripted", "things_dead_letter")) == 2
+    assert len(project.rows("scripted", "things_dead_letter")) == 2
 
 
-def test_the_log_reports_kept_fields_and_withheld_lines(project: Project) -> None:
-    script(project, [*LINES, status("COMPLETE")], **STREAM)
-    log = project.sync("group:scripted")
+def test_the_log_reports_kept_fields_and_withheld_lines(synced: tuple[Project, str]) -> None:
+    _, log = synced
     assert "fields.exclude: 'id' is still stored: it is the stream's primary key" in log
     assert "a line of output cannot be read as a message" in log
     assert SECRET not in log
@@ -117,12 +118,13 @@ def test_a_failed_sync_shows_no_excluded_values(project: Project) -> None:
 
 @pytest.mark.long
 def test_hashes_are_stable_across_syncs_and_use_the_salt_of_the_project(
-    synced: Project, monkeypatch: pytest.MonkeyPatch
+    synced: tuple[Project, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    script(synced, [_record(9), state(9)], **STREAM)
-    synced.sync("group:scripted")
-    rows = {row["id"]: row for row in synced.rows("scripted", "things")}
-    monkeypatch.setenv("DAGSTER_HOME", str(synced.home))
+    project, _ = synced
+    script(project, [_record(9), state(9)], **STREAM)
+    project.sync("group:scripted")
+    rows = {row["id"]: row for row in project.rows("scripted", "things")}
+    monkeypatch.setenv("DAGSTER_HOME", str(project.home))
     monkeypatch.delenv("ELT_HASH_SALT", raising=False)
     expected = hashed(Raw(json.dumps(f"{SECRET}@x").encode()), paths.hash_salt())
     assert rows[1]["email"] == rows[9]["email"] == json.loads(bytes(expected))
