@@ -11,6 +11,7 @@ import pytest
 from hypothesis import HealthCheck, given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
+from pyspark.errors import utils as pyspark_errors
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
@@ -164,6 +165,16 @@ def test_expressions_are_built_without_a_search_of_the_jar_files(
     monkeypatch.setattr(view, "__getattr__", checked)
     F.coalesce(F.col("a"), F.lit(1)).cast("string").isNull()
     F.struct(F.col("a").alias("b"), F.from_json(F.col("a"), "x int"))
+
+
+def test_expressions_are_built_without_their_place_in_the_code(
+    spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Spark would ask the JVM for settings with each method of an expression."""
+    captured: list[int] = []
+    monkeypatch.setattr(pyspark_errors, "_capture_call_site", captured.append)
+    (F.col("a") == 1) & F.col("b").isNull()
+    assert not captured
 
 
 def test_a_remote_session_gets_only_settings_that_it_supports(tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache, partial, reduce
+from typing import NamedTuple
 
 from pyspark.sql import Column as Expression
 from pyspark.sql import DataFrame, SparkSession
@@ -208,7 +209,6 @@ def _typed(
         *steps.outputs,
         *_stamped(parsed.sparkSession, stamp),
         *([] if partition is None else [f.lit(partition).alias(metadata_columns.PARTITION)]),
-        _property(segments.SEQUENCE).alias(segments.SEQUENCE),
         *strict,
         *keep,
     )
@@ -282,21 +282,44 @@ def _property(name: str) -> Expression:
     return f.coalesce(f.col(name), f.when(is_lost, again.getField(name)))
 
 
-@lru_cache(maxsize=32)
-def _stamped(_session: SparkSession, stamp: Stamp) -> list[Expression]:
-    """Return this project's own columns. Among the changes, those that the source reported come first."""
-    order = f.lpad(f.lower(f.hex(_property(segments.SEQUENCE))), 12, "0")
+def _stamped(session: SparkSession, stamp: Stamp) -> list[Expression]:
+    """Return this project's own columns, and SEQUENCE."""
+    own = _own_values(session)
+    meta = f.struct(f.lit(stamp.sync_id).cast("long").alias("sync_id"), own.changes)
+    return [
+        f.concat(f.lit(stamp.raw_id_prefix), own.order).alias(metadata_columns.RAW_ID),
+        own.extracted_at,
+        f.lit(stamp.generation_id).cast("long").alias(metadata_columns.GENERATION_ID),
+        meta.cast(metadata_columns.META_TYPE).alias(metadata_columns.META),
+        own.sequence,
+    ]
+
+
+class _OwnValues(NamedTuple):
+    """The parts of this project's own columns that come from the properties of a line.
+
+    `order`: the end of the row's id. `changes`: those that the source reported come first.
+    """
+
+    order: Expression
+    extracted_at: Expression
+    changes: Expression
+    sequence: Expression
+
+
+@lru_cache(maxsize=4)
+def _own_values(_session: SparkSession) -> _OwnValues:
+    sequence = _property(segments.SEQUENCE)
     none = f.array().cast(metadata_columns.CHANGES)
     source = f.coalesce(_property(segments.META).getField("changes"), none)
     both = f.concat(source, f.col(_REPAIR).getField(_CHANGES))
-    changes = f.when(f.col(_REPAIR).isNull(), source).otherwise(both)
-    meta = f.struct(f.lit(stamp.sync_id).cast("long").alias("sync_id"), changes.alias("changes"))
-    return [
-        f.concat(f.lit(stamp.raw_id_prefix), order).alias(metadata_columns.RAW_ID),
-        f.timestamp_millis(_property(segments.EXTRACTED_AT)).alias(metadata_columns.EXTRACTED_AT),
-        f.lit(stamp.generation_id).cast("long").alias(metadata_columns.GENERATION_ID),
-        meta.cast(metadata_columns.META_TYPE).alias(metadata_columns.META),
-    ]
+    extracted_at = f.timestamp_millis(_property(segments.EXTRACTED_AT))
+    return _OwnValues(
+        f.lpad(f.lower(f.hex(sequence)), 12, "0"),
+        extracted_at.alias(metadata_columns.EXTRACTED_AT),
+        f.when(f.col(_REPAIR).isNull(), source).otherwise(both).alias("changes"),
+        sequence.alias(segments.SEQUENCE),
+    )
 
 
 def _repaired(read: Sequence[Column], results: Sequence[Expression]) -> Expression:

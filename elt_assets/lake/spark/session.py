@@ -41,6 +41,8 @@ DEFAULTS: Mapping[str, str] = {
     "spark.app.name": "elt-assets",
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
+    # With "true", each method of an expression asks the JVM three times for the sake of error messages.
+    "spark.python.sql.dataFrameDebugging.enabled": "false",
     "spark.driver.memory": "2g",
     f"spark.hadoop.{_NO_MARKER}": "false",
     "spark.hadoop.fs.file.impl": "org.apache.hadoop.fs.RawLocalFileSystem",

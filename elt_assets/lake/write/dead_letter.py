@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Iterable, Sequence
+from functools import lru_cache
 
 import pyarrow.compute as pc
 from pyspark.sql import Column as Expression
@@ -72,7 +73,7 @@ def write(table: Table, lines: DataFrame, spec: WriteSpec, expected: int) -> lis
     Raises:
         SystemFailure: more or fewer rows were written.
     """
-    record, extracted_at, meta, place = _split_line(f.col("line"))
+    record, extracted_at, meta, place = _split_line(lines.sparkSession)
     columns = [
         record.alias("record"),
         f.col("reason"),
@@ -96,8 +97,12 @@ def write(table: Table, lines: DataFrame, spec: WriteSpec, expected: int) -> lis
     return files
 
 
-def _split_line(line: Expression) -> tuple[Expression, Expression, Expression, Expression]:
+@lru_cache(maxsize=4)
+def _split_line(
+    _session: SparkSession,
+) -> tuple[Expression, Expression, Expression, Expression]:
     """Split a staged line into the record's data, its time of extraction, its meta and its place."""
+    line = f.col("line")
     end = f.substring(line, -_TAIL_WIDTH, _TAIL_WIDTH)
     tail, at, place, other_place = (f.regexp_extract(end, _TAIL, group) for group in range(4))
     front = _without(line, tail)
