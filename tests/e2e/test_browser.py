@@ -189,6 +189,7 @@ def test_a_stream_can_be_materialized_in_the_ui_and_shows_its_metadata(ui: Ui) -
     ui.shows("dagster/row_count")
 
 
+@pytest.mark.long
 def test_days_can_be_backfilled_in_the_ui(ui: Ui) -> None:
     days = 7 if PICTURES else 2
     last = 2 + days

@@ -5,10 +5,13 @@ from __future__ import annotations
 import base64
 import hashlib
 import io
+import shutil
 import subprocess
 import tarfile
+import venv
 import zipfile
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -67,9 +70,22 @@ def source_distribution(folder: Path, name: str, marker: Path, then: str = "") -
             archive.addfile(info, io.BytesIO(text.encode()))
 
 
+@pytest.fixture(scope="module")
+def pip(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The modules of an environment with pip, which takes four seconds to make."""
+    folder = tmp_path_factory.mktemp("pip")
+    venv.create(folder, with_pip=True)
+    return folder / "lib"
+
+
 @pytest.fixture
-def index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The only place where pip looks."""
+def index(pip: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The only place where pip looks. Each environment gets a copy of the same pip."""
+
+    def copy_pip(_: venv.EnvBuilder, context: SimpleNamespace) -> None:
+        shutil.copytree(pip, Path(context.env_dir, "lib"), symlinks=True, dirs_exist_ok=True)
+
+    monkeypatch.setattr(venv.EnvBuilder, "_setup_pip", copy_pip)
     monkeypatch.setenv("PIP_CONFIG_FILE", "/dev/null")
     monkeypatch.setenv("PIP_NO_INDEX", "1")
     # A wheel that an earlier run built is not built again.
