@@ -34,9 +34,8 @@ SHORT_LIVED = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 threads of its own, takes half of its CPU time."""
 os.environ.update(dict.fromkeys(("SPARK_SUBMIT_OPTS", "SPARK_LAUNCHER_OPTS"), SHORT_LIVED))
 os.environ["ELT_SPARK_ARCHIVE"] = "off"  # a test that wants the archive makes it
-os.environ["PIP_COMPILE"] = (
-    "0"  # of an installed package a test imports few modules: a third of pip's time
-)
+# A test imports few modules of a package it installs; compiling all takes a third of pip's time.
+os.environ["PIP_COMPILE"] = "0"
 
 
 def pytest_configure(config: pytest.Config) -> None:
