@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -36,6 +37,10 @@ os.environ.update(dict.fromkeys(("SPARK_SUBMIT_OPTS", "SPARK_LAUNCHER_OPTS"), SH
 os.environ["ELT_SPARK_ARCHIVE"] = "off"  # a test that wants the archive makes it
 # A test imports few modules of a package it installs; compiling all takes a third of pip's time.
 os.environ["PIP_COMPILE"] = "0"
+# A shell starts a background process with SIGINT ignored. Dagster then ignores SIGTERM, too, and so would
+# each process that a test starts and ends.
+signal.signal(signal.SIGINT, signal.default_int_handler)
+signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
 
 def pytest_configure(config: pytest.Config) -> None:

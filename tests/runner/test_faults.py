@@ -113,9 +113,7 @@ def test_a_read_can_be_cancelled_from_another_thread(tmp_path: Path) -> None:
 
 
 RUN = """
-import pathlib, signal, sys
-signal.signal(signal.SIGTERM, signal.SIG_DFL)  # whoever runs the tests may ignore them
-signal.signal(signal.SIGINT, signal.default_int_handler)
+import pathlib, sys
 from tests.runner.test_faults import CATALOG, stubborn
 for message in stubborn(pathlib.Path(sys.argv[1])).read(CATALOG):
     print("reading", flush=True)
