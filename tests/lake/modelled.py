@@ -259,6 +259,7 @@ class Machine(RuleBasedStateMachine):
         name = self.world.parts[part % len(self.world.parts)]
         how = replace(self.stream, catalog=catalog if self.has("catalog") else 0)
         mode, intent = self._refresh(name, mode, retries=retries)
+        self._adopt_dropped(name)
         run = Run(how, self.parts[name], mode, intent)
         found: list[Opened] = []
         with self._killed(kill), self._refused_keys(name):
@@ -267,7 +268,6 @@ class Machine(RuleBasedStateMachine):
         if not found:
             return
         opened = found[0]
-        self._adopt_dropped(name, run, opened)
         assert token_of(opened.start) == run.start, (
             f"the run of {mode} ({intent}) starts from {token_of(opened.start)}, not from {run.start}"
         )
@@ -283,12 +283,16 @@ class Machine(RuleBasedStateMachine):
             self.intents[part] = (mode, next(self.count))
         return self.intents[part]
 
-    def _adopt_dropped(self, part: str | None, run: Run, opened: Opened) -> None:
-        """Drop the unfinished refresh if another catalog widened its table and the run started again."""
-        if part in self.widened and run.building is not None and opened.start is None:
+    def _adopt_dropped(self, part: str | None) -> None:
+        """Drop the unfinished refresh in the oracle, too, if a commit of wider types dropped it.
+
+        A run that reads the refresh again commits these before its rows, and may die between the two.
+        """
+        building = self.parts[part].building
+        if part not in self.widened or building is None or not building.truncates:
+            return
+        if Table(self.uri, app_id(part)).metadata.refresh is None:
             self.parts[part] = replace(self.parts[part], building=None)
-            run.begins_at = self.parts[part]
-            run.__post_init__()
 
     @precondition(lambda self: self.slots)
     @rule(slot=SLOTS, events=EVENTS)
@@ -623,6 +627,7 @@ class Machine(RuleBasedStateMachine):
         self.checked, self.is_vacuumed = logs, False
         mains = {name: Table(self.uri, app_id(name)) for name in self.parts}
         for name, main in mains.items():
+            self._adopt_dropped(name)
             part, where = self.parts[name], f"partition {name}" if name else "the table"
             if not main.exists:
                 assert part == Part()

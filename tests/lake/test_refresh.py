@@ -13,9 +13,15 @@ from deltalake import DeltaTable
 from elt_assets.errors import ConfigError
 from elt_assets.lake.admin.maintenance import maintain
 from elt_assets.lake.spark.session import SparkProvider
-from elt_assets.lake.write.write_spec import Generations, WriteSpec, generations, starting_state
+from elt_assets.lake.write.write_spec import (
+    Generations,
+    RefreshMode,
+    WriteSpec,
+    generations,
+    starting_state,
+)
 from elt_assets.protocol.airbyte.catalog import ConfiguredStream
-from elt_assets.protocol.airbyte.sync_modes import APPEND, APPEND_DEDUP, OVERWRITE
+from elt_assets.protocol.airbyte.sync_modes import APPEND, APPEND_DEDUP, OVERWRITE, OVERWRITE_DEDUP
 from tests.lake.crashing import EVENTS, configured, event, expected, position, read, sync, view
 from tests.lake.harness import Lake
 from tests.lake.readers import assert_all_readers_agree
@@ -33,9 +39,11 @@ def lake(spark_provider: SparkProvider, tmp_path: Path) -> Iterator[Lake]:
     assert_all_readers_agree(lake.spark, lake.folder)
 
 
-def interrupted(lake: Lake, wanted: ConfiguredStream, batches: list[list[dict[str, Any]]]) -> None:
+def interrupted(
+    lake: Lake, wanted: ConfiguredStream, batches: list[list[dict[str, Any]]], **landing: Any
+) -> None:
     """A run that committed these batches, then ended."""
-    writer = lake.writer(wanted)
+    writer = lake.writer(wanted, **landing)
     for number, batch in enumerate(batches, 1):
         writer.write(lake.stage(*batch))
         writer.commit(checkpoint(number))
@@ -51,10 +59,13 @@ def generation(lake: Lake) -> list[tuple[int, int]]:
     return rows(lake.spark, lake.table, "id", "_airbyte_generation_id")
 
 
-def resumable(lake: Lake) -> ConfiguredStream:
-    wanted = configured(lake, OVERWRITE)
+def resumable(
+    lake: Lake, policy: str = OVERWRITE, properties: dict[str, Any] | None = None
+) -> ConfiguredStream:
+    wanted = configured(lake, policy, "none", properties)
     wanted.stream.is_resumable = True
-    written = generations(wanted, lake.tables().metadata)
+    refresh: RefreshMode = "none" if wanted.overwrites else "truncate"
+    written = generations(wanted, lake.tables().metadata, refresh)
     wanted.generation_id = written.generation_id
     wanted.minimum_generation_id = written.minimum_generation_id
     return wanted
@@ -133,6 +144,24 @@ def test_an_unfinished_refresh_restarts_if_the_schema_changed(lake: Lake) -> Non
     other = configured(lake, properties={**EVENTS, "more": STRING})
     sync(lake, NEW, other)
     assert rows(lake.spark, lake.table, "id", "at") == WHOLE
+
+
+@pytest.mark.parametrize("policy", [APPEND_DEDUP, OVERWRITE_DEDUP])
+def test_a_resumed_refresh_keeps_its_rows_when_the_table_gets_wider_types(
+    lake: Lake, policy: str
+) -> None:
+    lake.history = True
+    sync(lake, OLD)
+    wide = resumable(lake, policy, {**EVENTS, "at": NUMBER})
+    interrupted(lake, wide, NEW[:1], on_schema_change="freeze")
+    wide.sync_id = lake.table.metadata.sync_id + 1
+    assert position(starting_state(wide, lake.table.metadata)) == 1
+    lake.sync(wide, *NEW[1], *NEW[2])
+    assert read(lake, "", "id", "cast(at as int)", "typeof(at)") == [
+        (*row, "double") for row in WHOLE
+    ]
+    current = [row for row in read(lake, "_history", "id", "at", "_is_current") if row[2]]
+    assert [row[:2] for row in current] == WHOLE
 
 
 def test_an_appending_refresh_is_resumed(lake: Lake) -> None:

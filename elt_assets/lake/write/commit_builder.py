@@ -97,11 +97,7 @@ class CommitBuilder:
     @property
     def resumed(self) -> Refresh | None:
         """The unfinished refresh that this sync resumes; None if there is none."""
-        spec, metadata = self._spec, self._tables.metadata
-        found = write_spec.resumable_refresh(spec.stream, metadata, spec.salt)
-        if found is None or found.truncates != spec.truncates:
-            return None
-        return found if found.generation == spec.generation else None
+        return write_spec.resumed(self._spec, self._tables.metadata)
 
     def make(self, data: CheckpointData) -> Publication:
         """Apply the policy: Spark writes the files that the commit names."""

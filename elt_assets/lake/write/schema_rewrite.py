@@ -8,6 +8,7 @@ from dataclasses import replace
 from pyspark.sql import types as t
 
 from elt_assets.errors import ConfigError
+from elt_assets.lake.delta.commit_metadata import CommitMetadata, Refresh
 from elt_assets.lake.delta.files import HIDDEN, Change, DataFile
 from elt_assets.lake.delta.opening import retyped
 from elt_assets.lake.delta.row_counts import require_all, row_count
@@ -23,6 +24,7 @@ from elt_assets.lake.write.write_spec import (
     full_schema,
     plan_columns,
     replaces_schema,
+    resumed,
     stream_part,
 )
 
@@ -30,9 +32,10 @@ from elt_assets.lake.write.write_spec import (
 def widen(spark: SparkProvider, tables: StreamTables, spec: WriteSpec) -> None:
     """Give the stream's tables the wider types that its schema declares, in one commit for each table.
 
-    State and rows stay the same; an unfinished truncating refresh starts again. A table that the sync
-    replaces is not rewritten, but its history is. Hidden files are rewritten when they are used: those of
-    other partitions belong to other writers, and each writer rewrites its own.
+    State and rows stay the same. An unfinished truncating refresh that the sync does not resume is dropped:
+    the sync reads it again. A table that the sync replaces is not rewritten, but its history is. Hidden files
+    are rewritten when they are used: those of other partitions belong to other writers, and each writer
+    rewrites its own.
 
     Raises:
         ConfigError: a value would change, or a type is not accepted.
@@ -42,7 +45,9 @@ def widen(spark: SparkProvider, tables: StreamTables, spec: WriteSpec) -> None:
     for table, plan in _plans(tables, spec):
         if plan.rewrites:
             schema = full_schema(plan, spec)
-            _rewrite(spark, table, plan, schema if table is tables.main else history_schema(schema))
+            _rewrite(
+                spark, table, plan, schema if table is tables.main else history_schema(schema), spec
+            )
     for table in filter(None, (tables.history, tables.main)):
         if table.exists:
             _rewrite_hidden(spark, table, replaced=replaces_schema(spec, table))
@@ -94,7 +99,9 @@ def _plans(tables: StreamTables, spec: WriteSpec) -> Iterator[tuple[Table, Plan]
             yield table, plan_columns(spec, table, replaces=False, history=history)
 
 
-def _rewrite(spark: SparkProvider, table: Table, plan: Plan, schema: t.StructType) -> None:
+def _rewrite(
+    spark: SparkProvider, table: Table, plan: Plan, schema: t.StructType, spec: WriteSpec
+) -> None:
     _refuse_losses(spark, table, plan)
     files = _rewritten(spark, table, plan, table.files, table.schema)
     metadata = table.metadata
@@ -104,11 +111,15 @@ def _rewrite(spark: SparkProvider, table: Table, plan: Plan, schema: t.StructTyp
         commit=None,
         same_as=metadata.stands_for or "",
         columns_at=table.version if metadata.columns_at is None else metadata.columns_at,
-        refresh=None
-        if metadata.refresh is None or metadata.refresh.truncates
-        else metadata.refresh,
+        refresh=_kept_refresh(spec, metadata),
     )
     table.commit(Change(files, table.files), after, 0, schema)
+
+
+def _kept_refresh(spec: WriteSpec, metadata: CommitMetadata) -> Refresh | None:
+    """Return the unfinished refresh, unless the sync must read all of it again."""
+    found = metadata.refresh
+    return None if found is not None and found.truncates and not resumed(spec, metadata) else found
 
 
 def _rewritten(

@@ -235,6 +235,14 @@ def replaces_schema(spec: WriteSpec, table: Table) -> bool:
     return spec.truncates and is_new and not keeps and table.exists
 
 
+def resumed(spec: WriteSpec, metadata: CommitMetadata) -> Refresh | None:
+    """Return the unfinished refresh that a sync resumes; None if there is none."""
+    found = resumable_refresh(spec.stream, metadata, spec.salt)
+    if found is None or found.truncates != spec.truncates:
+        return None
+    return found if found.generation == spec.generation else None
+
+
 def plan_columns(
     spec: WriteSpec, table: Table, *, replaces: bool, history: Table | None = None
 ) -> Plan:
