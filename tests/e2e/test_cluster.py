@@ -65,7 +65,8 @@ class Cluster:
     def finished(self) -> list[dict[str, Any]]:
         """The applications that have ended, each with the `hosts` (worker ports) of its executors."""
         applications: list[dict[str, Any]] = _json(self.master)["completedapps"]
-        executors = {port: _json(port)["finishedexecutors"] for port in self.workers}
+        # A worker may list an executor as running for a moment after the master has ended its application.
+        executors = {port: _executors(port) for port in self.workers}
         for one in applications:
             one["hosts"] = [
                 port for port, ran in executors.items() if one["id"] in {e["appid"] for e in ran}
@@ -171,6 +172,11 @@ def test_syncs_run_on_both_workers_and_need_no_file_system_that_they_share(
         assert any(one.startswith("PUT ") and "/staging/" in one for one in store.requests())
         assert not [name for name in store.objects() if "/staging/" in name]
     _check_work(cluster, earlier, syncs)
+
+
+def _executors(port: int) -> list[dict[str, Any]]:
+    found = _json(port)
+    return [*found["executors"], *found["finishedexecutors"]]
 
 
 def _configure(remote: Project, cluster: Cluster, tmp_path: Path) -> None:
