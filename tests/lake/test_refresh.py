@@ -22,7 +22,17 @@ from elt_assets.lake.write.write_spec import (
 )
 from elt_assets.protocol.airbyte.catalog import ConfiguredStream
 from elt_assets.protocol.airbyte.sync_modes import APPEND, APPEND_DEDUP, OVERWRITE, OVERWRITE_DEDUP
-from tests.lake.crashing import EVENTS, configured, event, expected, position, read, sync, view
+from tests.lake.crashing import (
+    EVENTS,
+    configured,
+    event,
+    expected,
+    killed_before,
+    position,
+    read,
+    sync,
+    view,
+)
 from tests.lake.harness import Lake
 from tests.lake.readers import assert_all_readers_agree
 from tests.lake.staging import INTEGER, NUMBER, STRING, checkpoint, rows
@@ -146,15 +156,19 @@ def test_an_unfinished_refresh_restarts_if_the_schema_changed(lake: Lake) -> Non
     assert rows(lake.spark, lake.table, "id", "at") == WHOLE
 
 
+@pytest.mark.parametrize("dies", [False, True], ids=["at once", "in two attempts"])
 @pytest.mark.parametrize("policy", [APPEND_DEDUP, OVERWRITE_DEDUP])
 def test_a_resumed_refresh_keeps_its_rows_when_the_table_gets_wider_types(
-    lake: Lake, policy: str
+    lake: Lake, policy: str, dies: bool
 ) -> None:
     lake.history = True
     sync(lake, OLD)
     wide = resumable(lake, policy, {**EVENTS, "at": NUMBER})
     interrupted(lake, wide, NEW[:1], on_schema_change="freeze")
     wide.sync_id = lake.table.metadata.sync_id + 1
+    if dies:  # once history and table have the types: neither has the rows yet
+        killed_before("Table.commit", 3, lambda: lake.sync(wide, *NEW[1], *NEW[2]))
+        assert [row[0] for row in read(lake, "", "typeof(at)")] == ["double"] * 3
     assert position(starting_state(wide, lake.table.metadata)) == 1
     lake.sync(wide, *NEW[1], *NEW[2])
     assert read(lake, "", "id", "cast(at as int)", "typeof(at)") == [

@@ -32,9 +32,9 @@ from elt_assets.lake.write.write_spec import (
 def widen(spark: SparkProvider, tables: StreamTables, spec: WriteSpec) -> None:
     """Give the stream's tables the wider types that its schema declares, in one commit for each table.
 
-    State and rows stay the same. An unfinished truncating refresh that the sync does not resume is dropped:
-    the sync reads it again. A table that the sync replaces is not rewritten, but its history is. Hidden files
-    are rewritten when they are used: those of other partitions belong to other writers, and each writer
+    State and rows stay the same. An unfinished truncating refresh that the sync does not resume is dropped,
+    because it must start again. A table that the sync replaces is not rewritten, but its history is. Hidden
+    files are rewritten when they are used: those of other partitions belong to other writers, and each writer
     rewrites its own.
 
     Raises:
@@ -45,9 +45,9 @@ def widen(spark: SparkProvider, tables: StreamTables, spec: WriteSpec) -> None:
     for table, plan in _plans(tables, spec):
         if plan.rewrites:
             schema = full_schema(plan, spec)
-            _rewrite(
-                spark, table, plan, schema if table is tables.main else history_schema(schema), spec
-            )
+            if table is tables.history:
+                schema = history_schema(schema)
+            _rewrite(spark, table, plan, schema, spec)
     for table in filter(None, (tables.history, tables.main)):
         if table.exists:
             _rewrite_hidden(spark, table, replaced=replaces_schema(spec, table))
@@ -117,9 +117,11 @@ def _rewrite(
 
 
 def _kept_refresh(spec: WriteSpec, metadata: CommitMetadata) -> Refresh | None:
-    """Return the unfinished refresh, unless the sync must read all of it again."""
+    """Return the unfinished refresh; None if there is none, or if it must start again."""
     found = metadata.refresh
-    return None if found is not None and found.truncates and not resumed(spec, metadata) else found
+    if found is not None and found.truncates:
+        return resumed(spec, metadata)
+    return found
 
 
 def _rewritten(

@@ -264,8 +264,9 @@ def cases(draw: st.DrawFn) -> Case:
             sync["is_compare_strictly"] = True
     else:
         sync["is_data_feed" if kind == "feed" else "is_client_side_incremental"] = True
-    hours = "PT6H" if kind == "filter" or FORMATS[format_] != "P1D" else "P1D"  # see `deviations`
-    lookback = draw(st.sampled_from([None, None, hours, "P1D", "P4D"]))
+    filters_days = kind != "filter" and FORMATS[format_] == "P1D"
+    shortest = "P1D" if filters_days else "PT6H"  # see `deviations`
+    lookback = draw(st.sampled_from([None, None, shortest, "P1D", "P4D"]))
     if lookback:
         sync["lookback_window"] = lookback
     if kind == "filter" and draw(st.integers(0, 3)) == 0:
