@@ -12,9 +12,12 @@ from pydantic import (
     BeforeValidator,
     ConfigDict,
     Field,
+    ModelWrapValidatorHandler,
+    ValidationError,
     WithJsonSchema,
     model_validator,
 )
+from pydantic_core import ErrorDetails, InitErrorDetails, PydanticCustomError
 
 FieldName = Annotated[str, Field(min_length=1)]
 FieldPath = Annotated[list[FieldName], Field(min_length=1)]
@@ -56,17 +59,28 @@ class ConfigModel(BaseModel):
 
     model_config = ConfigDict(extra="forbid", hide_input_in_errors=True)
 
-    @model_validator(mode="before")
+    @model_validator(mode="wrap")
     @classmethod
-    def _reject_unknown(cls, value: Any) -> Any:
-        if isinstance(value, Mapping):
-            known = set(cls.model_fields)
-            unknown = [key for key in value if key not in known]
-            if unknown:
-                label = f" of {value['name']!r}" if "name" in value else ""
-                hints = "; ".join(_suggest(str(key), known) for key in unknown)
-                raise ValueError(f"{cls.label()}{label}: {hints}")
-        return value
+    def _reject_unknown(cls, value: Any, validate: ModelWrapValidatorHandler[Any]) -> Any:
+        """Report unknown keys together with the errors of the known ones."""
+        known = set(cls.model_fields)
+        unknown = [key for key in value if key not in known] if isinstance(value, Mapping) else []
+        if not unknown:
+            return validate(value)
+        label = f" of {value['name']!r}" if "name" in value else ""
+        hints = "; ".join(_suggest(str(key), known) for key in unknown)
+        reason = ValueError(f"{cls.label()}{label}: {hints}")
+        found = [InitErrorDetails(type="value_error", loc=(), input=None, ctx={"error": reason})]
+        try:
+            validate({key: each for key, each in value.items() if key in known})
+        except ValidationError as error:
+            meant = {near for key in unknown for near in _nearest(str(key), known)}
+            found += [
+                _again(each)
+                for each in error.errors(include_url=False, include_input=False)
+                if each["type"] != "missing" or meant.isdisjoint(each["loc"])
+            ]
+        raise ValidationError.from_exception_data(cls.__name__, found, hide_input=True)
 
     @classmethod
     def label(cls) -> str:
@@ -74,7 +88,18 @@ class ConfigModel(BaseModel):
         return cls.__name__.lower()
 
 
+def _again(error: ErrorDetails) -> InitErrorDetails:
+    """Return an error of pydantic in the form in which it can be raised with others."""
+    shown = PydanticCustomError(error["type"], "{message}", {"message": error["msg"]})
+    return InitErrorDetails(type=shown, loc=error["loc"], input=None)
+
+
+def _nearest(key: str, known: set[str]) -> list[str]:
+    """Return the known key that was probably meant; an empty list if none is similar."""
+    return difflib.get_close_matches(key, known, n=1)
+
+
 def _suggest(key: str, known: set[str]) -> str:
-    near = difflib.get_close_matches(key, known, n=1)
+    near = _nearest(key, known)
     hint = f"did you mean {near[0]!r}?" if near else f"known keys are {', '.join(sorted(known))}"
     return f"unknown key {key!r}; {hint}"

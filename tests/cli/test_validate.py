@@ -45,6 +45,16 @@ def test_all_errors_of_a_connection_are_shown(own: Project, elt: Elt) -> None:
     assert "'often' is not a valid cron expression" in message
 
 
+def test_an_unknown_key_hides_no_other_error(own: Project, elt: Elt) -> None:
+    script(own, [], destination_sync_mod="append", colour="blue")
+    own.amend("scripted", nam="other", heartbeat="often")
+    message = elt.json("validate", code=1)["connections"][0]["error"]["message"]
+    assert "unknown key 'nam'; did you mean 'name'?" in message
+    assert "unknown key 'destination_sync_mod'; did you mean 'destination_sync_mode'?" in message
+    assert "unknown key 'colour'" in message
+    assert "heartbeat: " in message
+
+
 def test_a_single_connection_can_be_validated(own: Project, elt: Elt) -> None:
     script(own, [])
     own.connection("typo", sauce={"connector": "faker"}, streams=[{"name": "users"}])
