@@ -318,6 +318,13 @@ def test_only_changed_bookmarks_are_sent() -> None:
     assert bookmarks == [("a", {"n": 1}), ("b", {"n": 1}), ("b", {"n": 2}), ("a", None)]
 
 
+def test_an_unchanged_bookmark_is_sent_again_if_it_covers_new_records() -> None:
+    marks = state({"bookmarks": {"users": {"n": 1}, "idle": {"n": 1}}})
+    found = states(decoded(record(), marks, record(), marks, marks, record(), marks))
+    names = [each.stream.stream_descriptor.name for each in found if each.stream is not None]
+    assert names == ["users", "idle", "users", "users"]
+
+
 @pytest.mark.parametrize(
     "value",
     [

@@ -16,6 +16,7 @@ from elt_assets.protocol.airbyte.catalog import FULL_REFRESH, INCREMENTAL
 from elt_assets.protocol.airbyte.codec import decode
 from elt_assets.protocol.airbyte.messages import COMPLETE, INCOMPLETE, STARTED
 from elt_assets.protocol.airbyte.sync_modes import APPEND, OVERWRITE
+from elt_assets.protocol.singer.messages import Translator
 from elt_assets.sync.segments import Segment
 from elt_assets.sync.session import Threshold
 from tests.examples import examples
@@ -284,3 +285,14 @@ def test_uncommitted_records_are_never_acknowledged(
             assert set(acknowledged) <= {cursor(each) for each in sink.commits}
     assert ahead == []
     assert source_fails_at is None or sync.failure is not None
+
+
+def test_records_before_a_repeated_bookmark_of_a_tap_are_kept(sync: Sync, sink: MemorySink) -> None:
+    record_line = b'{"type":"RECORD","stream":"a","record":{"n":%d}}'
+    state_line = b'{"type":"STATE","value":{"bookmarks":{"a":{"at":5}}}}'
+    lines = [line for n in range(4) for line in (record_line % n, state_line)]
+    translate = Translator().messages
+    messages = (message for line in [*lines, record_line % 4] for message in translate(line))
+    sync.threshold = Threshold()
+    sync.run(failing(messages))
+    assert sink.numbers == [0, 1, 2, 3]

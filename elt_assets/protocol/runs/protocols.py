@@ -57,4 +57,4 @@ def singer_runs(
         for line in split([lines]):
             yield from translator.messages(line)
 
-    return RecordRuns(_SINGER, decode, names)
+    return RecordRuns(_SINGER, decode, names, translator.add_records)

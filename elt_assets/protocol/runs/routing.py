@@ -48,6 +48,10 @@ class Shape:
     closing: bytes
 
 
+def _ignore(_stream: str) -> None:
+    return None
+
+
 def pattern(text: bytes) -> re.Pattern[bytes]:
     """Compile a pattern in which a blank stands for any white space."""
     return re.compile(text.replace(b" ", rb"\s*"))
@@ -123,6 +127,7 @@ class RecordRuns:
     Args:
         decode: returns the messages of whole lines.
         names: names of streams by the name in the lines, where the two differ.
+        on_run: called with the stream of each run, before the lines behind the run are decoded.
     """
 
     def __init__(
@@ -130,10 +135,12 @@ class RecordRuns:
         shape: Shape,
         decode: Callable[[bytes], Iterable[RawRecord | Message]],
         names: Mapping[str, str] = MappingProxyType({}),
+        on_run: Callable[[str], object] = _ignore,
     ):
         self._shape = shape
         self._decode_lines = decode
         self._names = names
+        self._on_run = on_run
         self._known: dict[bytes, Head] = {}
         self._last: Head | None = None
 
@@ -147,7 +154,7 @@ class RecordRuns:
         if head is not None and block.startswith(head.prefix):
             count = block.count(b"\n")
             if head.fits(block, count):
-                yield head.lines(block, count)
+                yield self._run(head, block, count)
                 return
         while head is not None:
             end = head.end_of_run(block, start)
@@ -156,13 +163,17 @@ class RecordRuns:
             run = block[start:end]
             count = run.count(b"\n")
             if head.fits(run, count):
-                yield head.lines(run, count)
+                yield self._run(head, run, count)
             else:
                 yield from self._lines(run)
             start = block.find(b"\n", end) + 1 or len(block)
             yield from self._lines(block[end:start])
             head = self._last
         yield from self._lines(block[start:])
+
+    def _run(self, head: Head, block: bytes, count: int) -> RecordLines:
+        self._on_run(head.stream)
+        return head.lines(block, count)
 
     def _lines(self, block: bytes) -> Iterator[Received]:
         lines = block.split(b"\n")
@@ -214,7 +225,7 @@ class RecordRuns:
             group.append(b"")
             block = b"\n".join(group)
             if head.fits(block, count):
-                runs.append(head.lines(block, count))
+                runs.append(self._run(head, block, count))
                 self._last = head
             else:
                 self._forget([head])

@@ -120,6 +120,7 @@ class Translator:
         self._schemas: dict[str, tuple[bytes, object, object]] = {}
         self._bookmarks: dict[str, bytes] = {}
         self._others: dict[str, bytes] = {}
+        self._unsaved: set[str] = set()
         self._is_legacy = False
         self._parse_time = _TimeParser()
 
@@ -129,7 +130,9 @@ class Translator:
         A RECORD becomes a `RawRecord`, after a GENERATION if its stream's `version` has changed.
         An ACTIVATE_VERSION becomes a complete GENERATION. A SCHEMA becomes a CATALOG of its one stream,
         unless it equals the stream's previous SCHEMA. A STATE of the standard form becomes a state of each
-        stream whose bookmark changes; any other STATE becomes a LEGACY state. A BATCH becomes the records
+        stream whose bookmark changes or that has records since its last state: records with equal
+        replication keys leave the bookmark where it is, and it covers them all the same. Any other STATE
+        becomes a LEGACY state. A BATCH becomes the records
         of its files. Any other line becomes an `UndecodedLine` LOG message. Deviations from JSON are repaired
         as in `codec.decode`.
 
@@ -153,9 +156,15 @@ class Translator:
             return [_PROTOCOL.replacement(line, f"it has no {missing!r}")]
         name = self._names.get(envelope.stream, envelope.stream)
         record = RawRecord(name, envelope.record, self._parse_time(envelope.time_extracted))
+        self.add_records(name)
         if envelope.version is None or envelope.version == self._versions.get(name):
             return (record,)
         return (self._generation(name, envelope.version, complete=False), record)
+
+    def add_records(self, name: str) -> None:
+        """Remember that a stream has records after its last state; also called for records that are routed
+        without being decoded here."""
+        self._unsaved.add(name)
 
     def _recover(self, line: bytes, error: Exception) -> Iterable[RawRecord | Message]:
         """Return the messages of a line that failed to decode, repaired; or the message that replaces it."""
@@ -206,6 +215,7 @@ class Translator:
         found = None if self._whole_states else bookmarks(value)
         if found is None or (self._is_legacy and not found):  # no stream has a bookmark
             self._is_legacy, self._bookmarks, self._others = True, {}, {}
+            self._unsaved.clear()
             return [Message(type="STATE", state=State(type="LEGACY", data=value.copy()))]
         self._is_legacy = False
         read = found.keys() if self._streams is None else self._streams
@@ -213,10 +223,15 @@ class Translator:
         found = {name: mark for name, mark in found.items() if name in read}
         previous, self._bookmarks = self._bookmarks, found
         gone = [name for name in previous if name not in found]
-        moved = [name for name, bookmark in found.items() if previous.get(name) != bookmark]
+        new = [
+            name
+            for name, bookmark in found.items()
+            if name in self._unsaved or previous.get(name) != bookmark
+        ]
         if others != self._others:
-            self._others, moved = others, sorted(read - set(gone))
-        return [self._stream_state(name, found.get(name)) for name in (*gone, *moved)]
+            self._others, new = others, sorted(read - set(gone))
+        self._unsaved.difference_update(gone, new)
+        return [self._stream_state(name, found.get(name)) for name in (*gone, *new)]
 
     def _stream_state(self, name: str, bookmark: bytes | None) -> Message:
         """Return the state of a stream. It is null if there are no bookmarks, neither of the stream nor of
@@ -238,6 +253,7 @@ class Translator:
                 guidance="set `batch_config.storage.root` in the tap's config to a folder's file:// URL, "
                 "or remove `batch_config`",
             )
+        self.add_records(name)
         for url in batch.manifest:
             for line in self._read_file(url, batch.encoding):
                 yield RawRecord(name, _batch_record(line, url))
