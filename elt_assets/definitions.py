@@ -10,6 +10,7 @@ from types import ModuleType
 
 import dagster as dg
 from dagster.components.core.component_tree import ComponentTree, ComponentTreeException
+from dagster.components.resolved.errors import ResolutionException
 
 from elt_assets import paths
 from elt_assets.errors import ConfigError
@@ -20,6 +21,7 @@ from elt_assets.orchestration.io_manager import resources
 from elt_assets.orchestration.jobs.maintenance import maintenance_job, maintenance_schedule
 from elt_assets.orchestration.jobs.replay import replay_job
 from elt_assets.orchestration.resources import IO_MANAGER_KEY
+from elt_assets.orchestration.templates import TEMPLATE_GUIDANCE, SafeTree
 
 # Dagster's own modules call preview and beta features when they load components and resolve selections.
 # Only the warnings about these calls are ignored, not those about calls from our or the user's modules.
@@ -49,10 +51,12 @@ def _load(tree: ComponentTree) -> dg.Definitions:
         return tree.build_defs()
     except ComponentTreeException as error:
         cause = error.__cause__
-        while cause is not None and not isinstance(cause, ConfigError):
+        while cause is not None and not isinstance(cause, ConfigError | ResolutionException):
             cause = cause.__cause__
         if cause is None:
             raise
+        if isinstance(cause, ResolutionException):
+            raise ConfigError(str(cause), guidance=TEMPLATE_GUIDANCE) from None
         raise cause.with_traceback(None) from None
 
 
@@ -63,7 +67,7 @@ def build() -> dg.Definitions:
         ConfigError: a connection cannot be loaded, or two connections write to the same table.
     """
     folder = paths.connections().resolve()
-    tree = ComponentTree.from_module(_module(folder), folder.parent)
+    tree = SafeTree.of(_module(folder), folder)
     connections = _load(tree)
     specs = specs_of(connections)
     check_shared_tables(specs)

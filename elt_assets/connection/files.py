@@ -14,6 +14,7 @@ from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
 from elt_assets.connection.models import FOLDER, Connection
+from elt_assets.connection.yaml_limits import check_limits
 from elt_assets.errors import ConfigError
 from elt_assets.paths import DEFINITION_FILE
 from elt_assets.protocol.airbyte.catalog import Catalog
@@ -31,6 +32,7 @@ def load_connection(folder: Path) -> Connection:
     """
     path = folder / DEFINITION_FILE
     try:
+        check_limits(path)
         # The parser gets the file and not its text: otherwise its errors would quote lines of the text.
         with path.open(encoding="utf-8") as file:
             document = yaml.load(file, _Loader)  # noqa: S506 - a subclass of SafeLoader
@@ -40,7 +42,7 @@ def load_connection(folder: Path) -> Connection:
             f"there is no connection {folder.name!r}: {path} does not exist",
             guidance=f"known connections: {', '.join(known)}" if known else None,
         ) from None
-    except (yaml.YAMLError, UnicodeDecodeError, RecursionError) as error:
+    except (yaml.YAMLError, ValueError) as error:  # a number or text that Python cannot hold
         raise ConfigError(
             f"{path} is not valid YAML: {error}",
             guidance="correct the syntax; the file must be UTF-8 text",

@@ -9,6 +9,7 @@ from typing import Any
 
 import dagster as dg
 from dagster.components.resolved.core_models import AssetAttributesModel
+from dagster.components.resolved.errors import ResolutionException
 from dagster.components.utils.translation import TranslatorResolvingInfo
 from pydantic import BaseModel, ConfigDict, GetJsonSchemaHandler, PrivateAttr, ValidationError
 from pydantic.json_schema import JsonSchemaValue
@@ -31,6 +32,7 @@ from elt_assets.orchestration.io_manager import resources
 from elt_assets.orchestration.jobs.source_jobs import check_job, discover_job
 from elt_assets.orchestration.scaffolding import ConnectionScaffolder
 from elt_assets.orchestration.streams import StreamAsset
+from elt_assets.orchestration.templates import TEMPLATE_GUIDANCE, SafeContext
 from elt_assets.protocol.airbyte.catalog import ConfiguredStream
 
 
@@ -165,11 +167,13 @@ def _translated(
             AssetAttributesModel.model_validate(translation)
             if not isinstance(translation, str)
             else translation,
-            resolution or dg.ResolutionContext.default(),
+            SafeContext.of(resolution or dg.ResolutionContext.default()),
             model_key="translation",
         )
         scope = {"spec": spec, "connection": connection, "stream": stream.stream}
         return info.get_asset_spec(spec, scope)
+    except ResolutionException as error:
+        raise ConfigError(str(error), guidance=TEMPLATE_GUIDANCE) from None
     except (ValidationError, dg.DagsterError, TypeError, ValueError) as error:
         problems = (
             [f"{'.'.join(map(str, e['loc']))}: {e['msg']}" for e in error.errors()]
