@@ -10,8 +10,10 @@ from pydantic import BeforeValidator, Discriminator, Field, Tag, field_validator
 
 from elt_assets.connection.automation import Duration
 from elt_assets.connection.config_model import ConfigModel, DottedPath, FieldName
+from elt_assets.connection.windows import DATE_FORMAT, INSTANT_FORMAT, format_instant
 
 TIMED = ("hourly", "daily", "weekly", "monthly")
+_LENGTHS = {"hourly": dt.timedelta(hours=1), "daily": dt.timedelta(days=1)}
 KINDS = (*TIMED, "static", "dynamic", "source", "multi")
 
 
@@ -41,7 +43,7 @@ class Bind(ConfigModel):
     """The fields of the source's config that a window sets, and the format of their values.
 
     `format`: as for `strftime`; `%s` and `%ms` are seconds and milliseconds since 1970. `inclusive`: the
-    end is the last time (or day) of the window; otherwise it is the first time after the window.
+    end is the last value of the format within the window; otherwise it is the first time after the window.
     """
 
     start: DottedPath | None = None
@@ -87,6 +89,23 @@ class TimePartitions(ConfigModel):
                 "end of the last partition"
             )
         return self
+
+    @model_validator(mode="after")
+    def _check_format(self) -> TimePartitions:
+        first = dt.datetime(2024, 1, 1, tzinfo=dt.timezone.utc)
+        second = first + _LENGTHS.get(self.type, dt.timedelta(days=31))
+        value = format_instant(first, self.format)
+        if value == format_instant(second, self.format):
+            raise ValueError(
+                f"`bind.format` {self.format!r} writes the same value, {value!r}, for the start and the end "
+                f"of a window of `type: {self.type}`; write a format with a smaller unit"
+            )
+        return self
+
+    @property
+    def format(self) -> str:
+        """Format of the start and the end of a window."""
+        return self.bind.format or (INSTANT_FORMAT if self.type == "hourly" else DATE_FORMAT)
 
     def _aware(self, value: dt.datetime) -> dt.datetime:
         """Return a time with a time zone: by default that of the partitions."""

@@ -6,6 +6,7 @@ import copy
 import datetime as dt
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
+from zoneinfo import ZoneInfo
 
 import dagster as dg
 
@@ -19,6 +20,7 @@ from elt_assets.connection.partitions import (
     TimePartitions,
     moment,
 )
+from elt_assets.connection.windows import INSTANT_FORMAT, align_end, format_window
 from elt_assets.errors import ConfigError
 
 WINDOW, KEY = "window", "key"
@@ -26,6 +28,14 @@ WINDOW, KEY = "window", "key"
 
 _FORBIDDEN = ("...", "\a", "\b", "\f", "\n", "\r", "\t", "\v", "\0")
 """Texts that Dagster does not allow in a partition key."""
+
+_FIRST_YEAR = dt.datetime(1970, 1, 1, tzinfo=dt.timezone.utc)
+HOUR_FORMAT = "%Y-%m-%d-%H:%M"
+"""Format of hourly partition keys, as Dagster has it."""
+_EVERY_HOUR = "0 * 1-31 * 0-6"
+"""Every full hour of local time. Dagster counts `0 * * * *` in steps of an hour, so that in a zone where the
+clock is set by half an hour, the hours of a list and those of single keys differ, and half an hour is in none
+of them. It looks up each hour of a schedule that it does not recognise as hourly; this is one."""
 
 _TIMED: Mapping[str, Callable[..., dg.TimeWindowPartitionsDefinition]] = {
     "hourly": dg.HourlyPartitionsDefinition,
@@ -48,9 +58,26 @@ def definition(configured: Partitions, name: str) -> dg.PartitionsDefinition[Any
         return dg.StaticPartitionsDefinition(configured.keys)
     if isinstance(configured, DynamicPartitions | SourcePartitions):
         return dg.DynamicPartitionsDefinition(name=configured.name or name)
+    if configured.type == "hourly" and _shifts_by_part_of_hour(configured.timezone):
+        return dg.TimeWindowPartitionsDefinition(
+            start=configured.start,
+            end=configured.end,
+            fmt=HOUR_FORMAT,
+            timezone=configured.timezone,
+            cron_schedule=_EVERY_HOUR,
+        )
     return _TIMED[configured.type](
         start_date=configured.start, end_date=configured.end, timezone=configured.timezone
     )
+
+
+def _shifts_by_part_of_hour(timezone: str) -> bool:
+    """Return whether the clock of a zone is ever set by a part of an hour, as on Lord Howe Island."""
+    moments = (_FIRST_YEAR + quarter * dt.timedelta(days=91) for quarter in range(300))
+    zone = ZoneInfo(timezone)
+    hour = dt.timedelta(hours=1)
+    offsets = (moment.astimezone(zone).utcoffset() or dt.timedelta(0) for moment in moments)
+    return len({offset % hour for offset in offsets}) > 1
 
 
 def dynamic_definition(
@@ -101,9 +128,8 @@ def config_for_partition(
         return config_for_partition(found, configured.key, inner[KEY], pair[KEY])
     if isinstance(configured, TimePartitions):
         assert isinstance(partitions, dg.TimeWindowPartitionsDefinition)
-        window = partitions.time_window_for_partition_key(key)
-        default = "%Y-%m-%dT%H:%M:%SZ" if configured.type == "hourly" else "%Y-%m-%d"
-        return config_for_window(config, configured.bind, window.start, window.end, default)
+        start, end = partition_window(configured, partitions, key)
+        return _config_for_window(config, configured.bind, start, end, configured.format)
     if isinstance(configured, SourcePartitions):
         return dict(config)  # the configured stream names the partition
     return _with_field(config, configured.bind.field, _cast(key, configured.bind.type))
@@ -122,41 +148,45 @@ def _cast(key: str, kind: str) -> Any:
         ) from None
 
 
+def partition_window(
+    configured: TimePartitions, partitions: dg.TimeWindowPartitionsDefinition, key: str
+) -> tuple[dt.datetime, dt.datetime]:
+    """Return the start and the end (exclusive) of a partition, in its zone.
+
+    The windows of consecutive partitions leave no gap and do not overlap. The window of a day that a zone
+    left out, as Samoa 2011-12-30, is empty.
+    """
+    window = partitions.time_window_for_partition_key(key)
+    zone = ZoneInfo(configured.timezone)
+    # Dagster may name a midnight that the clock skips.
+    start, end = (
+        each.astimezone(dt.timezone.utc).astimezone(zone) for each in (window.start, window.end)
+    )
+    is_left_out = configured.type == "daily" and start.strftime(partitions.fmt) != key
+    return (start, start) if is_left_out else (start, end)
+
+
 def config_for_window(
-    config: Mapping[str, Any],
-    bind: Bind,
-    start: dt.datetime,
-    end: dt.datetime,
-    default: str = "%Y-%m-%dT%H:%M:%SZ",
+    config: Mapping[str, Any], bind: Bind, start: dt.datetime, end: dt.datetime
 ) -> dict[str, Any]:
-    """Return the source config for a period from `start` (inclusive) to `end` (exclusive)."""
-    style = bind.format or default
-    last = end - _granularity(style) if bind.inclusive else end
-    found = dict(config)
-    for path, value in ((bind.start, start), (bind.end, last)):
+    """Return the source config for the window of a run, from `start` to `end` (exclusive).
+
+    An end that the format cannot write exactly is replaced by the next one that it can.
+    """
+    style = bind.format or INSTANT_FORMAT
+    last = end if bind.inclusive else align_end(end, style)
+    return _config_for_window(config, bind, start, last, style)
+
+
+def _config_for_window(
+    config: Mapping[str, Any], bind: Bind, start: dt.datetime, end: dt.datetime, style: str
+) -> dict[str, Any]:
+    values = format_window(start, end, style, inclusive=bind.inclusive)
+    changed = dict(config)
+    for path, value in zip((bind.start, bind.end), values, strict=True):
         if path is not None:
-            found = _with_field(found, path, _formatted(value, style))
-    return found
-
-
-def _granularity(style: str) -> dt.timedelta:
-    """Return the smallest time difference that a format can express."""
-    if "%f" in style:
-        return dt.timedelta(microseconds=1)
-    if style == "%ms":
-        return dt.timedelta(milliseconds=1)
-    timed = any(mark in style for mark in ("%H", "%I", "%s", "%X", "%T"))
-    return dt.timedelta(seconds=1) if timed else dt.timedelta(days=1)
-
-
-def _formatted(value: dt.datetime, style: str) -> str | int:
-    if style == "%s":
-        return int(value.timestamp())
-    if style == "%ms":
-        return int(value.timestamp() * 1000)
-    if style.endswith("Z"):
-        value = value.astimezone(dt.timezone.utc)
-    return value.strftime(style)
+            changed = _with_field(changed, path, value)
+    return changed
 
 
 def _with_field(config: Mapping[str, Any], path: Sequence[str], value: Any) -> dict[str, Any]:
