@@ -12,6 +12,9 @@ from connectors.declarative.manifest import components
 from connectors.declarative.stream import ManifestStream
 from elt_assets.errors import ConfigError
 
+_SHOWN = 10
+"""Number of streams that a warning names."""
+
 
 def check_streams(source: components.DeclarativeSource, streams: Sequence[ManifestStream]) -> None:
     """Check that the streams which a manifest names can be read.
@@ -32,6 +35,29 @@ def check_streams(source: components.DeclarativeSource, streams: Sequence[Manife
         wanted = [*_named(component, streams), *_defined(component, source, streams)]
     for stream in wanted:
         stream.check()
+
+
+def overlap_advice(streams: Sequence[ManifestStream]) -> Iterator[str]:
+    """Yield a warning if late records of some streams may be missed."""
+    names = [stream.name for stream in streams if _lacks_overlap(stream)]
+    if not names:
+        return
+    shown = ", ".join(map(repr, names[:_SHOWN]))
+    more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
+    yield (
+        f"streams {shown}{more}: each read asks for records up to the present time, and the next one begins "
+        "there; a record that the API shows only later, with an earlier cursor value, is not read. If the "
+        "API may do so, set `lookback_window` of the DatetimeBasedCursor to the longest delay, such as PT1H"
+    )
+
+
+def _lacks_overlap(stream: ManifestStream) -> bool:
+    try:
+        return stream.lacks_overlap()
+    except (
+        ConfigError
+    ):  # the check is about other streams; the error is shown when this one is read
+        return False
 
 
 def _named(

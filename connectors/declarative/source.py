@@ -12,7 +12,7 @@ from threading import Semaphore
 from typing import Any
 from urllib.parse import urlsplit
 
-from connectors.declarative.check import check_streams
+from connectors.declarative.check import check_streams, overlap_advice
 from connectors.declarative.config import advanced_auth, check_config, migrate, transform
 from connectors.declarative.custom import PythonComponents
 from connectors.declarative.dynamic import mapping_warnings
@@ -28,7 +28,7 @@ from connectors.declarative.requests import Budget, Environment
 from connectors.declarative.stream import ManifestStream
 from connectors.declarative.streams import listed_streams
 from connectors.sdk.config import validate
-from connectors.sdk.reports import report_config
+from connectors.sdk.reports import report_config, report_warning
 from connectors.sdk.source import Source
 from elt_assets.errors import ConfigError
 
@@ -96,7 +96,10 @@ class ManifestSource(Source):
 
     def check(self, config: Any) -> None:
         overrides = self.manifest.source.check.config_overrides or {}
-        check_streams(self.manifest.source, self.streams({**config, **overrides}))
+        streams = self.streams({**config, **overrides})
+        check_streams(self.manifest.source, streams)
+        for advice in overlap_advice(streams):
+            report_warning(advice)
 
     def streams(self, config: Any) -> list[ManifestStream]:
         environment = self._environment(config)

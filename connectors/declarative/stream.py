@@ -99,6 +99,15 @@ class ManifestStream(Stream):
                 next(found, None)
             return
 
+    def lacks_overlap(self) -> bool:
+        """Return whether a record that the API shows later than its cursor value says may be missed.
+
+        Raises:
+            ConfigError: the stream is not valid.
+        """
+        _, cursor, _ = self._chosen({}, is_partition=True)
+        return cursor.lacks_overlap()
+
     def _chosen(
         self, state: State, cursor_field: str | None = None, *, is_partition: bool = False
     ) -> tuple[components.DeclarativeStream, Cursor, State]:

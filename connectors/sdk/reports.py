@@ -1,5 +1,5 @@
-"""Reports to the output of the source: a stream waits, for example for the rate limit of its API, or the
-config has changed, for example by a new refresh token.
+"""Reports to the output of the source: a stream waits, for example for the rate limit of its API, the
+config has changed, for example by a new refresh token, or the user should know something.
 
 Spec: AirbyteControlConnectorConfigMessage.
 """
@@ -22,10 +22,15 @@ WaitListener = Callable[[float, str], None]
 ConfigListener = Callable[[Mapping[str, Any]], None]
 """Function that takes the whole config as it is now; it must be saved."""
 
+WarningListener = Callable[[str], None]
+"""Function that takes a warning for the user."""
+
 T = TypeVar("T")
 
 _WAITS: ContextVar[WaitListener | None] = ContextVar("waits", default=None)
 _CONFIGS: ContextVar[ConfigListener | None] = ContextVar("configs", default=None)
+
+_WARNINGS: ContextVar[WarningListener | None] = ContextVar("warnings", default=None)
 
 
 @contextmanager
@@ -60,3 +65,15 @@ def report_config(config: Mapping[str, Any]) -> None:
 def reporting_config(listener: ConfigListener) -> AbstractContextManager[None]:
     """Pass the changes of the config in this thread to a listener while the context is open."""
     return holding(_CONFIGS, listener)
+
+
+def report_warning(text: str) -> None:
+    """Report what the user should know about the source; what is about one read is a `Warn` item instead."""
+    listener = _WARNINGS.get()
+    if listener is not None:
+        listener(text)
+
+
+def reporting_warnings(listener: WarningListener) -> AbstractContextManager[None]:
+    """Pass the warnings of this thread to a listener while the context is open."""
+    return holding(_WARNINGS, listener)

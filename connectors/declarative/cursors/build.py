@@ -15,6 +15,7 @@ from connectors.declarative.cursors.older_states import (
     legacy_migration,
 )
 from connectors.declarative.cursors.per_partition import PartitionedCursor, RoutedStream
+from connectors.declarative.cursors.period_end import sends_end
 from connectors.declarative.cursors.routers.combined import GroupRouter, ProductRouter, UnionRouter
 from connectors.declarative.cursors.routers.parents import Pages, ParentRouter, Stream
 from connectors.declarative.cursors.routers.router import ListRouter, Router
@@ -96,16 +97,21 @@ class Cursors:
         router, written = self.router_of(stream), stream.incremental_sync
         if written is None:
             return WholeStream() if router is None else RoutedStream(router)
-        cursor = self._value_cursor(written, cursor_field)
+        cursor = self._value_cursor(stream, written, cursor_field)
         if router is None or not isinstance(cursor, ValueCursor):
             return cursor
         is_global = bool(getattr(written, "global_substream_cursor", False))
         return PartitionedCursor(router, cursor, is_global=is_global)
 
-    def _value_cursor(self, written: components.Component, cursor_field: str | None) -> Cursor:
+    def _value_cursor(
+        self, stream: Stream, written: components.Component, cursor_field: str | None
+    ) -> Cursor:
         if isinstance(written, components.DatetimeBasedCursor):
             self._began = self._began or clock.now()
-            return DatetimeCursor(written, self._config, cursor_field, self._began)
+            has_end = sends_end(written, stream.retriever)
+            return DatetimeCursor(
+                written, self._config, cursor_field, self._began, sends_end=has_end
+            )
         if isinstance(written, components.IncrementingCountCursor):
             return CountCursor(written, self._config, cursor_field)
         assert isinstance(written, components.Custom)

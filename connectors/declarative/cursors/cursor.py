@@ -131,6 +131,14 @@ class Cursor(ABC):
         del state
         return None
 
+    def lacks_overlap(self) -> bool:
+        """Return whether a record that the API shows later than its cursor value says may be missed.
+
+        Raises:
+            ConfigError: a value of the config cannot be used.
+        """
+        return False
+
 
 Bounds = TypeVar("Bounds")
 """Type of what is the same for all partitions of one read."""

@@ -21,6 +21,7 @@ from connectors.declarative.cursors.cursor import (
     stream_state,
     unused_state,
 )
+from connectors.declarative.cursors.period_end import END_NAME
 from connectors.declarative.cursors.settings import Length, Settings
 from connectors.declarative.cursors.slices import Option, Slice, injection, options_of
 from connectors.declarative.cursors.times.clamping import clamp_of
@@ -61,6 +62,8 @@ class DatetimeCursor(ValueCursor[Period]):
         config: the config of the source.
         cursor_field: the cursor field of the configured stream, where the component lets users choose it.
         began: the time when the sync began: no state is later. None for the time of each read.
+        sends_end: whether requests carry the end of the interval. Otherwise no state is later than the last
+            record.
 
     Raises:
         ConfigError: the component, or a value of the config that it uses, is not valid.
@@ -72,7 +75,10 @@ class DatetimeCursor(ValueCursor[Period]):
         config: Mapping[str, Any],
         cursor_field: str | None = None,
         began: datetime | None = None,
+        *,
+        sends_end: bool = True,
     ):
+        self.sends_end = sends_end
         self._settings = Settings(component, config)
         self._component = component
         self._began = began
@@ -88,7 +94,7 @@ class DatetimeCursor(ValueCursor[Period]):
         self._saved_formats = DatetimeFormats([self._saved_format, *formats])
         self.names = (
             self._settings.text("partition_field_start") or "start_time",
-            self._settings.text("partition_field_end") or "end_time",
+            self._settings.text("partition_field_end") or END_NAME,
         )
         self.is_feed = bool(component.is_data_feed)
         self.filters = self.is_feed or bool(component.is_client_side_incremental)
@@ -103,9 +109,7 @@ class DatetimeCursor(ValueCursor[Period]):
 
     def bounds(self) -> Period:
         now = self._began or clock.now()
-        start = self._start()
-        has_end = self._component.end_datetime is not None
-        end = self._settings.moment("end_datetime", self.format.text) if has_end else now
+        start, end = self._start(), self._end(now)
         if self.clamp is not None:
             start = self.clamp.ceil(start)
             end = self.clamp.floor(end) - (self.splitter.granularity or self.clamp.smallest)
@@ -129,6 +133,12 @@ class DatetimeCursor(ValueCursor[Period]):
 
     def moment_of(self, state: State) -> datetime | None:
         return self.value_in(state)
+
+    def lacks_overlap(self) -> bool:
+        """Return whether the state is the present time and the next read begins there, without an overlap."""
+        now = self._began or clock.now()
+        is_end = self.sends_end and not self.is_feed and self.lookback is None
+        return is_end and self._end(now) >= self.format.parse(self.format.format(now))
 
     def contexts(self) -> Iterator[Context] | None:
         """Return the intervals, by their starts; None if the stream is not read in intervals.
@@ -182,6 +192,10 @@ class DatetimeCursor(ValueCursor[Period]):
 
     def _start(self) -> datetime:
         return self._settings.moment("start_datetime", self.format.text)
+
+    def _end(self, now: datetime) -> datetime:
+        has_end = self._component.end_datetime is not None
+        return self._settings.moment("end_datetime", self.format.text) if has_end else now
 
     def _is_relative(self) -> bool:
         """Return whether the start moves with the clock, now or later."""
@@ -287,13 +301,15 @@ class DatetimeProgress(ValueProgress):
     @property
     def value(self) -> datetime | None:
         """The time up to which everything was read. It is never later than the time of this read, unless the
-        state of the read before was."""
+        state of the read before was; and never later than the last record where requests carry no end."""
         if not self._is_advanced:
             return self._cursor.value_in(self._saved)
         is_complete = self._coverage.end >= self._period.end
-        reached = self._floor if self._cursor.is_feed else self._coverage.end
-        if is_complete and self._highest is not None:
-            reached = max(reached, self._highest)
+        has_end = self._cursor.sends_end and not self._cursor.is_feed
+        reached = self._coverage.end if has_end else self._floor
+        if self._highest is not None and (is_complete or not has_end):
+            last = self._highest if is_complete else min(self._highest, self._coverage.end)
+            reached = max(reached, last)
         return max(self._floor, min(reached, self._period.now))
 
     def state(self) -> dict[str, Any]:

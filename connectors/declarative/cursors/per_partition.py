@@ -103,6 +103,9 @@ class PartitionedCursor(Cursor):
         found = state.get(GLOBAL_STATE)
         return self.cursor.moment_of(found) if isinstance(found, dict) else None
 
+    def lacks_overlap(self) -> bool:
+        return self.cursor.lacks_overlap()
+
 
 class _RoutedProgress(ProgressWithoutCursor):
     """One read of a stream with partitions and without a cursor."""

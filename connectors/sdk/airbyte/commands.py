@@ -17,7 +17,7 @@ from msgspec import Raw
 from connectors.sdk.airbyte.output import AirbyteStreamOutput, SourceOutput
 from connectors.sdk.airbyte.state_file import load_states
 from connectors.sdk.encoding import encode
-from connectors.sdk.reports import reporting_config
+from connectors.sdk.reports import reporting_config, reporting_warnings
 from connectors.sdk.source import Source
 from connectors.sdk.state.partitions import distinct, partition_name
 from connectors.sdk.stream import Stream
@@ -57,7 +57,8 @@ def run_command(source: Source, arguments: argparse.Namespace, output: SourceOut
         output.mask.add(secret_values(config, source.specification()))
         output.config_update(config)
 
-    with reporting_config(report), closing(source):
+    warn = partial(output.log, "WARN")
+    with reporting_config(report), reporting_warnings(warn), closing(source):
         return run(source, arguments, output) or 0
 
 

@@ -14,6 +14,7 @@ import yaml
 
 from connectors.declarative.cursors.times.formats import DatetimeFormat
 from connectors.declarative.source import ManifestSource
+from connectors.sdk.reports import reporting_warnings
 from elt_assets.protocol.airbyte.catalog import FULL_REFRESH, INCREMENTAL
 from tests.connectors.declarative.cursors.engine import Json, Sync, manifest, option, stream, sync
 from tests.connectors.declarative.cursors.support import at
@@ -349,8 +350,21 @@ def test_records_without_the_cursor_are_read_and_warned_of(api: RecordingApi) ->
     answer(api, None, "soon", "2024-01-30T00:00:00Z")
     done = orders(api, dated())
     assert len(done.records) == 3
-    assert done.state == {"updated_at": NOW}
+    assert done.state == {"updated_at": "2024-01-30T00:00:00Z"}
     assert any("'updated_at': 2;" in each for each in done.warnings)
+
+
+@pytest.mark.parametrize(("fields", "lacks"), [({}, True), ({"lookback_window": "PT1H"}, False)])
+def test_a_check_recommends_an_overlap_where_late_records_may_be_missed(
+    api: RecordingApi, fields: Json, lacks: bool
+) -> None:
+    articles(api)
+    found: list[str] = []
+    with reporting_warnings(found.append), at(NEXT_DAY):
+        source = ManifestSource(changed(**fields))
+        source.check({"url": api.url, "start_date": "2023-04-09T00:00:00Z"})
+        source.close()
+    assert ["'articles': each read asks" in text for text in found] == [True] * lacks
 
 
 # --- split up interval ----------------------------------------------------------------------------

@@ -85,10 +85,19 @@ def substream(*parents: Any) -> Any:
     return made(components.SubstreamPartitionRouter, parent_stream_configs=parents)
 
 
-def stream(name: str = "orders", router: Any = None, sync: Any = None, **fields: Any) -> Any:
-    """Return a stream; of its retriever it has only the router."""
+def stream(
+    name: str = "orders",
+    router: Any = None,
+    sync: Any = None,
+    request: str = "until={{ stream_interval.end_time }}",
+    **fields: Any,
+) -> Any:
+    """Return a stream; of its retriever it has the router, and a text as the requester."""
     retriever = made(
-        components.SimpleRetriever, record_selector=None, requester=None, partition_router=router
+        components.SimpleRetriever,
+        record_selector=None,
+        requester=Template(request),
+        partition_router=router,
     )
     return made(
         components.DeclarativeStream,

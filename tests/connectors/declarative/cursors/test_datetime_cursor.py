@@ -52,8 +52,9 @@ def read(
     def answer(name: str, each: Slice, options: Any) -> list[Page]:
         return [[{"updated_at": value} for value in values]]
 
+    request = {"request": fields.pop("request")} if "request" in fields else {}
     with at(now):
-        return Api(answer).read(stream(sync=dated(**fields)), state)
+        return Api(answer).read(stream(sync=dated(**fields), **request), state)
 
 
 # --- start and end --------------------------------------------------------------------------------
@@ -247,6 +248,75 @@ def test_an_end_in_the_future_does_not_move_the_state_beyond_now() -> None:
     assert read([], end_datetime="2024-03-01T00:00:00Z").state == {
         "updated_at": "2024-01-31T12:00:00Z"
     }
+
+
+NO_END = "since={{ stream_interval.start_time }}"
+
+
+@pytest.mark.parametrize(
+    ("values", "state"),
+    [
+        (["2024-01-05T00:00:00Z", "2024-01-04T00:00:00Z"], "2024-01-05T00:00:00Z"),
+        ([], "2024-01-01T00:00:00Z"),
+        (["2024-02-15T00:00:00Z"], "2024-01-31T12:00:00Z"),
+    ],
+)
+def test_where_requests_carry_no_end_the_state_is_the_last_record(
+    values: list[str], state: str
+) -> None:
+    """Only a record that the API shows later, with an earlier value than this one, is not read."""
+    done = read(values, request=NO_END)
+    assert done.state == {"updated_at": state}
+    later = "2024-01-20T00:00:00Z"
+    again = read([], {"updated_at": later}, request=NO_END)
+    assert again.state == {"updated_at": later}
+
+
+def test_where_requests_carry_no_end_a_partial_read_does_not_pass_its_intervals() -> None:
+    fields: Any = {"step": "P10D", "cursor_granularity": "PT1S", "request": NO_END}
+    done = read(["2024-01-05T00:00:00Z", "2024-01-17T00:00:00Z"], **fields)
+    assert [state["updated_at"] for _, state in done.states] == [
+        "2024-01-10T23:59:59Z",
+        *["2024-01-17T00:00:00Z"] * 4,
+    ]
+
+
+@pytest.mark.parametrize(
+    ("request_", "end", "sends"),
+    [
+        ("{{ stream_slice['end_time'] }}", {}, True),
+        ("{{ stream_partition.get('until') }}", {"partition_field_end": "until"}, True),
+        ("{{ stream_interval.end_time }}", {"partition_field_end": "until"}, False),
+        ("{{ config.end_time }}", {}, False),
+        ("", {"end_time_option": option("until")}, True),
+    ],
+)
+def test_an_end_is_carried_by_an_option_or_a_template(
+    request_: str, end: dict[str, Any], sends: bool
+) -> None:
+    state = "2024-01-31T12:00:00Z" if sends else "2024-01-01T00:00:00Z"
+    assert read([], request=request_, **end).state == {"updated_at": state}
+
+
+@pytest.mark.parametrize(
+    ("fields", "lacks"),
+    [
+        ({}, True),
+        ({"end_datetime": "{{ now_utc() }}"}, True),
+        ({"end_datetime": "{{ day_delta(-1) }}"}, False),
+        ({"lookback_window": "PT1H"}, False),
+        ({"is_data_feed": True}, False),
+        ({"request": "since={{ stream_interval.start_time }}"}, False),
+    ],
+)
+def test_an_overlap_is_lacking_where_the_state_is_the_present_time(
+    fields: dict[str, Any], lacks: bool
+) -> None:
+    request = {"request": fields.pop("request")} if "request" in fields else {}
+    cursor = dated(datetime_format="%Y-%m-%dT%H:%M:%S.%f%z", **fields)
+    with at(NOW):
+        found = Api(nothing).cursors.of(stream(sync=cursor, **request))
+        assert found.lacks_overlap() is lacks
 
 
 def test_a_record_beyond_its_interval_does_not_skip_the_intervals_that_follow() -> None:
