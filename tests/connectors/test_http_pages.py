@@ -219,7 +219,7 @@ def positions(paginator: Paginator, bodies: Iterator[Any]) -> Iterator[PageReque
     """The requests for pages with these bodies, with the guard against endless pages."""
     asked: PageRequest | None = paginator.first()
     assert asked is not None
-    guard = LoopGuard(asked)
+    guard = LoopGuard(asked, is_counted=paginator.is_counted)
     while asked is not None:
         yield asked
         read = page(asked, 1, next(bodies))
@@ -249,6 +249,11 @@ def test_pages_that_are_all_equal_are_an_error() -> None:
     asked = positions(PageNumber(), iter([b"[1]"] * 100))
     with pytest.raises(SystemFailure, match=f"{EQUAL_PAGES} pages in succession are equal"):
         assert len(list(asked)) < EQUAL_PAGES
+
+
+def test_equal_pages_with_a_new_cursor_each_are_accepted() -> None:
+    bodies: list[Any] = [{"data": 1, "next": number} for number in range(1, 40)]
+    assert len(list(positions(Cursor("next"), iter([*bodies, {}])))) == 40
 
 
 def test_many_different_pages_are_accepted() -> None:

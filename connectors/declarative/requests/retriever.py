@@ -102,7 +102,7 @@ class Retriever:
         variables = {"config": config, **each.variables(), **each.extra}
         requests = self._requester.for_slice(variables)
         token = self._paginator.strategy.initial
-        guard = LoopGuard(token)
+        guard = LoopGuard(token, is_counted=self._paginator.strategy.is_counted)
         read = self._page if self._properties is None else self._merged_page
         while True:
             given = () if self._ignores_slice_on_pages and token is not None else options

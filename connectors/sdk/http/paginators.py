@@ -7,7 +7,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import KW_ONLY, dataclass, field
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import httpx
 
@@ -58,7 +58,15 @@ class Page:
 
 
 class Paginator(ABC):
-    """The base class of paginators."""
+    """The base class of paginators.
+
+    Attributes:
+        is_counted: whether the position is a number that this side counts, such as an offset. An API that
+            ignores it sends the same page for ever, so equal pages in succession are an error. A position
+            that the API gives shows by itself that the pages move on.
+    """
+
+    is_counted: ClassVar[bool] = False
 
     def first(self) -> PageRequest:
         """Return the request for the first page."""
@@ -95,6 +103,8 @@ class Offset(Paginator):
         ends_at_short_page: whether a page with fewer records than the limit is the last one.
         sent_in: the part of the request that has the parameters.
     """
+
+    is_counted: ClassVar[bool] = True
 
     limit: int
     _: KW_ONLY
@@ -140,6 +150,8 @@ class PageNumber(Paginator):
         ends_at_short_page: whether a page with fewer records than the limit is the last one.
         sent_in: the part of the request that has the parameters.
     """
+
+    is_counted: ClassVar[bool] = True
 
     limit: int | None = None
     _: KW_ONLY
@@ -245,7 +257,8 @@ class LinkHeader(Paginator):
 
 class PageTrail:
     """Raises an error if the pages of an API do not end: a position returns, or many pages in succession are
-    equal. It keeps two positions, however many pages there are (Brent's algorithm).
+    equal although this side has counted on. It keeps two positions, however many pages there are (Brent's
+    algorithm).
 
     Args:
         first: the position of the first page.
@@ -292,9 +305,18 @@ class PageTrail:
 
 
 class LoopGuard(PageTrail):
-    """Raises an error if the pages of an API do not end. The position of a page is its request."""
+    """Raises an error if the pages of an API do not end. The position of a page is its request.
+
+    Args:
+        first: the request for the first page.
+        is_counted: whether the paginator counts the pages.
+    """
 
     _content = 0
+
+    def __init__(self, first: PageRequest, *, is_counted: bool) -> None:
+        super().__init__(first)
+        self._is_counted = is_counted
 
     def check(self, page: Page, following: PageRequest) -> None:
         """Check the request that follows a page.
@@ -303,6 +325,8 @@ class LoopGuard(PageTrail):
             SystemFailure: the pages do not end.
         """
         self.step(page.response, following)
+        if not self._is_counted:
+            return
         content = hash(page.response.content)
         is_equal = page.records > 0 and content == self._content
         self._content = content

@@ -108,7 +108,7 @@ class HttpStream(Stream):
         paginator = self.paginator or SinglePage()
         wanted: PageRequest | None = paginator.first()
         assert wanted is not None
-        guard = LoopGuard(wanted)
+        guard = LoopGuard(wanted, is_counted=paginator.is_counted)
         while wanted is not None:
             response = self.request(wanted, context, start)
             if is_ignored(response):

@@ -85,7 +85,12 @@ class LoopGuard(PageTrail):
     """Raises an error if the pages of an API do not end.
 
     The position of a page is its token. A token that stays the same is no error while the pages differ,
-    because some APIs move on by themselves: the records are then a part of the position.
+    because some APIs move on by themselves: the records are then a part of the position. A new token that the
+    API gives shows that the pages move on, however equal they are.
+
+    Args:
+        first: the token of the first page.
+        is_counted: whether this side counts the tokens.
     """
 
     guidance = (
@@ -93,9 +98,10 @@ class LoopGuard(PageTrail):
         "may never hold"
     )
 
-    def __init__(self, first: Any) -> None:
+    def __init__(self, first: Any, *, is_counted: bool = False) -> None:
         super().__init__(first)
         self._token = first
+        self._is_counted = is_counted
         self._ends = b""
         self._content: int | None = None
 
@@ -116,7 +122,7 @@ class LoopGuard(PageTrail):
         self._token = following
         position = (following, hash(encode(records))) if is_same else following
         self.step(response, position)
-        is_equal = self._is_like_the_last(records)
+        is_equal = self._is_like_the_last(records) and (self._is_counted or not records)
         limit = EQUAL_PAGES if records else MAX_EMPTY_PAGES
         self.count(response, is_equal=is_equal, limit=limit)
         return following

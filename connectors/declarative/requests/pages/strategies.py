@@ -29,10 +29,13 @@ class Strategy(ABC):
         initial: the token of the first page; None for none.
         page_size: the number of records to request; None if the manifest does not say it, or if it depends
             on the response.
+        is_counted: whether the token is a number that this side counts, and not one that the API gives. An
+            API that ignores it sends the same page for ever.
     """
 
     initial: Any = None
     page_size: int | None = None
+    is_counted: bool = False
 
     @abstractmethod
     def plan(self, view: View) -> Later:
@@ -84,6 +87,8 @@ class Offset(Strategy):
     """The token is the number of the records before the page. The last page has no records, or fewer than the
     page size."""
 
+    is_counted = True
+
     def __init__(self, component: components.OffsetIncrement, config: Mapping[str, Any]):
         self.initial = 0 if component.inject_on_first_request else None
         self._written = component.page_size
@@ -107,6 +112,8 @@ class Offset(Strategy):
 
 class Page(Strategy):
     """The token is the number of the page. The last page has no records, or fewer than the page size."""
+
+    is_counted = True
 
     def __init__(self, component: components.PageIncrement, config: Mapping[str, Any]):
         self._first = component.start_from_page
