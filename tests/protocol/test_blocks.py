@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from itertools import chain
 
 import msgspec
 import pytest
@@ -10,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from elt_assets.errors import SystemFailure
-from elt_assets.protocol.airbyte.codec import decode, decode_blocks
+from elt_assets.protocol.airbyte.codec import decode_blocks, decode_line
 from elt_assets.protocol.airbyte.lines import BLOCK, MAX_LINE, ReadInto, blocks, split
 from elt_assets.protocol.airbyte.messages import Message, RawRecord
 
@@ -70,7 +71,7 @@ def reader(chunks: Iterable[bytes]) -> ReadInto:
 
 
 def by_line(text: bytes) -> Iterator[RawRecord | Message]:
-    return map(decode, filter(None, text.split(b"\n")))
+    return chain.from_iterable(map(decode_line, filter(None, text.split(b"\n"))))
 
 
 @given(st.lists(st.sampled_from(LINES), max_size=12), st.integers(1, 200))

@@ -223,7 +223,7 @@ def test_record_counts_may_be_doubles() -> None:
         b"{}",
         b'{"type": 7}',
         b'{"level": "INFO", "message": "a log of its own"}',
-        b'{"record": {"stream": "users", "data": {}}}',
+        b'{"record": {"id": 7}}',
         b'{"typ',
     ],
 )
@@ -233,7 +233,7 @@ def test_a_line_that_is_not_a_message_is_logged(line: bytes) -> None:
     assert found.message == line.decode("utf-8", "replace")[:MAX_LOG_CHARACTERS]
 
 
-@pytest.mark.parametrize("body", ['"body": {}', '"record": 7', '"record": {"stream": "users"}'])
+@pytest.mark.parametrize("body", ['"body": {}', '"record": 7', '"record": {"id": 7}'])
 def test_an_unknown_type_is_logged_as_a_warning(body: str) -> None:
     found = logged(f'{{"type": "NEWER", {body}}}'.encode())
     assert found.level == "WARN"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Iterator
+from itertools import chain
 from typing import Any
 
 import msgspec
@@ -12,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from elt_assets.errors import EltError
-from elt_assets.protocol.airbyte.codec import decode
+from elt_assets.protocol.airbyte.codec import decode_line
 from elt_assets.protocol.airbyte.lines import MAX_LINE, blocks, split
 from elt_assets.protocol.airbyte.messages import Message, RawRecord, Received, RecordLines
 from elt_assets.protocol.runs import routing
@@ -146,7 +147,7 @@ def story(messages: Iterator[RawRecord | Message]) -> Story:
 
 
 def by_line(text: bytes) -> Iterator[RawRecord | Message]:
-    return map(decode, split([text]))
+    return chain.from_iterable(map(decode_line, split([text])))
 
 
 @settings(deadline=None)

@@ -1,19 +1,20 @@
 """Codec of Airbyte messages, one message per line.
 
 Spec: Interface Invariants: each message is on its own line, wrapped in an AirbyteMessage. A line that is not
-wrapped is dropped and logged.
+wrapped is dropped and logged. A line with messages and other text is no such line: see `recovery`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 import msgspec
 from msgspec import Raw
 
 from elt_assets.errors import ConfigError
-from elt_assets.protocol.airbyte.lines import LineProtocol, too_deep
+from elt_assets.protocol.airbyte.lines import LineProtocol, several_on_a_line, too_deep
 from elt_assets.protocol.airbyte.messages import Message, RawRecord
+from elt_assets.protocol.airbyte.recovery.embedded import Body
 
 _BODIES = {
     "RECORD": "record",
@@ -28,8 +29,24 @@ _BODIES = {
     "NEWS": "news",
     "PARTITION": "partition",
 }
+_OPENINGS = {
+    "RECORD": rb'"(?:stream|data|namespace|emitted_at|meta|file_reference)"\s*:',
+    "STATE": rb'"(?:type"\s*:\s*"(?:STREAM|GLOBAL|LEGACY)"|(?:stream|global)"\s*:\s*\{'
+    rb'|(?:data|sourceStats|destinationStats)"\s*:)',
+    "TRACE": rb'"(?:type"\s*:\s*"(?:ERROR|STREAM_STATUS)"|(?:error|stream_status)"\s*:\s*\{'
+    rb'|emitted_at"\s*:)',
+    "CONTROL": rb'"(?:type"\s*:\s*"CONNECTOR_CONFIG"|(?:connectorConfig|emitted_at)"\s*:)',
+    "PARTITION": rb'"stream_descriptor"\s*:',
+}
+"""The beginnings of bodies by which a part of a message is recognized, if its loss could remain unnoticed."""
 _PROTOCOL = LineProtocol(
-    kinds={kind: [body] for kind, body in _BODIES.items()},
+    bodies={
+        kind: Body(
+            [body],
+            rb'"%b"\s*:\s*\{\s*' % body.encode() + _OPENINGS[kind] if kind in _OPENINGS else None,
+        )
+        for kind, body in _BODIES.items()
+    },
     vital=("RECORD", "STATE", "CATALOG", "SPEC", "CONNECTION_STATUS", "CONTROL", "PARTITION"),
 )
 
@@ -53,18 +70,32 @@ _decode_envelope = _ENVELOPE.decode
 
 
 def decode(line: bytes, *, whole: bool = False) -> RawRecord | Message:
-    """Decode one line, without its newline. With `whole`, a RECORD is decoded as a lossless `Message`.
+    """Decode a line that should be one message, as `decode_line`.
 
-    A line that is not a message, or is of an unknown type, is replaced by an `UndecodedLine` LOG message that
-    contains its beginning. Common deviations from JSON are repaired: non-finite numbers (`NaN`,
+    Raises:
+        SystemFailure, ConfigError: as `decode_line`; or the line contains a message beside other text.
+    """
+    messages = decode_line(line, whole=whole)
+    if len(messages) == 1:
+        return messages[0]
+    raise several_on_a_line(len(messages))
+
+
+def decode_line(line: bytes, *, whole: bool = False) -> Sequence[RawRecord | Message]:
+    """Decode the messages of one line, without its newline: usually one.
+
+    With `whole`, a RECORD is decoded as a lossless `Message`.
+
+    A line that contains no message is replaced by an `UndecodedLine` LOG message that contains its beginning;
+    so is the text beside messages. Common deviations from JSON are repaired: non-finite numbers (`NaN`,
     `Infinity`) become strings of that name, so that the cast to the table's type reports them; raw
     control characters in strings become escapes; a byte order mark is dropped. Everything else is
     unchanged. Of duplicate keys the last one counts.
 
     Raises:
         SystemFailure: the line is a message that must not be lost (RECORD, STATE, CATALOG, SPEC,
-            CONNECTION_STATUS, CONTROL or PARTITION), but is truncated, malformed, not UTF-8, contains half a
-            surrogate pair, or is nested too deeply.
+            CONNECTION_STATUS, CONTROL or PARTITION), or contains a part of one, but is truncated, malformed,
+            not UTF-8, contains half a surrogate pair, or is nested too deeply.
         ConfigError: the line is a record that refers to a file.
     """
     try:
@@ -72,25 +103,27 @@ def decode(line: bytes, *, whole: bool = False) -> RawRecord | Message:
             line.decode()  # the decoder does not check that raw values are UTF-8
         envelope = _decode_envelope(line)
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-        return _recover(line, error, whole=whole)
+        _refuse_file(line)
+        return _parts(line, error, whole=whole)
     except RecursionError:
         raise too_deep(line) from None
     if envelope.record is not None and envelope.type == "RECORD" and not whole:
-        return envelope.record
-    return _decode_whole(line, envelope.type)
+        return (envelope.record,)
+    return _decode_whole(line, envelope.type, whole=whole)
 
 
 def decode_blocks(blocks: Iterable[bytes]) -> Iterator[RawRecord | Message]:
-    """Decode blocks of whole lines, each line as in `decode`; twice as fast if all lines are valid.
+    """Decode blocks of whole lines, each line as in `decode_line`; twice as fast if all lines are valid.
 
     Raises:
-        SystemFailure, ConfigError: see `decode`.
+        SystemFailure, ConfigError: see `decode_line`.
     """
     for whole in blocks:
         block = whole.removesuffix(b"\n")
         envelopes = _envelopes(block)
         if envelopes is None:
-            yield from map(decode, filter(None, block.split(b"\n")))
+            for line in filter(None, block.split(b"\n")):
+                yield from decode_line(line)
             continue
         lines: list[bytes] = []
         for number, envelope in enumerate(envelopes):
@@ -98,7 +131,7 @@ def decode_blocks(blocks: Iterable[bytes]) -> Iterator[RawRecord | Message]:
                 yield envelope.record
             else:
                 lines = lines or block.split(b"\n")
-                yield _decode_whole(lines[number], envelope.type)
+                yield from _decode_whole(lines[number], envelope.type)
 
 
 def _envelopes(block: bytes) -> list[_Envelope] | None:
@@ -121,26 +154,27 @@ def encode(message: Message) -> bytes:
     return message.to_json() + b"\n"
 
 
-def _decode_whole(line: bytes, kind: str) -> Message:
+def _decode_whole(line: bytes, kind: str, *, whole: bool = False) -> Sequence[RawRecord | Message]:
     body = _BODIES.get(kind)
     if body is None:
-        return _PROTOCOL.replacement(line, None)
+        return _parts(line, "its type is unknown", whole=whole)
     try:
         message = Message.from_json(line)
     except msgspec.MsgspecError as error:
-        return _PROTOCOL.replacement(line, error)
+        return [_PROTOCOL.replacement(line, error)]
     except RecursionError:
         raise too_deep(line) from None
     if getattr(message, body) is None:
-        return _PROTOCOL.replacement(line, f"a {kind} message without {body!r}")
-    return message
+        return [_PROTOCOL.replacement(line, f"a {kind} message without {body!r}")]
+    return (message,)
 
 
-def _recover(line: bytes, error: Exception, *, whole: bool) -> RawRecord | Message:
-    """Return a line that failed to decode, repaired and decoded; or the message that replaces it."""
-    _refuse_file(line)
-    recovered = _PROTOCOL.recover(line, error, _decode_envelope)
-    return decode(recovered, whole=whole) if isinstance(recovered, bytes) else recovered
+def _parts(line: bytes, error: object, *, whole: bool) -> Sequence[RawRecord | Message]:
+    """Return the messages in a line that is not one message, and what replaces its other text."""
+    messages: list[RawRecord | Message] = []
+    for part in _PROTOCOL.parts(line, error, _decode_envelope):
+        messages += [part] if isinstance(part, Message) else decode_line(part, whole=whole)
+    return messages
 
 
 def _refuse_file(line: bytes) -> None:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from types import MappingProxyType
 
 import msgspec
 
 from elt_assets.errors import SystemFailure
 from elt_assets.protocol.airbyte.messages import Log, Message, PlainText, UndecodedLine
+from elt_assets.protocol.airbyte.recovery.embedded import Body, EmbeddedMessages, Split
 
 MAX_LINE = 256 << 20
 """Maximum bytes of a line. A longer line is not a record that a table could store."""
@@ -37,81 +39,127 @@ _decode_type = msgspec.json.Decoder(_Typed).decode
 
 
 class LineProtocol:
-    """The message types of a protocol. They decide how a line that cannot be decoded is replaced.
+    """The message types of a protocol. They decide what a line that cannot be decoded contains.
 
     Args:
-        kinds: the message types, each with the properties, besides `type`, that identify a truncated
-            message.
+        bodies: the message types.
         vital: the types whose loss would lose data. A malformed message of these types ends the sync, and
             is not replaced by a log line.
+        salvage: functions that return what must be kept of a malformed message of a type; None if nothing
+            must be kept.
     """
 
-    def __init__(self, kinds: Mapping[str, Sequence[str]], vital: Collection[str]):
-        self._kinds = kinds
+    def __init__(
+        self,
+        bodies: Mapping[str, Body],
+        vital: Collection[str],
+        salvage: Mapping[str, Callable[[bytes], Message | None]] = MappingProxyType({}),
+    ):
+        self._bodies = bodies
         self._vital = vital
-        names = "|".join(dict.fromkeys(name for body in kinds.values() for name in body)).encode()
+        self._salvage = salvage
+        self._embedded = EmbeddedMessages(bodies)
+        names = dict.fromkeys(name for body in bodies.values() for name in body.names)
         # A message begins with its type, or with its body if the connector writes that first.
         self._beginning = re.compile(
-            rb'\s*\{\s*"(?:type"\s*:\s*"(?P<kind>\w+)"|(?P<body>%b)"\s*:)' % names
+            rb'\s*\{\s*"(?:type"\s*:\s*"(?P<kind>\w+)"|(?P<body>%b)"\s*:)'
+            % "|".join(names).encode()
         )
 
-    def recover(
-        self, line: bytes, error: Exception, read: Callable[[bytes], object]
-    ) -> bytes | Message:
-        """Return a line on which `read` failed, repaired; or its replacement if the repair does not help.
+    def parts(
+        self, line: bytes, error: object, read: Callable[[bytes], object]
+    ) -> Sequence[bytes | Message]:
+        """Return the messages in a line on which `read` failed: lines to decode, and replacements.
+
+        They are the line, repaired; or the messages inside it, and what replaces its other text; or the
+        replacement of the line.
 
         Raises:
             SystemFailure: see `replacement`; or the line is nested too deeply.
         """
         repaired = repair(line)
-        if repaired == line:
-            return self.replacement(line, error)
-        try:
-            read(repaired)
-        except msgspec.MsgspecError as second_error:
-            return self.replacement(line, second_error)
-        except RecursionError:
-            raise too_deep(line) from None
-        return repaired
+        if repaired != line:
+            try:
+                read(repaired)
+            except (msgspec.MsgspecError, UnicodeDecodeError) as second_error:
+                error = second_error
+            except RecursionError:
+                raise too_deep(line) from None
+            else:
+                return [repaired]
+        contents = self._embedded.split(line)
+        if not contents.messages or contents.messages == [line.strip()]:
+            return [self.replacement(line, error, contents.unquoted)]
+        return [*contents.messages, *self._rest(contents, read)]
 
-    def replacement(self, line: bytes, error: object) -> Message:
-        """Return the LOG message that replaces a truncated or malformed message, or plain text.
+    def _rest(self, contents: Split, read: Callable[[bytes], object]) -> Sequence[bytes | Message]:
+        """Return what a line contains beside messages: nothing visible, a message that was cut, or text."""
+        rest = contents.rest
+        if not any(c.isprintable() and not c.isspace() for c in rest.decode("utf-8", "replace")):
+            return []
+        try:
+            read(rest)
+        except (msgspec.MsgspecError, UnicodeDecodeError):
+            error = "another message is on its line"
+            return [self.replacement(rest, error, contents.unquoted)]
+        except RecursionError:
+            raise too_deep(rest) from None
+        return [rest]
+
+    def replacement(self, line: bytes, error: object, unquoted: bytes | None = None) -> Message:
+        """Return the message that replaces a malformed message, a part of one, or plain text.
+
+        Args:
+            unquoted: the line without quoted messages; default: the line.
 
         Raises:
-            SystemFailure: the line is a message of a vital type.
+            SystemFailure: the line is a message of a vital type, or contains a part of one.
         """
-        kind = self._kind(line)
-        if kind in self._vital:
-            raise SystemFailure(
-                f"the connector sent a malformed {kind} message: {error}",
-                guidance="this is a defect of the connector, or its output was truncated; "
-                "the sync stops so that no data is lost",
-            )
-        if kind in self._kinds:
-            return _as_log(line, "WARN", f"ignored a malformed {kind} message ({error})")
-        if kind is not None:
+        declared, kinds = self._kinds(line, line if unquoted is None else unquoted)
+        for kind in kinds:
+            if kind in self._vital:
+                raise SystemFailure(
+                    f"the connector sent a malformed {kind} message: {error}",
+                    guidance="this is a defect of the connector, or its output was truncated; "
+                    "the sync stops so that no data is lost",
+                )
+        for kind in kinds:
+            if kind in self._salvage and (kept := self._salvage[kind](line)) is not None:
+                return kept
+        if kinds:
+            return _as_log(line, "WARN", f"ignored a malformed {kinds[0]} message ({error})")
+        if declared is not None:
             return _as_log(
-                line, "WARN", f"ignored a message of the unknown type {kind[:MAX_LOG_CHARACTERS]!r}"
+                line,
+                "WARN",
+                f"ignored a message of the unknown type {declared[:MAX_LOG_CHARACTERS]!r}",
             )
         return PlainText(type="LOG", log=Log(level="INFO", message=_excerpt(line)))
 
-    def _kind(self, line: bytes) -> str | None:
-        """Return the message type of a line, even if the rest cannot be decoded; None if there is none."""
+    def _kinds(self, line: bytes, unquoted: bytes) -> tuple[str | None, list[str]]:
+        """Return the type that a line declares, and the types of the messages of which it contains parts."""
         try:
-            return _decode_type(line).type
+            named = _decode_type(line).type
+            if named in self._bodies:
+                return named, [named]
+            declared: str | None = named
         except msgspec.ValidationError:
-            return None
+            declared = None
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-            return self._kind_of_beginning(line)
+            declared = self._kind_of_beginning(line)
+        beginning = [kind for kind in self._bodies if kind == declared]
+        return declared, beginning + self._embedded.kinds(unquoted, is_part=bool(beginning))
 
     def _kind_of_beginning(self, line: bytes) -> str | None:
         """Return the message type that the beginning of a line shows, since a message may be truncated."""
         match = self._beginning.match(line)
         if match is None:
             return None
-        named, body = match["kind"], (match["body"] or b"").decode()
+        named, name = match["kind"], (match["body"] or b"").decode()
         candidates = (
-            kind for kind, names in self._kinds.items() if kind.encode() == named or body in names
+            kind
+            for kind, body in self._bodies.items()
+            if kind.encode() == named or name in body.names
         )
         return next(candidates, None)
 
@@ -146,6 +194,14 @@ def too_deep(line: bytes) -> SystemFailure:
         "the connector sent a message nested too deeply to read",
         guidance="report it to the maintainer of the connector",
         detail=_excerpt(line),
+    )
+
+
+def several_on_a_line(count: int) -> SystemFailure:
+    return SystemFailure(
+        f"the connector sent a RECORD beside other text on one line, which has {count} parts",
+        guidance="this is a defect of the connector: each message must be on its own line; "
+        "the sync stops so that no data is lost",
     )
 
 

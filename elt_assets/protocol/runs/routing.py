@@ -85,12 +85,14 @@ class Head:
     def fits(self, block: bytes, count: int) -> bool:
         """Return whether each of `count` lines begins and ends as the lines of this stream.
 
-        A line contains no newline, so counting what surrounds each newline decides this.
+        A line contains no newline, so counting what surrounds each newline decides this. A line with a second
+        record of the stream does not fit, so that both are decoded.
         """
         return (
             block.startswith(self.prefix)
             and block.endswith(self.ending)
             and block.count(self.ending + self.prefix) == count - 1
+            and block.count(self.prefix) == count
             and (
                 self.tail is None
                 or (self.absent is not None and self.absent not in block)
@@ -243,8 +245,9 @@ class RecordRuns:
     def _learn(self, line: bytes) -> Iterable[RawRecord | Message]:
         """Return the messages of a line; know its head from now on if it is a record."""
         messages = list(self._decode([line]))
-        record = messages[-1] if messages else None
-        head = _head(self._shape, line, record) if isinstance(record, RawRecord) else None
+        records = [message for message in messages if isinstance(message, RawRecord)]
+        is_one = len(records) == 1 and records[0] is messages[-1]
+        head = _head(self._shape, line, records[0]) if is_one else None
         if head is not None and self._names.get(head.named, head.named) == head.stream:
             if len(self._known) >= MAX_HEADS:
                 self._forget(list(self._known.values()))

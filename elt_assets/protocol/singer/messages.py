@@ -16,7 +16,7 @@ from msgspec import Raw
 
 from elt_assets.errors import ConfigError, SystemFailure
 from elt_assets.protocol.airbyte.catalog import AirbyteStream, Catalog, StreamDescriptor
-from elt_assets.protocol.airbyte.lines import LineProtocol, repair, too_deep
+from elt_assets.protocol.airbyte.lines import LineProtocol, repair, several_on_a_line, too_deep
 from elt_assets.protocol.airbyte.messages import (
     Message,
     RawRecord,
@@ -24,6 +24,7 @@ from elt_assets.protocol.airbyte.messages import (
     StreamGeneration,
     StreamState,
 )
+from elt_assets.protocol.airbyte.recovery.embedded import Body
 from elt_assets.protocol.singer.schema import json_schema
 
 _BOOKMARKS = "bookmarks"
@@ -31,14 +32,17 @@ _OTHER_BOOKMARKS = "singer_bookmarks"
 """The property of a stream's state that contains the bookmarks of streams that are not read, for example of
 its parent. The tap gets them back with the state."""
 _STANDARD = frozenset({_BOOKMARKS, "currently_syncing"})
-_KINDS = {
-    "RECORD": ["record", "stream", "time_extracted"],
-    "SCHEMA": ["schema", "key_properties", "bookmark_properties"],
-    "STATE": ["value"],
-    "ACTIVATE_VERSION": ["version"],
-    "BATCH": ["manifest", "encoding"],
+_NAMED = rb'"stream"\s*:\s*"(?:[^"\\]|\\.)*"\s*,\s*'
+_BODIES = {
+    "RECORD": Body(["record", "stream", "time_extracted"], _NAMED + rb'"record"\s*:\s*\{'),
+    "SCHEMA": Body(
+        ["schema", "key_properties", "bookmark_properties"], _NAMED + rb'"schema"\s*:\s*\{'
+    ),
+    "STATE": Body(["value"], rb'"value"\s*:\s*\{\s*"bookmarks"\s*:'),
+    "ACTIVATE_VERSION": Body(["version"], _NAMED + rb'"version"\s*:\s*\d+\s*\}'),
+    "BATCH": Body(["manifest", "encoding"], rb'"encoding"\s*:\s*\{\s*"format"\s*:'),
 }
-_PROTOCOL = LineProtocol(_KINDS, vital=_KINDS)
+_PROTOCOL = LineProtocol(_BODIES, vital=_BODIES)
 _NOTHING = Raw(b"")
 _TIME_LENGTH = 32
 """Characters of a time in the form that most taps write: with microseconds and an offset."""
@@ -132,9 +136,9 @@ class Translator:
         unless it equals the stream's previous SCHEMA. A STATE of the standard form becomes a state of each
         stream whose bookmark changes or that has records since its last state: records with equal
         replication keys leave the bookmark where it is, and it covers them all the same. Any other STATE
-        becomes a LEGACY state. A BATCH becomes the records
-        of its files. Any other line becomes an `UndecodedLine` LOG message. Deviations from JSON are repaired
-        as in `codec.decode`.
+        becomes a LEGACY state. A BATCH becomes the records of its files. Any other line becomes an
+        `UndecodedLine` LOG message. Deviations from JSON are repaired, and messages beside other text are
+        found, as in `codec.decode_line`.
 
         Raises:
             SystemFailure: the line is a Singer message, but is truncated, malformed, not UTF-8, or nested
@@ -146,7 +150,7 @@ class Translator:
                 line.decode()  # the decoder does not check that raw values are UTF-8
             envelope = _decode_envelope(line)
         except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-            return self._recover(line, error)
+            return self._parts(line, error)
         except RecursionError:
             raise too_deep(line) from None
         if envelope.type != "RECORD":
@@ -166,10 +170,13 @@ class Translator:
         without being decoded here."""
         self._unsaved.add(name)
 
-    def _recover(self, line: bytes, error: Exception) -> Iterable[RawRecord | Message]:
-        """Return the messages of a line that failed to decode, repaired; or the message that replaces it."""
-        recovered = _PROTOCOL.recover(line, error, _decode_envelope)
-        return self.messages(recovered) if isinstance(recovered, bytes) else [recovered]
+    def _parts(self, line: bytes, error: object) -> Iterable[RawRecord | Message]:
+        """Return the messages in a line that is not one message, and what replaces its other text."""
+        for part in _PROTOCOL.parts(line, error, _decode_envelope):
+            if isinstance(part, Message):
+                yield part
+            else:
+                yield from self.messages(part)
 
     def _other(self, line: bytes, kind: str) -> Iterable[RawRecord | Message]:
         try:
@@ -187,7 +194,7 @@ class Translator:
             return [_PROTOCOL.replacement(line, error)]
         except RecursionError:
             raise too_deep(line) from None
-        return [_PROTOCOL.replacement(line, None)]
+        return self._parts(line, "its type is unknown")
 
     def _generation(self, name: str, version: int, *, complete: bool) -> Message:
         """Return the GENERATION of a version, which has the version's number."""
@@ -263,10 +270,16 @@ def decode_record(line: bytes) -> RawRecord | Message:
     """Decode a line, without its newline, that should be a RECORD. Its stream is named as in the line.
 
     Raises:
-        SystemFailure: as `Translator.messages`.
+        SystemFailure: as `Translator.messages`; or the line contains a message beside other text.
     """
-    *_, record = Translator().messages(line)
-    return record
+    messages = [each for each in Translator().messages(line) if not _is_generation(each)]
+    if len(messages) == 1:
+        return messages[0]
+    raise several_on_a_line(len(messages))
+
+
+def _is_generation(message: RawRecord | Message) -> bool:
+    return isinstance(message, Message) and message.generation is not None
 
 
 class _TimeParser:

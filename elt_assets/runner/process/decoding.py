@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from functools import partial
 
-from elt_assets.protocol.airbyte.codec import decode, decode_blocks
+from elt_assets.protocol.airbyte.codec import decode_blocks, decode_line
 from elt_assets.protocol.airbyte.messages import Message, RawRecord, Received
 from elt_assets.protocol.runs.protocols import airbyte_runs
 from elt_assets.runner.process.child import Process
@@ -28,4 +27,5 @@ def decode_fast(process: Process) -> Iterator[RawRecord | Message]:
 
 def decode_lossless(process: Process) -> Iterator[RawRecord | Message]:
     """Yield messages, with complete records, to be sent on."""
-    return map(partial(decode, whole=True), process.lines())
+    for line in process.lines():
+        yield from decode_line(line, whole=True)

@@ -1,0 +1,1 @@
+"""Recovery of messages from lines that do not have the form of the protocol."""

@@ -1,0 +1,279 @@
+"""Messages that share their line with other text: none is lost, and quoted JSON stays text."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from msgspec import Raw
+
+from elt_assets.errors import EltError, SystemFailure
+from elt_assets.protocol.airbyte.codec import decode, decode_blocks, decode_line
+from elt_assets.protocol.airbyte.lines import split
+from elt_assets.protocol.airbyte.messages import Message, PlainText, RawRecord, RecordLines
+from elt_assets.protocol.runs.protocols import airbyte_runs, singer_runs
+from elt_assets.protocol.singer.messages import Translator, decode_record
+from elt_assets.sync.segments import records
+
+Sent = RawRecord | Message
+
+
+def text(message: dict[str, Any]) -> bytes:
+    return json.dumps(message, separators=(",", ":")).encode()
+
+
+def record(number: int, **more: Any) -> bytes:
+    data = {"n": number, "t": 'O\'Brien wrote {"type":"STATE","state":{}}', **more}
+    return text({"type": "RECORD", "record": {"stream": "a", "data": data, "emitted_at": 1}})
+
+
+def singer_record(number: int) -> bytes:
+    return text({"type": "RECORD", "stream": "a", "record": {"n": number, "t": "it's"}})
+
+
+STATE = text(
+    {
+        "type": "STATE",
+        "state": {"type": "STREAM", "stream": {"stream_descriptor": {"name": "a"}}},
+    }
+)
+ERROR = text({"type": "TRACE", "trace": {"type": "ERROR", "error": {"message": "x"}}})
+CONTROL = text(
+    {"type": "CONTROL", "control": {"type": "CONNECTOR_CONFIG", "connectorConfig": {"config": {}}}}
+)
+ONE, TWO = record(1), record(2)
+LOG = b'{"type":"LOG","log":{"level":"INFO","message":"part'
+SORTED = json.dumps(json.loads(ONE), sort_keys=True).encode()
+
+
+def kinds(messages: Iterable[Sent]) -> list[str]:
+    return [
+        "RECORD"
+        if isinstance(message, RawRecord)
+        else "text"
+        if isinstance(message, PlainText)
+        else message.type
+        for message in messages
+    ]
+
+
+def json_of(line: bytes) -> Raw:
+    message = decode(line)
+    assert isinstance(message, RawRecord)
+    return message.data
+
+
+def logged(message: Sent) -> str:
+    assert isinstance(message, Message) and message.log is not None
+    return message.log.message
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        (b"warn: " + ONE, ["RECORD", "text"]),
+        (ONE + b" done", ["RECORD", "text"]),
+        (b"progress 2\r" + ONE, ["RECORD", "text"]),
+        (b"\x1b[0m" + ONE + b"\x1b[0m", ["RECORD", "text"]),
+        (b"\xe2\x80\x8b" + ONE, ["RECORD"]),
+        (b"\0\0" + ONE, ["RECORD"]),
+        (b"\xff" + ONE, ["RECORD", "text"]),
+        (b"a {b} \" ' [" + SORTED, ["RECORD", "text"]),
+        (ONE + TWO, ["RECORD", "RECORD"]),
+        (ONE + b" " + STATE + ERROR + CONTROL, ["RECORD", "STATE", "TRACE", "CONTROL"]),
+        (b"[" + ONE + b", " + TWO + b"]", ["RECORD", "RECORD", "text"]),
+        (b'{"severity":"INFO","payload":' + ONE + b"}", ["RECORD", "text"]),
+        (b'{"type":"NEWER","messages":[' + ONE + b"]}", ["RECORD", "LOG"]),
+        (b'x {"id":1,"type":"RECORD","record":{"stream":"a","data":{}}}', ["RECORD", "text"]),
+        (LOG + ONE, ["RECORD", "LOG"]),
+        (LOG + ONE + b'ial"}}', ["RECORD", "LOG"]),
+        (LOG[:-4] + ONE + b'"}}', ["RECORD", "LOG"]),
+        (LOG + b"'" + ONE + b"'\"}}", ["RECORD", "LOG"]),
+        (ONE[:50] + TWO + ONE[50:], ["RECORD", "RECORD"]),
+        (b"done. " + ERROR, ["TRACE", "text"]),
+    ],
+)
+def test_every_message_of_a_line_is_recovered(line: bytes, expected: list[str]) -> None:
+    messages = decode_line(line)
+    assert kinds(messages) == expected
+    data = {bytes(json_of(sent)) for sent in (ONE, TWO, SORTED)} | {b"{}"}
+    assert all(bytes(each.data) in data for each in messages if isinstance(each, RawRecord))
+    with pytest.raises(SystemFailure, match=r"beside other text|malformed"):
+        decode(b"x " + line)
+
+
+def test_the_text_beside_a_message_is_logged() -> None:
+    _, beside = decode_line(b"retrying: " + ONE + b" (2 of 3)")
+    assert logged(beside) == "retrying:  (2 of 3)"
+    _, cut = decode_line(LOG + ONE + b'ial"}}')
+    assert logged(cut) == "partial"
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        b"warn: " + ONE[:60],
+        b"warn: " + SORTED[:40],
+        LOG + ONE[:60],
+        LOG + b"'" + ONE[:60] + b"'",
+        b"x " + ONE + TWO[:60],
+        json.dumps(json.loads(ONE), indent=2).encode(),
+        ONE.replace(b'"RECORD"', b'"record"'),
+        ONE.replace(b'"type"', b'"ty\0pe"'),
+        b"\x1b[1m" + ONE.replace(b'"', b'\x1b[32m"\x1b[0m'),
+        ONE.decode().encode("utf-16-le"),
+        b'x {"type":"RECORD","record":{"stream":7}}',
+    ],
+)
+def test_a_part_of_a_message_is_a_malformed_message(line: bytes) -> None:
+    with pytest.raises(SystemFailure, match="malformed RECORD"):
+        list(decode_blocks([line]))
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        b"sent '" + ONE + b"' to stdout",
+        b'sent "' + ONE + b'" to stdout',
+        b"sent `" + ONE + b"`",
+        b"line b'" + ONE + b"\\n'",
+        b"sent '" + ONE[:60] + b"...' to stdout",
+        b"sent " + json.dumps(ONE.decode()).encode(),
+        text({"level": "debug", "msg": "sent " + ONE.decode()}),
+        b'message \'xyz\' {"type": "RECORD"...}',
+        b'message {"type": "RECORD", ...}',
+        b'expected "type": "RECORD", but got "type": "STATE"',
+        b"{'type': 'RECORD', 'record': {}}",
+        b'{"message":"saved","state":{"cursor":5}}',
+        b'INFO METRIC: {"type": "timer", "value": 0.5}',
+    ],
+)
+def test_quoted_json_is_text(line: bytes) -> None:
+    assert kinds(decode_line(line)) == ["text"]
+    assert kinds(Translator().messages(line)) == ["text"]
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        (b"warn: " + singer_record(1), ["RECORD", "text"]),
+        (singer_record(1) + b'{"type":"STATE","value":1}', ["RECORD", "STATE"]),
+        (b'{"type":"STATE","value":{"x":"a' + singer_record(1) + b'b"}}', ["RECORD", "STATE"]),
+        (b"[" + singer_record(1) + b"," + singer_record(2) + b"]", ["RECORD", "RECORD", "text"]),
+    ],
+)
+def test_messages_of_a_tap_are_recovered(line: bytes, expected: list[str]) -> None:
+    assert kinds(Translator().messages(line)) == expected
+    with pytest.raises(SystemFailure, match="beside other text"):
+        decode_record(line)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        b"x " + singer_record(1)[:-2],
+        singer_record(1).replace(b"type", b"ty\0pe"),
+        singer_record(1).lower(),
+    ],
+)
+def test_a_part_of_a_taps_message_is_a_malformed_message(line: bytes) -> None:
+    with pytest.raises(SystemFailure, match="malformed RECORD"):
+        list(Translator().messages(line))
+
+
+# --- any bytes ------------------------------------------------------------------------------------
+
+TEXTS = [b"", b"\n", b"\r", b"warn: ", b"{", b"}", b"[", b",", b'{"a":', b"\\", b"\0", b"\xff"]
+JSON = [b'{"type":"X",', b'{"a":1}', b'"}}', b'{"type":"LOG"}', LOG, b"\x1b[0m", b"\xe2\x80\x8b"]
+FILLINGS = st.sampled_from(TEXTS + JSON) | st.binary(max_size=6)
+AROUND = FILLINGS.filter(lambda some: not set(some) & set(b"'\"`") or some.startswith(b"{"))
+
+
+def numbers(route: Callable[[bytes], Iterable[Any]], sent: bytes) -> list[int] | None:
+    """The numbers of the records that a routing found; None if it failed."""
+    found: list[int] = []
+    try:
+        for message in route(sent):
+            lines = records(message) if isinstance(message, RecordLines) else [message]
+            found += [
+                json.loads(bytes(each.data))["n"] for each in lines if isinstance(each, RawRecord)
+            ]
+    except EltError:
+        return None
+    return found
+
+
+@settings(deadline=None)
+@given(st.lists(AROUND, min_size=2, max_size=6), st.sampled_from([b"", b"\n"]), st.integers(0, 70))
+@pytest.mark.parametrize(
+    ("runs", "a_record"),
+    [
+        (airbyte_runs, record),
+        (lambda: singer_runs(Translator()), singer_record),
+    ],
+)
+def test_bytes_around_and_between_messages_lose_none(
+    runs: Callable[[], Any],
+    a_record: Callable[[int], bytes],
+    fillings: list[bytes],
+    end: bytes,
+    before: int,
+) -> None:
+    """The lines before teach the routing the head of the stream's lines."""
+    sent = b"".join(a_record(n) + b"\n" for n in range(before))
+    for number, filling in enumerate(fillings[:-1]):
+        sent += filling + a_record(before + number) + end
+    found = numbers(runs().messages, sent + fillings[-1])
+    assert found is None or found == list(range(before + len(fillings) - 1))
+
+
+def survives(messages: Callable[[bytes], Iterable[Sent]], sent: bytes, kind: str) -> bool:
+    """Return whether a message of a kind is found, or what is left of it is a failure."""
+    try:
+        found = [message for line in split([sent]) for message in messages(line)]
+    except EltError:
+        return True
+    errors = [m for m in found if isinstance(m, Message) and m.reported_error is not None]
+    return kind in kinds(found) or bool(errors)
+
+
+@given(st.sampled_from([ONE, SORTED, STATE, CONTROL]), FILLINGS, st.integers(1), st.booleans())
+def test_bytes_inside_a_message_do_not_hide_it(
+    message: bytes, filling: bytes, place: int, ends: bool
+) -> None:
+    place %= len(message)
+    sent = b"x " * ends + message[:place] + filling + message[place:]
+    assert survives(decode_line, sent, json.loads(message)["type"]), sent
+
+
+@given(FILLINGS, st.integers(1), st.booleans())
+def test_bytes_inside_a_taps_record_do_not_hide_it(filling: bytes, place: int, ends: bool) -> None:
+    message = singer_record(1)
+    place %= len(message)
+    sent = b"x " * ends + message[:place] + filling + message[place:]
+    assert survives(Translator().messages, sent, "RECORD"), sent
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        b'x {"a":' * 20_000 + ONE,
+        b'{"type":"LOG",' * 50_000,
+        b'{"type":"LOG","a":' * 50_000 + b"1",
+        b"x " + b"{" * 300_000 + ONE,
+        b"'{" * 100_000 + ONE,
+        b'{"a":[' * 500 + ONE * 50,
+    ],
+)
+def test_a_hostile_line_is_searched_in_limited_time(line: bytes) -> None:
+    start = time.process_time()
+    try:
+        decode_line(line)
+    except SystemFailure as failure:
+        assert "malformed" in str(failure) or "nested too deeply" in str(failure)  # noqa: PT017
+    assert time.process_time() - start < 4
