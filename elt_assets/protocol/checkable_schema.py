@@ -31,6 +31,12 @@ _PARTS = (
     *("additionalProperties", "propertyNames", "unevaluatedProperties"),
     *("items", "additionalItems", "contains", "unevaluatedItems", "prefixItems"),
 )
+_EXCLUSIVE = ("exclusiveMinimum", "exclusiveMaximum")
+_DRAFT4: type[Validator] = jsonschema.validators.extend(  # type: ignore[no-untyped-call]
+    jsonschema.Draft4Validator,
+    # Records do not depend on the dialect: 5.0 is an integer.
+    type_checker=jsonschema.Draft7Validator.TYPE_CHECKER,
+)
 # Keywords that do not affect whether a value is valid: an invalid one needs no warning.
 _ANNOTATIONS = {
     *("title", "description", "default", "examples", "format", "readOnly", "writeOnly"),
@@ -57,10 +63,25 @@ class Checkable:
 
 
 def dialect(schema: Any) -> type[Validator]:
-    """Return the dialect that a schema names, if it exists; else Draft 7, which the protocol prescribes."""
+    """Return the dialect that a schema names, if it exists; else Draft 7, which the protocol prescribes, or
+    Draft 4, in which old taps write, if the schema has a limit as only Draft 4 writes it."""
+    default = _DRAFT4 if _has_limits_of_draft_4(schema) else jsonschema.Draft7Validator
     named = isinstance(schema, Mapping) and isinstance(schema.get("$schema"), str)
-    default = jsonschema.Draft7Validator
     return jsonschema.validators.validator_for(schema, default) if named else default
+
+
+def _has_limits_of_draft_4(schema: Any) -> bool:
+    """Return whether a limit is exclusive by a boolean beside it; from Draft 6 on, it is a number itself."""
+    waiting = [schema]
+    while waiting:
+        part = waiting.pop()
+        if isinstance(part, Mapping):
+            if any(isinstance(part.get(name), bool) for name in _EXCLUSIVE):
+                return True
+            waiting += part.values()
+        elif isinstance(part, list):
+            waiting += part
+    return False
 
 
 def checkable(schema: Any, kind: type[Validator]) -> Checkable:

@@ -38,7 +38,13 @@ from elt_assets.protocol.airbyte.messages import (
     State,
 )
 from elt_assets.protocol.runs.protocols import singer_runs
-from elt_assets.protocol.singer.catalog import read_catalog, selection, shared_names, stream_names
+from elt_assets.protocol.singer.catalog import (
+    catalog_options,
+    read_catalog,
+    selection,
+    shared_names,
+    stream_names,
+)
 from elt_assets.protocol.singer.messages import ReadFile, Translator, state_value
 from elt_assets.runner.config.settings import CONNECTOR_CONFIG
 from elt_assets.runner.connector import Connector
@@ -122,10 +128,7 @@ class SingerTap(Connector):
 
     @cached_property
     def _catalog_options(self) -> Sequence[str]:
-        """The options that pass the catalog to the tap.
-
-        Old taps read the selection from `--properties`. Some of them accept `--catalog` too, but ignore it.
-        """
+        """The options that pass the catalog to the tap."""
         if self._about:
             return ["catalog"]
         try:
@@ -133,9 +136,7 @@ class SingerTap(Connector):
                 text = self._output("help", {}).decode(errors="replace")
         except EltError:
             return ["catalog"]
-        if "--properties" not in text:
-            return ["catalog"]
-        return ["catalog", "properties"] if "--catalog" in text else ["properties"]
+        return catalog_options(text)
 
     @contextmanager
     def _started(self, verb: str, arguments: Sequence[str], **stdin: Any) -> Iterator[Process]:

@@ -44,7 +44,7 @@ class Run:
     """One process of the connector.
 
     Args:
-        verb: the command: spec, check, discover or read.
+        verb: the command: spec, help, check, discover or read.
         purpose: the command and what it was started for, for messages.
         started: the time of the start.
         ended: how it ended.
@@ -137,7 +137,7 @@ class Connector:
         """Start the connector and wait for its end.
 
         Args:
-            verb: spec, check, discover or read.
+            verb: spec, help, check, discover or read.
             purpose: what it is started for, for messages.
             config: a config instead of the connector's own.
             streams: the streams to read, from `states` on.
@@ -176,7 +176,7 @@ class Connector:
         states: Sequence[State],
     ) -> dict[str, bytes]:
         """Return the contents of the files that are arguments of a command."""
-        if verb == "spec":
+        if verb in ("spec", "help"):
             return {}
         found = {"config": json.dumps(self.config if config is None else config).encode()}
         if verb == "read":

@@ -90,6 +90,8 @@ class Observations:
         run = self.connector.run("spec", purpose, expected_end=end).run
         if run.transcript.specifications:
             self.connector.learn_secrets(run.transcript.specifications[0].connectionSpecification)
+        elif self.protocol.has_help:
+            self.connector.run("help", "`--help`", expected_end=ANY)
         return run
 
     @property
@@ -182,9 +184,8 @@ class Observations:
         read = _successful(self.first_read)
         incremental = [s for s in read.run.streams if s.sync_mode == INCREMENTAL]
         states = read.run.transcript.states
-        shared = [(state, line) for state, line in states if kind_of(state) != STREAM]
-        if incremental and shared:
-            return [shared_scope(read, read.run.streams, shared)]
+        if incremental and any(kind_of(state) != STREAM for state, _ in states):
+            return [shared_scope(read)]
         return [own_scope(read, stream) for stream in incremental]
 
     @cached_property
@@ -215,7 +216,7 @@ class Observations:
         ]
         if not streams:
             return None
-        states = [scope.states[-1].state for scope in scopes]
+        states = [state for scope in scopes for state in scope.states[-1].states]
         purpose = "`read` in full, with a state"
         return self.connector.run("read", purpose, streams=streams, states=states)
 
@@ -263,7 +264,7 @@ class Observations:
         is_refresh = all(stream.sync_mode == FULL_REFRESH for stream in scope.streams)
         what = f"{scope.name}{' in full' if is_refresh else ''}"
         purpose = f"`read` of {what} from state {number} of {len(scope.states)}"
-        states = [scope.states[number - 1].state]
+        states = scope.states[number - 1].states
         return self.connector.run("read", purpose, streams=scope.streams, states=states)
 
     def _with_secrets(self) -> Connector:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from connectors.sdk.testing.comparison import Difference, Identity
@@ -17,13 +17,19 @@ from elt_assets.protocol.airbyte.catalog import (
     StreamId,
 )
 from elt_assets.protocol.airbyte.messages import State
+from elt_assets.protocol.airbyte.states import LEGACY, kind_of
 
 
 @dataclass(frozen=True)
 class SeenState:
-    """A state, and the number of records before it in the same scope."""
+    """A state of a scope.
 
-    state: State
+    Args:
+        states: what a platform has stored after it: itself, and the last states of other streams.
+        line: its line; `records_before`: the number of records of the scope before it.
+    """
+
+    states: Sequence[State]
     line: int
     records_before: int
 
@@ -49,8 +55,17 @@ class Scope:
 
     @property
     def ends_with_state(self) -> bool:
-        """Return whether no record comes after the last state."""
-        return bool(self.states) and self.states[-1].records_before == len(self.records)
+        """Return whether no record of a stream that is read incrementally comes after the last state."""
+        return bool(self.states) and self.uncovered_from is None
+
+    @property
+    def uncovered_from(self) -> int | None:
+        """The line of the first record after the last state, of a stream that is read incrementally; None if
+        there is none."""
+        tracked = {stream.id for stream in self.streams if stream.sync_mode == INCREMENTAL}
+        last = self.states[-1].line if self.states else 0
+        lines = (each.line for each in self.records if each.stream in tracked and each.line > last)
+        return next(lines, None)
 
     def identity(self, ignored: Sequence[str]) -> Identity:
         return Identity({stream.id: stream.key for stream in self.streams}, ignored)
@@ -102,20 +117,41 @@ def configured(
 def own_scope(read: Read, stream: ConfiguredStream) -> Scope:
     """Return what a read yielded of one stream, with the states of this stream."""
     states = read.run.transcript.states
-    return shared_scope(
-        read, [stream], [(s, line) for s, line in states if _stream_of(s) == stream.id]
-    )
+    own = [([state], line) for state, line in states if _stream_of(state) == stream.id]
+    return _scope(read, [stream], own)
 
 
-def shared_scope(
-    read: Read, streams: Sequence[ConfiguredStream], states: Sequence[tuple[State, int]]
+def shared_scope(read: Read) -> Scope:
+    """Return what a read yielded, if the streams share states."""
+    return _scope(read, read.run.streams, _held(read.run.transcript.states))
+
+
+def _scope(
+    read: Read,
+    streams: Sequence[ConfiguredStream],
+    states: Iterable[tuple[Sequence[State], int]],
 ) -> Scope:
-    """Return what a read yielded of streams that share these states, each given with its line."""
     ids = {stream.id for stream in streams}
     records = [record for record in read.records if record.stream in ids]
     lines = [record.line for record in records]
-    seen = [SeenState(s, line, bisect_left(lines, line)) for s, line in states]
+    seen = [SeenState(held, line, bisect_left(lines, line)) for held, line in states]
     return Scope(streams, read.run, records, seen)
+
+
+def _held(states: Iterable[tuple[State, int]]) -> Iterator[tuple[Sequence[State], int]]:
+    """Yield what a platform has stored after each state: the last GLOBAL state, and the last one of each
+    stream. A LEGACY state is the state of all streams, and replaces all others.
+
+    Spec: State & Checkpointing.
+    """
+    held: dict[StreamId | None, State] = {}
+    has_legacy = False
+    for state, line in states:
+        was_legacy, has_legacy = has_legacy, kind_of(state) == LEGACY
+        if was_legacy or has_legacy:
+            held = {}
+        held[_stream_of(state)] = state
+        yield list(held.values()), line
 
 
 def _stream_of(state: State) -> StreamId | None:

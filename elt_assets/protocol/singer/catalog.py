@@ -115,6 +115,16 @@ def selection(streams: Sequence[ConfiguredStream]) -> dict[str, Any]:
     return {"streams": [_selected(stream) for stream in streams]}
 
 
+def catalog_options(help_text: str) -> list[str]:
+    """Return the options that pass the catalog to a tap, as its `--help` names them.
+
+    Old taps read the selection from `--properties`. Some of them accept `--catalog` too, but ignore it.
+    """
+    if "--properties" not in help_text:
+        return ["catalog"]
+    return ["catalog", "properties"] if "--catalog" in help_text else ["properties"]
+
+
 def stream_names(streams: Sequence[ConfiguredStream]) -> dict[str, str]:
     """Return the `tap_stream_id` for each name that records use, if the two differ and the name is unique."""
     ids = {stream.stream.name for stream in streams}

@@ -79,6 +79,7 @@ def test_a_source_that_follows_all_rules_passes(state: str) -> None:
     [
         ("none", []),
         ("legacy", []),
+        ("old", []),
         ("state", ["states-resume-exactly"]),
         ("order", ["records-are-of-configured-streams"]),
         ("stdout", ["only-messages-on-stdout"]),

@@ -1,8 +1,9 @@
 """A Singer tap that follows all rules, or breaks one: `python -m tests.programs.broken.tap DEFECT OPTIONS`.
 
 DEFECT is `none`, `state` (it skips a record after a state), `order` (a record comes before its SCHEMA),
-`stdout` (it prints its progress), `secret` (it logs its config) or `legacy` (no defect, but states of its own
-form).
+`stdout` (it prints its progress), `secret` (it logs its config), or the name of a tap that follows all rules:
+`legacy` (its states have a form of its own) or `old` (it takes `--properties`, knows no metadata, names the
+stream that it reads in its states, and ends with a state that has not moved).
 """
 
 from __future__ import annotations
@@ -32,6 +33,23 @@ ABOUT = {"settings": {"properties": {"token": {"type": "string", "secret": True}
 ROWS = [
     {"id": n, "price": f"{n}.50", "updated": f"2026-01-0{n // 2 + 1}T00:00:00Z"} for n in range(7)
 ]
+
+
+# As pipelinewise and taps of the first years write it: Draft 4, and fractions of two decimals.
+OLD_SCHEMA = {
+    **SCHEMA,
+    "properties": {
+        **SCHEMA["properties"],  # type: ignore[dict-item]
+        "price": {
+            "type": ["number", "null"],
+            "multipleOf": 0.01,
+            "maximum": 100,
+            "exclusiveMaximum": True,
+        },
+    },
+}
+OLD_ENTRY = {**{k: v for k, v in ENTRY.items() if k != "metadata"}, "schema": OLD_SCHEMA}
+HELP = "usage: tap-orders [-h] -c CONFIG [-s STATE] [-p PROPERTIES] [-d]\n  --properties PROPERTIES"
 
 
 def say(**message: Any) -> None:
@@ -73,19 +91,48 @@ def read(defect: str, catalog: dict[str, Any], state: dict[str, Any]) -> None:
         say(type="STATE", value=bookmark(defect, str(ROWS[-1]["updated"])))
 
 
+def read_as_old_taps_do(catalog: dict[str, Any], state: dict[str, Any]) -> None:
+    (entry,) = catalog["streams"]
+    say(type="STATE", value=state)
+    if not entry["schema"].get("selected"):
+        return
+    is_incremental = entry.get("replication_method") != "FULL_TABLE"
+    first = start("old", state) if is_incremental else ""
+    state = {**state, "currently_syncing": "db-orders"}
+    say(type="STATE", value=state)
+    say(type="SCHEMA", stream="orders", schema=OLD_SCHEMA, key_properties=["id"])
+    for row in ROWS:
+        if str(row["updated"]) < first:
+            continue
+        say(type="RECORD", stream="orders", record={**row, "price": 1.1 + int(str(row["id"]))})
+        if is_incremental:
+            state = {**state, **bookmark("old", str(row["updated"]))}
+            say(type="STATE", value=state)
+    say(type="STATE", value={**state, "currently_syncing": None})
+
+
 def main(defect: str, words: list[str]) -> None:
+    if defect == "old":
+        if "--help" in words:
+            print(HELP)
+            return
+        if {"--about", "--catalog"} & {*words}:
+            sys.exit("unrecognized arguments")
     if "--about" in words:
         print(json.dumps(ABOUT, indent=2))
         return
-    names = ("config", "catalog", "state")
+    names = ("config", "catalog", "properties", "state")
     paths = {name: words[words.index(f"--{name}") + 1] for name in names if f"--{name}" in words}
     files = {name: json.loads(Path(path).read_text()) for name, path in paths.items()}
     if "--discover" in words:
-        print(json.dumps({"streams": [ENTRY]}, indent=2))
+        print(json.dumps({"streams": [OLD_ENTRY if defect == "old" else ENTRY]}, indent=2))
         return
     if defect == "secret":
         sys.stderr.write(f"the config is {files['config']}\n")
-    read(defect, files["catalog"], files.get("state", {}))
+    if defect == "old":
+        read_as_old_taps_do(files["properties"], files.get("state", {}))
+    else:
+        read(defect, files["catalog"], files.get("state", {}))
 
 
 if __name__ == "__main__":

@@ -31,7 +31,7 @@ class Airbyte(Protocol):
     name = "Airbyte"
     subject = "Airbyte sources"
     has_spec = has_check = True
-    has_schema_messages = False
+    has_schema_messages = has_help = False
 
     def arguments(self, verb: str, files: Mapping[str, Path]) -> list[str]:
         return [
@@ -39,7 +39,9 @@ class Airbyte(Protocol):
             *(word for name, path in files.items() for word in (f"--{name}", str(path))),
         ]
 
-    def catalog(self, streams: Sequence[ConfiguredStream]) -> bytes:
+    def catalog(
+        self, streams: Sequence[ConfiguredStream], others: Sequence[AirbyteStream] = ()
+    ) -> bytes:
         return ConfiguredCatalog(streams=list(streams)).to_json()
 
     def state(self, states: Sequence[State]) -> bytes | None:

@@ -23,6 +23,7 @@ class Protocol(ABC):
         has_spec: whether a connector must print a specification.
         has_check: whether a connector must check its config on request.
         has_schema_messages: whether a read must send the schema of a stream before its records.
+        has_help: whether the verb `help` tells how the arguments are given, where there is no specification.
     """
 
     name: ClassVar[str]
@@ -30,14 +31,20 @@ class Protocol(ABC):
     has_spec: ClassVar[bool]
     has_check: ClassVar[bool]
     has_schema_messages: ClassVar[bool]
+    has_help: ClassVar[bool]
 
     @abstractmethod
     def arguments(self, verb: str, files: Mapping[str, Path]) -> list[str]:
         """Return the arguments of a command. `files`: the files that are arguments, by name."""
 
     @abstractmethod
-    def catalog(self, streams: Sequence[ConfiguredStream]) -> bytes:
+    def catalog(
+        self, streams: Sequence[ConfiguredStream], others: Sequence[AirbyteStream] = ()
+    ) -> bytes:
         """Return the contents of the catalog file that selects these streams.
+
+        Args:
+            others: streams that are not selected. They are in the catalog if it can have such streams.
 
         Raises:
             ConfigError: a stream cannot be selected.

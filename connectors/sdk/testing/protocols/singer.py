@@ -21,44 +21,89 @@ from connectors.sdk.testing.protocols.transcript import (
 from elt_assets.errors import EltError
 from elt_assets.protocol.airbyte.catalog import AirbyteStream, ConfiguredStream
 from elt_assets.protocol.airbyte.messages import Message, Specification, State
-from elt_assets.protocol.singer.catalog import ENTRY, read_catalog, selection, stream_names
+from elt_assets.protocol.singer.catalog import (
+    ENTRY,
+    catalog_options,
+    metadata_by_breadcrumb,
+    metadata_list,
+    read_catalog,
+    selection,
+    stream_names,
+)
 from elt_assets.protocol.singer.messages import Translator, state_value
 
-_FLAGS = {"spec": ["--about", "--format=json"], "discover": ["--discover"], "read": []}
+_FLAGS = {
+    "spec": ["--about", "--format=json"],
+    "help": ["--help"],
+    "discover": ["--discover"],
+    "read": [],
+}
 
 
 class Singer(Protocol):
-    """The Singer specification."""
+    """The Singer specification.
+
+    A STATE is returned to the tap as it was sent, whatever its form, and covers all streams: a tap may send a
+    state without bookmarks first, or one that has not moved since the last one.
+    """
 
     name = "Singer"
     subject = "Singer taps"
     has_spec = has_check = False
-    has_schema_messages = True
+    has_schema_messages = has_help = True
+
+    def __init__(self) -> None:
+        self._catalog_options: Sequence[str] = ("catalog",)
 
     def arguments(self, verb: str, files: Mapping[str, Path]) -> list[str]:
-        words = [word for name, path in files.items() for word in (f"--{name}", str(path))]
+        options = {"catalog": self._catalog_options}
+        words = [
+            word
+            for name, path in files.items()
+            for option in options.get(name, (name,))
+            for word in (f"--{option}", str(path))
+        ]
         return [*words, *_FLAGS[verb]]
 
-    def catalog(self, streams: Sequence[ConfiguredStream]) -> bytes:
-        return json.dumps(selection(streams)).encode()
+    def catalog(
+        self, streams: Sequence[ConfiguredStream], others: Sequence[AirbyteStream] = ()
+    ) -> bytes:
+        selected: list[Any] = selection(streams)["streams"]
+        return json.dumps({"streams": [*selected, *map(_deselected, others)]}).encode()
 
     def state(self, states: Sequence[State]) -> bytes | None:
-        return state_value(states)
+        value = state_value(states)
+        return None if value == b"null" else value
 
     def output(self, verb: str, stdout: Path, streams: Sequence[ConfiguredStream]) -> Output:
         if verb == "spec":
             return _about(stdout.read_bytes()), []
+        if verb == "help":
+            self._catalog_options = catalog_options(stdout.read_text(errors="replace"))
+            return Transcript(), []
         if verb == "discover":
             return _discovered(stdout.read_bytes()), []
-        names = [stream.stream.name for stream in streams]
-        parse = Translator(stream_names(streams), streams=names).messages
+        parse = Translator(stream_names(streams), whole_states=True).messages
         with stdout.open("rb") as lines:
             return read_transcript(lines, parse, lambda _: ())
 
     def record_schema(self, stream: AirbyteStream) -> Mapping[str, Any]:
         """Return the tap's own schema: the schema of the stream has other types for exact numbers."""
-        entry = json.loads(bytes(stream.extra[ENTRY])) if ENTRY in stream.extra else {}
-        return entry.get("schema") or stream.json_schema
+        return _entry(stream).get("schema") or stream.json_schema
+
+
+def _entry(stream: AirbyteStream) -> dict[str, Any]:
+    """Return the tap's own entry of a stream; empty if the stream is from a SCHEMA message."""
+    return dict(json.loads(bytes(stream.extra[ENTRY]))) if ENTRY in stream.extra else {}
+
+
+def _deselected(stream: AirbyteStream) -> dict[str, Any]:
+    """Return the entry of a stream that is not selected, also as taps older than metadata read it."""
+    entry = _entry(stream)
+    metadata = metadata_by_breadcrumb(entry)
+    metadata.setdefault((), {})["selected"] = False
+    entry.setdefault("schema", {})["selected"] = False
+    return {**entry, "selected": False, "metadata": metadata_list(metadata)}
 
 
 def _about(text: bytes) -> Transcript:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from fractions import Fraction
 from functools import partial
 from typing import Any
 
-from jsonschema import FormatChecker
+from jsonschema import FormatChecker, ValidationError, validators
 from jsonschema.protocols import Validator
 from referencing import Registry
 
@@ -50,7 +51,19 @@ def records_fit_their_schema(seen: Observations) -> Results:
 def _validator(schema: Mapping[str, Any]) -> Validator:
     kind = dialect(schema)
     part = checkable(schema, kind).schema
-    return kind(part, registry=Registry(), format_checker=_FORMATS)
+    exact: Any = validators.extend(kind, {"multipleOf": _multiple_of})  # type: ignore[no-untyped-call]
+    validator: Validator = exact(part, registry=Registry(), format_checker=_FORMATS)
+    return validator
+
+
+def _multiple_of(
+    validator: Validator, divisor: float, value: Any, _: object
+) -> Iterator[ValidationError]:
+    """Check `multipleOf` by decimals: as binary fractions, 1.1 is no multiple of 0.01."""
+    if validator.is_type(value, "number"):
+        quotient = Fraction(repr(value)) / Fraction(repr(divisor))
+        if quotient.denominator != 1:
+            yield ValidationError(f"{value!r} is not a multiple of {divisor!r}")
 
 
 def _violation(validator: Validator, record: SeenRecord) -> str | None:

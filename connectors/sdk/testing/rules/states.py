@@ -51,7 +51,7 @@ def state_follows_the_last_record(seen: Observations) -> Results:
                 "send a state when a stream is complete, also if it has no records",
                 scope.name,
                 scope.run.purpose,
-                scope.records[-1].line if scope.records else None,
+                scope.uncovered_from,
             )
 
 
@@ -163,7 +163,7 @@ def _unexpected(
         new = [record for record in again if identity(record) not in known]
         return again if len(again) >= len(whole) > 1 else new
     places = {(identity(record), order(value_at(record.data, path))) for record in whole}
-    ties = set(_ties([place for _, place in places], scope.states[-1].state))
+    ties = set(_ties([place for _, place in places], scope.states[-1].states))
     return [
         record
         for record in again
@@ -173,12 +173,13 @@ def _unexpected(
     ]
 
 
-def _ties(places: Sequence[Order], state: State) -> Iterator[Order]:
-    """Yield the cursor values that a read from a state may repeat: the highest one, and those in the state,
-    which has one for each partition. Times after the present are not in a state, so they may be repeated."""
+def _ties(places: Sequence[Order], states: Sequence[State]) -> Iterator[Order]:
+    """Yield the cursor values that a read from states may repeat: the highest one, and those in the states,
+    which have one for each partition. Times after the present are not in a state, so they may be repeated."""
     if places:
         yield max(places)
-    yield from map(order, scalars(msgspec.json.decode(state.to_json())))
+    for state in states:
+        yield from map(order, scalars(msgspec.json.decode(state.to_json())))
 
 
 def _listed(seen: Observations, scope: Scope, records: Sequence[SeenRecord]) -> str:
