@@ -21,6 +21,8 @@ LONGEST = 60.0
 """Maximum seconds between two reports."""
 _POLL_INTERVAL = 0.5
 """Seconds between two checks of the phase."""
+_END_SECONDS = 10.0
+"""Time limit for a report that is under way when its context ends: it may wait for Dagster's database."""
 
 Log = Callable[[str], object]
 
@@ -153,7 +155,7 @@ def repeating(
         yield
     finally:
         ended.set()
-        thread.join()
+        thread.join(_END_SECONDS)
 
 
 class Reporter:

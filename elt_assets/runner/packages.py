@@ -110,7 +110,7 @@ def install(requirement: str, home: Path, options: Installation | None = None) -
     environment = _environment(requirement, home, options)
     done = environment / _DONE
     if not done.exists():
-        with exclusive(home / f".{environment.name}.lock"):
+        with exclusive(home / f".{environment.name}.lock", 2 * options.seconds):
             if not done.exists():
                 shutil.rmtree(environment, ignore_errors=True)
                 venv.create(environment, with_pip=True)

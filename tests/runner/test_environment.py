@@ -15,6 +15,7 @@ from elt_assets.errors import ConfigError, SystemFailure
 from elt_assets.runner.config.credentials import looks_secret
 from elt_assets.runner.config.environment import Declared
 from elt_assets.runner.kinds.registry import KINDS, open_connector
+from elt_assets.runner.process.marked_processes import MARK
 from tests.programs.hostile_source import hostile_source, program
 
 SHOW = """
@@ -81,8 +82,8 @@ HARMLESS = {
     "TOKENIZER": "bpe",
     "OLDPWD": "/tmp",
 }
-STRAY = {"LC_CTYPE", "__CF_USER_TEXT_ENCODING", "PYTEST_CURRENT_TEST"}
-"""Variables that Python, the system or pytest puts into any environment."""
+STRAY = {"LC_CTYPE", "__CF_USER_TEXT_ENCODING", "PYTEST_CURRENT_TEST", MARK}
+"""Variables that Python, the system, pytest or `Process` puts into any environment."""
 
 
 @pytest.fixture(autouse=True)

@@ -1,4 +1,16 @@
-"""Run a child process, read its output to the end, and end its whole process group."""
+"""Run a child process, read its output to the end, and end it with all processes that it started.
+
+Every wait has a limit, and `cancel` ends every wait of the reader:
+
+| wait for | limit |
+|---|---|
+| output | `heartbeat` without a byte, or `deadline` |
+| the exit, once stdout is closed | `EXIT_SECONDS` or `heartbeat` without progress of its input; `deadline` |
+| the rest of stderr, after the exit | `_DRAIN_SECONDS` |
+| the end of the process group | `_GRACE_SECONDS` after SIGTERM, and after SIGKILL |
+| the lines of its input to end | those of `Feeder.end` |
+| the removal command | `_REMOVAL_SECONDS` |
+"""
 
 from __future__ import annotations
 
@@ -22,6 +34,7 @@ from elt_assets.protocol.airbyte.lines import MAX_LINE, blocks, split
 from elt_assets.runner.process.account import Account
 from elt_assets.runner.process.feeding import Feeder
 from elt_assets.runner.process.inspection import deny_inspection
+from elt_assets.runner.process.marked_processes import MARK, WATCHDOG, end_marked, new_mark
 
 CHUNK = 1 << 20
 _GATHER_MS = 10
@@ -37,7 +50,9 @@ _IDLE_MS = 500
 _REMOVAL_SECONDS = 30
 """Time limit for the removal command."""
 _GRACE_SECONDS = 3.0
-"""Time between SIGTERM and SIGKILL."""
+"""Time between SIGTERM and SIGKILL, and for which the end is waited for after SIGKILL."""
+EXIT_SECONDS = 60.0
+"""Time limit for the exit of a child that has closed its stdout."""
 _DRAIN_SECONDS = 2.0
 """Time limit for reading the rest of stderr after the child's exit, if another process holds it open."""
 _EMPTY_CHECKS, _EMPTY_SECONDS = 3, 0.05
@@ -85,6 +100,7 @@ class Process:
         self._heartbeat = heartbeat
         self._removal = removal
         self._environment = dict(environment) if environment is not None else None
+        self._mark = new_mark()
         self._cancelled = threading.Event()
         deny_inspection()
         self._ended: float | None = None
@@ -95,7 +111,7 @@ class Process:
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
                 start_new_session=True,
-                env=self._environment,
+                env={**(os.environ if environment is None else environment), MARK: self._mark},
                 **(account.popen_options if account is not None else {}),
             )
         except FileNotFoundError:
@@ -112,7 +128,7 @@ class Process:
         _enlarge(self._child.stdout)
         self.exhausted = False
         """True if stdout was read to its end."""
-        self._watchdog = _start_watchdog(self._child.pid, removal, self._environment)
+        self._watchdog = _start_watchdog(self._child.pid, self._mark, removal, self._environment)
         self._stderr_tail: deque[str] = deque(maxlen=STDERR_LINES)
         self._stderr_new: deque[str] = deque(maxlen=_STDERR_NEW)
         self._stderr_count = 0
@@ -193,13 +209,7 @@ class Process:
         while True:
             # Checked before the read, so that the read finds all that the child wrote before its end.
             has_ended = self._child.poll() is not None
-            if self._remaining() == 0:
-                raise _deadline_error()
-            if self._cancelled.is_set():
-                raise TransientError(
-                    "the connector was stopped: its output is no longer needed",
-                    guidance="no action is needed; if the run failed, its first error names the cause",
-                )
+            self._raise_if_stopped()
             count = os.readv(descriptor, [buffer]) if poll.poll(_IDLE_MS) else None
             if count == 0 or (count is None and has_ended):
                 self.exhausted = True
@@ -209,12 +219,22 @@ class Process:
             if self._heartbeat is not None and self._silent_seconds(since) >= self._heartbeat:
                 raise _heartbeat_error(self._heartbeat)
 
+    def _raise_if_stopped(self) -> None:
+        """Raise an error if the deadline has passed, or the process was cancelled."""
+        if self._remaining() == 0:
+            raise _deadline_error()
+        if self._cancelled.is_set():
+            raise TransientError(
+                "the connector was stopped: its output is no longer needed",
+                guidance="no action is needed; if the run failed, its first error names the cause",
+            )
+
     def _silent_seconds(self, since: float) -> float:
         """Return the seconds since `since`, or since the last progress of its input if that is later."""
         return time.monotonic() - max(since, self.feeder.last_progress if self.feeder else 0)
 
     def cancel(self) -> None:
-        """Make the reader of `lines`, in another thread, end with an error within half a second."""
+        """Make `lines` and `wait`, in another thread, end with an error within half a second."""
         self._cancelled.set()
 
     def wait(self) -> int:
@@ -223,29 +243,38 @@ class Process:
         Read stdout to its end first.
 
         Raises:
-            DeadlineError: the deadline has passed.
+            TransientError: the deadline has passed, the process was cancelled, or it did not end in time.
         """
-        try:
-            code = self._child.wait(self._remaining())
-        except subprocess.TimeoutExpired:
-            raise _deadline_error() from None
+        limit = min(EXIT_SECONDS, self._heartbeat or EXIT_SECONDS)
+        since = time.monotonic()
+        while (code := self._child.poll()) is None:
+            self._raise_if_stopped()
+            if self._silent_seconds(since) >= limit:
+                raise _exit_error(limit)
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self._child.wait(min(_IDLE_MS / 1000, limit))
         self._ended = self._ended or time.monotonic()
         self._drain_rest(self._ended + _DRAIN_SECONDS)
         return code
 
     def end(self) -> None:
-        """End the whole process group: SIGTERM, then SIGKILL after a grace period."""
+        """End the whole process group, by SIGTERM, then by SIGKILL after a grace period, and all other
+        processes that the child started."""
         had_ended = self._child.poll() is not None
         if self._signal(signal.SIGTERM):
             deadline = time.monotonic() + _GRACE_SECONDS
             while time.monotonic() < deadline and (self._child.poll() is None or self._signal(0)):
                 time.sleep(0.02)
             self._signal(signal.SIGKILL)
+        end_marked(self._mark)
         if self.feeder is not None:
             self.feeder.end()
         self._watchdog.kill()  # before its pipe closes: the group's number may be reused by then
-        self._watchdog.communicate()
-        self._child.wait()
+        for process in (self._watchdog, self._child):
+            with contextlib.suppress(subprocess.TimeoutExpired):  # the kernel may not let it go
+                process.wait(_GRACE_SECONDS)
+        if self._watchdog.stdin is not None:
+            self._watchdog.stdin.close()
         if self._child.stdout is not None:
             self._child.stdout.close()
         if self._removal and not had_ended:
@@ -304,19 +333,27 @@ def _enlarge(pipe: IO[bytes] | None) -> None:
 
 
 def _start_watchdog(
-    group: int, removal: Sequence[str], environment: Mapping[str, str] | None
+    group: int, mark: str, removal: Sequence[str], environment: Mapping[str, str] | None
 ) -> subprocess.Popen[bytes]:
-    """Start a shell that ends a process group, and runs its removal command, if this process ends first.
+    """Start a shell that ends all processes of a child, and runs its removal command, if this process ends
+    first.
 
     The shell reads a pipe that only this process holds open. The kernel closes it when this process ends.
     """
     return subprocess.Popen(
-        ["sh", "-c", f'read _; kill -KILL -{group}; "$@"', "sh", *(removal or ["true"])],
+        ["sh", "-c", WATCHDOG, str(group), mark, *(removal or ["true"])],
         stdin=subprocess.PIPE,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
         start_new_session=True,
         env=environment if removal else {"PATH": os.defpath},
+    )
+
+
+def _exit_error(seconds: float) -> TransientError:
+    return TransientError(
+        f"the connector closed its output, but did not end within {seconds:g} seconds, and was stopped",
+        guidance="this is a defect of the connector; report it to its maintainer",
     )
 
 
