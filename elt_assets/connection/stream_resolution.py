@@ -188,11 +188,11 @@ def _mode_problems(configured: ConfiguredStream) -> list[str]:
             f"sync_mode: {configured.sync_mode!r} is not supported by the source; "
             f"write one of {', '.join(stream.sync_modes)}"
         )
-    try:
-        cursor = configured.cursor
-    except ConfigError as error:
-        found.append(f"cursor_field: {error.message}; {error.guidance}")
-        cursor = []
+    if configured.lacks_cursor:
+        found.append(
+            "cursor_field: the stream is incremental, but neither the connection nor the source names a "
+            "cursor field; set `cursor_field: [<field>]`, or `sync_mode: full_refresh`"
+        )
     if configured.sync_mode == INCREMENTAL and configured.overwrites:
         found.append(
             "sync_mode: an incremental sync reads only new records, and overwriting would keep only these; "
@@ -203,7 +203,10 @@ def _mode_problems(configured: ConfiguredStream) -> list[str]:
             f"primary_key: {configured.destination_sync_mode} needs one and the source defines none; "
             "write `primary_key: [[<field>]]`"
         )
-    paths = [("cursor_field", cursor), *(("primary_key", path) for path in configured.key)]
+    paths = [
+        ("cursor_field", configured.cursor),
+        *(("primary_key", path) for path in configured.key),
+    ]
     found += [
         _unknown_field(field, path, stream) for field, path in paths if _is_unknown(path, stream)
     ]
@@ -290,10 +293,7 @@ def _cursor(configured: ConfiguredStream) -> Path:
     """Return the cursor; empty if the sync does not use it."""
     if not (configured.sync_mode == INCREMENTAL or configured.deduplicates):
         return ()
-    try:
-        return tuple(configured.cursor)
-    except ConfigError:  # `_mode_problems` reports that there is none
-        return ()
+    return tuple(configured.cursor)
 
 
 def _markers(configured: ConfiguredStream) -> tuple[Path, ...]:

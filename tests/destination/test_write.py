@@ -182,6 +182,21 @@ def test_append_dedup_keeps_one_row_per_key_across_syncs(destination: Destinatio
     assert {each["sync_id"] for each in meta} == {7}
 
 
+@pytest.mark.parametrize("mode", ["append_dedup", "overwrite_dedup"])
+def test_without_a_cursor_the_last_record_of_a_key_to_arrive_stays(
+    mode: str, destination: Destination
+) -> None:
+    """PyAirbyte configures every stream as incremental, also one whose source publishes no cursor."""
+    generation: Json = {"generation_id": 1, "minimum_generation_id": 1, "sync_id": 1}
+    streams = [stream(mode=mode, sync_mode="incremental", cursor_field=[], **generation)]
+    destination.write(streams, [record({"id": 1, "name": "z"}), record({"id": 1, "name": "b"})])
+    assert destination.rows() == [{"id": 1, "name": "b"}]
+
+    destination.write(streams, [record({"id": 1, "name": "c"}), record({"id": 1, "name": "a"})])
+
+    assert destination.rows() == [{"id": 1, "name": "a"}]
+
+
 def test_a_schema_change_is_applied_and_logged(destination: Destination) -> None:
     destination.write([stream()], records(1))
     wide = {"id": {"type": "integer"}, "name": {"type": "string"}, "age": {"type": "integer"}}

@@ -9,7 +9,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from elt_assets.errors import ConfigError
 from elt_assets.protocol.airbyte.catalog import (
     AirbyteStream,
     Catalog,
@@ -38,13 +37,9 @@ def test_the_cursor_is_resolved_by_the_rules_of_the_protocol(
         cursor_field=wanted,
         sync_mode="incremental" if incremental else "full_refresh",
     )
-    if own:
-        assert stream.cursor == (default or [])
-    elif wanted or default or not incremental:
-        assert stream.cursor == (wanted or default or [])
-    else:
-        with pytest.raises(ConfigError, match=r"'users'.*cursor field\n.*`cursor_field: "):
-            _ = stream.cursor
+    expected = (default or []) if own else (wanted or default or [])
+    assert stream.cursor == expected
+    assert stream.lacks_cursor == (incremental and not own and not expected)
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,6 @@ from collections import Counter
 from collections.abc import Collection
 from typing import Any
 
-from elt_assets.errors import ConfigError
 from elt_assets.protocol.airbyte.sync_modes import APPEND, MODES, SyncMode
 from elt_assets.protocol.airbyte.wire import Wire
 
@@ -133,23 +132,23 @@ class ConfiguredStream(Wire):
 
     @property
     def cursor(self) -> FieldPath:
-        """The effective cursor field; empty if the source defines a cursor but does not publish it.
+        """The effective cursor field. It is empty if the source defines a cursor but does not publish it, or
+        if neither the catalog nor the source names one: then records are ordered by arrival.
 
         Spec: "Logic for resolving the Cursor Field".
-
-        Raises:
-            ConfigError: the stream is incremental, and no cursor field is configured or discovered.
         """
-        if self.stream.source_defined_cursor:
-            return self.stream.default_cursor_field or []
-        resolved = self.cursor_field or self.stream.default_cursor_field or []
-        if not resolved and self.sync_mode == INCREMENTAL:
-            raise ConfigError(
-                f"stream {str(self.id)!r} is incremental, "
-                "but neither the connection nor the source names a cursor field",
-                guidance="set `cursor_field: [<field>]`, or `sync_mode: full_refresh`",
-            )
-        return resolved
+        default = self.stream.default_cursor_field or []
+        return default if self.stream.source_defined_cursor else self.cursor_field or default
+
+    @property
+    def lacks_cursor(self) -> bool:
+        """Return whether a source cannot read the stream, because an incremental read needs a cursor.
+
+        A destination needs none: it reads nothing. PyAirbyte, for example, names no cursor for a stream whose
+        source publishes none.
+        """
+        is_undefined = not self.stream.source_defined_cursor and not self.cursor
+        return self.sync_mode == INCREMENTAL and is_undefined
 
     @property
     def key(self) -> list[FieldPath]:
