@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import os
 import re
-from urllib.parse import unquote
 
 from elt_assets.errors import ConfigError
+from elt_assets.protocol.secret_parts import CREDENTIAL
 
 RESERVED = re.compile("(ELT|DAGSTER)_.*")
 """Matches the names of this project's own variables and of Dagster's, which are reserved."""
@@ -28,15 +28,6 @@ _ACCESS_NAME = re.compile(
 )
 """Matches names of variables whose value gives access to a secret (a file, an agent, an address with a
 password), or is often a secret itself."""
-_SECRET_VALUE = re.compile(
-    # scheme://user:password@host; the password ends at the last @ of the authority, or contains a slash
-    r"[a-z][a-z0-9+.-]{0,30}://[^\s/?#@:]*:(?P<password>[^\s/?#]+|[^\s@]+)@"
-    r"|https?://(?P<user>[^\s/?#@:]+)@"
-    r"|(?:^|[?&;,\s])(?:password|passwd|pwd|secret|token|sig|(?:account|access|api|shared_?access)_?key)"
-    r"\s*=\s*(?P<parameter>[^\s&;,]+)"
-    r"|(?P<key>-----BEGIN [A-Z ]*PRIVATE KEY-----)",
-    re.IGNORECASE,
-)
 
 
 def looks_secret(name: str) -> bool:
@@ -47,14 +38,12 @@ def looks_secret(name: str) -> bool:
 def may_give_access(name: str, value: str) -> bool:
     """Return whether a variable may hold a credential or give access to one."""
     named = looks_secret(name) or _ACCESS_NAME.fullmatch(name)
-    return bool(named or _SECRET_VALUE.search(value))
+    return bool(named or CREDENTIAL.search(value))
 
 
 def secrets_in(name: str, value: str) -> list[str]:
-    """Return the secrets in a variable's value: the whole value, and the passwords in it."""
-    found = [part for match in _SECRET_VALUE.finditer(value) for part in match.groups() if part]
-    parts = [text for part in found for text in (part, unquote(part))]
-    return [value, *parts] if found or looks_secret(name) else []
+    """Return a variable's value if it is secret or contains a secret; the mask finds its parts."""
+    return [value] if CREDENTIAL.search(value) or looks_secret(name) else []
 
 
 def refuse_reserved(name: str, where: str) -> None:

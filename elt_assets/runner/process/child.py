@@ -318,11 +318,15 @@ class Process:
         pipe: IO[bytes] | None = self._child.stderr
         assert pipe is not None
         with contextlib.suppress(OSError), pipe:
+            is_continued = False
             for line in iter(lambda: pipe.readline(CHUNK), b""):
-                text = line.decode("utf-8", "replace").rstrip()
-                self._stderr_tail.append(text[:STDERR_WIDTH])
-                self._stderr_new.append(text[:STDERR_WIDTH])
-                self._stderr_count += 1
+                # The rest of a longer line is left out: it may begin in the middle of a secret.
+                if not is_continued:
+                    text = line.decode("utf-8", "replace").rstrip()
+                    self._stderr_tail.append(text[:STDERR_WIDTH])
+                    self._stderr_new.append(text[:STDERR_WIDTH])
+                    self._stderr_count += 1
+                is_continued = not line.endswith(b"\n")
 
 
 def _enlarge(pipe: IO[bytes] | None) -> None:

@@ -1,0 +1,173 @@
+"""Parts of a secret that are secrets too: a secret is often a structure that programs take apart.
+
+A service account is JSON with a key in PEM, a database is a URL with a password, a header is base64 of a user
+and a password. Each form is decoded, and what it contains is decoded again, to a depth of `_MAX_DEPTH`.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import json
+import re
+from collections.abc import Callable, Iterator
+from itertools import islice
+from typing import Any
+from urllib.parse import unquote, unquote_plus, urlsplit
+
+MAX_PARTS = 2_000
+"""Maximum number of parts of one secret; further ones are not masked on their own."""
+_MAX_DEPTH = 5
+_MAX_SIZE = 1 << 20
+"""Maximum number of characters of a secret that is decoded."""
+_MIN_TOKEN = 8
+"""Minimum characters of a value in a URL's query, and of a whole text in base64."""
+_MIN_PATH_TOKEN = 20
+"""Minimum characters of a part of a URL's path that is a token and no name."""
+
+CREDENTIAL = re.compile(
+    # scheme://user:password@host; the password ends at the last @ of the authority, or contains a slash
+    r"[a-z][a-z0-9+.-]{0,30}://[^\s/?#@:]*:(?P<password>[^\s/?#]+|[^\s@]+)@"
+    r"|https?://(?P<user>[^\s/?#@:]+)@"
+    r"|(?:^|[?&;,\s])(?:password|passwd|pwd|secret|token|sig|(?:account|access|api|shared_?access)_?key)"
+    r"\s*=\s*(?P<parameter>[^\s&;,]+)"
+    r"|(?P<key>-----BEGIN [A-Z ]*PRIVATE KEY-----)",
+    re.IGNORECASE,
+)
+"""Matches the secrets in a text: passwords in a URL or a connection string, and keys."""
+_BASE64 = re.compile(r"[A-Za-z0-9+/_\-\s]+={0,2}\s*")
+_PEM = re.compile(r"-----BEGIN [^-]+-----([^-]+)-----END")
+LINE_WIDTHS = (64, 76)
+"""Usual widths of lines in PEM and base64."""
+_HEADER = re.compile(r"(?:basic|bearer|token)\s+(\S+)", re.IGNORECASE)
+_USER = re.compile(r"(?!\d{4}-\d\d)[^\s:]+:(\S{6,})")
+"""Matches `user:password`, but no time."""
+_SETTING = re.compile(
+    r"""^\s*["']?[\w.-]+["']?\s*[:=]\s*["']?(\S[^"'\n]*?)["']?,?\s*$""", re.MULTILINE
+)
+
+
+def parts(secret: str) -> set[str]:
+    """Return a secret and the parts of it that are secret, each as a program would print it."""
+    found: dict[str, None] = {}
+    for part in islice(_decoded(secret, 0), MAX_PARTS):
+        found.setdefault(part)
+    return {secret, *found}
+
+
+def _decoded(secret: str, depth: int) -> Iterator[str]:
+    """Yield the parts of a secret, at any depth, shallow ones first."""
+    if depth > _MAX_DEPTH or len(secret) > _MAX_SIZE:
+        return
+    own = [part for decode in _DECODERS for part in decode(secret) if part and part != secret]
+    yield from own
+    for part in dict.fromkeys(own):
+        yield from _decoded(part, depth + 1)
+
+
+def _lines(secret: str) -> Iterator[str]:
+    lines = secret.splitlines()
+    yield from (line.strip() for line in (lines if len(lines) > 1 else ()))
+    yield secret.strip()
+
+
+def _unescaped(secret: str) -> Iterator[str]:
+    r"""Yield a text without its escapes, such as the `\n` of a key in a variable."""
+    if "\\" in secret:
+        yield secret.replace("\\n", "\n").replace("\\r", "\r")
+        try:
+            text = json.loads(f'"{secret}"', strict=False)
+        except (ValueError, RecursionError):
+            return
+        yield text
+
+
+def _json_leaves(secret: str) -> Iterator[str]:
+    if secret[:1] not in ("{", "[", '"'):
+        return
+    try:
+        # Numbers as they are written; of a repeated name, each value.
+        value = json.loads(
+            secret, parse_int=str, parse_float=str, parse_constant=str, object_pairs_hook=_values
+        )
+    except (ValueError, RecursionError):
+        return
+    yield from _leaves(value)
+
+
+def _values(pairs: list[tuple[str, Any]]) -> list[Any]:
+    return [value for _, value in pairs]
+
+
+def _leaves(value: Any) -> Iterator[str]:
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, list):
+        for part in value:
+            yield from _leaves(part)
+
+
+def _of_url(secret: str) -> Iterator[str]:
+    """Yield the tokens and passwords of a URL or a connection string, also percent-decoded."""
+    texts = [text for match in CREDENTIAL.finditer(secret) for text in match.groups() if text]
+    try:
+        url = urlsplit(secret) if "://" in secret else urlsplit("")
+    except ValueError:
+        url = urlsplit("")
+    texts += [text for text in (url.password, "" if url.password else url.username) if text]
+    pairs = [pair.partition("=")[2] or pair for pair in re.split("[&;]", url.query)]
+    texts += [text for text in pairs if len(text) >= _MIN_TOKEN]
+    texts += [text for text in url.path.split("/") if len(text) >= _MIN_PATH_TOKEN]
+    for text in texts:
+        yield from (text, unquote(text), unquote_plus(text))
+
+
+def _percent_decoded(secret: str) -> Iterator[str]:
+    if "%" in secret:
+        yield unquote(secret)
+
+
+def _of_base64(secret: str) -> Iterator[str]:
+    """Yield the text of which a secret is the base64, with or without padding, in either alphabet."""
+    if not _BASE64.fullmatch(secret):
+        return
+    code = "".join(secret.split()).rstrip("=").replace("-", "+").replace("_", "/")
+    if len(code) < _MIN_TOKEN:
+        return
+    try:
+        text = base64.b64decode(code + "=" * (-len(code) % 4), validate=True).decode()
+    except (binascii.Error, ValueError):
+        return
+    if all(character.isprintable() or character.isspace() for character in text):
+        yield text
+
+
+def _of_pem(secret: str) -> Iterator[str]:
+    """Yield the code of a key as one line, and in lines of the usual widths."""
+    for match in _PEM.finditer(secret):
+        code = "".join(match[1].split())
+        yield code
+        for width in LINE_WIDTHS:
+            yield from (code[start : start + width] for start in range(0, len(code), width))
+
+
+def _of_header(secret: str) -> Iterator[str]:
+    """Yield the token of a header, and the password of `user:password`."""
+    match = _HEADER.fullmatch(secret.strip())
+    if match is not None:
+        yield match[1]
+    user = _USER.fullmatch(secret)
+    if user is not None and "://" not in secret:
+        yield user[1]
+
+
+def _settings(secret: str) -> Iterator[str]:
+    """Yield the values of several lines such as `password: x` and `KEY=x`."""
+    if "\n" in secret.strip():
+        yield from (match[1].strip() for match in _SETTING.finditer(secret))
+
+
+_DECODERS: tuple[Callable[[str], Iterator[str]], ...] = (
+    *(_lines, _unescaped, _json_leaves, _of_url, _percent_decoded),
+    *(_of_base64, _of_pem, _of_header, _settings),
+)
