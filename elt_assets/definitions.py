@@ -21,6 +21,7 @@ from elt_assets.orchestration.io_manager import resources
 from elt_assets.orchestration.jobs.maintenance import maintenance_job, maintenance_schedule
 from elt_assets.orchestration.jobs.replay import replay_job
 from elt_assets.orchestration.resources import IO_MANAGER_KEY
+from elt_assets.orchestration.runs.executor import in_process_executor
 from elt_assets.orchestration.templates import TEMPLATE_GUIDANCE, SafeTree
 
 # Dagster's own modules call preview and beta features when they load components and resolve selections.
@@ -82,7 +83,7 @@ def build() -> dg.Definitions:
             sensors=failure_sensors(),
             # Downstream assets refer to the IO manager by Dagster's default name.
             resources={**resources(), "io_manager": resources()[IO_MANAGER_KEY]},
-            executor=dg.in_process_executor,
+            executor=in_process_executor,
         ),
     )
 

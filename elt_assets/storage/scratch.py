@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from elt_assets.storage.directories import make_private
+from elt_assets.storage.held_file import held
 
 LOCK = ".elt-scratch"
 _NAME = re.compile(r"[a-z]+-.+-[0-9a-f]{16}")
@@ -46,7 +47,7 @@ def scratch(
     with contextlib.ExitStack() as stack:
         folder.mkdir(mode=0o700)
         stack.callback(shutil.rmtree, folder, ignore_errors=True)
-        stack.enter_context(_locked(folder))
+        stack.enter_context(held(folder / LOCK))
         yield folder
 
 
@@ -65,18 +66,6 @@ def sweep(parent: Path, seconds: float) -> int:
 
 def _host() -> str:
     return socket.gethostname()
-
-
-@contextlib.contextmanager
-def _locked(folder: Path) -> Iterator[None]:
-    """Create a lock file in a directory and keep it locked. It gets its name after it is locked, so that no
-    process sees it unlocked."""
-    draft = folder / f"{LOCK}.new"
-    with draft.open("w") as file:
-        with contextlib.suppress(OSError):  # a file system without locks
-            fcntl.flock(file, fcntl.LOCK_EX)
-        draft.rename(folder / LOCK)
-        yield
 
 
 def _remove_if_abandoned(

@@ -1,0 +1,1 @@
+"""Runs of Dagster: whether their processes are alive, and how many the queue starts."""

@@ -1,0 +1,43 @@
+"""The parts of Dagster's daemon that `dagster.yaml` names: the launcher and the queue of runs."""
+
+from __future__ import annotations
+
+import dagster as dg
+from dagster._core.launcher import CheckRunHealthResult, DefaultRunLauncher, WorkerStatus
+from dagster._core.run_coordinator import QueuedRunCoordinator
+from dagster._core.run_coordinator.queued_run_coordinator import RunQueueConfig
+from dagster._core.storage.dagster_run import ACTIVE_RUN_STATUSES
+
+from elt_assets.orchestration.runs.liveness import DIED, has_died
+
+
+class MonitoredRunLauncher(DefaultRunLauncher):
+    """Dagster's default launcher, which also tells the run monitor whether the process of a run is alive.
+
+    It knows this of every run, also of those that it did not launch, such as `elt sync`.
+    """
+
+    @property
+    def supports_check_run_worker_health(self) -> bool:
+        return True
+
+    def check_run_worker_health(self, run: dg.DagsterRun) -> CheckRunHealthResult:
+        if has_died(self._instance, run.run_id):
+            return CheckRunHealthResult(WorkerStatus.FAILED, DIED)
+        return CheckRunHealthResult(WorkerStatus.RUNNING)
+
+
+class RunQueue(QueuedRunCoordinator):
+    """Dagster's queue, in which only runs that wait in it take a place.
+
+    Dagster counts every run in progress. A run of a command line (`elt sync`, `dagster asset materialize`)
+    has no code location, so the queue cannot have started it; the limit grows by the number of such runs.
+    """
+
+    def get_run_queue_config(self) -> RunQueueConfig:
+        config = super().get_run_queue_config()
+        if config.max_concurrent_runs < 1:  # -1: there is no limit; 0: no run may start
+            return config
+        active = self._instance.get_runs(dg.RunsFilter(statuses=ACTIVE_RUN_STATUSES))
+        outside = sum(run.remote_job_origin is None for run in active)
+        return config._replace(max_concurrent_runs=config.max_concurrent_runs + outside)

@@ -1,0 +1,65 @@
+"""Find runs whose process has died, and mark them as failed.
+
+The process of a run keeps a file locked (`held_file`) from before its first step until it ends. If the file
+is there and free while the run is in progress, the process was killed: by whom, and whether Dagster's daemon
+or a person had started it, does not matter. A run without such a file is executed on another machine, or by
+another executor, and is left to the run launcher.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from pathlib import Path
+
+import dagster as dg
+
+from elt_assets.storage.directories import make_private
+from elt_assets.storage.held_file import abandoned, held
+
+FOLDER = "run_locks"
+"""Folder in the home of the instance: a file for each run in progress, whose name is the id of the run."""
+DIED = "the process of this run has ended without reporting a result; it was probably killed"
+
+
+@contextlib.contextmanager
+def alive(instance: dg.DagsterInstance, run_id: str) -> Iterator[None]:
+    """Show that this process executes a run, while the context lasts. Earlier dead runs are marked first."""
+    fail_dead_runs(instance)
+    path = _folder(instance) / run_id
+    with held(path):
+        yield
+        path.unlink(
+            missing_ok=True
+        )  # after an error it stays: the run may not have reported its result
+
+
+def has_died(instance: dg.DagsterInstance, run_id: str) -> bool:
+    """Return whether the process of a run is known to have ended."""
+    with abandoned(_folder(instance) / run_id) as is_abandoned:
+        return is_abandoned
+
+
+def fail_dead_runs(instance: dg.DagsterInstance) -> None:
+    """Mark each run as failed whose process has died before it could report a result."""
+    for path in _folder(instance).iterdir():
+        with abandoned(path) as is_abandoned:
+            if is_abandoned:
+                _mark(instance, path.name)
+                path.unlink(missing_ok=True)
+
+
+def _mark(instance: dg.DagsterInstance, run_id: str) -> None:
+    run = instance.get_run_by_id(run_id)
+    if run is None or run.is_finished:
+        return
+    if run.status is dg.DagsterRunStatus.CANCELING:
+        instance.report_run_canceled(run, DIED)
+    else:
+        instance.report_run_failed(run, DIED)
+
+
+def _folder(instance: dg.DagsterInstance) -> Path:
+    folder = Path(instance.root_directory) / FOLDER
+    make_private(folder)
+    return folder
