@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
-from collections.abc import Callable, Mapping, Sequence
+import uuid
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,13 +13,16 @@ from typing import Any
 import dagster as dg
 
 from elt_assets.errors import EltError, SystemFailure, error_class
+from elt_assets.orchestration.assets.partition_choice import check_partition
 from elt_assets.orchestration.assets.run_config import Refresh
 from elt_assets.orchestration.assets.translator import companion_specs
 from elt_assets.orchestration.component import ConnectionComponent
-from elt_assets.orchestration.events.metadata import figures_of
 from elt_assets.orchestration.events.report import WATCH, Watch
-from elt_assets.orchestration.streams import StreamAsset, shared_op_name
+from elt_assets.orchestration.runs.liveness import alive
+from elt_assets.orchestration.streams import StreamAsset, connection_name
 from elt_assets.pipeline.figures import SyncFigures
+from elt_assets.pipeline.progress import Progress
+from elt_assets.pipeline.read_plan import ReadPlan
 from elt_assets.protocol.airbyte.catalog import StreamId
 
 JOB = "elt_sync"
@@ -25,11 +30,33 @@ JOB = "elt_sync"
 
 @dataclass(frozen=True)
 class Materialized:
-    """Result of one run. `figures`: one for each complete stream. `errors`: one for each failed step."""
+    """Result of one run.
+
+    `figures`: of each stream that was read, added up over retries. `complete`: the streams that were
+    materialised. `errors`: one for each failed step.
+    """
 
     run_id: str
     figures: Mapping[StreamId, SyncFigures]
+    complete: Collection[StreamId]
     errors: Sequence[EltError]
+
+
+class _FigureRecorder:
+    """Observer of reads that records their figures, also those of reads that fail."""
+
+    def __init__(self, watch: Watch):
+        self.figures: dict[StreamId, SyncFigures] = {}
+        self._watch = watch
+
+    @contextlib.contextmanager
+    def watch(self, plan: ReadPlan, get_progress: Callable[[], Progress]) -> Iterator[None]:
+        try:
+            with self._watch(plan, get_progress):
+                yield
+        finally:
+            for stream, figures in get_progress().figures.items():
+                self.figures[stream] = self.figures.get(stream, SyncFigures()) + figures
 
 
 def materialize(
@@ -53,29 +80,39 @@ def materialize(
         watch: observes each read while it runs.
 
     Raises:
-        ConfigError: the connection cannot be loaded, or has no such partition.
+        ConfigError: the connection cannot be loaded, or a stream has no such partition.
     """
-    definitions = component.definitions(folder)
+    check_partition(wanted, partition, instance)
+    job = _job(component.definitions(folder), wanted, _logger(log))
+    config = {} if refresh is Refresh.none else {"refresh": refresh.name}
+    ops = {_op(asset): {"config": config} for asset in wanted if config}
+    recorder, run_id = _FigureRecorder(watch), str(uuid.uuid4())
+    token = WATCH.set(recorder.watch)
+    try:
+        with alive(instance, run_id):
+            result = job.execute_in_process(
+                run_config={"ops": ops, "loggers": {"console": {}}},
+                instance=instance,
+                partition_key=partition,
+                raise_on_error=False,
+                run_id=run_id,
+            )
+    finally:
+        WATCH.reset(token)
+    return Materialized(run_id, recorder.figures, _complete(result, wanted), _errors(result))
+
+
+def _job(
+    definitions: dg.Definitions, wanted: Sequence[StreamAsset], logger: dg.LoggerDefinition
+) -> dg.JobDefinition:
+    """Return the job that materialises some streams of a connection."""
     keys = [key for asset in wanted for key in _keys(asset)]
     job = dg.define_asset_job(JOB, selection=dg.AssetSelection.assets(*keys))
-    logger = _logger(log)
     merged = dg.Definitions.merge(
         definitions,
         dg.Definitions(jobs=[job], loggers={"console": logger}, executor=dg.in_process_executor),
     )
-    config = {} if refresh is Refresh.none else {"refresh": refresh.name}
-    ops = {_op(asset): {"config": config} for asset in wanted if config}
-    token = WATCH.set(watch)
-    try:
-        result = merged.resolve_job_def(JOB).execute_in_process(
-            run_config={"ops": ops, "loggers": {"console": {}}},
-            instance=instance,
-            partition_key=partition,
-            raise_on_error=False,
-        )
-    finally:
-        WATCH.reset(token)
-    return Materialized(result.run_id, _figures(result, wanted), _errors(result))
+    return merged.resolve_job_def(JOB)
 
 
 def _keys(asset: StreamAsset) -> list[dg.AssetKey]:
@@ -86,7 +123,7 @@ def _keys(asset: StreamAsset) -> list[dg.AssetKey]:
 def _op(asset: StreamAsset) -> str:
     """Return the name of the op that syncs a stream."""
     connection = asset.connection
-    return shared_op_name(connection) if connection.read_together else asset.op_name
+    return connection_name(connection) if connection.read_together else asset.op_name
 
 
 def _logger(log: Callable[[int, str], object]) -> dg.LoggerDefinition:
@@ -107,15 +144,11 @@ def _logger(log: Callable[[int, str], object]) -> dg.LoggerDefinition:
     return forwarding
 
 
-def _figures(
-    result: dg.ExecuteInProcessResult, wanted: Sequence[StreamAsset]
-) -> dict[StreamId, SyncFigures]:
+def _complete(result: dg.ExecuteInProcessResult, wanted: Sequence[StreamAsset]) -> set[StreamId]:
+    """Return the streams that the run materialised."""
     streams = {asset.key: asset.stream.id for asset in wanted}
-    return {
-        streams[event.asset_key]: figures_of(event.materialization.metadata)
-        for event in result.get_asset_materialization_events()
-        if event.asset_key in streams
-    }
+    events = result.get_asset_materialization_events()
+    return {streams[event.asset_key] for event in events if event.asset_key in streams}
 
 
 def _errors(result: dg.ExecuteInProcessResult) -> list[EltError]:

@@ -38,3 +38,16 @@ class SyncFigures:
         self.changed += commit.changed
         self.exact = commit.exact
         self.undeclared = bounded(Counter(self.undeclared) + Counter(commit.undeclared))
+
+    def __add__(self, other: SyncFigures) -> SyncFigures:
+        """Return the figures of two syncs of the stream together."""
+        return SyncFigures(
+            read=self.read + other.read,
+            committed=self.committed + other.committed,
+            rejected=self.rejected + other.rejected,
+            changed=self.changed + other.changed,
+            bytes=self.bytes + other.bytes,
+            seconds=self.seconds + other.seconds,
+            undeclared=bounded(Counter(self.undeclared) + Counter(other.undeclared)),
+            exact=self.exact or other.exact,
+        )

@@ -6,10 +6,12 @@ import contextlib
 import enum
 import threading
 import time
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
 
+from elt_assets.pipeline.figures import SyncFigures
 from elt_assets.pipeline.sync import ClosableSink
+from elt_assets.protocol.airbyte.catalog import StreamId
 from elt_assets.sync.events import Checkpoint, Committed
 from elt_assets.sync.segments import Segment
 
@@ -47,7 +49,7 @@ class Progress:
     """The progress of a sync.
 
     Counts are of records. `size`: bytes read. `estimate`: records that the source expects to send; None if it
-    reports none. `package`: the package that is being installed.
+    reports none. `package`: the package that is being installed. `figures`: the figures by stream.
     """
 
     phase: Phase
@@ -57,6 +59,7 @@ class Progress:
     committed: int = 0
     estimate: int | None = None
     package: str | None = None
+    figures: Mapping[StreamId, SyncFigures] = field(default_factory=dict)
 
     def first_line(self) -> str:
         """Return the line for the start of the phase."""

@@ -68,16 +68,21 @@ class ReadRun:
 
     def current_progress(self) -> Progress:
         """Return the approximate progress of the read; callable from any thread."""
-        so_far = [self._sync.read_so_far(stream) for stream in self._reads]
+        so_far = {stream: self._sync.read_so_far(stream) for stream in self._reads}
+        figures = {
+            stream: replace(self.figures[stream], read=records, bytes=size)
+            for stream, (records, size) in so_far.items()
+        }
         estimates = [self.progress(stream).estimate for stream in self._reads]
         known = [estimate for estimate in estimates if estimate is not None]
         progress = Progress(
             Phase.READING,
-            read=sum(records for records, _ in so_far),
-            size=sum(size for _, size in so_far),
+            read=sum(each.read for each in figures.values()),
+            size=sum(each.bytes for each in figures.values()),
             written=self._work.written,
-            committed=sum(figures.committed for figures in self.figures.values()),
+            committed=sum(each.committed for each in figures.values()),
             estimate=sum(known) if len(known) == len(estimates) else None,
+            figures=figures,
         )
         return self._in_phase(progress)
 

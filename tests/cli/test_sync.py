@@ -96,6 +96,58 @@ def test_failed_streams_and_warnings_are_reported(
     assert "warning: the API is slow" in shown.err
 
 
+@pytest.mark.usefixtures("spark")
+@pytest.mark.parametrize("retries", [0, 1])
+def test_a_failed_stream_has_its_true_numbers(own: Project, elt: Elt, retries: int) -> None:
+    """The second attempt reads the same lines again, since the source ignores its state."""
+    failure = {
+        "type": "ERROR",
+        "emitted_at": 1,
+        "error": {"message": "x", "failure_type": "transient_error"},
+    }
+    lines = [record(id=1), state(1), record(id=2), state(2), record(id=3)]
+    script(own, [*lines, {"type": "TRACE", "trace": failure}, "!exit 1"])
+    own.amend("scripted", checkpoint={"rows": 1}, retry={"attempts": retries, "delay": "0.1s"})
+    answer = elt.json("sync", "scripted", code=1)
+    (stream,) = answer["streams"]
+    assert stream.pop("stream") == "things"
+    attempts = retries + 1
+    assert stream == {
+        "complete": False,
+        "read": 3 * attempts,
+        "committed": 2 * attempts,
+        "rejected": 0,
+    }
+    assert len(own.rows("scripted", "things")) == 2 * attempts
+
+
+def test_an_unknown_partition_is_refused_before_a_sync_starts(own: Project, elt: Elt) -> None:
+    keys = {"type": "static", "keys": ["north", "south"], "bind": "station"}
+    for partitions, key, shown in [
+        (DAILY, "2025-12-31", "partitions, from '2026-01-01' to '"),
+        (DAILY, "yesterday", "partitions, from '2026-01-01' to '"),
+        ({**DAILY, "start": "2999-01-01"}, "2026-01-01", "it has no partitions yet"),
+        (keys, "west", "it has 'north', 'south'"),
+        ({"type": "dynamic", "bind": "station"}, "west", "it has no partitions yet"),
+        ({"type": "multi", "window": DAILY, "key": keys}, "west|2026-01-01", "partitions, from"),
+        ({"type": "multi", "window": DAILY, "key": keys}, "2026-01-01", "partitions, from"),
+        ({"type": "multi", "window": DAILY, "key": keys}, "a|b|c", "partitions, from"),
+    ]:
+        windowed(own, partitions=partitions)
+        error = elt.refused("sync", "weather", "--partition", key)
+        assert f"stream 'readings' has no partition {key!r}" in error["message"], partitions
+        assert shown in error["message"]
+
+
+def test_streams_of_different_partitions_are_refused_in_one_sync(own: Project, elt: Elt) -> None:
+    windowed(own)
+    later = {**DAILY, "start": "2026-01-02"}
+    streams = [("readings", DAILY), ("stations", later)]
+    own.amend("weather", streams=[{"name": name, "partitions": one} for name, one in streams])
+    error = elt.refused("sync", "weather", "--partition", "2026-01-05")
+    assert "'readings' and 'stations' have different `partitions`" in error["message"]
+
+
 def test_invalid_arguments_are_refused_before_a_sync_starts(own: Project, elt: Elt) -> None:
     script(own, [])
     assert "did you mean 'things'?" in elt.refused("sync", "scripted", "thing")["guidance"]

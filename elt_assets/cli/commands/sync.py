@@ -18,7 +18,6 @@ from elt_assets.orchestration.assets.run_config import Refresh
 from elt_assets.orchestration.component import ConnectionComponent
 from elt_assets.orchestration.materialize import Materialized, materialize
 from elt_assets.orchestration.status import open_instance
-from elt_assets.orchestration.streams import StreamAsset
 from elt_assets.pipeline.figures import SyncFigures
 from elt_assets.protocol.airbyte.catalog import StreamId, stream_names
 
@@ -56,7 +55,6 @@ def command(
     assets = {one.stream.id: one for one in component.stream_assets(folder)}
     chosen = [find_stream(connection, assets, name) for name in streams] or list(assets)
     selected = [assets[stream] for stream in chosen]
-    _check_partition(selected, partition)
     with open_instance() as instance, LiveProgress(is_enabled=out.shows_progress) as live:
         result = materialize(
             component,
@@ -77,22 +75,6 @@ def command(
     return FAILED if result.errors else OK
 
 
-def _check_partition(assets: Sequence[StreamAsset], partition: str | None) -> None:
-    """Check that `--partition` is given if, and only if, the streams have partitions.
-
-    Raises:
-        ConfigError: it is missing, or a stream has no partitions.
-    """
-    for asset in assets:
-        if (asset.partitions is None) != (partition is None):
-            has = "no partitions" if asset.partitions is None else "partitions"
-            action = "leave out" if asset.partitions is None else "add"
-            raise ConfigError(
-                f"stream {str(asset.stream.id)!r} has {has}",
-                guidance=f"{action} --partition KEY, or name only streams that it applies to",
-            )
-
-
 def _log(level: int, text: str, out: Output, live: LiveProgress) -> None:
     """Show a line of the run's log: warnings and errors always, other lines only if there are no bars."""
     if live.is_shown:
@@ -110,7 +92,7 @@ def _print(result: Materialized, names: dict[StreamId, str], out: Output) -> Non
     rows = []
     for stream, name in names.items():
         figures = result.figures.get(stream, empty)
-        word = "complete" if stream in result.figures else "failed"
+        word = "complete" if stream in result.complete else "failed"
         rows.append((name, figures.read, figures.committed, figures.rejected, word))
     out.table(columns, rows)
     for error in result.errors:
@@ -123,7 +105,7 @@ def _document(result: Materialized, names: dict[StreamId, str]) -> Document:
         "streams": [
             {
                 "stream": name,
-                "complete": stream in result.figures,
+                "complete": stream in result.complete,
                 **_counts(result.figures.get(stream, SyncFigures())),
             }
             for stream, name in names.items()
