@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import sys
+import threading
+
 from elt_assets.orchestration.automation.alerts import FailureAlert
 
 heard: list[FailureAlert] = []
@@ -14,3 +17,11 @@ def hear(alert: FailureAlert) -> None:
 
 def break_down(alert: FailureAlert) -> None:
     raise RuntimeError(f"no answer for {alert.job}")
+
+
+def leave(alert: FailureAlert) -> None:
+    sys.exit(3)
+
+
+def hang(alert: FailureAlert) -> None:
+    threading.Event().wait()

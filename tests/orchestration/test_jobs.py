@@ -10,10 +10,11 @@ import dagster as dg
 import pytest
 
 from elt_assets.definitions import build
+from elt_assets.orchestration.automation import alerts
 from elt_assets.orchestration.automation.alerts import FailureAlert
 from tests.orchestration import hooks
 from tests.orchestration.running import failure_of, logged, materialize, observations
-from tests.orchestration.ticking import instance_of, run_job
+from tests.orchestration.ticking import instance_of, run_job, tick
 from tests.programs.hostile_source import program
 from tests.programs.scripted import record, script, state
 from tests.project import Project
@@ -210,6 +211,28 @@ def test_an_error_of_the_alert_hook_is_only_logged(
     script(own, [], specification={"type": "object", "required": ["host"]})
     alert(own, run_job(own, "scripted_check"))
     assert "no answer for scripted_check" in capfd.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("name", "reason"), [("leave", "SystemExit(3)"), ("hang", "has not returned after 0 seconds")]
+)
+def test_a_hook_that_exits_or_hangs_does_not_stop_later_alerts(
+    own: Project,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+    name: str,
+    reason: str,
+) -> None:
+    monkeypatch.setenv("ELT_ALERT_HOOK", f"tests.orchestration.hooks:{name}")
+    monkeypatch.setattr(alerts, "SECONDS", 0.1)
+    script(own, [], specification={"type": "object", "required": ["host"]})
+    cursor = tick(own, "elt_failure_alert").cursor  # it begins here
+    for _ in range(2):
+        assert not run_job(own, "scripted_check").success
+    for _ in range(3):
+        cursor = tick(own, "elt_failure_alert", cursor).cursor
+    shown = capfd.readouterr().err
+    assert shown.count("ELT_ALERT_HOOK=") == 2 and reason in shown
 
 
 def test_there_is_no_alert_sensor_without_a_hook(
