@@ -6,31 +6,61 @@ import datetime as dt
 import re
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal
+from zoneinfo import available_timezones
 
-from pydantic import BeforeValidator, Field, WithJsonSchema, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema, model_validator
 
 from elt_assets.connection.config_model import ConfigModel
 
 _UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
 
 
+MAX_DURATION = dt.timedelta(days=10_000)
+"""Longest duration: with a longer one, the time at which something is due may be no date, and Dagster's
+interface cannot show the interval of a sensor, whose seconds it takes as an integer of 32 bits."""
+
+
 def _duration(value: Any) -> Any:
     """Convert a text such as `90m` to a time span. Return a value that is not text unchanged, for pydantic.
 
     Raises:
-        ValueError: the text is not a number with a unit, or the number is 0.
+        ValueError: the text is not a number with a unit.
     """
     if not isinstance(value, str):
         return value
     found = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([smhdw])\s*", value)
-    if found is None or not float(found[1]):
+    if found is None:
         raise ValueError("write a duration as `30m`, `6h` or `1d`")
-    return dt.timedelta(**{_UNITS[found[2]]: float(found[1])})
+    try:
+        return dt.timedelta(**{_UNITS[found[2]]: float(found[1])})
+    except OverflowError:
+        return dt.timedelta.max
+
+
+def _check_length(value: dt.timedelta) -> dt.timedelta:
+    if not dt.timedelta() < value <= MAX_DURATION:
+        raise ValueError(
+            f"write a duration above 0 and up to {MAX_DURATION.days:,} days, as `30m`, `6h` or `1d`"
+        )
+    return value
 
 
 Duration = Annotated[
-    dt.timedelta, BeforeValidator(_duration), WithJsonSchema({"type": "string", "examples": ["6h"]})
+    dt.timedelta,
+    BeforeValidator(_duration),
+    AfterValidator(_check_length),
+    WithJsonSchema({"type": "string", "examples": ["6h"]}),
 ]
+
+
+def _check_timezone(value: str) -> str:
+    if value not in available_timezones():
+        raise ValueError(f"{value!r} is not a time zone; write a name such as 'Europe/Berlin'")
+    return value
+
+
+TimeZone = Annotated[str, AfterValidator(_check_timezone)]
+"""The name of a time zone in the database of IANA."""
 
 
 class OnCron(ConfigModel):
@@ -40,7 +70,7 @@ class OnCron(ConfigModel):
     """
 
     on_cron: str
-    timezone: str = "UTC"
+    timezone: TimeZone = "UTC"
 
 
 def _automation(value: Any) -> Any:
@@ -80,7 +110,7 @@ class Freshness(ConfigModel):
     warn_after: Duration | None = None
     cron: str | None = None
     within: Duration | None = None
-    timezone: str = "UTC"
+    timezone: TimeZone = "UTC"
 
     @model_validator(mode="after")
     def _check_one_limit(self) -> Freshness:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import datetime as dt
 from typing import Annotated, Any, Literal
-from zoneinfo import ZoneInfo, available_timezones
+from zoneinfo import ZoneInfo
 
 from pydantic import BeforeValidator, Discriminator, Field, Tag, field_validator, model_validator
 
-from elt_assets.connection.automation import Duration
+from elt_assets.connection.automation import Duration, TimeZone
 from elt_assets.connection.config_model import ConfigModel, DottedPath, FieldName
 from elt_assets.connection.windows import DATE_FORMAT, INSTANT_FORMAT, format_instant
 
@@ -70,16 +70,9 @@ class TimePartitions(ConfigModel):
     type: Literal["hourly", "daily", "weekly", "monthly"]
     start: Instant
     end: Instant | None = None
-    timezone: str = "UTC"
+    timezone: TimeZone = "UTC"
     bind: Bind
     partitions_per_run: int | None = Field(default=None, gt=0)
-
-    @field_validator("timezone")
-    @classmethod
-    def _check_timezone(cls, value: str) -> str:
-        if value not in available_timezones():
-            raise ValueError(f"{value!r} is not a time zone; write a name such as 'Europe/Berlin'")
-        return value
 
     @model_validator(mode="after")
     def _check_end(self) -> TimePartitions:
@@ -188,9 +181,10 @@ class MultiPartitions(ConfigModel):
 
     @model_validator(mode="after")
     def _check_partitions_per_run(self) -> MultiPartitions:
-        if self.window.partitions_per_run or self.key.partitions_per_run:
+        if self.window.partitions_per_run:
             raise ValueError(
-                "`partitions_per_run` is not supported: each pair of a window and a key is a separate run"
+                "`partitions_per_run` is not supported in `window`; in `key` it applies to the runs that "
+                "schedules and sensors request. A backfill makes each pair of a window and a key a run"
             )
         return self
 
