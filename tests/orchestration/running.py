@@ -29,7 +29,7 @@ def materialize(
     Args:
         partition, through: a partition, or the first and the last of a range.
         op, config: of the one stream that is selected, or of the op named.
-        parent: the id of a run that this one re-executes.
+        parent: the id of a run that this one re-executes from failure.
     """
     definitions = dg.Definitions.merge(build(), dg.Definitions(assets=extra))
     name = op or select.strip('key:"').replace("/", "__")
@@ -38,6 +38,7 @@ def materialize(
     tags = {} if through is None else {START: partition or "", END: through}
     if parent is not None:
         tags |= {"dagster/parent_run_id": parent, "dagster/root_run_id": parent}
+        tags |= {"dagster/is_resume_retry": "true"}
     resolved = dg.Definitions.merge(definitions, dg.Definitions(jobs=[job]))
     with dg.DagsterInstance.from_config(str(project.home)) as instance:
         return resolved.resolve_job_def("run").execute_in_process(

@@ -101,6 +101,28 @@ def test_append_repeats_rows_that_follow_the_last_committed_state(own: Project) 
     assert ids(own, "users").count(2) == 2
 
 
+@pytest.mark.parametrize("is_retried", [True, False])
+def test_a_complete_full_refresh_is_not_repeated_by_a_retry(own: Project, is_retried: bool) -> None:
+    """By a retry of the step, and by a re-execution from failure; a new run reads all streams."""
+    log = connection(
+        own,
+        config={"fail": "orders", "recovers": True, "kind": "STREAM"},
+        sync_mode="full_refresh",
+        destination_sync_mode="append",
+    )
+    own.amend("shop", retry={"attempts": int(is_retried), "delay": "0.1s"})
+    append(log, ("users", 1), ("orders", 10), ("users", 2))
+    result = materialize(own, BOTH)
+    assert result.success is is_retried
+    if not is_retried:
+        result = materialize(own, BOTH, parent=result.run_id)
+        assert result.success
+    assert [call["streams"] for call in given(log)] == [["users", "orders"], ["orders"]]
+    assert (ids(own, "users"), ids(own, "orders")) == ([1, 2], [10])
+    assert materialize(own, BOTH).success
+    assert (ids(own, "users"), ids(own, "orders")) == ([1, 1, 2, 2], [10, 10])
+
+
 def test_a_stream_that_was_read_alone_does_not_advance_the_others(own: Project) -> None:
     log = connection(own)
     append(log, ("users", 1), ("orders", 10))

@@ -5,8 +5,9 @@ Usage: `python -m tests.programs.shared_source VERB …`.
 Its config: `log`, a file with a line `stream id` for each change; `kind`: of its states: GLOBAL (one
 position, and which streams were read before), LEGACY (a position for each stream), OPAQUE (LEGACY, one
 position), STREAM (which takes LEGACY's too); `fail`: a stream that fails at its first change, or "all";
-`every`: changes between states; `mute`: it tells no status; `count`: what its states say too much. It
-writes what it was given to `<log>.given`, a line for each read.
+`recovers`: it fails in the first read only, with a transient error; `every`: changes between states;
+`mute`: it tells no status; `count`: what its states say too much. It writes what it was given to
+`<log>.given`, a line for each read.
 """
 
 from __future__ import annotations
@@ -120,15 +121,18 @@ def _read(config: Mapping[str, Any], streams: Sequence[str], state: Any) -> None
     with Path(f"{config['log']}.given").open("a") as file:
         file.write(json.dumps({"streams": list(streams), "state": state}) + "\n")
     begin, sent, failed = _begin(config, state, streams), 0, set()
+    calls = len(Path(f"{config['log']}.given").read_text().splitlines())
+    failing = None if config.get("recovers") and calls > 1 else config.get("fail")
+    failure_type = "transient_error" if config.get("recovers") else "system_error"
     changes = Path(config["log"]).read_text().splitlines()
     for number, change in enumerate(changes, 1):
         name, text = change.split()
         if name not in streams or number <= begin[name] or name in failed:
             continue
-        if config.get("fail") in (name, "all"):
+        if failing in (name, "all"):
             failed.add(name)
-            error: dict[str, Any] = {"message": "no such table", "failure_type": "system_error"}
-            if config["fail"] == name:
+            error: dict[str, Any] = {"message": "no such table", "failure_type": failure_type}
+            if failing == name:
                 error["stream_descriptor"] = {"name": name}
             _say("TRACE", trace={"type": "ERROR", "emitted_at": 1.0, "error": error})
             continue

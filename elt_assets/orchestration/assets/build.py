@@ -18,6 +18,7 @@ from elt_assets.lake.write.table_ownership import check_claims
 from elt_assets.lake.write.write_spec import check_columns
 from elt_assets.orchestration.assets import checks, companions, partitions
 from elt_assets.orchestration.assets.planning import (
+    complete_refreshes,
     contexts_of_run,
     recover_and_plan,
     recover_and_plan_together,
@@ -28,7 +29,7 @@ from elt_assets.orchestration.events.metadata import HISTORY, TABLE_PATH
 from elt_assets.orchestration.failures import as_dagster_failure
 from elt_assets.orchestration.resources import IO_MANAGER_KEY, LAKE_KEY, SPARK_KEY
 from elt_assets.orchestration.stream_sync import StreamSync, SyncResult
-from elt_assets.orchestration.streams import StreamAsset, op_name, shared_op_name
+from elt_assets.orchestration.streams import StreamAsset, connection_name, op_name
 from elt_assets.pipeline.connectors import connect
 from elt_assets.protocol.airbyte.catalog import Catalog, ConfiguredStream
 
@@ -187,7 +188,7 @@ def _build_together(
     connection: Connection, assets: Sequence[StreamAsset], source: dg.AssetKey
 ) -> dg.AssetsDefinition:
     """Return one asset definition of all streams; one connector process reads the selected streams."""
-    name = shared_op_name(connection)
+    name = connection_name(connection)
 
     @dg.multi_asset(
         name=name,
@@ -204,7 +205,9 @@ def _build_together(
     def sync(context: dg.AssetExecutionContext) -> Iterator[SyncEvent]:
         selected = [asset for asset in assets if asset.key in context.selected_asset_keys]
         companions.log_unread([asset for asset in assets if asset not in selected], context)
-        complete, error = _read_together(selected, context) if selected else ({}, None)
+        earlier = complete_refreshes(selected, context)
+        unread = [asset for asset in selected if asset.key not in earlier]
+        complete, error = _read_together(unread, context) if unread else ({}, None)
         for result in complete.values():
             # The rows are already committed: the IO manager wrote them during the read.
             metadata = dict(result.reads[0].metadata)
@@ -212,7 +215,7 @@ def _build_together(
             yield from companions.results(result, source, context)
         with as_dagster_failure():
             for asset in assets:
-                if asset in selected and asset.key not in complete:
+                if asset in unread and asset.key not in complete:
                     continue
                 names = _selected_checks(asset, context)
                 evidence = _evidence(asset, context, complete.get(asset.key))

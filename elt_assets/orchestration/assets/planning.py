@@ -21,6 +21,7 @@ from elt_assets.orchestration.streams import StreamAsset
 from elt_assets.pipeline.connectors import connect
 from elt_assets.pipeline.read_plan import ReadPlan, plan_read, plan_shared_read
 from elt_assets.pipeline.stream_plan import StreamPlan, SyncRequest, plan_stream
+from elt_assets.protocol.airbyte.catalog import FULL_REFRESH
 from elt_assets.storage.directories import make_private_lake
 
 
@@ -113,6 +114,33 @@ def _stream_plan(
     found = plan_stream(asset, tables, request, partition, of_source)
     if found.continues:
         context.log.info(f"{asset.name}: resuming from the commits of an earlier attempt")
+    return found
+
+
+def complete_refreshes(
+    assets: Sequence[StreamAsset], context: dg.AssetExecutionContext
+) -> set[dg.AssetKey]:
+    """Return the full refreshes that an earlier attempt of this step has completed, of streams read together.
+
+    The step fails if one of its streams does, and a retry runs it as a whole. A full refresh has no state to
+    resume from: read once more, `append` would add all its rows again. An incremental stream resumes.
+    """
+    run, attempts = context.run, set[str]()
+    if context.op_execution_context.retry_number:
+        attempts.add(run.run_id)
+    while run.is_resume_retry and (parent_id := run.parent_run_id) is not None:
+        attempts.add(parent_id)
+        parent = context.instance.get_run_by_id(parent_id)
+        if parent is None:
+            break
+        run = parent
+    found = set()
+    for asset in assets if attempts else ():
+        event = context.instance.get_latest_materialization_event(asset.key)
+        is_complete = event is not None and event.run_id in attempts
+        if is_complete and asset.stream.sync_mode == FULL_REFRESH:
+            context.log.info(f"{asset.name}: not read again, an earlier attempt has completed it")
+            found.add(asset.key)
     return found
 
 
