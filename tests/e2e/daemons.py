@@ -69,8 +69,8 @@ def free_ports(count: int) -> list[int]:
         return [each.getsockname()[1] for each in sockets]
 
 
-def wait(condition: Callable[[], bool], what: str) -> None:
-    deadline = time.monotonic() + 60
+def wait(condition: Callable[[], bool], what: str, seconds: float = 60) -> None:
+    deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:
         try:
             if condition():
