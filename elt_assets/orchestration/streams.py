@@ -32,17 +32,24 @@ def partitions_definition(
 def op_name(key: dg.AssetKey) -> str:
     """Return a valid Dagster name for an asset key.
 
-    Dagster allows ASCII only. A hash keeps names distinct that are equal after the replacement.
+    Dagster allows ASCII only. A hash keeps names distinct that would be equal: after the replacement of other
+    characters, or because a part contains the separator. Of a stream's key, only the connection must not
+    contain it; the stream may, as `shop__order__c`.
     """
-    readable = "__".join(key.path)
+    readable, path = "__".join(key.path), list(key.path)
     name = re.sub(r"[^A-Za-z0-9_]", "_", readable)[:100]
-    if name == readable:
+    is_distinct = readable.split("__", 1 if len(path) == 2 else -1) == path
+    if name == readable and is_distinct:
         return name
-    return f"{name}_{hashlib.sha256(readable.encode()).hexdigest()[:8]}"
+    hashed = readable if is_distinct else "/".join(path)
+    return f"{name}_{hashlib.sha256(hashed.encode()).hexdigest()[:8]}"
 
 
-def shared_op_name(connection: Connection) -> str:
-    """Return the name of the op that reads all streams of a connection together."""
+def connection_name(connection: Connection) -> str:
+    """Return the beginning of the names of what Dagster has once for a connection.
+
+    It is also the name of the op that reads all streams of the connection together.
+    """
     return op_name(dg.AssetKey([connection.name]))
 
 

@@ -11,9 +11,10 @@ from msgspec import Raw
 
 from elt_assets.definitions import build
 from elt_assets.orchestration.automation.new_records import is_new
+from elt_assets.orchestration.automation.previous_runs import reason_to_wait
 from elt_assets.protocol.airbyte.catalog import AirbyteStream, ConfiguredStream
 from elt_assets.protocol.airbyte.messages import RawRecord
-from tests.orchestration.running import materialize
+from tests.orchestration.running import END, START, materialize
 from tests.orchestration.ticking import execute, instance_of, run_job, scheduled, tick
 from tests.programs.scripted import record, script, state
 from tests.programs.windowed_source import reconfigure, windowed
@@ -24,6 +25,10 @@ DAILY = {"type": "daily", "start": "2026-01-01", "bind": {"start": "from", "end"
 READINGS, STATIONS = dg.AssetKey(["weather", "readings"]), dg.AssetKey(["weather", "stations"])
 SHOP = dg.AssetKey("shop")
 USERS, ORDERS = dg.AssetKey(["shop", "users"]), dg.AssetKey(["shop", "orders"])
+
+
+@dg.job
+def JOB() -> None: ...
 
 
 def shop(project: Project, streams: list[str], config: Any = None, **attributes: Any) -> None:
@@ -88,8 +93,8 @@ def test_a_schedule_of_a_stream_with_keys_requests_each_key(own: Project) -> Non
     keys = {"type": "static", "keys": ["north", "south"], "bind": "station"}
     windowed(own, partitions={"type": "multi", "window": DAILY, "key": keys})
     own.amend("weather", schedule="0 2 * * *")
-    found = scheduled(own, "weather_schedule", dt.datetime(2026, 1, 9, 2, tzinfo=UTC))
-    assert [each.partition_key for each in found] == ["north|2026-01-08", "south|2026-01-08"]
+    (found,) = scheduled(own, "weather_schedule", dt.datetime(2026, 1, 9, 2, tzinfo=UTC))
+    assert (found.tags[START], found.tags[END]) == ("north|2026-01-08", "south|2026-01-08")
 
 
 # --- automation conditions --------------------------------------------------------------------------
@@ -150,6 +155,38 @@ def test_drift_is_checked_in_a_run_at_the_configured_interval(own: Project) -> N
     assert tick(own, "scripted_drift", past.isoformat()).run_requests
 
 
+@pytest.mark.parametrize(
+    ("outcomes", "failures"),
+    [
+        ([], 0),
+        (["FAILURE", "SUCCESS"], 0),
+        (["FAILURE"], 1),
+        (["FAILURE", "CANCELED", "FAILURE", "FAILURE"], 2),
+        (["FAILURE"] * 12, 10),
+    ],
+)
+def test_a_sensor_waits_longer_after_each_failure_in_succession(
+    own: Project, outcomes: list[str], failures: int
+) -> None:
+    now, tags = dt.datetime.now(UTC), {"dagster/sensor_name": "x"}
+    with instance_of(own) as instance:
+        for outcome in outcomes:
+            run = instance.create_run_for_job(JOB, tags=tags)
+            report = dg.DagsterEvent(f"PIPELINE_{outcome}", JOB.name, message="over")
+            instance.report_dagster_event(report, run.run_id)
+
+        def waits(minutes: float, every: int) -> bool:
+            time, interval = now + dt.timedelta(minutes=minutes), dt.timedelta(minutes=every)
+            return reason_to_wait(instance, "x", time, interval) is not None
+
+        for every in (1, 7, 600):
+            pause = max(every, min(60, every * 2**failures))
+            assert waits(pause - 0.5, every) is (failures > 0)
+            assert not waits(pause + 2, every)
+        instance.create_run_for_job(JOB, tags=tags, status=dg.DagsterRunStatus.STARTED)
+        assert waits(100_000, 1)
+
+
 def test_there_is_no_drift_sensor_without_a_drift_setting(own: Project) -> None:
     script(own, [])
     assert not build().get_repository_def().has_sensor_def("scripted_drift")
@@ -173,10 +210,10 @@ def test_new_values_add_partitions_and_request_runs(own: Project, spark: object)
     assert not tick(own, sensor).dynamic_partitions_requests
     assert materialize(own, 'key:"weather/stations"').success
     first = tick(own, sensor)
-    requests = first.run_requests or []
-    assert [each.partition_key for each in requests] == ["north", "south"]
-    assert execute(own, requests[0]).success
-    assert {row["station"] for row in own.rows("weather", "readings")} == {"north"}
+    (request,) = first.run_requests or []
+    assert (request.tags[START], request.tags[END]) == ("north", "south")
+    assert execute(own, request).success
+    assert {row["station"] for row in own.rows("weather", "readings")} == {"north", "south"}
 
     idle = tick(own, sensor, first.cursor)
     assert not idle.run_requests and "has not changed" in (idle.skip_message or "")
@@ -201,8 +238,8 @@ def test_new_values_of_a_stream_with_windows_request_the_newest_window(
 ) -> None:
     discovering(own, "multi")
     assert materialize(own, 'key:"weather/stations"').success
-    requests = tick(own, "weather__readings_partitions").run_requests or []
-    keys = [str(each.partition_key).split("|") for each in requests]
+    (request,) = tick(own, "weather__readings_partitions").run_requests or []
+    keys = [request.tags[name].split("|") for name in (START, END)]
     assert [key for key, _ in keys] == ["north", "south"]
     yesterday = (dt.datetime.now(UTC) - dt.timedelta(days=1)).date()
     assert {window for _, window in keys} == {yesterday.isoformat()}

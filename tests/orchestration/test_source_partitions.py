@@ -12,7 +12,7 @@ import pytest
 from elt_assets.connection import load_connection
 from elt_assets.definitions import build
 from elt_assets.errors import ConfigError
-from elt_assets.orchestration.automation import source_partitions
+from elt_assets.orchestration.automation import partition_requests
 from tests.orchestration.running import END, START, failure_of, materialize, materialized
 from tests.orchestration.ticking import execute, instance_of, scheduled, tick
 from tests.programs.scripted import script
@@ -188,9 +188,9 @@ def test_partitions_may_be_added_without_a_run(own: Project) -> None:
 
 
 def test_a_long_list_is_added_in_parts(own: Project, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(source_partitions, "MAX_PER_RUN", 3)
-    monkeypatch.setattr(source_partitions, "MAX_ADDED", 4)
-    monkeypatch.setattr(source_partitions, "MAX_IN_REQUEST", 2)
+    monkeypatch.setattr(partition_requests, "MAX_PER_RUN", 3)
+    monkeypatch.setattr(partition_requests, "MAX_ADDED", 4)
+    monkeypatch.setattr(partition_requests, "MAX_IN_REQUEST", 2)
     stores(own)
     open_stores(own, **{f"store{number}": 1 for number in range(5)})
     first = tick(own, SENSOR)

@@ -54,7 +54,7 @@ class ConnectionTranslator:
             tags={**connection.tags, **settings.tags},
             partitions_def=partitions_definition(connection, stream),
             automation_condition=_automation(connection, settings, source.key),
-            freshness_policy=_freshness(settings.freshness or connection.freshness),
+            freshness_policy=_freshness(settings.freshness or connection.freshness, stream),
             metadata={
                 TABLE_PATH: "/".join(path),
                 HISTORY: settings.history,
@@ -164,12 +164,12 @@ def _automation(
         return dg.AutomationCondition.on_cron(found.on_cron, found.timezone).ignore(ignored)
     except Exception as error:  # Dagster validates the expression
         raise ConfigError(
-            f"automation: {found.on_cron!r} is not a valid cron expression",
+            f"stream {str(settings.id)!r}: automation: {found.on_cron!r} is not a valid cron expression",
             guidance='write five fields, for example on_cron "0 6 * * *"',
         ) from error
 
 
-def _freshness(freshness: Freshness | None) -> dg.FreshnessPolicy | None:
+def _freshness(freshness: Freshness | None, stream: ConfiguredStream) -> dg.FreshnessPolicy | None:
     if freshness is None:
         return None
     if freshness.fail_after is not None:
@@ -179,6 +179,6 @@ def _freshness(freshness: Freshness | None) -> dg.FreshnessPolicy | None:
         return dg.FreshnessPolicy.cron(freshness.cron, freshness.within, freshness.timezone)
     except Exception as error:  # Dagster validates the expression and the time
         raise ConfigError(
-            f"freshness: {error}",
+            f"stream {str(stream.id)!r}: freshness: {error}",
             guidance='correct it, for example {cron: "0 6 * * *", within: 1h, timezone: Europe/Berlin}',
         ) from error

@@ -8,32 +8,56 @@ from functools import partial
 import dagster as dg
 
 from elt_assets.connection import Connection
-from elt_assets.connection.partitions import SourcePartitions
+from elt_assets.connection.partitions import TimePartitions
 from elt_assets.errors import ConfigError, Problems
 from elt_assets.orchestration.assets import partitions
-from elt_assets.orchestration.automation.source_partitions import run_requests
-from elt_assets.orchestration.streams import StreamAsset, op_name
+from elt_assets.orchestration.automation.partition_requests import (
+    in_newest_window,
+    newest_window,
+    run_requests,
+)
+from elt_assets.orchestration.streams import StreamAsset, connection_name
 
 
 def schedules(connection: Connection, assets: Sequence[StreamAsset]) -> list[dg.ScheduleDefinition]:
-    """Return the schedules of the streams, and the schedule of the connection for all other streams.
+    """Return the schedules of the streams, and the schedules of the connection for all other streams.
+
+    A job of Dagster has one definition of partitions, and so has a schedule. The first one of the connection
+    has all streams without partitions, and those with the first definition; the streams of each other
+    definition have their own schedule, which has the name of the first of them.
 
     Raises:
         ConfigError: a schedule is not a valid cron expression.
     """
-    others = [one for one in assets if one.settings.schedule is None]
-    wanted = [(f"{connection.name}_schedule", connection.schedule, others)]
-    wanted += [
-        (f"{op_name(asset.key)}_schedule", asset.settings.schedule, [asset]) for asset in assets
-    ]
+    own = [asset for asset in assets if asset.settings.schedule is not None]
+    wanted = [(asset.op_name, asset.settings.schedule, [asset]) for asset in own]
+    groups = _by_partitions([asset for asset in assets if asset.settings.schedule is None])
+    for number, targets in enumerate(groups):
+        base = targets[0].op_name if number else connection_name(connection)
+        wanted.append((base, connection.schedule, targets))
     problems = Problems()
     found = [
-        problems.of(partial(_schedule, name, cron, targets))
-        for name, cron, targets in wanted
+        problems.of(partial(_schedule, f"{base}_schedule", cron, targets))
+        for base, cron, targets in wanted
         if cron is not None
     ]
     problems.raise_all()
     return [schedule for schedule in found if schedule is not None]
+
+
+def _by_partitions(assets: Sequence[StreamAsset]) -> list[list[StreamAsset]]:
+    """Return streams by definition of partitions; those without partitions are with the first one."""
+    groups: list[list[StreamAsset]] = []
+    plain = [asset for asset in assets if asset.partitions is None]
+    for asset in assets:
+        same = (group for group in groups if group[0].partitions == asset.partitions)
+        if asset.partitions is not None and (group := next(same, None)) is not None:
+            group.append(asset)
+        elif asset.partitions is not None:
+            groups.append([asset])
+    if not groups:
+        return [plain] if plain else []
+    return [groups[0] + plain, *groups[1:]]
 
 
 def _schedule(name: str, cron: str, assets: Sequence[StreamAsset]) -> dg.ScheduleDefinition:
@@ -45,8 +69,10 @@ def _schedule(name: str, cron: str, assets: Sequence[StreamAsset]) -> dg.Schedul
             execution_fn=_requests(assets),
         )
     except dg.DagsterInvalidDefinitionError as error:
+        is_own = assets[0].settings.schedule is not None
+        where = f"stream {str(assets[0].stream.id)!r}: " if is_own else ""
         raise ConfigError(
-            f"schedule: {cron!r} is not a valid cron expression",
+            f"{where}schedule: {cron!r} is not a valid cron expression",
             guidance='write five fields, for example "0 6 * * *"',
         ) from error
 
@@ -56,9 +82,8 @@ def _requests(
 ) -> Callable[[dg.ScheduleEvaluationContext], Iterator[dg.RunRequest]]:
     """Return a function that yields the run requests of a tick.
 
-    There is one request for all streams without partitions. For each other stream there is one request for
-    each partition that `_partitions_of_tick` returns; if the source lists the partitions itself, one for many
-    of them. Dagster distinguishes requests by their `run_key`.
+    There is one request for all streams without partitions. For each other stream there are requests for the
+    partitions that `_partitions_of_tick` returns. Dagster distinguishes requests by their `run_key`.
     """
 
     def requests(context: dg.ScheduleEvaluationContext) -> Iterator[dg.RunRequest]:
@@ -67,44 +92,23 @@ def _requests(
         if unpartitioned:
             yield dg.RunRequest(run_key=at, asset_selection=unpartitioned)
         for asset in assets:
-            yield from _partition_requests(asset, context, f"{at} {asset.key.to_user_string()}")
+            if asset.partitions is not None:
+                keys = _partitions_of_tick(asset, context)
+                yield from run_requests(asset, keys, f"{at} {asset.key.to_user_string()}")
 
     return requests
 
 
-def _partition_requests(
-    asset: StreamAsset, context: dg.ScheduleEvaluationContext, run_key: str
-) -> Iterator[dg.RunRequest]:
-    """Yield the run requests of a tick for a stream with partitions, whose run keys begin with `run_key`."""
-    keys, configured = _partitions_of_tick(asset, context), asset.settings.partitions
-    if isinstance(configured, SourcePartitions):
-        yield from run_requests(asset, configured, keys, run_key)
-        return
-    for key in keys:
-        yield dg.RunRequest(
-            run_key=f"{run_key} {key}", asset_selection=[asset.key], partition_key=key
-        )
-
-
 def _partitions_of_tick(asset: StreamAsset, context: dg.ScheduleEvaluationContext) -> Sequence[str]:
     """Return the partitions that a tick materialises: the newest window, and in it every key."""
-    found = asset.partitions
-    if found is None:
+    configured, found = asset.settings.partitions, asset.partitions
+    if configured is None or found is None:
         return []
     with dg.partition_loading_context(context.scheduled_execution_time, context.instance):
-        if isinstance(found, dg.TimeWindowPartitionsDefinition):
-            last = found.get_last_partition_key()
-            return [last] if last is not None else []
-        if not isinstance(found, dg.MultiPartitionsDefinition):
-            return found.get_partition_keys()
-        dimensions = {each.name: each.partitions_def for each in found.partitions_defs}
-        window = dimensions[partitions.WINDOW]
-        assert isinstance(window, dg.TimeWindowPartitionsDefinition)
-        last = window.get_last_partition_key()
-        if last is None:
-            return []
-        keys = dimensions[partitions.KEY].get_partition_keys()
-        return [
-            str(dg.MultiPartitionKey({partitions.WINDOW: last, partitions.KEY: key}))
-            for key in keys
-        ]
+        if isinstance(configured, TimePartitions):
+            window = newest_window(configured, found)
+            return [] if window is None else [window]
+        if isinstance(found, dg.MultiPartitionsDefinition):
+            keys = found.get_partitions_def_for_dimension(partitions.KEY).get_partition_keys()
+            return in_newest_window(asset, keys)
+        return found.get_partition_keys()

@@ -17,20 +17,16 @@ from elt_assets.lake.admin.distinct_values import plain_column, texts_of
 from elt_assets.lake.write.write_spec import declared_schema
 from elt_assets.orchestration.assets import partitions
 from elt_assets.orchestration.automation.new_data import can_check, find_new_data
+from elt_assets.orchestration.automation.partition_requests import add_partitions
+from elt_assets.orchestration.automation.previous_runs import reason_to_wait
 from elt_assets.orchestration.automation.source_partitions import source_partitions_sensor
 from elt_assets.orchestration.failures import one_line
 from elt_assets.orchestration.resources import LAKE_KEY, LakeResource
-from elt_assets.orchestration.streams import StreamAsset
+from elt_assets.orchestration.streams import StreamAsset, connection_name
 
 STOPPED = dg.DefaultSensorStatus.STOPPED
 _MAX_INTERVAL = 300
 """Maximum seconds between ticks of a sensor whose cursor holds the time of its last request."""
-_IN_PROGRESS = [
-    dg.DagsterRunStatus.QUEUED,
-    dg.DagsterRunStatus.NOT_STARTED,
-    dg.DagsterRunStatus.STARTING,
-    dg.DagsterRunStatus.STARTED,
-]
 
 
 def sensors(
@@ -43,7 +39,7 @@ def sensors(
     """
     found = []
     if connection.drift is not None:
-        found.append(_drift(connection.name, connection.drift.every, discover))
+        found.append(_drift(connection, connection.drift.every, discover))
     if connection.new_data is not None:
         found.append(_new_data(connection, connection.new_data.every, assets))
     for asset in assets:
@@ -56,12 +52,16 @@ def sensors(
     return found
 
 
-def _drift(name: str, every: dt.timedelta, job: dg.JobDefinition) -> dg.SensorDefinition:
+def _drift(
+    connection: Connection, every: dt.timedelta, job: dg.JobDefinition
+) -> dg.SensorDefinition:
     """Return a sensor that requests a run of the discover job; its cursor is the time of the last request."""
+    name = f"{connection_name(connection)}_drift"
 
     @dg.sensor(
-        name=f"{name}_drift",
-        description=f"Every {every}: checks whether streams or columns of the source of {name} changed.",
+        name=name,
+        description=f"Every {every}: checks whether streams or columns of the source of {connection.name} "
+        "changed.",
         job=job,
         minimum_interval_seconds=max(1, min(_MAX_INTERVAL, int(every.total_seconds()))),
         default_status=STOPPED,
@@ -70,6 +70,8 @@ def _drift(name: str, every: dt.timedelta, job: dg.JobDefinition) -> dg.SensorDe
         now = dt.datetime.now(dt.timezone.utc)
         if context.cursor and now < (due := dt.datetime.fromisoformat(context.cursor) + every):
             return dg.SkipReason(f"the next check is due at {due.isoformat(timespec='seconds')}")
+        if (reason := reason_to_wait(context.instance, name, now, every)) is not None:
+            return dg.SkipReason(reason)
         return dg.SensorResult(run_requests=[dg.RunRequest()], cursor=now.isoformat())
 
     return drift
@@ -84,7 +86,7 @@ def _new_data(
             "new_data: the sensor needs an incremental stream without partitions, and there is none",
             guidance="set `sync_mode: incremental` for a stream, or use a `schedule` instead",
         )
-    name = f"{connection.name}_new_data"
+    name = f"{connection_name(connection)}_new_data"
 
     @dg.sensor(
         name=name,
@@ -95,10 +97,9 @@ def _new_data(
         required_resource_keys={LAKE_KEY},
     )
     def new_data(context: dg.SensorEvaluationContext) -> dg.SensorResult | dg.SkipReason:
-        tags = {"dagster/sensor_name": name}
-        running = dg.RunsFilter(tags=tags, statuses=_IN_PROGRESS)
-        if context.instance.get_runs_count(running):
-            return dg.SkipReason("skipped: the previous run is still in progress")
+        now = dt.datetime.now(dt.timezone.utc)
+        if (reason := reason_to_wait(context.instance, name, now, every)) is not None:
+            return dg.SkipReason(reason)
         lake: LakeResource = context.resources.elt_lake
         try:
             result = find_new_data(connection, checked, lake)
@@ -114,7 +115,10 @@ def _new_data(
 def _partitions(
     asset: StreamAsset, discovery: Discovery, assets: Sequence[StreamAsset]
 ) -> dg.SensorDefinition:
-    """Return a sensor that adds partition keys; its cursor is the table version that it last read."""
+    """Return a sensor that adds partition keys.
+
+    Its cursor is the table version all of whose values it has added.
+    """
     origin = _origin(asset, discovery, assets)
     definition = partitions.dynamic_definition(asset.partitions)
     name = definition.name
@@ -145,18 +149,10 @@ def _partitions(
             context.log.warning(
                 f"values that cannot be partition keys: {sorted({*new} - {*keys})[:10]}"
             )
-        cursor = str(table.version)
-        if not keys:
-            return dg.SensorResult(skip_reason="no new values", cursor=cursor)
-        requests = _requests(asset, keys, context) if discovery.materialize else []
-        return dg.SensorResult(
-            run_requests=requests,
-            skip_reason=None
-            if requests
-            else f"added {len(keys)} partitions; no run is requested for them",
-            dynamic_partitions_requests=[definition.build_add_request(keys)],
-            cursor=cursor,
+        added = add_partitions(
+            asset, keys, materialize=discovery.materialize, store=context.instance
         )
+        return added.result(cursor=context.cursor if added.more else str(table.version))
 
     return new_partitions
 
@@ -180,19 +176,3 @@ def _origin(asset: StreamAsset, discovery: Discovery, assets: Sequence[StreamAss
     except ConfigError as error:
         raise ConfigError(f"{where}: {error.message}", guidance=error.guidance) from error
     return origin
-
-
-def _requests(
-    asset: StreamAsset, keys: Sequence[str], context: dg.SensorEvaluationContext
-) -> list[dg.RunRequest]:
-    """Return a run request for each key; if the stream also has windows, for the newest window."""
-    found = asset.partitions
-    if isinstance(found, dg.MultiPartitionsDefinition):
-        windows = found.get_partitions_def_for_dimension(partitions.WINDOW)
-        with dg.partition_loading_context(dynamic_partitions_store=context.instance):
-            window = windows.get_last_partition_key()
-        if window is None:
-            return []
-        pairs = [{partitions.KEY: key, partitions.WINDOW: window} for key in keys]
-        keys = [dg.MultiPartitionKey(pair) for pair in pairs]
-    return [dg.RunRequest(asset_selection=[asset.key], partition_key=key) for key in keys]

@@ -1,30 +1,21 @@
-"""The sensor of partitions that a source lists itself, and the runs of such partitions."""
+"""The sensor of partitions that a source lists itself."""
 
 # No `from __future__ import annotations`: Dagster inspects the annotation of the context.
 
 import datetime as dt
 import os
-from collections.abc import Iterator, Sequence
 
 import dagster as dg
 
 from elt_assets.connection.partitions import SourcePartitions
 from elt_assets.orchestration.assets import partitions
+from elt_assets.orchestration.automation.partition_requests import add_partitions
 from elt_assets.orchestration.failures import one_line
 from elt_assets.orchestration.resources import LAKE_KEY, LakeResource
 from elt_assets.orchestration.source_partitions import list_contexts
 from elt_assets.orchestration.streams import StreamAsset
 from elt_assets.pipeline.connectors import connect
 
-MAX_PER_RUN = 1_000
-"""Maximum number of partitions in a run that a sensor or a schedule requests."""
-MAX_RUNS = 100
-"""Maximum number of runs that a tick of the sensor requests."""
-MAX_ADDED = 10_000
-"""Maximum number of partitions that a tick of the sensor adds without a run."""
-MAX_IN_REQUEST = 1_000
-"""Maximum number of partitions in one request to add them: Dagster looks them up in one query, and SQLite
-limits the number of values in a query."""
 _INTERVAL = dt.timedelta(seconds=30)
 """Minimum time between two ticks."""
 _EARLY = dt.timedelta(seconds=5)
@@ -33,8 +24,6 @@ _RETRY = dt.timedelta(minutes=5)
 """Time after an error until the source is asked again, if `every` is not shorter."""
 _RESERVE = 20
 """Seconds of Dagster's time limit for a tick that are left to end the connector and to return the result."""
-_RANGE = ("dagster/asset_partition_range_start", "dagster/asset_partition_range_end")
-"""Tags of a run of several partitions, as Dagster's backfills set them: the first one and the last one."""
 
 
 def source_partitions_sensor(asset: StreamAsset, wanted: SourcePartitions) -> dg.SensorDefinition:
@@ -64,42 +53,11 @@ def source_partitions_sensor(asset: StreamAsset, wanted: SourcePartitions) -> dg
                 skip_reason=f"the source could not list its partitions: {one_line(error)}",
                 cursor=(now + min(wanted.every, _RETRY)).isoformat(),
             )
-        keys = new[: _limit(wanted)]
-        runs = list(run_requests(asset, wanted, keys)) if wanted.materialize else []
-        rest = f"; {len(new) - len(keys):,} more at the next tick" if len(new) > len(keys) else ""
-        done = f"added {len(keys):,} partitions{rest}" if keys else "there are no new partitions"
-        context.log.info(done)
-        return dg.SensorResult(
-            run_requests=runs,
-            skip_reason=None if runs else done,
-            dynamic_partitions_requests=[
-                definition.build_add_request(part) for part in _parts(keys, MAX_IN_REQUEST)
-            ],
-            cursor=(now if rest else now + wanted.every).isoformat(),
-        )
+        found = add_partitions(asset, new, materialize=wanted.materialize, store=context.instance)
+        context.log.info(found.description)
+        return found.result(cursor=(now if found.more else now + wanted.every).isoformat())
 
     return new_partitions
-
-
-def run_requests(
-    asset: StreamAsset, wanted: SourcePartitions, keys: Sequence[str], run_key: str | None = None
-) -> Iterator[dg.RunRequest]:
-    """Yield the requests of runs that together materialise some partitions of a stream.
-
-    Each run has `partitions_per_run` partitions; by default, `MAX_PER_RUN`.
-
-    Args:
-        keys: partitions that follow each other in Dagster's list.
-        run_key: beginning of the run keys; None for requests without a run key.
-    """
-    for part in _parts(keys, wanted.partitions_per_run or MAX_PER_RUN):
-        is_single = len(part) == 1
-        yield dg.RunRequest(
-            run_key=None if run_key is None else f"{run_key} {part[0]}",
-            asset_selection=[asset.key],
-            partition_key=part[0] if is_single else None,
-            tags=None if is_single else dict(zip(_RANGE, (part[0], part[-1]), strict=True)),
-        )
 
 
 def _new_keys(
@@ -125,19 +83,8 @@ def _new_keys(
     return valid
 
 
-def _limit(wanted: SourcePartitions) -> int:
-    """Return how many new partitions a tick adds. The others are still new at the next tick."""
-    if not wanted.materialize:
-        return MAX_ADDED
-    return min(MAX_PER_RUN, MAX_RUNS * (wanted.partitions_per_run or MAX_PER_RUN))
-
-
 def _time_limit() -> float:
     """Return the seconds that the source has for its list: less than Dagster gives to a tick."""
     names = ("DAGSTER_SENSOR_GRPC_TIMEOUT_SECONDS", "DAGSTER_GRPC_TIMEOUT_SECONDS")
     given = next(filter(None, map(os.environ.get, names)), "60")
     return max(_RESERVE, int(given) - _RESERVE)
-
-
-def _parts(keys: Sequence[str], size: int) -> Iterator[Sequence[str]]:
-    return (keys[start : start + size] for start in range(0, len(keys), size))

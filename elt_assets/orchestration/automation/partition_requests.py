@@ -1,0 +1,139 @@
+"""Requests for new partitions and for runs of partitions: in batches, and bounded in each tick.
+
+A run costs a Spark session, so partitions share runs; a request costs Dagster a query, so a tick has limits,
+and what is above them is left to the next tick.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import dagster as dg
+
+from elt_assets.connection.partitions import MultiPartitions, TimePartitions
+from elt_assets.orchestration.assets import partitions
+from elt_assets.orchestration.streams import StreamAsset
+
+MAX_PER_RUN = 1_000
+"""Maximum number of partitions in a run that a sensor or a schedule requests."""
+MAX_RUNS = 100
+"""Maximum number of runs that a tick of a sensor requests."""
+MAX_ADDED = 10_000
+"""Maximum number of partitions that a tick adds without a run."""
+MAX_IN_REQUEST = 1_000
+"""Maximum number of partitions in one request to add them: Dagster looks them up in one query, and SQLite
+limits the number of values in a query."""
+_RANGE = ("dagster/asset_partition_range_start", "dagster/asset_partition_range_end")
+"""Tags of a run of several partitions, as Dagster's backfills set them: the first one and the last one."""
+
+
+@dataclass(frozen=True)
+class NewPartitions:
+    """The new partitions of a tick. `more`: number of partitions that are left to the next tick."""
+
+    keys: Sequence[str]
+    more: int
+    runs: Sequence[dg.RunRequest]
+    additions: Sequence[dg.AddDynamicPartitionsRequest]
+
+    @property
+    def description(self) -> str:
+        if not self.keys:
+            return "there are no new partitions"
+        more = f"; {self.more:,} more at the next tick" if self.more else ""
+        return f"added {len(self.keys):,} partitions{more}"
+
+    def result(self, cursor: str | None) -> dg.SensorResult:
+        """Return the result of the tick."""
+        return dg.SensorResult(
+            run_requests=self.runs,
+            skip_reason=None if self.runs else self.description,
+            dynamic_partitions_requests=self.additions,
+            cursor=cursor,
+        )
+
+
+def add_partitions(
+    asset: StreamAsset,
+    new: Sequence[str],
+    *,
+    materialize: bool,
+    store: dg.DynamicPartitionsStore,
+) -> NewPartitions:
+    """Return the first of some new dynamic keys as partitions to be added, and the requests of their runs.
+
+    Args:
+        new: the keys; invalid ones are omitted.
+        store: the partitions that Dagster has.
+    """
+    limit = min(MAX_PER_RUN, MAX_RUNS * _per_run(asset)) if materialize else MAX_ADDED
+    keys, definition = new[:limit], partitions.dynamic_definition(asset.partitions)
+    runs: list[dg.RunRequest] = []
+    if materialize:
+        with dg.partition_loading_context(dynamic_partitions_store=store):
+            runs = list(run_requests(asset, in_newest_window(asset, keys)))
+    additions = [definition.build_add_request(part) for part in _parts(keys, MAX_IN_REQUEST)]
+    return NewPartitions(keys, len(new) - len(keys), runs, additions)
+
+
+def in_newest_window(asset: StreamAsset, keys: Sequence[str]) -> Sequence[str]:
+    """Return the partitions of some keys: the keys, or for a stream with windows too, their pairs.
+
+    The pairs are those of the newest window that is over at the time of Dagster's partition loading context.
+    """
+    configured, found = asset.settings.partitions, asset.partitions
+    if not isinstance(configured, MultiPartitions):
+        return keys
+    assert isinstance(found, dg.MultiPartitionsDefinition)
+    windows = found.get_partitions_def_for_dimension(partitions.WINDOW)
+    window = newest_window(configured.window, windows)
+    if window is None:
+        return []
+    return [
+        str(dg.MultiPartitionKey({partitions.KEY: key, partitions.WINDOW: window})) for key in keys
+    ]
+
+
+def newest_window(configured: TimePartitions, windows: dg.PartitionsDefinition[Any]) -> str | None:
+    """Return the newest window that is over; None if there is none, or if it would begin after the `end`.
+
+    After the `end` of the partitions, their last window stays the newest of them for ever. It is old as soon
+    as another window would be over.
+    """
+    endless = partitions.definition(configured.model_copy(update={"end": None}), "")
+    newest = endless.get_last_partition_key()
+    return newest if newest == windows.get_last_partition_key() else None
+
+
+def run_requests(
+    asset: StreamAsset, keys: Sequence[str], run_key: str | None = None
+) -> Iterator[dg.RunRequest]:
+    """Yield the requests of runs that together materialise some partitions of a stream.
+
+    Each run has `partitions_per_run` partitions; by default, `MAX_PER_RUN`.
+
+    Args:
+        keys: partitions that follow each other in Dagster's list; with windows, all in one window.
+        run_key: beginning of the run keys; None for requests without a run key.
+    """
+    for part in _parts(keys, _per_run(asset)):
+        is_single = len(part) == 1
+        yield dg.RunRequest(
+            run_key=None if run_key is None else f"{run_key} {part[0]}",
+            asset_selection=[asset.key],
+            partition_key=part[0] if is_single else None,
+            tags=None if is_single else dict(zip(_RANGE, (part[0], part[-1]), strict=True)),
+        )
+
+
+def _per_run(asset: StreamAsset) -> int:
+    configured = asset.settings.partitions
+    assert configured is not None
+    inner = configured.key if isinstance(configured, MultiPartitions) else configured
+    return inner.partitions_per_run or MAX_PER_RUN
+
+
+def _parts(keys: Sequence[str], size: int) -> Iterator[Sequence[str]]:
+    return (keys[start : start + size] for start in range(0, len(keys), size))

@@ -1,0 +1,221 @@
+"""Schedules: which streams share one, which partitions a tick requests, and in how many runs; and names."""
+
+from __future__ import annotations
+
+import datetime as dt
+from typing import Any
+
+import dagster as dg
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from elt_assets.connection.partitions import TimePartitions
+from elt_assets.definitions import build
+from elt_assets.orchestration.assets import partitions
+from elt_assets.orchestration.automation.partition_requests import newest_window
+from elt_assets.orchestration.streams import op_name
+from tests.orchestration.running import END, START
+from tests.orchestration.ticking import execute, instance_of, scheduled, tick
+from tests.programs.scripted import record, script, state
+from tests.programs.windowed_source import windowed
+from tests.project import Project
+
+UTC = dt.timezone.utc
+AT = dt.datetime(2026, 1, 9, 2, tzinfo=UTC)
+BIND = {"start": "from", "end": "to"}
+DAILY = {"type": "daily", "start": "2026-01-01", "bind": BIND}
+READINGS = dg.AssetKey(["weather", "readings"])
+
+
+def keys(count: int, **more: Any) -> dict[str, Any]:
+    return {"type": "static", "keys": [f"k{n:04}" for n in range(count)], "bind": "station", **more}
+
+
+def ranges(requests: list[dg.RunRequest]) -> list[tuple[str, str]]:
+    """Return the first and the last partition of each request."""
+    return [
+        (one.partition_key or one.tags[START], one.partition_key or one.tags[END])
+        for one in requests
+    ]
+
+
+# --- definitions of partitions ----------------------------------------------------------------------
+
+
+def test_streams_of_different_partitions_have_a_schedule_for_each_definition(own: Project) -> None:
+    windowed(own)
+    later = {**DAILY, "start": "2026-01-05"}
+    for other in (later, keys(2), {"type": "dynamic", "bind": "station"}):
+        own.amend(
+            "weather",
+            schedule="0 2 * * *",
+            streams=[
+                {"name": "readings", "partitions": DAILY},
+                {"name": "stations", "partitions": other},
+            ],
+        )
+        repository = build().get_repository_def()
+        names = {one.name for one in repository.schedule_defs}
+        assert names >= {"weather_schedule", "weather__stations_schedule"}
+        (request,) = scheduled(own, "weather_schedule", AT)
+        assert (request.asset_selection, request.partition_key) == ([READINGS], "2026-01-08")
+
+
+def test_streams_of_one_definition_and_those_without_share_the_schedule(own: Project) -> None:
+    windowed(own, schedule=None)
+    own.amend(
+        "weather",
+        schedule="0 2 * * *",
+        streams=[{"name": "stations"}, {"name": "readings", "partitions": DAILY}],
+    )
+    found = scheduled(own, "weather_schedule", AT)
+    assert [one.partition_key for one in found] == [None, "2026-01-08"]
+    names = {one.name for one in build().get_repository_def().schedule_defs}
+    assert names == {"weather_schedule", "elt_maintenance_schedule"}
+
+
+# --- batches ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("per_run", "expected"),
+    [
+        (None, [("k0000", "k0999"), ("k1000", "k1999"), ("k2000", "k2499")]),
+        (2_400, [("k0000", "k2399"), ("k2400", "k2499")]),
+    ],
+)
+def test_a_tick_requests_runs_of_many_keys(
+    own: Project, per_run: int | None, expected: list[tuple[str, str]]
+) -> None:
+    more = {} if per_run is None else {"partitions_per_run": per_run}
+    windowed(own, partitions=keys(2_500, **more), schedule="0 2 * * *")
+    assert ranges(scheduled(own, "weather__readings_schedule", AT)) == expected
+    with instance_of(own) as instance:
+        instance.add_dynamic_partitions("weather__readings", [f"k{n:04}" for n in range(900)])
+        instance.add_dynamic_partitions("weather__readings", [f"k{n:04}" for n in range(900, 1800)])
+    windowed(own, partitions={"type": "dynamic", "bind": "station", **more}, schedule="0 2 * * *")
+    last = expected[:-1] if per_run is None else [("k0000", "k1799")]
+    found = ranges(scheduled(own, "weather__readings_schedule", AT))
+    assert found == [(first, min(end, "k1799")) for first, end in last]
+
+
+def test_a_run_of_several_pairs_reads_their_keys_in_one_window(own: Project, spark: object) -> None:
+    inner = {"type": "static", "keys": ["north", "south", "west"], "bind": "station"}
+    multi = {"type": "multi", "window": DAILY, "key": {**inner, "partitions_per_run": 2}}
+    windowed(own, partitions=multi, schedule="0 2 * * *")
+    first, second = scheduled(own, "weather__readings_schedule", AT)
+    assert ranges([first]) == [("north|2026-01-08", "south|2026-01-08")]
+    assert second.partition_key == "west|2026-01-08"
+    assert execute(own, first).success
+    found = {row["_elt_partition"] for row in own.rows("weather", "readings")}
+    assert found == {"north|2026-01-08", "south|2026-01-08"}
+
+
+def test_discovered_keys_are_added_in_several_ticks(own: Project, spark: object) -> None:
+    stations = [f"s{n:04}" for n in range(1_100)]
+    windowed(own, config={"stations": stations})
+    discover = {"stream": "stations", "field": "id"}
+    dynamic = {"type": "dynamic", "bind": "station", "discover": discover}
+    own.amend(
+        "weather",
+        streams=[{"name": "readings", "partitions": dynamic}, {"name": "stations"}],
+    )
+    request = dg.RunRequest(asset_selection=[dg.AssetKey(["weather", "stations"])])
+    assert execute(own, request).success
+    first = tick(own, "weather__readings_partitions")
+    second = tick(own, "weather__readings_partitions", first.cursor)
+    third = tick(own, "weather__readings_partitions", second.cursor)
+    sizes = [
+        [len(one.partition_keys) for one in done.dynamic_partitions_requests or []]
+        for done in (first, second, third)
+    ]
+    assert sizes == [[1_000], [100], []]
+    found = [ranges(list(done.run_requests or [])) for done in (first, second, third)]
+    assert found == [[("s0000", "s0999")], [("s1000", "s1099")], []]
+
+
+# --- windows that have ended ------------------------------------------------------------------------
+
+
+def test_nothing_is_requested_after_the_end_of_the_windows(own: Project) -> None:
+    windowed(own, partitions={**DAILY, "end": "2026-01-10"}, schedule="0 2 * * *")
+    days = [dt.datetime(2026, 1, day, 2, tzinfo=UTC) for day in (9, 10, 11, 12)]
+    found = [scheduled(own, "weather__readings_schedule", day) for day in days]
+    assert [ranges(one) for one in found] == [
+        [("2026-01-08", "2026-01-08")],
+        [("2026-01-09", "2026-01-09")],
+        [],
+        [],
+    ]
+
+
+@given(
+    kind=st.sampled_from(["hourly", "daily", "weekly", "monthly"]),
+    zone=st.sampled_from(["UTC", "Europe/Berlin", "Australia/Lord_Howe", "America/St_Johns"]),
+    hours=st.integers(1, 3_000),
+    later=st.integers(0, 3_000),
+)
+def test_the_newest_window_is_requested_only_until_another_one_would_be_over(
+    kind: str, zone: str, hours: int, later: int
+) -> None:
+    start = dt.datetime(2025, 12, 31)  # noqa: DTZ001 - in the zone of the windows
+    end = start + dt.timedelta(hours=hours)
+    settings = {"type": kind, "start": start, "timezone": zone, "bind": BIND}
+    ended = TimePartitions.model_validate({**settings, "end": end})
+    endless = TimePartitions.model_validate(settings)
+    at = dt.datetime(2025, 12, 31, tzinfo=UTC) + dt.timedelta(hours=later)
+    windows = partitions.definition(ended, "x")
+    with dg.partition_loading_context(at):
+        newest = newest_window(ended, windows)
+        unbounded = newest_window(endless, partitions.definition(endless, "x"))
+        assert newest in (None, unbounded)
+        if newest is not None:
+            assert newest in windows.get_partition_keys()
+        elif unbounded is not None:
+            assert isinstance(windows, dg.TimeWindowPartitionsDefinition)
+            over = windows.time_window_for_partition_key(unbounded).end
+            assert over > end.replace(tzinfo=over.tzinfo)
+
+
+# --- names ------------------------------------------------------------------------------------------
+
+
+PART = st.text("ab_", min_size=1, max_size=4)
+
+
+@given(first=st.lists(PART, min_size=1, max_size=3), other=st.lists(PART, min_size=1, max_size=3))
+def test_two_keys_never_have_the_same_name(first: list[str], other: list[str]) -> None:
+    names = [op_name(dg.AssetKey(key)) for key in (first, other)]
+    is_namespaced = (
+        len(first) != len(other) and first[0] == other[0] and 1 not in map(len, (first, other))
+    )
+    assert (names[0] == names[1]) == (first == other) or is_namespaced
+
+
+def test_plain_names_are_readable() -> None:
+    paths = (["shop"], ["shop", "users"], ["shop", "order__c"], ["shop", "public", "users"])
+    assert [op_name(dg.AssetKey(path)) for path in paths] == ["__".join(path) for path in paths]
+
+
+def test_connections_whose_names_join_to_the_same_name_load_together(own: Project) -> None:
+    for name, stream in (("a", "b"), ("a__b", "c")):
+        windowed(own, name, schedule="0 2 * * *")
+        folder = own.root / "defs" / name / "catalog.json"
+        folder.write_text(folder.read_text().replace('"readings"', f'"{stream}"'))
+        own.amend(
+            name,
+            schedule="0 3 * * *",
+            streams=[{"name": stream, "schedule": "0 2 * * *" if name == "a" else None}],
+        )
+    names = {one.name for one in build().get_repository_def().schedule_defs}
+    assert len(names) == 3 and "a__b_schedule" in names
+
+
+# --- failures ---------------------------------------------------------------------------------------
+
+
+def test_an_invalid_schedule_names_its_stream(own: Project) -> None:
+    script(own, [record(id=1), state(1)], schedule="often")
+    with pytest.raises(Exception, match="stream 'things': schedule: 'often' is not a valid cron"):
+        build()
