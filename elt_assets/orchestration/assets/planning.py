@@ -128,7 +128,7 @@ def complete_refreshes(
     run, attempts = context.run, set[str]()
     if context.op_execution_context.retry_number:
         attempts.add(run.run_id)
-    while run.is_resume_retry and (parent_id := run.parent_run_id) is not None:
+    while run.is_resume_retry and (parent_id := run.get_parent_run_id()) is not None:
         attempts.add(parent_id)
         parent = context.instance.get_run_by_id(parent_id)
         if parent is None:
