@@ -1,4 +1,4 @@
-"""What a team's `dagster dev` does: the queue, the run monitor, schedules, sensors and alerts of a project.
+"""Tests of a project in a real `dagster dev`: queue, run monitor, schedules, sensors and alerts.
 
 The short form starts it once. The long form is behind the mark `long`.
 """

@@ -103,7 +103,7 @@ def test_append_repeats_rows_that_follow_the_last_committed_state(own: Project) 
 
 @pytest.mark.parametrize("is_retried", [True, False])
 def test_a_complete_full_refresh_is_not_repeated_by_a_retry(own: Project, is_retried: bool) -> None:
-    """By a retry of the step, and by a re-execution from failure; a new run reads all streams."""
+    """A retry of the step, or a re-execution from failure, reads the other streams; a new run reads all."""
     log = connection(
         own,
         config={"fail": "orders", "recovers": True, "kind": "STREAM"},
