@@ -8,10 +8,12 @@ from functools import reduce
 from elt_assets.errors import EltError, SystemFailure, error_class
 from elt_assets.protocol.airbyte.catalog import StreamId
 from elt_assets.protocol.airbyte.messages import (
+    INCOMPLETE,
     ErrorTrace,
     Message,
     PlainText,
     UndecodedLine,
+    UnreadableError,
     root_error,
 )
 from elt_assets.sync.events import (
@@ -52,7 +54,7 @@ class ReadStatus:
             self._noise += isinstance(message, PlainText)
         else:
             self._message_received = True
-        error = message.reported_error
+        error = message.reported_error or self._error_of_unknown_stream(message)
         if error:
             self._fail(error)
         yield from events_from(message, self.routes)
@@ -140,18 +142,38 @@ class ReadStatus:
         )
 
     def _fail(self, error: ErrorTrace) -> None:
-        """Fail the stream that an error names; an error without a stream fails all that are not complete.
+        """Fail the stream that an error names.
+
+        An error without a stream, or with one that is not configured, fails all streams that are not
+        complete. An error whose stream cannot be read may be that of any stream, so it fails all.
 
         Spec: AirbyteErrorTraceMessage.
         """
-        if error.stream_descriptor is None:
+        descriptor = error.stream_descriptor
+        failed = [] if descriptor is None else self._named(descriptor.id)
+        if not failed:
             self._error = root_error(self._error, error)
-            failed = [run for run in self.runs if not run.is_complete]
-        else:
-            run = self.routes.get(error.stream_descriptor.id)
-            failed = [] if run is None else [run]
+            is_any = isinstance(error, UnreadableError)
+            failed = [run for run in self.runs if is_any or not run.is_complete]
         for run in failed:
             run.error = root_error(run.error, error)
+
+    def _error_of_unknown_stream(self, message: Message) -> ErrorTrace | None:
+        """Return the error of a status INCOMPLETE whose stream is not configured; None for others."""
+        status = message.trace.stream_status if message.trace is not None else None
+        if status is None or status.status != INCOMPLETE:
+            return None
+        stream = status.stream_descriptor
+        if self.routes.get(stream.id) is not None:
+            return None
+        text = f"the source could not complete stream {str(stream.id)!r}, which is not configured"
+        return ErrorTrace(message=text, stream_descriptor=stream)
+
+    def _named(self, stream: StreamId) -> list[StreamRun]:
+        """Return the streams that a failure may mean: the one of this name, or else those of this name in any
+        namespace."""
+        run = self.routes.get(stream)
+        return [run] if run is not None else self.routes.same_name(stream)
 
 
 def _as_failure(error: ErrorTrace, subject: str) -> EltError:

@@ -33,7 +33,7 @@ def events_from(message: Message, runs: Runs) -> Iterator[SessionEvent]:
     line = log_line(message)
     if line is not None:
         yield Logged(*line)
-    elif message.trace is not None:
+    if message.trace is not None and (line is None or message.trace.stream_status is not None):
         yield from _trace(message.trace, runs)
 
 

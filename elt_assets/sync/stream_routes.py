@@ -44,4 +44,8 @@ class StreamRoutes(Mapping[StreamId, StreamRun]):
 
     def namesakes(self, stream: StreamId) -> list[StreamRun]:
         """Return the configured streams of the same name; an empty list if `stream` has a namespace."""
-        return self._by_name.get(stream.name, []) if stream.namespace is None else []
+        return self.same_name(stream) if stream.namespace is None else []
+
+    def same_name(self, stream: StreamId) -> list[StreamRun]:
+        """Return the configured streams of the same name, whatever their namespaces."""
+        return self._by_name.get(stream.name, [])

@@ -250,9 +250,12 @@ def test_a_malformed_message_is_never_treated_as_another_one(kind: str, end: str
     if kind in VITAL and not ("NaN" in end and kind == "STATE"):  # no property of a state is needed
         with pytest.raises(SystemFailure, match=kind):
             decode(line)
-    elif kind in ("LOG", "TRACE"):
+    elif kind == "LOG":
         found = logged(line)
         assert found.level == "WARN" and f"malformed {kind}" in found.message
+    elif kind == "TRACE":
+        message = decode(line)
+        assert isinstance(message, Message) and message.reported_error is not None
 
 
 @given(lines(), st.integers(min_value=20))
@@ -263,7 +266,9 @@ def test_a_truncated_message_is_not_treated_as_text(line: bytes, cut: int) -> No
         with pytest.raises(SystemFailure, match=f"malformed {kind}"):
             decode(torn)
     else:
-        assert logged(torn).level == "WARN"
+        message = decode(torn)
+        assert isinstance(message, Message)
+        assert logged(torn).level == "WARN" if kind != "TRACE" else message.log or message.trace
 
 
 @pytest.mark.parametrize(

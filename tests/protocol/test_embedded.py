@@ -242,7 +242,9 @@ def survives(messages: Callable[[bytes], Iterable[Sent]], sent: bytes, kind: str
     return kind in kinds(found) or bool(errors)
 
 
-@given(st.sampled_from([ONE, SORTED, STATE, CONTROL]), FILLINGS, st.integers(1), st.booleans())
+@given(
+    st.sampled_from([ONE, SORTED, STATE, ERROR, CONTROL]), FILLINGS, st.integers(1), st.booleans()
+)
 def test_bytes_inside_a_message_do_not_hide_it(
     message: bytes, filling: bytes, place: int, ends: bool
 ) -> None:

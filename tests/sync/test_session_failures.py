@@ -296,3 +296,70 @@ def test_records_before_a_repeated_bookmark_of_a_tap_are_kept(sync: Sync, sink: 
     sync.threshold = Threshold()
     sync.run(failing(messages))
     assert sink.numbers == [0, 1, 2, 3]
+
+
+# What the source calls failed is not published
+
+MALFORMED: list[tuple[str | None, str]] = [
+    ("a", '{"type":"ERROR","error":{"message":7,"stream_descriptor":{"name":"a"}}}'),
+    ("b", '{"type":"ERROR","emitted_at":"x","error":{"stream_descriptor":{"name":"b"}}}'),
+    ("a", '{"type":"STREAM_STATUS","stream_status":{"stream_descriptor":{"name":"a"}}}'),
+    (
+        "b",
+        '{"type":"STREAM_STATUS","stream_status":{"status":5,"stream_descriptor":{"name":"b"}}}',
+    ),
+    ("a", '{"type":"ERROR","error":{"stream_descriptor":{"name":"a","namespace":"other"}}}'),
+    (None, '{"type":"ERROR","error":"boom"}'),
+    (None, '{"type":"STREAM_STATUS","stream_status":{"status":"INCOMPLETE"}}'),
+    (None, '{"type":"ERROR","error":{"stream_descriptor":{"name":5}}}'),
+    (None, '{"type":"ERR'),
+]
+"""Traces that report a failure of a stream, or of one that cannot be read."""
+
+
+@st.composite
+def reports(draw: st.DrawFn) -> tuple[list[Sent], set[str]]:
+    """Return messages of a source in any order, and the names of the streams that they call failed."""
+    sent: list[Sent] = []
+    failed: set[str] = set()
+    kinds = ["record", "state", "COMPLETE", "INCOMPLETE", "error", "malformed", "STARTED"]
+    for kind in draw(st.lists(st.sampled_from(kinds), max_size=12)):
+        stream = draw(st.sampled_from(STREAMS))
+        if kind == "malformed":
+            named, text = draw(st.sampled_from(MALFORMED))
+            line = b'{"type":"TRACE","trace":' + text.encode()
+            sent += [decode(line + b"}" * text.endswith("}"))]
+            failed |= {named} if named else set(STREAMS)
+        elif kind in ("record", "state"):
+            sent.append(record(1, stream) if kind == "record" else state(1, stream))
+        else:
+            sent.append(error("x", stream) if kind == "error" else status(kind, stream))
+            failed |= {stream} if kind in ("INCOMPLETE", "error") else set()
+    return sent, failed
+
+
+@settings(deadline=None, max_examples=examples(300))
+@given(reports(), st.sampled_from([INCREMENTAL, FULL_REFRESH]), st.booleans())
+def test_a_stream_that_the_source_called_failed_is_never_published(
+    script: tuple[list[Sent], set[str]], sync_mode: str, exits: bool
+) -> None:
+    sent, failed = script
+    sinks = {name: MemorySink() for name in STREAMS}
+    with TemporaryDirectory() as folder:
+        configured = catalog(STREAMS, sync_mode, OVERWRITE)
+        messages = failing(sent) if exits else iter(sent)
+        sync = Sync(Path(folder), sinks, Threshold(rows=1), configured).run(messages)
+    assert not failed or sync.failure is not None
+    for name in failed:
+        assert not any(commit.final for commit in sinks[name].commits)
+
+
+@pytest.mark.parametrize("stream", ["other", "a"])
+def test_a_failure_of_a_stream_that_is_not_configured_fails_the_sync(
+    sync: Sync, sink: MemorySink, stream: str
+) -> None:
+    body = {"stream_descriptor": {"name": stream, "namespace": "n"}, "status": INCOMPLETE}
+    failed = message("TRACE", {"type": "STREAM_STATUS", "stream_status": body})
+    sync.run([record(0), failed])
+    assert sync.failure is not None and "which is not configured" in str(sync.failure)
+    assert not any(commit.final for commit in sink.commits)

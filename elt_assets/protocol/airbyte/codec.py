@@ -15,6 +15,7 @@ from elt_assets.errors import ConfigError
 from elt_assets.protocol.airbyte.lines import LineProtocol, several_on_a_line, too_deep
 from elt_assets.protocol.airbyte.messages import Message, RawRecord
 from elt_assets.protocol.airbyte.recovery.embedded import Body
+from elt_assets.protocol.airbyte.recovery.traces import complete_failure, failure_of_line
 
 _BODIES = {
     "RECORD": "record",
@@ -48,6 +49,7 @@ _PROTOCOL = LineProtocol(
         for kind, body in _BODIES.items()
     },
     vital=("RECORD", "STATE", "CATALOG", "SPEC", "CONNECTION_STATUS", "CONTROL", "PARTITION"),
+    salvage={"TRACE": failure_of_line},
 )
 
 
@@ -91,6 +93,8 @@ def decode_line(line: bytes, *, whole: bool = False) -> Sequence[RawRecord | Mes
     `Infinity`) become strings of that name, so that the cast to the table's type reports them; raw
     control characters in strings become escapes; a byte order mark is dropped. Everything else is
     unchanged. Of duplicate keys the last one counts.
+
+    A malformed TRACE is replaced by the failure that it reports or may report: see `recovery.traces`.
 
     Raises:
         SystemFailure: the line is a message that must not be lost (RECORD, STATE, CATALOG, SPEC,
@@ -166,7 +170,7 @@ def _decode_whole(line: bytes, kind: str, *, whole: bool = False) -> Sequence[Ra
         raise too_deep(line) from None
     if getattr(message, body) is None:
         return [_PROTOCOL.replacement(line, f"a {kind} message without {body!r}")]
-    return (message,)
+    return (complete_failure(message),)
 
 
 def _parts(line: bytes, error: object, *, whole: bool) -> Sequence[RawRecord | Message]:

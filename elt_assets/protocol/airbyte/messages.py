@@ -165,6 +165,10 @@ class ErrorTrace(Wire):
         return self.message or self.internal_message or "an error without a message"
 
 
+class UnreadableError(ErrorTrace):
+    """The error of a malformed TRACE whose stream cannot be read: it may be any stream of the read."""
+
+
 def root_error(before: ErrorTrace | None, after: ErrorTrace | None) -> ErrorTrace | None:
     """Return the one of two successive errors that is the cause of a failed read.
 
