@@ -22,7 +22,7 @@ from elt_assets.protocol.airbyte.catalog import (
     StreamId,
 )
 from elt_assets.protocol.airbyte.sync_modes import APPEND
-from elt_assets.protocol.singer.catalog import log_based
+from elt_assets.protocol.singer.catalog import log_based, with_all_entries
 from elt_assets.sync.selection.fields import (
     UNDECLARED,
     FieldSelection,
@@ -44,10 +44,18 @@ def resolve_streams(connection: Connection, catalog: Catalog) -> list[Configured
     """
     problems: list[str] = []
     configured: list[ConfiguredStream] = []
+    catalog = with_all_entries(catalog)
+    ambiguous = catalog.repeated
     for settings in connection.streams:
         stream = catalog.find(settings.id)
         if stream is None:
             problems.append(_missing_stream(settings, catalog))
+            continue
+        if settings.id in ambiguous:
+            problems.append(
+                f"stream {str(settings.id)!r}: the source has several streams of this name, whose records "
+                "cannot be separated; report it to the maintainer of the connector"
+            )
             continue
         if settings.replication_method is not None:
             try:

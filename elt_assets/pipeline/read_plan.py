@@ -18,6 +18,7 @@ from elt_assets.pipeline.stream_plan import StreamPlan
 from elt_assets.pipeline.sync import OpenSink, SyncPlan
 from elt_assets.protocol.airbyte.catalog import ConfiguredCatalog
 from elt_assets.protocol.airbyte.messages import State
+from elt_assets.protocol.singer.catalog import without_entries
 from elt_assets.protocol.specification import unknown_fields
 from elt_assets.runner.connector import Connector
 from elt_assets.runner.connector_log import LogFunction, ignore
@@ -73,7 +74,9 @@ class ReadPlan:
             notices=self._notices,
         )
         if self.destination is not None:
-            streams = [landed(read.stream, read.of.fields) for read in self.streams]
+            streams = [
+                without_entries(landed(read.stream, read.of.fields)) for read in self.streams
+            ]
             written = ConfiguredCatalog(streams=streams)
             plan.send = partial(self.destination.write, written, stop=self.connector.cancel)
         return plan

@@ -6,6 +6,7 @@ and lines of stdout that are not messages.
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Callable, Iterable, Iterator
 
@@ -44,6 +45,22 @@ _MINUTE = 60.0
 _SEVERE = ("WARN", "ERROR", "FATAL")
 _LEVELS = (*_SEVERE, "INFO", "DEBUG", "TRACE")
 _OTHER_NAMES = {"WARNING": "WARN", "CRITICAL": "FATAL"}
+_MAX_BEFORE_LEVEL = 200
+"""Number of characters of a line in which its level is searched for."""
+_NAMES = "|".join((*_LEVELS, *_OTHER_NAMES))
+_BEFORE_LEVEL = r"""
+    [\[(]? (?: \d [\d\-:.,/+TZ\ ]* [\])]? )? [\s|:-]*                                 # a time
+    (?: \[ [^\]]* \] \s+ | [\w.@/-]+ (?: \s*[|:]\s* | \s+-\s+ ) ){0,3}                # names, a thread
+"""
+_LEVEL_PATTERNS = [
+    re.compile(pattern, re.VERBOSE)
+    for pattern in (
+        rf"{_BEFORE_LEVEL} [\[(<]? (?P<level>{_NAMES}) [\])>]? (?= [\s|:-] | $ )",
+        rf"{_BEFORE_LEVEL} \[ \s* (?i:(?P<level>{_NAMES})) \s* \]",
+        rf"""\w+= .*? (?:\b|_) level= ["']? (?i:(?P<level>{_NAMES})) \b""",
+        rf"""\{{ .*? "(?:level|levelname|severity)" \s*:\s* "(?i:(?P<level>{_NAMES}))" """,
+    )
+]
 
 
 class ConnectorLog:
@@ -99,7 +116,7 @@ class ConnectorLog:
         yield message
 
     def stderr(self, lines: Iterable[str], lost: int) -> Iterator[Message]:
-        """Yield lines of stderr as LOG messages.
+        """Yield lines of stderr as LOG messages, each with the level that it begins with; without one: DEBUG.
 
         Args:
             lines: the lines that the process object has kept since the last call.
@@ -108,7 +125,8 @@ class ConnectorLog:
         """
         self._limits[False].dropped += lost
         for line in lines:
-            yield from self.filtered(Message(type="LOG", log=Log(level="DEBUG", message=line)))
+            log = Log(level=level_of(line) or "DEBUG", message=line)
+            yield from self.filtered(Message(type="LOG", log=log))
 
     def end(self) -> Iterator[Message]:
         """Yield summaries of the lines that were dropped since the last summary."""
@@ -185,6 +203,17 @@ class _Limit:
             return False
         self._left -= 1
         return True
+
+
+def level_of(line: str) -> str | None:
+    """Return the level that a line of a log names; None if it names none.
+
+    The level stands at the beginning, after no more than a time and names: `INFO text`, `WARNING:name:text`,
+    `2026-01-02 03:04:05,678 | ERROR | name | text`, `time=… name=… level=INFO message=…`, or it is a property
+    of a JSON object. A word that is a level, further on in the text, is not one.
+    """
+    matches = (pattern.match(line[:_MAX_BEFORE_LEVEL]) for pattern in _LEVEL_PATTERNS)
+    return next((_level(match["level"]) for match in matches if match is not None), None)
 
 
 def _level(name: str) -> str:

@@ -9,6 +9,7 @@ Spec: Singer, running taps (`--config`, `--discover`, `--catalog` or `--properti
 from __future__ import annotations
 
 import json
+import re
 import time
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -55,7 +56,11 @@ from elt_assets.runner.process.singer_batches import BatchFiles, file_root
 from elt_assets.runner.process_exit import raise_for_exit
 
 _ABOUT_SECONDS = 120
-"""Time limit for `--about` and `--help`."""
+"""Time limit for `--about`."""
+_HELP_SECONDS = 60
+"""Time limit for `--help`."""
+_AIRBYTE_VERBS = re.compile(r"\bspec\b.*\bcheck\b.*\bdiscover\b.*\bread\b", re.DOTALL)
+"""Pattern of the help of an Airbyte source: its commands."""
 _MAX_OUTPUT = 1 << 30
 """Maximum number of bytes of a catalog or another document."""
 _HIDDEN = (
@@ -129,14 +134,21 @@ class SingerTap(Connector):
     @cached_property
     def _catalog_options(self) -> Sequence[str]:
         """The options that pass the catalog to the tap."""
-        if self._about:
-            return ["catalog"]
+        return ["catalog"] if self._about else catalog_options(self._help)
+
+    @property
+    def is_tap(self) -> bool:
+        """Return whether the program's `--help` is that of a tap, and not that of an Airbyte source."""
+        return "--discover" in self._help and not _AIRBYTE_VERBS.search(self._help)
+
+    @cached_property
+    def _help(self) -> str:
+        """The output of `--help`; empty if the program does not support it."""
         try:
-            with self.limited(_ABOUT_SECONDS):
-                text = self._output("help", {}).decode(errors="replace")
+            with self.limited(_HELP_SECONDS):
+                return self._output("help", {}).decode(errors="replace")
         except EltError:
-            return ["catalog"]
-        return catalog_options(text)
+            return ""
 
     @contextmanager
     def _started(self, verb: str, arguments: Sequence[str], **stdin: Any) -> Iterator[Process]:

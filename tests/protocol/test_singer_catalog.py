@@ -10,7 +10,14 @@ import pytest
 
 from elt_assets.errors import ConfigError, SystemFailure
 from elt_assets.protocol.airbyte.catalog import AirbyteStream, Catalog, ConfiguredStream
-from elt_assets.protocol.singer.catalog import log_based, read_catalog, selection, stream_names
+from elt_assets.protocol.singer.catalog import (
+    log_based,
+    read_catalog,
+    selection,
+    stream_names,
+    with_all_entries,
+    without_entries,
+)
 
 PROPERTIES = {"id": {"type": "integer"}, "at": {"type": "string"}, "note": {"type": "string"}}
 
@@ -99,6 +106,37 @@ def test_the_key_is_read_from_the_metadata_or_the_entry(
     root: dict[str, Any], more: dict[str, Any], key: list[list[str]] | None
 ) -> None:
     assert found(root, **more).source_defined_primary_key == key
+
+
+def test_all_other_entries_of_a_tap_are_passed_and_not_selected() -> None:
+    parent = entry(tap_stream_id="parents", root={"selected-by-default": True, "selected": True})
+    old = {"stream": "old", "schema": {"properties": PROPERTIES, "selected": True}}
+    every = [parent, entry(), old]
+    streams = with_all_entries(Catalog(streams=discovered(*every))).streams
+
+    found = selection([ConfiguredStream(stream=streams[1])])["streams"]
+
+    assert [one.get("tap_stream_id", one["stream"]) for one in found] == [
+        "parents",
+        "db-users",
+        "old",
+    ]
+    assert [metadata(one)["selected"] for one in found] == [False, True, False]
+    assert [(one["selected"], one["schema"]["selected"]) for one in found] == [
+        (False, False),
+        (True, True),
+        (False, False),
+    ]
+    assert found[0]["schema"]["properties"] == PROPERTIES and len(found[0]["metadata"]) == 3
+    assert found[1] == chosen(discovered(entry())[0])
+    assert found == selection([ConfiguredStream(stream=one) for one in streams[1:2]])["streams"]
+
+
+def test_a_destination_gets_no_entries() -> None:
+    [stream] = with_all_entries(Catalog(streams=discovered(entry()))).streams
+    assert set(stream.extra) == {"singer", "singer_catalog"}
+    assert without_entries(ConfiguredStream(stream=stream)).stream.extra == {}
+    assert set(stream.extra) == {"singer", "singer_catalog"}
 
 
 def test_only_the_selection_of_an_entry_is_changed() -> None:

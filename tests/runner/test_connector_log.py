@@ -16,7 +16,13 @@ from elt_assets.protocol.airbyte.catalog import AirbyteStream, ConfiguredCatalog
 from elt_assets.protocol.airbyte.messages import Log, Message, Received
 from elt_assets.protocol.masking import Masker
 from elt_assets.runner.connector import Connector
-from elt_assets.runner.connector_log import MAX_ERRORS, MAX_LINES, MAX_TEXT, ConnectorLog
+from elt_assets.runner.connector_log import (
+    MAX_ERRORS,
+    MAX_LINES,
+    MAX_TEXT,
+    ConnectorLog,
+    level_of,
+)
 from tests.programs.hostile_source import hostile_source
 
 SECRET = "hunter2/\u00df+correct horse"
@@ -43,6 +49,32 @@ def listening(folder: Path, script: str, **how: Any) -> tuple[Connector, Heard]:
 
 def logs(messages: list[Received]) -> list[Log]:
     return [one.log for one in messages if isinstance(one, Message) and one.log is not None]
+
+
+@pytest.mark.parametrize(
+    ("line", "level"),
+    [
+        ("INFO reading users", "INFO"),
+        ("WARNING:tap:old", "WARN"),
+        ("CRITICAL failed", "FATAL"),
+        ("2026-01-02 03:04:05,678 | ERROR    | tap-x.users | failed", "ERROR"),
+        ("2026-01-02 03:04:05,678 - tap_x - WARNING - old", "WARN"),
+        ("time=2026-01-02 03:04:05 name=singer level=WARNING message=old", "WARN"),
+        ("time=2026-01-02 03:04:05 logger_name=x log_level=INFO message=x", "INFO"),
+        ("2026-01-02 03:04:05.123 [main] INFO o.x.Y - reading", "INFO"),
+        ("2026-01-02T03:04:05Z [warning  ] old", "WARN"),
+        ('{"event": "x", "level": "error"}', "ERROR"),
+        ("Found 3 ERROR rows", None),
+        ("ERRORS: 3", None),
+        ("Traceback (most recent call last):", None),
+        ("", None),
+        ("1 : " * 10_000, None),
+    ],
+)
+def test_a_line_of_stderr_has_the_level_that_it_begins_with(line: str, level: str | None) -> None:
+    assert level_of(line) == level
+    [message] = ConnectorLog(Masker(), "tap").stderr([line], 0)
+    assert message.log is not None and message.log.level == (level or "DEBUG")
 
 
 @pytest.mark.parametrize("verb", ["check", "discover"])

@@ -106,6 +106,12 @@ class Catalog(Wire):
 
     streams: list[AirbyteStream]
 
+    @property
+    def repeated(self) -> frozenset[StreamId]:
+        """The names that several streams have: their records and states cannot be separated."""
+        count = Counter(stream.id for stream in self.streams)
+        return frozenset(stream for stream in count if count[stream] > 1)
+
     def find(self, stream: StreamId) -> AirbyteStream | None:
         return next((candidate for candidate in self.streams if candidate.id == stream), None)
 

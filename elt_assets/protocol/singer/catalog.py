@@ -27,6 +27,8 @@ from elt_assets.protocol.singer.schema import json_schema
 
 ENTRY = "singer"
 """The property of a stream that contains the tap's own entry."""
+ALL_ENTRIES = "singer_catalog"
+"""The property of a stream that contains the entries of all streams of its tap; the streams share it."""
 FULL_TABLE = "FULL_TABLE"
 LOG_BASED = "LOG_BASED"
 
@@ -57,7 +59,7 @@ def _stream(entry: Entry) -> AirbyteStream:
     is_logged = _is_log_based(entry, metadata)
     cursor = None if is_logged else _cursor(entry, metadata)
     return AirbyteStream(
-        name=str(entry.get("tap_stream_id") or entry["stream"]),
+        name=_name(entry),
         json_schema=json_schema(entry.get("schema") or {}),
         supported_sync_modes=_sync_modes(entry, metadata, cursor),
         source_defined_cursor=True if is_logged else None,
@@ -65,6 +67,10 @@ def _stream(entry: Entry) -> AirbyteStream:
         source_defined_primary_key=key_paths(key or entry.get("key_properties")),
         extra={ENTRY: _raw(entry)},
     )
+
+
+def _name(entry: Entry) -> str:
+    return str(entry.get("tap_stream_id") or entry["stream"])
 
 
 def _raw(entry: Entry) -> Raw:
@@ -105,14 +111,45 @@ def _sync_modes(entry: Entry, metadata: Mapping[str, Any], cursor: str | None) -
     return [FULL_REFRESH, INCREMENTAL]
 
 
+def with_all_entries(catalog: Catalog) -> Catalog:
+    """Return a catalog in which each stream of a tap has the entries of all of them, for `selection`."""
+    entries = [bytes(stream.extra[ENTRY]) for stream in catalog.streams if ENTRY in stream.extra]
+    if not entries:
+        return catalog
+    every = {ALL_ENTRIES: Raw(b"[" + b",".join(entries) + b"]")}
+    streams = [copy.copy(stream) for stream in catalog.streams]
+    for stream in streams:
+        if ENTRY in stream.extra:
+            stream.extra = {**stream.extra, **every}
+    return Catalog(streams=streams, extra=catalog.extra)
+
+
+def without_entries(stream: ConfiguredStream) -> ConfiguredStream:
+    """Return a stream without its tap's entries, which mean nothing to a destination."""
+    stream = copy.copy(stream)
+    stream.stream = copy.copy(stream.stream)
+    stream.stream.extra = {
+        key: raw for key, raw in stream.stream.extra.items() if key not in (ENTRY, ALL_ENTRIES)
+    }
+    return stream
+
+
 def selection(streams: Sequence[ConfiguredStream]) -> dict[str, Any]:
-    """Return the catalog for `--catalog`: only these streams, with only those fields selected that their
-    configured schemas still have.
+    """Return the catalog for `--catalog`: all streams of the tap, of which only the given ones are selected,
+    with only those fields that their configured schemas still have.
+
+    A tap reads a child stream by way of its parent, so it needs the parent's entry too.
 
     Raises:
         ConfigError: a stream is not from a tap, or its cursor is not a single top-level field.
     """
-    return {"streams": [_selected(stream) for stream in streams]}
+    chosen = {stream.stream.name: _selected(stream) for stream in streams}
+    every = [one.stream.extra.get(ALL_ENTRIES, b"[]") for one in streams]
+    entries = [
+        chosen.pop(name) if (name := _name(entry)) in chosen else _deselected(entry)
+        for entry in json.loads(bytes(every[0]) if every else "[]")
+    ]
+    return {"streams": [*entries, *chosen.values()]}
 
 
 def catalog_options(help_text: str) -> list[str]:
@@ -186,6 +223,13 @@ def _entry(stream: AirbyteStream) -> Entry:
 def metadata_list(metadata: Mapping[Breadcrumb, Mapping[str, Any]]) -> list[Entry]:
     """Return an entry's metadata in the form of the catalog."""
     return [{"breadcrumb": list(key), "metadata": value} for key, value in metadata.items()]
+
+
+def _deselected(entry: Entry) -> Entry:
+    metadata = metadata_by_breadcrumb(entry)
+    metadata[_STREAM] = {**metadata.get(_STREAM, {}), "selected": False}
+    schema = {**(entry.get("schema") or {}), "selected": False}  # as in `_selected`
+    return {**entry, "selected": False, "schema": schema, "metadata": metadata_list(metadata)}
 
 
 def _selected(stream: ConfiguredStream) -> Entry:

@@ -16,13 +16,20 @@ from elt_assets.connection import trusted_name
 from elt_assets.errors import ConfigError
 from elt_assets.runner.connector import Connector
 from elt_assets.runner.kinds.builtin import built_in
+from elt_assets.runner.kinds.command import Program
 from elt_assets.runner.kinds.manifest import MANIFEST_FILE, Manifest, find_manifest, is_in_package
-from elt_assets.runner.kinds.package import TAP_NAME
+from elt_assets.runner.kinds.package import TAP_NAME, Package
 from elt_assets.runner.kinds.registry import open_connector
+from elt_assets.runner.kinds.tap import Tap
 from elt_assets.runner.package_index import newest_version
+from elt_assets.runner.singer_tap import SingerTap
 
 _PACKAGE = re.compile(r"[A-Za-z0-9._-]*(?:^|-)(?:source|tap)-[A-Za-z0-9._-]+")
 """Pattern of the names of connectors' packages, such as `airbyte-source-x` or `meltanolabs-tap-x`."""
+_SOURCE_NAME = re.compile(r"(?:^|-)(?:source|airbyte)-")
+"""Pattern of the names of programs that are Airbyte sources."""
+_FORMS = (Tap.key, Package.key, Program.key)
+"""The kinds that can be written before a source, with a colon."""
 _SCHEMAS = "schemas"
 """The folder beside a manifest with the JSON schemas of its streams, if they are not in the manifest."""
 _COMPONENTS = "components.py"
@@ -92,20 +99,53 @@ def choose_source(written: str, out: Output) -> ChosenSource:
             f"--source {written!r}: {error}",
             guidance='correct the quotes; a command is written as "PROGRAM ARGUMENT …"',
         ) from None
+    kind, _, rest = written.partition(":")
+    if kind in _FORMS and rest.strip():
+        return _choose_by_form(kind, shlex.split(rest), out)
     if len(words) == 1 and "==" in written:
         return ChosenSource("tap" if TAP_NAME.search(written) else "package", words[0])
     if words and shutil.which(words[0]):
-        return ChosenSource("tap" if TAP_NAME.match(Path(words[0]).name) else "command", words)
+        return ChosenSource(_kind_of_program(words, out), words)
     if len(words) == 1 and _PACKAGE.fullmatch(written):
         pinned = f"{written}=={newest_version(written)}"
         out.note(f"the newest version is {pinned}")
         return choose_source(pinned, out)
-    raise ConfigError(
-        f"--source: there is no connector and no program {words[0] if words else written!r}",
+    raise _unknown_source(words[0] if words else written)
+
+
+def _unknown_source(name: str) -> ConfigError:
+    return ConfigError(
+        f"--source: there is no connector and no program {name!r}",
         guidance=f"built in: {', '.join(built_in())}; write a package as PACKAGE==VERSION, "
-        'or as its name alone (airbyte-source-x, tap-x), a command as "PROGRAM ARGUMENT …", and a '
-        "manifest with --manifest FILE",
+        'or as its name alone (airbyte-source-x, tap-x), a command as "PROGRAM ARGUMENT …", a tap with any '
+        'other name as "tap:PROGRAM" or "tap:PACKAGE==VERSION", and a manifest with --manifest FILE',
     )
+
+
+def _choose_by_form(kind: str, words: list[str], out: Output) -> ChosenSource:
+    """Return the source that is written as `tap:…`, `package:…` or `command:…`, whatever its name is."""
+    is_program = shutil.which(words[0]) is not None
+    if kind != Program.key and len(words) == 1 and not is_program:
+        name, _, version = words[0].partition("==")
+        if not version:
+            version = newest_version(name)
+            out.note(f"the newest version is {name}=={version}")
+        return ChosenSource(kind, f"{name}=={version}")
+    if kind == Package.key or not is_program:
+        raise _unknown_source(words[0])
+    return ChosenSource(kind, words)
+
+
+def _kind_of_program(words: list[str], out: Output) -> str:
+    """Return `tap` or `command`. A program whose name does not tell is asked for its help."""
+    name = Path(words[0]).name
+    if TAP_NAME.match(name):
+        return Tap.key
+    if _SOURCE_NAME.match(name):
+        return Program.key
+    out.note(f"asking {name} whether it is a Singer tap: {name} --help")
+    tap = SingerTap(lambda: words, {}, paths.staging(), name)
+    return Tap.key if tap.is_tap else Program.key
 
 
 def choose_manifest(written: str, trusted: Sequence[str], folder: Path) -> ChosenSource:

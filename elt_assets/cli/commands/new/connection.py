@@ -124,7 +124,7 @@ def command(
             "folder": str(folder),
             "source": chosen.attributes,
             "streams": settings,
-            "left_out": left_out,
+            "left_out": sorted(left_out),
             "environment": found.variables,
             "examples": found.examples,
         }
@@ -180,21 +180,29 @@ def _dotted(place: Place) -> str:
     return ".".join(["config", *map(str, place)])
 
 
-def _configured(catalog: Catalog, connector: str) -> tuple[dict[str, Json], list[str]]:
-    """Return the settings of each stream by its name, and the names of streams that cannot be configured.
+def _configured(catalog: Catalog, connector: str) -> tuple[dict[str, Json], dict[str, str]]:
+    """Return the settings of each stream by its name, and the reason for each that cannot be configured.
 
-    A stream cannot be configured if its schema lacks the key or cursor that the source defines, or if no
-    table can be made from its schema.
+    A stream cannot be configured if its schema lacks the key or cursor that the source defines, if no table
+    can be made from its schema, or if another stream has its name.
 
     Raises:
         ConfigError: no stream can be configured.
     """
-    names = stream_names([stream.id for stream in catalog.streams])
-    found = {
-        names[stream.id]: stream_attributes(stream, check_columns) for stream in catalog.streams
-    }
-    streams = {stream: settings for stream, settings in found.items() if settings is not None}
-    left_out = sorted(set(found) - set(streams))
+    names = stream_names({stream.id for stream in catalog.streams})
+    ambiguous = catalog.repeated
+    streams: dict[str, Json] = {}
+    left_out: dict[str, str] = {}
+    for stream in catalog.streams:
+        settings = stream_attributes(stream, check_columns)
+        if stream.id in ambiguous:
+            left_out[names[stream.id]] = "the source has several streams of this name"
+        elif settings is None:
+            left_out[names[stream.id]] = (
+                "its schema lacks the key or cursor that the source defines"
+            )
+        else:
+            streams[names[stream.id]] = settings
     if not catalog.streams:
         raise ConfigError(
             f"{connector} has no streams",
@@ -213,7 +221,7 @@ def _configured(catalog: Catalog, connector: str) -> tuple[dict[str, Json], list
 def _print(
     folder: Path,
     streams: Mapping[str, Json],
-    left_out: Sequence[str],
+    left_out: Mapping[str, str],
     found: _Answers,
     out: Output,
 ) -> None:
@@ -223,10 +231,8 @@ def _print(
         ["stream", *modes],
         [(stream, *(settings[mode] for mode in modes)) for stream, settings in streams.items()],
     )
-    for stream in left_out:
-        out.warn(
-            f"{stream} is left out: its schema lacks the key or cursor that the source defines"
-        )
+    for stream, reason in left_out.items():
+        out.warn(f"{stream} is left out: {reason}")
     out.line(f"wrote {folder / DEFINITION_FILE} and {CATALOG_FILE}")
     for field in found.examples:
         out.line(f"replace {field} in {DEFINITION_FILE}: it is an example")
