@@ -69,7 +69,7 @@ class Load:
             staging=self._opener.staging,
             threshold=self._settings.threshold,
             shares_state=True,
-            can_change_schema=True,
+            change_schema=lambda stream: self._opener.change_schema(self._with_mode(stream)),
             configure=self._configured,
             expect_rows=self._spark.warm_up,
         )
@@ -124,13 +124,18 @@ class Load:
         is_keyed = bool(stream.source_defined_primary_key) and not self._settings.append_only
         return APPEND_DEDUP if is_keyed else APPEND
 
+    def _with_mode(self, stream: ConfiguredStream) -> ConfiguredStream:
+        """Return a stream with the mode that its key requires."""
+        stream = copy.copy(stream)
+        stream.destination_sync_mode = self._mode(stream.stream)
+        return stream
+
     def _open(self, stream: ConfiguredStream) -> _VersionedSink:
         """Open the sink of a stream. A key in a later SCHEMA is in force from then on.
 
         If the stream has no table, there are no rows to replace, and its first version is visible at once.
         """
-        stream = copy.copy(stream)
-        stream.destination_sync_mode = self._mode(stream.stream)
+        stream = self._with_mode(stream)
         name, version = stream.stream.name, stream.generation_id
         if version is not None and self._opener.is_new(stream):
             stream.minimum_generation_id = 0

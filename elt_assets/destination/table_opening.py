@@ -134,6 +134,7 @@ class Opener:
         self._log = log
         self._errors = errors
         self._run_id = str(uuid.uuid4())
+        self._writers: dict[StreamId, TableWriter] = {}
         self.staging = paths.staging_of_syncs()
 
     def check(self, streams: Sequence[ConfiguredStream]) -> None:
@@ -174,6 +175,17 @@ class Opener:
             )
             return StreamSink(stream.id, self._spark, writer, self._errors)
 
+    def change_schema(self, stream: ConfiguredStream) -> None:
+        """Let the writer of a stream continue with another schema.
+
+        Raises:
+            ConfigError: its table cannot take the stream as configured.
+        """
+        with self._errors.attributed_to(stream.id):
+            check_columns(stream)
+            self._writers[stream.id].change_schema(stream)
+            self._log_schema_changes(stream)
+
     def is_new(self, stream: ConfiguredStream) -> bool:
         """Return whether the stream has no table yet."""
         return not self._tables(stream).main.exists
@@ -195,9 +207,13 @@ class Opener:
             requested_generation=requested_generation(stream, metadata, landed.generation_id),
         )
         writer = TableWriter(self._spark, tables, spec, self.staging, locate=True)
-        for change in writer.schema_changes:
-            self._log("WARN", f"the schema of stream {str(stream.id)!r} has changed: {change}")
+        self._writers[stream.id] = writer
+        self._log_schema_changes(stream)
         return writer
+
+    def _log_schema_changes(self, stream: ConfiguredStream) -> None:
+        for change in self._writers[stream.id].schema_changes:
+            self._log("WARN", f"the schema of stream {str(stream.id)!r} has changed: {change}")
 
     def _tables(self, stream: ConfiguredStream) -> StreamTables:
         settings, name = self._settings, stream.id

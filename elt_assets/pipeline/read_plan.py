@@ -16,7 +16,7 @@ from elt_assets.pipeline import shared_state_start
 from elt_assets.pipeline.connectors import connect, connect_destination
 from elt_assets.pipeline.stream_plan import StreamPlan
 from elt_assets.pipeline.sync import OpenSink, SyncPlan
-from elt_assets.protocol.airbyte.catalog import ConfiguredCatalog
+from elt_assets.protocol.airbyte.catalog import ConfiguredCatalog, ConfiguredStream
 from elt_assets.protocol.airbyte.messages import State
 from elt_assets.protocol.singer.catalog import without_entries
 from elt_assets.protocol.specification import unknown_fields
@@ -45,8 +45,11 @@ class ReadPlan:
     shares_state: bool = False
     destination: Connector | None = None
 
-    def sync_plan(self, open_sink: OpenSink) -> SyncPlan:
+    def sync_plan(
+        self, open_sink: OpenSink, change_schema: Callable[[ConfiguredStream], object]
+    ) -> SyncPlan:
         """Return the plan for the sync of these streams into sinks."""
+        kind = KINDS[self.connection.source.kind]
         catalog = ConfiguredCatalog(
             streams=[read.of.narrowed(read.stream) for read in self.streams]
         )
@@ -70,7 +73,7 @@ class ReadPlan:
             # No other stream of the source is read, so a GLOBAL state belongs to this stream.
             is_only_stream=len(self.connection.streams) == 1,
             # In the Airbyte Protocol a catalog during a read has no meaning.
-            can_change_schema=KINDS[self.connection.source.kind].can_change_schema,
+            change_schema=change_schema if kind.can_change_schema else None,
             notices=self._notices,
         )
         if self.destination is not None:

@@ -6,10 +6,9 @@ import time
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import replace
 
-from elt_assets.errors import ConfigError
 from elt_assets.lake.spark.session import SparkProvider
 from elt_assets.lake.write.state_only_writer import StateOnlyWriter
-from elt_assets.lake.write.write_spec import WriteSpec, has_incompatible_refresh, next_sync_id
+from elt_assets.lake.write.write_spec import next_sync_id
 from elt_assets.lake.write.writer import TableWriter
 from elt_assets.pipeline.connectors import package_to_install
 from elt_assets.pipeline.figures import SyncFigures
@@ -46,7 +45,8 @@ class ReadRun:
         self._reads = {read.id: read for read in plan.streams}
         self._writers: dict[StreamId, TableWriter | StateOnlyWriter] = {}
         self._work = Work()
-        self._sync = Sync(replace(plan.sync_plan(self._open), expect_rows=spark.warm_up))
+        sync_plan = plan.sync_plan(self._open, self._change_schema)
+        self._sync = Sync(replace(sync_plan, expect_rows=spark.warm_up))
         self._started = time.monotonic()
 
     def run(self) -> Generator[SessionEvent, None, None]:
@@ -107,18 +107,13 @@ class ReadRun:
             self.figures[event.stream].add(event.commit)
 
     def _open(self, stream: ConfiguredStream) -> ClosableSink:
-        """Return a writer for the present configuration of a stream.
-
-        Raises:
-            ConfigError: the schema changed in the middle of a refresh.
-        """
+        """Return a writer for the present configuration of a stream."""
         read = self._reads[stream.id]
         spec = read.write_spec(self._run_id, stream)
         if self.plan.destination is not None:
             writer: TableWriter | StateOnlyWriter = StateOnlyWriter(read.tables, spec)
         else:
             if read.id in self._writers:
-                _refuse_incompatible_refresh(read, spec)
                 # The rows of this writer come after those of the previous one.
                 spec = replace(spec, began=next_sync_id(read.tables.metadata))
             writer = TableWriter(self._spark, read.tables, spec, self.plan.staging)
@@ -127,12 +122,12 @@ class ReadRun:
         self._writers[stream.id] = writer
         return WatchedSink(writer, self._work)
 
-
-def _refuse_incompatible_refresh(read: StreamPlan, spec: WriteSpec) -> None:
-    """Raise ConfigError if the rows would restart a refresh that this sync has partly committed."""
-    if has_incompatible_refresh(spec.stream, spec.generation, read.tables.metadata, spec.salt):
-        raise ConfigError(
-            f"the source changed the schema of stream {str(read.id)!r} in the middle of a sync that replaces "
-            "its rows",
-            guidance="update the catalog with `elt discover` and sync again; the table is unchanged",
-        )
+    def _change_schema(self, stream: ConfiguredStream) -> None:
+        """Let the writer of a stream continue with the schema that its source has sent."""
+        read, writer = self._reads[stream.id], self._writers[stream.id]
+        assert isinstance(writer, TableWriter)
+        before = writer.schema_changes
+        writer.change_schema(read.write_spec(self._run_id, stream).stream)
+        for change in writer.schema_changes:
+            if change not in before:
+                self._warn(read, change)

@@ -59,8 +59,9 @@ class SyncPlan:
         filters: filters of the streams with fields that must not be stored.
         shares_state: whether the streams may share a state.
         is_only_stream: whether only one stream of the source is synced, so that a GLOBAL state belongs to it.
-        can_change_schema: whether `open_sink` is also called, from a sinks' thread, when the schema or
-            generation of a stream changes (Singer).
+        change_schema: lets the present sink of a stream continue with another schema (Singer); called from a
+            sinks' thread. If it is given, `open_sink` is also called there, when the key or generation of a
+            stream changes. None if a stream cannot change.
         configure: configures a stream that is not in the catalog, when its schema arrives. None if such a
             stream is ignored.
         notices: returns the events to report before anything is read.
@@ -76,7 +77,7 @@ class SyncPlan:
     filters: Mapping[StreamId, RecordFilter] = field(default_factory=dict)
     shares_state: bool = False
     is_only_stream: bool = False
-    can_change_schema: bool = False
+    change_schema: Callable[[ConfiguredStream], object] | None = None
     configure: Callable[[AirbyteStream], ConfiguredStream] | None = None
     notices: Callable[[], Iterator[SessionEvent]] = _no_notices
     send: Send | None = None
@@ -140,7 +141,8 @@ class Sync:
                 plan.filters,
                 shares_state=plan.shares_state,
                 is_only_stream=plan.is_only_stream,
-                open_sink=open_sink if plan.can_change_schema else None,
+                open_sink=open_sink if plan.change_schema else None,
+                change_schema=plan.change_schema,
                 configure=plan.configure,
             )
             self._messages = _announced(plan.read(), plan.expect_rows)

@@ -156,6 +156,15 @@ class Committer:
 
         self._submit(run, replace)
 
+    def change_schema(self, run: StreamRun, change: Callable[[ConfiguredStream], object]) -> None:
+        """Queue a change of the schema of a stream's sink to that of the present configuration."""
+        configured = run.configured
+
+        def change_now() -> None:
+            change(configured)
+
+        self._submit(run, change_now)
+
     def completed_events(self, *, wait: bool = False) -> Iterator[SessionEvent]:
         """Yield the events of the tasks that are done, in order; raise the error of a sink that failed.
 

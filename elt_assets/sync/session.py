@@ -62,8 +62,10 @@ class Session:
         filters: filters of the streams with fields that must not be stored.
         shares_state: whether the streams may share a state.
         is_only_stream: whether only one stream of the source is synced, so that a GLOBAL state belongs to it.
-        open_sink: opens another sink for a stream when its schema or generation changes (Singer); called
-            from a sinks' thread. None if neither can change.
+        open_sink: opens another sink for a stream when its key or generation changes (Singer); called from a
+            sinks' thread. None if neither can change.
+        change_schema: lets the present sink of a stream continue with another schema; called from a sinks'
+            thread. None if no schema can change.
         configure: configures a stream that is not in the catalog, when its schema arrives. None if such a
             stream is ignored.
     """
@@ -79,6 +81,7 @@ class Session:
         shares_state: bool = False,
         is_only_stream: bool = False,
         open_sink: OpenSink | None = None,
+        change_schema: Callable[[ConfiguredStream], object] | None = None,
         configure: Callable[[AirbyteStream], ConfiguredStream] | None = None,
     ):
         self._threshold = threshold or Threshold()
@@ -87,6 +90,7 @@ class Session:
         self._shares_state = shares_state
         self._is_only_stream = is_only_stream
         self._open_sink = open_sink
+        self._change_schema = change_schema
         self._configure = configure
         self._status = ReadStatus()
         self._streams = self._status.routes
@@ -250,7 +254,11 @@ class Session:
         return run.is_due(limits.rows, limits.bytes, limits.seconds)
 
     def _update_schema(self, stream: AirbyteStream) -> Iterator[SessionEvent]:
-        """Use the schema of a stream from now on; configure the stream if it is new."""
+        """Use the schema of a stream from now on; configure the stream if it is new.
+
+        The schema applies to everything since the last commit. Another key applies from here on: what
+        came before is committed. A generation has one key: the last one before its first commit.
+        """
         run = self._streams.get(stream.id)
         if self._open_sink is None:
             return
@@ -261,12 +269,22 @@ class Session:
                 )
             return
         configured = _with_schema(run.configured, stream)
-        if configured is not None:
+        if configured is None:
+            return
+        is_same_key = configured.key == run.configured.key
+        if self._change_schema is not None and (is_same_key or configured.minimum_generation_id):
+            self._rotate(run)
+            run.configured = configured
+            self._committer.change_schema(run, self._change_schema)
+        else:
             self._replace_sink(run, configured, self._open_sink)
-            yield Logged("DEBUG", f"stream {str(stream.id)!r}: the schema has changed")
+        yield Logged("DEBUG", f"stream {str(stream.id)!r}: the schema has changed")
 
     def _update_generation(self, generation: StreamGeneration) -> None:
         """Use a generation of a stream from now on; commit it if it is complete.
+
+        A generation without records is complete only at the end of the sync: some taps activate a version
+        before its records, and the earlier rows must stay until the new ones are whole.
 
         Spec: Singer's ACTIVATE_VERSION: the rows of a new version replace the others when it is complete.
         """
@@ -279,7 +297,8 @@ class Session:
             configured.generation_id = generation.generation_id
             configured.minimum_generation_id = generation.generation_id
             self._replace_sink(run, configured, self._open_sink)
-        if generation.complete:
+            run.records_at_generation = run.records_received
+        if generation.complete and run.records_received > run.records_at_generation:
             self._rotate(run)
             self._committer.commit(run, final=True, completes=False)
 

@@ -23,9 +23,9 @@ class StreamRun:
     records and bytes of a segment. `writer`: of the open segment. `uncommitted_since`: monotonic time, in
     seconds, of the first uncommitted record or state. `has_overflowed`: a segment reached its limits since
     the last commit. `is_mentioned`: a record, state or status of the stream was received. `pending`: states
-    that wait for a commit. `records_at_state`: records received before the last state. `uncommitted`:
-    records given to the sink since its last commit. `can_cut_to_state`: no record after the last state was
-    given to the sink.
+    that wait for a commit. `records_at_state`, `records_at_generation`: records received before the last
+    state, and before the present generation. `uncommitted`: records given to the sink since its last commit.
+    `can_cut_to_state`: no record after the last state was given to the sink.
     """
 
     configured: ConfiguredStream
@@ -42,6 +42,7 @@ class StreamRun:
     is_mentioned: bool = False
     pending: PendingStates = field(default_factory=PendingStates)
     records_at_state: int = 0
+    records_at_generation: int = 0
     uncommitted: int = 0
     can_cut_to_state: bool = True
     error: ErrorTrace | None = None

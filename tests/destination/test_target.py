@@ -116,6 +116,55 @@ def test_a_schema_change_during_a_sync_is_applied(elt: Target) -> None:
     assert elt.ids("orders") == [5]
 
 
+def test_a_version_that_is_activated_before_its_records_replaces_the_rows_at_the_end(
+    elt: Target,
+) -> None:
+    elt.config = {"checkpoint": {"rows": 1}}
+    elt.load(schema(), *records(1, version=100), activate(100))
+    early = [schema(), activate(200), *records(2, version=200), state(1)]
+
+    assert elt.load(*early, *records(3, stream="unknown"), code=1) == [b"1"]
+    assert elt.ids() == [1]
+    assert elt.load(schema(), activate(200), *records(3, version=200), state(2)) == [b"2"]
+
+    assert elt.ids() == [2, 3]
+    elt.load(schema(), activate(300))  # an empty version
+    assert elt.rows() == []
+
+
+def grown(id_: int, version: int, **data: Any) -> Json:
+    found = {"type": "RECORD", "stream": "users", "version": version}
+    return {**found, "record": {"id": id_, **data}}
+
+
+@pytest.mark.parametrize("rows", [1, 1000])
+def test_a_version_has_the_columns_of_all_its_schemas(rows: int, elt: Target) -> None:
+    """A part of it may have been committed before a SCHEMA."""
+    elt.config = {"checkpoint": {"rows": rows}}
+    elt.load(schema(), *records(9, version=100), activate(100), state(0))
+
+    found = elt.load(
+        *(schema(), *records(1, version=200), grown(9, 200, name="gone"), state(1)),
+        *(schema(age={"type": "integer"}), grown(2, 200, age=3), state(2)),
+        *(schema(age={"type": "string"}), grown(3, 200, age="old"), grown(9, 200), state(3)),
+        activate(200),
+        state(4),
+    )
+
+    assert found == [b"1", b"2", b"3", b"4"]
+    rows_found = {row["id"]: (row["name"], row["age"]) for row in elt.rows()}
+    assert rows_found == {1: ("user 1", None), 2: (None, "3"), 3: (None, "old"), 9: (None, None)}
+
+
+def test_the_key_of_a_version_cannot_change_after_a_part_of_it_is_committed(elt: Target) -> None:
+    elt.config = {"checkpoint": {"rows": 1}}
+    elt.load(schema(), *records(9, version=100), activate(100), state(0))
+    other = schema(key=["id", "name"])
+    elt.load(schema(), *records(1, version=200), state(1), other, *records(2, version=200), code=1)
+    assert "changed the key of stream 'users'" in elt.stderr
+    assert elt.ids() == [9]
+
+
 def test_a_record_before_its_schema_is_an_error_that_names_the_stream(elt: Target) -> None:
     found = elt.load(schema(), *records(1), state(1), *records(2, stream="orders"), code=1)
     assert "record of stream 'orders' before its SCHEMA" in elt.stderr

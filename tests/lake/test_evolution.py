@@ -13,8 +13,17 @@ from pyspark.sql import types as t
 from elt_assets.errors import ConfigError
 from elt_assets.lake.schema.evolution import Plan, plan, replacing
 from elt_assets.lake.schema.from_json_schema import columns, known_names
-from elt_assets.lake.schema.logical_types import Column, Scalar, column_of, stored
+from elt_assets.lake.schema.logical_types import (
+    Array,
+    Column,
+    LogicalType,
+    Scalar,
+    Struct,
+    column_of,
+    stored,
+)
 from elt_assets.lake.schema.metadata_columns import table_schema
+from elt_assets.lake.schema.widening import is_narrower, union
 from elt_assets.sync.selection.schema_changes import OnSchemaChange
 from tests.lake.staging import (
     BIG_INTEGER,
@@ -270,6 +279,26 @@ def test_joining_schemas_is_commutative_and_idempotent(one: Any, other: Any) -> 
         again = plan(there, columns({"properties": each}, known_names(there)), "evolve")
         assert again.schema == there
         assert (again.added, again.rewrites) == ([], False)
+
+
+@given(properties, properties)
+def test_a_union_holds_the_values_of_both_types(before: Any, after: Any) -> None:
+    """The types are those of a field in two schemas of one sync."""
+    written = {each.source: stored(each.kind) for each in columns({"properties": before})}
+    for column in columns({"properties": after}):
+        if column.source in written:
+            kind = stored(union(column.kind, written[column.source]))
+            assert holds(kind, stored(column.kind)) and holds(kind, written[column.source])
+            assert union(kind, kind) == kind
+
+
+def holds(wide: LogicalType, kind: LogicalType) -> bool:
+    if isinstance(wide, Struct) and isinstance(kind, Struct):
+        fields = {field.source: field.kind for field in wide.fields}
+        return all(holds(fields[field.source], field.kind) for field in kind.fields)
+    if isinstance(wide, Array) and isinstance(kind, Array):
+        return holds(wide.items, kind.items)
+    return wide == kind or is_narrower(kind, wide)
 
 
 @given(properties, properties)

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import json
 import shlex
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from elt_assets.cli.commands.new.chosen_source import choose_source
+from elt_assets.cli.output import Output
 from tests.cli.running import Elt
 from tests.orchestration.running import failure_of, logged, materialize
+from tests.programs import singer_program
 from tests.programs.singer_tap import SCHEMA, USERS, record, state, written
 from tests.project import Project
 
@@ -40,6 +44,15 @@ def connect(project: Project, elt: Elt, *lines: Any, **stream: Any) -> None:
 
 def given(project: Project) -> dict[str, Any]:
     return dict(json.loads((project.root / "tap" / "given.json").read_text())["files"])
+
+
+def executable(project: Project, name: str) -> Path:
+    """A program of this name that is the tap."""
+    command = [sys.executable, "-IS", singer_program.__file__, str(project.root / "tap")]
+    program = project.root / name
+    program.write_text(f'#!/bin/sh\nexec {shlex.join(command)} "$@"\n')
+    program.chmod(0o755)
+    return program
 
 
 def sync(project: Project) -> str:
@@ -106,12 +119,59 @@ def test_excluded_fields_are_not_selected_in_the_tap(own: Project, elt: Elt) -> 
     assert files and not any(b"S3CRET" in data for data in files)
 
 
+def test_a_tap_gets_the_entries_of_all_its_streams(own: Project, elt: Elt) -> None:
+    """A tap reads a child stream by way of its parent."""
+    connect(own, elt, SCHEMA, record(id=1))
+    parent = {**USERS, "tap_stream_id": "db-teams", "stream": "teams"}
+    catalog = own.root / "tap" / "catalog.txt"
+    catalog.write_text(json.dumps({"streams": [parent, USERS]}))
+    elt("discover", "crm")
+
+    assert elt.json("preview", "crm", "db-users")["records"] == [{"id": 1}]
+
+    found = {
+        entry["tap_stream_id"]: (entry["selected"], entry["schema"]["selected"])
+        for entry in given(own)["--catalog"]["streams"]
+    }
+    assert found == {"db-teams": (False, False), "db-users": (True, True)}
+
+
+def test_streams_of_one_name_are_refused(own: Project, elt: Elt) -> None:
+    connect(own, elt, SCHEMA, record(id=1))
+    twice = json.dumps({"streams": [USERS, USERS, {**USERS, "tap_stream_id": "other"}]})
+    (own.root / "tap" / "catalog.txt").write_text(twice)
+    elt("discover", "crm")
+    error = elt.refused("preview", "crm", "db-users")
+    assert "'db-users': the source has several streams of this name" in error["message"]
+
+    program = executable(own, "tap-crm")
+    answer = elt.json("new", "twice", "--source", str(program), "--config", "{}")
+    assert [stream["name"] for stream in answer["streams"]] == ["other"]
+    assert answer["left_out"] == ["db-users"]
+
+
+@pytest.mark.parametrize(
+    ("form", "help_", "kind"),
+    [
+        ("{}", "usage: extract --config C [--discover] [--catalog C]", "tap"),
+        ("tap:{}", "no help", "tap"),
+        ("command:{}", "usage: extract [--discover]", "command"),
+        ("{}", "usage: extract {spec,check,discover,read}; --discover", "command"),
+    ],
+)
+def test_a_tap_may_have_any_name(form: str, help_: str, kind: str, own: Project) -> None:
+    says(own, SCHEMA)
+    program = executable(own, "extract")
+    (own.root / "tap" / "help.txt").write_text(help_)
+    chosen = choose_source(form.format(program), Output(machine=True))
+    assert (chosen.kind, chosen.value) == (kind, [str(program)])
+
+
 def test_a_connection_can_be_created_from_a_tap(
     own: Project, elt: Elt, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    program = own.root / "tap-crm"
-    program.write_text(f'#!/bin/sh\nexec {shlex.join(says(own, SCHEMA, record(id=1)))} "$@"\n')
-    program.chmod(0o755)
+    says(own, SCHEMA, record(id=1))
+    program = executable(own, "tap-crm")
     config = json.dumps({"host": "h", "auth": {"apiKey": "S3CRET"}})
     answer = elt.json("new", "crm", "--source", str(program), "--config", config)
     assert answer["source"] == {"tap": [str(program)]}
@@ -131,24 +191,101 @@ def test_a_connection_can_be_created_from_a_tap(
     assert "type" in output and "name" in output
 
 
-def test_a_schema_change_during_an_overwrite_fails_and_keeps_the_table(
-    own: Project, elt: Elt
-) -> None:
-    more = {
-        **SCHEMA,
-        "schema": {"properties": {**USERS_PROPERTIES, "age": {"type": "integer"}}},
-    }
-    lines = [SCHEMA, record(id=1, name="a"), more, record(id=2, name="b", age=3)]
+def test_rows_stay_until_an_activated_version_is_whole(own: Project, elt: Elt) -> None:
     connect(own, elt, SCHEMA, record(id=0, name="z"), destination_sync_mode="overwrite")
     sync(own)
-    says(own, *lines)
-    assert "changed the schema" in failure_of(materialize(own))
+    activation = {"type": "ACTIVATE_VERSION", "stream": "users", "version": 1_800_000_000_000}
+    row = {**record(id=1, name="a"), "version": activation["version"]}
+
+    says(own, SCHEMA, activation, row, state(1), "!exit 1")
+    assert "exit code 1" in failure_of(materialize(own))
+    assert names(own) == {0: "z"}
+    says(own, SCHEMA, activation, row, activation)
+    sync(own)
+    assert names(own) == {1: "a"}
+
+
+def schema(*key: str, **properties: str | list[str]) -> dict[str, Any]:
+    described = {name: {"type": kind} for name, kind in properties.items()}
+    return {**SCHEMA, "schema": {"properties": described}, "key_properties": list(key)}
+
+
+@pytest.mark.parametrize("mode", ["overwrite", "overwrite_dedup", "append"])
+def test_a_table_has_the_columns_of_all_schemas_of_a_read(
+    mode: str, own: Project, elt: Elt
+) -> None:
+    """A tap that finds fields while it reads sends its SCHEMA again; some leave out fields again, too."""
+    connect(own, elt, SCHEMA, record(id=0, name="z"), destination_sync_mode=mode)
+    sync(own)
+    first = schema("id", id="integer", name="string")
+    says(
+        own,
+        *(first, record(id=1, name="a")),
+        *(schema("id", id="integer", name="string", age="integer"), record(id=2, age=3)),
+        *(schema("id", id="integer", size="integer"), record(id=3, size=5)),
+        schema("id", id="integer", last="string"),
+    )
+    sync(own)
+
+    rows = {row["id"]: {**row} for row in own.rows("crm", "db_users")}
+    before = {} if mode.startswith("overwrite") else {0: ("z", None, None, None)}
+    found = {n: (r["name"], r["age"], r["size"], r["last"]) for n, r in rows.items()}
+    assert found == {
+        **before,
+        1: ("a", None, None, None),
+        2: (None, 3, None, None),
+        3: (None, None, 5, None),
+    }
+    assert own.metadata("crm", "db-users")["elt/records_committed"] == 3
+
+
+def test_a_schema_that_changes_before_a_failure_changes_nothing(own: Project, elt: Elt) -> None:
+    connect(own, elt, SCHEMA, record(id=0, name="z"), destination_sync_mode="overwrite")
+    sync(own)
+    says(own, SCHEMA, record(id=1), schema("id", id="string"), record(id="x"), "!exit 1")
+    assert "exit code 1" in failure_of(materialize(own))
     assert names(own) == {0: "z"}
 
-    own.amend("crm", streams=[{"name": "db-users", "destination_sync_mode": "append"}])
-    assert materialize(own).success
-    assert names(own) == {0: "z", 1: "a", 2: "b"}
-    assert [row["age"] for row in own.rows("crm", "db_users") if row["id"] == 2] == [3]
+
+CHANGES: list[tuple[str, str, tuple[Any, Any], list[Any]]] = [
+    ("integer", "number", (1, 2.5), [1.0, 2.5]),
+    ("number", "integer", (1.5, 2), [1.5, 2.0]),
+    ("integer", "string", (1, "x"), ["1", "x"]),
+    ("string", "boolean", ("x", True), ["x", "true"]),
+    ("boolean", "integer", (True, 2), ["true", "2"]),
+    ("object", "string", ({"a": 1}, "x"), ['{"a":1}', '"x"']),
+]
+"""The type of a field in two schemas of one read, a value of each, and these values as they are stored."""
+
+
+def test_a_column_has_a_type_for_the_values_of_all_schemas_of_a_read(
+    own: Project, elt: Elt
+) -> None:
+    connect(own, elt, SCHEMA, destination_sync_mode="overwrite")
+    lines = []
+    for number in range(2):
+        fields = {f"f{field}": change[:2][number] for field, change in enumerate(CHANGES)}
+        values = {f"f{field}": change[2][number] for field, change in enumerate(CHANGES)}
+        lines += [schema("id", id="integer", **fields), record(id=number, **values)]
+    says(own, *lines)
+    sync(own)
+    rows = sorted(own.rows("crm", "db_users"), key=lambda row: int(row["id"]))
+    for field, change in enumerate(CHANGES):
+        assert [row[f"f{field}"] for row in rows] == change[3], change
+    assert own.metadata("crm", "db-users")["elt/records_changed"] == 0
+
+
+def test_the_last_key_of_a_read_that_replaces_the_rows_applies(own: Project, elt: Elt) -> None:
+    connect(own, elt, SCHEMA, destination_sync_mode="overwrite_dedup")
+    fields = {"id": "integer", "name": "string"}
+    says(
+        own,
+        *(schema("id", **fields), record(id=1, name="a"), record(id=1, name="b")),
+        *(schema("id", "name", **fields), record(id=1, name="b"), record(id=2, name="c")),
+    )
+    sync(own)
+    rows = sorted((row["id"], row["name"]) for row in own.rows("crm", "db_users"))
+    assert rows == [(1, "a"), (1, "b"), (2, "c")]
 
 
 def test_the_last_row_of_a_key_is_kept_across_schema_changes(own: Project, elt: Elt) -> None:

@@ -64,6 +64,35 @@ def wider(declared: LogicalType, stored_kind: LogicalType) -> LogicalType:
     return stored_kind if is_narrower(stored(declared), stored_kind) else declared
 
 
+def union(declared: LogicalType, written: LogicalType) -> LogicalType:
+    """Return the narrowest type that holds the values of both types; JSON text if there is no other.
+
+    Args:
+        written: a `stored` type.
+    """
+    if isinstance(declared, Struct) and isinstance(written, Struct):
+        kinds = {column.source: column.kind for column in written.fields}
+        fields = [
+            replace(each, kind=union(each.kind, kinds.pop(each.source, stored(each.kind))))
+            for each in declared.fields
+        ]
+        return Struct((*fields, *(each for each in written.fields if each.source in kinds)))
+    if isinstance(declared, Array) and isinstance(written, Array):
+        return Array(union(declared.items, written.items))
+    own = stored(declared)
+    if own == written or is_narrower(written, own):
+        return declared
+    candidates = (written, Scalar.BIG_NUMBER, Scalar.TEXT)
+    return next(
+        (kind for kind in candidates if is_narrower(own, kind) and _holds(kind, written)),
+        Scalar.JSON,
+    )
+
+
+def _holds(wide: LogicalType, kind: LogicalType) -> bool:
+    return wide == kind or is_narrower(kind, wide)
+
+
 @dataclass(frozen=True)
 class Widening:
     """A change of a column or nested field to a wider type; `path` has the source's field names."""

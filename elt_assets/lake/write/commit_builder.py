@@ -61,6 +61,9 @@ class CheckpointData:
 class CommitBuilder:
     """Builds the commits of one sync.
 
+    Attributes:
+        written_as: the fingerprint of the settings of this sync (see `Refresh`).
+
     Args:
         spark: provides the session; a commit without rows does not start it.
         schema: all columns of the table after the commit.
@@ -87,7 +90,7 @@ class CommitBuilder:
         self._merged_by = t.StructType([*schema.fields, *unstored])
         self._replaces = replaces
         self._mode = spec.stream.destination_sync_mode
-        self._written_as = write_spec.refresh_fingerprint(spec.stream, spec.salt)
+        self.written_as = write_spec.refresh_fingerprint(spec.stream, spec.salt, spec.written)
 
     @property
     def is_building(self) -> bool:
@@ -177,7 +180,7 @@ class CommitBuilder:
                 tuple(merged.tombstones),
                 (*self._rejected_before, *data.rejected_files),
             )
-            building = Refresh(spec.generation, True, data.state, *unfinished, self._written_as)
+            building = Refresh(spec.generation, True, data.state, *unfinished, self.written_as)
             return replace(after, refresh=building)
         return replace(
             after,
@@ -191,7 +194,7 @@ class CommitBuilder:
         """Return the unfinished refresh to store, if its rows are in the table already; otherwise None."""
         if self._spec.stream.sync_mode == "incremental" or self._spec.keeps_state:
             return None
-        return Refresh(self._spec.generation, False, state, (), (), (), self._written_as)
+        return Refresh(self._spec.generation, False, state, (), (), (), self.written_as)
 
     @property
     def _rejected_before(self) -> tuple[DataFile, ...]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
+from pyspark.sql import DataFrame
 from pyspark.sql import types as t
 
 from elt_assets.errors import ConfigError
@@ -21,6 +22,7 @@ from elt_assets.lake.spark.session import SparkProvider
 from elt_assets.lake.write.stream_tables import StreamTables
 from elt_assets.lake.write.write_spec import (
     WriteSpec,
+    column_path,
     full_schema,
     plan_columns,
     replaces_schema,
@@ -82,6 +84,39 @@ def _rewrite_hidden(spark: SparkProvider, table: Table, *, replaced: bool) -> No
     )
 
 
+def convert_unpublished(
+    spark: SparkProvider,
+    table: Table,
+    files: Sequence[DataFile],
+    before: t.StructType,
+    spec: WriteSpec,
+    after: t.StructType,
+    *kind: str,
+) -> Sequence[DataFile]:
+    """Return files of this sync that no reader sees yet, converted to the columns of a changed schema.
+
+    They stay as they are if they lack only columns that are neither key nor cursor.
+
+    Args:
+        before: the columns of the files.
+        after: all columns of the table.
+        kind: as for `Table.write_files`.
+
+    Raises:
+        ConfigError: a value would change.
+        SystemFailure: rows were lost.
+    """
+    wanted = [column_of(field) for field in stream_part(after).fields]
+    plan = evolution.plan(stream_part(before), wanted, "evolve", f"the sync of {table.uri}")
+    order = [*spec.stream.key, spec.stream.cursor] if spec.is_keyed else []
+    is_complete = all(column_path(before, path) is not None for path in order if path)
+    if not files or (is_complete and not plan.rewrites):
+        return files
+    rows = table.read_files(spark.get(), files, before)
+    _refuse_losses(rows, plan, f"the rows of this sync to {table.uri}")
+    return _rewritten(spark, table, plan, files, before, *kind)
+
+
 def check(tables: StreamTables, spec: WriteSpec) -> None:
     """Check that the stream's tables can store its schema.
 
@@ -102,7 +137,8 @@ def _plans(tables: StreamTables, spec: WriteSpec) -> Iterator[tuple[Table, Plan]
 def _rewrite(
     spark: SparkProvider, table: Table, plan: Plan, schema: t.StructType, spec: WriteSpec
 ) -> None:
-    _refuse_losses(spark, table, plan)
+    if table.files:
+        _refuse_losses(table.dataframe(spark.get()), plan, f"the table {table.uri}")
     files = _rewritten(spark, table, plan, table.files, table.schema)
     metadata = table.metadata
     after = replace(
@@ -144,14 +180,12 @@ def _rewritten(
     return written
 
 
-def _refuse_losses(spark: SparkProvider, table: Table, plan: Plan) -> None:
+def _refuse_losses(rows: DataFrame, plan: Plan, subject: str) -> None:
     lossless = evolution.lossless(plan)
-    if lossless is None or not table.files:
-        return
-    if table.dataframe(spark.get()).where(~lossless).isEmpty():
+    if lossless is None or rows.where(~lossless).isEmpty():
         return
     names = ", ".join(str(widening.path) for widening in plan.widened)
     raise ConfigError(
-        f"the table {table.uri} cannot be rewritten with the wider types of {names}: values would change",
+        f"{subject} cannot be rewritten with the wider types of {names}: values would change",
         guidance="correct the catalog, set `on_schema_change: freeze`, or move the table away",
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import hashlib
 import json
 import secrets
@@ -21,7 +22,7 @@ from elt_assets.lake.parse.conform import Stamp
 from elt_assets.lake.schema import evolution, from_json_schema, metadata_columns
 from elt_assets.lake.schema.evolution import Plan
 from elt_assets.lake.schema.logical_types import JSON_TEXT, SOURCE, Column, Scalar, column_of
-from elt_assets.lake.schema.widening import wider
+from elt_assets.lake.schema.widening import union, wider
 from elt_assets.protocol.airbyte.catalog import DELETE_MARKERS, ConfiguredStream
 from elt_assets.sync.selection.schema_changes import OnSchemaChange
 
@@ -40,17 +41,24 @@ class Generations:
 
 
 def resumable_refresh(
-    stream: ConfiguredStream, metadata: CommitMetadata, salt: str | None = None
+    stream: ConfiguredStream,
+    metadata: CommitMetadata,
+    salt: str | None = None,
+    written: t.StructType | None = None,
 ) -> Refresh | None:
     """Return the refresh that a sync of this stream resumes, if its source can; otherwise None.
 
     The rows of a truncating refresh must all be written in the same way. If they are not, it must restart.
+
+    Args:
+        written: as in `WriteSpec`.
     """
     found = metadata.refresh
     if found is None or not stream.resumable:
         return None
     if found.truncates:
-        return found if found.written_as == refresh_fingerprint(stream, salt) else None
+        fingerprint = refresh_fingerprint(stream, salt, written)
+        return found if found.written_as == fingerprint else None
     return None if stream.overwrites else found
 
 
@@ -79,11 +87,18 @@ def must_restart(
     return is_same_policy and resumable_refresh(stream, metadata, salt) is None
 
 
-def refresh_fingerprint(stream: ConfiguredStream, salt: str | None) -> str:
+def refresh_fingerprint(
+    stream: ConfiguredStream, salt: str | None, written: t.StructType | None = None
+) -> str:
     """Return a text that identifies how the files of a refresh are written: the policy, and a hash of the
-    stored schema, key, cursor and salt."""
+    stored schema, key, cursor and salt.
+
+    Args:
+        written: as in `WriteSpec`. The types of the files then depend on it, and no other sync knows it.
+    """
     cursor = stream.cursor if stream.deduplicates else None
     text = json.dumps([stream.stream.json_schema, stream.key, cursor, salt], sort_keys=True)
+    text += "" if written is None else written.json()
     return f"{stream.destination_sync_mode}:{hashlib.sha256(text.encode()).hexdigest()[:16]}"
 
 
@@ -167,6 +182,8 @@ class WriteSpec:
             sync id.
         requested_generation: as in `CommitMetadata`.
         keeps_undeclared: fields that the schema does not declare are stored in its field `UNDECLARED`.
+        written: the columns that this sync wrote before its source changed the schema of the stream. Its rows
+            have the columns of both schemas, and a column has a type that holds the values of both.
     """
 
     stream: ConfiguredStream
@@ -181,6 +198,7 @@ class WriteSpec:
     began: int | None = None
     requested_generation: int | None = None
     keeps_undeclared: bool = False
+    written: t.StructType | None = None
 
     def __post_init__(self) -> None:
         if self.history and self.partition is not None:
@@ -206,6 +224,21 @@ class WriteSpec:
     def sync_id(self) -> int:
         assert self.stream.sync_id is not None
         return self.stream.sync_id
+
+    def changed(self, stream: ConfiguredStream, written: t.StructType) -> WriteSpec:
+        """Return the specification after the source changed the schema or the key of the stream.
+
+        Args:
+            stream: as its tables store it from now on.
+            written: the columns that this sync wrote so far.
+        """
+        present, stream = self.stream, copy.copy(stream)
+        stream.stream = copy.copy(stream.stream)
+        stream.stream.is_resumable = present.stream.is_resumable
+        stream.generation_id = present.generation_id
+        stream.minimum_generation_id = present.minimum_generation_id
+        stream.sync_id = present.sync_id
+        return replace(self, stream=stream, written=written)
 
     @property
     def order(self) -> int:
@@ -237,7 +270,7 @@ def replaces_schema(spec: WriteSpec, table: Table) -> bool:
 
 def resumed(spec: WriteSpec, metadata: CommitMetadata) -> Refresh | None:
     """Return the unfinished refresh that a sync resumes; None if there is none."""
-    found = resumable_refresh(spec.stream, metadata, spec.salt)
+    found = resumable_refresh(spec.stream, metadata, spec.salt, spec.written)
     if found is None or found.truncates != spec.truncates:
         return None
     return found if found.generation == spec.generation else None
@@ -256,9 +289,12 @@ def plan_columns(
         ConfigError: a change of the stream's schema is not accepted.
     """
     own = stream_part(table.schema)
-    declared = from_json_schema.columns(
-        spec.stream.stream.json_schema, from_json_schema.known_names(own)
-    )
+    names = dict(from_json_schema.known_names(own))
+    if spec.written is not None:
+        names |= from_json_schema.known_names(spec.written)
+    declared = from_json_schema.columns(spec.stream.stream.json_schema, names)
+    if spec.written is not None:
+        declared = _united(declared, spec.written)
     if history is not None and history.exists:
         declared = _as_wide_as(stream_part(history.schema), declared)
     if not table.exists or (replaces and spec.on_schema_change == "evolve"):
@@ -271,6 +307,17 @@ def _as_wide_as(history: t.StructType, declared: Sequence[Column]) -> list[Colum
     kinds = {column.source: column.kind for column in map(column_of, history.fields)}
     return [
         replace(column, kind=wider(column.kind, kinds.get(column.source, column.kind)))
+        for column in declared
+    ]
+
+
+def _united(declared: Sequence[Column], written: t.StructType) -> list[Column]:
+    """Return the declared columns, each with a type that also holds the values that were written."""
+    kinds = {column.source: column.kind for column in map(column_of, written.fields)}
+    return [
+        replace(column, kind=union(column.kind, kinds[column.source]))
+        if column.source in kinds
+        else column
         for column in declared
     ]
 

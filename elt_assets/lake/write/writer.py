@@ -6,30 +6,32 @@ from array import array
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
-from functools import cached_property
+from dataclasses import dataclass, field, replace
 from itertools import chain
 from pathlib import Path
 
 from pyspark.sql import Column as Expression
 from pyspark.sql import DataFrame, Observation
 from pyspark.sql import functions as f
+from pyspark.sql import types as t
 
 from elt_assets.errors import ConcurrentSync, ConfigError, SystemFailure
+from elt_assets.lake.delta.commit_metadata import Refresh
 from elt_assets.lake.delta.commits import Superseded
-from elt_assets.lake.delta.files import DataFile
+from elt_assets.lake.delta.files import HIDDEN, DataFile
 from elt_assets.lake.parse.conform import Lines, conform, rejected
 from elt_assets.lake.parse.segment_parsing import SegmentParser, unclean_lines
 from elt_assets.lake.parse.undeclared import UndeclaredFields, bounded
 from elt_assets.lake.parse.waiting_rows import WaitingRows, as_rows
 from elt_assets.lake.schema import from_json_schema, metadata_columns
-from elt_assets.lake.schema.logical_types import Column
+from elt_assets.lake.schema.logical_types import Unread
 from elt_assets.lake.spark import line_files
 from elt_assets.lake.spark.session import SparkProvider
 from elt_assets.lake.write import dead_letter, schema_rewrite, write_spec
 from elt_assets.lake.write.commit_builder import CheckpointData, CommitBuilder, Publication
 from elt_assets.lake.write.stream_tables import StreamTables
-from elt_assets.lake.write.write_spec import WriteSpec
+from elt_assets.lake.write.write_spec import WriteSpec, stream_part
+from elt_assets.protocol.airbyte.catalog import ConfiguredStream
 from elt_assets.storage import conditional_writes
 from elt_assets.storage.staging import IN_PLACE, Staging
 from elt_assets.sync.events import Checkpoint, Committed
@@ -122,6 +124,61 @@ class TableWriter:
             with as_rows(segment) as lines:
                 self._write_exactly(lines, segment.records)
 
+    def change_schema(self, stream: ConfiguredStream) -> None:
+        """Use another schema or key of the stream from now on, also for what is not published yet.
+
+        Args:
+            stream: as its tables store it.
+
+        Raises:
+            ConfigError: the tables cannot take the schema; or the key has changed after rows of an unfinished
+                refresh were committed by the former key.
+            SystemFailure: rows were lost; nothing was committed.
+        """
+        before, resumed = self._written_schema, self._builder.resumed
+        spec = self._spec.changed(stream, stream_part(before))
+        if resumed is not None and resumed.truncates:
+            _refuse_other_key(self._spec.stream, spec.stream)
+        schema_rewrite.check(self._tables, spec)
+        self._spec = spec
+        self._plan_columns()
+        self._schema_changes = self._plan.differences
+        written, self._pending.files = self._pending.files, []
+        self._pending.files = list(self._converted(written, before))
+        kept = {file.path for file in self._pending.files}
+        self._tables.main.discard_files(file for file in written if file.path not in kept)
+        if resumed is not None and resumed.truncates:
+            self._continue_refresh(resumed, before)
+
+    def _continue_refresh(self, refresh: Refresh, before: t.StructType) -> None:
+        """Continue a truncating refresh with other columns; the next commit names its converted files.
+
+        If the refresh does not replace the columns of the table, its files are converted with the table.
+        """
+        main = self._tables.main
+        if self._replaces:
+            files = tuple(self._converted(refresh.files, before, HIDDEN))
+            ends = tuple(self._converted(refresh.tombstones, before, HIDDEN))
+            refresh = replace(refresh, files=files, tombstones=ends)
+        refresh = replace(refresh, written_as=self._builder.written_as)
+        main.metadata = replace(main.metadata, refresh=refresh)
+
+    def _converted(
+        self, files: Sequence[DataFile], before: t.StructType, *kind: str
+    ) -> Sequence[DataFile]:
+        return schema_rewrite.convert_unpublished(
+            self._provider, self._tables.main, files, before, self._spec, self._schema, *kind
+        )
+
+    @property
+    def _written_schema(self) -> t.StructType:
+        """Return the columns of the files that are written now. Columns that no field fills are left out."""
+        unread = {each.name for each in self._columns if isinstance(each.kind, Unread)}
+        stored = [field for field in self._schema.fields if field.name not in unread]
+        names = {field.name for field in self._schema.fields}
+        unstored = [each.field for each in self._columns if each.name not in names]
+        return t.StructType([*stored, *unstored])
+
     def write_lines(self, lines: Lines, count: int) -> None:
         """Write staged lines as `write` does, each parsed exactly.
 
@@ -213,14 +270,6 @@ class TableWriter:
                 self.write_lines(line_files.read(self._provider.get(), place, path), count)
             else:
                 self.write_lines([place.for_spark_reader], count)
-
-    @cached_property
-    def _declared(self) -> Sequence[Column]:
-        return from_json_schema.columns(self._spec.stream.stream.json_schema)
-
-    @cached_property
-    def _undeclared(self) -> UndeclaredFields:
-        return UndeclaredFields(self._declared)
 
     @contextmanager
     def _with_undeclared(self, segment: Path) -> Iterator[Path]:
@@ -315,6 +364,8 @@ class TableWriter:
         self._by = write_spec.ordering(spec, self._plan, late=self._late)
         unstored = write_spec.unstored_markers(spec, self._plan, tables.metadata)
         self._columns = [*self._plan.columns, *unstored]
+        self._declared = from_json_schema.columns(spec.stream.stream.json_schema)
+        self._undeclared = UndeclaredFields(self._declared)
         self._parser = SegmentParser(
             tables.main,
             self._columns,
@@ -407,6 +458,15 @@ def _late_id() -> Expression:
     time = f.lpad(f.lower(f.hex(f.unix_millis(metadata_columns.EXTRACTED_AT))), 12, "0")
     rest = f.substring(metadata_columns.RAW_ID, 14, 23)
     return f.concat(f.substring(time, 1, 8), f.lit("-"), f.substring(time, 9, 4), rest)
+
+
+def _refuse_other_key(before: ConfiguredStream, after: ConfiguredStream) -> None:
+    if (before.destination_sync_mode, before.key) != (after.destination_sync_mode, after.key):
+        raise ConfigError(
+            f"the source changed the key of stream {str(after.id)!r} in the middle of a sync that replaces "
+            "its rows, after some of them were committed by the former key",
+            guidance="report it to the maintainer of the tap; the table is unchanged",
+        )
 
 
 def _refuse_other_salt(tables: StreamTables, spec: WriteSpec) -> None:
