@@ -15,6 +15,9 @@ from elt_assets.orchestration.assets import partitions
 from elt_assets.pipeline.connection_stream import ConnectionStream, default_key
 from elt_assets.protocol.airbyte.catalog import ConfiguredStream
 
+_RESERVED = frozenset({"elt_maintenance"})
+"""Names of this project's jobs that have a schedule, which the schedule of a connection could equal."""
+
 
 def default_asset_key(connection: Connection, stream: ConfiguredStream) -> dg.AssetKey:
     return dg.AssetKey(list(default_key(connection, stream)))
@@ -50,7 +53,8 @@ def connection_name(connection: Connection) -> str:
 
     It is also the name of the op that reads all streams of the connection together.
     """
-    return op_name(dg.AssetKey([connection.name]))
+    name = op_name(dg.AssetKey([connection.name]))
+    return f"{name}_connection" if name in _RESERVED else name
 
 
 @dataclass(frozen=True)

@@ -24,7 +24,7 @@ HERE = {"repositoryLocationName": LOCATION, "repositoryName": REPOSITORY_NAME}
 
 LOCATIONS = """
 { workspaceOrError { ... on Workspace { locationEntries { name locationOrLoadError {
-  __typename ... on PythonError { message } } } } } }
+  __typename ... on PythonError { message causes { message } } } } } } }
 """
 INSTIGATORS = """
 query ($repository: RepositorySelector!) { repositoryOrError(repositorySelector: $repository) {
@@ -120,8 +120,10 @@ class DagsterDev:
     def load_error(self) -> str | None:
         """Return why the code location cannot be loaded; None if it is loaded."""
         (entry,) = self.ask(LOCATIONS)["locationEntries"]
-        message: str | None = entry["locationOrLoadError"].get("message")
-        return message
+        error = entry["locationOrLoadError"]
+        if "message" not in error:
+            return None
+        return "".join(one["message"] for one in (error, *error["causes"]))
 
     def names(self, kind: str) -> set[str]:
         """Return the names of the schedules or of the sensors."""
@@ -151,9 +153,15 @@ class DagsterDev:
         ranges = [{"assetKey": {"path": key.split("/")}} for key in assets]
         self.ask(WIPE, ranges=ranges)
 
-    def reload(self) -> None:
-        """Load the definitions again."""
+    def reload(self, error: str | None = None) -> None:
+        """Load the definitions again, and wait for an error that has a text; None: until there is none."""
         self.ask(RELOAD, name=LOCATION)
+
+        def is_loaded() -> bool:
+            found = self.load_error()
+            return found is None if error is None else error in (found or "")
+
+        wait(is_loaded, f"the load error {error!r}", seconds=120)
 
     def start_sensor(self, name: str) -> None:
         """Turn on a sensor, and wait for its first tick."""

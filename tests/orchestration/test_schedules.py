@@ -198,6 +198,13 @@ def test_plain_names_are_readable() -> None:
     assert [op_name(dg.AssetKey(path)) for path in paths] == ["__".join(path) for path in paths]
 
 
+def test_a_connection_may_have_the_name_of_a_job(own: Project) -> None:
+    windowed(own, "elt_maintenance")
+    own.amend("elt_maintenance", schedule="0 2 * * *")
+    names = {one.name for one in build().get_repository_def().schedule_defs}
+    assert names == {"elt_maintenance_schedule", "elt_maintenance_connection_schedule"}
+
+
 def test_connections_whose_names_join_to_the_same_name_load_together(own: Project) -> None:
     for name, stream in (("a", "b"), ("a__b", "c")):
         windowed(own, name, schedule="0 2 * * *")

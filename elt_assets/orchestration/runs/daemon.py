@@ -7,6 +7,7 @@ from dagster._core.launcher import CheckRunHealthResult, DefaultRunLauncher, Wor
 from dagster._core.run_coordinator import QueuedRunCoordinator
 from dagster._core.run_coordinator.queued_run_coordinator import RunQueueConfig
 from dagster._core.storage.dagster_run import ACTIVE_RUN_STATUSES
+from dagster._serdes.config_class import ConfigurableClassData
 
 from elt_assets.orchestration.runs.liveness import DIED, has_died
 
@@ -14,16 +15,26 @@ from elt_assets.orchestration.runs.liveness import DIED, has_died
 class MonitoredRunLauncher(DefaultRunLauncher):
     """Dagster's default launcher, which also tells the run monitor whether the process of a run is alive.
 
-    It knows this of every run, also of those that it did not launch, such as `elt sync`.
+    It knows this of every run, also of those that it did not launch, such as `elt sync`. It says that a
+    process is dead when it sees so for the second time. At the start of the daemon, the monitor and the part
+    that retries runs look at the same moment; the latter misses a failure whose event is stored and whose
+    run has not got its status yet.
     """
+
+    def __init__(self, inst_data: ConfigurableClassData | None = None):
+        super().__init__(inst_data)
+        self._seen_dead: set[str] = set()
 
     @property
     def supports_check_run_worker_health(self) -> bool:
         return True
 
     def check_run_worker_health(self, run: dg.DagsterRun) -> CheckRunHealthResult:
-        if has_died(self._instance, run.run_id):
+        if not has_died(self._instance, run.run_id):
+            return CheckRunHealthResult(WorkerStatus.RUNNING)
+        if run.run_id in self._seen_dead:
             return CheckRunHealthResult(WorkerStatus.FAILED, DIED)
+        self._seen_dead.add(run.run_id)
         return CheckRunHealthResult(WorkerStatus.RUNNING)
 
 
