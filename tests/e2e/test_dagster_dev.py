@@ -15,7 +15,7 @@ from typing import Any
 import dagster as dg
 import pytest
 
-from elt_assets.orchestration.runs.liveness import DIED
+from elt_assets.orchestration.runs.liveness import DIED, FOLDER, fail_dead_runs
 from tests.e2e.daemons import wait
 from tests.e2e.dagster_dev import DagsterDev, DevProject, dagster_dev, runs
 from tests.orchestration.running import START
@@ -179,6 +179,19 @@ def test_a_run_of_the_queue_is_started_again_after_its_processes_were_killed(
         wait(lambda: len(runs(dev.instance)) == 2, "the run that retries", seconds=180)
         (again,) = set(runs(dev.instance)) - {run}
         dev.wait_for(again, SUCCESS)
+
+
+@pytest.mark.long
+def test_a_killed_run_of_dagsters_own_command_line_is_marked(dev_project: DevProject) -> None:
+    script(dev_project, [record(id=1), "!sleep 600"])
+    run = dev_project.start('key:"scripted/things"')
+    try:
+        wait(lambda: any((dev_project.home / FOLDER).glob("*-*")), "the run", seconds=180)
+    finally:
+        dev_project.kill(run)
+    with dg.DagsterInstance.from_config(dev_project.environment["DAGSTER_HOME"]) as instance:
+        fail_dead_runs(instance)
+        assert [one.status for one in instance.get_runs()] == [FAILURE]
 
 
 def calls_of(project: DevProject) -> list[Path]:
