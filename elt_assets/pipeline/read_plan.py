@@ -6,7 +6,7 @@ A plan has no effects: no process is started and no table is written before the 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -16,7 +16,7 @@ from elt_assets.pipeline import shared_state_start
 from elt_assets.pipeline.connectors import connect, connect_destination
 from elt_assets.pipeline.stream_plan import StreamPlan
 from elt_assets.pipeline.sync import OpenSink, SyncPlan
-from elt_assets.protocol.airbyte.catalog import ConfiguredCatalog, ConfiguredStream
+from elt_assets.protocol.airbyte.catalog import ConfiguredCatalog, ConfiguredStream, StreamId
 from elt_assets.protocol.airbyte.messages import State
 from elt_assets.protocol.singer.catalog import without_entries
 from elt_assets.protocol.specification import unknown_fields
@@ -72,6 +72,7 @@ class ReadPlan:
             shares_state=self.shares_state,
             # No other stream of the source is read, so a GLOBAL state belongs to this stream.
             is_only_stream=len(self.connection.streams) == 1,
+            own_states=self._own_states(),
             # In the Airbyte Protocol a catalog during a read has no meaning.
             change_schema=change_schema if kind.can_change_schema else None,
             notices=self._notices,
@@ -81,8 +82,17 @@ class ReadPlan:
                 without_entries(landed(read.stream, read.of.fields)) for read in self.streams
             ]
             written = ConfiguredCatalog(streams=streams)
+            # Before the sinks store that a refresh has begun: a later sync would resume it.
+            plan.check = partial(self.destination.supported_catalog, written)
             plan.send = partial(self.destination.write, written, stop=self.connector.cancel)
         return plan
+
+    def _own_states(self) -> Collection[StreamId]:
+        """Return the streams that start from a state of their own beside a shared one."""
+        own = {
+            state.stream.stream_descriptor.id for state in self.states if state.stream is not None
+        }
+        return own if len(own) < len(self.states) else ()
 
     def _notices(self) -> Iterator[Logged]:
         """Yield the notices about the settings, which are logged before anything is read."""

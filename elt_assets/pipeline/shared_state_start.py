@@ -1,8 +1,12 @@
 """The starting state of streams that one process reads together because their source has one state for all.
 
 Each table stores that state. The tables may have different states: a run was killed between their commits,
-or it read only some of the streams. A sync starts from the newest state that all tables have had: no table
-lacks a row before it, and later rows are read again.
+or it read only some of the streams. A sync starts from the newest state that the tables have had in common:
+no table lacks a row before it, and later rows are read again. A stream whose table has none in common with
+the others is left out of the state, and is read from the beginning.
+
+The table of a stream that has a state of its own, beside the shared one of other streams, stores only that.
+The source gets both back.
 
 Spec: Airbyte Protocol, State & Checkpointing, V2: GLOBAL, LEGACY, and the migration from them to STREAM.
 """
@@ -17,12 +21,11 @@ import msgspec
 from msgspec import Raw
 
 from elt_assets.errors import ConfigError
-from elt_assets.lake.delta.table import Table
 from elt_assets.lake.write import state_log
 from elt_assets.pipeline.stream_plan import StreamPlan
 from elt_assets.protocol.airbyte.catalog import INCREMENTAL, StreamId
 from elt_assets.protocol.airbyte.messages import State, StreamState
-from elt_assets.protocol.airbyte.states import STREAM, kind_of
+from elt_assets.protocol.airbyte.states import LEGACY, STREAM, kind_of
 
 Warn = Callable[[str], object]
 
@@ -30,24 +33,37 @@ _REMEDY = 'write a whole STATE message: {"type": "GLOBAL", "global": {…}} or {
 
 
 def starting_states(reads: Sequence[StreamPlan], warn: Warn) -> list[State]:
-    """Return the states that are given to the source: one that covers all streams, or one for each stream.
+    """Return the states that are given to the source: one that covers several streams, and one for each
+    stream that has its own.
+
+    A stream that resumes a truncating refresh, but cannot start from its state, restarts the refresh.
 
     Args:
         warn: logs what has to be read again.
+
+    Raises:
+        ConfigError: some streams have a LEGACY state without entries for single streams, and others have
+            states of their own: no source can be given both.
     """
-    given = {read.id: State.from_json(read.state) for read in reads if read.state is not None}
-    shared = {stream for stream, state in given.items() if kind_of(state) != STREAM}
+    states = {read.id: State.from_json(read.state) for read in reads if read.state is not None}
+    own = {stream: state for stream, state in states.items() if kind_of(state) == STREAM}
+    shared = [read for read in reads if read.id in states and read.id not in own]
     if not shared:
-        return list(given.values())
-    if len(shared) < len(given):
-        return [*_stream_states(given, shared, warn)]
-    state = _common([read for read in reads if read.id in shared])
-    if state is None:
+        return list(own.values())
+    if own and not any(_has_shared_part(states[read.id]) for read in shared):
+        return _stream_states(states, reads, warn)
+    common, together = _newest_in_common(shared)
+    restarted = [read for read in reads if read.id not in own and read not in together]
+    if len(together) < len(shared):
+        names = ", ".join(repr(str(read.id)) for read in shared if read not in together)
         warn(
-            "the tables of these streams have no state in common; all of them are read from the beginning"
+            f"the tables of {names} have no state in common with those of the other streams; they are read "
+            "from the beginning, and the other streams continue"
         )
-        return []
-    return _without_stateless(state, reads, warn)
+    given = _without(common, restarted, reads, warn)
+    for read in restarted if given else [*shared, *restarted]:
+        _restart_refresh(read)
+    return [*given, *own.values()]
 
 
 def as_shared(given: Any) -> State:
@@ -92,13 +108,20 @@ def state_of_stream(state: State, stream: StreamId) -> State | None:
     )
 
 
+def _has_shared_part(state: State) -> bool:
+    """Return whether a GLOBAL state is more than the states of its streams."""
+    shared = None if state.global_ is None else state.global_.shared_state
+    return shared is not None and bytes(shared).strip() not in (b"null", b"{}")
+
+
 def _stream_states(
-    given: Mapping[StreamId, State], shared: set[StreamId], warn: Warn
+    states: Mapping[StreamId, State], reads: Sequence[StreamPlan], warn: Warn
 ) -> list[State]:
     """Return a STREAM state for each stream, when only some tables still have a shared state."""
+    _refuse_opaque(states, [read.id for read in reads])
     found = []
-    for stream, state in given.items():
-        part = state_of_stream(state, stream) if stream in shared else state
+    for stream, state in states.items():
+        part = state if kind_of(state) == STREAM else state_of_stream(state, stream)
         if part is None:
             warn(
                 f"the shared state has no entry for stream {str(stream)!r}, and other streams now have "
@@ -109,24 +132,61 @@ def _stream_states(
     return found
 
 
-def _common(reads: Sequence[StreamPlan]) -> State | None:
-    """Return the newest state that all tables have had, so that all have the rows before it."""
-    current = {_identity(State.from_json(read.state)) for read in reads if read.state is not None}
-    if len(current) == 1:
-        return State.from_json(reads[0].state or "")
-    first, *others = (_past_states(read.tables.main) for read in reads)
-    return next(
-        (state for key, state in first.items() if all(key in states for states in others)), None
-    )
+def _refuse_opaque(states: Mapping[StreamId, State], streams: Sequence[StreamId]) -> None:
+    """Raise ConfigError for a LEGACY state that is not empty and has no entry for any of the streams."""
+    names = {stream.name for stream in streams}
+    opaque = [
+        stream
+        for stream, state in states.items()
+        if kind_of(state) == LEGACY
+        and bytes(state.data or b"null").strip() not in (b"null", b"{}")
+        and not names & set(_legacy_entries(state))
+    ]
+    if opaque:
+        listed = ", ".join(repr(str(stream)) for stream in opaque)
+        raise ConfigError(
+            f"the state of {listed} is a LEGACY state without entries for single streams, and other streams "
+            "of the connection have states of their own: the source cannot be given both",
+            guidance="reset these streams with `elt state reset`, so that they are read from the beginning; "
+            "or give the run a whole STATE message as `state`",
+        )
 
 
-def _past_states(table: Table) -> dict[bytes, State]:
-    """Return the shared states that a table's present generation has had, the newest first."""
-    found: dict[bytes, State] = {}
-    for each in state_log.history(table):
-        if each.metadata.generation != table.metadata.generation or each.metadata.state is None:
+def _newest_in_common(reads: Sequence[StreamPlan]) -> tuple[State, list[StreamPlan]]:
+    """Return the newest state that all tables have had, or else as many as possible; and their streams.
+
+    Of two groups of equal size, the one with the older table is chosen.
+    """
+    current = State.from_json(reads[0].state or "null")
+    if len({_identity(State.from_json(read.state or "null")) for read in reads}) == 1:
+        return current, list(reads)
+    pasts = [(read, _past_states(read)) for read in reads]
+    oldest = {read.id: min((time for _, time in past.values()), default=0) for read, past in pasts}
+    best, common, together = (0, 0.0), current, list(reads)
+    for _, past in pasts:
+        for key, (state, _) in past.items():  # the newest first
+            group = [read for read, states in pasts if key in states]
+            if len(group) == len(reads):
+                return state, group
+            rank = (len(group), -min(oldest[read.id] for read in group))
+            if rank > best:
+                best, common, together = rank, state, group
+    return common, together
+
+
+def _past_states(read: StreamPlan) -> dict[bytes, tuple[State, float]]:
+    """Return the shared states that cover no row which the table lacks, the newest first, with their times.
+
+    These are the states that the table has had, also before a completed refresh: it read everything again
+    later. A table whose state was reset is to be read from the beginning, so older states do not count. Of a
+    refresh in progress only its own states count.
+    """
+    found: dict[bytes, tuple[State, float]] = {}
+    for commit in state_log.history(read.tables.main):
+        refresh = commit.metadata.refresh if _resumes_refresh(read) else commit.metadata
+        if refresh is None or refresh.state is None:
             break
-        state = State.from_json(each.metadata.state)
+        state = State.from_json(refresh.state)
         if kind_of(state) == STREAM:
             continue
         key = _identity(state)
@@ -135,7 +195,7 @@ def _past_states(table: Table) -> dict[bytes, State]:
         ):  # set by hand to an earlier state: the states between them are not in force
             later = list(found)[list(found).index(key) + 1 :]
             found = {known: one for known, one in found.items() if known not in later}
-        found.setdefault(key, state)
+        found.setdefault(key, (state, commit.time.timestamp()))
     return found
 
 
@@ -144,25 +204,25 @@ def _identity(state: State) -> bytes:
     return state.global_.to_json() if state.global_ is not None else bytes(state.data or b"null")
 
 
-def _without_stateless(state: State, reads: Sequence[StreamPlan], warn: Warn) -> list[State]:
-    """Return the state without entries of the streams whose tables have no state.
+def _without(
+    state: State, restarted: Sequence[StreamPlan], reads: Sequence[StreamPlan], warn: Warn
+) -> list[State]:
+    """Return the state without entries of the streams that are read from the beginning.
 
-    These streams are read from the beginning. If one of them is incremental and the state has no entries for
-    single streams, no state is returned, and all streams are read from the beginning.
+    If one of them is incremental and the state has no entries for single streams, no state is returned, and
+    all streams are read from the beginning.
     """
-    stateless = {read.id for read in reads if read.state is None}
-    if not stateless:
+    streams = {read.id for read in restarted}
+    if not streams:
         return [state]
     if state.global_ is not None:
-        rest, has_entries = _global_without(state, stateless), bool(state.global_.stream_states)
+        rest, has_entries = _global_without(state, streams), bool(state.global_.stream_states)
     else:
         rest, has_entries = (
-            _legacy_without(state, stateless),
+            _legacy_without(state, streams),
             bool({read.id.name for read in reads} & set(_legacy_entries(state))),
         )
-    lost = [
-        read.id for read in reads if read.id in stateless and read.stream.sync_mode == INCREMENTAL
-    ]
+    lost = [read.id for read in restarted if read.stream.sync_mode == INCREMENTAL]
     if lost and not has_entries:
         warn(
             f"{', '.join(map(repr, map(str, lost)))} must be read from the beginning, and the source's state "
@@ -170,6 +230,19 @@ def _without_stateless(state: State, reads: Sequence[StreamPlan], warn: Warn) ->
         )
         return []
     return [rest]
+
+
+def _resumes_refresh(read: StreamPlan) -> bool:
+    refresh = read.tables.metadata.refresh
+    return refresh is not None and refresh.generation == read.stream.generation_id
+
+
+def _restart_refresh(read: StreamPlan) -> None:
+    """Plan a new generation instead of the rest of a truncating refresh that is not given its state: else
+    the rows that it has would be in it twice."""
+    stream = read.stream
+    if _resumes_refresh(read) and stream.minimum_generation_id:
+        stream.generation_id = stream.minimum_generation_id = (stream.generation_id or 0) + 1
 
 
 def _global_without(state: State, streams: set[StreamId]) -> State:

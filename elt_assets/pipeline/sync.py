@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import inspect
-from collections.abc import Callable, Generator, Iterator, Mapping
+from collections.abc import Callable, Collection, Generator, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -59,11 +59,13 @@ class SyncPlan:
         filters: filters of the streams with fields that must not be stored.
         shares_state: whether the streams may share a state.
         is_only_stream: whether only one stream of the source is synced, so that a GLOBAL state belongs to it.
+        own_states: streams that start from a state of their own beside a shared one.
         change_schema: lets the present sink of a stream continue with another schema (Singer); called from a
             sinks' thread. If it is given, `open_sink` is also called there, when the key or generation of a
             stream changes. None if a stream cannot change.
         configure: configures a stream that is not in the catalog, when its schema arrives. None if such a
             stream is ignored.
+        check: called before the sinks are opened; raises an error if the sync cannot be run.
         notices: returns the events to report before anything is read.
         send: runs the destination that gets the records. The sinks then store only the states.
         expect_rows: called once, when the first record for the sinks arrives.
@@ -77,8 +79,10 @@ class SyncPlan:
     filters: Mapping[StreamId, RecordFilter] = field(default_factory=dict)
     shares_state: bool = False
     is_only_stream: bool = False
+    own_states: Collection[StreamId] = ()
     change_schema: Callable[[ConfiguredStream], object] | None = None
     configure: Callable[[AirbyteStream], ConfiguredStream] | None = None
+    check: Callable[[], object] = _ignore
     notices: Callable[[], Iterator[SessionEvent]] = _no_notices
     send: Send | None = None
     expect_rows: Callable[[], object] = _ignore
@@ -101,6 +105,7 @@ class Sync:
             EltError: as `Session.run` and `Relay.run`, the source and the sinks.
         """
         plan = self._plan
+        plan.check()
         with contextlib.ExitStack() as opened:
 
             def open_sink(stream: ConfiguredStream) -> Sink:
@@ -141,6 +146,7 @@ class Sync:
                 plan.filters,
                 shares_state=plan.shares_state,
                 is_only_stream=plan.is_only_stream,
+                own_states=plan.own_states,
                 open_sink=open_sink if plan.change_schema else None,
                 change_schema=plan.change_schema,
                 configure=plan.configure,
@@ -156,6 +162,7 @@ class Sync:
             plan.filters,
             shares_state=plan.shares_state,
             is_only_stream=plan.is_only_stream,
+            own_states=plan.own_states,
         )
         with contextlib.closing(plan.read()) as messages:
             self._messages = messages

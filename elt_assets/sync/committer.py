@@ -122,11 +122,12 @@ class Committer:
 
         Args:
             final: whether the stream is complete, as in `Checkpoint`.
-            shared: states that streams share; used if the stream has no pending states of its own.
+            shared: states that streams share; used if they are newer than the stream's own states.
             completes: whether the commit completes the stream's sync; default: `final`.
         """
         pending = run.take_states()
-        states = tuple(each.state for each in (pending or shared))
+        newer = () if run.has_own_state else shared
+        states = tuple(each.state for each in (*pending, *newer))
         # A shared state counts as a message about every resumable stream.
         silent = not run.is_mentioned and not (shared and run.is_resumable)
         checkpoint = Checkpoint(states, final, silent=silent)

@@ -110,7 +110,7 @@ class ReadStatus:
         if incomplete:
             raise self.failure(incomplete)
         if self._error is not None:
-            raise _as_failure(self._error, "the source reported an error")
+            raise as_failure(self._error, "the source reported an error")
 
     def failure(self, incomplete: list[StreamRun]) -> EltError:
         """Return the error for streams that were not completed."""
@@ -118,7 +118,7 @@ class ReadStatus:
         errors = (run.error for run in incomplete)
         error: ErrorTrace | None = reduce(root_error, errors, None)
         if error is not None:
-            return _as_failure(error, f"stream {names}")
+            return as_failure(error, f"stream {names}")
         if not incomplete[0].is_mentioned:
             return SystemFailure(
                 f"the connector sent no message about stream {names}, but printed {self._noise} lines that "
@@ -176,7 +176,8 @@ class ReadStatus:
         return [run] if run is not None else self.routes.same_name(stream)
 
 
-def _as_failure(error: ErrorTrace, subject: str) -> EltError:
+def as_failure(error: ErrorTrace, subject: str) -> EltError:
+    """Return the failure that an ERROR trace reports."""
     return error_class(error.failure_type)(
         f"{subject}: {error.text}", detail=error.stack_trace or error.internal_message
     )

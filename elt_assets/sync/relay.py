@@ -8,8 +8,9 @@ are committed.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import reduce
 from pathlib import Path
 from queue import SimpleQueue
 from types import MappingProxyType
@@ -31,6 +32,7 @@ from elt_assets.protocol.airbyte.messages import (
     Record,
     State,
     StateStats,
+    root_error,
 )
 from elt_assets.protocol.airbyte.states import check_contents, stream_of
 from elt_assets.sync.events import (
@@ -41,10 +43,11 @@ from elt_assets.sync.events import (
     Sink,
     StreamProgress,
 )
-from elt_assets.sync.read_status import ReadStatus
+from elt_assets.sync.read_status import ReadStatus, as_failure
 from elt_assets.sync.selection.filters import RecordFilter
+from elt_assets.sync.shared_state import covered_streams, is_stopped, named_streams
 from elt_assets.sync.source_events import events_from
-from elt_assets.sync.states.sent import SentState, SentStates, check_counts
+from elt_assets.sync.states.sent import SentState, SentStates
 from elt_assets.sync.streams import StreamRun, record_count_error
 
 COMMIT_INTERVAL = 1.0
@@ -59,7 +62,8 @@ class _Relayed:
     """One stream of a relay: its acknowledged and rejected records, and its last acknowledged state.
 
     `committed_counts`: records acknowledged and rejected at the last commit, which was made at the monotonic
-    time `committed_at`. `final_status`: COMPLETE or INCOMPLETE, if the destination was sent it.
+    time `committed_at`. `state_number`: of the last acknowledged state, in the order sent. `final_status`:
+    COMPLETE or INCOMPLETE, if the destination was sent it. `error`: the destination's, for this stream.
     """
 
     run: StreamRun
@@ -67,8 +71,10 @@ class _Relayed:
     rejected: int = 0
     committed_counts: tuple[int, int] = (0, 0)
     state: State | None = None
+    state_number: int = 0
     has_uncommitted_state: bool = False
     final_status: str | None = None
+    error: ErrorTrace | None = None
     committed_at: float = field(default_factory=time.monotonic)
 
 
@@ -80,6 +86,7 @@ class Relay:
         filters: filters of the streams with fields that must not be sent on.
         shares_state: whether the streams may share a state.
         is_only_stream: whether only one stream of the source is synced, so that a GLOBAL state belongs to it.
+        own_states: streams that start from a state of their own beside a shared one.
     """
 
     def __init__(
@@ -90,6 +97,7 @@ class Relay:
         *,
         shares_state: bool = False,
         is_only_stream: bool = False,
+        own_states: Collection[StreamId] = (),
     ):
         self._shares_state = shares_state
         self._is_only_stream = is_only_stream
@@ -99,11 +107,13 @@ class Relay:
             for stream in catalog.streams
         }
         self._status = ReadStatus()
-        for relayed in self._streams.values():
+        for stream, relayed in self._streams.items():
+            relayed.run.has_own_state = stream in own_states
             self._status.routes.add(relayed.run)
         self._runs = self._status.routes
         self._sent = SentStates()
-        self._records_at_shared_state = 0
+        self._error: ErrorTrace | None = None
+        self._records_at_shared_state: dict[StreamId, int] = {}
         self._events: SimpleQueue[SessionEvent] = SimpleQueue()
 
     def progress(self, stream: StreamId) -> StreamProgress:
@@ -127,8 +137,10 @@ class Relay:
                 yield from self._queued_events()
                 if answer.state is not None:
                     yield from self._handle_echo(answer.state)
-                else:
-                    yield from events_from(answer, {})
+                    continue
+                if answer.reported_error is not None:
+                    self._fail(answer.reported_error)
+                yield from events_from(answer, {})
         except EltError:
             yield from self._queued_events()
             yield from self._finish_early()
@@ -208,42 +220,75 @@ class Relay:
     def _accept_state(self, state: State) -> bool:
         """Keep the record counts before a state; return whether the state goes to the destination."""
         check_contents(state)
-        is_shared = self._shares_state and state.stream is None
-        stream = (
-            None if is_shared else stream_of(state, self._runs, is_only_stream=self._is_only_stream)
-        )
-        if stream is None and not is_shared:
+        if self._shares_state and state.stream is None:
+            return self._accept_shared_state(state)
+        stream = stream_of(state, self._runs, is_only_stream=self._is_only_stream)
+        if stream is None:
             self._events.put(Logged("WARN", "ignoring a state of a stream that is not configured"))
             return False
-        runs = self._status.runs if stream is None else [self._runs[stream]]
-        if stream is not None and state.stream is not None:
-            stream = runs[0].configured.id
-            state.stream.stream_descriptor.namespace = stream.namespace
-        if any(run.has_failed for run in runs):
+        run = self._runs[stream]
+        if state.stream is not None:
+            state.stream.stream_descriptor.namespace = run.configured.id.namespace
+        if run.has_failed:
             self._events.put(Logged("WARN", "ignoring a state: its stream has failed"))
             return False
-        error = self._count_error(state, stream)
+        run.add_source_count(state)
+        run.has_own_state = True
+        self._check_count([run], run.count_error(state))
+        run.records_at_state = run.records_received
+        self._sent.add(run.configured.id, SentState(state, _counts([run])))
+        return True
+
+    def _accept_shared_state(self, state: State) -> bool:
+        covered = covered_streams(state, self._runs)
+        if is_stopped(covered):
+            self._events.put(Logged("WARN", "ignoring a state: one of its streams has failed"))
+            return False
+        counts = _counts(covered)
+        named = named_streams(state, self._runs) or covered
+        before = self._records_at_shared_state
+        received = (
+            sum(run.records_received - before.get(run.configured.id, 0) for run in runs)
+            for runs in (covered, named)
+        )
+        self._check_count(covered, record_count_error(state, *received))
+        self._records_at_shared_state |= counts
+        for run in covered:
+            run.has_own_state = False
+        self._sent.add(None, SentState(state, counts))
+        return True
+
+    def _check_count(self, runs: Sequence[StreamRun], error: ErrorTrace | None) -> None:
+        """Raise the error of a count of records that is wrong; the streams have failed."""
         if error is not None:
             for run in runs:
                 run.error = error
-            raise self._status.failure(runs)
-        counts = {run.configured.id: run.progress.records_read for run in runs}
-        self._sent.add(stream, SentState(state, counts))
-        return True
+            raise self._status.failure(list(runs))
 
-    def _count_error(self, state: State, stream: StreamId | None) -> ErrorTrace | None:
-        if stream is None:
-            received = sum(run.records_received for run in self._runs.values())
-            before, self._records_at_shared_state = self._records_at_shared_state, received
-            return record_count_error(state, received - before)
-        run = self._runs[stream]
-        run.add_source_count(state)
-        before, run.records_at_state = run.records_at_state, run.records_received
-        return record_count_error(state, run.records_received - before)
+    def _fail(self, error: ErrorTrace) -> None:
+        """Keep an error of the destination: of the stream that it names, or of all.
+
+        Spec: AirbyteErrorTraceMessage.
+        """
+        named = error.stream_descriptor
+        run = None if named is None else self._runs.get(named.id)
+        if run is None:
+            self._error = root_error(self._error, error)
+        else:
+            relayed = self._streams[run.configured.id]
+            relayed.error = root_error(relayed.error, error)
 
     def _handle_echo(self, echo: State) -> Iterator[SessionEvent]:
         """Acknowledge a state that came back: the destination has committed all records before it."""
         sent = self._sent.take(self._stream_of_echo(echo), echo)
+        if sent is None:
+            yield Logged(
+                "WARN", "the destination sent back a state once more, or a later one before it"
+            )
+            return
+        if self._error is not None or any(self._streams[each].error for each in sent.counts):
+            yield Logged("WARN", "ignoring a state: the destination reported an error before")
+            return
         self._acknowledge(sent, echo.destinationStats or StateStats())
         for each in sent.counts:
             if time.monotonic() - self._streams[each].committed_at >= COMMIT_INTERVAL:
@@ -261,16 +306,18 @@ class Relay:
     def _acknowledge(self, sent: SentState, stats: StateStats) -> None:
         """Count the records between the last acknowledged state and this one as committed or rejected."""
         rejected = int(stats.rejectedRecordCount or 0)
-        before = sum(self._streams[each].acknowledged for each in sent.counts)
-        check_counts(stats, sum(sent.counts.values()) - before)
         for each, count in sent.counts.items():
             relayed = self._streams[each]
             # The destination does not report the stream of a rejected record: count them in order.
-            own = min(rejected, count - relayed.acknowledged)
+            own = max(min(rejected, count - relayed.acknowledged), 0)
             rejected -= own
             relayed.rejected += own
-            relayed.acknowledged, relayed.state = count, sent.state
-            relayed.has_uncommitted_state = True
+            relayed.acknowledged = max(relayed.acknowledged, count)
+            if (
+                sent.number > relayed.state_number
+            ):  # a shared state may come back after a newer own one
+                relayed.state, relayed.state_number = sent.state, sent.number
+                relayed.has_uncommitted_state = True
 
     def _commit(self, relayed: _Relayed, *, final: bool) -> Acknowledged:
         """Commit the last acknowledged state; return the event."""
@@ -294,19 +341,29 @@ class Relay:
         has_named_failures = self._status.has_failures
         for relayed in self._streams.values():
             run = relayed.run
+            has_destination_failed = self._error is not None or relayed.error is not None
             can_complete = has_named_failures and run.is_complete and not run.configured.overwrites
+            can_complete = can_complete and not has_destination_failed
             if can_complete and relayed.acknowledged == run.records_received:
                 yield self._commit(relayed, final=True)
             elif relayed.has_uncommitted_state:
                 yield self._commit(relayed, final=False)
 
     def _finish(self) -> Iterator[SessionEvent]:
-        """Complete the streams after the destination ended without an error: it has committed everything.
+        """Complete the streams after the destination ended with exit code 0: it has committed everything,
+        except for the streams of which it reported an error.
 
         Raises:
-            EltError: the destination did not acknowledge a state, or a stream is incomplete.
+            EltError: the destination reported an error or did not acknowledge a state, or a stream is
+                incomplete.
         """
-        lost = self._sent.unacknowledged()
+        failed = [relayed for relayed in self._streams.values() if relayed.error is not None]
+        if self._error is not None:
+            yield from self._finish_early()
+            raise self._destination_failure(failed)
+        # A stream that failed in the destination also keeps it from sending shared states back.
+        excused = {None, *(relayed.run.configured.id for relayed in failed)} if failed else set()
+        lost = [each for each in self._sent.unacknowledged() if each not in excused]
         if lost:
             yield from self._finish_early()
             names = ", ".join("all streams" if each is None else repr(str(each)) for each in lost)
@@ -318,13 +375,27 @@ class Relay:
         incomplete = self._status.incomplete_runs()
         yield from self._status.conclude()
         for relayed in self._streams.values():
-            if relayed.run in incomplete:
+            if relayed.run in incomplete or relayed in failed:
                 if relayed.has_uncommitted_state:
                     yield self._commit(relayed, final=False)
                 continue
             relayed.acknowledged = relayed.run.records_received
             yield self._commit(relayed, final=True)
         self._status.check(incomplete)
+        if failed:
+            raise self._destination_failure(failed)
+
+    def _destination_failure(self, failed: Sequence[_Relayed]) -> EltError:
+        """Return the failure of a destination that reported an error, of these streams or of all."""
+        error = reduce(root_error, (relayed.error for relayed in failed), self._error)
+        assert error is not None
+        names = ", ".join(repr(str(relayed.run.configured.id)) for relayed in failed)
+        return as_failure(error, "the destination" + (f", stream {names}" if failed else ""))
+
+
+def _counts(runs: Sequence[StreamRun]) -> dict[StreamId, int]:
+    """Return the number of records of each stream that were sent so far."""
+    return {run.configured.id: run.records_received for run in runs}
 
 
 def _filter_record(record: Record, record_filter: RecordFilter) -> None:

@@ -9,7 +9,7 @@ it is committed.
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
@@ -35,7 +35,12 @@ from elt_assets.sync.committer import Committer, OpenSink
 from elt_assets.sync.events import Logged, SessionEvent, Sink, StreamProgress
 from elt_assets.sync.read_status import ReadStatus
 from elt_assets.sync.selection.filters import RecordFilter
-from elt_assets.sync.shared_state import SharedState
+from elt_assets.sync.shared_state import (
+    SharedState,
+    covered_streams,
+    is_stopped,
+    named_streams,
+)
 from elt_assets.sync.streams import StreamRun
 
 OVERFLOW_FACTOR = 1.25
@@ -62,6 +67,7 @@ class Session:
         filters: filters of the streams with fields that must not be stored.
         shares_state: whether the streams may share a state.
         is_only_stream: whether only one stream of the source is synced, so that a GLOBAL state belongs to it.
+        own_states: streams that start from a state of their own beside a shared one.
         open_sink: opens another sink for a stream when its key or generation changes (Singer); called from a
             sinks' thread. None if neither can change.
         change_schema: lets the present sink of a stream continue with another schema; called from a sinks'
@@ -80,6 +86,7 @@ class Session:
         *,
         shares_state: bool = False,
         is_only_stream: bool = False,
+        own_states: Collection[StreamId] = (),
         open_sink: OpenSink | None = None,
         change_schema: Callable[[ConfiguredStream], object] | None = None,
         configure: Callable[[AirbyteStream], ConfiguredStream] | None = None,
@@ -95,7 +102,7 @@ class Session:
         self._status = ReadStatus()
         self._streams = self._status.routes
         for stream in catalog.streams:
-            self._add(stream, sinks[stream.id])
+            self._add(stream, sinks[stream.id]).has_own_state = stream.id in own_states
         self._committer = Committer(len(catalog.streams))
         self._shared = SharedState(self._committer)
 
@@ -168,8 +175,7 @@ class Session:
                 continue
             writer = run.writer or run.open_segment()
             if writer.append(message):
-                run.has_overflowed = True
-                self._rotate(run)
+                self._overflow(run)
                 yield from self._committer.completed_events()
 
     def _append_run(self, lines: RecordLines) -> Iterator[SessionEvent]:
@@ -182,8 +188,7 @@ class Session:
             writer = run.writer or run.open_segment()
             rest = writer.append_run(rest)
             if rest is not None:
-                run.has_overflowed = True
-                self._rotate(run)
+                self._overflow(run)
                 yield from self._committer.completed_events()
 
     def _find(self, record: RawRecord | RecordLines) -> StreamRun | None:
@@ -226,23 +231,29 @@ class Session:
             self._committer.commit(run, final=False)
 
     def _handle_shared_state(self, state: State) -> Iterator[SessionEvent]:
-        runs = self._runs
-        if any(run.has_failed for run in runs):
+        covered = covered_streams(state, self._streams)
+        if is_stopped(covered):
             yield Logged("WARN", "ignoring a shared state: one of its streams has failed")
             return
-        error = self._shared.record_count_error(state, runs)
+        named = named_streams(state, self._streams)
+        error = self._shared.record_count_error(state, covered, named)
         if error is not None:
-            for run in runs:
+            for run in covered:
                 run.error = error
             yield from self._log_count_error(error)
             return
-        self._shared.add(state, runs)
-        is_due = any(self._is_due(run) for run in runs if run.is_resumable)
+        self._shared.add(state, covered)
+        is_due = any(self._is_due(run) for run in self._shared.covered)
         if is_due or self._shared.is_due(self._threshold.seconds):
-            for run in runs:
-                if run.is_resumable:
-                    self._rotate(run)
-            self._shared.commit(runs, final=False)
+            self._commit_shared_states()
+
+    def _commit_shared_states(self) -> None:
+        covered = self._shared.covered
+        for run in covered:
+            if run.has_failed and run.writer is not None:
+                run.writer.cut_to_mark()
+            self._rotate(run)
+        self._shared.commit([], covered)
 
     def _log_count_error(self, error: ErrorTrace) -> Iterator[SessionEvent]:
         yield Logged("ERROR", error.text)
@@ -312,6 +323,14 @@ class Session:
         run.configured = configured
         self._committer.replace_sink(run, open_sink)
 
+    def _overflow(self, run: StreamRun) -> None:
+        """Give the open segment, which is full, to the sink before a state arrives."""
+        run.has_overflowed = True
+        self._rotate(run)
+        if self._shared.is_stopped and run in self._shared.covered:
+            # No later shared state is committed, and this stream can no longer be cut to the last one.
+            self._commit_shared_states()
+
     def _rotate(self, run: StreamRun) -> None:
         """Give the open segment to the sink; unless it ends at a state, it can no longer be cut to one."""
         if run.writer is None:
@@ -326,45 +345,37 @@ class Session:
 
         If the source reported which streams failed, the streams that it had completed are complete.
         """
-        runs = self._runs
-        completed = [run for run in runs if run.is_complete] if self._status.has_failures else []
-        if completed:
-            self._complete(completed)
-        yield from self._commit_to_last_state([run for run in runs if run not in completed])
+        has_failures = self._status.has_failures
+        completed = [run for run in self._runs if run.is_complete and has_failures]
+        yield from self._commit_last(completed)
 
-    def _commit_to_last_state(self, runs: list[StreamRun]) -> Iterator[SessionEvent]:
-        """Commit the records before the last state, of streams that are not completed."""
-        if self._shared and any(run.has_failed for run in self._runs):
+    def _commit_last(self, completed: Sequence[StreamRun]) -> Iterator[SessionEvent]:
+        """Commit completed streams to their ends, all others to their last states, and the shared states.
+
+        The shared states were received before any of their streams failed, so they advance for all of them,
+        the failed ones included. They advance for none if a stream can no longer be cut to the last of them.
+        """
+        others = [run for run in self._runs if run not in completed]
+        can_cut = [run for run in others if run.is_resumable and run.can_cut_to_state]
+        if any(run not in completed and run not in can_cut for run in self._shared.covered):
             self._shared.discard()
-        shared = [run for run in self._runs if run.is_resumable] if self._shared else []
-        can_share = bool(shared) and all(run.can_cut_to_state and run in runs for run in shared)
-        cut = [run for run in runs if run.is_resumable and run.can_cut_to_state]
-        for run in cut:
-            if self._committer.has_failed or not (can_share or len(run.pending)):
-                continue
-            if run.writer is not None:
-                run.writer.cut_to_mark()
-            self._rotate(run)
-            if not can_share:
-                self._committer.commit(run, final=False)
-        if can_share and not self._committer.has_failed:
-            self._shared.commit(shared, final=False)
+        covered = self._shared.covered
+        cut = [run for run in can_cut if run in covered or len(run.pending)]
+        if not self._committer.has_failed:
+            for run in cut:
+                if run.writer is not None:
+                    run.writer.cut_to_mark()
+            for run in (*completed, *cut):
+                self._rotate(run)
+            self._shared.commit(completed, cut)
         yield from self._committer.completed_events(wait=True)
 
-    def _complete(self, runs: list[StreamRun]) -> None:
-        """Commit streams completely, with the shared states if `runs` are all streams; else drop those."""
-        if len(runs) != len(self._streams):
-            self._shared.discard()
-        for run in runs:
-            self._rotate(run)
-        self._shared.commit(runs, final=True)
-
     def _finish(self) -> Iterator[SessionEvent]:
-        runs = self._runs
         incomplete = self._status.incomplete_runs()
         yield from self._status.conclude()
-        self._complete([run for run in runs if run not in incomplete])
-        yield from self._commit_to_last_state(incomplete)
+        if any(run in self._shared.covered and not run.has_failed for run in incomplete):
+            self._shared.discard()  # the stream may have failed before the states, without a word
+        yield from self._commit_last([run for run in self._runs if run not in incomplete])
         self._status.check(incomplete)
 
 

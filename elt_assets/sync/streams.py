@@ -25,7 +25,8 @@ class StreamRun:
     the last commit. `is_mentioned`: a record, state or status of the stream was received. `pending`: states
     that wait for a commit. `records_at_state`, `records_at_generation`: records received before the last
     state, and before the present generation. `uncommitted`: records given to the sink since its last commit.
-    `can_cut_to_state`: no record after the last state was given to the sink.
+    `can_cut_to_state`: no record after the last state was given to the sink. `has_own_state`:
+    the stream's newest state is its own, and not one that streams share.
     """
 
     configured: ConfiguredStream
@@ -45,6 +46,7 @@ class StreamRun:
     records_at_generation: int = 0
     uncommitted: int = 0
     can_cut_to_state: bool = True
+    has_own_state: bool = False
     error: ErrorTrace | None = None
 
     @property
@@ -121,7 +123,7 @@ class StreamRun:
     def add_state(self, state: State) -> None:
         """Keep a state for the next commit."""
         self.start_commit_timer()
-        self.is_mentioned = True
+        self.is_mentioned = self.has_own_state = True
         span = Span(self.configured.id, self.records_at_state, self.records_received)
         self.pending.add(state, (span,))
         self.records_at_state = self.records_received
@@ -174,10 +176,14 @@ def source_count(state: State) -> int | None:
     return None if stats is None or stats.recordCount is None else int(stats.recordCount)
 
 
-def record_count_error(state: State, received: int) -> ErrorTrace | None:
-    """Return the error if a state reports another record count than `received`; None if they are equal."""
+def record_count_error(state: State, received: int, *others: int) -> ErrorTrace | None:
+    """Return the error if a state reports another record count than `received`; None if they are equal.
+
+    Args:
+        others: counts that are right as well.
+    """
     count = source_count(state)
-    if count is None or count == received:
+    if count is None or count in (received, *others):
         return None
     return ErrorTrace(
         message=f"the source reports {count} records before its state, but {received} were received; "

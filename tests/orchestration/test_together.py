@@ -191,6 +191,79 @@ def test_a_change_from_legacy_to_stream_states_repeats_no_records(
         assert state["stream"]["stream_state"] == {"position": 3}
 
 
+def test_a_stream_keeps_its_own_state_beside_a_shared_one(own: Project) -> None:
+    log = connection(own, destination_sync_mode="append", config={"kind": "MIXED", "every": 1})
+    append(log, ("users", 1), ("orders", 10))
+    assert materialize(own, BOTH).success
+    append(log, ("users", 2), ("orders", 11))
+    assert materialize(own, USERS).success
+    append(log, ("orders", 12))
+    assert materialize(own, BOTH).success
+    assert (ids(own, "users"), ids(own, "orders")) == ([1, 2], [10, 11, 12])
+    shared, alone = given(log)[-1]["state"]
+    assert shared["global"]["shared_state"] == {"position": 4}
+    assert alone["stream"]["stream_state"] == {"position": 2}
+
+
+def test_states_before_an_error_trace_are_kept(own: Project) -> None:
+    log = connection(own, destination_sync_mode="append", config={"every": 1, "fail": "all"})
+    append(log, ("users", 1), ("users", 2))
+    reconfigure(own, fail=None)
+    assert materialize(own, BOTH).success
+    reconfigure(own, fail="orders")
+    append(log, ("users", 3), ("orders", 10))
+    for _ in range(2):  # each try starts from the state before the failure
+        assert "no such table" in failure_of(materialize(own, BOTH))
+    assert (ids(own, "users"), starts(log)) == ([1, 2, 3], [None, 2, 3])
+
+
+@pytest.mark.parametrize("policy", ["append", "append_dedup"])
+def test_a_refresh_of_one_stream_lets_the_others_continue(own: Project, policy: str) -> None:
+    log = connection(own, destination_sync_mode=policy)
+    append(log, ("users", 1), ("orders", 10))
+    assert materialize(own, BOTH).success
+    append(log, ("users", 2), ("orders", 11))
+    assert materialize(own, USERS, op="shop", refresh="truncate").success
+    append(log, ("users", 3), ("orders", 12))
+    assert materialize(own, BOTH).success
+    assert starts(log) == [None, None, 2]
+    assert ids(own, "orders") == [10, 11, 12]
+    # A refreshed table has everything before the refresh, so only what came since is read again.
+    assert ids(own, "users") == ([1, 2, 2, 3] if policy == "append" else [1, 2, 3])
+
+
+def test_a_failed_refresh_of_one_stream_is_begun_again(own: Project) -> None:
+    log = connection(own, destination_sync_mode="append", config={"every": 1})
+    append(log, ("users", 1), ("orders", 10))
+    assert materialize(own, BOTH).success
+    append(log, ("users", 2))
+    reconfigure(own, dies_at=3)
+    assert not materialize(own, USERS, op="shop", refresh="truncate").success
+    assert ids(own, "users") == [1]
+    reconfigure(own, dies_at=None)
+    append(log, ("orders", 11))
+    result = materialize(own, BOTH)
+    assert result.success
+    assert "have no state in common" in logged(own, result)
+    (state,) = given(log)[-1]["state"]
+    assert [each["stream_descriptor"]["name"] for each in state["global"]["stream_states"]] == [
+        "orders"
+    ]
+    assert (ids(own, "users"), ids(own, "orders")) == ([1, 2], [10, 11])
+
+
+def test_an_opaque_state_beside_states_of_single_streams_is_refused(own: Project) -> None:
+    log = connection(own, config={"kind": "OPAQUE"}, destination_sync_mode="append")
+    append(log, ("users", 1), ("orders", 10))
+    assert materialize(own, BOTH).success
+    reconfigure(own, kind="STREAM")
+    append(log, ("users", 2))
+    assert materialize(own, USERS).success
+    refused = failure_of(materialize(own, BOTH))
+    assert "'orders' is a LEGACY state without entries" in refused
+    assert len(given(log)) == 2
+
+
 def test_a_state_may_be_given_for_all_streams(own: Project) -> None:
     log = connection(own)
     append(log, ("users", 1), ("orders", 10), ("users", 2))

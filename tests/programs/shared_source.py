@@ -4,10 +4,11 @@ Usage: `python -m tests.programs.shared_source VERB …`.
 
 Its config: `log`, a file with a line `stream id` for each change; `kind`: of its states: GLOBAL (one
 position, and which streams were read before), LEGACY (a position for each stream), OPAQUE (LEGACY, one
-position), STREAM (which takes LEGACY's too); `fail`: a stream that fails at its first change, or "all";
-`recovers`: it fails in the first read only, with a transient error; `every`: changes between states;
-`mute`: it tells no status; `count`: what its states say too much. It writes what it was given to
-`<log>.given`, a line for each read.
+position), STREAM (which takes LEGACY's too), MIXED (GLOBAL for `users`, STREAM for the others); `fail`: a
+stream that fails at its first change, or "all"; `recovers`: it fails in the first read only, with a transient
+error; `every`: changes between states; `dies_at`: the change at which it ends with exit code 1; `mute`: it
+tells no status; `count`: what its states say too much. It writes what it was given to `<log>.given`, a line
+for each read.
 """
 
 from __future__ import annotations
@@ -81,6 +82,16 @@ def _say(kind: str, **body: Any) -> None:
     print(json.dumps({"type": kind, **body}), flush=True)
 
 
+def _mixed_position(states: Sequence[Any], name: str) -> Any:
+    """Return where a stream goes on: `users` by the GLOBAL state alone, others by their own state alone."""
+    if name == "users":
+        positions = [one["global"]["shared_state"]["position"] for one in states if "global" in one]
+        return positions[0] if positions else 0
+    own = [one["stream"] for one in states if "stream" in one]
+    blobs = [one["stream_state"] for one in own if one["stream_descriptor"]["name"] == name]
+    return blobs[0]["position"] if blobs else 0
+
+
 def _begin(config: Mapping[str, Any], state: Any, streams: Sequence[str]) -> dict[str, Any]:
     """Return where each stream goes on."""
     if state is None:
@@ -88,6 +99,8 @@ def _begin(config: Mapping[str, Any], state: Any, streams: Sequence[str]) -> dic
     if isinstance(state, dict):
         position: int = state.get("position", 0)
         return {name: state.get(name, position) for name in streams}
+    if config["kind"] == "MIXED":
+        return {name: _mixed_position(state, name) for name in streams}
     if config["kind"] == "GLOBAL":
         (known_state,) = state
         known = [
@@ -108,6 +121,12 @@ def _states(config: Mapping[str, Any], streams: Sequence[str], at: int, sent: in
         states = [{"stream_descriptor": one, "stream_state": {"seen": True}} for one in descriptors]
         body = {"shared_state": {"position": at}, "stream_states": states}
         _say("STATE", state={"type": "GLOBAL", "global": body, **stats})
+    elif kind == "MIXED":
+        if "users" in streams:
+            states = [{"stream_descriptor": {"name": "users"}, "stream_state": {"seen": True}}]
+            body = {"shared_state": {"position": at}, "stream_states": states}
+            _say("STATE", state={"type": "GLOBAL", "global": body})
+        _states({**config, "kind": "STREAM"}, [one for one in streams if one != "users"], at, sent)
     elif kind == "STREAM":
         for one in descriptors:
             body = {"stream_descriptor": one, "stream_state": {"position": at}}
@@ -127,6 +146,8 @@ def _read(config: Mapping[str, Any], streams: Sequence[str], state: Any) -> None
     changes = Path(config["log"]).read_text().splitlines()
     for number, change in enumerate(changes, 1):
         name, text = change.split()
+        if number == config.get("dies_at"):
+            sys.exit(1)
         if name not in streams or number <= begin[name] or name in failed:
             continue
         if failing in (name, "all"):

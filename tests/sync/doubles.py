@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -177,6 +177,7 @@ class Sync:
     configured: ConfiguredCatalog | None = None
     filters: Mapping[StreamId, RecordFilter] = field(default_factory=dict)
     shares_state: bool = False
+    own_states: Collection[StreamId] = ()
     events: list[SessionEvent] = field(default_factory=list)
     failure: EltError | None = None
 
@@ -190,6 +191,7 @@ class Sync:
             self.threshold,
             self.filters,
             shares_state=self.shares_state,
+            own_states=self.own_states,
         )
         try:
             self.events.extend(session.run(messages))

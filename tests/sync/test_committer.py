@@ -84,7 +84,7 @@ class Lanes:
             self.write(name)
         together = SharedState(self.committer)
         together.add(_state(shared(1)), runs)
-        together.commit(runs, final=False)
+        together.commit([], runs)
 
     def events(self) -> list[object]:
         try:

@@ -201,16 +201,17 @@ def other(echo: Message) -> list[Message]:
     return [state(99)]  # type: ignore[list-item]
 
 
-def twice(echo: Message) -> list[Message]:
-    return [echo, echo]
-
-
-@pytest.mark.parametrize("answer", [other, twice])
-def test_an_unknown_state_of_the_destination_fails_the_sync(answer: Change) -> None:
-    sync = Sync().run([record(0), state(1)], Destination(answer))
+def test_an_unknown_state_of_the_destination_fails_the_sync() -> None:
+    sync = Sync().run([record(0), state(1)], Destination(other))
     assert isinstance(sync.failure, SystemFailure)
-    assert sync.sinks["a"].state in (None, 1)
+    assert sync.sinks["a"].state is None
     assert not any(commit.final for commit in sync.sinks["a"].commits)
+
+
+def test_a_state_that_comes_back_twice_is_a_warning() -> None:
+    sync = Sync().run([record(0), state(1)], Destination(lambda echo: [echo, echo]))
+    assert (sync.failure, sync.sinks["a"].state, sync.committed()) == (None, 1, (1, 0))
+    assert "once more" in " ".join(e.message for e in sync.events if isinstance(e, Logged))
 
 
 def counting(committed: float | None, rejected: float | None = None) -> Change:
@@ -232,6 +233,41 @@ def test_a_count_of_the_destination_that_differs_by_one_acknowledges_nothing() -
     sync = Sync().run([record(0), record(1), state(1)], Destination(counting(1.0)))
     assert "1 committed or rejected records before its state, but was sent 2;" in str(sync.failure)
     assert sync.sinks["a"].state is None
+
+
+def test_a_wrong_count_of_an_equal_state_is_an_error() -> None:
+    sent = [record(0), state(1), record(1), record(2), state(1)]
+
+    def run(*counts: float) -> Sync:
+        left = iter(counts)
+
+        def answer(echo: Message) -> Iterable[Message]:
+            return counting(next(left))(echo)
+
+        return Sync().run(sent, Destination(answer))
+
+    assert (run(1.0, 2.0).failure, run(1.0, 2.0).committed()) == (None, (3, 0))
+    assert "reports 3 committed or rejected records before its state, but was sent 2;" in str(
+        run(1.0, 3.0).failure
+    )
+
+
+@pytest.mark.parametrize("named", [None, "a"])
+def test_an_error_of_the_destination_is_a_failure_whatever_its_exit_code(
+    named: str | None,
+) -> None:
+    def answer(echo: Message) -> list[Any]:
+        assert echo.state is not None and echo.state.stream is not None
+        is_first = cursor(Checkpoint((echo.state,), final=False)) == 1
+        return [echo, error("disk full", named)] if is_first else [echo]
+
+    sent = [record(0), state(1), record(1), state(2), record(0, "b"), state(9, "b")]
+    sync = Sync(["a", "b"]).run(sent, Destination(answer))
+    assert "disk full" in str(sync.failure)
+    assert sync.sinks["a"].state == 1
+    assert not any(commit.final for commit in sync.sinks["a"].commits)
+    assert any(commit.final for commit in sync.sinks["b"].commits) == (named == "a")
+    assert sync.sinks["b"].state == (9 if named == "a" else None)
 
 
 def test_a_count_of_the_source_that_differs_by_one_acknowledges_nothing() -> None:
@@ -270,6 +306,13 @@ def test_a_shared_state_advances_for_all_streams() -> None:
     sync = Sync(["a", "b"], shares_state=True).run([record(0), record(0, "b"), shared(5)])
     assert [sink.state for sink in sync.sinks.values()] == [5, 5]
     assert (sync.committed("a"), sync.committed("b")) == ((1, 0), (1, 0))
+
+
+def test_own_states_and_shared_states_are_kept_side_by_side() -> None:
+    sent = [record(0), record(0, "b"), state(3, "b"), shared(5, ["a"]), record(1), shared(6, ["a"])]
+    sync = Sync(["a", "b"], shares_state=True).run(sent)
+    assert (sync.failure, sync.sinks["a"].state, sync.sinks["b"].state) == (None, 6, 3)
+    assert (sync.committed("a"), sync.committed("b")) == ((2, 0), (1, 0))
 
 
 def test_excluded_fields_are_not_sent() -> None:

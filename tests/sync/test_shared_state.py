@@ -12,7 +12,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from elt_assets.errors import ConfigError, SystemFailure, TransientError
-from elt_assets.protocol.airbyte.catalog import FULL_REFRESH, INCREMENTAL, ConfiguredCatalog
+from elt_assets.protocol.airbyte.catalog import (
+    FULL_REFRESH,
+    INCREMENTAL,
+    ConfiguredCatalog,
+    StreamId,
+)
 from elt_assets.protocol.airbyte.messages import COMPLETE, INCOMPLETE
 from elt_assets.sync.session import Threshold
 from tests.examples import examples
@@ -83,7 +88,9 @@ def test_a_failed_stream_stops_the_shared_state(
     lines = [record(0), record(0, "b"), *messages, record(1), status(COMPLETE)]
     sync = together(tmp_path, Threshold()).run(failing(lines) if dies else lines)
     a, b = sync.sinks["a"], sync.sinks["b"]
-    assert (a.state, b.state, sync.shared()) == (None, None, [])
+    last = None if is_before else 9  # what came before the failure advances for all streams
+    assert (a.state, b.state, sync.shared()) == (last, last, [] if is_before else [9])
+    assert b.numbers == ([] if is_before else [0])
     assert (a.numbers, a.commits[-1].final) == ([0, 1], True)  # the other stream is whole
     assert not any(commit.final for commit in b.commits)
     assert sync.failure is not None
@@ -96,6 +103,90 @@ def test_records_before_the_last_state_are_kept_if_the_source_fails(tmp_path: Pa
     assert [sink.state for sink in sync.sinks.values()] == [1, 1]
     assert sync.shared() == [1]
     assert isinstance(sync.failure, TransientError)
+
+
+@pytest.mark.parametrize("failed", [error("gone"), error("no such table", "b")])
+def test_states_before_an_error_trace_are_kept(tmp_path: Path, failed: Sent) -> None:
+    lines = [record(0), record(0, "b"), shared(1), record(1), failed]
+    sync = together(tmp_path, Threshold()).run(failing(lines))
+    assert [sink.numbers for sink in sync.sinks.values()] == [[0], [0]]
+    assert [sink.state for sink in sync.sinks.values()] == [1, 1]
+    assert sync.shared() == [1]
+
+
+def test_a_state_before_a_failure_is_kept_although_a_later_segment_overflows(
+    tmp_path: Path,
+) -> None:
+    lines = [record(0), record(0, "b"), shared(1), error("no such table", "b"), record(1, "b")]
+    more = [record(number) for number in range(1, 8)]
+    sync = together(tmp_path, Threshold(rows=4)).run(failing([*lines, *more]))
+    a, b = sync.sinks["a"], sync.sinks["b"]
+    assert (a.state, b.state, b.numbers) == (1, 1, [0])
+    assert a.numbers[0] == 0
+
+
+def test_a_failed_full_refresh_does_not_stop_the_shared_state(tmp_path: Path) -> None:
+    sync = together(tmp_path)
+    streams = [*catalog(["a"]).streams, *catalog(["b"], FULL_REFRESH).streams]
+    sync.configured = ConfiguredCatalog(streams=streams)
+    sync.run([record(0), record(0, "b"), error("no such table", "b"), record(1), shared(2)])
+    assert (sync.sinks["a"].state, sync.sinks["a"].numbers) == (2, [0, 1])
+    assert (sync.sinks["b"].commits, sync.failure is None) == ([], False)
+
+
+# States of single streams beside shared ones
+
+
+@pytest.mark.parametrize("named", [["a"], []])
+@pytest.mark.parametrize("rows", [1, 100])
+def test_a_stream_keeps_its_own_state_beside_a_shared_one(
+    tmp_path: Path, named: list[str], rows: int
+) -> None:
+    lines = [record(0), record(0, "b"), state("own 1", "b"), shared(1, named), record(1, "b")]
+    sync = together(tmp_path, Threshold(rows)).run(failing([*lines, record(1), shared(2, named)]))
+    a, b = sync.sinks["a"], sync.sinks["b"]
+    assert (a.state, a.numbers) == (2, [0, 1])
+    assert (b.state, b.numbers) == ("own 1", [0])  # no row of it that its state does not cover
+
+
+def test_the_newest_state_of_a_stream_is_stored(tmp_path: Path) -> None:
+    sync = together(tmp_path, Threshold())
+    sync.run([record(0), state(1), record(1), shared(2, ["a", "b"]), record(0, "b"), state(7, "b")])
+    assert (sync.sinks["a"].state, sync.sinks["b"].state) == (2, 7)
+    assert (sync.acknowledged("a"), sync.acknowledged("b"), sync.shared()) == ([1, 2], [7], [2])
+
+
+def test_a_stream_that_starts_from_its_own_state_keeps_it(tmp_path: Path) -> None:
+    sync = together(tmp_path)
+    sync.own_states = [StreamId("b")]
+    sync.run([record(0), shared(1), record(0, "b"), shared(2)])
+    assert (sync.sinks["a"].state, sync.sinks["b"].state) == (2, None)
+    assert sync.sinks["b"].numbers == [0]
+
+
+@pytest.mark.parametrize("failed", [error("no such table", "b"), status(INCOMPLETE, "b")])
+def test_a_failed_stream_with_its_own_states_stops_no_shared_state(
+    tmp_path: Path, failed: Sent
+) -> None:
+    lines = [record(0), record(0, "b"), state(1, "b"), record(1, "b"), failed, record(1)]
+    sync = together(tmp_path, Threshold()).run([*lines, shared(5, ["a"]), status(COMPLETE)])
+    assert (sync.sinks["a"].state, sync.sinks["a"].numbers) == (5, [0, 1])
+    assert (sync.sinks["b"].state, sync.sinks["b"].numbers) == (1, [0])
+    assert "no such table" in str(sync.failure) or "INCOMPLETE" in str(sync.failure)
+
+
+@pytest.mark.parametrize("count", [1.0, 2.0])
+def test_a_shared_state_may_count_the_records_of_named_streams_alone(
+    tmp_path: Path, count: float
+) -> None:
+    sync = together(tmp_path).run([record(0), record(0, "b"), shared(1, ["a"], count)])
+    assert (sync.failure, sync.shared()) == (None, [1])
+
+
+def test_a_shared_state_that_could_be_stored_with_no_stream_is_refused(tmp_path: Path) -> None:
+    sync = together(tmp_path).run([record(0), state(1), record(0, "b"), state(1, "b"), shared(9)])
+    assert "names no stream" in str(sync.failure)
+    assert (sync.sinks["a"].state, sync.sinks["b"].state) == (1, 1)
 
 
 def test_a_failed_sink_stops_the_shared_state(tmp_path: Path) -> None:

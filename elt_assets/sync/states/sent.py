@@ -1,15 +1,26 @@
 """The states that were sent to a destination and that it has not sent back yet.
 
+A destination reads each state and writes it again, so what comes back has the meaning of what was sent, but
+often not its text: nulls are left out, properties have another order, numbers another form, and properties
+may be added. A state is therefore found by its meaning. Several states may have the same meaning; then the
+count of records tells which of them came back, and without a count it is the oldest, so that nothing is
+acknowledged too early.
+
 Spec: Airbyte Protocol, State & the Whole Sync: the destination emits a state when all records before it
 are committed.
 """
 
 from __future__ import annotations
 
+import hashlib
+import itertools
 from collections import deque
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from decimal import Decimal
+from typing import Any
 
+import msgspec
 from msgspec import Raw
 
 from elt_assets.errors import SystemFailure
@@ -19,22 +30,89 @@ from elt_assets.sync.selection.filters import canonical
 
 MAX_SENT = 1_000_000
 """Maximum number of states of a stream that a destination may leave unacknowledged."""
+MAX_RETURNED = 10_000
+"""Number of states, the last ones of each stream, that are recognized when they come back once more."""
+
+_decode = msgspec.json.Decoder(float_hook=Decimal).decode
 
 
 @dataclass
 class SentState:
-    """A state that was sent to the destination. `counts`: records of each stream before it."""
+    """A state that was sent to the destination.
+
+    `counts`: records of each stream before it. `number`: increases with each state of the sync.
+    """
 
     state: State
     counts: Mapping[StreamId, int]
+    number: int = 0
+    digest: bytes = b""
+
+
+@dataclass
+class _Queue:
+    """The states of one stream, or those that streams share.
+
+    `waiting`: not sent back yet, in the order sent. `last`: the last one that was sent back. `last_count`:
+    the number of records that came back with it, if any. `returned`: digests of the last ones that were sent
+    back, or are covered by one that was, by the digests of what came back.
+    """
+
+    waiting: deque[SentState] = field(default_factory=deque)
+    last: SentState | None = None
+    last_count: int | None = None
+    returned: dict[bytes, bytes] = field(default_factory=dict)
+
+    def records_before(self, sent: SentState) -> int:
+        """Return the number of records between the last state that was sent back and a waiting one."""
+        counted = 0 if self.last is None else sum(self.last.counts.values())
+        return sum(sent.counts.values()) - counted
+
+    def like(self, digest: bytes, echo: State) -> Iterator[SentState]:
+        """Yield the waiting states with the meaning of one that came back, the oldest first; if none ever had
+        it, those whose contents it has among others."""
+        known = self.returned.get(digest, digest)
+        first = next((sent for sent in self._waiting() if sent.digest == known), None)
+        if first is not None or digest in self.returned:
+            yield from (sent for sent in self._waiting() if sent.digest == known)
+            return
+        contents = _contents(echo)
+        for sent in self._waiting():
+            part = _contents(sent.state)
+            if part and _includes(contents, part):
+                yield sent
+
+    def acknowledge(self, acknowledged: SentState, digest: bytes, count: int | None) -> None:
+        """Remove a state and all before it: it covers their records too.
+
+        Args:
+            digest: of the state as it came back.
+            count: the number of records that came back with it.
+        """
+        sent = None
+        while sent is not acknowledged:
+            sent = self.waiting.popleft()
+            self._remember(sent.digest, sent.digest)
+        self._remember(digest, acknowledged.digest)
+        while len(self.returned) > MAX_RETURNED:
+            del self.returned[next(iter(self.returned))]
+        self.last, self.last_count = acknowledged, count
+
+    def _remember(self, digest: bytes, sent: bytes) -> None:
+        self.returned.pop(digest, None)
+        self.returned[digest] = sent
+
+    def _waiting(self) -> Iterator[SentState]:
+        # By number: another thread appends meanwhile.
+        return (self.waiting[number] for number in range(len(self.waiting)))
 
 
 class SentStates:
     """The unacknowledged states of each stream, in the order sent. Shared states are kept under None."""
 
     def __init__(self) -> None:
-        self._waiting: dict[StreamId | None, deque[SentState]] = {}
-        self._last: dict[StreamId | None, State] = {}
+        self._queues: dict[StreamId | None, _Queue] = {}
+        self._numbers = itertools.count(1)
 
     def add(self, stream: StreamId | None, sent: SentState) -> None:
         """Keep a state that is sent to the destination.
@@ -42,7 +120,8 @@ class SentStates:
         Raises:
             SystemFailure: more than `MAX_SENT` states of the stream are unacknowledged.
         """
-        waiting = self._waiting.setdefault(stream, deque())
+        sent.number, sent.digest = next(self._numbers), _digest(sent.state)
+        waiting = self._queues.setdefault(stream, _Queue()).waiting
         waiting.append(sent)
         if len(waiting) > MAX_SENT:
             raise SystemFailure(
@@ -50,58 +129,110 @@ class SentStates:
                 guidance="it must send states back as it commits the records before them",
             )
 
-    def take(self, stream: StreamId | None, echo: State) -> SentState:
+    def take(self, stream: StreamId | None, echo: State) -> SentState | None:
         """Remove and return the state that came back; earlier states of its stream are removed with it.
 
+        Returns:
+            None if this state came back before, or is older than one that did.
+
         Raises:
-            SystemFailure: the destination was not sent this state, or it already sent back this state or a
-                later one.
+            SystemFailure: the destination was not sent this state; or it reports another number of committed
+                and rejected records than it was sent.
         """
-        waiting, identity = self._waiting.get(stream, deque()), _identity(echo)
-        while waiting:  # another thread may append to it
-            sent = waiting.popleft()
-            if _identity(sent.state) == identity:
-                self._last[stream] = sent.state
+        queue, digest, count = self._queues.get(stream, _Queue()), _digest(echo), _count(echo)
+        first: SentState | None = None
+        for sent in queue.like(digest, echo):
+            first = first or sent
+            if count is None or count == queue.records_before(sent):
+                queue.acknowledge(sent, digest, count)
                 return sent
-        raise SystemFailure(
-            "the destination sent back a state that it did not receive, or sent states back in another order",
-            guidance="this is a defect of the destination; the next run resumes from the last state that "
-            "it acknowledged",
-        )
-
-    def unacknowledged(self) -> list[StreamId | None]:
-        """Return the streams with an unacknowledged state that differs from the last acknowledged one."""
-        return [stream for stream in self._waiting if self._is_unacknowledged(stream)]
-
-    def _is_unacknowledged(self, stream: StreamId | None) -> bool:
-        last = self._last.get(stream)
-        acknowledged = None if last is None else _identity(last)
-        return any(_identity(sent.state) != acknowledged for sent in self._waiting[stream])
-
-
-def check_counts(stats: StateStats, sent: int) -> None:
-    """Check that the destination committed or rejected every record that was sent before a state.
-
-    Spec: AirbyteStateStats: source = committed + rejected.
-
-    Raises:
-        SystemFailure: the destination reports another count.
-    """
-    if stats.recordCount is None:
-        return
-    count = int(stats.recordCount) + int(stats.rejectedRecordCount or 0)
-    if count != sent:
+        if digest in queue.returned and (first is None or count in (0, queue.last_count)):
+            return None
+        if first is None:
+            raise SystemFailure(
+                "the destination sent back a state that it did not receive",
+                guidance="this is a defect of the destination; the next run resumes from the last state that "
+                "it acknowledged",
+            )
         raise SystemFailure(
             f"the destination reports {count} committed or rejected records before its state, but was sent "
-            f"{sent}; the state is not acknowledged",
+            f"{queue.records_before(first)}; the state is not acknowledged",
             guidance="sync again; if the error comes back, report it to the maintainer of the destination",
         )
 
+    def unacknowledged(self) -> list[StreamId | None]:
+        """Return the streams whose last state differs from the last acknowledged one."""
+        return [
+            stream
+            for stream, queue in self._queues.items()
+            if queue.waiting
+            and (queue.last is None or queue.waiting[-1].digest != queue.last.digest)
+        ]
 
-def _identity(state: State) -> str:
-    """Return the canonical content of a state: the same text however a destination writes it."""
+
+def _count(echo: State) -> int | None:
+    """Return how many records the destination reports before a state; None if it reports no number.
+
+    Spec: AirbyteStateStats: source = committed + rejected.
+    """
+    stats = echo.destinationStats or StateStats()
+    if stats.recordCount is None:
+        return None
+    return int(stats.recordCount) + int(stats.rejectedRecordCount or 0)
+
+
+def _digest(state: State) -> bytes:
+    """Return a digest of the meaning of a state: the same one however a destination writes it."""
+    return hashlib.sha256(msgspec.json.encode(_contents(state), order="sorted")).digest()
+
+
+def _contents(state: State) -> Any:
+    """Return the contents of a state, without nulls. The streams of a GLOBAL state have no order."""
     if state.stream is not None:
-        blob = state.stream.stream_state
-    else:
-        blob = Raw(state.global_.to_json()) if state.global_ is not None else state.data
-    return canonical(Raw(blob or b"null"))
+        return _meaning(state.stream.stream_state)
+    if state.global_ is None:
+        return _meaning(state.data)
+    streams = {
+        repr(entry.stream_descriptor.id): _meaning(entry.stream_state)
+        for entry in state.global_.stream_states
+    }
+    return {"shared": _meaning(state.global_.shared_state), "streams": streams}
+
+
+def _meaning(blob: Raw | None) -> Any:
+    try:
+        return _normalized(None if blob is None else _decode(blob))
+    except (msgspec.MsgspecError, RecursionError):  # for example an integer of very many digits
+        return bytes(blob or b"").decode(errors="replace")
+
+
+def _normalized(value: Any) -> Any:
+    """Return a value without the null properties of its objects; equal numbers have one form."""
+    if isinstance(value, dict):
+        return {key: _normalized(inner) for key, inner in value.items() if inner is not None}
+    if isinstance(value, list):
+        return [_normalized(inner) for inner in value]
+    if isinstance(value, int | Decimal) and not isinstance(value, bool):
+        return canonical(Raw(str(value).encode()))
+    return value
+
+
+def _includes(value: Any, part: Any) -> bool:
+    """Return whether a value has everything that `part` has; numbers may have lost digits."""
+    if isinstance(part, dict):
+        return isinstance(value, dict) and all(
+            key in value and _includes(value[key], inner) for key, inner in part.items()
+        )
+    if isinstance(part, list):
+        return (
+            isinstance(value, list) and len(value) == len(part) and all(map(_includes, value, part))
+        )
+    return bool(value == part) or _is_rounded(value, part)
+
+
+def _is_rounded(value: Any, part: Any) -> bool:
+    """Return whether two texts are numbers that are equal as doubles."""
+    try:
+        return isinstance(value, str) and float(value) == float(part)
+    except (TypeError, ValueError):
+        return False
