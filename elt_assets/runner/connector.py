@@ -204,17 +204,25 @@ class Connector:
                 from this thread if the destination ends before `lines`.
 
         Raises:
-            ConfigError: the destination does not support the mode of a stream; `lines` is not consumed.
+            ConfigError: as `supported_catalog`; `lines` is not consumed.
             EltError: as for `read`; or the destination ended with exit code 0 before it read all lines.
             Exception: the error that `lines` raised.
 
         Spec: `write(Config, ConfiguredAirbyteCatalog, Stream<AirbyteMessage>(stdin))`.
         """
-        taken = catalog_for_destination(catalog, self.specification, self.name)
-        files = {"config": self.config, "catalog": taken.to_json()}
+        files = {"config": self.config, "catalog": self.supported_catalog(catalog).to_json()}
         for message in self._messages("write", files, lines=lines, stop=stop):
             if isinstance(message, Message):
                 yield message
+
+    def supported_catalog(self, catalog: ConfiguredCatalog) -> ConfiguredCatalog:
+        """Return a catalog as this destination supports it.
+
+        Raises:
+            ConfigError: the destination does not support the mode or the refresh of a stream.
+            EltError: its specification cannot be read.
+        """
+        return catalog_for_destination(catalog, self.specification, self.name)
 
     def cancel(self) -> None:
         """Stop the running processes within about a second. Call it from a thread that reads none of them."""

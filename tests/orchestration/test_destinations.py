@@ -109,6 +109,28 @@ def test_an_unsupported_mode_of_the_destination_is_refused_before_reading(own: P
     assert not (own.root / "scripted-source" / "arguments.json").exists()
 
 
+def test_a_refresh_that_the_destination_would_ignore_is_refused_before_reading(
+    own: Project,
+) -> None:
+    script(own, [record(id=1), state(1)])
+    own.amend("scripted", destination=to_file(own))
+    assert materialize(own, KEY).success
+    refused = failure_of(materialize(own, KEY, refresh="truncate"))
+    assert "cannot refresh 'things'" in refused
+    assert len(written(own)) == 1
+    assert materialize(own, KEY).success  # no refresh was begun
+    assert materialize(own, KEY, refresh="retain").success
+    numbers = [(one["generation_id"], one["minimum_generation_id"]) for one in catalogs(own)]
+    assert numbers == [(1, 0), (1, 0), (2, 0)]
+
+
+def test_an_error_trace_of_the_destination_fails_the_run(own: Project) -> None:
+    script(own, [record(id=1), state(1), status("COMPLETE")])
+    own.amend("scripted", destination=to_file(own, reports="disk full"))
+    assert "disk full" in failure_of(materialize(own, KEY))
+    assert materialized(own, "scripted", "things") == {}
+
+
 def test_streams_with_a_shared_state_are_sent_to_the_destination_together(own: Project) -> None:
     log = connection(own, destination_sync_mode="append")
     own.amend("shop", destination=to_file(own))

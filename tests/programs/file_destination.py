@@ -1,7 +1,8 @@
 """A destination that appends records to a file: `python -m tests.programs.file_destination VERB …`.
 
 Its config: `file` (and `<file>.catalogs`, the catalog of each write); `dies_after`: records after which
-it is killed, if it gets as far; `forgets`: sends no state back; `hangs`: never ends once its input has.
+it is killed, if it gets as far; `forgets`: sends no state back; `hangs`: never ends once its input has;
+`reports`: an error that it reports at its end, with exit code 0.
 """
 
 from __future__ import annotations
@@ -49,6 +50,9 @@ def _write(config: dict[str, Any], catalog: dict[str, Any]) -> None:
                 stats = {"recordCount": float(since)}
                 _say("STATE", state={**message["state"], "destinationStats": stats})
                 since = 0
+    if config.get("reports"):
+        error = {"message": config["reports"], "failure_type": "system_error"}
+        _say("TRACE", trace={"type": "ERROR", "emitted_at": 1.0, "error": error})
     if config.get("hangs"):
         time.sleep(600)
     _say("LOG", log={"level": "INFO", "message": f"wrote with {config.get('password')}"})

@@ -213,7 +213,7 @@ else:
 """
 
 
-def modes_sent(folder: Path, mode: str, **specification: Any) -> str:
+def modes_sent(folder: Path, mode: str, *, is_refresh: Any = False, **specification: Any) -> str:
     """The modes in the catalog that a destination of some specification is called with."""
     program = folder / "destination.py"
     program.write_text(DESTINATION % specification)
@@ -222,7 +222,7 @@ def modes_sent(folder: Path, mode: str, **specification: Any) -> str:
         stream=AirbyteStream(name="users", json_schema={}),
         destination_sync_mode=mode,
         generation_id=2,
-        minimum_generation_id=2,
+        minimum_generation_id=2 if is_refresh or mode.startswith("overwrite") else 0,
     )
     [log] = destination.write(ConfiguredCatalog(streams=[stream]), [])
     assert log.log is not None
@@ -263,6 +263,28 @@ def test_an_unsupported_mode_is_refused_before_the_source_is_read(
         modes_sent(tmp_path, wanted, **capabilities)
     assert f"not support the destination_sync_mode of 'users' ({wanted})" in failure.value.message
     assert all(mode in failure.value.message for mode in modes or [])
+
+
+@pytest.mark.parametrize(
+    ("mode", "version", "is_refused"),
+    [
+        ("append", None, True),
+        ("append", "latest", True),
+        ("append", "0.8.0", True),
+        ("append_dedup", "0.2.0", True),
+        ("append", "0.9.0", False),
+        ("append_dedup", "1.0.0", False),
+        ("overwrite", None, False),
+    ],
+)
+def test_a_refresh_is_refused_if_the_destination_would_keep_the_old_rows(
+    tmp_path: Path, mode: str, version: str | None, is_refused: bool
+) -> None:
+    if not is_refused:
+        assert modes_sent(tmp_path, mode, is_refresh=True, protocol_version=version) == mode
+        return
+    with pytest.raises(ConfigError, match=r"cannot refresh 'users'.*0\.9 or later"):
+        modes_sent(tmp_path, mode, is_refresh=True, protocol_version=version)
 
 
 @pytest.mark.parametrize("version", ["2.0.0", "17"])

@@ -6,6 +6,7 @@ Spec: Actor Specification, `supported_destination_sync_modes`; Destination Sync 
 from __future__ import annotations
 
 import copy
+from collections.abc import Sequence
 
 from elt_assets.errors import ConfigError
 from elt_assets.protocol.airbyte.catalog import ConfiguredCatalog, ConfiguredStream
@@ -24,7 +25,8 @@ def catalog_for_destination(
     lists no modes is assumed to support those of the protocol.
 
     Raises:
-        ConfigError: the destination does not support a stream's mode. The error names the supported modes.
+        ConfigError: the destination does not support a stream's mode, and the error names the supported
+            modes; or a stream is refreshed and the destination does not support generations.
     """
     modes = specification.supported_destination_sync_modes or []
     streams = [_in_supported_mode(stream, modes, specification) for stream in catalog.streams]
@@ -40,6 +42,7 @@ def catalog_for_destination(
             f"supported modes: {supported}",
             guidance="set the stream's `destination_sync_mode` in defs.yaml to a supported mode",
         )
+    _refuse_refresh(streams, specification, connector)
     return ConfiguredCatalog(streams=streams, extra=catalog.extra)
 
 
@@ -65,11 +68,45 @@ def _in_supported_mode(
     """Return the stream in its `generation_mode`, if its mode is not supported and it starts a generation."""
     mode = stream.mode.generation_mode
     is_supported = mode is None or stream.destination_sync_mode in modes
-    version = protocol_version(specification)
-    if is_supported or version is None or version < GENERATIONS or not _supports(modes, str(mode)):
+    has_generations = _supports_generations(specification)
+    if is_supported or not has_generations or not _supports(modes, str(mode)):
         return stream
-    if stream.generation_id is None or stream.generation_id != stream.minimum_generation_id:
+    if not _replaces_generations(stream):
         return stream
     converted = copy.copy(stream)
     converted.destination_sync_mode = str(mode)
     return converted
+
+
+def _replaces_generations(stream: ConfiguredStream) -> bool:
+    """Return whether the rows of older generations are to be removed once the stream is complete."""
+    return bool(stream.generation_id) and stream.generation_id == stream.minimum_generation_id
+
+
+def _supports_generations(specification: Specification) -> bool:
+    version = protocol_version(specification)
+    return version is not None and version >= GENERATIONS
+
+
+def _refuse_refresh(
+    streams: Sequence[ConfiguredStream], specification: Specification, connector: str
+) -> None:
+    """Raise ConfigError if a refresh must remove old rows and the destination would not do so.
+
+    A destination without generations ignores them. In a mode that overwrites it removes old rows all the
+    same; in any other it would keep them beside the new ones.
+    """
+    refused = [
+        repr(str(stream.id))
+        for stream in streams
+        if _replaces_generations(stream) and not stream.mode.overwrites
+    ]
+    if refused and not _supports_generations(specification):
+        raise ConfigError(
+            f"destination {connector} cannot refresh {', '.join(refused)}: it does not declare a "
+            f"`protocol_version` of {'.'.join(map(str, GENERATIONS))} or later, so it would ignore the new "
+            "generation and keep the old rows beside the new ones",
+            guidance="remove the rows in the destination and read the stream from the beginning with "
+            "`elt state reset`; or use `refresh: retain`, which keeps the old rows; or set "
+            "`destination_sync_mode: overwrite`",
+        )
