@@ -82,7 +82,7 @@ class ReadPlan:
                 without_entries(landed(read.stream, read.of.fields)) for read in self.streams
             ]
             written = ConfiguredCatalog(streams=streams)
-            # Before the sinks store that a refresh has begun: a later sync would resume it.
+            # Before the sinks store the start of a refresh: a later sync would resume it.
             plan.check = partial(self.destination.supported_catalog, written)
             plan.send = partial(self.destination.write, written, stop=self.connector.cancel)
         return plan

@@ -118,7 +118,7 @@ def test_a_refresh_that_the_destination_would_ignore_is_refused_before_reading(
     refused = failure_of(materialize(own, KEY, refresh="truncate"))
     assert "cannot refresh 'things'" in refused
     assert len(written(own)) == 1
-    assert materialize(own, KEY).success  # no refresh was begun
+    assert materialize(own, KEY).success  # no refresh is in progress
     assert materialize(own, KEY, refresh="retain").success
     numbers = [(one["generation_id"], one["minimum_generation_id"]) for one in catalogs(own)]
     assert numbers == [(1, 0), (1, 0), (2, 0)]

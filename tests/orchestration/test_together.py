@@ -232,7 +232,7 @@ def test_a_refresh_of_one_stream_lets_the_others_continue(own: Project, policy: 
     assert ids(own, "users") == ([1, 2, 2, 3] if policy == "append" else [1, 2, 3])
 
 
-def test_a_failed_refresh_of_one_stream_is_begun_again(own: Project) -> None:
+def test_a_failed_refresh_of_one_stream_starts_again(own: Project) -> None:
     log = connection(own, destination_sync_mode="append", config={"every": 1})
     append(log, ("users", 1), ("orders", 10))
     assert materialize(own, BOTH).success
