@@ -18,9 +18,14 @@ class EltError(Exception):
         message: the failure, in one sentence that needs no context.
         guidance: the action that resolves it.
         detail: information for a maintainer (stack trace, tail of stderr); may be long.
+
+    Attributes:
+        is_machine_fault: whether the machine failed, for example because its disk is full. Then everything
+            else that the run would do fails in the same way.
     """
 
     failure_type: ClassVar[str] = "system_error"
+    is_machine_fault = False
 
     def __init__(self, message: str, *, guidance: str | None = None, detail: str | None = None):
         super().__init__(message)

@@ -21,6 +21,8 @@ ERRORS = {
     "ValueError": "config_error",
 }
 """The type of each class of error. A `ValueError` is a line of a larger message where a file is validated."""
+FAULT = "_Fault"
+"""The entries of the table of faults of a machine: their class, text and guidance."""
 VALIDATED = "connection"
 ROOMS = {
     "connection": "Connections: defs.yaml and catalog.json",
@@ -33,7 +35,7 @@ ROOMS = {
     "orchestration": "Dagster: assets, partitions, sensors, jobs",
     "destination": "elt-destination and target-elt",
     "storage": "Directories, and the options of object stores",
-    "": "Settings",
+    "": "Settings, and faults of the machine",
 }
 INTRODUCTION = """\
 # Messages
@@ -67,6 +69,9 @@ def messages(folder: Path) -> Iterator[tuple[str, Message]]:
         constants = _constants(tree)
         for node in ast.walk(tree):
             if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
+                if node.func.id == FAULT and isinstance(node.args[0], ast.Name):
+                    text, step = (_cell(_text(word, constants)) for word in node.args[1:3])
+                    yield room, Message(f"{text} …", step, ERRORS[node.args[0].id])
                 is_line = node.func.id == "ValueError" and room != VALIDATED
                 kind = None if is_line else ERRORS.get(node.func.id)
                 text = _text(node.args[0], constants) if kind and node.args else ""

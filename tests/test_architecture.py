@@ -37,6 +37,7 @@ ROOMS: dict[str, set[str]] = {
     # the ground
     "elt_assets.errors": set(),
     "elt_assets.storage": {"errors"},
+    "elt_assets.machine_faults": {"errors"},
     "elt_assets.paths": {"errors", "storage"},
     # the wire
     "elt_assets.protocol": {"errors", "protocol.airbyte"},
@@ -61,7 +62,7 @@ ROOMS: dict[str, set[str]] = {
     # the tables
     **{
         f"elt_assets.lake.{room}": {
-            *("errors", "storage", "protocol", "sync"),
+            *("errors", "machine_faults", "storage", "protocol", "sync"),
             *(f"lake.{lower}" for lower in LAKE[:place]),
             # the archive of classes is in the user's cache
             *(("paths",) if room == "spark" else ()),
@@ -71,12 +72,23 @@ ROOMS: dict[str, set[str]] = {
     "elt_assets.lake": set(),
     # one sync, without Dagster
     "elt_assets.pipeline": {
-        *("errors", "storage", "paths", "protocol", "runner", "sync", "connection", "lake"),
+        *(
+            "errors",
+            "machine_faults",
+            "storage",
+            "paths",
+            "protocol",
+            "runner",
+            "sync",
+            "connection",
+            "lake",
+        ),
     },
     # the assets
     "elt_assets.orchestration": {
         *(
             "errors",
+            "machine_faults",
             "storage",
             "paths",
             "protocol",
@@ -89,11 +101,22 @@ ROOMS: dict[str, set[str]] = {
     },
     # the programs
     "elt_assets.destination": {
-        *("errors", "storage", "paths", "protocol", "runner.process", "sync", "lake", "pipeline"),
+        *("errors", "machine_faults", "storage", "paths", "protocol", "runner.process", "sync"),
+        *("lake", "pipeline"),
     },
     "elt_assets.definitions": {"errors", "paths", "orchestration"},
     "elt_assets.cli": {
-        *("errors", "paths", "protocol", "runner", "sync", "connection", "lake", "pipeline"),
+        *(
+            "errors",
+            "machine_faults",
+            "paths",
+            "protocol",
+            "runner",
+            "sync",
+            "connection",
+            "lake",
+            "pipeline",
+        ),
         "orchestration",
     },
     "elt_assets.defs": set(),

@@ -13,6 +13,7 @@ from click.shell_completion import CompletionItem
 from elt_assets.cli.options import output_options
 from elt_assets.cli.output import FAILED, INTERRUPTED, REFUSED, print_error
 from elt_assets.errors import ConfigError, EltError, SystemFailure
+from elt_assets.machine_faults import translate
 
 COMMANDS: Mapping[str, str] = MappingProxyType(
     {
@@ -107,15 +108,17 @@ def main(argv: Sequence[str] | None = None) -> int:
     except click.Abort:
         return INTERRUPTED
     except Exception as error:  # noqa: BLE001 - errors of Dagster, storage … are shown like all others
+        known = translate(error)
         print_error(
-            SystemFailure(
+            known
+            or SystemFailure(
                 f"{type(error).__name__}: {error}",
                 guidance="check that DAGSTER_HOME and the lake can be read and written; otherwise "
                 "report this as a bug",
             ),
             machine=machine,
         )
-        return FAILED
+        return REFUSED if isinstance(known, ConfigError) else FAILED
     return code
 
 

@@ -20,6 +20,7 @@ from elt_assets.destination.writing import Write
 from elt_assets.errors import EltError
 from elt_assets.lake.admin.write_check import probe
 from elt_assets.lake.spark.session import SparkProvider
+from elt_assets.machine_faults import translate
 from elt_assets.protocol.airbyte import message_factory
 from elt_assets.protocol.airbyte.arguments import load_catalog, load_config
 from elt_assets.protocol.airbyte.messages import Message, Specification
@@ -110,7 +111,7 @@ def _check(path: str, output: Output, spark: SparkProvider | None) -> int:
     except EltError as error:
         reason = str(error)
     except Exception as error:  # noqa: BLE001 - `check` reports errors of storage and of Spark
-        reason = f"{type(error).__name__}: {error}"
+        reason = str(translate(error) or f"{type(error).__name__}: {error}")
     output.connection(succeeded=reason is None, text=reason)
     return OK
 
@@ -128,6 +129,6 @@ def _write(
         raise
     except Exception as error:  # noqa: BLE001 - any error is reported as an ERROR trace
         stream = None if sync is None else sync.stream_of(error)
-        output.error(error, stream and stream.descriptor)
+        output.error(translate(error) or error, stream and stream.descriptor)
         return FAILED
     return OK

@@ -16,8 +16,9 @@ from typing import Any, BinaryIO
 from elt_assets.destination.process import FAILED, OK, Terminated, output_stream, provider
 from elt_assets.destination.settings import TARGET_SPECIFICATION, Settings
 from elt_assets.destination.singer_load import Load
-from elt_assets.errors import EltError
+from elt_assets.errors import SystemFailure
 from elt_assets.lake.spark.session import SparkProvider
+from elt_assets.machine_faults import translate
 from elt_assets.protocol.airbyte.arguments import load_config
 
 
@@ -58,8 +59,11 @@ def main(
                     stream.flush()
         except BrokenPipeError:
             return FAILED
-        except EltError as error:
-            _log(error.failure_type, str(error))
+        except Exception as error:  # noqa: BLE001 - an error of a library is shown in one line
+            known = translate(error) or SystemFailure(
+                f"{type(error).__name__}: {error}", guidance="report this as a bug"
+            )
+            _log(known.failure_type, str(known))
             return FAILED
         except Terminated as signal:
             _log("ERROR", f"{signal}; nothing more is committed")

@@ -8,19 +8,33 @@ from collections.abc import Iterator
 import dagster as dg
 
 from elt_assets.errors import EltError, SystemFailure, TransientError
+from elt_assets.machine_faults import translate
 
 
 @contextlib.contextmanager
 def as_dagster_failure() -> Iterator[None]:
-    """Convert an error of this project to a `dagster.Failure`.
+    """Convert an error of this project, or a fault of the machine, to a `dagster.Failure`.
 
     Only a system failure keeps its cause with the stack trace, for maintainers. For other errors the stack
     trace is omitted, so the message is at the end of the output, where users look for it.
+
+    An interruption is not retried. Dagster applies the retry policy of an op to it, so that Ctrl-C would
+    start the sync again; an error of Dagster's own is exempt from the policy.
     """
     try:
         yield
-    except EltError as error:
-        raise _failure(error) from (error if isinstance(error, SystemFailure) else None)
+    except (KeyboardInterrupt, dg.DagsterExecutionInterruptedError) as interruption:
+        raise Interrupted("the run was interrupted") from interruption
+    except Exception as error:
+        known = translate(error)
+        if known is None:
+            raise
+        is_explained = known.is_machine_fault or not isinstance(known, SystemFailure)
+        raise _failure(known) from (None if is_explained else known)
+
+
+class Interrupted(dg.DagsterError, dg.DagsterExecutionInterruptedError):
+    """The end of a step by a signal: the run is cancelled, and the retry policy of the op does not apply."""
 
 
 def one_line(error: Exception) -> str:

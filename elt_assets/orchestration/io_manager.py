@@ -12,6 +12,7 @@ from elt_assets.lake.admin.snapshots import snapshot
 from elt_assets.lake.spark.session import DataFrame
 from elt_assets.lake.write import dataframes
 from elt_assets.lake.write.stream_tables import app_id
+from elt_assets.machine_faults import translated
 from elt_assets.orchestration.events.metadata import (
     DESTINATION,
     ROW_COUNT,
@@ -79,8 +80,9 @@ class SparkIOManager(dg.ConfigurableIOManager):
     def _sync(self, context: dg.OutputContext, sync: StreamSync) -> None:
         """Sync a stream, or its partitions.
 
-        If a partition fails, the sync continues with the next one, unless the user must change the config. A
-        partition that the source no longer has concerns no other partition.
+        If a partition fails, the sync continues with the next one, unless the user must change the config or
+        the machine has a fault: then all others would fail too. A partition that the source no longer has
+        concerns no other partition.
         """
         try:
             self._sync_partitions(context, sync)
@@ -104,7 +106,7 @@ class SparkIOManager(dg.ConfigurableIOManager):
                 raise error
             context.log.error(f"partition {partition!r}: {error}")
             failures[partition] = error
-            if isinstance(error, ConfigError) and not isinstance(error, MissingPartition):
+            if _concerns_all(error):
                 break
         if failures:
             raise _combined_failure(failures, len(sync.partitions))
@@ -114,7 +116,8 @@ class SparkIOManager(dg.ConfigurableIOManager):
     ) -> EltError | None:
         """Sync one partition, or a whole stream; return its error, or None if it is committed."""
         try:
-            complete = list(self.land(context, context.run_id, sync.plan(partition)))
+            with translated():
+                complete = list(self.land(context, context.run_id, sync.plan(partition)))
         except EltError as error:
             return error
         for stream in complete:  # reached only if the whole read succeeded
@@ -142,6 +145,13 @@ class SparkIOManager(dg.ConfigurableIOManager):
             if len(partitions) > 1:  # Dagster adds the same metadata to the event of each partition
                 metadata = {name: metadata[name] for name in metadata if name != ROW_COUNT}
         context.add_output_metadata(dict(metadata))
+
+
+def _concerns_all(error: EltError) -> bool:
+    """Return whether an error of one partition would occur in all others."""
+    if error.is_machine_fault:
+        return True
+    return isinstance(error, ConfigError) and not isinstance(error, MissingPartition)
 
 
 def _partitions_of(context: dg.InputContext) -> list[str] | None:

@@ -12,7 +12,7 @@ from typing import Any
 
 import dagster as dg
 
-from elt_assets.errors import EltError, SystemFailure, error_class
+from elt_assets.errors import EltError, SystemFailure, TransientError, error_class
 from elt_assets.orchestration.assets.partition_choice import check_partition
 from elt_assets.orchestration.assets.run_config import Refresh
 from elt_assets.orchestration.assets.translator import companion_specs
@@ -32,14 +32,18 @@ JOB = "elt_sync"
 class Materialized:
     """Result of one run.
 
-    `figures`: of each stream that was read, added up over retries. `complete`: the streams that were
-    materialised. `errors`: one for each failed step.
+    Attributes:
+        figures: those of each stream that was read, added up over retries.
+        complete: the streams that were materialised.
+        errors: one for each failed step.
+        is_interrupted: whether a signal ended the run, for example Ctrl-C.
     """
 
     run_id: str
     figures: Mapping[StreamId, SyncFigures]
     complete: Collection[StreamId]
     errors: Sequence[EltError]
+    is_interrupted: bool = False
 
 
 class _FigureRecorder:
@@ -99,7 +103,12 @@ def materialize(
             )
     finally:
         WATCH.reset(token)
-    return Materialized(run_id, recorder.figures, _complete(result, wanted), _errors(result))
+    failures = [event.step_failure_data for event in result.get_step_failure_events()]
+    is_interrupted = any(_is_interruption(failure) for failure in failures)
+    errors = [_error(failure) for failure in failures]
+    return Materialized(
+        run_id, recorder.figures, _complete(result, wanted), errors, is_interrupted
+    )
 
 
 def _job(
@@ -151,12 +160,17 @@ def _complete(result: dg.ExecuteInProcessResult, wanted: Sequence[StreamAsset]) 
     return {streams[event.asset_key] for event in events if event.asset_key in streams}
 
 
-def _errors(result: dg.ExecuteInProcessResult) -> list[EltError]:
-    return [_error(event.step_failure_data) for event in result.get_step_failure_events()]
+def _is_interruption(failure: Any) -> bool:
+    return failure.error_source is not None and failure.error_source.name == "INTERRUPT"
 
 
 def _error(failure: Any) -> EltError:
     """Return the error of a step, restored from its `dagster.Failure`."""
+    if _is_interruption(failure):
+        return TransientError(
+            "the sync was interrupted; what was committed is kept",
+            guidance="run it again: it continues from the last commit",
+        )
     user = failure.user_failure_data
     if user is None:
         return SystemFailure(failure.error.to_string() if failure.error else "a step failed")

@@ -12,6 +12,7 @@ from collections.abc import Callable, Collection, Generator, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from elt_assets.machine_faults import translated
 from elt_assets.protocol.airbyte.catalog import (
     AirbyteStream,
     ConfiguredCatalog,
@@ -151,8 +152,9 @@ class Sync:
                 change_schema=plan.change_schema,
                 configure=plan.configure,
             )
-            self._messages = _announced(plan.read(), plan.expect_rows)
-            yield from session.run(self._messages)
+            with translated(f"while records were staged in {folder}"):
+                self._messages = _announced(plan.read(), plan.expect_rows)
+                yield from session.run(self._messages)
 
     def _relay(self, sinks: Mapping[StreamId, Sink], send: Send) -> Iterator[SessionEvent]:
         plan = self._plan

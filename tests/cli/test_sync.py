@@ -5,9 +5,12 @@ from __future__ import annotations
 import os
 import pty
 import re
+import signal
 import subprocess
 import sys
 import threading
+import time
+from pathlib import Path
 
 import pytest
 
@@ -15,10 +18,12 @@ from elt_assets.cli import main
 from elt_assets.cli.live import LiveProgress
 from elt_assets.pipeline.progress import Phase, Progress
 from tests.cli.running import Elt
+from tests.orchestration.running import failure_of, materialize
 from tests.programs.scripted import record, script, state
 from tests.programs.shared_source import append, connection, given
 from tests.programs.windowed_source import windowed
-from tests.project import Project
+from tests.project import BIN, REPOSITORY, Project
+from tests.small_disk import mounted
 
 DAILY = {"type": "daily", "start": "2026-01-01", "bind": {"start": "from", "end": "to"}}
 
@@ -242,3 +247,46 @@ def test_the_shell_completes_commands_options_and_connections(own: Project) -> N
     assert completions("elt s", 1) == ["sync", "status", "state"]
     assert completions("elt discover --d", 2) == ["--dry-run"]
     assert completions("elt check scr", 2) == ["scripted"]
+
+
+# Faults of the machine
+
+
+def test_a_full_disk_ends_all_partitions(
+    own: Project, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The others would fail in the same way, after the source was read for each."""
+    windowed(own, partitions={**DAILY, "end": "2026-01-06", "partitions_per_run": 5})
+    with mounted(tmp_path / "staging", "4k") as staging:
+        monkeypatch.setenv("ELT_STAGING", str(staging))
+        result = materialize(
+            own, 'key:"weather/readings"', partition="2026-01-01", through="2026-01-05"
+        )
+    assert "the disk is full, while records were staged in" in failure_of(result)
+    assert "1 of 5 partitions failed" in failure_of(result)
+
+
+def test_an_interruption_ends_the_sync_and_is_not_retried(own: Project) -> None:
+    script(own, [record(id=1), state(1), "!sleep 600"])
+    own.amend("scripted", retry={"attempts": 3, "delay": 0})
+    arguments = own.root / "scripted-source" / "arguments.json"
+    process = subprocess.Popen(
+        [BIN / "elt", "sync", "scripted"],
+        cwd=REPOSITORY,
+        env=own.environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+    late = threading.Timer(300, process.kill)
+    late.start()
+    while process.poll() is None and not arguments.exists():
+        time.sleep(0.05)
+    arguments.unlink(missing_ok=True)
+    process.send_signal(signal.SIGINT)
+    shown, _ = process.communicate()
+    late.cancel()
+    assert process.returncode == 130, shown
+    assert "the sync was interrupted; what was committed is kept" in shown
+    assert "Traceback" not in shown
+    assert not arguments.exists()

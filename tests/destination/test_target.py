@@ -20,6 +20,7 @@ from elt_assets.destination import target
 from elt_assets.lake.spark.session import SparkProvider
 from tests.destination.running import Destination, Json, lines
 from tests.project import BIN, REPOSITORY
+from tests.small_disk import mounted
 
 PROPERTIES = {"id": {"type": "integer"}, "name": {"type": "string"}}
 
@@ -319,3 +320,15 @@ def test_the_process_returns_states_while_the_tap_is_silent(elt: Target, tmp_pat
         process.send_signal(signal.SIGTERM)
         assert process.wait(60) == 128 + signal.SIGTERM
     late.cancel()
+
+
+def test_a_full_disk_is_reported_in_one_message(
+    elt: Target, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with mounted(tmp_path / "staging", "4k") as staging:
+        monkeypatch.setenv("ELT_STAGING", str(staging))
+        assert elt.load(schema(), *records(*range(2000)), state(1), code=1) == []
+    (line, *more) = elt.stderr.splitlines()
+    assert line.startswith("target-elt: config_error: the disk is full, while records were staged")
+    assert len(more) <= 2
+    assert elt.load(schema(), *records(1), state(1)) == [b"1"]

@@ -26,6 +26,7 @@ from tests.destination.running import (
     status,
     stream,
 )
+from tests.small_disk import mounted
 
 EAGER = {"checkpoint": {"rows": 1}}
 DEAD_LETTER = "users_dead_letter"
@@ -320,3 +321,14 @@ def test_the_staging_folder_is_empty_after_a_write(
     destination.write([stream()], records(1))
     destination.write([stream()], [*records(1), b'{"type":"RECORD","rec'], code=1)
     assert list((tmp_path / "home" / "staging").iterdir()) == []
+
+
+def test_a_full_disk_is_a_config_error(
+    destination: Destination, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with mounted(tmp_path / "staging", "4k") as staging:
+        monkeypatch.setenv("ELT_STAGING", str(staging))
+        answer = destination.write([stream()], [*records(*range(2000)), state(1)], code=1)
+    assert answer.states == []
+    assert answer.error["failure_type"] == "config_error"
+    assert answer.error["message"].startswith("the disk is full, while records were staged")

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import shlex
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
@@ -190,3 +192,28 @@ def test_the_settings_files_in_the_docs_are_valid(tmp_path: Path, block: str) ->
     found = settings({}, _file(tmp_path, block))
     lines = [line for line in block.splitlines() if line and not line.startswith("#")]
     assert [str(found[line.split()[0]]) for line in lines] == [line.split()[1] for line in lines]
+
+
+@pytest.mark.spark
+def test_another_jvm_starts_after_the_first_one_was_killed() -> None:
+    """The retry of a step, in the same process, must not meet the session of the dead one."""
+    script = (
+        "import os, signal, sys\n"
+        "from pyspark import SparkContext\n"
+        "from elt_assets.lake.spark.session import SparkProvider, settings, start\n"
+        "from elt_assets.machine_faults import translate\n"
+        "provider = SparkProvider(lambda: start(settings({})))\n"
+        "assert provider.get().range(3).count() == 3\n"
+        "jvm = SparkContext._gateway.proc\n"
+        "os.kill(jvm.pid, signal.SIGKILL)\n"
+        "try:\n"
+        "    provider._future.result().range(3).count()\n"
+        "except Exception as error:\n"
+        "    print(type(translate(error)).__name__)\n"
+        "jvm.wait()\n"
+        "print(provider.get().range(4).count())\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", script], capture_output=True, text=True, check=False
+    )
+    assert done.stdout.split() == ["TransientError", "4"], done.stderr

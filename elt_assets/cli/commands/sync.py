@@ -11,7 +11,7 @@ from elt_assets import paths
 from elt_assets.cli.live import LiveProgress
 from elt_assets.cli.lookup import find_stream
 from elt_assets.cli.options import connection_argument, partition_option, subcommand
-from elt_assets.cli.output import FAILED, OK, REFUSED, Document, Output
+from elt_assets.cli.output import FAILED, INTERRUPTED, OK, REFUSED, Document, Output
 from elt_assets.connection import load_connection
 from elt_assets.errors import ConfigError, EltError
 from elt_assets.orchestration.assets.run_config import Refresh
@@ -70,6 +70,8 @@ def command(
     names = {stream: known[stream] for stream in chosen}
     _print(result, names, out)
     out.document(_document(result, names))
+    if result.is_interrupted:
+        return INTERRUPTED
     if any(isinstance(error, ConfigError) for error in result.errors):
         return REFUSED
     return FAILED if result.errors else OK

@@ -11,10 +11,12 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, TypeVar
 
+from pyspark import SparkContext
 from pyspark.sql import DataFrame, SparkSession
 
 from elt_assets.errors import ConfigError, SystemFailure
 from elt_assets.lake.spark import class_archive
+from elt_assets.machine_faults import translate
 
 A = TypeVar("A")
 B = TypeVar("B")
@@ -173,7 +175,7 @@ def _defaults(user: Mapping[str, Any]) -> dict[str, str]:
         return dict(REMOTE_DEFAULTS)
     if not str(user.get("spark.master", DEFAULTS["spark.master"])).startswith("local"):
         # The warnings of a cluster report why a job waits.
-        return {**DEFAULTS, DRIVER_OPTIONS: _logging("warn")}
+        return {**DEFAULTS, DRIVER_OPTIONS: f"{_logging('warn')} -Delt.tasks.level=warn"}
     return {
         **DEFAULTS,
         DRIVER_OPTIONS: " ".join(
@@ -200,16 +202,23 @@ def start(config: Mapping[str, Any]) -> SparkSession:
     Raises:
         SystemFailure: Spark does not start, or its cluster cannot be reached.
     """
+    if _jvm_has_ended():
+        _forget_session()
     if WORKER_PYTHON in config:  # only `spark-submit` reads it; PySpark itself reads the variable
         os.environ["PYSPARK_PYTHON"] = str(config[WORKER_PYTHON])
     try:
         session = SparkSession.builder.config(map=dict(config)).getOrCreate()
     except Exception as error:  # py4j, gRPC and PySpark raise errors of many types
         where = config.get("spark.remote") or config["spark.master"]
+        is_local = str(where).startswith("local")
+        fault = translate(error, f"while Spark was started at {where}") if is_local else None
+        if fault is not None:
+            raise fault from error
         raise SystemFailure(
             f"Spark cannot be started at {where}",
             guidance="check that Spark runs and is reachable from this host, and read the stderr of this "
-            "process; for a local session, check that JAVA_HOME is a Java 17 or newer",
+            "process; for a local session, check that JAVA_HOME is a Java 17 or newer, and that the limit of "
+            "open files (`ulimit -n`) is 1024 or more",
             detail=str(error),
         ) from error
     _keep_classes(session)
@@ -229,6 +238,21 @@ def _keep_classes(session: SparkSession) -> None:
         setattr(jvm, name, getattr(jvm, name))
 
 
+def _jvm_has_ended() -> bool:
+    """Return whether the JVM that PySpark started in this process has ended, for example by a kill."""
+    process = getattr(getattr(SparkContext, "_gateway", None), "proc", None)
+    return process is not None and process.poll() is not None
+
+
+def _forget_session() -> None:
+    """Let PySpark start another JVM. It keeps the session of a JVM that has ended, so that a retry in the
+    same process would fail, too."""
+    for name in ("_gateway", "_jvm", "_active_spark_context"):
+        setattr(SparkContext, name, None)
+    for name in ("_instantiatedSession", "_activeSession"):
+        setattr(SparkSession, name, None)
+
+
 class SparkProvider:
     """A session that starts in the background; `get` waits for it.
 
@@ -242,9 +266,9 @@ class SparkProvider:
         self._lock = threading.Lock()
 
     def warm_up(self) -> None:
-        """Start the session, if it has not been started. Returns at once."""
+        """Start the session, if it has not been started or its JVM has ended since. Returns at once."""
         with self._lock:
-            if self._future is None:
+            if self._future is None or (self._future.done() and _jvm_has_ended()):
                 self._future = Future()
                 name = "spark-start"
                 threading.Thread(target=self._run, args=(self._future,), name=name).start()

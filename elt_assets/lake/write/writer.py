@@ -31,6 +31,7 @@ from elt_assets.lake.write import dead_letter, schema_rewrite, write_spec
 from elt_assets.lake.write.commit_builder import CheckpointData, CommitBuilder, Publication
 from elt_assets.lake.write.stream_tables import StreamTables
 from elt_assets.lake.write.write_spec import WriteSpec, stream_part
+from elt_assets.machine_faults import translated
 from elt_assets.protocol.airbyte.catalog import ConfiguredStream
 from elt_assets.storage import conditional_writes
 from elt_assets.storage.staging import IN_PLACE, Staging
@@ -114,6 +115,10 @@ class TableWriter:
         Raises:
             SystemFailure: the segment is damaged, or the written and the rejected rows are not those staged.
         """
+        with translated(f"while the table {self._tables.main.uri} was written"):
+            self._write_segment(segment)
+
+    def _write_segment(self, segment: Segment) -> None:
         size = segment.path.stat().st_size if segment.path.exists() else 0
         if size != segment.size:
             raise SystemFailure(
@@ -202,6 +207,10 @@ class TableWriter:
 
     def commit(self, checkpoint: Checkpoint) -> Committed:
         """Apply the policy and publish the rows and the state; do nothing if nothing is new."""
+        with translated(f"while a commit to the table {self._tables.main.uri} was made"):
+            return self._commit_checkpoint(checkpoint)
+
+    def _commit_checkpoint(self, checkpoint: Checkpoint) -> Committed:
         self._write_waiting()
         pending, state = self._pending, self._state(checkpoint)
         if self._has_changes(pending, state, checkpoint):

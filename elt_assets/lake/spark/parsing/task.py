@@ -174,6 +174,10 @@ class _Output:
 
     def discard(self) -> None:
         """Remove the file."""
+        if self._writer is not None:
+            self._writer.is_open = (
+                False  # else its destructor writes to the closed file, and complains
+            )
         if self._sink is not None:
             self._sink.close()
             self._system.delete_file(f"{self._root}/{self._name}")

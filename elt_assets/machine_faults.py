@@ -1,0 +1,234 @@
+"""Translation of the faults of a machine, such as a full disk, into errors of this project.
+
+Libraries report one fault in many forms: Python and pyarrow by `errno`; delta-rs, the JVM and the workers of
+Spark in the text of their errors; SQLite by texts of its own. `translate` reduces all of them to one table of
+faults, which states who must act. Every program and every step of Dagster passes its errors through it, so
+that no fault of the machine is shown as a stack trace of a library.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from elt_assets.errors import ConfigError, EltError, SystemFailure, TransientError
+
+_LIBRARIES = frozenset(
+    {
+        *("_internal", "deltalake", "grpc", "obstore", "py4j", "pyarrow", "pyspark"),
+        *("psycopg2", "sqlalchemy", "sqlite3"),
+    }
+)
+"""Packages whose errors are recognised by their text. `_internal` is the core of delta-rs."""
+
+_ERRNO = re.compile(r"\[[Ee]rrno (\d+)\]|\(os error (\d+)\)")
+"""The number of an error of the system, as Python, pyarrow and Rust write it."""
+
+_MAX_DETAIL = 300
+_AGAIN = "the next run continues from the last commit"
+
+
+@dataclass(frozen=True)
+class _Fault:
+    """One kind of fault: how it is recognised, and the error that is shown for it.
+
+    Attributes:
+        pattern: texts by which libraries report it.
+        numbers: numbers of the system (`errno`) for it.
+    """
+
+    kind: type[EltError]
+    message: str
+    guidance: str
+    pattern: str
+    numbers: Sequence[int] = ()
+
+    def error(self, place: str, cause: BaseException) -> EltError:
+        message = f"{self.message}{place}"
+        error = self.kind(message, guidance=f"{self.guidance}; {_AGAIN}", detail=_first_line(cause))
+        error.is_machine_fault = True
+        return error
+
+
+_FAULTS: Sequence[_Fault] = (
+    _Fault(
+        ConfigError,
+        "the disk is full",
+        "free space on the disk, or move the lake (ELT_LAKE), the staging folder (ELT_STAGING), the home "
+        "(DAGSTER_HOME) or the temporary files (TMPDIR) to a larger one",
+        r"No space left on device|[Dd]isk quota exceeded|database or disk is full",
+        (errno.ENOSPC, errno.EDQUOT),
+    ),
+    _Fault(
+        ConfigError,
+        "a file grew beyond the limit for files of this process",
+        "raise the limit (`ulimit -f`, or LimitFSIZE of the service)",
+        r"File too large",
+        (errno.EFBIG,),
+    ),
+    _Fault(
+        ConfigError,
+        "too many files are open",
+        "raise the limit of open files (`ulimit -n`, or LimitNOFILE of the service) to 4096 or more",
+        r"Too many open files",
+        (errno.EMFILE, errno.ENFILE),
+    ),
+    _Fault(
+        ConfigError,
+        "the file system is read-only",
+        "mount it for writing, or move the lake (ELT_LAKE), the staging folder (ELT_STAGING) or the home "
+        "(DAGSTER_HOME)",
+        r"Read-only file system|attempt to write a readonly database",
+        (errno.EROFS,),
+    ),
+    _Fault(
+        ConfigError,
+        "this user may not read or write a file",
+        "correct the owner or the permissions of the file or its folder",
+        r"Permission denied|unable to open database file|AccessDenied|Access Denied|InvalidAccessKeyId"
+        r"|SignatureDoesNotMatch",
+        (errno.EACCES, errno.EPERM),
+    ),
+    _Fault(
+        ConfigError,
+        "Spark's Java process has too little memory",
+        "raise `spark.driver.memory` in the Spark settings (ELT_SPARK), or set a smaller `checkpoint` in "
+        "defs.yaml",
+        r"java\.lang\.OutOfMemoryError",
+    ),
+    _Fault(
+        TransientError,
+        "the machine has too little memory",
+        "end other programs, run fewer syncs at the same time, or use a machine with more memory",
+        r"Cannot allocate memory|Python worker exited unexpectedly|realloc of size \d+ failed",
+        (errno.ENOMEM,),
+    ),
+    _Fault(
+        SystemFailure,
+        "the disk or its network connection reports an error",
+        "check the disk and the log of the system's kernel",
+        r"Input/output error|Stale file handle|disk I/O error",
+        (errno.EIO, errno.ESTALE),
+    ),
+    _Fault(
+        SystemFailure,
+        "a database of Dagster is damaged",
+        "restore DAGSTER_HOME from a backup, or move its databases away; the tables and their states are in "
+        "the lake and are not affected",
+        r"database disk image is malformed|file is not a database",
+    ),
+    _Fault(
+        TransientError,
+        "a database of Dagster is locked by another process",
+        "end what holds it, for example a backup or a database tool; if many runs work at the same time, "
+        "configure PostgreSQL in dagster.yaml",
+        r"database (?:table )?is locked",
+    ),
+    _Fault(
+        TransientError,
+        "Spark's Java process has ended, or does not answer",
+        "if the system killed it for its memory (see the log of the kernel), run fewer syncs at the same "
+        "time, or use a machine with more memory",
+        r"Answer from Java side is empty|Error while (?:sending|obtaining)|An error occurred while trying to "
+        r"connect to the Java server|SparkContext was (?:shut down|stopped)|stopped SparkContext"
+        r"|An error occurred while calling [^\n]*\Z",
+    ),
+    _Fault(
+        TransientError,
+        "a service cannot be reached, or refuses more requests (a store, a database or Spark)",
+        "check the network and the service",
+        r"error sending request|NETWORK_CONNECTION|SLOW_DOWN|SlowDown|ServiceUnavailable|could not connect to"
+        r" server|connection to server .* failed|server closed the connection",
+        (errno.ECONNREFUSED, errno.ECONNRESET, errno.ETIMEDOUT, errno.EHOSTUNREACH),
+    ),
+)
+
+
+def translate(error: BaseException, where: str | None = None) -> EltError | None:
+    """Return the error to show for a fault of the machine; None if the error reports none.
+
+    An error of this project is returned as it is. Of any other error, the chain of its causes is searched.
+
+    Args:
+        where: what was done, and where, such as "while the table x was written".
+    """
+    if isinstance(error, EltError):
+        return error
+    for cause in _causes(error):
+        if isinstance(cause, EltError):
+            return None  # the fault is an older one, which was handled
+        fault = _fault_of(cause)
+        if fault is not None:
+            return fault.error(f"{_file(error)}{f', {where}' if where else ''}", cause)
+    return None
+
+
+@contextlib.contextmanager
+def translated(where: str | None = None) -> Iterator[None]:
+    """Raise a fault of the machine within this context as an error of this project.
+
+    Args:
+        where: as for `translate`.
+
+    Raises:
+        EltError: the machine has a fault. All errors without such a cause are raised unchanged.
+    """
+    try:
+        yield
+    except EltError:
+        raise
+    except Exception as error:
+        fault = translate(error, where)
+        if fault is None:
+            raise
+        raise fault from error
+
+
+def _causes(error: BaseException) -> Iterator[BaseException]:
+    """Yield an error and what it was raised from, the error first."""
+    seen: set[int] = set()
+    cause: BaseException | None = error
+    while cause is not None and id(cause) not in seen:
+        seen.add(id(cause))
+        yield cause
+        cause = cause.__cause__ or (None if cause.__suppress_context__ else cause.__context__)
+
+
+def _fault_of(error: BaseException) -> _Fault | None:
+    if isinstance(error, MemoryError):
+        return _by_number(errno.ENOMEM)
+    if isinstance(error, OSError) and error.errno is not None:
+        return _by_number(error.errno)
+    if isinstance(error, OSError) or type(error).__module__.partition(".")[0] in _LIBRARIES:
+        return _by_text(str(error))
+    return None
+
+
+def _by_number(number: int) -> _Fault | None:
+    return next((fault for fault in _FAULTS if number in fault.numbers), None)
+
+
+def _by_text(text: str) -> _Fault | None:
+    for match in _ERRNO.finditer(text):
+        fault = _by_number(int(match[1] or match[2]))
+        if fault is not None:
+            return fault
+    return next((fault for fault in _FAULTS if re.search(fault.pattern, text)), None)
+
+
+def _file(error: BaseException) -> str:
+    """Return the file that an error or one of its causes names, for the end of a sentence."""
+    names = [cause.filename for cause in _causes(error) if isinstance(cause, OSError)]
+    return next((f": {os.fsdecode(name)}" for name in names if isinstance(name, (str, bytes))), "")
+
+
+def _first_line(error: BaseException) -> str:
+    """Return the line of a library's error that names the fault, without its stack trace."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    named = [line for line in lines if _by_text(line) is not None]
+    line = (named or lines or [type(error).__name__])[0]
+    return line if len(line) <= _MAX_DETAIL else f"{line[: _MAX_DETAIL - 1]}…"
