@@ -106,9 +106,7 @@ def materialize(
     failures = [event.step_failure_data for event in result.get_step_failure_events()]
     is_interrupted = any(_is_interruption(failure) for failure in failures)
     errors = [_error(failure) for failure in failures]
-    return Materialized(
-        run_id, recorder.figures, _complete(result, wanted), errors, is_interrupted
-    )
+    return Materialized(run_id, recorder.figures, _complete(result, wanted), errors, is_interrupted)
 
 
 def _job(

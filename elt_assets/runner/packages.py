@@ -6,6 +6,7 @@ distributions. The connector's program is found in the package's metadata, not b
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
 import re
@@ -120,7 +121,31 @@ def install(requirement: str, home: Path, options: Installation | None = None) -
                 partial = done.with_suffix(".partial")
                 partial.write_text(program)
                 partial.replace(done)
+    with contextlib.suppress(OSError):
+        done.touch()  # for `sweep`: the time of the last use
     return environment / "bin" / done.read_text()
+
+
+def sweep(home: Path, seconds: float) -> int:
+    """Remove the environments under `home` that no run has used for `seconds`; the next use installs again.
+
+    Returns:
+        The number of removed environments.
+    """
+    oldest, removed = time.time() - seconds, 0
+    for environment in home.glob("*"):
+        if _ENVIRONMENT.fullmatch(environment.name) and _last_use(environment) < oldest:
+            with exclusive(home / f".{environment.name}.lock"):
+                if _last_use(environment) < oldest:
+                    (environment / _DONE).unlink(missing_ok=True)
+                    shutil.rmtree(environment, ignore_errors=True)
+                    removed += 1
+    return removed
+
+
+def _last_use(environment: Path) -> float:
+    done = environment / _DONE
+    return (done if done.exists() else environment).stat().st_mtime
 
 
 def is_installed(requirement: str, home: Path, options: Installation | None = None) -> bool:

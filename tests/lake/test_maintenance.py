@@ -181,3 +181,61 @@ def test_a_vacuum_keeps_the_files_of_a_running_sync(lake: Lake, retention: dt.ti
     maintained(lake, retention=retention)
     writer.commit(checkpoint(3, final=True))
     assert view(lake) == expected(BATCHES)
+
+
+# Dead letters and checkpoints
+
+
+def test_rejected_records_expire_after_their_age_alone(lake: Lake) -> None:
+    sync(lake, BATCHES[:2])
+    between = dt.datetime.now(dt.timezone.utc)
+    sync(lake, BATCHES)
+    assert lake.dead_letter.records == 3
+    assert maintained(lake)["users_dead_letter"].expired == 0
+    age = dt.datetime.now(dt.timezone.utc) - between
+    before = view(lake)
+    assert maintained(lake, dead_letter_age=age)["users_dead_letter"].expired == 2
+    after = view(lake)
+    assert (after.current, after.history) == (before.current, before.history)
+    assert lake.dead_letter.records == 1
+    assert maintained(lake, dead_letter_age=dt.timedelta(0))["users_dead_letter"].expired == 1
+    sync(lake, [*BATCHES, [event(4, 4), event(None, 4)]])
+    assert lake.dead_letter.records == 1
+
+
+def test_rejected_records_are_kept_if_no_age_is_set(lake: Lake) -> None:
+    sync(lake, BATCHES)
+    assert maintained(lake, dead_letter_age=None)["users_dead_letter"].expired == 0
+    assert lake.dead_letter.records == 3
+
+
+def test_old_checkpoints_are_removed_and_every_version_can_still_be_read(lake: Lake) -> None:
+    sync(lake, BATCHES[:1], configured(lake, APPEND))
+    state, rows_before = lake.table.metadata.state, view(lake).current
+    first = lake.table.version
+    log = Path(lake.uri, "_delta_log")
+    for number in (2, 3):
+        DeltaTable(lake.uri).create_checkpoint()
+        sync(lake, BATCHES[:number], configured(lake, APPEND))
+    DeltaTable(lake.uri).create_checkpoint()
+    newest = DeltaTable(lake.uri).version()
+    age(log)
+    maintain(lake.spark, lake.tables())
+    assert [path.name for path in log.glob("*.parquet")] == [f"{newest:020}.checkpoint.parquet"]
+    past = lake.tables().main
+    assert len(DeltaTable(lake.uri, version=first).to_pyarrow_table()) == len(rows_before)
+    assert past.metadata.state != state
+    sync(lake, [*BATCHES, [event(4, 4)]], configured(lake, APPEND))
+    assert len(view(lake).current) == 4
+
+
+def test_checkpoints_stay_if_the_log_does_not_begin_with_the_first_commit(lake: Lake) -> None:
+    sync(lake, BATCHES[:1], configured(lake, APPEND))
+    DeltaTable(lake.uri).create_checkpoint()
+    sync(lake, BATCHES[:2], configured(lake, APPEND))
+    DeltaTable(lake.uri).create_checkpoint()
+    log = Path(lake.uri, "_delta_log")
+    (log / f"{0:020}.json").unlink()
+    age(log)
+    maintain(lake.spark, lake.tables())
+    assert len(list(log.glob("*.parquet"))) == 2

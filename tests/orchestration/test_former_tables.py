@@ -4,11 +4,15 @@
 rearranged: `versions/things` (append_dedup with a history: two syncs, then a truncating refresh that failed
 after its first checkpoint, with records rejected before and within it) and `days/things` (append_dedup, the
 partitions `mon` and `tue`, a record of each rejected).
+
+`last_lake.zip` was written by 2b8f873, the last commit that records no format: `versions/things`,
+append_dedup, two syncs.
 """
 
 from __future__ import annotations
 
 import json
+import shutil
 import zipfile
 from pathlib import Path
 from typing import Any
@@ -18,7 +22,8 @@ from pyspark.sql import SparkSession
 
 from elt_assets import read_table
 from elt_assets.cli import main
-from tests.orchestration.running import failure_of, materialize
+from elt_assets.errors import ConfigError
+from tests.orchestration.running import failure_of, logged, materialize
 from tests.programs.scripted import record, script, state
 from tests.project import Project
 
@@ -78,3 +83,124 @@ def test_a_partition_of_an_earlier_version_is_replaced_alone(
     assert rows == {("mon", 7), ("tue", 1)}
     assert main(["replay", "days"]) == 0
     assert "0 records replayed, 1 rejected again" in capsys.readouterr().out
+
+
+# The format of tables
+
+
+@pytest.fixture(params=["last_lake.zip"])
+def unversioned(own: Project, request: pytest.FixtureRequest) -> Project:
+    """A table that a version without a format has written: two syncs."""
+    with zipfile.ZipFile(Path(__file__).with_name(request.param)) as archive:
+        archive.extractall(own.home / "lake")
+    return own
+
+
+def _format(project: Project) -> str | None:
+    configuration: dict[str, str] = project.table("versions", "things").metadata().configuration
+    return configuration.get("elt.format")
+
+
+def test_a_table_without_a_format_is_read_and_upgraded(
+    unversioned: Project, spark: SparkSession
+) -> None:
+    before = unversioned.table("versions", "things").version()
+    assert _format(unversioned) is None
+    rows = sorted((row.id, row.name) for row in read_table(spark, "versions/things").collect())
+    assert rows == [(1, "a"), (2, "B"), (3, "c")]
+    assert unversioned.table("versions", "things").version() == before
+    script(unversioned, [record(id=3, name="C"), state(4)], name="versions", **KEYED)
+    result = materialize(unversioned, 'key:"versions/things"')
+    assert result.success, failure_of(result)
+    assert "--state" in json.loads(
+        (unversioned.root / "versions-source" / "arguments.json").read_text()
+    )
+    rows = sorted((row["id"], row["name"]) for row in unversioned.rows("versions", "things"))
+    assert rows == [(1, "a"), (2, "B"), (3, "C")]
+    assert _format(unversioned) == "1"
+    entries = unversioned.table("versions", "things").history()
+    assert [entry["version"] for entry in entries if entry.get("elt.format") == "1"] == [before + 1]
+
+
+def test_a_new_table_records_its_format_and_a_newer_one_is_refused(
+    own: Project, spark: SparkSession, capsys: pytest.CaptureFixture[str]
+) -> None:
+    script(own, [record(id=1), state(1)], name="versions", **KEYED)
+    assert materialize(own).success
+    delta = own.table("versions", "things")
+    assert delta.history()[-1]["elt.format"] == "1" == _format(own)
+
+    delta.alter.set_table_properties({"elt.format": "2"}, raise_if_not_exists=False)
+    version = own.table("versions", "things").version()
+    paths = sorted((own.home / "lake").rglob("*"))
+    text = "has format 2; this version of elt-assets reads and writes formats up to 1"
+    assert text in failure_of(materialize(own))
+    with pytest.raises(ConfigError, match=text):
+        read_table(spark, "versions/things")
+    assert main(["state", "reset", "versions/things", "--yes"]) == 2
+    assert text in capsys.readouterr().err
+    assert own.table("versions", "things").version() == version
+    assert sorted((own.home / "lake").rglob("*")) == paths
+
+
+# Restores of backups
+
+
+def _sync(project: Project, *lines: Any) -> str:
+    """Sync, and return the log of the run."""
+    script(project, [*lines], **APPENDED)
+    result = materialize(project)
+    assert result.success, failure_of(result)
+    return logged(project, result)
+
+
+def _ids(project: Project) -> list[int]:
+    return [row["id"] for row in project.rows("scripted", "things")]
+
+
+APPENDED: dict[str, Any] = {
+    "destination_sync_mode": "append",
+    "fields": {"hash": ["name"]},
+}
+
+
+def test_an_older_lake_beside_a_newer_event_log_reads_again_what_it_lacks(
+    own: Project, tmp_path: Path
+) -> None:
+    _sync(own, record(id=1), state(1))
+    shutil.copytree(own.home / "lake", tmp_path / "backup")
+    _sync(own, record(id=2), state(2))
+    shutil.rmtree(own.home / "lake")
+    shutil.copytree(tmp_path / "backup", own.home / "lake")
+    assert "it was rolled back or deleted" in _sync(own, record(id=2), record(id=3), state(3))
+    assert _ids(own) == [1, 2, 3]
+    assert "rolled back" not in _sync(own, record(id=4), state(4))
+
+
+def test_an_older_home_beside_a_newer_lake_reports_what_is_missing(
+    own: Project, tmp_path: Path
+) -> None:
+    _sync(own, record(id=1), state(1))
+    skip = shutil.ignore_patterns("lake", "staging")
+    shutil.copytree(own.home, tmp_path / "backup", ignore=skip)
+    _sync(own, record(id=2), state(2))
+    (own.home / "lake").rename(tmp_path / "lake")
+    shutil.rmtree(own.home)
+    shutil.copytree(tmp_path / "backup", own.home)
+    (tmp_path / "lake").rename(own.home / "lake")
+    log = _sync(own, record(id=3), state(3))
+    assert "missing" in log
+    assert _ids(own) == [1, 2, 3]
+
+
+def test_a_lake_without_its_salt_is_refused(own: Project) -> None:
+    _sync(own, record(id=1, name="a"), state(1))
+    salt = own.home / "hash_salt"
+    text = salt.read_text()
+    salt.unlink()
+    script(own, [record(id=2, name="a"), state(2)], **APPENDED)
+    assert "were made with another salt" in failure_of(materialize(own))
+    assert _ids(own) == [1]
+    salt.write_text(text)
+    _sync(own, record(id=2, name="a"), state(2))
+    assert len({row["name"] for row in own.rows("scripted", "things")}) == 1

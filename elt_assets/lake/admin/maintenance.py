@@ -8,50 +8,134 @@ running sync has not committed yet are younger.
 from __future__ import annotations
 
 import datetime as dt
+import re
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
 import pyarrow.fs as pafs
 from pyspark.sql import SparkSession
+from pyspark.sql import functions as f
 
 from elt_assets.lake.delta.commits import Superseded
 from elt_assets.lake.delta.files import HIDDEN, Change, DataFile, Files
+from elt_assets.lake.delta.opening import LOG
 from elt_assets.lake.delta.row_counts import require_all, row_count
 from elt_assets.lake.delta.table import Table
 from elt_assets.lake.merge.file_splitting import MAX_BYTES, TARGET_ROWS, in_tasks, is_small, packed
 from elt_assets.lake.merge.history import VALID_TO
 from elt_assets.lake.schema import metadata_columns
 from elt_assets.lake.spark import tasks
-from elt_assets.lake.write.stream_tables import StreamTables
+from elt_assets.lake.write.stream_tables import DEAD_LETTER, StreamTables
 
 RETENTION = dt.timedelta(days=7)
+DEAD_LETTER_AGE = dt.timedelta(days=90)
+"""Age at which a rejected record is removed from its dead letter table."""
+
+
+_FIRST_COMMIT = f"{0:020d}.json"
+_CHECKPOINT = re.compile(r"\d{20}\.checkpoint(\.[0-9.a-f-]+)?\.parquet")
 
 
 @dataclass(frozen=True)
 class Maintained:
-    """The result of the maintenance of one table. `removed`: the number of files that vacuum removed."""
+    """The result of the maintenance of one table.
+
+    Attributes:
+        removed: the number of files that vacuum removed.
+        expired: the number of rejected records that were removed, because they were too old.
+    """
 
     table: str
     files_before: int
     files_after: int
     removed: int
+    expired: int = 0
 
 
 def maintain(
-    spark: SparkSession, tables: StreamTables, retention: dt.timedelta = RETENTION
+    spark: SparkSession,
+    tables: StreamTables,
+    retention: dt.timedelta = RETENTION,
+    dead_letter_age: dt.timedelta | None = DEAD_LETTER_AGE,
 ) -> list[Maintained]:
     """Compact and vacuum a stream's table and its companions.
 
     A companion that is ahead of its table is skipped: its rollback needs its files as they are.
+
+    Args:
+        dead_letter_age: age at which rejected records are removed; None if they are kept.
     """
     maintained, refreshed = [], tables.main.dead_letter_files_of_refreshes()
     for kind, table in ((None, tables.main), *tables.companions.items()):
         if not table.exists or (kind is not None and tables.is_ahead(kind)):
             continue
-        before = len(table.files)
+        before, expired = len(table.files), 0
+        if kind == DEAD_LETTER and dead_letter_age is not None:
+            expired = expire(spark, table, dead_letter_age, leave=refreshed)
         compact(spark, table, leave=refreshed)
-        maintained.append(Maintained(table.uri, before, len(table.files), vacuum(table, retention)))
+        removed = vacuum(table, retention) + remove_old_checkpoints(table, retention)
+        maintained.append(Maintained(table.uri, before, len(table.files), removed, expired))
     return maintained
+
+
+def expire(
+    spark: SparkSession, table: Table, age: dt.timedelta, leave: Collection[str] = ()
+) -> int:
+    """Remove the records of a dead letter table that were rejected before a time.
+
+    Args:
+        age: since when; rows without a time stay.
+        leave: as for `compact`.
+
+    Returns:
+        the number of removed records.
+    """
+    oldest = f.lit(dt.datetime.now(dt.timezone.utc) - age)
+    expired = 0
+    for file in table.files:
+        if file.path in leave:
+            continue
+        rows = table.read_files(spark, [file])
+        old = rows.where(f.col("rejected_at") < oldest).count()
+        if not old:
+            continue
+        fresh = rows.where(f.coalesce(f.col("rejected_at") >= oldest, f.lit(True)))
+        files = table.write_files(fresh) if old < file.records else []
+        try:
+            require_all(
+                table, file.records - old, row_count(table, files), "rejected records", files
+            )
+            table.reorganise(Change(files, [file]))
+            expired += old
+        except Superseded:
+            table.discard_files(files)
+            table.advance()
+    return expired
+
+
+def remove_old_checkpoints(table: Table, retention: dt.timedelta) -> int:
+    """Remove checkpoints of the log that are older than the retention, but for the newest of them.
+
+    The commits stay, so each version can still be read, and each state found. A checkpoint lists all files of
+    the table; a table with many files has most of its log in them. If another engine has removed commits,
+    the checkpoints stay, because older versions need them.
+
+    Returns:
+        the number of removed files.
+    """
+    oldest = dt.datetime.now(dt.timezone.utc) - retention
+    infos = table.storage.list_folder(LOG)
+    if all(info.base_name != _FIRST_COMMIT for info in infos):
+        return 0
+    old = sorted(
+        info.base_name
+        for info in infos
+        if _CHECKPOINT.fullmatch(info.base_name) and info.mtime < oldest
+    )
+    newest = old[-1].partition(".")[0] if old else ""
+    names = [name for name in old if name.partition(".")[0] != newest]
+    table.discard_files(DataFile(f"{LOG}/{name}", 0, 0) for name in names)
+    return len(names)
 
 
 def compact(spark: SparkSession, table: Table, leave: Collection[str] = ()) -> int:

@@ -164,6 +164,12 @@ class Files:
         with contextlib.suppress(FileNotFoundError):
             self.system.delete_dir(f"{self.root}/{folder}")
 
+    def list_folder(self, folder: str) -> list[Any]:
+        """Return pyarrow's information about the files in a folder; none if there is no such folder."""
+        selector = pafs.FileSelector(f"{self.root}/{folder}", allow_not_found=True)
+        infos = self.system.get_file_info(selector)
+        return [info for info in infos if info.type == pafs.FileType.File]
+
     def _below(self, folder: str) -> list[str]:
         """Return the paths of all files below a folder."""
         selector = pafs.FileSelector(f"{self.root}/{folder}", allow_not_found=True, recursive=True)

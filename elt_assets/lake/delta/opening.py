@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pyarrow as pa
 import pyarrow.fs as pafs
-from deltalake import DeltaTable, Schema, TableFeatures, write_deltalake
+from deltalake import CommitProperties, DeltaTable, Schema, TableFeatures, write_deltalake
 from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
 from pyspark.sql import types as t
 
@@ -24,6 +24,12 @@ CONFIGURATION = {
     "delta.logRetentionDuration": "interval 36500 days",
 }
 LOG = "_delta_log"
+FORMAT = 1
+"""Format of the tables that this version writes. It grows with each change after which an earlier version of
+this project would misread a table or lose something of it. Tables without the property have format 0; they
+differ from format 1 in nothing but this property."""
+_FORMAT = "elt.format"
+"""Property of a table, and entry of the commits that set it: of the first one, and of each upgrade."""
 _INDEXED, _ALL = "delta.dataSkippingNumIndexedCols", "-1"
 _ATTEMPTS = 5
 _NTZ = "timestampNtz"
@@ -46,8 +52,8 @@ def open_table(place: Location, version: int | None = None) -> DeltaTable | None
     """Return the table at its newest version, or at the given one; None if nothing is there yet.
 
     Raises:
-        ConfigError: something else is there, the table cannot be opened, it has unsupported features, or a
-            version is given and there is no table.
+        ConfigError: something else is there, the table cannot be opened, it has unsupported features or a
+            newer format, or a version is given and there is no table.
     """
     try:
         delta = load(place, version)
@@ -67,6 +73,7 @@ def open_table(place: Location, version: int | None = None) -> DeltaTable | None
             guidance="repair it with the engine that wrote it last, or move it away to read the stream from "
             "the beginning",
         ) from error
+    _refuse_newer_format(delta)
     _refuse_features(delta)
     return delta
 
@@ -80,8 +87,10 @@ def create(place: Location, schema: t.StructType, stream: str | None = None) -> 
             place.uri,
             delta_schema(schema),
             name=stream,
-            configuration={**CONFIGURATION, **indexed},
+            configuration={**CONFIGURATION, **indexed, _FORMAT: str(FORMAT)},
             storage_options=place.for_delta,
+            commit_properties=_format_entry(),
+            raise_if_key_not_exists=False,  # the format is a property of this project
         )
     except DeltaError:
         delta = open_table(place)
@@ -113,6 +122,36 @@ def index_partitions(delta: DeltaTable) -> None:
         ),
         lambda: delta.alter.set_table_properties({_INDEXED: _ALL}),
     )
+
+
+def upgrade_format(delta: DeltaTable) -> None:
+    """Record the present format in a table of an older one, in a separate commit."""
+    _alter(
+        delta,
+        lambda: format_of(delta) < FORMAT,
+        lambda: delta.alter.set_table_properties(
+            {_FORMAT: str(FORMAT)}, raise_if_not_exists=False, commit_properties=_format_entry()
+        ),
+    )
+
+
+def format_of(delta: DeltaTable) -> int:
+    """Return the format of a table; 0 if it does not record one.
+
+    Raises:
+        ConfigError: the property is not a number.
+    """
+    value = delta.metadata().configuration.get(_FORMAT) or "0"
+    if not (value.isascii() and value.isdigit()):
+        raise ConfigError(
+            f"the property {_FORMAT} of the table {delta.table_uri} is {value!r}, not a number",
+            guidance=f"set it back to the number that it had; this version writes {FORMAT}",
+        )
+    return int(value)
+
+
+def _format_entry() -> CommitProperties:
+    return CommitProperties(custom_metadata={_FORMAT: str(FORMAT)})
 
 
 def enable_ntz(delta: DeltaTable, schema: t.StructType) -> None:
@@ -206,6 +245,17 @@ def _refuse_occupied(place: Location) -> None:
         raise ConfigError(
             f"{place} must be a table, but its folder contains something else ({', '.join(others[:3])})",
             guidance="move it away, or give the connection another `namespace`",
+        )
+
+
+def _refuse_newer_format(delta: DeltaTable) -> None:
+    present = format_of(delta)
+    if present > FORMAT:
+        raise ConfigError(
+            f"the table {delta.table_uri} has format {present}; this version of elt-assets reads and writes "
+            f"formats up to {FORMAT}",
+            guidance="install the version of elt-assets that wrote the table, or a newer one; the table is "
+            "unchanged",
         )
 
 

@@ -227,7 +227,7 @@ class Table:
         self.storage.discard(files)
 
     def prepare(self, schema: t.StructType, stream: str | None = None) -> None:
-        """Create the table, or add the columns and nested fields that it lacks, without data.
+        """Create the table, or add the columns and nested fields that it lacks, without data; upgrade it.
 
         Args:
             schema: the columns of the files in the next commit.
@@ -239,6 +239,7 @@ class Table:
             self._delta = opening.create(self.storage.place, schema, stream)
         opening.add_columns(self._delta, schema)
         opening.index_partitions(self._delta)
+        opening.upgrade_format(self._delta)
         commits.refuse_retyped(self._delta, schema)
         self._basis = replace(self._basis, schema=schema)
 

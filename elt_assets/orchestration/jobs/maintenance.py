@@ -3,40 +3,60 @@
 # No `from __future__ import annotations`: Dagster inspects the annotation of the context.
 
 import datetime as dt
+import tempfile
 from collections.abc import Iterable
+from pathlib import Path
 
 import dagster as dg
 
+from elt_assets import paths
 from elt_assets.errors import EltError
 from elt_assets.lake.admin.maintenance import maintain
 from elt_assets.lake.write.stream_tables import StreamTables, app_id
 from elt_assets.orchestration.events.metadata import HISTORY, TABLE_PATH
+from elt_assets.orchestration.jobs.run_history import remove_compute_logs, remove_runs
 from elt_assets.orchestration.resources import LAKE_KEY, SPARK_KEY, LakeResource, SparkResource
+from elt_assets.runner.packages import sweep
+from elt_assets.storage.temporary import sweep_temporary
 
 JOB = "elt_maintenance"
+_DAY = 24 * 3600
 
 
 class MaintenanceConfig(dg.Config):
-    """Config of the job. `retention_hours`: minimum age of an unreferenced file before it is removed; no
-    sync may take longer. `assets`: asset keys, for example "shop/users"; default: all streams."""
+    """Config of the job. 0 days: nothing of this kind is removed.
+
+    Attributes:
+        retention_hours: minimum age of an unreferenced file before it is removed; no sync may take longer.
+            The same age applies to staging folders and to Spark's temporary files that killed runs left.
+        assets: asset keys, for example "shop/users"; default: all streams.
+        dead_letter_days: age at which a rejected record is removed.
+        run_days: age at which a run that reported nothing about an asset is removed from the event log.
+        compute_log_days: age at which the stdout and stderr of a run are removed.
+        package_days: time since its last use after which the environment of a package is removed.
+    """
 
     retention_hours: int = 7 * 24
     assets: list[str] = []  # noqa: RUF012 - pydantic copies it
+    dead_letter_days: int = 90
+    run_days: int = 90
+    compute_log_days: int = 30
+    package_days: int = 90
 
 
 def maintenance_job(specs: Iterable[dg.AssetSpec]) -> dg.JobDefinition:
-    """Compacts and vacuums the tables of streams, one after the other."""
+    """Compacts and vacuums the tables of streams, one after the other, and removes what runs left behind."""
     tables = {spec.key.to_user_string(): spec for spec in specs if HISTORY in spec.metadata}
 
     @dg.op(name="maintain_tables", required_resource_keys={LAKE_KEY, SPARK_KEY})
     def maintain_tables(context: dg.OpExecutionContext, config: MaintenanceConfig) -> None:
         refuse_unknown(config.assets, tables)
         lake: LakeResource = context.resources.elt_lake
-        retention = dt.timedelta(hours=config.retention_hours)
         selected = config.assets or sorted(tables)
-        failed = [key for key in selected if not _try_maintain(context, tables[key], retention)]
-        removed = lake.sync_staging.sweep(retention.total_seconds())
+        failed = [key for key in selected if not _try_maintain(context, tables[key], config)]
+        removed = lake.sync_staging.sweep(config.retention_hours * 3600)
         context.log.info(f"removed {removed} abandoned staging folders and files")
+        _clean_up(context, config)
         if failed:
             raise dg.Failure(
                 f"the maintenance of these assets failed: {', '.join(failed)} (see the log)"
@@ -56,6 +76,21 @@ def maintenance_schedule(job: dg.JobDefinition) -> dg.ScheduleDefinition:
     )
 
 
+def _clean_up(context: dg.OpExecutionContext, config: MaintenanceConfig) -> None:
+    """Remove what runs left outside of the lake, each kind after its time."""
+    temporary = sweep_temporary(Path(tempfile.gettempdir()), config.retention_hours * 3600)
+    context.log.info(f"removed {temporary} temporary folders of killed Spark processes")
+    if config.package_days:
+        removed = sweep(paths.packages(), config.package_days * _DAY)
+        context.log.info(f"removed {removed} unused environments of packages")
+    if config.compute_log_days:
+        removed = remove_compute_logs(context.instance, config.compute_log_days * _DAY)
+        context.log.info(f"removed the compute logs of {removed} runs")
+    if config.run_days:
+        removed = remove_runs(context.instance, config.run_days * _DAY)
+        context.log.info(f"removed {removed} runs that reported nothing about an asset")
+
+
 def refuse_unknown(requested: Iterable[str], known: Iterable[str]) -> None:
     unknown = sorted(set(requested) - set(known))
     if unknown:
@@ -66,19 +101,23 @@ def refuse_unknown(requested: Iterable[str], known: Iterable[str]) -> None:
 
 
 def _try_maintain(
-    context: dg.OpExecutionContext, spec: dg.AssetSpec, retention: dt.timedelta
+    context: dg.OpExecutionContext, spec: dg.AssetSpec, config: MaintenanceConfig
 ) -> bool:
     """Return whether the maintenance of a stream succeeded; an error is logged, so the others continue."""
     lake: LakeResource = context.resources.elt_lake
     spark: SparkResource = context.resources.elt_spark
     path = str(spec.metadata[TABLE_PATH]).split("/")
+    retention = dt.timedelta(hours=config.retention_hours)
+    dead_letter_age = dt.timedelta(days=config.dead_letter_days) or None
     try:
         place, history = lake.table(path), bool(spec.metadata[HISTORY])
         tables = StreamTables(place, app_id(spec.key.path), history=history)
         if tables.main.exists:
-            for one in maintain(spark.provider.get(), tables, retention):
+            for one in maintain(spark.provider.get(), tables, retention, dead_letter_age):
+                expired = f"; {one.expired} rejected records expired" if one.expired else ""
                 context.log.info(
                     f"{one.table}: {one.files_before} files → {one.files_after}; {one.removed} removed"
+                    f"{expired}"
                 )
     except EltError:
         context.log.exception(f"the maintenance of {spec.key.to_user_string()} failed")
