@@ -325,6 +325,20 @@ def test_an_unchanged_bookmark_is_sent_again_if_it_covers_new_records() -> None:
     assert names == ["users", "idle", "users", "users"]
 
 
+def test_the_bookmark_of_a_parent_covers_the_records_of_its_child() -> None:
+    """A child stream that has no bookmark resumes after that of its parent."""
+    state = {"type": "STATE", "value": {"bookmarks": {"parents": {"n": 1}}}}
+    record = {"type": "RECORD", "stream": "children", "record": {"id": 1}}
+    translator = Translator(streams=["children"])
+
+    counts = [
+        sum(isinstance(each, Message) for each in translator.messages(json.dumps(line).encode()))
+        for line in (state, record, record, state, state, record, state)
+    ]
+
+    assert counts == [1, 0, 0, 1, 0, 0, 1]
+
+
 @pytest.mark.parametrize(
     "value",
     [

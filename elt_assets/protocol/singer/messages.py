@@ -230,15 +230,18 @@ class Translator:
         found = {name: mark for name, mark in found.items() if name in read}
         previous, self._bookmarks = self._bookmarks, found
         gone = [name for name in previous if name not in found]
+        # A child stream may have no bookmark but its parent's, which covers its records too.
+        covered = [*found, *sorted(read - found.keys())] if others else list(found)
         new = [
             name
-            for name, bookmark in found.items()
-            if name in self._unsaved or previous.get(name) != bookmark
+            for name in covered
+            if name in self._unsaved or previous.get(name) != found.get(name)
         ]
         if others != self._others:
-            self._others, new = others, sorted(read - set(gone))
-        self._unsaved.difference_update(gone, new)
-        return [self._stream_state(name, found.get(name)) for name in (*gone, *new)]
+            self._others, new = others, sorted(read)
+        new = [*gone, *(name for name in new if name not in gone)]
+        self._unsaved.difference_update(new)
+        return [self._stream_state(name, found.get(name)) for name in new]
 
     def _stream_state(self, name: str, bookmark: bytes | None) -> Message:
         """Return the state of a stream. It is null if there are no bookmarks, neither of the stream nor of
