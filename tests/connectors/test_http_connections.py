@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import gzip
+import random
 from collections.abc import Iterator
 
 import httpx
 import pytest
 
 from connectors.sdk.http import Bearer, Connections, HttpClient
-from elt_assets.errors import ConfigError, SystemFailure
+from connectors.sdk.limits import ResponseLimits, response_limits
+from elt_assets.errors import ConfigError, SystemFailure, TransientError
 from tests.programs.json_api import Answer, JsonApi, serving
 
 
@@ -99,7 +101,7 @@ def test_a_limiter_sees_requests_and_responses(api: JsonApi, connections: Connec
 
 
 def test_a_body_is_limited_after_its_decompression(api: JsonApi) -> None:
-    connections = Connections(max_body_bytes=1000)
+    connections = Connections(limits=ResponseLimits(body_bytes=1000))
     client = HttpClient(api.url, connections=connections)
     for body in (b"x" * 1001, gzip.compress(b"x" * 1001)):
         encoding = "gzip" if body[:1] == b"\x1f" else "identity"
@@ -115,8 +117,59 @@ def test_a_body_is_limited_after_its_decompression(api: JsonApi) -> None:
     connections.close()
 
 
+@pytest.mark.parametrize("growth", [50, 1000])
+def test_a_body_that_grows_too_much_is_refused(api: JsonApi, growth: int) -> None:
+    """A body of zeros becomes a thousand times as large, one of records about twenty times."""
+    connections = Connections(limits=ResponseLimits(expansion=100, free_bytes=1000))
+    noise = random.Random(5).randbytes(2000)
+    body = gzip.compress(noise + b"0" * (len(noise) * growth))
+    api.answers.append(Answer(body=body, headers={"Content-Encoding": "gzip"}))
+    client = HttpClient(api.url, connections=connections)
+    if growth < 100:
+        assert len(client.get("all/orders").content) == 2000 + 2000 * growth
+    else:
+        with pytest.raises(SystemFailure, match="becomes more than 100 times as large when"):
+            client.get("all/orders")
+    connections.close()
+
+
+@pytest.mark.parametrize("coding", ["zstd", "br", "gzip, gzip", "gzip, identity, deflate"])
+def test_a_compression_that_may_fill_the_memory_at_once_is_refused(
+    api: JsonApi, connections: Connections, coding: str
+) -> None:
+    api.answers.append(Answer(body=b"x", headers={"Content-Encoding": coding}))
+    with pytest.raises(SystemFailure, match="which was not asked for"):
+        HttpClient(api.url, connections=connections).get("all/orders")
+    assert api.requests[0].headers["accept-encoding"] == "gzip, deflate"
+
+
+@pytest.mark.parametrize("coding", ["gzip", ""])
+def test_a_response_has_a_limited_time(api: JsonApi, coding: str) -> None:
+    """The time is over as soon as the body begins."""
+    connections = Connections(limits=ResponseLimits(seconds=0))
+    headers = {"Content-Encoding": coding} if coding else {}
+    api.answers.append(Answer(body=gzip.compress(b"{}"), headers=headers))
+    with pytest.raises(TransientError, match="was not complete after 0 seconds") as error:
+        HttpClient(api.url, connections=connections).get("all/orders")
+    assert "CONNECTOR_MAX_RESPONSE_SECONDS" in str(error.value.guidance)
+    assert len(api.requests) == 1, "it is not repeated at once: each attempt would take as long"
+    connections.close()
+
+
+def test_the_environment_sets_the_limits(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert response_limits() == ResponseLimits()
+    monkeypatch.setenv("CONNECTOR_MAX_BODY_MEGABYTES", "2")
+    monkeypatch.setenv("CONNECTOR_MAX_EXPANSION", "7")
+    monkeypatch.setenv("CONNECTOR_MAX_RESPONSE_SECONDS", "5")
+    assert response_limits() == ResponseLimits(body_bytes=2 << 20, expansion=7, seconds=5)
+    for wrong in ("0", "-1", "many"):
+        monkeypatch.setenv("CONNECTOR_MAX_EXPANSION", wrong)
+        with pytest.raises(ConfigError, match="CONNECTOR_MAX_EXPANSION"):
+            response_limits()
+
+
 def test_a_body_is_limited_by_its_length(api: JsonApi) -> None:
-    connections = Connections(max_body_bytes=5)
+    connections = Connections(limits=ResponseLimits(body_bytes=5))
     with pytest.raises(SystemFailure, match="has more than 5 bytes"):
         HttpClient(api.url, connections=connections).get("all/orders")
     connections.close()

@@ -7,22 +7,30 @@ import logging
 import os
 import ssl
 import threading
+import time
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import httpx
 
 from connectors.sdk.http.failures import place
-from elt_assets.errors import SystemFailure
+from connectors.sdk.limits import (
+    SECONDS_VARIABLE,
+    TOO_LARGE,
+    ResponseLimits,
+    response_limits,
+)
+from elt_assets.errors import SystemFailure, TransientError
 
 USER_AGENT = "elt-assets"
 TIMEOUT_SECONDS = 60.0
 CONNECT_SECONDS = 15.0
 KEEP_ALIVE_SECONDS = 30.0
 """Time for which an unused connection stays open: a destination may be slow between two pages."""
-MAX_BODY_BYTES = 1 << 30
-"""Size of the largest body, after decompression: a small compressed one can become any size."""
+_CODINGS = "gzip, deflate"
+"""The compressions of bodies that are accepted: those that become larger step by step. One step of another
+one, or of two in succession, may fill the memory."""
 
 _OF_TRANSPORT = frozenset({b"content-encoding", b"content-length", b"transfer-encoding"})
 """Headers, in lower case, that describe a body as it was sent."""
@@ -36,7 +44,7 @@ class Connections:
     Args:
         user_agent: the value of the header `User-Agent`, by which the API's provider knows the client.
         timeout: the seconds after which a request fails that receives nothing.
-        max_body_bytes: the size of the largest body, after decompression.
+        limits: the limits of responses; by default those of the environment.
     """
 
     def __init__(
@@ -44,11 +52,11 @@ class Connections:
         *,
         user_agent: str | None = None,
         timeout: float = TIMEOUT_SECONDS,
-        max_body_bytes: int = MAX_BODY_BYTES,
+        limits: ResponseLimits | None = None,
     ):
         self._user_agent = user_agent or USER_AGENT
         self._timeout = timeout
-        self._max_body_bytes = max_body_bytes
+        self._limits = limits or response_limits()
         self._lock = threading.Lock()
         self._client: httpx.Client | None = None
         self._close: Callable[[], object] | None = None
@@ -60,7 +68,11 @@ class Connections:
                 _be_silent()
                 self._client = _Client(
                     headers=httpx.Headers(
-                        {"User-Agent": self._user_agent, "Accept": "application/json"},
+                        {
+                            "User-Agent": self._user_agent,
+                            "Accept": "application/json",
+                            "Accept-Encoding": _CODINGS,
+                        },
                         encoding="utf-8",
                     ),
                     timeout=httpx.Timeout(
@@ -77,9 +89,13 @@ class Connections:
 
         Raises:
             httpx.RequestError: there is no response.
-            SystemFailure: the body is too large.
+            SystemFailure: the body is too large, or compressed in a way that is not accepted.
+            TransientError: the response takes too long.
         """
+        began = time.monotonic()
         received = self.open().send(request, stream=True)
+        raw = _TimedStream(received, began + self._limits.seconds, self._limits)
+        received.stream = raw
         try:
             if self._is_small(received):
                 received.read()
@@ -87,7 +103,7 @@ class Connections:
                 # collector finds the cycle, which takes hundreds of them.
                 received.stream = httpx.ByteStream(b"")
                 return received
-            body = self._body(received)
+            body = self._body(received, raw)
         finally:
             received.close()
         headers = [each for each in received.headers.raw if each[0].lower() not in _OF_TRANSPORT]
@@ -105,18 +121,18 @@ class Connections:
         """Return whether it is known that a body is not too large: it is not compressed and has a length."""
         length = received.headers.get("Content-Length", "")
         is_plain = "Content-Encoding" not in received.headers
-        return is_plain and length.isdecimal() and int(length) <= self._max_body_bytes
+        return is_plain and length.isdecimal() and int(length) <= self._limits.body_bytes
 
-    def _body(self, received: httpx.Response) -> bytes:
+    def _body(self, received: httpx.Response, raw: _TimedStream) -> bytes:
+        _check_coding(received)
         chunks, size = [], 0
         for chunk in received.iter_bytes():
             chunks.append(chunk)
             size += len(chunk)
-            if size > self._max_body_bytes:
+            problem = self._limits.problem(size, raw.size)
+            if problem:
                 raise SystemFailure(
-                    f"the body of {place(received.request)} has more than {self._max_body_bytes} bytes",
-                    guidance="request smaller pages or shorter periods; a compressed body may also be meant "
-                    "to exhaust the memory of its reader",
+                    f"the body of {place(received.request)} {problem}", guidance=TOO_LARGE
                 )
         return b"".join(chunks)
 
@@ -128,6 +144,54 @@ class Connections:
             close, self._close = self._close, None
         if close is not None:
             close()
+
+
+class _TimedStream(httpx.SyncByteStream):
+    """The bytes of a body as they were sent, until a time.
+
+    Attributes:
+        size: the number of bytes so far.
+    """
+
+    def __init__(self, received: httpx.Response, end: float, limits: ResponseLimits):
+        assert isinstance(received.stream, httpx.SyncByteStream)
+        self._inner = received.stream
+        self._request = received.request
+        self._end = end
+        self._limits = limits
+        self.size = 0
+
+    def __iter__(self) -> Iterator[bytes]:
+        for chunk in self._inner:
+            self.size += len(chunk)
+            if time.monotonic() > self._end:
+                raise TransientError(
+                    f"the response to {place(self._request)} was not complete after "
+                    f"{self._limits.seconds:g} seconds",
+                    guidance="run the sync again, and request smaller pages; a longer time is set by the "
+                    f"environment variable {SECONDS_VARIABLE}",
+                )
+            yield chunk
+
+    def close(self) -> None:
+        self._inner.close()
+
+
+def _check_coding(received: httpx.Response) -> None:
+    """Check that a body is not compressed, or in one of the accepted ways.
+
+    Raises:
+        SystemFailure: it is compressed in another way, or more than once.
+    """
+    written = received.headers.get("Content-Encoding", "").lower()
+    codings = [each.strip() for each in written.split(",") if each.strip() not in ("", "identity")]
+    if len(codings) > 1 or not {*codings} <= {*_CODINGS.split(", ")}:
+        raise SystemFailure(
+            f"the body of {place(received.request)} is compressed with {', '.join(codings)!r}, which was not "
+            "asked for",
+            guidance=f"have the API send {_CODINGS} or uncompressed bodies: remove a header "
+            "`Accept-Encoding` from the requests",
+        )
 
 
 class _Cookies(httpx.Cookies):

@@ -22,6 +22,9 @@ the name of the parameter is a path."""
 
 EQUAL_PAGES = 10
 """Number of pages in succession with the same content that show that the API ignores the parameters."""
+MAX_EQUAL_PAGES = 10_000
+"""Number of pages in succession with the same content that show that the API never ends, although it gives a
+new position with each."""
 
 
 @dataclass(frozen=True)
@@ -325,12 +328,11 @@ class LoopGuard(PageTrail):
             SystemFailure: the pages do not end.
         """
         self.step(page.response, following)
-        if not self._is_counted:
-            return
         content = hash(page.response.content)
         is_equal = page.records > 0 and content == self._content
         self._content = content
-        self.count(page.response, is_equal=is_equal)
+        limit = EQUAL_PAGES if self._is_counted else MAX_EQUAL_PAGES
+        self.count(page.response, is_equal=is_equal, limit=limit)
 
 
 def _linked(page: Page, target: Any) -> PageRequest | None:

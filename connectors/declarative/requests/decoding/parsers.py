@@ -12,6 +12,7 @@ from typing import Any, BinaryIO, TypeVar, cast
 
 from connectors.declarative.requests.decoding.json_body import decode
 from connectors.declarative.requests.records.paths import MISSING, value_at_names
+from connectors.sdk.limits import EXPANSION_VARIABLE, response_limits
 
 Text = TypeVar("Text", bytes, str)
 Parse = Callable[[BinaryIO], Iterator[Any]]
@@ -21,9 +22,6 @@ _GZIP = b"\x1f\x8b"
 MAX_FIELD = 1 << 30
 """Number of characters that a field of a CSV file may have."""
 csv.field_size_limit(MAX_FIELD)
-MAX_PIECE = 1 << 30
-"""Number of bytes, or of characters, of a file or a line that is in memory as a whole. A small compressed
-file can become any size."""
 _CHUNK = 1 << 20
 
 
@@ -133,17 +131,66 @@ class _WithoutNulls(io.RawIOBase):
         return 0
 
 
+class _Counted(io.RawIOBase):
+    """A file whose bytes are counted as they are read.
+
+    Args:
+        file: the file.
+        check: called with the number of bytes so far.
+
+    Attributes:
+        size: the number of bytes so far.
+    """
+
+    def __init__(self, file: BinaryIO, check: Callable[[int], object] = lambda _: None):
+        super().__init__()
+        self._file = file
+        self._check = check
+        self.size = 0
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        piece = self._file.read(len(buffer))
+        buffer[: len(piece)] = piece
+        self.size += len(piece)
+        self._check(self.size)
+        return len(piece)
+
+
+def _bounded(unpacked: BinaryIO, packed: Callable[[], int], before: int = 0) -> BinaryIO:
+    """Return a decompressed file that raises BadFile if it becomes too large for its compressed size.
+
+    Args:
+        unpacked: the file.
+        packed: returns the number of compressed bytes so far.
+        before: the number of decompressed bytes of other files of the same archive.
+    """
+    limits = response_limits()
+
+    def check(size: int) -> None:
+        problem = limits.growth(before + size, packed())
+        if problem:
+            raise BadFile(
+                f"{problem}; the environment variable {EXPANSION_VARIABLE} sets the limit"
+            )
+
+    return cast("BinaryIO", io.BufferedReader(_Counted(unpacked, check), _CHUNK))
+
+
 def gunzipped(inner: Parse) -> Parse:
     """Return a parser that decompresses a file, if it is compressed with gzip, for another parser."""
 
     def parse(file: BinaryIO) -> Iterator[Any]:
-        buffered = io.BufferedReader(cast("io.RawIOBase", file))
+        packed = _Counted(file)
+        buffered = io.BufferedReader(packed)
         if buffered.peek(2)[:2] != _GZIP:
             yield from inner(buffered)
             return
         try:
             with gzip.GzipFile(fileobj=buffered, mode="rb") as unpacked:
-                yield from inner(cast("BinaryIO", unpacked))
+                yield from inner(_bounded(cast("BinaryIO", unpacked), lambda: packed.size))
         except EOFError:
             raise TruncatedFile("ends within data that is compressed with gzip") from None
         except (OSError, zlib.error) as error:
@@ -157,11 +204,15 @@ def unzipped(inner: Parse) -> Parse:
 
     def parse(file: BinaryIO) -> Iterator[Any]:
         try:
+            packed = file.seek(0, io.SEEK_END)
+            before = 0
             with zipfile.ZipFile(file) as archive:
                 for member in archive.infolist():
                     if not member.is_dir():
                         with archive.open(member) as unpacked:
-                            yield from inner(cast("BinaryIO", unpacked))
+                            content = cast("BinaryIO", unpacked)
+                            yield from inner(_bounded(content, lambda: packed, before))
+                            before += unpacked.tell()
         except (zipfile.BadZipFile, zlib.error, EOFError) as error:
             raise BadFile(f"is not a valid ZIP archive: {error}") from None
 
@@ -174,12 +225,12 @@ def _whole(file: BinaryIO) -> bytes:
     Raises:
         BadFile: it is too large.
     """
-    pieces, size = [], 0
+    pieces, size, most = [], 0, response_limits().body_bytes
     while piece := file.read(_CHUNK):
         pieces.append(piece)
         size += len(piece)
-        if size > MAX_PIECE:
-            raise BadFile(f"has more than {MAX_PIECE} bytes when it is decompressed")
+        if size > most:
+            raise BadFile(f"has more than {most} bytes when it is decompressed")
     return b"".join(pieces)
 
 
@@ -189,9 +240,10 @@ def _lines(readline: Callable[[int], Text]) -> Iterator[Text]:
     Raises:
         BadFile: a line is too long.
     """
-    while line := readline(MAX_PIECE + 1):
-        if len(line) > MAX_PIECE:
-            raise BadFile(f"has a line with more than {MAX_PIECE} bytes when it is decompressed")
+    most = response_limits().body_bytes
+    while line := readline(most + 1):
+        if len(line) > most:
+            raise BadFile(f"has a line with more than {most} bytes when it is decompressed")
         yield line
 
 

@@ -13,12 +13,9 @@ from connectors.declarative.manifest import components
 from connectors.declarative.requests.pages.strategies import Single, Strategy, strategy
 from connectors.sdk.encoding import encode
 from connectors.sdk.http import Response
-from connectors.sdk.http.paginators import EQUAL_PAGES, PageTrail
+from connectors.sdk.http.paginators import EQUAL_PAGES, MAX_EQUAL_PAGES, PageTrail
 from connectors.sdk.items import Record
 from elt_assets.errors import ConfigError
-
-MAX_EMPTY_PAGES = 10_000
-"""Number of pages without records that may follow each other, each with the token of another one."""
 
 
 class Paginator:
@@ -86,7 +83,7 @@ class LoopGuard(PageTrail):
 
     The position of a page is its token. A token that stays the same is no error while the pages differ,
     because some APIs move on by themselves: the records are then a part of the position. A new token that the
-    API gives shows that the pages move on, however equal they are.
+    API gives shows that the pages move on, even if many of them are equal.
 
     Args:
         first: the token of the first page.
@@ -122,9 +119,9 @@ class LoopGuard(PageTrail):
         self._token = following
         position = (following, hash(encode(records))) if is_same else following
         self.step(response, position)
-        is_equal = self._is_like_the_last(records) and (self._is_counted or not records)
-        limit = EQUAL_PAGES if records else MAX_EMPTY_PAGES
-        self.count(response, is_equal=is_equal, limit=limit)
+        is_ignored = self._is_counted and bool(records)
+        limit = EQUAL_PAGES if is_ignored else MAX_EQUAL_PAGES
+        self.count(response, is_equal=self._is_like_the_last(records), limit=limit)
         return following
 
     def _is_like_the_last(self, records: list[Record]) -> bool:

@@ -17,8 +17,15 @@ from hypothesis import strategies as st
 from connectors.declarative.requests.decoding import parsers
 from connectors.declarative.requests.decoding.decoders import CHUNK
 from connectors.declarative.requests.decoding.json_body import decode, number
+from connectors.declarative.requests.decoding.parsers import (
+    BadFile,
+    gunzipped,
+    json_lines,
+    unzipped,
+)
 from connectors.declarative.requests.decoding.xml_body import BadXml, xml_value
 from connectors.sdk.encoding import encode
+from connectors.sdk.limits import ResponseLimits
 from elt_assets.errors import ConfigError, SystemFailure, TransientError
 from tests.connectors.declarative.requests.support import Reading, together
 from tests.programs.json_api import Answer
@@ -263,17 +270,17 @@ def test_a_file_in_another_form_is_a_clear_error(
 @pytest.mark.parametrize(
     ("decoder", "message"),
     [
-        ("{type: JsonDecoder}", "has more than 1000000 bytes"),
-        ("{type: JsonItemsDecoder, items_path: data}", "has more than 1000000 bytes"),
-        ("{type: JsonlDecoder}", "has a line with more than 1000000 bytes"),
-        ("{type: CsvDecoder}", "has a line with more than 1000000 bytes"),
+        ("{type: JsonDecoder}", "has more than 1048576 bytes"),
+        ("{type: JsonItemsDecoder, items_path: data}", "has more than 1048576 bytes"),
+        ("{type: JsonlDecoder}", "has a line with more than 1048576 bytes"),
+        ("{type: CsvDecoder}", "has a line with more than 1048576 bytes"),
     ],
 )
 @pytest.mark.parametrize("kind", ["GzipDecoder", "ZipfileDecoder"])
 def test_a_small_file_that_becomes_a_large_one_is_refused(
     reading: Reading, monkeypatch: pytest.MonkeyPatch, decoder: str, message: str, kind: str
 ) -> None:
-    monkeypatch.setattr(parsers, "MAX_PIECE", 1_000_000)
+    monkeypatch.setenv("CONNECTOR_MAX_BODY_MEGABYTES", "1")
     packed = io.BytesIO()
     with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as archive:
         archive.writestr("bomb", b" " * 4_000_000)
@@ -283,6 +290,26 @@ def test_a_small_file_that_becomes_a_large_one_is_refused(
     error = reading.error(together(WHOLE, f"decoder: {{type: {kind}, decoder: {decoder}}}"))
     assert isinstance(error, SystemFailure)
     assert message in error.message and "when it is decompressed" in error.message
+
+
+@pytest.mark.parametrize("kind", ["GzipDecoder", "ZipfileDecoder"])
+def test_a_file_that_grows_too_much_is_refused_also_where_it_is_read_line_by_line(
+    monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    limits = ResponseLimits(free_bytes=1 << 20, expansion=100)
+    monkeypatch.setattr(parsers, "response_limits", lambda: limits)
+    content = b'{"id":1}\n' * 400_000
+    packed = io.BytesIO()
+    with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name in "abcd":  # each of them may be small enough
+            archive.writestr(name, content[: len(content) // 4])
+    if kind == "GzipDecoder":
+        packed = io.BytesIO(gzip.compress(content))
+    parse = (gunzipped if kind == "GzipDecoder" else unzipped)(json_lines)
+    read: list[Any] = []
+    with pytest.raises(BadFile, match="becomes more than 100 times as large"):
+        read.extend(parse(packed))
+    assert 10_000 < len(read) < 400_000
 
 
 @pytest.mark.parametrize(

@@ -12,9 +12,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from connectors.declarative.cursors.slices import Option, Slice
-from connectors.declarative.requests.pages.paginator import MAX_EMPTY_PAGES, LoopGuard
+from connectors.declarative.requests.pages.paginator import LoopGuard
 from connectors.declarative.requests.pages.view import HeaderValues, links
 from connectors.sdk.http import Request, Response
+from connectors.sdk.http.paginators import MAX_EQUAL_PAGES
 from elt_assets.errors import ConfigError, SystemFailure
 from tests.connectors.declarative.requests.support import Reading, together
 from tests.examples import examples
@@ -360,13 +361,14 @@ def test_pages_that_return_under_one_token_are_an_error(reading: Reading) -> Non
     assert len(reading.api.requests) < 15
 
 
-def test_pages_without_records_end_at_some_time() -> None:
+@pytest.mark.parametrize("records", [[], [{"id": 1}]])
+def test_equal_pages_end_at_some_time(records: list[Any]) -> None:
     guard = LoopGuard(None)
     response = Response(200, request=Request("GET", "https://a.example/orders"))
-    for number in range(1, MAX_EMPTY_PAGES):
-        guard.check(response, [], number)
+    for number in range(1, MAX_EQUAL_PAGES):
+        guard.check(response, records, number)
     with pytest.raises(SystemFailure, match="10000 pages in succession are equal"):
-        guard.check(response, [], MAX_EMPTY_PAGES)
+        guard.check(response, records, MAX_EQUAL_PAGES)
 
 
 def test_a_link_that_leads_back_is_an_error(reading: Reading) -> None:
