@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from elt_assets.errors import ConfigError
+from elt_assets.protocol.patterns import search
 from elt_assets.protocol.specification import violations
 
 if TYPE_CHECKING:
@@ -55,7 +56,7 @@ def validate(config: Mapping[str, Any], specification: Mapping[str, Any]) -> Non
     Raises:
         ConfigError: the config is not valid. The message names every violation, and quotes no value.
     """
-    found = violations(config, specification)
+    found = violations(config, specification, search)
     if found:
         raise _invalid(found)
 

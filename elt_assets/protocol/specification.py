@@ -44,9 +44,9 @@ class Inspection:
     unchecked: list[str]
 
 
-def violations(config: Any, schema: Mapping[str, Any]) -> list[str]:
-    """Return the violations of a schema of this project, one line each. No line quotes the config."""
-    return inspect(config, schema).violations
+def violations(config: Any, schema: Mapping[str, Any], search: Search = re.search) -> list[str]:
+    """Return the violations of a schema, one line each. No line quotes the config."""
+    return inspect(config, schema, search).violations
 
 
 def inspect(config: Any, schema: Any, search: Search = re.search) -> Inspection:
@@ -59,7 +59,11 @@ def inspect(config: Any, schema: Any, search: Search = re.search) -> Inspection:
     """
     kind = dialect(schema)
     part = checkable(schema, kind)
-    rules = {"pattern": _pattern_rule(part, search)}
+    rules = {
+        "pattern": _pattern_rule(part, search),
+        "patternProperties": _named_rule(_matching(search)),
+        "additionalProperties": _additional_rule(kind, _matching(search)),
+    }
     bounded = extend(kind, rules)  # type: ignore[no-untyped-call]
     errors = bounded(part.schema, registry=Registry()).iter_errors(config)
     first = sorted(itertools.islice(errors, _MAX_VIOLATIONS), key=lambda e: list(map(str, e.path)))
@@ -77,11 +81,47 @@ def _pattern_rule(part: Checkable, search: Search) -> Any:
             return
         try:
             fits = search(pattern, value)
-        except TimeoutError:
+        except (TimeoutError, re.error):
             part.exclude(part.fields.get(id(schema), "config"), "`pattern`", "it takes too long")
             return
         if not fits:
             yield jsonschema.ValidationError("does not match")
+
+    return check
+
+
+def _named_rule(matches: Matches) -> Any:
+    """Return the rule of the keyword `patternProperties`."""
+
+    def check(
+        validator: Any, patterns: Mapping[str, Any], value: Any, _: Mapping[str, Any]
+    ) -> Iterator[jsonschema.ValidationError]:
+        if not isinstance(value, dict):
+            return
+        for pattern, schema in patterns.items():
+            for name in [name for name in value if matches(pattern, name)]:
+                yield from validator.descend(value[name], schema, path=name, schema_path=pattern)
+
+    return check
+
+
+def _additional_rule(kind: Any, matches: Matches) -> Any:
+    """Return the rule of the keyword `additionalProperties`: the dialect's, which sees only the properties
+    that no pattern matches."""
+    rule = kind.VALIDATORS["additionalProperties"]
+
+    def check(
+        validator: Any, allowed: Any, value: Any, schema: Mapping[str, Any]
+    ) -> Iterator[jsonschema.ValidationError]:
+        patterns = schema.get("patternProperties")
+        if patterns and isinstance(value, dict):
+            value = {
+                name: each
+                for name, each in value.items()
+                if not any(matches(pattern, name) for pattern in patterns)
+            }
+            schema = {key: each for key, each in schema.items() if key != "patternProperties"}
+        yield from rule(validator, allowed, value, schema) or ()
 
     return check
 
@@ -117,9 +157,9 @@ def _title(option: Any) -> str:
     return str(words.get("title", words.get("type", "?")))
 
 
-def secret_values(config: Any, schema: Any) -> Iterator[str]:
+def secret_values(config: Any, schema: Any, search: Search = re.search) -> Iterator[str]:
     """Yield the text of every scalar under an `airbyte_secret` property of a config, valid or not."""
-    return as_texts(value for _, value in secret_places(config, schema))
+    return as_texts(value for _, value in secret_places(config, schema, search))
 
 
 def as_texts(values: Iterable[Any]) -> Iterator[str]:

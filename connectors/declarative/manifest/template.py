@@ -24,6 +24,7 @@ from connectors.declarative.manifest.evaluation.programs import (
 )
 from connectors.declarative.manifest.evaluation.sandbox import LimitExceeded
 from elt_assets.errors import ConfigError
+from elt_assets.protocol.patterns import PATTERN_SECONDS
 
 __all__ = [
     "Template",
@@ -197,6 +198,8 @@ def _reason(error: Exception) -> str:
         return f"the variable {error} is not available here"
     if isinstance(error, LimitExceeded):
         return str(error)
+    if isinstance(error, TimeoutError):
+        return f"a regular expression takes more than {PATTERN_SECONDS:g} s of processor time"
     if isinstance(error, UndefinedError):
         return "it reads a field of something that is missing"
     if isinstance(error, TemplateSyntaxError):

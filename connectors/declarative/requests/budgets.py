@@ -19,6 +19,7 @@ from connectors.declarative.manifest.dates import parse_duration
 from connectors.declarative.requests.expressions import whole_number
 from connectors.sdk.http import Request, Response
 from elt_assets.errors import ConfigError
+from elt_assets.protocol.patterns import Pattern
 
 Clock = Callable[[], float]
 """Returns a time in seconds that never goes back."""
@@ -270,11 +271,11 @@ def _check_weights(matchers: Sequence[Matcher], limit: int, at: str) -> None:
         )
 
 
-def _pattern(component: components.HttpRequestRegexMatcher) -> re.Pattern[str] | None:
+def _pattern(component: components.HttpRequestRegexMatcher) -> Pattern | None:
     if not component.url_path_pattern:
         return None
     try:
-        return re.compile(component.url_path_pattern)
+        return Pattern(component.url_path_pattern)
     except re.error as error:
         raise ConfigError(
             f"{component.place}.url_path_pattern is not a regular expression: {error}",

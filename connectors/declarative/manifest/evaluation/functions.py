@@ -18,6 +18,7 @@ from urllib.parse import quote_plus
 from zoneinfo import ZoneInfo
 
 from connectors.declarative.manifest import clock, dates
+from elt_assets.protocol.patterns import Pattern, search
 
 ISO_WITH_ZONE = "%Y-%m-%dT%H:%M:%S.%f%z"
 
@@ -135,12 +136,12 @@ def _string(value: Any) -> str:
 
 def _regex_search(value: str, regex: str) -> str:
     """Return the first group of the first match; an empty text if there is none."""
-    found = re.search(regex, value)
+    found = search(regex, value)
     return found.group(1) if found and found.groups() else ""
 
 
 def _regex_replace(value: str, regex: str, replacement: str) -> str:
-    return re.sub(regex, replacement, value)
+    return Pattern(regex).replaced(value, replacement)
 
 
 FILTERS: Mapping[str, Callable[..., Any]] = {

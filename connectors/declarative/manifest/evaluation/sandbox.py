@@ -3,7 +3,7 @@
 A manifest may come from anywhere, and the values that it handles come from an API. A template therefore
 cannot reach private attributes, cannot change what it was given, and cannot use much time or memory: a loop
 runs over at most `MAX_ITEMS` items, an evaluation makes at most `MAX_STEPS` steps, and no text or collection
-that it builds is larger than `MAX_SIZE`. Regular expressions are the exception: their time has no limit.
+that it builds is larger than `MAX_SIZE`. The time of regular expressions counts as steps.
 
 The size of a collection is that of its text, because a list may contain another one twice, which contains
 another one twice, and so on. It is checked wherever a template puts a value into another one: in lists,
@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import re
 import threading
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import wraps
@@ -64,6 +65,8 @@ _TEXT_FILTERS = frozenset(
     {"string", "tojson", "pprint", "hash", "hmac", "urlencode", "format", "xmlattr"}
 )
 _REPEATING_FILTERS = frozenset({"replace", "regex_replace", "wordwrap", "indent", "urlize"})
+_PATTERN_FILTERS = frozenset({"regex_search", "regex_replace"})
+_STEPS_OF_A_SECOND = 20_000
 _READING = frozenset({"get", "items", "keys", "values", "split", "join", "strftime", "replace"})
 """Methods that change nothing, whatever has them: the ones that manifests call most."""
 _BYTES_METHODS = frozenset({"decode", "hex"})
@@ -203,9 +206,19 @@ def _limited_filter(name: str, function: Callable[..., Any]) -> Callable[..., An
             value_at = isinstance(args[0], _SURROUNDINGS)
             for each in given if name in _TEXT_FILTERS else given[value_at + 1 :]:
                 check_weight(each)
+        if name in _PATTERN_FILTERS:
+            return _limited(_timed(function, *args, **kwargs))
         return _limited(function(*args, **kwargs))
 
     return limited
+
+
+def _timed(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    """Call a function, and count the processor time that it takes as steps."""
+    began = time.thread_time()
+    found = function(*args, **kwargs)
+    _step(int((time.thread_time() - began) * _STEPS_OF_A_SECOND))
+    return found
 
 
 def _check_widths(numbers: Iterable[Any]) -> None:

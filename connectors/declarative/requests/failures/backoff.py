@@ -19,6 +19,7 @@ from connectors.declarative.requests.expressions import text
 from connectors.sdk.http import Request, Response
 from connectors.sdk.http.failures import Outcome, place
 from elt_assets.errors import ConfigError, TransientError
+from elt_assets.protocol.patterns import Pattern
 
 Backoff = Callable[[Outcome, int], float | None]
 """Returns the seconds to wait after the outcome of an attempt; the number of the first attempt is 1.
@@ -94,7 +95,7 @@ def _reader(component: Any, config: Mapping[str, Any]) -> Callable[[Outcome], fl
     name = text(component.header, variables)
     written = text(component.regex, variables)
     try:
-        pattern = re.compile(written) if written else None
+        pattern = Pattern(written) if written else None
     except re.error as error:
         raise ConfigError(
             f"{component.place}.regex is not a regular expression: {error}", guidance="correct it"
