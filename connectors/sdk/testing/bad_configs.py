@@ -9,7 +9,7 @@ from typing import Any
 
 from elt_assets.protocol.specification import types_at, violations
 
-MAX_MISSING = 3
+MAX_MISSING = 10
 """Maximum number of required fields that are left out, one in each config."""
 
 _WRONG: Mapping[str, Any] = {"object": {"wrong": "type"}, "string": "wrong type", "array": []}
@@ -27,16 +27,22 @@ class BadConfig:
 def bad_configs(config: Mapping[str, Any], schema: Mapping[str, Any]) -> list[BadConfig]:
     """Return configs that violate a specification: without a required field, or with a value of a wrong
     type."""
-    candidates = [*islice(_incomplete(config, schema), MAX_MISSING), *_mistyped(config, schema)]
-    return [candidate for candidate in candidates if violations(candidate.config, schema)]
+    incomplete = (
+        BadConfig(f"without the required field {'.'.join(place)!r}", rest)
+        for place, rest in _incomplete(config)
+        if violations(rest, schema)
+    )
+    mistyped = [bad for bad in _mistyped(config, schema) if violations(bad.config, schema)]
+    return [*islice(incomplete, MAX_MISSING), *mistyped]
 
 
-def _incomplete(config: Mapping[str, Any], schema: Mapping[str, Any]) -> Iterator[BadConfig]:
-    required = schema.get("required")
-    for name in required if isinstance(required, list) else ():
-        if name in config:
-            rest = {field: value for field, value in config.items() if field != name}
-            yield BadConfig(f"without the required field {name!r}", rest)
+def _incomplete(config: Mapping[str, Any]) -> Iterator[tuple[list[str], dict[str, Any]]]:
+    """Yield the config without one of its fields, at any depth, with the place of the field."""
+    for name, value in config.items():
+        yield [name], {field: config[field] for field in config if field != name}
+        if isinstance(value, Mapping):
+            for place, inner in _incomplete(value):
+                yield [name, *place], {**config, name: inner}
 
 
 def _mistyped(config: Mapping[str, Any], schema: Mapping[str, Any]) -> list[BadConfig]:

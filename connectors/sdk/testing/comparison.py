@@ -116,6 +116,11 @@ def is_later(place: Order, time: dt.datetime) -> bool:
     return place[0] == _TIME and bool(place[1] > time)
 
 
+def decoded(blob: bytes | msgspec.Raw | None) -> Any:
+    """Return the value of a JSON text; None if there is none."""
+    return None if blob is None else msgspec.json.decode(blob)
+
+
 def scalars(value: Any) -> Iterator[Any]:
     """Yield every text and number in a JSON value."""
     if isinstance(value, Mapping):
@@ -125,6 +130,31 @@ def scalars(value: Any) -> Iterator[Any]:
             yield from scalars(inner)
     elif isinstance(value, int | float | str) and not isinstance(value, bool):
         yield value
+
+
+def named_scalars(
+    value: Any, skipped: Collection[str] = (), name: str = ""
+) -> Iterator[tuple[str, Any]]:
+    """Yield every text and number in a JSON value with the name of the property that has it.
+
+    Args:
+        skipped: the names of properties that are left out.
+        name: the name of the property that has the value.
+    """
+    if isinstance(value, Mapping):
+        for key, inner in value.items():
+            if key not in skipped:
+                yield from named_scalars(inner, skipped, key)
+    elif isinstance(value, list):
+        for inner in value:
+            yield from named_scalars(inner, skipped, name)
+    else:
+        yield from ((name, scalar) for scalar in scalars(value))
+
+
+def is_time(place: Order) -> bool:
+    """Return whether a cursor's value is a time."""
+    return place[0] == _TIME
 
 
 def evenly_spread(count: int, limit: int | None) -> list[int]:

@@ -7,15 +7,16 @@ import json
 import os
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from connectors.sdk.testing.comparison import value_at
-from connectors.sdk.testing.process import Ended, run_process
+from connectors.sdk.testing.process import Ended, Stopped, run_process, stop_process
 from connectors.sdk.testing.protocols.protocol import Protocol
 from connectors.sdk.testing.protocols.transcript import SeenRecord, Transcript
-from elt_assets.protocol.airbyte.catalog import ConfiguredStream
+from elt_assets.protocol.airbyte.catalog import AirbyteStream, ConfiguredStream
 from elt_assets.protocol.airbyte.messages import State
 from elt_assets.protocol.masking import Masker
 from elt_assets.protocol.specification import secret_places
@@ -28,6 +29,8 @@ SUCCESS, FAILURE, ANY = "success", "failure", "any"
 
 Execute = Callable[[Sequence[str], Path, Path, float], Ended]
 """Function with the arguments of `run_process`."""
+Stop = Callable[[Sequence[str], Path, float], Stopped | None]
+"""Function with the arguments of `stop_process`."""
 
 
 @dataclass(frozen=True)
@@ -99,6 +102,7 @@ class Connector:
         secrets: Sequence[str] = (),
         on_run: Callable[[Run], None] = lambda _: None,
         execute: Execute = run_process,
+        stop: Stop = stop_process,
     ):
         self.protocol = protocol
         self.config = dict(config)
@@ -110,6 +114,7 @@ class Connector:
         self._seconds = seconds
         self._on_run = on_run
         self._execute = execute
+        self._stop = stop
         self._schema: Mapping[str, Any] = {}
         self._places = [tuple(place.split(".")) for place in secrets]
         self.learn_secrets({})
@@ -130,6 +135,7 @@ class Connector:
         *,
         config: Mapping[str, Any] | None = None,
         streams: Sequence[ConfiguredStream] = (),
+        others: Sequence[AirbyteStream] = (),
         states: Sequence[State] = (),
         expected_end: str = SUCCESS,
         without_file: bool = False,
@@ -140,20 +146,16 @@ class Connector:
             verb: spec, help, check, discover or read.
             purpose: what it is started for, for messages.
             config: a config instead of the connector's own.
-            streams: the streams to read, from `states` on.
+            streams: the streams to read, from `states` on; `others`: streams that are not selected.
             expected_end: SUCCESS, FAILURE or ANY.
             without_file: whether the config file does not exist.
 
         Raises:
             ConfigError: the connector cannot be started, or a stream cannot be selected.
         """
-        contents = self._contents(verb, config, streams, states)
+        contents = self._contents(verb, config, streams, states, others)
         started = dt.datetime.now(dt.timezone.utc)
-        with tempfile.TemporaryDirectory(prefix="connector-test-") as name:
-            folder = Path(name)
-            files = {
-                file: _written(folder / f"{file}.json", text) for file, text in contents.items()
-            }
+        with _files(contents) as (folder, files):
             if without_file:
                 files["config"].unlink()
             stdout, stderr = folder / "stdout", folder / "stderr"
@@ -168,19 +170,34 @@ class Connector:
         self._on_run(run)
         return Read(run, records)
 
+    def stop(self, streams: Sequence[ConfiguredStream], after: float) -> Stopped | None:
+        """Start a read, and send it SIGTERM while it waits for a reader of its output.
+
+        Args:
+            streams: the streams to read.
+            after: the time of the signal after the start, in seconds.
+
+        Raises:
+            ConfigError: the connector cannot be started, or a stream cannot be selected.
+        """
+        with _files(self._contents("read", None, streams, ())) as (folder, files):
+            command = [*self._command, *self.protocol.arguments("read", files)]
+            return self._stop(command, folder / "stderr", after)
+
     def _contents(
         self,
         verb: str,
         config: Mapping[str, Any] | None,
         streams: Sequence[ConfiguredStream],
         states: Sequence[State],
+        others: Sequence[AirbyteStream] = (),
     ) -> dict[str, bytes]:
         """Return the contents of the files that are arguments of a command."""
         if verb in ("spec", "help"):
             return {}
         found = {"config": json.dumps(self.config if config is None else config).encode()}
         if verb == "read":
-            found["catalog"] = self.protocol.catalog(streams)
+            found["catalog"] = self.protocol.catalog(streams, others)
             state = self.protocol.state(states)
             if state is not None:
                 found["state"] = state
@@ -225,6 +242,17 @@ class SecretSearch:
         # The masker also masks passwords in URLs, and secrets that are cut off at the end of a long text.
         plain = line.replace("://", ": //").replace(":\\/\\/", ": \\/\\/").rstrip("\n") + "\n"
         return self._secret in line or self._mask(plain) != plain
+
+
+@contextmanager
+def _files(contents: Mapping[str, bytes]) -> Iterator[tuple[Path, dict[str, Path]]]:
+    """Yield a private folder, and the files with these contents in it by their names."""
+    with tempfile.TemporaryDirectory(prefix="connector-test-") as name:
+        folder = Path(name)
+        yield (
+            folder,
+            {file: _written(folder / f"{file}.json", text) for file, text in contents.items()},
+        )
 
 
 def _written(path: Path, content: bytes) -> Path:

@@ -8,7 +8,8 @@ from dataclasses import replace
 from typing import Any
 
 from connectors.sdk.testing.bad_configs import BadConfig
-from connectors.sdk.testing.connector import Connector, Execute, Run
+from connectors.sdk.testing.commands import Settings
+from connectors.sdk.testing.connector import Connector, Execute, Run, Stop
 from connectors.sdk.testing.findings import (
     FAILED,
     NOT_APPLICABLE,
@@ -21,8 +22,8 @@ from connectors.sdk.testing.findings import (
     Outcome,
     Report,
 )
-from connectors.sdk.testing.observations import Observations, Settings
-from connectors.sdk.testing.process import run_process
+from connectors.sdk.testing.observations import Observations
+from connectors.sdk.testing.process import run_process, stop_process
 from connectors.sdk.testing.protocols.airbyte import Airbyte
 from connectors.sdk.testing.protocols.singer import Singer
 from connectors.sdk.testing.rules.registry import selected
@@ -51,7 +52,7 @@ class Kit:
             the specification marks.
         seconds: the time limit of each process.
         on_run: called after each process.
-        execute: runs a command; see `run_process`.
+        execute: runs a command; see `run_process`. `stop`: starts and stops one; see `stop_process`.
 
     Raises:
         ConfigError: there is no rule of a name.
@@ -74,13 +75,14 @@ class Kit:
         seconds: float = SECONDS,
         on_run: Callable[[Run], None] = lambda _: None,
         execute: Execute = run_process,
+        stop: Stop = stop_process,
     ):
         self.rules = selected(rules, skip)
         self.protocol = Singer() if tap else Airbyte()
         bad = [BadConfig(text, dict(each)) for text, each in (bad_configs or {}).items()]
         paths = {name: path.split(".") for name, path in (cursors or {}).items()}
         self._connector = Connector(
-            self.protocol, command, config, seconds, secrets, on_run, execute
+            self.protocol, command, config, seconds, secrets, on_run, execute, stop
         )
         self._observations = Observations(
             self._connector,

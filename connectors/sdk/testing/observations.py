@@ -4,45 +4,34 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from functools import cached_property
 
-from connectors.sdk.testing.bad_configs import BadConfig, bad_configs
+from connectors.sdk.testing.commands import Commands, Settings
 from connectors.sdk.testing.comparison import difference, evenly_spread
-from connectors.sdk.testing.connector import ANY, FAILURE, SUCCESS, Connector, Read, Run
+from connectors.sdk.testing.connector import ANY, Connector, Read, Run
 from connectors.sdk.testing.findings import Blocked
-from connectors.sdk.testing.scopes import Cut, Scope, configured, names_of, own_scope, shared_scope
-from elt_assets.errors import ConfigError
-from elt_assets.protocol.airbyte.catalog import FULL_REFRESH, INCREMENTAL, AirbyteStream
-from elt_assets.protocol.airbyte.messages import Specification
+from connectors.sdk.testing.process import Stopped
+from connectors.sdk.testing.scopes import (
+    Cut,
+    Scope,
+    SingleStream,
+    configured,
+    own_scope,
+    shared_scope,
+    without_field,
+)
+from elt_assets.protocol.airbyte.catalog import FULL_REFRESH, INCREMENTAL
+from elt_assets.protocol.airbyte.messages import State
 from elt_assets.protocol.airbyte.states import STREAM, kind_of
 
 SPEC, CHECK, BAD_CHECKS, DISCOVER, NO_FILE = "spec", "check", "bad checks", "discover", "no file"
 READ, REFRESH, REFRESH_WITH_STATES = "read", "refresh", "refresh with states"
 CUTS, REFRESH_CUTS, FINAL = "cuts", "refresh cuts", "final"
+DISCOVER_AGAIN, SINGLE, STOP = "discover again", "single stream", "stop"
 """The stages: groups of processes that rules need."""
 
 
-@dataclass(frozen=True)
-class Settings:
-    """The settings of the observations.
-
-    Args:
-        streams: the names of the streams to read; empty for all.
-        bad_configs: configs that `check` must refuse, besides those made from the specification.
-        ignored: top-level fields that are not compared.
-        cuts: maximum number of states of a stream that a read is resumed from; None for all.
-        cursors: the cursor field of streams whose cursor the user chooses, by their names.
-    """
-
-    streams: Sequence[str] = ()
-    bad_configs: Sequence[BadConfig] = ()
-    ignored: Sequence[str] = ()
-    cuts: int | None = None
-    cursors: Mapping[str, Sequence[str]] = field(default_factory=dict)
-
-
-class Observations:
+class Observations(Commands):
     """Observations of one connector.
 
     Args:
@@ -52,9 +41,7 @@ class Observations:
     """
 
     def __init__(self, connector: Connector, settings: Settings, stages: Collection[str]):
-        self.connector = connector
-        self.protocol = connector.protocol
-        self.settings = settings
+        super().__init__(connector, settings)
         self._stages = stages
         self._finals: dict[int, Read] = {}
 
@@ -69,12 +56,14 @@ class Observations:
             **(checks if self.protocol.has_check else {}),
             NO_FILE: lambda: self.without_config_file,
             DISCOVER: lambda: self.discover,
+            DISCOVER_AGAIN: lambda: self.second_discovery,
             READ: lambda: self.first_read,
             REFRESH: lambda: self.refresh,
             REFRESH_WITH_STATES: lambda: self.refresh_with_states,
             CUTS: lambda: self.cuts,
             REFRESH_CUTS: lambda: self.refresh_cuts,
             FINAL: lambda: [self.final(scope) for scope in self.incremental_scopes],
+            SINGLE: lambda: self.single_stream,
         }
         for stage, action in actions.items():
             if stage in self._stages:
@@ -83,89 +72,56 @@ class Observations:
         return self.connector.runs
 
     @cached_property
-    def spec(self) -> Run:
-        """The process that prints the specification; of a tap, `--about`, which it need not support."""
-        end = SUCCESS if self.protocol.has_spec else ANY
-        purpose = "`spec`" if self.protocol.has_spec else "`--about`"
-        run = self.connector.run("spec", purpose, expected_end=end).run
-        if run.transcript.specifications:
-            self.connector.learn_secrets(run.transcript.specifications[0].connectionSpecification)
-        elif self.protocol.has_help:
-            self.connector.run("help", "`--help`", expected_end=ANY)
-        return run
-
-    @property
-    def specification(self) -> Specification:
-        """The specification.
-
-        Raises:
-            Blocked: there is none.
-        """
-        found = self.spec.transcript.specifications
-        if not found:
-            raise Blocked(f"{self.spec.purpose} printed no specification (see spec-is-valid)")
-        return found[0]
-
-    @cached_property
-    def check(self) -> Run:
-        """The check of the config."""
-        return self._with_secrets().run("check", "`check`").run
-
-    @cached_property
-    def bad_checks(self) -> list[Run]:
-        """The checks of configs that are not valid.
-
-        Raises:
-            Blocked: there is no specification.
-        """
-        schema = self.specification.connectionSpecification
-        made = bad_configs(self.connector.config, schema)
-        return [self._bad_check(bad) for bad in (*made, *self.settings.bad_configs)]
-
-    def _bad_check(self, bad: BadConfig) -> Run:
-        purpose = f"`check` of a config {bad.description}"
-        return self.connector.run("check", purpose, config=bad.config, expected_end=ANY).run
-
-    @cached_property
-    def without_config_file(self) -> Run:
-        """A discovery whose config file does not exist."""
-        purpose = "`discover` with a config file that does not exist"
-        connector = self._with_secrets()
-        return connector.run("discover", purpose, expected_end=FAILURE, without_file=True).run
-
-    @cached_property
-    def discover(self) -> Run:
-        """The discovery of the streams."""
-        return self._with_secrets().run("discover", "`discover`").run
-
-    @cached_property
-    def streams(self) -> list[AirbyteStream]:
-        """The streams to read.
-
-        Raises:
-            Blocked: no streams were discovered.
-            ConfigError: there is no stream of a given name.
-        """
-        catalogs = self.discover.transcript.catalogs
-        unique = {stream.id: stream for catalog in catalogs for stream in catalog.streams}
-        offered = list(unique.values())
-        if not offered:
-            raise Blocked("`discover` returned no streams (see discover-lists-streams)")
-        known = {name for stream in offered for name in names_of(stream)}
-        unknown = [n for n in (*self.settings.streams, *self.settings.cursors) if n not in known]
-        if unknown:
-            raise ConfigError(
-                f"there is no stream {unknown[0]!r}",
-                guidance=f"its streams: {', '.join(str(stream.id) for stream in offered)}",
-            )
-        wanted = set(self.settings.streams)
-        return [stream for stream in offered if not wanted or wanted & names_of(stream)]
-
-    @cached_property
     def first_read(self) -> Read:
         """A read of all streams from nothing: incremental where that is possible."""
         streams = [configured(each, INCREMENTAL, self._cursor(each)) for each in self.streams]
         return self._with_secrets().run("read", "`read` of all streams", streams=streams)
+
+    @cached_property
+    def single_stream(self) -> SingleStream | None:
+        """A read of one stream, of a tap without one of its fields; None if nothing can be left out.
+
+        Raises:
+            Blocked: the read of all streams failed.
+        """
+        read = _successful(self.first_read)
+        with_records = [
+            stream for stream in read.run.streams if stream.id in read.run.transcript.spans
+        ]
+        if not with_records:
+            return None
+        stream = with_records[0]
+        others = [each for each in self.offered if each.id != stream.id]
+        fixed = {path[0] for path in (*stream.key, stream.cursor) if path}
+        names = [f for f in self.protocol.selectable_fields(stream.stream) if f not in fixed]
+        if not others and not names:
+            return None
+        field = names[0] if names else None
+        selected = stream if field is None else without_field(stream, field)
+        run = self.connector.run(
+            *("read", f"`read` of {stream.id} alone"),
+            streams=[selected],
+            others=others,
+            expected_end=ANY,
+        )
+        return SingleStream(selected, field, run)
+
+    @cached_property
+    def stopped(self) -> Stopped | None:
+        """A read that got SIGTERM while it waited for a reader of its output; None if it ended before.
+
+        Raises:
+            Blocked: the read of all streams failed.
+        """
+        read = _successful(self.first_read)
+        return self.connector.stop(read.run.streams, read.run.ended.seconds + 1)
+
+    def read_from(self, scope: Scope, states: Sequence[State], what: str) -> Read:
+        """Return a read of a scope from states that may be refused."""
+        purpose = f"`read` of {scope.name} from {what}"
+        return self.connector.run(
+            "read", purpose, streams=scope.streams, states=states, expected_end=ANY
+        )
 
     @cached_property
     def refresh(self) -> Read:
@@ -242,11 +198,6 @@ class Observations:
         """Return whether the reads of a scope are cut at some of its states only."""
         return self.settings.cuts is not None and len(scope.states) > self.settings.cuts
 
-    def _cursor(self, stream: AirbyteStream) -> Sequence[str]:
-        """Return the cursor that the user has chosen for a stream; empty if there is none."""
-        cursors = self.settings.cursors
-        return next((cursors[name] for name in names_of(stream) if name in cursors), ())
-
     def _cut(self, scope: Scope) -> Iterator[Cut]:
         identity = scope.identity(self.settings.ignored)
         whole = [identity(record) for record in scope.records]
@@ -266,11 +217,6 @@ class Observations:
         purpose = f"`read` of {what} from state {number} of {len(scope.states)}"
         states = scope.states[number - 1].states
         return self.connector.run("read", purpose, streams=scope.streams, states=states)
-
-    def _with_secrets(self) -> Connector:
-        """Return the connector; its specification is known then, so that secrets in its output are found."""
-        self.spec  # noqa: B018 - starts the process
-        return self.connector
 
 
 def _successful(read: Read) -> Read:

@@ -75,6 +75,77 @@ def run_process(command: Sequence[str], stdout: Path, stderr: Path, seconds: flo
     return Ended(None if expired.is_set() else code, time.monotonic() - begin)
 
 
+@dataclass(frozen=True)
+class Stopped:
+    """The end of a process that got SIGTERM.
+
+    Args:
+        ended: its end; the code is None if it had to be killed.
+        lines: the number of lines that it wrote, before and after the signal.
+    """
+
+    ended: Ended
+    lines: int
+
+
+def stop_process(command: Sequence[str], stderr: Path, after: float) -> Stopped | None:
+    """Send SIGTERM to a process that waits for a reader of its output; return None if it ended before.
+
+    The output is a full pipe, so the process cannot end as long as it has something to write. A process that
+    wants to end in an orderly way may write after the signal: from `GRACE_SECONDS` on, its output is read.
+
+    Args:
+        stderr: the file for its log.
+        after: the time of the signal after the start, in seconds.
+
+    Raises:
+        ConfigError: the command cannot be started.
+    """
+    begin = time.monotonic()
+    reading, writing = os.pipe()
+    with os.fdopen(reading, "rb") as output, stderr.open("wb") as log:
+        try:
+            _fill(writing)
+            process = _start(command, writing, log.fileno())
+        finally:
+            os.close(writing)
+        try:
+            if _has_ended(process, after):
+                return None
+            _signal(process.pid, signal.SIGTERM)
+            _has_ended(process, GRACE_SECONDS)
+            killer = threading.Timer(GRACE_SECONDS, _signal, (process.pid, signal.SIGKILL))
+            killer.start()
+            lines = sum(chunk.count(b"\n") for chunk in iter(lambda: output.read1(1 << 16), b""))
+            _has_ended(process, GRACE_SECONDS)
+            killer.cancel()
+        finally:
+            _signal(process.pid, signal.SIGKILL)
+            code = process.wait()
+    was_killed = code == -signal.SIGKILL
+    return Stopped(Ended(None if was_killed else code, time.monotonic() - begin), lines)
+
+
+def _fill(pipe: int) -> None:
+    """Fill a pipe, so that the next write waits for a reader."""
+    os.set_blocking(pipe, False)
+    with contextlib.suppress(BlockingIOError):
+        while True:
+            os.write(pipe, b" " * 512)
+    with contextlib.suppress(BlockingIOError):
+        while True:
+            os.write(pipe, b" ")
+    os.set_blocking(pipe, True)
+
+
+def _has_ended(process: subprocess.Popen[bytes], seconds: float) -> bool:
+    try:
+        process.wait(seconds)
+    except subprocess.TimeoutExpired:
+        return False
+    return True
+
+
 def _start(command: Sequence[str], stdout: int, stderr: int) -> subprocess.Popen[bytes]:
     try:
         return subprocess.Popen(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -86,6 +87,31 @@ class Cut:
     line: int
     run: Run
     difference: Difference
+
+
+@dataclass(frozen=True)
+class SingleStream:
+    """A read of one stream. `field`: the field that was not selected, if there is one."""
+
+    stream: ConfiguredStream
+    field: str | None
+    read: Read
+
+
+def without_field(stream: ConfiguredStream, field: str) -> ConfiguredStream:
+    """Return a stream without one field of its schema: the field is not selected."""
+    schema = stream.stream.json_schema
+    properties = {name: part for name, part in schema["properties"].items() if name != field}
+    found, found.stream = copy.copy(stream), copy.copy(stream.stream)
+    found.stream.json_schema = {**schema, "properties": properties}
+    return found
+
+
+def last_states(scope: Scope, run: Run) -> Sequence[State]:
+    """Return the states that a platform has stored after another read of a scope; empty if it sent none."""
+    ids = {stream.id for stream in scope.streams}
+    states = [(s, line) for s, line in run.transcript.states if _stream_of(s) in {None, *ids}]
+    return [*_held(states)][-1][0] if states else []
 
 
 def names_of(stream: AirbyteStream) -> set[str]:

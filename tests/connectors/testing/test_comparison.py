@@ -140,6 +140,7 @@ def test_generated_bad_configs_violate_the_specification() -> None:
         "without the required field 'host'",
         "without the required field 'port'",
         "without the required field 'user'",
+        "without the required field 'password'",
         "with a wrong type in the field 'host'",
     ]
     assert all(violations(bad.config, schema) for bad in found)

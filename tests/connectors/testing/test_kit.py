@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import importlib
 import json
+import signal
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -14,16 +15,20 @@ import pytest
 
 from connectors.sdk.testing import RULES, Kit, Report
 from connectors.sdk.testing.cli import main
-from connectors.sdk.testing.findings import NOT_CHECKED, PASSED
-from connectors.sdk.testing.process import Ended
+from connectors.sdk.testing.findings import FAILED, NOT_CHECKED, PASSED
+from connectors.sdk.testing.process import Ended, Stopped
 from elt_assets.errors import ConfigError
 from tests.programs.broken import base
 from tests.programs.broken.base import CONFIG
+from tests.programs.broken.cursor import CursorSource
 
 pytestmark = pytest.mark.process
 
 FOLDER = Path(__file__).parents[2] / "programs" / "broken"
-BROKEN = sorted(path.stem for path in FOLDER.glob("*.py") if path.stem not in ("base", "tap"))
+BROKEN = sorted(
+    path.stem for path in FOLDER.glob("*.py") if path.stem not in ("base", "cursor", "tap")
+)
+"""The programs: each is named by the rule that it violates, and a word more if it is not the only one."""
 
 
 def program(name: str, *words: str) -> list[str]:
@@ -34,6 +39,7 @@ def in_this_process(command: Sequence[str], stdout: Path, stderr: Path, _seconds
     """Run a broken source in this process: the processes of all of them would take ten seconds."""
     module, code = importlib.import_module(command[3]), 0
     source = module.Broken() if hasattr(module, "Broken") else module.Source()
+    handler = signal.getsignal(signal.SIGTERM)
     with (
         stdout.open("w") as out,
         stderr.open("w") as log,
@@ -44,34 +50,78 @@ def in_this_process(command: Sequence[str], stdout: Path, stderr: Path, _seconds
             base.main(source, command[4:])
         except SystemExit as end:
             code = int(end.code or 0)
+        finally:
+            signal.signal(signal.SIGTERM, handler)  # one of the programs ignores it
     return Ended(code, 0.0)
+
+
+def stopped_at_once(command: Sequence[str], _: Path, after: float) -> Stopped:
+    """Stop a source without a process: a process takes a second."""
+    assert after >= 1
+    is_stubborn = command[3].endswith("sigterm_ends_a_read")
+    return Stopped(Ended(None if is_stubborn else -15, after), 0)
+
+
+HERE: dict[str, Any] = {"execute": in_this_process, "stop": stopped_at_once}
 
 
 def report(*command: str, **settings: Any) -> Report:
     return Kit(command, settings.pop("config", CONFIG), **settings).report()
 
 
+def rule_of(name: str) -> str:
+    return name.partition("__")[0].replace("_", "-")
+
+
 def test_each_rule_has_a_source_that_violates_it() -> None:
-    assert {name.replace("_", "-") for name in BROKEN} == set(RULES)
-    assert len(BROKEN) >= 12
+    assert {rule_of(name) for name in BROKEN} == set(RULES)
 
 
 @pytest.mark.parametrize("name", BROKEN)
 def test_a_broken_source_violates_only_its_rule(name: str) -> None:
-    found = report(*program(name), execute=in_this_process)
-    assert found.failed_rules == [name.replace("_", "-")], "\n".join(found.lines())
+    source = getattr(importlib.import_module(f"tests.programs.broken.{name}"), "Broken", None)
+    config, cursors = getattr(source, "config_", CONFIG), getattr(source, "chosen", {})
+    found = report(*program(name), config=config, cursors=cursors, **HERE)
+    rules = {rule_of(name), *getattr(source, "also", ())}
+    assert {*found.failed_rules} == rules, "\n".join(found.lines())
     assert not found.passed
-    [outcome] = [each for each in found.outcomes if each.findings]
-    assert outcome.rule in outcome.text
+    assert all(each.rule in each.text for each in found.outcomes if each.findings)
     assert "hunter2" not in "\n".join(found.lines()) + json.dumps(found.document())
 
 
 @pytest.mark.parametrize("state", ["STREAM", "GLOBAL", "LEGACY"])
 def test_a_source_that_follows_all_rules_passes(state: str) -> None:
-    found = report(*program("base", state), execute=in_this_process)
+    found = report(*program("base", state), **HERE)
     assert found.passed, "\n".join(found.lines())
     unused = {each.rule for each in found.outcomes if each.status != PASSED}
-    assert unused == (set() if state == "STREAM" else {"refresh-resumes-exactly"})
+    expected = {"chosen-cursor-is-used"}
+    assert unused == (expected if state == "STREAM" else {*expected, "refresh-resumes-exactly"})
+
+
+@pytest.mark.parametrize("is_chosen", [False, True])
+def test_a_source_whose_states_are_cursor_values_passes(
+    is_chosen: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(base, "Source", CursorSource)
+    cursors = {"users": "updated"} if is_chosen else {}
+    if is_chosen:
+        users, colours = CursorSource().streams()
+        open_users = {**users, "source_defined_cursor": False}
+        monkeypatch.setattr(CursorSource, "streams", lambda _: [open_users, colours])
+    found = report(*program("base"), cursors=cursors, **HERE)
+    assert found.passed, "\n".join(found.lines())
+    notes = [note for each in found.outcomes for note in each.notes]
+    assert notes == []
+    passed = {each.rule for each in found.outcomes if each.status == PASSED}
+    assert passed >= {"bookmark-value-is-read-again", "last-state-is-not-past-the-data"}
+    assert ("chosen-cursor-is-used" in passed) is is_chosen
+
+
+@pytest.mark.parametrize(("name", "is_found"), [("base", False), ("sigterm_ends_a_read", True)])
+def test_a_source_that_ignores_sigterm_is_found(name: str, is_found: bool) -> None:
+    found = report(*program(name), rules=["sigterm-ends-a-read"])
+    assert bool(found.failed_rules) is is_found
+    assert found.outcomes[0].status in (PASSED, FAILED)
 
 
 @pytest.mark.parametrize(
@@ -87,7 +137,7 @@ def test_a_source_that_follows_all_rules_passes(state: str) -> None:
     ],
 )
 def test_the_violations_of_a_tap_are_found(defect: str, rules: list[str]) -> None:
-    found = report(*program("tap", defect), tap=True)
+    found = report(*program("tap", defect), tap=True, stop=stopped_at_once)
     assert found.failed_rules == rules, "\n".join(found.lines())
     assert "Singer taps have no `check`" in "\n".join(found.lines())
 
@@ -120,7 +170,7 @@ def test_the_states_to_resume_from_can_be_limited() -> None:
 
 
 def test_streams_can_be_selected() -> None:
-    found = report(*program("states_resume_exactly"), streams=["colours"])
+    found = report(*program("states_resume_exactly"), streams=["colours"], stop=stopped_at_once)
     assert found.passed
     with pytest.raises(ConfigError, match="there is no stream 'flowers'"):
         report(*program("base"), streams=["flowers"])

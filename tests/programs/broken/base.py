@@ -35,6 +35,7 @@ class Source:
     def __init__(self) -> None:
         self.config: Json = {}
         self.seen: dict[str, int] = {}
+        self.saved: Json = {}
 
     def say(self, kind: str, **body: Any) -> None:
         print(json.dumps({"type": kind, **body}))
@@ -133,7 +134,8 @@ class Source:
                 self.seen = state["global"]["shared_state"]
             else:
                 name = state["stream"]["stream_descriptor"]["name"]
-                self.seen[name] = state["stream"]["stream_state"]["seen"]
+                self.saved[name] = state["stream"]["stream_state"]
+                self.seen[name] = self.saved[name].get("seen", 0)
 
     def run(self, verb: str, files: dict[str, Path]) -> None:
         if verb == "spec":

@@ -50,6 +50,11 @@ class Protocol(ABC):
             ConfigError: a stream cannot be selected.
         """
 
+    def selectable_fields(self, stream: AirbyteStream) -> Sequence[str]:
+        """Return the fields of a stream that the user may leave out, and the connector must then not send."""
+        del stream
+        return ()
+
     @abstractmethod
     def state(self, states: Sequence[State]) -> bytes | None:
         """Return the contents of the state file; None if there is no state."""

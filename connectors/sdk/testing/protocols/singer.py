@@ -71,6 +71,16 @@ class Singer(Protocol):
         selected: list[Any] = selection(streams)["streams"]
         return json.dumps({"streams": [*selected, *map(_deselected, others)]}).encode()
 
+    def selectable_fields(self, stream: AirbyteStream) -> Sequence[str]:
+        """Return the fields that the tap declares as available.
+
+        Spec: Singer, the catalog's metadata: `inclusion`.
+        """
+        properties = stream.json_schema.get("properties") or {}
+        metadata = metadata_by_breadcrumb(_entry(stream))
+        available = [p for p, each in metadata.items() if each.get("inclusion") == "available"]
+        return [path[1] for path in available if len(path) == 2 and path[1] in properties]
+
     def state(self, states: Sequence[State]) -> bytes | None:
         value = state_value(states)
         return None if value == b"null" else value

@@ -28,6 +28,10 @@ from elt_assets.protocol.airbyte.messages import (
 EXCERPT = 300
 """Maximum number of characters of a line that is quoted."""
 
+_SECONDS = (1e9, 1e11)
+"""The times of this century in seconds since 1970; as milliseconds, they are before 1974."""
+_MICROSECONDS = 1e14
+
 Parse = Callable[[bytes], Iterable["RawRecord | Message"]]
 """Function that returns the messages of one line. It raises EltError for a malformed message."""
 Missing = Callable[[Message], Iterable[str]]
@@ -80,12 +84,14 @@ class Transcript:
         spans: the records of each stream.
         stray: lines that are not messages.
         incomplete: messages without a required property.
+        odd_times: messages whose `emitted_at` is not in milliseconds.
     """
 
     messages: list[SeenMessage] = field(default_factory=list)
     spans: dict[StreamId, Span] = field(default_factory=dict)
     stray: list[Flaw] = field(default_factory=list)
     incomplete: list[Flaw] = field(default_factory=list)
+    odd_times: list[Flaw] = field(default_factory=list)
 
     @property
     def specifications(self) -> list[Specification]:
@@ -154,6 +160,7 @@ def read_transcript(
             continue
         try:
             for message in _messages(text, parse):
+                found.odd_times += _odd_times(message, number)
                 record = _record(message, number)
                 if record is not None:
                     found.add_record(record)
@@ -176,6 +183,21 @@ def _messages(line: bytes, parse: Parse) -> Iterator[RawRecord | Message]:
             raise EltError("not a message of the protocol")
         _require_json(line)
         yield message
+
+
+def _odd_times(message: RawRecord | Message, line: int) -> Iterator[Flaw]:
+    """Yield a flaw if the `emitted_at` of a message is in another unit than milliseconds: as such, the times
+    of this century are within these limits in seconds, and above them in microseconds."""
+    body = message if isinstance(message, RawRecord) else message.record or message.trace
+    emitted_at = None if body is None else body.emitted_at
+    if emitted_at is None:
+        return
+    if _SECONDS[0] <= emitted_at < _SECONDS[1]:
+        yield Flaw(line, f"`emitted_at` {emitted_at:.0f}, which seems to be in seconds")
+    elif emitted_at >= _MICROSECONDS:
+        yield Flaw(
+            line, f"`emitted_at` {emitted_at:.0f}, which seems to be in micro- or nanoseconds"
+        )
 
 
 def _require_json(line: bytes) -> None:

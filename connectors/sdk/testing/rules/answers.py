@@ -6,9 +6,19 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+import msgspec
+
+from connectors.sdk.testing.comparison import canonical
 from connectors.sdk.testing.connector import Run
 from connectors.sdk.testing.findings import Finding, NotApplicable
-from connectors.sdk.testing.observations import BAD_CHECKS, CHECK, DISCOVER, SPEC, Observations
+from connectors.sdk.testing.observations import (
+    BAD_CHECKS,
+    CHECK,
+    DISCOVER,
+    DISCOVER_AGAIN,
+    SPEC,
+    Observations,
+)
 from connectors.sdk.testing.rules.rule import (
     SHOWN,
     Results,
@@ -150,6 +160,38 @@ def discover_lists_streams(seen: Observations) -> Results:
                 stream=str(stream),
                 run=run.purpose,
             )
+
+
+@rule(DISCOVER, DISCOVER_AGAIN)
+def discover_is_stable(seen: Observations) -> Results:
+    """A second `discover` with the same config prints the same catalog, in any order."""
+    first, second = (
+        {
+            stream.id: _unordered(msgspec.json.decode(stream.to_json()))
+            for catalog in run.transcript.catalogs
+            for stream in catalog.streams
+        }
+        for run in (seen.discover, seen.second_discovery)
+    )
+    for stream in {**first, **second}:
+        if first.get(stream) != second.get(stream):
+            both = stream in first and stream in second
+            yield Finding(
+                "the same description of the stream as in the first one",
+                "another description" if both else "a stream that only one of them has",
+                "describe a stream by the source alone; put names that are in a set in order",
+                stream=str(stream),
+                run=seen.second_discovery.purpose,
+            )
+
+
+def _unordered(value: Any) -> Any:
+    """Return a JSON value whose lists are sorted: their order has no meaning in a catalog."""
+    if isinstance(value, dict):
+        return {name: _unordered(inner) for name, inner in value.items()}
+    if isinstance(value, list):
+        return sorted(map(_unordered, value), key=canonical)
+    return value
 
 
 @rule(DISCOVER)

@@ -12,8 +12,10 @@ from connectors.sdk.testing.observations import (
     NO_FILE,
     READ,
     SPEC,
+    STOP,
     Observations,
 )
+from connectors.sdk.testing.process import GRACE_SECONDS
 from connectors.sdk.testing.rules.rule import Results, first_flaws, rule
 from elt_assets.protocol.airbyte.messages import INCOMPLETE
 
@@ -72,6 +74,37 @@ def messages_have_required_fields(seen: Observations) -> Results:
             run.transcript.incomplete,
             "a message with all required fields",
             "add the field to each message of this type",
+        )
+
+
+@rule(*_BASIC)
+def times_are_in_milliseconds(seen: Observations) -> Results:
+    """`emitted_at` is in milliseconds since 1970, not in seconds or microseconds."""
+    for run in seen.runs():
+        yield from first_flaws(
+            run,
+            run.transcript.odd_times,
+            "`emitted_at` in milliseconds since 1970",
+            "multiply a time in seconds by 1000",
+        )
+
+
+@rule(READ, STOP)
+def sigterm_ends_a_read(seen: Observations) -> Results:
+    """A read that gets SIGTERM ends within seconds, and does not go on to its end."""
+    stopped = seen.stopped
+    if stopped is None:
+        raise NotApplicable("the read ended before it could be stopped: it wrote nothing")
+    transcript = seen.first_read.run.transcript
+    total = len(transcript.messages) + sum(span.count for span in transcript.spans.values())
+    is_complete = stopped.ended.code == 0 and stopped.lines >= total
+    if is_complete or stopped.ended.code is None:
+        yield Finding(
+            f"a process that ends within {2 * GRACE_SECONDS:.0f} seconds after SIGTERM",
+            "it went on to its end" if is_complete else "it had to be killed",
+            "leave SIGTERM to the system, or end in its handler with another exit code than 0: a sync "
+            "that is cancelled must not go on",
+            run="a `read` that gets SIGTERM",
         )
 
 

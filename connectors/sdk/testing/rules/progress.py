@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
+from connectors.sdk.testing.comparison import decoded
 from connectors.sdk.testing.connector import Read, Run
 from connectors.sdk.testing.findings import Finding, NotApplicable
 from connectors.sdk.testing.observations import READ, REFRESH, Observations
@@ -50,6 +51,20 @@ def _status_findings(run: Run) -> Iterator[Finding]:
         flaw = _status_flaw(statuses, run.transcript.spans.get(stream))
         if flaw is not None:
             yield _status_finding(run, stream, None, flaw)
+        elif statuses:
+            yield from _late_states(run, stream, statuses[-1][1])
+
+
+def _late_states(run: Run, stream: StreamId, end: int) -> Iterator[Finding]:
+    """Yield a finding for each state of a stream after its end that is not the one before, sent again."""
+    before: object = None
+    for state, line in run.transcript.states:
+        if state.stream is None or state.stream.stream_descriptor.id != stream:
+            continue
+        blob = decoded(state.stream.stream_state)
+        if line > end and blob != before:
+            yield _status_finding(run, stream, line, f"another state after COMPLETE, in line {end}")
+        before = blob
 
 
 def _status_finding(run: Run, stream: StreamId, line: int | None, flaw: str) -> Finding:

@@ -15,7 +15,7 @@ from referencing import Registry
 from connectors.sdk.testing.comparison import canonical, parse_time, value_at
 from connectors.sdk.testing.connector import Run
 from connectors.sdk.testing.findings import Finding, NotApplicable, Note
-from connectors.sdk.testing.observations import READ, REFRESH, Observations
+from connectors.sdk.testing.observations import READ, REFRESH, SINGLE, Observations
 from connectors.sdk.testing.protocols.transcript import SeenRecord
 from connectors.sdk.testing.rules.rule import SHOWN, Results, rule
 from elt_assets.protocol.airbyte.catalog import AirbyteStream, StreamId
@@ -185,6 +185,58 @@ def records_are_of_configured_streams(seen: Observations) -> Results:
                 run=run.purpose,
                 line=span.first,
             )
+
+
+@rule(READ, SINGLE)
+def only_selected_data_is_read(seen: Observations) -> Results:
+    """A read of one stream has no record of another one, and a tap sends no field that is not selected."""
+    single = seen.single_stream
+    if single is None:
+        raise NotApplicable("there is only one stream, and it has no field that can be left out")
+    run = single.read.run
+    if not run.succeeded:
+        yield Note(f"{run.purpose} {run.ended.text}: its selection was not checked")
+        return
+    offered = {stream.id for stream in seen.offered}
+    for stream, span in run.transcript.spans.items():
+        if stream != single.stream.id and stream in offered:
+            yield Finding(
+                f"only records of stream {single.stream.id}, the only one that is selected",
+                f"{span.count:,} records of another stream",
+                "read the streams that the catalog selects",
+                stream=str(stream),
+                run=run.purpose,
+                line=span.first,
+            )
+    if single.field is not None:
+        yield from _shown(
+            run,
+            single.read.records,
+            lambda record: f"the field {single.field!r}" if single.field in record.data else None,
+            f"no field {single.field!r}, which has `selected: false` in its metadata",
+            "leave out the fields that are not selected, or declare them as `inclusion: automatic`",
+        )
+
+
+@rule(READ)
+def states_are_of_configured_streams(seen: Observations) -> Results:
+    """Each state of a stream names a stream of the configured catalog, with its namespace."""
+    reads = [run for run in seen.runs() if run.verb == "read"]
+    for run in reads:
+        configured = {stream.id for stream in run.streams}
+        states = [
+            (s.stream.stream_descriptor.id, line) for s, line in run.transcript.states if s.stream
+        ]
+        for stream, line in states:
+            if stream not in configured:
+                yield Finding(
+                    "only states of streams in the configured catalog",
+                    "a state of a stream that is not in it",
+                    "name the stream as the catalog does, with its namespace",
+                    stream=str(stream),
+                    run=run.purpose,
+                    line=line,
+                )
 
 
 def _has_schema(run: Run, stream: StreamId, line: int) -> bool:

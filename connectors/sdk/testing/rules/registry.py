@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from types import MappingProxyType
 
-from connectors.sdk.testing.rules import answers, output, progress, records, states
+from connectors.sdk.testing.rules import answers, bookmarks, output, progress, records, states
 from connectors.sdk.testing.rules.rule import Rule
 from elt_assets.errors import ConfigError
 
@@ -15,14 +15,22 @@ _ALL = (
     answers.check_accepts_the_config,
     answers.check_refuses_a_bad_config,
     answers.discover_lists_streams,
+    answers.discover_is_stable,
     answers.streams_are_well_described,
     records.records_are_of_configured_streams,
+    records.only_selected_data_is_read,
     records.records_fit_their_schema,
     records.fields_are_declared,
     records.primary_key_is_present_and_unique,
     states.state_follows_the_last_record,
     states.states_resume_exactly,
     states.final_state_is_final,
+    bookmarks.bookmark_value_is_read_again,
+    bookmarks.last_state_is_not_past_the_data,
+    bookmarks.reads_without_data_keep_the_state,
+    bookmarks.chosen_cursor_is_used,
+    bookmarks.state_types_do_not_change,
+    records.states_are_of_configured_streams,
     states.full_refresh_ignores_state,
     states.refresh_resumes_exactly,
     progress.statuses_are_complete,
@@ -31,6 +39,8 @@ _ALL = (
     output.exit_codes,
     output.only_messages_on_stdout,
     output.messages_have_required_fields,
+    output.times_are_in_milliseconds,
+    output.sigterm_ends_a_read,
     output.no_secret_in_output,
 )
 

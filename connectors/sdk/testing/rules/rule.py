@@ -9,6 +9,7 @@ from connectors.sdk.testing.connector import Run
 from connectors.sdk.testing.findings import Finding, NotApplicable, Note
 from connectors.sdk.testing.observations import Observations
 from connectors.sdk.testing.protocols.transcript import Flaw
+from connectors.sdk.testing.scopes import Scope
 
 Results = Iterator[Finding | Note]
 Check = Callable[[Observations], Results]
@@ -57,6 +58,19 @@ def require_check(seen: Observations) -> None:
     """Raise NotApplicable for connectors that cannot check their config."""
     if not seen.protocol.has_check:
         raise NotApplicable(f"{seen.protocol.subject} have no `check`")
+
+
+def incremental_scopes(seen: Observations) -> list[Scope]:
+    """Return the streams that were read incrementally.
+
+    Raises:
+        NotApplicable: there is none.
+    """
+    if not seen.incremental_scopes:
+        raise NotApplicable(
+            "no stream can be read incrementally with a known cursor; `--cursor STREAM=FIELD` names one"
+        )
+    return seen.incremental_scopes
 
 
 def first_flaws(run: Run, flaws: Sequence[Flaw], expected: str, advice: str) -> Iterator[Finding]:

@@ -26,7 +26,7 @@ from connectors.sdk.testing.observations import (
     Observations,
 )
 from connectors.sdk.testing.protocols.transcript import SeenRecord
-from connectors.sdk.testing.rules.rule import SHOWN, Results, rule
+from connectors.sdk.testing.rules.rule import SHOWN, Results, incremental_scopes, rule
 from connectors.sdk.testing.scopes import Cut, Scope
 from elt_assets.protocol.airbyte.catalog import INCREMENTAL, ConfiguredStream, StreamId
 from elt_assets.protocol.airbyte.messages import State
@@ -42,7 +42,7 @@ _WIDTH = 120
 @rule(READ)
 def state_follows_the_last_record(seen: Observations) -> Results:
     """An incremental read sends a state after the last record of each stream."""
-    for scope in _incremental(seen):
+    for scope in incremental_scopes(seen):
         if not scope.ends_with_state:
             last = scope.states[-1].records_before if scope.states else 0
             yield Finding(
@@ -58,7 +58,7 @@ def state_follows_the_last_record(seen: Observations) -> Results:
 @rule(CUTS, FINAL)
 def states_resume_exactly(seen: Observations) -> Results:
     """The records before any state and those of a read from that state are all records, none too many."""
-    scopes = _incremental(seen)
+    scopes = incremental_scopes(seen)
     yield from _round_trips(seen, scopes, seen.cuts)
 
 
@@ -120,7 +120,7 @@ def _some(records: Counter[str]) -> str:
 @rule(FINAL)
 def final_state_is_final(seen: Observations) -> Results:
     """A second read, from the last state, yields only records that have the cursor value of that state."""
-    scopes = _incremental(seen)
+    scopes = incremental_scopes(seen)
     if not any(scope.ends_with_state for scope in scopes):
         raise NotApplicable("no read ends with a state (see state-follows-the-last-record)")
     for scope in scopes:
@@ -132,7 +132,7 @@ def final_state_is_final(seen: Observations) -> Results:
             yield _final_finding(scope, read.run.purpose, f"it {read.run.ended.text}")
         for stream in scope.streams:
             if stream.sync_mode == INCREMENTAL:
-                unexpected = _unexpected(seen, scope, stream, read.records)
+                unexpected = unexpected_records(seen, scope, stream, read.records)
                 if unexpected:
                     text = (
                         f"other records: {len(unexpected):,} ({_listed(seen, scope, unexpected)})"
@@ -150,7 +150,7 @@ def _final_finding(scope: Scope, run: str, text: str, stream: StreamId | None = 
     )
 
 
-def _unexpected(
+def unexpected_records(
     seen: Observations, scope: Scope, stream: ConfiguredStream, records: Sequence[SeenRecord]
 ) -> list[SeenRecord]:
     """Return the records of a second read that are not repetitions allowed by a tie."""
@@ -190,7 +190,7 @@ def _listed(seen: Observations, scope: Scope, records: Sequence[SeenRecord]) -> 
 @rule(READ, REFRESH, REFRESH_WITH_STATES)
 def full_refresh_ignores_state(seen: Observations) -> Results:
     """A full refresh that gets a state yields the same records as one without."""
-    scopes = _incremental(seen)
+    scopes = incremental_scopes(seen)
     read = seen.refresh_with_states
     if read is None:
         raise NotApplicable("each stream with a state declares `is_resumable`, or none has a state")
@@ -215,11 +215,3 @@ def full_refresh_ignores_state(seen: Observations) -> Results:
                 str(stream.id),
                 read.run.purpose,
             )
-
-
-def _incremental(seen: Observations) -> list[Scope]:
-    if not seen.incremental_scopes:
-        raise NotApplicable(
-            "no stream can be read incrementally with a known cursor; `--cursor STREAM=FIELD` names one"
-        )
-    return seen.incremental_scopes
