@@ -13,7 +13,7 @@ from typing import Any
 
 from connectors.sdk.items import Checkpoint, Context, Item, Record, Warn
 from connectors.sdk.state.partitions import distinct, identity
-from connectors.sdk.state.replication_key import ReplicationKey
+from connectors.sdk.state.replication_key import ReplicationKey, instant, moment
 from connectors.sdk.state.stream_state import StreamState
 
 MANY_PARTITIONS = 1_000
@@ -90,13 +90,15 @@ def read_with_bookmarks(
     send = partial(_checkpoint, state, schedule, with_progress=not has_many)
     yield from map(Warn, state.warnings)
     sent: Checkpoint | None = None
-    since = nulls = 0
+    since = nulls = bad_values = 0
+    first_bad_value = None
     for context in found:
         bookmark = state.begin(context)
-        added = _declared(context, fields)
+        added = declared_values(context, fields)
         for each in records(None if context is None else dict(context), bookmark.start):
             record = {**added, **each} if added else each
-            bookmark.see(record)
+            if bookmark.see(record):
+                continue
             yield record
             since += 1
             if since >= frequency and schedule.is_due(state, context):
@@ -105,6 +107,8 @@ def read_with_bookmarks(
                 since = 0
         nulls += bookmark.take_nulls()
         state.end(bookmark)
+        count, example = bookmark.take_bad_values()
+        bad_values, first_bad_value = bad_values + count, first_bad_value or example
         if context is not None and not state.is_coarse and schedule.is_due(state, context):
             sent = send()
             yield sent
@@ -112,6 +116,11 @@ def read_with_bookmarks(
     if nulls:
         yield Warn(
             f"records without a value of the replication key: {nulls}; they moved no bookmark"
+        )
+    if bad_values:
+        yield Warn(
+            "records whose value of the replication key cannot be compared: "
+            f"{bad_values}, the first one {first_bad_value!r}; {state.fate_of_bad_values}"
         )
     state.finish()
     last = send()
@@ -124,7 +133,7 @@ def read_in_full(
 ) -> Iterator[tuple[Record, Context | None]]:
     """Yield the records of each partition with its context, without states."""
     for context in [None] if contexts is None else distinct(contexts):
-        added = _declared(context, fields)
+        added = declared_values(context, fields)
         for record in records(None if context is None else dict(context), start):
             yield ({**added, **record} if added else record), context
 
@@ -138,11 +147,48 @@ def records_since(records: Records, key: ReplicationKey) -> Records:
 
     def filtered(context: Context | None, start: Any) -> Iterator[Record]:
         for record in records(context, start):
-            value = record.get(key.field)
-            if start is None or value is None or not key.is_larger(start, value):
+            if not key.is_before(record.get(key.field), start):
                 yield record
 
     return filtered
+
+
+class StartDate:
+    """The date from which a stream is read whose key is not declared as a time: its values tell whether they
+    are times. The records before the date are left out; those with other values are kept.
+
+    Args:
+        key: the replication key.
+        date: a date or date-time.
+    """
+
+    def __init__(self, key: ReplicationKey, date: str):
+        self._field = key.field
+        self._first = instant(date)
+        self._other: Any = None
+
+    def records(self, records: Records) -> Records:
+        """Return the function that reads a partition from the date on."""
+
+        def filtered(context: Context | None, start: Any) -> Iterator[Record]:
+            for record in records(context, start):
+                value = record.get(self._field)
+                time = moment(value)
+                if time is None and self._other is None:
+                    self._other = value
+                if time is None or time >= self._first:
+                    yield record
+
+        return filtered
+
+    def warnings(self) -> Iterator[Warn]:
+        """Yield a warning if there were values that are no times."""
+        if self._other is not None:
+            yield Warn(
+                f"the `start_date` of the config has no effect on records whose {self._field!r} is no time, "
+                f"such as {self._other!r}: declare `format: date-time` in the schema, or set the stream's "
+                "`start_date`"
+            )
 
 
 def _checkpoint(state: StreamState, schedule: StateSchedule, *, with_progress: bool) -> Checkpoint:
@@ -162,5 +208,6 @@ def _peeked(
     return itertools.chain(first, rest), first
 
 
-def _declared(context: Context | None, fields: Mapping[str, Any]) -> Record:
+def declared_values(context: Context | None, fields: Mapping[str, Any]) -> Record:
+    """Return the values of a context that are fields of the records."""
     return {} if context is None else {name: context[name] for name in context if name in fields}

@@ -99,7 +99,7 @@ class Source(ABC):
 
     def open(self, written: Mapping[str, Any]) -> list[Stream]:
         """Return the streams of a config. A `start_date` of the config applies to each stream that
-        has none of its own, if its replication key is declared as a date or date-time.
+        has none of its own and is read by a replication key whose values are times.
 
         Spec: Singer, config file: `start_date`.
 
@@ -109,9 +109,9 @@ class Source(ABC):
         config = self.parse(written)
         start = _start_date(config, written)
         found = list(self.streams(config))
-        for stream in found:
-            if stream.start_date is None and stream.is_read_by_time:
-                stream.start_date = start
+        if start is not None:
+            for stream in found:
+                stream.begin_at(start)
         return found
 
 

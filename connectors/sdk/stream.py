@@ -9,7 +9,16 @@ from typing import Any
 import msgspec
 
 from connectors.sdk.items import Context, Estimate, Item, Record
-from connectors.sdk.reading import Records, read_in_full, read_with_bookmarks, records_since
+from connectors.sdk.parents import ContextCollector, shared_contexts
+from connectors.sdk.reading import (
+    Records,
+    StartDate,
+    declared_values,
+    read_in_full,
+    read_with_bookmarks,
+    records_since,
+)
+from connectors.sdk.state.bookmark import KEEP
 from connectors.sdk.state.replication_key import DATE, DATE_TIME, NUMBER, ReplicationKey
 from connectors.sdk.state.stream_state import StreamState
 from elt_assets.errors import ConfigError
@@ -40,6 +49,9 @@ class Stream:
         state_partitioning_keys: the names in a context that tell apart the bookmarks; None for all. With
             fewer names than the context has, partitions share a bookmark, and the stream is not sorted.
         start_date: the value of the replication key from which to read if there is no later bookmark.
+        bad_replication_key: what becomes of a record whose value of the replication key cannot be compared
+            with others, such as an empty text among date-times: KEEP, it is read and moves no bookmark; SKIP,
+            it is left out; both are counted in a warning; ERROR, it ends the read of the stream.
         is_resumable: whether an interrupted full refresh may resume from its states.
         parent: the stream whose records define the partitions of this one: `get_child_context` of the parent
             returns the context for each of its records.
@@ -57,6 +69,7 @@ class Stream:
     is_sorted: bool = False
     state_partitioning_keys: Sequence[str] | None = None
     start_date: str | None = None
+    bad_replication_key: str = KEEP
     is_resumable: bool = False
     parent: Stream | None = None
     filters_records: bool = False
@@ -67,6 +80,8 @@ class Stream:
     STATE_MSG_FREQUENCY: int = 10_000
     _default_signpost: str | None = None
     """The signpost of the present read, where a stream does not define one."""
+    _first_date: str | None = None
+    """The `start_date` of the config, for a replication key that is not declared as a date or date-time."""
 
     def records(self, context: Context | None, start: Any) -> Iterable[Record]:
         """Return the records of one partition.
@@ -124,10 +139,11 @@ class Stream:
     def child_contexts(self) -> Iterator[Context]:
         """Yield the contexts of the child streams' partitions: one for each record of this stream, whatever
         its age, since the records of a child may be new also if their parent has not changed."""
+        yield from shared_contexts(self, self._read_child_contexts)
+
+    def _read_child_contexts(self) -> Iterator[Context]:
         fields = self.json_schema.get("properties") or {}
-        for record, context in read_in_full(
-            self._read_records(self._key()), self.partitions(), None, fields
-        ):
+        for record, context in read_in_full(self.records, self.partitions(), None, fields):
             child = self.get_child_context(record, context)
             if child is not None:
                 yield child
@@ -168,13 +184,19 @@ class Stream:
         # Before the partitions are listed: a record of one that is new then may be older than now.
         self._default_signpost = self._present_time(key)
         contexts = self._contexts(configured)
-        records = self._read_records(key)
         fields = self.json_schema.get("properties") or {}
+        collector = self._context_collector(configured, fields)
+        read = self.records if collector is None else collector.records(self.records)
+        records = self._read_records(key, read)
+        date = None if key is None or self._first_date is None else StartDate(key, self._first_date)
+        if date is not None:
+            records = date.records(records)
         if key is None or not (configured.sync_mode == INCREMENTAL or self.is_resumable):
             if contexts is None:
                 yield from self._estimate(self.start_date)
             for record, _ in read_in_full(records, contexts, self.start_date, fields):
                 yield record
+            yield from self._finish(collector, date)
             return
         progress = StreamState(
             key,
@@ -184,12 +206,22 @@ class Stream:
             start_date=self.start_date,
             signpost=self.get_replication_key_signpost,
             named_by=[path[0] for path in self._key_paths()],
+            on_bad_value=self.bad_replication_key,
         )
         if contexts is None:
             yield from self._estimate(progress.begin(None).start)
         yield from read_with_bookmarks(
             records, contexts, progress, frequency=self.STATE_MSG_FREQUENCY, fields=fields
         )
+        yield from self._finish(collector, date)
+
+    @staticmethod
+    def _finish(collector: ContextCollector | None, date: StartDate | None) -> Iterator[Item]:
+        """Yield the warnings of a read that has all records."""
+        if collector is not None:
+            collector.finish()
+        if date is not None:
+            yield from date.warnings()
 
     def schema_to_check(self, configured: ConfiguredStream) -> Mapping[str, Any]:
         """Return the schema against which the first records of a read are checked."""
@@ -209,11 +241,19 @@ class Stream:
         del configured, state
         return None
 
-    @property
-    def is_read_by_time(self) -> bool:
-        """Return whether the replication key is a date or a date-time."""
+    def begin_at(self, date: str) -> None:
+        """Let the stream be read from the `start_date` of a config on, unless it has a start itself.
+
+        `records` gets the date as its start if the replication key is declared as a date or date-time. Of
+        another key, the values tell: the records whose value is a time before the date are left out.
+        """
         key = self._key()
-        return key is not None and key.kind in (DATE, DATE_TIME)
+        if key is None or self.start_date is not None:
+            return
+        if key.kind in (DATE, DATE_TIME):
+            self.start_date = date
+        else:
+            self._first_date = date
 
     @property
     def id(self) -> StreamId:
@@ -253,9 +293,22 @@ class Stream:
             return now.date().isoformat()
         return now.isoformat(timespec="microseconds").replace("+00:00", "Z")
 
-    def _read_records(self, key: ReplicationKey | None) -> Records:
+    def _read_records(self, key: ReplicationKey | None, records: Records) -> Records:
         """Return the function that reads one partition from a start on."""
-        return records_since(self.records, key) if self.filters_records and key else self.records
+        return records_since(records, key) if self.filters_records and key else records
+
+    def _context_collector(
+        self, configured: ConfiguredStream, fields: Mapping[str, Any]
+    ) -> ContextCollector | None:
+        """Return what collects the contexts of child streams while this stream is read for itself."""
+        has_children = type(self).get_child_context is not Stream.get_child_context
+        if not has_children or named_partitions(configured) is not None:
+            return None
+
+        def context_of(record: Record, context: Context | None) -> Context | None:
+            return self.get_child_context({**declared_values(context, fields), **record}, context)
+
+        return ContextCollector(self, context_of)
 
     def _estimate(self, start: Any) -> Iterator[Estimate]:
         rows = self.count_records(start)

@@ -9,6 +9,7 @@ from typing import Any
 from msgspec import Raw
 
 from connectors.sdk.items import Checkpoint, Estimate, Page, Record, Warn
+from connectors.sdk.parents import sharing_parents
 from connectors.sdk.reports import reporting_waits
 from connectors.sdk.schema_sample import RECORDS, SchemaSample
 from connectors.sdk.stream import Stream
@@ -63,7 +64,8 @@ def read_streams(jobs: Iterable[Job], output: Callable[[ConfiguredStream], Strea
     Raises:
         OutputClosedError: the reader of the messages has closed the output.
     """
-    return sum(not _read(job, output(job[1])) for job in jobs)
+    with sharing_parents():
+        return sum(not _read(job, output(job[1])) for job in jobs)
 
 
 def _read(job: Job, output: StreamOutput) -> bool:

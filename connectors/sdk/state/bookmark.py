@@ -31,6 +31,9 @@ OF_ONE_SYNC = frozenset({PROGRESS, "progress_tracking", SIGNPOST, _STARTING_VALU
 """Properties that an interrupted sync leaves, and that the next sync ignores and removes."""
 _NOTE = "Not a bookmark: the sync was interrupted before the partition was complete."
 
+KEEP, SKIP, ERROR = "keep", "skip", "error"
+"""What becomes of a record whose value of the replication key cannot be compared with others."""
+
 _MAX_INTEGER = 2**63
 _ZEROS = str.maketrans("123456789", "000000000")
 _DATE = len("2024-01-01")
@@ -57,6 +60,7 @@ class Bookmark:
         start_date: the value from which to read if the bookmark is before it, or missing.
         signpost: the largest value that the bookmark may get in this sync; None if there is no limit.
         named_by: the fields that an error names a record by.
+        on_bad_value: KEEP, SKIP or ERROR.
 
     Raises:
         SystemFailure: a saved value, the start date or the signpost cannot be compared.
@@ -73,6 +77,7 @@ class Bookmark:
         start_date: Any = None,
         signpost: Any = None,
         named_by: Sequence[str] = (),
+        on_bad_value: str = ERROR,
     ):
         self.context = context
         self.of_context = of_context
@@ -83,23 +88,31 @@ class Bookmark:
         self._saved = saved_value(key, saved)
         known = {*OF_ONE_SYNC, PARTITIONS, CONTEXT, REPLICATION_KEY, VALUE, key.field}
         self._others = {name: saved[name] for name in saved if name not in known}
-        for value in (self._saved, start_date):
-            if value is not None:
-                key.order(value)
+        if self._saved is not None:
+            key.order(self._saved)
+        elif start_date is not None and not is_instant(start_date):
+            key.order(start_date)
         self._signpost = signpost
-        self.start = _number(key, _later(key, self._saved, start_date))
+        is_earlier = self._saved is None or key.is_before(self._saved, start_date)
+        start = self._saved if start_date is None or not is_earlier else start_date
+        self.start = _number(key, start)
+        self._on_bad_value = on_bad_value
+        self._bad_values = 0
+        self._first_bad_value: Any = None
+        self._checked: Any = None
         self._highest: Any = None
         self._shape: str | None = None
         self._zone = ""
         self._zone_from = 0
         self._nulls = 0
 
-    def see(self, record: Record) -> None:
-        """Take notice of the next record.
+    def see(self, record: Record) -> bool:
+        """Take notice of the next record, and return whether it is to be left out.
 
         Raises:
             InvalidStreamSortException: the stream is sorted, and the record is before the one before it.
-            SystemFailure: the record lacks the replication key, or has a value that cannot be compared.
+            SystemFailure: the record lacks the replication key, or has a value that cannot be compared, which
+                is an error in this stream.
         """
         try:
             value = record[self._field]
@@ -121,14 +134,21 @@ class Bookmark:
             if value > self._highest:
                 self._highest = value
             elif value < self._highest and self._is_sorted:
-                self._see_exactly(value, record)
+                return self._see_exactly(value, record)
         else:
-            self._see_exactly(value, record)
+            return self._see_exactly(value, record)
+        return False
 
     def take_nulls(self) -> int:
         """Return the number of records without a value of the key since the last call."""
         nulls, self._nulls = self._nulls, 0
         return nulls
+
+    def take_bad_values(self) -> tuple[int, Any]:
+        """Return the number of values that cannot be compared since the last call, and the first of them."""
+        found = self._bad_values, self._first_bad_value
+        self._bad_values, self._first_bad_value = 0, None
+        return found
 
     def complete(self) -> None:
         """Make the highest value seen the bookmark: the partition is complete.
@@ -136,7 +156,7 @@ class Bookmark:
         Spec: "Dealing with Unsorted Streams".
         """
         self._saved = self._reached()
-        self._highest = self._shape = None
+        self._highest = self._shape = self._checked = None
 
     def entry(self, *, with_progress: bool = True) -> dict[str, Any]:
         """Return the entry of the state; with the progress so far, which no sync resumes from."""
@@ -152,14 +172,42 @@ class Bookmark:
                 entry[SIGNPOST] = _exact(self._key, self._signpost)
         return entry
 
-    def _see_exactly(self, value: Any, record: Record) -> None:
-        """Compare a value by its meaning."""
-        order = self._key.order(value)
+    def _see_exactly(self, value: Any, record: Record) -> bool:
+        """Compare a value by its meaning, and return whether its record is to be left out."""
+        try:
+            order = self._key.order(value)
+        except SystemFailure as error:
+            self._see_bad_value(value, error)
+            return self._on_bad_value == SKIP
+        self._check_highest()
         if self._highest is None or order > self._key.order(self._highest):
-            self._highest = value
+            self._highest = self._checked = value
             self._remember_shape(value)
         elif self._is_sorted and order < self._key.order(self._highest):
             raise self._unsorted(value, record)
+        return False
+
+    def _see_bad_value(self, value: Any, error: SystemFailure) -> None:
+        """Count a value that cannot be compared, or raise the error if it is one in this stream."""
+        if self._on_bad_value == ERROR:
+            raise error
+        if not self._bad_values:
+            self._first_bad_value = value
+        self._bad_values += 1
+
+    def _check_highest(self) -> None:
+        """Replace a highest value that only looked like a date-time, such as one of month 13, by the last one
+        that was compared: records may be repeated then, and none is lost."""
+        if self._highest is None or self._highest is self._checked:
+            return
+        try:
+            self._key.order(self._highest)
+        except SystemFailure as error:
+            self._see_bad_value(self._highest, error)
+            self._highest = self._checked
+            self._remember_shape(self._highest)
+        else:
+            self._checked = self._highest
 
     def _remember_shape(self, value: Any) -> None:
         """Keep the notation of a date-time; None if texts of this notation do not sort as their values."""
@@ -179,6 +227,7 @@ class Bookmark:
         Raises:
             SystemFailure: the highest value looked like a date-time, but is none.
         """
+        self._check_highest()
         if self._highest is None:
             return self._saved
         reached = self._highest

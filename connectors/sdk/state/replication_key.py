@@ -26,6 +26,7 @@ _ISO = re.compile(
     re.ASCII,
 )
 _EPOCH = dt.date(1970, 1, 1).toordinal()
+_FIRST_SECOND, _LAST_SECOND = 946_684_800, 4_102_444_800
 _PRECISION = 12
 """Decimals of a second that are compared."""
 
@@ -35,7 +36,7 @@ class ReplicationKey:
 
     Values are compared as instants if the schema declares a date or a date-time, as numbers if it declares a
     number, and as text otherwise. The first value decides for a text without a declared format, which may be
-    an instant, and for a declared date-time, which may be a number.
+    an instant, and for a declared date-time, which may be a number. An empty text is no value.
 
     Args:
         field: the name of the field.
@@ -55,7 +56,7 @@ class ReplicationKey:
             SystemFailure: the value is not of the key's kind. The message names the field and the value.
         """
         try:
-            if not self._is_known:
+            if not self._is_known and value != "":
                 self.kind = self._kind_of_first(value)
                 self._is_known = True
             if self.kind == NUMBER:
@@ -74,6 +75,18 @@ class ReplicationKey:
         """Return whether a value is after another one."""
         return bool(self.order(value) > self.order(than))
 
+    def is_before(self, value: Any, start: Any) -> bool:
+        """Return whether a value is before the start of a read. What cannot be compared with it is not."""
+        if value is None or start is None:
+            return False
+        try:
+            if _is_number(value) == _is_number(start):
+                return bool(self.order(value) < self.order(start))
+        except SystemFailure:
+            return False
+        moments = moment(value), moment(start)
+        return None not in moments and bool(moments[0] < moments[1])  # type: ignore[operator]
+
     def _kind_of_first(self, value: Any) -> str:
         """Return the kind of all values, which the first one decides where the schema does not."""
         if _is_number(value):
@@ -86,6 +99,24 @@ def iso(value: Any) -> Any:
     if isinstance(value, dt.datetime) and value.tzinfo is not None:
         value = value.astimezone(dt.timezone.utc)
     return value.isoformat() if isinstance(value, dt.datetime | dt.date) else value
+
+
+def moment(value: Any) -> int | None:
+    """Return the time that a value is, as `instant`; None if it is none.
+
+    A number is a time if it is one of 2000 to 2099 in seconds or milliseconds since 1970. Smaller numbers are
+    identifiers, and larger ones may be.
+    """
+    if not _is_number(value):
+        return instant(iso(value)) if is_instant(value) else None
+    try:
+        number = _finite(value)
+    except ValueError:
+        return None
+    for unit in (1, 1_000):
+        if _FIRST_SECOND * unit <= number < _LAST_SECOND * unit:
+            return int(number * 10**_PRECISION) // unit
+    return None
 
 
 def is_instant(value: Any) -> bool:
@@ -134,7 +165,7 @@ def _finite(value: Any) -> Any:
 
 
 def _text(value: Any) -> str:
-    if not isinstance(value, str):
+    if not isinstance(value, str) or not value:
         raise TypeError(value)
     return value
 

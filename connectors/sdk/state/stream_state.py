@@ -17,9 +17,11 @@ from connectors.sdk.encoding import encode
 from connectors.sdk.items import Context
 from connectors.sdk.state.bookmark import (
     CONTEXT,
+    ERROR,
     OF_ONE_SYNC,
     PARTITIONS,
     REPLICATION_KEY,
+    SKIP,
     Bookmark,
     saved_value,
     without_progress,
@@ -46,6 +48,7 @@ class StreamState:
         signpost: returns the largest value that the bookmark of a context may get in this sync; None if there
             is no limit.
         named_by: the fields that an error names a record by.
+        on_bad_value: KEEP, SKIP or ERROR: what becomes of a record whose value cannot be compared.
 
     Attributes:
         warnings: the reasons, one line each, why a part of the saved state has no effect.
@@ -66,9 +69,11 @@ class StreamState:
         start_date: Any = None,
         signpost: Callable[[Context | None], Any] = lambda _: None,
         named_by: Sequence[str] = (),
+        on_bad_value: str = ERROR,
     ):
         self._key = key
         self._named_by = named_by
+        self._on_bad_value = on_bad_value
         self._keys = partitioning_keys
         self._is_sorted = is_sorted and partitioning_keys is None
         self._start_date = start_date
@@ -96,6 +101,11 @@ class StreamState:
     def bookmarks(self) -> int:
         """Number of bookmarks so far."""
         return len(self._entries) + sum(key not in self._entries for key in self._open)
+
+    @property
+    def fate_of_bad_values(self) -> str:
+        """What became of the records whose value of the key cannot be compared, for a warning."""
+        return "they were left out" if self._on_bad_value == SKIP else "they moved no bookmark"
 
     @property
     def is_coarse(self) -> bool:
@@ -160,6 +170,7 @@ class StreamState:
             start_date=self._start_date,
             signpost=self._signpost(context),
             named_by=self._named_by,
+            on_bad_value=self._on_bad_value,
         )
 
     def _coarse(self, context: Context) -> Context:

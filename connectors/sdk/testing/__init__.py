@@ -1,6 +1,8 @@
 """Conformance tests for Airbyte sources and Singer taps, in pytest or on the command line.
 
-What the rules cannot find is listed in `docs/cli.md`. `connector_tests` makes a test class of one assignment. `python -m connectors.sdk.testing` prints a report.
+What the rules cannot find is listed in `docs/cli.md`.
+
+`connector_tests` makes a test class of one assignment. `python -m connectors.sdk.testing` prints a report.
 """
 
 from connectors.sdk.testing.findings import Finding, Outcome, Report

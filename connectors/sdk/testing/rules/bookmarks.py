@@ -32,8 +32,8 @@ _BOOKMARKS = frozenset({"replication_key_value", "cursor"})
 _CONTEXTS = frozenset({"context", "partition", "stream_descriptor", "type", "sourceStats"})
 """Names of what tells partitions and streams apart in a state, not how far they were read."""
 _NEAR = dt.timedelta(days=2)
-"""How far the end of the period that was read may be from the time of the read, or from a time in the config:
-it may be rounded to days, in another zone."""
+"""Largest distance between the end of the period that was read and the time of the read, or a time in the
+config: it may be rounded to days, in another zone."""
 
 
 @rule(READ)
