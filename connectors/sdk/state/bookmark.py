@@ -32,7 +32,7 @@ OF_ONE_SYNC = frozenset({PROGRESS, "progress_tracking", SIGNPOST, _STARTING_VALU
 _NOTE = "Not a bookmark: the sync was interrupted before the partition was complete."
 
 KEEP, SKIP, ERROR = "keep", "skip", "error"
-"""What becomes of a record whose value of the replication key cannot be compared with others."""
+"""The choices for a record whose value of the replication key cannot be compared with others."""
 
 _MAX_INTEGER = 2**63
 _ZEROS = str.maketrans("123456789", "000000000")

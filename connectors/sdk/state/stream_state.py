@@ -104,7 +104,7 @@ class StreamState:
 
     @property
     def fate_of_bad_values(self) -> str:
-        """What became of the records whose value of the key cannot be compared, for a warning."""
+        """The end of a warning about records whose value of the key cannot be compared."""
         return "they were left out" if self._on_bad_value == SKIP else "they moved no bookmark"
 
     @property
