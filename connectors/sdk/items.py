@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,6 +11,8 @@ from msgspec import Raw
 Record = dict[str, Any]
 Context = dict[str, Any]
 """The values that identify a partition of a stream, by name: texts, numbers or booleans."""
+Records = Callable[[Context | None, Any], Iterable[Record]]
+"""Function that returns the records of a partition from a value of the replication key on."""
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from connectors.sdk.items import Checkpoint, Context, Item, Record, Warn
+from connectors.sdk.items import Checkpoint, Context, Item, Record, Records, Warn
 from connectors.sdk.state.partitions import distinct, identity
 from connectors.sdk.state.replication_key import ReplicationKey, instant, moment
 from connectors.sdk.state.stream_state import StreamState
@@ -27,8 +27,6 @@ LATER = 5
 BUDGET = 2
 """The states sent so far have at most this many times the size of the present one. With the present one and
 the last one of the sync, all states together are then at most four times as large as the last one."""
-
-Records = Callable[[Context | None, Any], Iterable[Record]]
 
 
 class StateSchedule:

@@ -8,10 +8,8 @@ from typing import Any
 
 import msgspec
 
-from connectors.sdk.items import Context, Estimate, Item, Record
-from connectors.sdk.parents import ContextCollector, shared_contexts
+from connectors.sdk.items import Context, Estimate, Item, Record, Records
 from connectors.sdk.reading import (
-    Records,
     StartDate,
     declared_values,
     read_in_full,
@@ -19,6 +17,7 @@ from connectors.sdk.reading import (
     records_since,
 )
 from connectors.sdk.state.bookmark import KEEP
+from connectors.sdk.state.parents import ContextCollector, shared_contexts
 from connectors.sdk.state.replication_key import DATE, DATE_TIME, NUMBER, ReplicationKey
 from connectors.sdk.state.stream_state import StreamState
 from elt_assets.errors import ConfigError
@@ -29,6 +28,10 @@ from elt_assets.protocol.airbyte.catalog import (
     ConfiguredStream,
     StreamId,
 )
+
+MAX_SENT, MAX_SENT_IN_PARTITION = 1_000, 20
+"""Maximum number of records that a bookmark has hashes of, so that they are not sent again. A hash takes
+eleven bytes of the state, which has a bookmark for each partition."""
 
 
 class Stream:
@@ -207,6 +210,7 @@ class Stream:
             signpost=self.get_replication_key_signpost,
             named_by=[path[0] for path in self._key_paths()],
             on_bad_value=self.bad_replication_key,
+            max_sent=MAX_SENT if contexts is None else MAX_SENT_IN_PARTITION,
         )
         if contexts is None:
             yield from self._estimate(progress.begin(None).start)

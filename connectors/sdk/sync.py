@@ -9,9 +9,9 @@ from typing import Any
 from msgspec import Raw
 
 from connectors.sdk.items import Checkpoint, Estimate, Page, Record, Warn
-from connectors.sdk.parents import sharing_parents
 from connectors.sdk.reports import reporting_waits
 from connectors.sdk.schema_sample import RECORDS, SchemaSample
+from connectors.sdk.state.parents import sharing_parents
 from connectors.sdk.stream import Stream
 from elt_assets.errors import ConfigError
 from elt_assets.protocol.airbyte.catalog import INCREMENTAL, ConfiguredStream

@@ -86,7 +86,17 @@ def read(
 
 
 def states(items: Iterable[Item]) -> list[Json]:
-    return [json.loads(bytes(i.state)) for i in items if isinstance(i, Checkpoint)]  # type: ignore[arg-type]
+    found = [json.loads(bytes(i.state)) for i in items if isinstance(i, Checkpoint)]  # type: ignore[arg-type]
+    return [without_hashes(state) for state in found]
+
+
+def without_hashes(state: Any) -> Any:
+    """Return a state without the hashes of sent records, which `test_unusual_keys` is about."""
+    if isinstance(state, list):
+        return [without_hashes(part) for part in state]
+    if not isinstance(state, dict):
+        return state
+    return {name: without_hashes(state[name]) for name in state if not name.startswith("sent")}
 
 
 def seen(stream: Stream, state: Json | None = None) -> tuple[list[Item], BaseException | None]:

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from msgspec import Raw
 
 from connectors.sdk import Checkpoint, Context, Record, Source, Stream, Warn
-from connectors.sdk import parents as parents_module
+from connectors.sdk.state import parents as parents_module
 from connectors.sdk.state.bookmark import ERROR, KEEP, SKIP
 from connectors.sdk.state.replication_key import moment
 from elt_assets.errors import SystemFailure
@@ -190,3 +190,47 @@ def test_parents_are_read_once_for_all_child_streams(
     # A parent that comes after its child streams is read once for them, and once for itself.
     is_last = names[-1] == "p"
     assert (len(top.reads), len(middle.reads)) == ((2, 4) if is_last else (1, 2))
+
+
+CHANGES = st.lists(st.integers(0, 6), max_size=12)
+
+
+@pytest.mark.parametrize("is_sorted", [False, True])
+@given(reads=st.lists(CHANGES, min_size=1, max_size=4))
+def test_ties_and_nulls_are_sent_once(is_sorted: bool, reads: list[list[int]]) -> None:
+    """The source can only grow; each record is sent once, whatever shares its value of the key."""
+    values: list[Any] = []
+    sent: list[int] = []
+    state: Json | None = None
+    for growth in reads:
+        latest = max((value for value in values if value), default=1)
+        values += [None if step == 0 else latest + step // 5 for step in sorted(growth)]
+        stream = Orders(values, {"type": "integer"})
+        stream.is_sorted, stream.filters_records = is_sorted, True
+        if is_sorted:
+            stream.rows.sort(key=lambda row: row["at"] or 0)
+        items = read(stream, state)
+        state = last_state(items)
+        sent += ids(items)
+    assert sorted(sent) == list(range(len(values)))
+
+
+def test_a_changed_record_and_one_of_a_full_bookmark_are_sent_again() -> None:
+    stream = Orders([day(1), day(1), None])
+    stream.filters_records = True
+    state = last_state(read(stream))
+    stream.rows[1] = {**stream.rows[1], "note": "changed"}
+    items = read(stream, state)
+    assert ids(items) == [1]
+    assert last_state(items)["replication_key_value"] == day(1)
+    old = {name: value for name, value in state.items() if not name.startswith("sent")}
+    assert ids(read(stream, old)) == [0, 1, 2]  # a state of an earlier version
+    many = Orders([day(1)] * 1_001)
+    assert "sent" not in last_state(read(many))
+    assert len(ids(read(many, last_state(read(many))))) == 1_001
+
+
+def test_equal_records_of_one_read_are_all_sent() -> None:
+    stream = Orders([])
+    stream.rows = [{"id": 1, "at": None}, {"id": 1, "at": None}, {"id": 1, "at": day(1)}] * 2
+    assert len(ids(read(stream))) == 6

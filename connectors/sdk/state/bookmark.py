@@ -5,11 +5,14 @@ Spec: SDK Implementation Details - Stream State.
 
 from __future__ import annotations
 
+import base64
+import hashlib
 from collections.abc import Mapping, Sequence
 from decimal import Decimal
 from typing import Any
 
 from connectors.sdk.items import Context, Record
+from connectors.sdk.state.partitions import identity
 from connectors.sdk.state.replication_key import (
     DATE,
     DATE_TIME,
@@ -30,6 +33,11 @@ _STARTING_VALUE = "starting_replication_value"
 OF_ONE_SYNC = frozenset({PROGRESS, "progress_tracking", SIGNPOST, _STARTING_VALUE})
 """Properties that an interrupted sync leaves, and that the next sync ignores and removes."""
 _NOTE = "Not a bookmark: the sync was interrupted before the partition was complete."
+
+SENT, SENT_NULLS = "sent", "sent_without_key"
+"""Properties with the hashes of records that were sent: those with the value of the bookmark, and those
+without a value. A later read does not send an identical record again."""
+_HASH_BYTES = 8
 
 KEEP, SKIP, ERROR = "keep", "skip", "error"
 """The choices for a record whose value of the replication key cannot be compared with others."""
@@ -61,6 +69,8 @@ class Bookmark:
         signpost: the largest value that the bookmark may get in this sync; None if there is no limit.
         named_by: the fields that an error names a record by.
         on_bad_value: KEEP, SKIP or ERROR.
+        max_sent: maximum number of hashes of each kind. If there are more, none is kept, and the records are
+            sent again.
 
     Raises:
         SystemFailure: a saved value, the start date or the signpost cannot be compared.
@@ -78,6 +88,7 @@ class Bookmark:
         signpost: Any = None,
         named_by: Sequence[str] = (),
         on_bad_value: str = ERROR,
+        max_sent: int = 0,
     ):
         self.context = context
         self.of_context = of_context
@@ -86,7 +97,15 @@ class Bookmark:
         self._is_sorted = is_sorted
         self._named_by = named_by
         self._saved = saved_value(key, saved)
-        known = {*OF_ONE_SYNC, PARTITIONS, CONTEXT, REPLICATION_KEY, VALUE, key.field}
+        known = {
+            *(*OF_ONE_SYNC, PARTITIONS, CONTEXT, REPLICATION_KEY, VALUE, key.field),
+            *(SENT, SENT_NULLS),
+        }
+        self._max_sent = max_sent
+        self._sent = SentRecords(saved.get(SENT) if self._saved is not None else None, max_sent)
+        self._sent_nulls = SentRecords(saved.get(SENT_NULLS), max_sent)
+        self._new_nulls = SentRecords(saved.get(SENT_NULLS), max_sent)
+        self._ties: list[Record] = []
         self._others = {name: saved[name] for name in saved if name not in known}
         if self._saved is not None:
             key.order(self._saved)
@@ -123,7 +142,12 @@ class Bookmark:
                 guidance="add the field to each record (its value may be null), or choose another key",
             ) from None
         if value is None:
+            if record in self._sent_nulls:
+                return True
+            self._new_nulls.add(record)
             self._nulls += 1
+        elif self._sent.hashes and value == self._saved and record in self._sent:
+            return True
         elif (
             # Date-times of one notation and zone sort as their texts do, which is far faster.
             self._shape is not None
@@ -133,8 +157,11 @@ class Bookmark:
         ):
             if value > self._highest:
                 self._highest = value
-            elif value < self._highest and self._is_sorted:
-                return self._see_exactly(value, record)
+                self._ties = [record]
+            elif value < self._highest:
+                return self._see_exactly(value, record) if self._is_sorted else False
+            elif len(self._ties) <= self._max_sent:
+                self._ties.append(record)
         else:
             return self._see_exactly(value, record)
         return False
@@ -155,16 +182,18 @@ class Bookmark:
 
         Spec: "Dealing with Unsorted Streams".
         """
-        self._saved = self._reached()
+        saved, self._sent = self._reached(), self._sent_at_bookmark()
+        self._saved = saved
         self._highest = self._shape = self._checked = None
 
     def entry(self, *, with_progress: bool = True) -> dict[str, Any]:
         """Return the entry of the state; with the progress so far, which no sync resumes from."""
         entry: dict[str, Any] = {} if self.context is None else {CONTEXT: self.context}
         value = self._reached() if self._is_sorted else self._saved
+        sent = self._sent_at_bookmark() if self._is_sorted else self._sent
         if value is not None:
             entry |= {REPLICATION_KEY: self._field, VALUE: _exact(self._key, value)}
-        entry |= self._others
+        entry |= self._others | sent.entry(SENT) | self._new_nulls.entry(SENT_NULLS)
         if with_progress and not self._is_sorted and self._highest is not None:
             highest = {REPLICATION_KEY: self._field, VALUE: _exact(self._key, self._highest)}
             entry[PROGRESS] = {"Note": _NOTE, **highest}
@@ -182,10 +211,24 @@ class Bookmark:
         self._check_highest()
         if self._highest is None or order > self._key.order(self._highest):
             self._highest = self._checked = value
+            self._ties = [record]
             self._remember_shape(value)
-        elif self._is_sorted and order < self._key.order(self._highest):
+        elif order == self._key.order(self._highest):
+            if len(self._ties) <= self._max_sent:
+                self._ties.append(record)
+        elif self._is_sorted:
             raise self._unsorted(value, record)
         return False
+
+    def _sent_at_bookmark(self) -> SentRecords:
+        """Return the records with the value of the bookmark that this sync has reached."""
+        reached = self._reached()
+        if reached is None or self._highest is None:
+            return self._sent
+        order, highest = self._key.order(reached), self._key.order(self._highest)
+        is_moved = self._saved is None or self._key.is_larger(reached, self._saved)
+        before = SentRecords(None, self._max_sent) if is_moved else self._sent
+        return before.with_records(self._ties) if order == highest else before
 
     def _see_bad_value(self, value: Any, error: SystemFailure) -> None:
         """Count a value that cannot be compared, or raise the error if it is one in this stream."""
@@ -204,7 +247,7 @@ class Bookmark:
             self._key.order(self._highest)
         except SystemFailure as error:
             self._see_bad_value(self._highest, error)
-            self._highest = self._checked
+            self._highest, self._ties = self._checked, []
             self._remember_shape(self._highest)
         else:
             self._checked = self._highest
@@ -252,6 +295,52 @@ class Bookmark:
             f"record with {shown or 'no other field'}"[:1_000],
             guidance="sort the records by the replication key, or leave out `is_sorted`",
         )
+
+
+class SentRecords:
+    """The hashes of records that were sent. A record that has changed has another hash.
+
+    Args:
+        text: the hashes in a state; None if there are none.
+        limit: maximum number of hashes. Beyond it, all are forgotten: records may be sent again, and none is
+            lost.
+    """
+
+    def __init__(self, text: Any, limit: int):
+        self._limit = limit
+        try:
+            joined = base64.b64decode(text or "", validate=True) if limit else b""
+        except (ValueError, TypeError):  # a state that was edited: records are sent again
+            joined = b""
+        steps = range(0, len(joined), _HASH_BYTES)
+        self.hashes = {joined[step : step + _HASH_BYTES] for step in steps}
+        self._is_open = limit > 0
+
+    def __contains__(self, record: Record) -> bool:
+        return bool(self.hashes) and _hash(record) in self.hashes
+
+    def add(self, record: Record) -> None:
+        """Add a record, unless there are too many."""
+        if self._is_open:
+            self.hashes.add(_hash(record))
+            if len(self.hashes) > self._limit:
+                self.hashes, self._is_open = set(), False
+
+    def with_records(self, records: Sequence[Record]) -> SentRecords:
+        """Return these hashes and those of further records."""
+        found = SentRecords(None, self._limit)
+        hashes = {*self.hashes, *map(_hash, records)} if len(records) <= self._limit else set()
+        found.hashes = hashes if len(hashes) <= self._limit else set()
+        return found
+
+    def entry(self, name: str) -> dict[str, str]:
+        """Return the property of a state; nothing if there are no hashes."""
+        joined = b"".join(sorted(self.hashes))
+        return {name: base64.b64encode(joined).decode()} if joined else {}
+
+
+def _hash(record: Record) -> bytes:
+    return hashlib.blake2b(identity(record), digest_size=_HASH_BYTES).digest()
 
 
 def without_progress(entry: Mapping[str, Any]) -> dict[str, Any]:

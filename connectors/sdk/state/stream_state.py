@@ -49,6 +49,7 @@ class StreamState:
             is no limit.
         named_by: the fields that an error names a record by.
         on_bad_value: KEEP, SKIP or ERROR: what becomes of a record whose value cannot be compared.
+        max_sent: maximum number of hashes of sent records in a bookmark.
 
     Attributes:
         warnings: the reasons, one line each, why a part of the saved state has no effect.
@@ -70,10 +71,12 @@ class StreamState:
         signpost: Callable[[Context | None], Any] = lambda _: None,
         named_by: Sequence[str] = (),
         on_bad_value: str = ERROR,
+        max_sent: int = 0,
     ):
         self._key = key
         self._named_by = named_by
         self._on_bad_value = on_bad_value
+        self._max_sent = max_sent
         self._keys = partitioning_keys
         self._is_sorted = is_sorted and partitioning_keys is None
         self._start_date = start_date
@@ -171,6 +174,7 @@ class StreamState:
             signpost=self._signpost(context),
             named_by=self._named_by,
             on_bad_value=self._on_bad_value,
+            max_sent=self._max_sent,
         )
 
     def _coarse(self, context: Context) -> Context:

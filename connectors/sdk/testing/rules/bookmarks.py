@@ -29,8 +29,13 @@ from elt_assets.protocol.airbyte.states import kind_of
 
 _BOOKMARKS = frozenset({"replication_key_value", "cursor"})
 """Usual names of a bookmark in a state, besides the name of the cursor field."""
-_CONTEXTS = frozenset({"context", "partition", "stream_descriptor", "type", "sourceStats"})
-"""Names of what tells partitions and streams apart in a state, not how far they were read."""
+_CONTEXTS = frozenset(
+    {
+        *("context", "partition", "stream_descriptor", "type", "sourceStats"),
+        *("sent", "sent_without_key"),  # hashes of records, in states of our SDK
+    }
+)
+"""Names of what a state has besides the position of its streams."""
 _NEAR = dt.timedelta(days=2)
 """Largest distance between the end of the period that was read and the time of the read, or a time in the
 config: it may be rounded to days, in another zone."""

@@ -16,8 +16,7 @@ from contextlib import ExitStack, closing, contextmanager
 from contextvars import ContextVar
 from typing import Any
 
-from connectors.sdk.items import Context, Record
-from connectors.sdk.reading import Records
+from connectors.sdk.items import Context, Record, Records
 from connectors.sdk.reports import holding
 
 MEMORY = 8 << 20
