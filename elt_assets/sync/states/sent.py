@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import hashlib
 import itertools
-from collections import deque
+from collections import OrderedDict, deque
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from decimal import Decimal
@@ -61,7 +61,7 @@ class _Queue:
     waiting: deque[SentState] = field(default_factory=deque)
     last: SentState | None = None
     last_count: int | None = None
-    returned: dict[bytes, bytes] = field(default_factory=dict)
+    returned: OrderedDict[bytes, bytes] = field(default_factory=OrderedDict)
 
     def records_before(self, sent: SentState) -> int:
         """Return the number of records between the last state that was sent back and a waiting one."""
@@ -95,12 +95,12 @@ class _Queue:
             self._remember(sent.digest, sent.digest)
         self._remember(digest, acknowledged.digest)
         while len(self.returned) > MAX_RETURNED:
-            del self.returned[next(iter(self.returned))]
+            self.returned.popitem(last=False)
         self.last, self.last_count = acknowledged, count
 
     def _remember(self, digest: bytes, sent: bytes) -> None:
-        self.returned.pop(digest, None)
         self.returned[digest] = sent
+        self.returned.move_to_end(digest)
 
     def _waiting(self) -> Iterator[SentState]:
         # By number: another thread appends meanwhile.
