@@ -373,7 +373,10 @@ class DatetimeProgress(ValueProgress):
         if clamp is None:
             return begin
         granularity = self._cursor.splitter.granularity or clamp.smallest
-        following = begin + granularity if lookback is None else begin
+        try:
+            following = begin + granularity if lookback is None else begin
+        except (OverflowError, ValueError):  # the last day of the calendar
+            following = begin
         return max(clamp.floor(following), period.start)
 
     def _looked_back(self, moment: datetime) -> datetime:
@@ -385,7 +388,8 @@ class DatetimeProgress(ValueProgress):
             return self._period.start
 
     def _warn_of_end(self, lower: datetime) -> None:
-        if self._cursor.clamp is not None:  # the present day, week or month is not over
+        clamp, now = self._cursor.clamp, self._period.now
+        if clamp is not None and lower <= clamp.ceil(now):  # its day, week or month is not over
             return
         written = self._cursor.format.format
         self.warnings.append(

@@ -33,7 +33,7 @@ VARIABLES = frozenset(
     """
     config parameters stream_partition stream_interval stream_slice stream_state record response headers
     last_record last_page_size next_page_token stream_config components_values stream_template_config
-    creation_response polling_response download_target session_token raw_schema property
+    creation_response polling_response download_target session_token raw_schema property value path
     """.split()  # noqa: SIM905 - as a list it has twenty lines
 )
 """The variables of the CDK. A template may use others, if it is evaluated with them."""

@@ -6,7 +6,8 @@ Spec: InlineSchemaLoader, JsonFileSchemaLoader, DynamicSchemaLoader, and lists o
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -14,11 +15,14 @@ from connectors.declarative.manifest import components
 from connectors.declarative.requests.environment import Environment
 from connectors.declarative.requests.expressions import text
 from connectors.declarative.requests.schemas.dynamic import DynamicSchema
+from connectors.sdk.reports import report_warning
 from elt_assets.errors import ConfigError
 
 Schema = dict[str, Any]
 MAX_REFERENCES = 50
 """Depth of references from one schema file to another."""
+MAX_PARTS = 200_000
+"""Number of parts of a schema whose references are resolved."""
 
 
 def load_schema(component: Any, environment: Environment, name: str) -> Schema:
@@ -31,7 +35,7 @@ def load_schema(component: Any, environment: Environment, name: str) -> Schema:
         name: the name of the stream.
 
     Raises:
-        ConfigError: the loader is not supported, or its file is missing or not JSON.
+        ConfigError: the loader is not supported, or its file is not JSON.
         EltError: the API does not return the schema.
     """
     if component is None:
@@ -88,10 +92,11 @@ def _of_file(written: Any, environment: Environment, at: str, name: str) -> Sche
     path = text(written, variables)
     file = _file(environment.folder, path)
     if file is None:
-        raise ConfigError(
-            f"{at}.file_path: there is no file {path!r} beside the manifest",
-            guidance="put the file there, or write the schema into the manifest with InlineSchemaLoader",
+        report_warning(
+            f"{at}.file_path: there is no file {path!r} beside the manifest, so the fields of the stream are "
+            "not known; put the file there, or write the schema into the manifest with InlineSchemaLoader"
         )
+        return open_schema()
     return _schema(file)
 
 
@@ -124,19 +129,24 @@ def _schema(file: Path) -> Schema:
             f"the schema file {file.name} is not an object, or refers to itself",
             guidance="correct the file",
         )
-    resolved = _resolved(found, found, file.parent, 0)
+    resolved = _resolved(found, found, file.parent, 0, count())
     resolved.pop("definitions", None)
     return dict(resolved)
 
 
-def _resolved(value: Any, whole: Schema, root: Path, depth: int) -> Any:
+def _resolved(value: Any, whole: Schema, root: Path, depth: int, parts: Iterator[int]) -> Any:
+    if next(parts) > MAX_PARTS:
+        raise ConfigError(
+            f"a schema file has more than {MAX_PARTS} parts when its references are resolved",
+            guidance="correct the file: its references may multiply",
+        )
     if isinstance(value, list):
-        return [_resolved(each, whole, root, depth) for each in value]
+        return [_resolved(each, whole, root, depth, parts) for each in value]
     if not isinstance(value, dict):
         return value
     reference = value.get("$ref")
     if not isinstance(reference, str):
-        return {name: _resolved(each, whole, root, depth) for name, each in value.items()}
+        return {name: _resolved(each, whole, root, depth, parts) for name, each in value.items()}
     if depth > MAX_REFERENCES:
         raise ConfigError(
             f"the reference {reference!r} of a schema file leads to itself",
@@ -153,7 +163,7 @@ def _resolved(value: Any, whole: Schema, root: Path, depth: int) -> Any:
             f"the reference {reference!r} of a schema file leads nowhere",
             guidance="correct the file",
         )
-    return _resolved(found, whole, root, depth + 1)
+    return _resolved(found, whole, root, depth + 1, parts)
 
 
 def _other(name: str, root: Path) -> Schema:

@@ -120,6 +120,18 @@ def test_a_start_after_the_end_reads_nothing_keeps_the_state_and_warns() -> None
     )
 
 
+@pytest.mark.parametrize(("day", "warns"), [("9999-12-31", True), ("2024-02-01", False)])
+def test_with_clamping_only_a_start_after_the_present_period_is_warned_of(
+    day: str, warns: bool
+) -> None:
+    clamping = made(components.Clamping, target=Template("MONTH"))
+    fields: Any = {"datetime_format": "%Y-%m-%d", "start_datetime": "2024-01-01"}
+    fields["clamping"] = clamping
+    done = read([], {"updated_at": day}, **fields)
+    assert (done.slices, done.state) == ([], {"updated_at": day})
+    assert [day[:7] in warning for warning in done.warnings] == [True] * warns
+
+
 def test_a_start_that_is_the_end_is_read_unless_the_api_needs_a_later_end() -> None:
     today = {"datetime_format": "%Y-%m-%d", "start_datetime": "2024-01-31"}
     assert intervals(begin(**today)) == [("2024-01-31", "2024-01-31")]

@@ -608,6 +608,12 @@ def test_a_repeated_key_is_a_warning() -> None:
     assert stream_of(manifest).name == "orders"
 
 
+def test_the_variables_of_a_condition_are_known() -> None:
+    condition = "{{ value is not none and path[0] != property }}"
+    added = {"type": "AddFields", "condition": condition, "fields": []}
+    assert loaded(source(changed(STREAM, transformations=[added]))).warnings == []
+
+
 def test_an_unknown_variable_is_a_warning() -> None:
     manifest = loaded(source(changed(STREAM, retriever__requester__path="/{{ recrod['x'] }}")))
     assert "streams[0].retriever.requester.path" in manifest.warnings[0]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ import pytest
 
 from connectors.declarative.manifest import components
 from connectors.declarative.requests import load_schema, open_schema
+from connectors.sdk.reports import reporting_warnings
 from elt_assets.errors import ConfigError, SystemFailure
 from tests.connectors.declarative.requests.support import Reading, component
 from tests.programs.recording_api import routes
@@ -60,12 +62,27 @@ def test_a_stream_without_a_loader_has_the_file_with_its_name_or_an_open_schema(
 
 
 @pytest.mark.parametrize("path", ["missing.json", "../outside.json", "/etc/hostname"])
-def test_a_file_that_is_missing_or_outside_of_the_folder_is_an_error(
+def test_without_a_file_in_the_folder_the_schema_is_unknown(
     reading: Reading, tmp_path: Path, path: str
 ) -> None:
     write(tmp_path.parent, "outside.json", SCHEMA)
-    with pytest.raises(ConfigError, match="there is no file"):
-        of_file(reading, path)
+    warnings: list[str] = []
+    with reporting_warnings(warnings.append):
+        assert of_file(reading, path) == open_schema()
+    (warning,) = warnings
+    assert f"there is no file {path!r} beside the manifest" in warning
+
+
+def test_references_that_multiply_are_an_error(reading: Reading, tmp_path: Path) -> None:
+    names = [f"a{number}" for number in range(40)]
+    both = {
+        name: {"properties": {key: {"$ref": f"#/definitions/{following}"} for key in "xy"}}
+        for name, following in pairwise(names)
+    }
+    definitions = {**both, names[-1]: {"type": "string"}}
+    write(tmp_path, "bomb.json", {"$ref": "#/definitions/a0", "definitions": definitions})
+    with pytest.raises(ConfigError, match="more than 200000 parts"):
+        of_file(reading, "bomb.json")
 
 
 def test_references_to_other_files_are_resolved(reading: Reading, tmp_path: Path) -> None:
