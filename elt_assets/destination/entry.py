@@ -28,6 +28,9 @@ from elt_assets.protocol.output import OutputClosedError
 from elt_assets.storage.location import Location
 from elt_assets.storage.scratch import scratch
 
+DOCUMENTATION = "https://docs.airbyte.com/understanding-airbyte/airbyte-protocol"
+"""The documentation of the interface. The documentation of the config is in the specification itself."""
+
 
 def main(
     argv: Sequence[str] | None = None,
@@ -93,6 +96,7 @@ def _specification() -> Message:
     """
     body = Specification(
         connectionSpecification=SPECIFICATION,
+        documentationUrl=DOCUMENTATION,
         protocol_version=message_factory.PROTOCOL_VERSION,
         supportsIncremental=True,
         supported_destination_sync_modes=PROTOCOL_SYNC_MODES,

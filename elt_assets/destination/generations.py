@@ -17,6 +17,14 @@ from elt_assets.lake.write import write_spec
 from elt_assets.protocol.airbyte.catalog import FULL_REFRESH, ConfiguredStream
 
 
+class OlderGenerationError(ConfigError):
+    """The generation of a sync is older than that of its table."""
+
+
+class IncompatibleRefreshError(ConfigError):
+    """An unfinished refresh was started with other settings, and cannot be resumed."""
+
+
 def publishes_at_end(stream: ConfiguredStream) -> bool:
     """Return whether the states of a stream are withheld until its last record: it overwrites, without a
     generation from the platform.
@@ -49,7 +57,8 @@ def with_generation(
     """Return the stream with the generation and the sync id that its sync writes.
 
     They are those of the catalog. The lake assigns them if the catalog has none, or gives an overwrite the
-    minimum 0, which keeps older rows. An unfinished refresh of the same generation is resumed.
+    minimum 0, which keeps older rows. An omitted minimum is 0. An unfinished refresh of the same generation
+    is resumed.
 
     Args:
         adds: whether a repeated overwrite adds its records to the complete generation, instead of a new one.
@@ -64,15 +73,14 @@ def with_generation(
         own = write_spec.generations(stream, metadata, "truncate" if stream.overwrites else "none")
         found.generation_id = own.generation_id
         found.minimum_generation_id = own.minimum_generation_id
-    elif stream.minimum_generation_id in (0, stream.generation_id):
+    elif stream.minimum_generation_id in (None, 0, stream.generation_id):
         _refuse_older(stream, stream.generation_id, metadata)
         is_new = stream.generation_id > _newest_requested(metadata)
         if is_new or (is_repeated_overwrite(stream, metadata) and not adds):
             found.generation_id = max(stream.generation_id, _newest(metadata) + 1)
         else:
             found.generation_id = _newest(metadata)
-        if stream.minimum_generation_id:
-            found.minimum_generation_id = found.generation_id
+        found.minimum_generation_id = found.generation_id if stream.minimum_generation_id else 0
         _refuse_incompatible(found, metadata)
     if found.sync_id is None:
         found.sync_id = write_spec.next_sync_id(metadata)
@@ -121,7 +129,7 @@ def _newest_requested(metadata: CommitMetadata) -> int:
 def _refuse_older(stream: ConfiguredStream, given: int, metadata: CommitMetadata) -> None:
     present = _newest_requested(metadata)
     if given < present:
-        raise ConfigError(
+        raise OlderGenerationError(
             f"stream {str(stream.id)!r}: generation_id {given} is older than the generation of its table, "
             f"{present}",
             guidance="refresh the stream with a greater generation_id, or move its table away",
@@ -140,9 +148,11 @@ def _refuse_incompatible(stream: ConfiguredStream, metadata: CommitMetadata) -> 
         raise _incompatible_refresh(stream, refresh)
 
 
-def _incompatible_refresh(stream: ConfiguredStream, refresh: Refresh | None) -> ConfigError:
+def _incompatible_refresh(
+    stream: ConfiguredStream, refresh: Refresh | None
+) -> IncompatibleRefreshError:
     generation = None if refresh is None else refresh.generation
-    return ConfigError(
+    return IncompatibleRefreshError(
         f"stream {str(stream.id)!r}: its unfinished refresh, generation {generation}, has another schema, "
         "key, cursor, sync mode or minimum_generation_id, and cannot be resumed with the present ones",
         guidance="refresh the stream with a greater generation_id, or resume with the former settings",

@@ -14,6 +14,7 @@ from typing import BinaryIO
 
 from msgspec import Raw
 
+from elt_assets.destination.generations import IncompatibleRefreshError, OlderGenerationError
 from elt_assets.destination.settings import Settings
 from elt_assets.destination.table_opening import Log, Opener, StreamErrors, StreamSink
 from elt_assets.errors import ConfigError, SystemFailure
@@ -140,7 +141,27 @@ class Load:
         if version is not None and self._opener.is_new(stream):
             stream.minimum_generation_id = 0
         written = None if version is None else (name, version)
-        return _VersionedSink(self._opener.open(stream), written, self._activated)
+        return _VersionedSink(self._open_version(stream), written, self._activated)
+
+    def _open_version(self, stream: ConfiguredStream) -> StreamSink:
+        """Open the sink of a stream.
+
+        Raises:
+            ConfigError: in Singer's words, a version cannot be written.
+        """
+        version = f"stream {stream.stream.name!r}: version {stream.generation_id} of the tap"
+        try:
+            return self._opener.open(stream)
+        except OlderGenerationError:
+            raise ConfigError(
+                f"{version} is older than the version of the rows in its table",
+                guidance="make the tap send a greater `version`, such as the time, or move the table away",
+            ) from None
+        except IncompatibleRefreshError:
+            raise ConfigError(
+                f"{version} was loaded in part, with another SCHEMA or key, and cannot be continued",
+                guidance="make the tap send a new `version`, or load the former SCHEMA",
+            ) from None
 
 
 class _VersionedSink:

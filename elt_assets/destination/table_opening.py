@@ -154,6 +154,7 @@ class Opener:
                     )
                 seen.add(stream.id)
                 _refuse_mode(stream)
+                _refuse_options(stream)
                 check_columns(stream)
         check_claims(
             (f"stream {str(one.id)!r}", self._path(one), self._keeps_history(one))
@@ -249,4 +250,20 @@ def _refuse_mode(stream: ConfiguredStream) -> None:
             f"stream {str(stream.id)!r}: destination_sync_mode {stream.destination_sync_mode!r} is not "
             "supported",
             guidance=f"write one of {', '.join(MODES)}",
+        )
+
+
+def _refuse_options(stream: ConfiguredStream) -> None:
+    """Raise ConfigError if the catalog requests of a stream what this destination cannot do."""
+    if stream.destination_object_name is not None:
+        raise ConfigError(
+            f"stream {str(stream.id)!r}: `destination_object_name` requests an object of the destination, "
+            "which is not supported: the table is named by the stream",
+            guidance="remove `destination_object_name` from the catalog",
+        )
+    if stream.generation_id is None and stream.minimum_generation_id:
+        raise ConfigError(
+            f"stream {str(stream.id)!r}: `minimum_generation_id` {stream.minimum_generation_id} without a "
+            "`generation_id`",
+            guidance="write both in the catalog, or neither",
         )

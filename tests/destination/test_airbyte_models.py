@@ -23,6 +23,7 @@ def test_airbytes_models_read_the_specification(destination: Destination) -> Non
     (message,) = parsed(destination.run(["spec"]).output)
     modes = [mode.value for mode in message.spec.supported_destination_sync_modes]
     assert modes == ["append", "overwrite", "append_dedup"]
+    assert message.spec.documentationUrl is not None
 
 
 def test_airbytes_models_read_both_results_of_a_check(destination: Destination) -> None:

@@ -189,11 +189,19 @@ def test_an_unfinished_refresh_with_other_settings_cannot_be_resumed(
     assert destination.ids() == [1, 2]
 
 
+def test_a_generation_without_a_minimum_keeps_older_rows(destination: Destination) -> None:
+    destination.write([stream(generation_id=1)], [*records(1), COMPLETE])
+    destination.write([stream(generation_id=2)], [*records(2), COMPLETE])
+    assert destination.ids() == [1, 2]
+    rows = destination.table().to_pyarrow_table().to_pylist()
+    assert sorted(row["_airbyte_generation_id"] for row in rows) == [1, 2]
+
+
 @pytest.mark.parametrize(
     ("ids", "expected"),
     [
         ({"generation_id": 3, "minimum_generation_id": 2}, "minimum generation 2"),
-        ({"generation_id": 3}, "minimum generation None"),
+        ({"minimum_generation_id": 3}, "without a `generation_id`"),
         (
             {"generation_id": 1, "minimum_generation_id": 0},
             "older than the generation of its table, 2",

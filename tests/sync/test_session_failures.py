@@ -190,6 +190,14 @@ def test_a_stream_state_without_its_contents_is_refused(sync: Sync, sink: Memory
     assert sink.commits == []
 
 
+@pytest.mark.parametrize("body", [{}, {"type": "LEGACY"}, {"type": "NEWER", "data": {}}])
+def test_a_state_without_contents_is_refused(sync: Sync, sink: MemorySink, body: object) -> None:
+    sync.run([record(0), state(1), record(1), message("STATE", body)])
+    assert isinstance(sync.failure, SystemFailure)
+    assert "without its contents" in str(sync.failure)
+    assert (sink.numbers, sync.acknowledged()) == ([0], [1])
+
+
 def test_a_complete_status_does_not_replace_an_incomplete_one(sync: Sync) -> None:
     sync.run([status(STARTED), record(0), status(INCOMPLETE), status(COMPLETE), state(1)])
     assert isinstance(sync.failure, SystemFailure)

@@ -130,6 +130,7 @@ class ConfiguredStream(Wire):
     generation_id: int | None = None
     minimum_generation_id: int | None = None
     sync_id: int | None = None
+    destination_object_name: str | None = None
     include_files: bool | None = None
 
     @property

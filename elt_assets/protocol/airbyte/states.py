@@ -14,6 +14,8 @@ from elt_assets.protocol.airbyte.messages import State
 STREAM = "STREAM"
 GLOBAL = "GLOBAL"
 LEGACY = "LEGACY"
+_MAX_TYPE = 100
+"""Maximum number of characters of an unknown type that are shown."""
 
 
 def kind_of(state: State) -> str:
@@ -52,10 +54,20 @@ def stream_of(
 
 
 def check_contents(state: State) -> None:
-    """Raise SystemFailure if a state is of type GLOBAL or STREAM, but has no contents of that type."""
-    contents = {STREAM: state.stream, GLOBAL: state.global_}
-    if state.type in contents and contents[state.type] is None:
+    """Raise SystemFailure if a state has no contents of its type, or if its type is unknown.
+
+    A LEGACY state, which may have no type, has `data`; null resets the state.
+    """
+    kind = kind_of(state) if state.type is None else state.type
+    contents = {STREAM: state.stream, GLOBAL: state.global_, LEGACY: _data(state)}
+    if contents.get(kind) is None:
+        unknown = "" if kind in contents else ", which is unknown,"
         raise SystemFailure(
-            f"the connector sent a state of type {state.type} without its contents",
+            f"the connector sent a state of type {kind[:_MAX_TYPE]}{unknown} without its contents",
             guidance="this is a defect of the connector; the sync stops so that no data is lost",
         )
+
+
+def _data(state: State) -> object:
+    """Return the data of a LEGACY state; None if there is none. A null that was sent is data."""
+    return state.data if state.data is not None else state.extra.get("data")
