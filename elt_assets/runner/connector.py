@@ -55,6 +55,8 @@ _WITHHELD = (
     "a line of output cannot be read as a message; it is not shown, because it may be part of a record "
     "with fields that must not be stored"
 )
+_MAX_QUOTED = 20
+"""Maximum number of lines of output that the error of a verb without a result quotes."""
 
 
 class Connector:
@@ -319,10 +321,13 @@ class Connector:
         """
         found: Message | None = None
         error: ErrorTrace | None = None
+        output: list[str] = []
         try:
             for message in self._messages(verb, files):
                 if isinstance(message, Message):
                     self._log_message(message)
+                    if isinstance(message, UndecodedLine) and len(output) < _MAX_QUOTED:
+                        output.append(message.log.message if message.log is not None else "")
                     error = root_error(error, message.reported_error)
                     if found is None and result(message) is not None:
                         found = message
@@ -330,7 +335,8 @@ class Connector:
             if found is None or not is_final(found):
                 raise
         if found is None:
-            raise connector_failure(f"{self._process_name(verb)} returned no result", error)
+            problem = f"{self._process_name(verb)} returned no result"
+            raise connector_failure(problem, error, output="\n".join(output))
         return found
 
     def _warn(self, text: str) -> None:

@@ -26,7 +26,11 @@ class UsageFailure(SystemFailure):
 
 
 def connector_failure(
-    problem: str, error: ErrorTrace | None, stderr: str = "", code: int | None = None
+    problem: str,
+    error: ErrorTrace | None,
+    stderr: str = "",
+    code: int | None = None,
+    output: str = "",
 ) -> EltError:
     """Return the error for a failed connector.
 
@@ -35,8 +39,10 @@ def connector_failure(
         error: the ERROR trace of the cause (see `root_error`); its `failure_type` selects the class.
         stderr: the last lines of stderr, for the detail of the error.
         code: the exit code, if it is the reason.
+        output: the first lines of stdout that are not messages, for the detail of the error.
     """
-    tail = f"its stderr ended with:\n{stderr}" if stderr else None
+    head = f"its output is not a message:\n{output}\n" if output else ""
+    tail = head + (f"its stderr ended with:\n{stderr}" if stderr else "") or None
     if error is None:
         kind = UsageFailure if code == USAGE_ERROR else SystemFailure
         return kind(problem, detail=tail)

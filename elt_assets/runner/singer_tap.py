@@ -103,7 +103,11 @@ class SingerTap(Connector):
         Raises:
             SystemFailure: the exit code is not 0, or the tap printed no catalog.
         """
-        return read_catalog(_document(self._output("discover", {"config": self.config})))
+        output = _document(self._output("discover", {"config": self.config}))
+        try:
+            return read_catalog(output)
+        except SystemFailure as failed:
+            raise ConnectorLog(self.mask, self.name).failure(failed) from None
 
     def read(
         self,

@@ -19,7 +19,7 @@ from elt_assets.errors import ConfigError, SystemFailure
 from elt_assets.protocol.airbyte.codec import decode, decode_blocks, encode
 from elt_assets.protocol.airbyte.lines import MAX_LOG_CHARACTERS, repair
 from elt_assets.protocol.airbyte.messages import Log, Message, RawRecord, State
-from elt_assets.protocol.airbyte.wire import Wire
+from elt_assets.protocol.airbyte.wire import MAX_TEXT, Wire
 
 BODIES = {
     "RECORD": "record",
@@ -414,3 +414,29 @@ def test_a_repair_takes_linear_time_and_memory() -> None:
 )
 def test_a_repair_changes_nothing_else(line: bytes, repaired: bytes) -> None:
     assert repair(line) == repaired
+
+
+@pytest.mark.parametrize("unit", ['"', "\\", "\n", "é", "\U0001f600", "x", "\x01"])
+@pytest.mark.parametrize("ascii_only", [True, False])
+@pytest.mark.parametrize("shift", [0, 1, 3, 5, 6, 11])
+def test_a_long_text_is_cut_within_no_character(unit: str, ascii_only: bool, shift: int) -> None:
+    text = "a" * shift + unit * (MAX_TEXT // len(json.dumps(unit)[1:-1].encode()) + 20)
+    line = json.dumps(
+        {"type": "LOG", "log": {"level": "INFO", "message": text}}, ensure_ascii=ascii_only
+    )
+    message = logged(line.encode()).message
+    assert MAX_TEXT // 12 <= len(message) <= MAX_TEXT
+    assert text.startswith(message.rstrip("?"))
+
+
+def test_a_long_error_costs_little_memory() -> None:
+    """The decoding of a TRACE of 64 MB: memory beside the line itself."""
+    error = b'{"message":"%b","stream_descriptor":{"name":"a"}}' % (b"x\\n" * (64_000_000 // 3))
+    line = b'{"type":"TRACE","trace":{"type":"ERROR","error":%b}}' % error
+    tracemalloc.start()
+    message = decode(line)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < 16_000_000
+    assert isinstance(message, Message) and message.reported_error is not None
+    assert message.reported_error.stream_descriptor is not None

@@ -269,6 +269,31 @@ def test_a_missing_result_is_an_error(verb: str, tmp_path: Path) -> None:
         _ = connector.specification if verb == "spec" else getattr(connector, verb)()
 
 
+SPEC = {"type": "SPEC", "spec": {"connectionSpecification": {"type": "object"}}}
+
+
+def test_a_result_behind_text_is_used(tmp_path: Path) -> None:
+    script = f"import json; print('INFO loading', json.dumps({SPEC!r}), 'done')"
+    connector = Connector(lambda: [sys.executable, "-c", script], {}, tmp_path, "prefixed")
+    assert connector.specification.connectionSpecification == {"type": "object"}
+
+
+@pytest.mark.parametrize(
+    ("script", "quoted"),
+    [
+        ("print('Traceback: no module')", "Traceback: no module"),
+        (f"import json; print(json.dumps({SPEC!r}, indent=2))", '"type": "SPEC"'),
+    ],
+)
+def test_the_error_of_a_missing_result_quotes_the_output(
+    tmp_path: Path, script: str, quoted: str
+) -> None:
+    connector = Connector(lambda: [sys.executable, "-c", script], {}, tmp_path, "odd")
+    with pytest.raises(SystemFailure) as failure:
+        _ = connector.specification
+    assert quoted in str(failure.value.detail)
+
+
 def test_an_error_trace_explains_a_missing_result(tmp_path: Path) -> None:
     connector = hostile_source(tmp_path, "fail('no access', failure_type='config_error')")
     with pytest.raises(ConfigError, match=r"no access \(`discover` .* returned no result\)"):

@@ -164,7 +164,7 @@ def test_logs_and_estimates_are_logged(sync: Sync) -> None:
             message("TRACE", {"type": "ESTIMATE", "estimate": {**estimate, "name": "b"}}),
         ]
     )
-    assert sync.events[:2] == [Logged("WARN", "slow\nat x"), Estimated(StreamId("a"), 12, None)]
+    assert sync.events[:2] == [Logged("WARN", "slow\n    at x"), Estimated(StreamId("a"), 12, None)]
     assert sum(isinstance(event, Estimated) for event in sync.events) == 1
 
 
@@ -415,3 +415,13 @@ def test_large_states_are_kept_in_limited_memory(tmp_path: Path) -> None:
     session = Session(catalog(), {StreamId("a"): Counting()}, tmp_path)
     large = (state("x" * (1 << 20)) for _ in range(300))
     assert peak(session, large) < 4 * module.MAX_STATE_BYTES
+
+
+def test_a_log_message_forges_no_line_of_the_log(sync: Sync) -> None:
+    text = "ok\nERROR - forged\r\x1b[31mred\u2028x"
+    log = message("LOG", {"level": "INFO", "message": text, "stack_trace": "one\nERROR - two"})
+    failure = message("TRACE", {"type": "ERROR", "error": {"message": "a\nb"}})
+    sync.run([log, failure])
+    lines = sync.logs().splitlines()
+    assert lines[:3] == [r"ok\nERROR - forged\r\x1b[31mred\u2028x", "    one", "    ERROR - two"]
+    assert lines[3] == r"a\nb"

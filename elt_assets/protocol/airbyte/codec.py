@@ -134,7 +134,7 @@ def decode_blocks(blocks: Iterable[bytes]) -> Iterator[RawRecord | Message]:
             if envelope.record is not None and envelope.type == "RECORD":
                 yield envelope.record
             else:
-                lines = lines or block.split(b"\n")
+                lines = lines or (block.split(b"\n") if len(envelopes) > 1 else [block])
                 yield from _decode_whole(lines[number], envelope.type)
 
 

@@ -22,6 +22,9 @@ _READS = 16
 _KEPT = 16 * BLOCK
 """Maximum size of the buffer that is kept after a long line."""
 
+_GROWTH = 1 << 26
+"""Maximum number of bytes by which the buffer grows at a time."""
+
 # JSON allows no raw control characters in strings. Outside of strings it allows these two and the newline.
 _SPACES = (b"\t", b"\r")
 _OTHER_CONTROLS = [bytes([n]) for n in range(0x20) if bytes([n]) not in _SPACES]
@@ -122,6 +125,8 @@ class LineProtocol:
                     f"the connector sent a malformed {kind} message: {error}",
                     guidance="this is a defect of the connector, or its output was truncated; "
                     "the sync stops so that no data is lost",
+                    # a record may have fields that must not be shown
+                    detail=None if "RECORD" in kinds else _excerpt(line),
                 )
         for kind in kinds:
             if kind in self._salvage and (kept := self._salvage[kind](line)) is not None:
@@ -228,7 +233,7 @@ def blocks(read: ReadInto, limit: int, sender: str = "the connector") -> Iterato
     held = end = reads = 0  # `end`: of the last whole line in the buffer
     while True:
         if held == len(buffer):
-            buffer += bytes(held)
+            buffer += bytes(min(held, _GROWTH))
         with memoryview(buffer) as view, view[held:] as free:
             count = read(free, end > 0)
         if count == 0:
@@ -240,11 +245,13 @@ def blocks(read: ReadInto, limit: int, sender: str = "the connector") -> Iterato
             held, reads = held + count, reads + 1
             if not end or (held < BLOCK and reads < _READS):
                 continue
-        yield _copy(buffer, end)
+        block = _copy(buffer, end)
         buffer[: held - end] = buffer[end:held]
         held, end, reads = held - end, 0, 0
         if len(buffer) > _KEPT and held <= BLOCK:
             del buffer[2 * BLOCK :]
+        yield block
+        del block  # a long line is not held while the next one is read
     if held:
         yield _copy(buffer, held)
 

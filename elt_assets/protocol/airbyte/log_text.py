@@ -1,14 +1,18 @@
-"""Log levels and texts of a connector's messages."""
+"""Log levels and texts of a connector's messages.
+
+A message of a connector cannot forge a line of a log: control characters, line breaks too, are escaped in the
+first line; the lines of a stack trace and of an error's details follow it, each indented.
+"""
 
 from __future__ import annotations
 
-from elt_assets.protocol.airbyte.messages import AnalyticsTrace, ErrorTrace, Log, Message
+from elt_assets.protocol.airbyte.messages import AnalyticsTrace, ErrorTrace, Message
 
 
 def log_line(message: Message) -> tuple[str, str] | None:
     """Return the level and text of a LOG message, or of an error or analytics TRACE; None for others."""
     if message.log is not None:
-        return message.log.level, _log_text(message.log)
+        return message.log.level, _in_lines(message.log.message, message.log.stack_trace)
     error, trace = message.reported_error, message.trace
     if error is not None:
         return "ERROR", _error_text(error)
@@ -19,16 +23,18 @@ def log_line(message: Message) -> tuple[str, str] | None:
 
 def _analytics_text(analytics: AnalyticsTrace) -> str:
     value = f" = {analytics.value}" if analytics.value else ""
-    return f"analytics of the connector: {analytics.type}{value}"
+    return printable(f"analytics of the connector: {analytics.type}{value}", keep="\t")
 
 
 def _error_text(error: ErrorTrace) -> str:
-    parts = dict.fromkeys([error.text, error.internal_message, error.stack_trace])
-    return "\n".join(part for part in parts if part)
+    details = dict.fromkeys([error.internal_message, error.stack_trace])
+    return _in_lines(error.text, *(detail for detail in details if detail != error.text))
 
 
-def _log_text(log: Log) -> str:
-    return f"{log.message}\n{log.stack_trace}" if log.stack_trace else log.message
+def _in_lines(text: str, *details: str | None) -> str:
+    """Return a text in one line, and the lines of its details below it."""
+    lines = (line for detail in details if detail for line in detail.split("\n"))
+    return "\n".join([printable(text, keep="\t"), *(f"    {printable(each)}" for each in lines)])
 
 
 def printable(text: str, *, keep: str = "\n\t") -> str:

@@ -5,6 +5,7 @@ Spec: Airbyte Protocol, Messages: "all messages should allow for unknown propert
 
 from __future__ import annotations
 
+import json
 import types
 import typing
 from collections.abc import Callable
@@ -19,7 +20,11 @@ Reader = Callable[[Raw], Any]
 
 _RAW_OBJECT = msgspec.json.Decoder(dict[str, Raw])
 _RAW_LIST = msgspec.json.Decoder(list[Raw])
-_NULL = b"null"
+_NULL = Raw(b"null")
+_STRING = msgspec.json.Decoder(str)
+MAX_TEXT = 1 << 20
+"""Maximum number of bytes of a string property, in JSON; the rest is dropped."""
+_MAX_ESCAPE = 6
 
 
 class Wire(msgspec.Struct, kw_only=True):
@@ -44,7 +49,7 @@ class Wire(msgspec.Struct, kw_only=True):
         known: dict[str, Any] = {}
         for name, encoded, read in _readers(cls):
             value = properties.get(encoded)
-            if value is not None and bytes(value) != _NULL:
+            if value is not None and value != _NULL:
                 known[name] = read(properties.pop(encoded))
         try:
             return cls(**known, extra={key: raw.copy() for key, raw in properties.items()})
@@ -67,6 +72,21 @@ class Wire(msgspec.Struct, kw_only=True):
             if value is not None:
                 properties[encoded] = _plain(value)
         return properties
+
+
+def _text(raw: Raw) -> str:
+    """Return a string, without what exceeds `MAX_TEXT` bytes of its JSON: the text of a log or an error."""
+    data = memoryview(raw)
+    if len(data) <= MAX_TEXT:
+        return _STRING.decode(raw)
+    start = bytes(data[:MAX_TEXT])
+    # The cut may stand within an escape, between two surrogates, or within a character.
+    escape = start.rfind(b"\\", len(start) - _MAX_ESCAPE)
+    whole = start[:escape] if escape >= 0 else start
+    if (len(whole) - len(whole.rstrip(b"\\"))) % 2:
+        whole = whole[:-1]
+    text: str = json.loads(whole.decode("utf-8", "ignore") + '"')
+    return text.encode("utf-8", "replace").decode()
 
 
 def _plain(value: Any) -> Any:
@@ -99,4 +119,6 @@ def _reader(hint: Any) -> Reader:
         return lambda raw: [item(element) for element in _RAW_LIST.decode(raw)]
     if hint is Raw:
         return Raw.copy
+    if hint is str:
+        return _text
     return msgspec.json.Decoder(hint).decode

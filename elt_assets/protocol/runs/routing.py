@@ -19,6 +19,8 @@ MAX_HEADS = 2_000
 """Maximum number of heads that are known at a time."""
 _MIN_RUN = 1 << 14
 """Minimum number of bytes of consecutive lines with one head, for which no line is looked at alone."""
+_LONG = 1 << 21
+"""Number of bytes of a line that is decoded without a copy, if it is alone in its block."""
 _MAX_SIZE = 4_000
 """Maximum number of bytes of a line's head, and of what follows the data."""
 
@@ -152,6 +154,9 @@ class RecordRuns:
         Raises:
             SystemFailure, ConfigError: as `decode`.
         """
+        if len(block) > _LONG and block.find(b"\n", 0, len(block) - 1) < 0:
+            yield from self._decode_text(block)
+            return
         start, head = 0, self._last
         if head is not None and block.startswith(head.prefix):
             count = block.count(b"\n")
@@ -234,9 +239,11 @@ class RecordRuns:
         return runs if len(runs) == len(groups) else self._decode(lines)
 
     def _decode(self, lines: Sequence[bytes]) -> Iterator[RawRecord | Message]:
-        if not lines:
-            return
-        for message in self._decode_lines(b"\n".join(lines) + b"\n"):
+        if lines:
+            yield from self._decode_text(b"\n".join([*lines, b""]))
+
+    def _decode_text(self, text: bytes) -> Iterator[RawRecord | Message]:
+        for message in self._decode_lines(text):
             if isinstance(message, Message) and message.generation is not None:
                 # Which version of a stream is the present one decides how its next record is processed.
                 self._forget(list(self._known.values()))

@@ -31,6 +31,8 @@ ALL_ENTRIES = "singer_catalog"
 """The property of a stream that contains the entries of all streams of its tap; the streams share it."""
 FULL_TABLE = "FULL_TABLE"
 LOG_BASED = "LOG_BASED"
+_MAX_QUOTED = 2_000
+"""Maximum number of bytes of an output that an error quotes."""
 
 Entry = dict[str, Any]
 Breadcrumb = tuple[str, ...]
@@ -50,6 +52,7 @@ def read_catalog(text: bytes) -> Catalog:
         raise SystemFailure(
             f"the tap's catalog cannot be read: {type(error).__name__}: {error}",
             guidance="its `--discover` must print a JSON object with `streams`, and nothing else",
+            detail=f"its output begins with:\n{text[:_MAX_QUOTED].decode(errors='replace')}",
         ) from None
 
 

@@ -109,6 +109,8 @@ class EmbeddedMessages:
             is_part: whether the text begins within a message.
         """
         kinds: list[str] = []
+        if b'"' not in text:
+            return kinds
         text = _INVISIBLE.sub(b"", text)
         quoted = 0  # the end of the quoted text
         for match in self._evidence.finditer(text):
@@ -124,6 +126,8 @@ class EmbeddedMessages:
 
     def _objects(self, line: bytes) -> Iterator[tuple[int, int, bool]]:
         """Yield the start and the end of each whole message in a line, and whether it stands in quotes."""
+        if b'"' not in line:
+            return
         last_type = max((match.start() for match in self._type.finditer(line)), default=-1)
         text = line.decode("latin-1") if last_type >= 0 else ""  # a character for each byte
         work, attempts = max(_MIN_WORK, _MAX_WORK * len(line)), _MAX_ATTEMPTS
