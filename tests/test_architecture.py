@@ -70,11 +70,13 @@ ROOMS: dict[str, set[str]] = {
         for place, room in enumerate(LAKE)
     },
     "elt_assets.lake": set(),
+    "elt_assets.telemetry": {"errors", "protocol", "sync.events"},
     # one sync, without Dagster
     "elt_assets.pipeline": {
         *(
             "errors",
             "machine_faults",
+            "telemetry",
             "storage",
             "paths",
             "protocol",
@@ -101,7 +103,16 @@ ROOMS: dict[str, set[str]] = {
     },
     # the programs
     "elt_assets.destination": {
-        *("errors", "machine_faults", "storage", "paths", "protocol", "runner.process", "sync"),
+        *(
+            "errors",
+            "machine_faults",
+            "telemetry",
+            "storage",
+            "paths",
+            "protocol",
+            "runner.process",
+            "sync",
+        ),
         *("lake", "pipeline"),
     },
     "elt_assets.definitions": {"errors", "paths", "orchestration"},
@@ -133,6 +144,8 @@ KEPT_TO: dict[str, tuple[str, ...]] = {
     "dagster": ("elt_assets.orchestration", "elt_assets.definitions"),
     "dagster_pyspark": ("elt_assets.orchestration",),
     "httpx": ("connectors.sdk.http",),
+    "openlineage": ("elt_assets.telemetry",),
+    "opentelemetry": ("elt_assets.telemetry",),
     "requests": ("connectors.declarative",),
     "urllib3": ("connectors.declarative",),
 }

@@ -34,6 +34,7 @@ from elt_assets.protocol.runs.protocols import singer_runs
 from elt_assets.protocol.singer.messages import Translator
 from elt_assets.runner.process.singer_batches import BatchFiles
 from elt_assets.sync.events import Checkpoint, Committed, Logged, SessionEvent, SharedAcknowledged
+from elt_assets.telemetry.observation import Subject
 
 Version = tuple[str, int]
 """The name of a stream, and the number of one of its versions."""
@@ -73,6 +74,7 @@ class Load:
             change_schema=lambda stream: self._opener.change_schema(self._with_mode(stream)),
             configure=self._configured,
             expect_rows=self._spark.warm_up,
+            subject=Subject("target-elt", self._opener.location),
         )
         with contextlib.closing(Sync(plan).run()) as events:
             for event in events:

@@ -220,7 +220,7 @@ class Opener:
         settings, name = self._settings, stream.id
         parents = [] if name.namespace is None else [name.namespace]
         writer = app_id([settings.namespace, *parents, name.name])
-        place = Location.of(settings.lake).child(*self._path(stream))
+        place = self._place(stream)
         tables = StreamTables(place, writer, history=self._keeps_history(stream))
         refuse_foreign(
             tables.main,
@@ -228,6 +228,13 @@ class Opener:
             "give the destination another `namespace`, or move the table away",
         )
         return tables
+
+    def location(self, stream: ConfiguredStream) -> str:
+        """Return the URI of a stream's table."""
+        return self._place(stream).uri
+
+    def _place(self, stream: ConfiguredStream) -> Location:
+        return Location.of(self._settings.lake).child(*self._path(stream))
 
     def _path(self, stream: ConfiguredStream) -> list[str]:
         return table_path(self._settings.namespace, stream.id)

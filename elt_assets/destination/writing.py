@@ -30,6 +30,7 @@ from elt_assets.sync.events import (
     SharedAcknowledged,
 )
 from elt_assets.sync.states.pending import PendingStates
+from elt_assets.telemetry.observation import Subject
 
 
 class Write:
@@ -71,6 +72,7 @@ class Write:
             threshold=self._settings.threshold,
             shares_state=True,
             expect_rows=self._spark.warm_up,
+            subject=Subject("elt-destination", opener.location),
         )
         self._sync = Sync(plan)
         with contextlib.closing(self._sync.run()) as events:

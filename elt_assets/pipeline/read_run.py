@@ -18,6 +18,7 @@ from elt_assets.pipeline.stream_plan import StreamPlan
 from elt_assets.pipeline.sync import ClosableSink, Sync
 from elt_assets.protocol.airbyte.catalog import ConfiguredStream, StreamId
 from elt_assets.sync.events import Acknowledged, SessionEvent, StreamProgress
+from elt_assets.telemetry.observation import Subject
 
 
 class ReadRun:
@@ -45,8 +46,9 @@ class ReadRun:
         self._reads = {read.id: read for read in plan.streams}
         self._writers: dict[StreamId, TableWriter | StateOnlyWriter] = {}
         self._work = Work()
+        subject = Subject(plan.connection.name, self._location, run_id)
         sync_plan = plan.sync_plan(self._open, self._change_schema)
-        self._sync = Sync(replace(sync_plan, expect_rows=spark.warm_up))
+        self._sync = Sync(replace(sync_plan, expect_rows=spark.warm_up, subject=subject))
         self._started = time.monotonic()
 
     def run(self) -> Generator[SessionEvent, None, None]:
@@ -105,6 +107,12 @@ class ReadRun:
             figures.seconds = time.monotonic() - self._started
         if isinstance(event, Acknowledged):
             self.figures[event.stream].add(event.commit)
+
+    def _location(self, stream: ConfiguredStream) -> str:
+        """Return the URI of the place where the records of a stream land."""
+        if self.plan.destination is not None:
+            return f"destination://{self.plan.connection.name}/{stream.id}"
+        return self._reads[stream.id].tables.main.uri
 
     def _open(self, stream: ConfiguredStream) -> ClosableSink:
         """Return a writer for the present configuration of a stream."""

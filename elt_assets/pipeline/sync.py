@@ -25,6 +25,7 @@ from elt_assets.sync.events import SessionEvent, Sink, StreamProgress
 from elt_assets.sync.relay import Relay, Send
 from elt_assets.sync.selection.filters import RecordFilter
 from elt_assets.sync.session import Session, Threshold
+from elt_assets.telemetry.observation import Observation, Subject
 
 Messages = Generator[Received, None, None]
 
@@ -70,6 +71,7 @@ class SyncPlan:
         notices: returns the events to report before anything is read.
         send: runs the destination that gets the records. The sinks then store only the states.
         expect_rows: called once, when the first record for the sinks arrives.
+        subject: what lineage and metrics say that the sync is about; None if nothing is reported.
     """
 
     catalog: ConfiguredCatalog
@@ -87,6 +89,7 @@ class SyncPlan:
     notices: Callable[[], Iterator[SessionEvent]] = _no_notices
     send: Send | None = None
     expect_rows: Callable[[], object] = _ignore
+    subject: Subject | None = None
 
 
 class Sync:
@@ -105,6 +108,16 @@ class Sync:
         Raises:
             EltError: as `Session.run` and `Relay.run`, the source and the sinks.
         """
+        if self._plan.subject is None:
+            yield from self._run(lambda _: None)
+        else:
+            observation = Observation(self._plan.subject, self.progress)
+            yield from observation.watch(self._run(observation.open))
+
+    def _run(
+        self, announce: Callable[[ConfiguredStream], object]
+    ) -> Generator[SessionEvent, None, None]:
+        """Run the sync; `announce` is called with each stream whose sink was opened."""
         plan = self._plan
         plan.check()
         with contextlib.ExitStack() as opened:
@@ -112,6 +125,7 @@ class Sync:
             def open_sink(stream: ConfiguredStream) -> Sink:
                 sink = plan.open_sink(stream)
                 opened.callback(sink.close)
+                announce(stream)
                 return sink
 
             sinks = {stream.id: open_sink(stream) for stream in plan.catalog.streams}

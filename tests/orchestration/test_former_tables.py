@@ -5,8 +5,8 @@ rearranged: `versions/things` (append_dedup with a history: two syncs, then a tr
 after its first checkpoint, with records rejected before and within it) and `days/things` (append_dedup, the
 partitions `mon` and `tue`, a record of each rejected).
 
-`last_lake.zip` was written by 2b8f873, the last commit that records no format: `versions/things`,
-append_dedup, two syncs.
+`first_lake.zip` was written by c44695e, the first commit with assets, and `last_lake.zip` by 2b8f873, the
+last commit that records no format: `versions/things`, append_dedup, two syncs.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ def test_a_partition_of_an_earlier_version_is_replaced_alone(
 # The format of tables
 
 
-@pytest.fixture(params=["last_lake.zip"])
+@pytest.fixture(params=["first_lake.zip", "last_lake.zip"])
 def unversioned(own: Project, request: pytest.FixtureRequest) -> Project:
     """A table that a version without a format has written: two syncs."""
     with zipfile.ZipFile(Path(__file__).with_name(request.param)) as archive:
