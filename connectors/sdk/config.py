@@ -56,7 +56,13 @@ def validate(config: Mapping[str, Any], specification: Mapping[str, Any]) -> Non
     Raises:
         ConfigError: the config is not valid. The message names every violation, and quotes no value.
     """
-    found = violations(config, specification, search)
+    try:
+        found = violations(config, specification, search)
+    except RecursionError:
+        raise ConfigError(
+            "the config is not checked: its specification is nested too deeply, or its references multiply",
+            guidance="this is a defect of the specification: correct it, or report it to its maintainer",
+        ) from None
     if found:
         raise _invalid(found)
 

@@ -27,6 +27,8 @@ Search = Callable[[str, str], object]
 
 _MAX_VIOLATIONS = 100
 """Maximum number of violations that are listed."""
+_MAX_REFERENCES = 20_000
+"""Maximum number of references that a check follows."""
 _MAX_LINE = 1_000
 """Maximum characters of the line about a violation."""
 _MAX_RULE = 300
@@ -52,14 +54,13 @@ def violations(config: Any, schema: Mapping[str, Any], search: Search = re.searc
 def inspect(config: Any, schema: Any, search: Search = re.search) -> Inspection:
     """Check a config against the part of a schema that can be checked. Nothing outside the schema is read.
 
-    The check may never end: the work that a schema requires is not limited.
-
     Raises:
-        RecursionError: the schema or the config is nested too deeply.
+        RecursionError: the schema or the config is nested too deeply, or references of the schema multiply.
     """
     kind = dialect(schema)
     part = checkable(schema, kind)
     rules = {
+        "$ref": _reference_rule(kind),
         "pattern": _pattern_rule(part, search),
         "patternProperties": _named_rule(_matching(search)),
         "additionalProperties": _additional_rule(kind, _matching(search)),
@@ -86,6 +87,18 @@ def _pattern_rule(part: Checkable, search: Search) -> Any:
             return
         if not fits:
             yield jsonschema.ValidationError("does not match")
+
+    return check
+
+
+def _reference_rule(kind: Any) -> Any:
+    """Return the rule of the keyword `$ref`: the dialect's, which is used a limited number of times."""
+    rule, uses = kind.VALIDATORS.get("$ref"), itertools.count()
+
+    def check(*args: Any) -> Iterator[jsonschema.ValidationError]:
+        if next(uses) >= _MAX_REFERENCES:
+            raise RecursionError
+        yield from rule(*args) or ()
 
     return check
 

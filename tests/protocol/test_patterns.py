@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -100,3 +101,19 @@ def test_properties_that_a_pattern_names_are_not_additional(
     else:
         with pytest.raises(ConfigError, match=re.escape(message)):
             validate(config, schema)
+
+
+def test_references_of_a_specification_that_multiply_are_an_error() -> None:
+    names = [f"a{number}" for number in range(31)]
+    schema = {
+        "definitions": {
+            **{
+                name: {"allOf": [{"$ref": f"#/definitions/{to}"}] * 2}
+                for name, to in pairwise(names)
+            },
+            names[-1]: {"type": "object"},
+        },
+        "allOf": [{"$ref": "#/definitions/a0"}],
+    }
+    with pytest.raises(ConfigError, match="its references multiply"):
+        validate({}, schema)
