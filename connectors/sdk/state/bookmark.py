@@ -11,8 +11,9 @@ from collections.abc import Mapping, Sequence
 from decimal import Decimal
 from typing import Any
 
+import msgspec
+
 from connectors.sdk.items import Context, Record
-from connectors.sdk.state.partitions import identity
 from connectors.sdk.state.replication_key import (
     DATE,
     DATE_TIME,
@@ -38,6 +39,7 @@ SENT, SENT_NULLS = "sent", "sent_without_key"
 """Properties with the hashes of records that were sent: those with the value of the bookmark, and those
 without a value. A later read does not send an identical record again."""
 _HASH_BYTES = 8
+_encode_sorted = msgspec.json.Encoder(decimal_format="number", order="sorted").encode
 
 KEEP, SKIP, ERROR = "keep", "skip", "error"
 """The choices for a record whose value of the replication key cannot be compared with others."""
@@ -185,6 +187,7 @@ class Bookmark:
         saved, self._sent = self._reached(), self._sent_at_bookmark()
         self._saved = saved
         self._highest = self._shape = self._checked = None
+        self._ties = []
 
     def entry(self, *, with_progress: bool = True) -> dict[str, Any]:
         """Return the entry of the state; with the progress so far, which no sync resumes from."""
@@ -340,7 +343,7 @@ class SentRecords:
 
 
 def _hash(record: Record) -> bytes:
-    return hashlib.blake2b(identity(record), digest_size=_HASH_BYTES).digest()
+    return hashlib.blake2b(_encode_sorted(record), digest_size=_HASH_BYTES).digest()
 
 
 def without_progress(entry: Mapping[str, Any]) -> dict[str, Any]:
