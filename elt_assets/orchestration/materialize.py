@@ -19,7 +19,7 @@ from elt_assets.orchestration.assets.translator import companion_specs
 from elt_assets.orchestration.component import ConnectionComponent
 from elt_assets.orchestration.events.report import WATCH, Watch
 from elt_assets.orchestration.runs.liveness import alive
-from elt_assets.orchestration.streams import StreamAsset, connection_name
+from elt_assets.orchestration.streams import StreamAsset, by_partitions, connection_name
 from elt_assets.pipeline.figures import SyncFigures
 from elt_assets.pipeline.progress import Progress
 from elt_assets.pipeline.read_plan import ReadPlan
@@ -30,7 +30,7 @@ JOB = "elt_sync"
 
 @dataclass(frozen=True)
 class Materialized:
-    """Result of one run.
+    """Result of one run, or of several.
 
     Attributes:
         figures: those of each stream that was read, added up over retries.
@@ -39,7 +39,7 @@ class Materialized:
         is_interrupted: whether a signal ended the run, for example Ctrl-C.
     """
 
-    run_id: str
+    run_ids: Sequence[str]
     figures: Mapping[StreamId, SyncFigures]
     complete: Collection[StreamId]
     errors: Sequence[EltError]
@@ -74,7 +74,9 @@ def materialize(
     log: Callable[[int, str], object],
     watch: Watch,
 ) -> Materialized:
-    """Materialise streams of a connection, their companion tables and checks in one run of this process.
+    """Materialise streams of a connection, their companion tables and checks in runs of this process.
+
+    There is one run for all streams with the same partitions.
 
     Args:
         folder: the folder of the connection.
@@ -87,26 +89,51 @@ def materialize(
         ConfigError: the connection cannot be loaded, or a stream has no such partition.
     """
     check_partition(wanted, partition, instance)
-    job = _job(component.definitions(folder), wanted, _logger(log))
-    config = {} if refresh is Refresh.none else {"refresh": refresh.name}
-    ops = {_op(asset): {"config": config} for asset in wanted if config}
-    recorder, run_id = _FigureRecorder(watch), str(uuid.uuid4())
+    definitions, logger = component.definitions(folder), _logger(log)
+    recorder = _FigureRecorder(watch)
     token = WATCH.set(recorder.watch)
+    results: list[dg.ExecuteInProcessResult] = []
+    failures: list[Any] = []
+    is_interrupted = False
     try:
-        with alive(instance, run_id):
-            result = job.execute_in_process(
-                run_config={"ops": ops, "loggers": {"console": {}}},
-                instance=instance,
-                partition_key=partition,
-                raise_on_error=False,
-                run_id=run_id,
-            )
+        for group in by_partitions(wanted):
+            result = _run(_job(definitions, group, logger), group, instance, partition, refresh)
+            results.append(result)
+            failed = [event.step_failure_data for event in result.get_step_failure_events()]
+            failures += failed
+            is_interrupted = any(_is_interruption(failure) for failure in failed)
+            if is_interrupted:
+                break
     finally:
         WATCH.reset(token)
-    failures = [event.step_failure_data for event in result.get_step_failure_events()]
-    is_interrupted = any(_is_interruption(failure) for failure in failures)
-    errors = [_error(failure) for failure in failures]
-    return Materialized(run_id, recorder.figures, _complete(result, wanted), errors, is_interrupted)
+    return Materialized(
+        [result.run_id for result in results],
+        recorder.figures,
+        {stream for result in results for stream in _complete(result, wanted)},
+        [_error(failure) for failure in failures],
+        is_interrupted,
+    )
+
+
+def _run(
+    job: dg.JobDefinition,
+    assets: Sequence[StreamAsset],
+    instance: dg.DagsterInstance,
+    partition: str | None,
+    refresh: Refresh,
+) -> dg.ExecuteInProcessResult:
+    """Run a job of some streams, as a run whose process is known to others."""
+    config = {} if refresh is Refresh.none else {"refresh": refresh.name}
+    ops = {_op(asset): {"config": config} for asset in assets if config}
+    run_id = str(uuid.uuid4())
+    with alive(instance, run_id):
+        return job.execute_in_process(
+            run_config={"ops": ops, "loggers": {"console": {}}},
+            instance=instance,
+            partition_key=partition,
+            raise_on_error=False,
+            run_id=run_id,
+        )
 
 
 def _job(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -80,3 +81,21 @@ class StreamAsset(ConnectionStream):
     @cached_property
     def partitions(self) -> dg.PartitionsDefinition[Any] | None:
         return partitions_definition(self.connection, self.stream)
+
+
+def by_partitions(assets: Sequence[StreamAsset]) -> list[list[StreamAsset]]:
+    """Return streams by definition of partitions, of which a job of Dagster has one.
+
+    Those without partitions are with the first one.
+    """
+    groups: list[list[StreamAsset]] = []
+    plain = [asset for asset in assets if asset.partitions is None]
+    for asset in assets:
+        same = (group for group in groups if group[0].partitions == asset.partitions)
+        if asset.partitions is not None and (group := next(same, None)) is not None:
+            group.append(asset)
+        elif asset.partitions is not None:
+            groups.append([asset])
+    if not groups:
+        return [plain] if plain else []
+    return [groups[0] + plain, *groups[1:]]

@@ -144,13 +144,20 @@ def test_an_unknown_partition_is_refused_before_a_sync_starts(own: Project, elt:
         assert shown in error["message"]
 
 
-def test_streams_of_different_partitions_are_refused_in_one_sync(own: Project, elt: Elt) -> None:
+@pytest.mark.usefixtures("spark")
+def test_streams_of_different_partitions_are_synced_in_a_run_for_each(
+    own: Project, elt: Elt
+) -> None:
     windowed(own)
-    later = {**DAILY, "start": "2026-01-02"}
+    later = {**DAILY, "start": "2026-01-03"}
     streams = [("readings", DAILY), ("stations", later)]
     own.amend("weather", streams=[{"name": name, "partitions": one} for name, one in streams])
-    error = elt.refused("sync", "weather", "--partition", "2026-01-05")
-    assert "'readings' and 'stations' have different `partitions`" in error["message"]
+    answer = elt.json("sync", "weather", "--partition", "2026-01-05")
+    assert [stream["complete"] for stream in answer["streams"]] == [True, True]
+    assert len(set(answer["run_ids"])) == 2 and answer["run_ids"][0] == answer["run_id"]
+    error = elt.refused("sync", "weather", "--partition", "2026-01-02")
+    assert "stream 'stations' has no partition '2026-01-02'" in error["message"]
+    assert len(own.rows("weather", "stations")) == 2
 
 
 def test_invalid_arguments_are_refused_before_a_sync_starts(own: Project, elt: Elt) -> None:

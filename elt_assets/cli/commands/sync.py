@@ -46,9 +46,9 @@ def command(
 ) -> int:
     """Sync all streams of a connection, or the named ones.
 
-    This is one Dagster run in this process: the UI shows its events, and the next sync continues from its
-    state. On a terminal, progress bars show what each read is doing. The exit code is 1 or 2 if a stream
-    failed; the other streams are still synced.
+    This is a Dagster run in this process, or one for each kind of `partitions`: the UI shows its events, and
+    the next sync continues from its state. On a terminal, progress bars show what each read is doing. The
+    exit code is 1 or 2 if a stream failed; the other streams are still synced.
     """
     folder = paths.connection_folder(connection)
     component = ConnectionComponent.of(load_connection(folder))
@@ -103,7 +103,8 @@ def _print(result: Materialized, names: dict[StreamId, str], out: Output) -> Non
 
 def _document(result: Materialized, names: dict[StreamId, str]) -> Document:
     return {
-        "run_id": result.run_id,
+        "run_id": result.run_ids[0],
+        "run_ids": result.run_ids,
         "streams": [
             {
                 "stream": name,

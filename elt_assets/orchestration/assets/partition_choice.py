@@ -17,14 +17,14 @@ _MAX_LISTED = 5
 def check_partition(
     assets: Sequence[StreamAsset], partition: str | None, instance: dg.DagsterInstance
 ) -> None:
-    """Check that each stream has the partition, and that one run can materialise all of them.
+    """Check that each stream has the partition.
 
     Args:
         partition: None for streams without partitions.
 
     Raises:
-        ConfigError: a stream has partitions and none is named, or the other way round; a stream does not
-            have this partition; or streams have different partitions.
+        ConfigError: a stream has partitions and none is named, or the other way round; or a stream does not
+            have this partition.
     """
     for asset in assets:
         if (asset.partitions is None) != (partition is None):
@@ -39,13 +39,6 @@ def check_partition(
     with dg.partition_loading_context(dynamic_partitions_store=instance):
         for asset in assets:
             _check_key(asset, partition)
-    for asset in assets[1:]:
-        if asset.partitions != assets[0].partitions:
-            raise ConfigError(
-                f"streams {str(assets[0].stream.id)!r} and {str(asset.stream.id)!r} have different "
-                f"`partitions`, and one run can materialise only one kind",
-                guidance="name the streams of one kind, and sync the others separately",
-            )
 
 
 def _check_key(asset: StreamAsset, key: str) -> None:

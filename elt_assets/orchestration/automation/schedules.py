@@ -16,7 +16,7 @@ from elt_assets.orchestration.automation.partition_requests import (
     newest_window,
     run_requests,
 )
-from elt_assets.orchestration.streams import StreamAsset, connection_name
+from elt_assets.orchestration.streams import StreamAsset, by_partitions, connection_name
 
 
 def schedules(connection: Connection, assets: Sequence[StreamAsset]) -> list[dg.ScheduleDefinition]:
@@ -31,7 +31,7 @@ def schedules(connection: Connection, assets: Sequence[StreamAsset]) -> list[dg.
     """
     own = [asset for asset in assets if asset.settings.schedule is not None]
     wanted = [(asset.op_name, asset.settings.schedule, [asset]) for asset in own]
-    groups = _by_partitions([asset for asset in assets if asset.settings.schedule is None])
+    groups = by_partitions([asset for asset in assets if asset.settings.schedule is None])
     for number, targets in enumerate(groups):
         base = targets[0].op_name if number else connection_name(connection)
         wanted.append((base, connection.schedule, targets))
@@ -43,21 +43,6 @@ def schedules(connection: Connection, assets: Sequence[StreamAsset]) -> list[dg.
     ]
     problems.raise_all()
     return [schedule for schedule in found if schedule is not None]
-
-
-def _by_partitions(assets: Sequence[StreamAsset]) -> list[list[StreamAsset]]:
-    """Return streams by definition of partitions; those without partitions are with the first one."""
-    groups: list[list[StreamAsset]] = []
-    plain = [asset for asset in assets if asset.partitions is None]
-    for asset in assets:
-        same = (group for group in groups if group[0].partitions == asset.partitions)
-        if asset.partitions is not None and (group := next(same, None)) is not None:
-            group.append(asset)
-        elif asset.partitions is not None:
-            groups.append([asset])
-    if not groups:
-        return [plain] if plain else []
-    return [groups[0] + plain, *groups[1:]]
 
 
 def _schedule(name: str, cron: str, assets: Sequence[StreamAsset]) -> dg.ScheduleDefinition:
