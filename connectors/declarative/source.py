@@ -10,7 +10,6 @@ from functools import cached_property
 from pathlib import Path
 from threading import Semaphore
 from typing import Any
-from urllib.parse import urlsplit
 
 from connectors.declarative.check import check_streams, overlap_advice
 from connectors.declarative.config import advanced_auth, check_config, migrate, transform
@@ -138,7 +137,6 @@ class ManifestSource(Source):
             custom=self._custom(config),
             job_slots=Semaphore(_jobs(manifest.source, config)),
             trusted_origins=self._origins,
-            allowed_hosts=[urlsplit(each).hostname or "" for each in self._origins],
             on_config=report_config,
         )
         self._environments.append(found)

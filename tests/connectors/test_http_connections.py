@@ -64,20 +64,6 @@ def test_a_body_may_be_a_text_of_any_type(api: JsonApi, connections: Connections
     assert third.body == b"a=1&a=2"
 
 
-def test_a_guard_refuses_urls_and_redirects(api: JsonApi, connections: Connections) -> None:
-    def guard(url: httpx.URL) -> None:
-        if url.host != "127.0.0.1":
-            raise ConfigError(f"{url.host} is refused")
-
-    client = HttpClient(api.url, connections=connections, guard=guard)
-    api.answers.append(Answer(302, headers={"Location": "http://other.example/"}))
-    with pytest.raises(ConfigError, match=r"other\.example is refused"):
-        client.get("all/orders")
-    with pytest.raises(ConfigError, match=r"third\.example is refused"):
-        client.get("http://third.example/")
-    assert len(api.requests) == 1
-
-
 class Quota:
     """A limiter that sees requests and responses."""
 

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Collection, Mapping, MutableMapping, Sequence
+from collections.abc import Callable, Mapping, MutableMapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from connectors.declarative.requests.addresses import guard
 from connectors.declarative.requests.auth.tokens import Credentials
 from connectors.declarative.requests.cache import ResponseCache
 from connectors.declarative.requests.stopping import pause
@@ -37,8 +36,7 @@ class Environment:
         budget: the call-rate budget of the manifest; None for none.
         folder: the folder of the manifest, in which JSON schemas are looked up; None for none.
         trusted_origins: the URLs of origins, besides that of each requester, that get credentials when the
-            API sends a link to them.
-        allowed_hosts: the link-local hosts that may be requested.
+            API sends a link to them, and that may have any address.
         on_config: called after tokens in the config were replaced, with the config to save, by the thread
             that made the environment.
         on_wait: called before each wait.
@@ -57,7 +55,6 @@ class Environment:
     budget: Limiter | None = None
     folder: Path | None = None
     trusted_origins: Sequence[str] = ()
-    allowed_hosts: Collection[str] = ()
     on_config: OnConfig | None = None
     on_wait: OnWait | None = report_wait
     sleep: Callable[[float], None] = pause
@@ -83,7 +80,7 @@ class Environment:
             on_wait=self.on_wait,
             sleep=self.sleep,
             connections=self.connections,
-            guard=guard(self.allowed_hosts),
+            is_named=origin in self.named_origins,
         )
 
     def shared(self, key: str, make: Callable[[], Credentials]) -> Credentials:

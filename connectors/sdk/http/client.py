@@ -34,10 +34,6 @@ _REDIRECTED = ("GET", "HEAD")
 _SAME_METHOD = (307, 308)
 """Statuses of redirects that keep the method and the body of a request."""
 
-Guard = Callable[[httpx.URL], object]
-"""Called with the URL of each request before it is sent, those of redirects and of credentials included. It
-raises EltError for a URL that must not be requested."""
-
 OnWait = Callable[[float, str], None]
 """Called before a wait with its seconds and its reason, `RATE_LIMITED` or `FAILED`; by any thread."""
 
@@ -60,7 +56,8 @@ class HttpClient:
 
     Only an origin (scheme, host and port) that is trusted gets the credentials, headers and body of a
     request: the origin of the base URL, the same host with HTTPS in place of HTTP, and the
-    `trusted_origins`. A link to the next page or a redirect may lead elsewhere.
+    `trusted_origins`. A link to the next page or a redirect may lead elsewhere, but only to public addresses:
+    see `connectors.sdk.http.addresses`.
 
     Args:
         base_url: the URL to which the paths of requests are appended.
@@ -71,13 +68,14 @@ class HttpClient:
         rate_limit: the limit of the requests in a time; None for no limit. Repeated requests count; those by
             which the authenticator gets credentials do not.
         timeout: the seconds after which a request fails that receives nothing.
-        trusted_origins: the URLs of further origins that get credentials and headers.
+        trusted_origins: the URLs of further origins that get credentials and headers, at any address.
         on_wait: called before each wait; it may be set later, too. By default the wait is reported as one of
             the stream that is being read.
         sleep: waits for a number of seconds.
         connections: the connections, if several clients share them; `user_agent` and `timeout` are then
             theirs. By default the client has its own.
-        guard: refuses URLs that must not be requested.
+        is_named: whether code, config or manifest names the base URL, so that it may be on a private network;
+            False if an API has sent it.
 
     Raises:
         ConfigError: the base URL is not one.
@@ -97,7 +95,7 @@ class HttpClient:
         on_wait: OnWait | None = report_wait,
         sleep: Callable[[float], None] = time.sleep,
         connections: Connections | None = None,
-        guard: Guard | None = None,
+        is_named: bool = True,
     ):
         self.on_wait = on_wait
         self._base = urls.base(base_url)
@@ -109,7 +107,10 @@ class HttpClient:
         self._sleep = sleep
         self._is_sharing = connections is not None
         self._connections = connections or Connections(user_agent=user_agent, timeout=timeout)
-        self._guard = guard
+        self._guard = self._connections.guard
+        self._guard.trust(urls.base(url).host for url in trusted_origins)
+        if is_named:
+            self._guard.add_named(self._base.host)
 
     def request(
         self,
@@ -158,7 +159,9 @@ class HttpClient:
             EltError: the request failed, or the response has none of the accepted statuses.
         """
         content, content_type = _body(wanted.json, wanted.form)
-        call = _Call(wanted.method, urls.parsed(wanted.url), wanted.headers, content, content_type)
+        url = urls.parsed(wanted.url)
+        self._guard.add_named(url.host)
+        call = _Call(wanted.method, url, wanted.headers, content, content_type)
 
         def send() -> httpx.Response:
             request = self._request(call, call.url, _headers(call.headers))
@@ -252,8 +255,7 @@ class HttpClient:
     def _request(self, call: _Call, url: httpx.URL, headers: httpx.Headers) -> httpx.Request:
         if call.content_type:
             headers.setdefault("Content-Type", call.content_type)
-        if self._guard is not None:
-            self._guard(url)
+        self._guard.check_host(url.host)
         request = self._connections.open().build_request(
             call.method, url, headers=headers, content=call.content
         )

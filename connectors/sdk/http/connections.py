@@ -14,6 +14,7 @@ from typing import Any
 
 import httpx
 
+from connectors.sdk.http.addresses import AddressGuard, GuardedTransport
 from connectors.sdk.http.failures import place
 from connectors.sdk.limits import (
     SECONDS_VARIABLE,
@@ -57,6 +58,8 @@ class Connections:
         self._user_agent = user_agent or USER_AGENT
         self._timeout = timeout
         self._limits = limits or response_limits()
+        self.guard = AddressGuard()
+        """Decides which addresses the connections may go to."""
         self._lock = threading.Lock()
         self._client: httpx.Client | None = None
         self._close: Callable[[], object] | None = None
@@ -67,6 +70,7 @@ class Connections:
             if self._client is None:
                 _be_silent()
                 self._client = _Client(
+                    self.guard,
                     headers=httpx.Headers(
                         {
                             "User-Agent": self._user_agent,
@@ -203,9 +207,14 @@ class _Cookies(httpx.Cookies):
 
 
 class _Client(httpx.Client):
-    def __init__(self, **settings: Any):
+    def __init__(self, guard: AddressGuard, **settings: Any):
+        self._guard = guard
         super().__init__(**settings)
         self._cookies = _Cookies()
+
+    def _init_transport(self, *_: Any, **settings: Any) -> httpx.BaseTransport:
+        """Return the transport of direct connections. A proxy has another one, and resolves names itself."""
+        return GuardedTransport(self._guard, settings["verify"], settings["limits"])
 
 
 @functools.cache

@@ -1,0 +1,199 @@
+"""The addresses to which a source may connect: the one guard of all its requests.
+
+An API can send a source to any host: by a redirect, by the link to a next page, or by a name that resolves to
+another address each time. So a host is resolved once, all its addresses are checked, and the connection goes to
+one of the checked addresses.
+
+| host | addresses to which a source connects |
+|---|---|
+| of a trusted origin | any |
+| that code, config or manifest names: of a base URL, of a URL for credentials | any but link-local ones and those of metadata services |
+| that an API names | public ones; those of this machine too, if a base URL is on this machine |
+"""  # noqa: E501
+
+from __future__ import annotations
+
+import ipaddress
+import re
+import socket
+import ssl
+from collections.abc import Collection, Iterable, Sequence
+from importlib import import_module
+from typing import Any
+
+import httpx
+
+from elt_assets.errors import ConfigError
+
+_METADATA_HOSTS = frozenset(
+    {
+        "metadata",
+        "metadata.google.internal",
+        "metadata.goog",
+        "instance-data",
+        "metadata.azure.internal",
+    }
+)
+_METADATA_ADDRESSES = frozenset(
+    map(
+        ipaddress.ip_address,
+        (
+            *("100.100.100.200", "192.0.0.192", "168.63.129.16"),
+            *("fd00:ec2::254", "fd20:ce::254"),
+        ),
+    )
+)
+"""Addresses of the metadata services of clouds, besides the link-local ones."""
+_NUMERIC = re.compile(r"(0x[0-9a-f]+|\d+)(\.(0x[0-9a-f]+|\d+)){0,3}\.?", re.IGNORECASE)
+_NAT64 = 0x64FF9B << 64
+"""The first 96 bits of the IPv6 addresses that stand for IPv4 addresses (RFC 6052)."""
+
+_Address = ipaddress.IPv4Address | ipaddress.IPv6Address
+
+
+class AddressGuard:
+    """Decides which addresses a source may connect to. It may be used by several threads."""
+
+    def __init__(self) -> None:
+        self._trusted: set[str] = set()
+        self._named: set[str] = set()
+        self._names_this_machine = False
+
+    def trust(self, hosts: Iterable[str]) -> None:
+        """Allow any address of these hosts."""
+        self._trusted.update(map(_normal, hosts))
+
+    def add_named(self, host: str) -> None:
+        """Allow the addresses of private networks for a host that code, config or manifest names."""
+        self._named.add(_normal(host))
+        address = _address(host)
+        if _normal(host) == "localhost" or (address is not None and address.is_loopback):
+            self._names_this_machine = True
+
+    def check_host(self, host: str) -> None:
+        """Check what can be checked before a host is resolved; a proxy may resolve it.
+
+        Raises:
+            ConfigError: the source may not connect to the host.
+        """
+        self.check(host, [] if _address(host) is None else [host])
+
+    def check(self, host: str, addresses: Collection[str]) -> None:
+        """Check a host and all its addresses.
+
+        Raises:
+            ConfigError: the source may not connect to one of them.
+        """
+        name = _normal(host)
+        if name in self._trusted:
+            return
+        if is_internal(name) or any(map(is_internal, addresses)):
+            raise _refusal(name, "a link-local address, or that of a cloud's metadata service")
+        if name not in self._named and not all(map(self._is_allowed, addresses)):
+            raise _refusal(name, "an address of a private network, and an API has named it")
+
+    def _is_allowed(self, text: str) -> bool:
+        address = _address(text)
+        if address is None:
+            return False
+        is_own = self._names_this_machine and address.is_loopback
+        return is_own or (address.is_global and not address.is_multicast)
+
+
+class GuardedTransport(httpx.HTTPTransport):
+    """The transport of direct connections, each to an address that the guard has checked."""
+
+    def __init__(self, guard: AddressGuard, certificates: ssl.SSLContext, limits: httpx.Limits):
+        core = _core()
+        self._pool = core.ConnectionPool(
+            ssl_context=certificates,
+            max_connections=limits.max_connections,
+            max_keepalive_connections=limits.max_keepalive_connections,
+            keepalive_expiry=limits.keepalive_expiry,
+            network_backend=_GuardedBackend(guard, core.SyncBackend()),
+        )
+
+
+class _GuardedBackend:
+    """A backend of httpcore that connects to addresses that were checked.
+
+    TLS and the header `Host` still have the name of the host.
+    """
+
+    def __init__(self, guard: AddressGuard, backend: Any):
+        self._guard = guard
+        self._backend = backend
+        self.sleep = backend.sleep
+
+    def connect_tcp(self, host: str, port: int, *arguments: Any, **settings: Any) -> Any:
+        core = _core()
+        try:
+            addresses = resolved(host, port)
+        except (OSError, UnicodeError) as error:
+            raise core.ConnectError(str(error)) from error
+        self._guard.check(host, addresses)
+        failure: Exception = core.ConnectError(f"{host} has no address")
+        for address in addresses:
+            try:
+                return self._backend.connect_tcp(address, port, *arguments, **settings)
+            except (core.ConnectError, core.ConnectTimeout) as error:  # noqa: PERF203
+                failure = error
+        raise failure
+
+
+def _core() -> Any:
+    """Return httpcore. It is imported for the first connection, as by httpx: it imports anyio."""
+    return import_module("httpcore")
+
+
+def resolved(host: str, port: int) -> Sequence[str]:
+    """Return the addresses of a host, in the order in which they are tried.
+
+    IPv6 addresses that are link-local are left out if there are others: they are of the own network.
+
+    Raises:
+        OSError: the host has no address.
+        UnicodeError: it is not a name of a host.
+    """
+    entries = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    addresses = list(dict.fromkeys(str(entry[4][0]) for entry in entries))
+    return [each for each in addresses if not each.startswith("fe80:")] or addresses
+
+
+def is_internal(host: str) -> bool:
+    """Return whether a host is link-local or a metadata service, however its address is written."""
+    if host in _METADATA_HOSTS:
+        return True
+    address = _address(host)
+    return address is not None and (address.is_link_local or address in _METADATA_ADDRESSES)
+
+
+def _refusal(host: str, reason: str) -> ConfigError:
+    return ConfigError(
+        f"a request to {host!r} is refused: it is {reason}",
+        guidance="correct the URL in the config or in the manifest; the API may also have sent it, as the "
+        "URL of a next page or of a redirect. If the request is meant, trust the origin of the URL",
+    )
+
+
+def _normal(host: str) -> str:
+    return host.lower().strip("[]").rstrip(".")
+
+
+def _address(host: str) -> _Address | None:
+    """Return the address that a text is, or the IPv4 address for which it stands; None for a name."""
+    try:
+        if _NUMERIC.fullmatch(host):
+            return ipaddress.IPv4Address(socket.inet_aton(host.rstrip(".")))
+        address = ipaddress.ip_address(host.strip("[]").partition("%")[0])
+    except (ValueError, OSError):
+        return None
+    return (_embedded(address) or address) if address.version == 6 else address
+
+
+def _embedded(address: ipaddress.IPv6Address) -> ipaddress.IPv4Address | None:
+    """Return the IPv4 address for which an IPv6 address stands; None if there is none."""
+    number = int(address)
+    if number >> 32 == _NAT64 or (number >> 32 == 0 and number > 1):
+        return ipaddress.IPv4Address(number & 0xFFFFFFFF)
+    return address.ipv4_mapped or address.sixtofour
