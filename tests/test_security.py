@@ -6,11 +6,16 @@ import os
 import re
 import stat
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 import yaml
 
+from elt_assets.connection import yaml_limits
+from elt_assets.orchestration import templates
+from elt_assets.protocol import secret_parts
+from elt_assets.runner.process import child, marked_processes
 from tests.connection.test_connection import load, written
 from tests.documents import code_blocks
 from tests.project import REPOSITORY
@@ -36,6 +41,59 @@ def test_each_documented_variable_is_used() -> None:
     sources = [path.read_text() for path in (REPOSITORY / "elt_assets").rglob("*.py")]
     assert len(named) == 3
     assert all(any(f'"{name}"' in source for source in sources) for name in named)
+
+
+@pytest.mark.parametrize(
+    ("sentence", "figure"),
+    [
+        ("stands for more than {} values by its aliases", yaml_limits.MAX_VALUES),
+        ("or is more than {} levels deep", yaml_limits.MAX_DEPTH),
+        ("(at most {} parts of a secret", secret_parts.MAX_PARTS),
+        ("a secret of more than {} characters has no parts", secret_parts.MAX_SIZE),
+        ("the values of the query from {} characters", secret_parts.MIN_TOKEN),
+        ("parts of the path from {}", secret_parts.MIN_PATH_TOKEN),
+        ("A line of stderr is cut at {} characters", child.STDERR_WIDTH),
+    ],
+)
+def test_each_documented_limit_is_the_real_one(sentence: str, figure: int) -> None:
+    assert sentence.format(f"{figure:,}") in " ".join(DOCUMENT.split())
+
+
+def test_the_documented_variables_and_widths_are_the_real_ones() -> None:
+    assert f"`{marked_processes.MARK}`" in DOCUMENT
+    first, second = secret_parts.LINE_WIDTHS
+    assert f"in lines of {first} and of {second} characters" in DOCUMENT
+
+
+def test_the_limits_of_templates_are_documented() -> None:
+    text = (REPOSITORY / "docs" / "dagster.md").read_text()
+    assert f"| {templates.MAX_LENGTH:,} characters; " in text
+    assert f"multiply sizes up to {templates.MAX_SIZE:,} |" in text
+    filters = re.findall("`(.+?)`", text.split("| the filters ")[1].split("|")[0])
+    assert sorted(filters) == sorted(templates.FILTERS - {"d"})
+
+
+def test_loading_definitions_starts_no_program_and_opens_no_connection() -> None:
+    """An audit hook sees each program that Python starts, and each connection that it opens."""
+    done = subprocess.run(
+        [sys.executable, "-c", AUDIT], cwd=REPOSITORY, capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stdout) == (0, "loaded\n"), done.stderr
+
+
+AUDIT = """
+import os, sys
+
+def forbid(event, arguments):
+    if event in ("subprocess.Popen", "os.system", "os.exec", "os.posix_spawn", "socket.connect"):
+        raise SystemExit(f"{event} {arguments}")
+
+import elt_assets.orchestration.component  # some library asks `file` about the interpreter
+sys.addaudithook(forbid)
+from elt_assets.definitions import defs
+defs.resolve_asset_graph()
+print("loaded")
+"""
 
 
 def test_the_readme_links_to_the_document() -> None:

@@ -34,7 +34,7 @@ from elt_assets.connection.partitions import Partitions, SourcePartitions, Windo
 from elt_assets.errors import ConfigError
 from elt_assets.protocol.airbyte.catalog import StreamId
 from elt_assets.protocol.airbyte.sync_modes import APPEND, MODES
-from elt_assets.runner.kinds.registry import KINDS
+from elt_assets.runner.kinds.registry import KINDS, check_references
 from elt_assets.runner.kinds.source_kind import Installed, SourceKind
 from elt_assets.runner.packages import Installation
 from elt_assets.runner.process.container import ContainerOptions
@@ -210,6 +210,15 @@ class _Connector(ConfigModel):
         given = {option for option in options if getattr(self, option) is not None}
         if misplaced := kind.misplaced(self.value, given):
             raise ValueError(misplaced)
+        return self
+
+    @model_validator(mode="after")
+    def _check_references(self) -> _Connector:
+        """Refuse now what would be refused when the connector starts."""
+        try:
+            check_references(self.config, self.environment)
+        except ConfigError as error:
+            raise ValueError(f"{error.message}; {error.guidance}") from None
         return self
 
     @property

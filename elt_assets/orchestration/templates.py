@@ -47,7 +47,7 @@ _MARKS = ("{{", "{%", "{#")
 TEMPLATE_GUIDANCE = "correct the template; docs/dagster.md describes what a template can do"
 _SHOWN = 200
 """Maximum number of characters of a template in an error."""
-_FILTERS = frozenset(
+FILTERS = frozenset(
     {"capitalize", "d", "default", "first", "int", "join", "last", "length", "lower", "replace"}
     | {"string", "title", "trim", "upper"}
 )
@@ -157,7 +157,7 @@ class _Environment(ImmutableSandboxedEnvironment, NativeEnvironment):
     def __init__(self) -> None:
         super().__init__(undefined=StrictUndefined)
         self.globals.clear()
-        self.filters = {name: _limited(self.filters[name]) for name in _FILTERS}
+        self.filters = {name: _limited(self.filters[name]) for name in FILTERS}
 
     def call_binop(self, context: Context, operator: str, left: Any, right: Any) -> Any:
         if operator == "**" or (operator == "%" and isinstance(left, str | bytes)):

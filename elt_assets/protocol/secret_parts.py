@@ -18,11 +18,11 @@ from urllib.parse import unquote, unquote_plus, urlsplit
 MAX_PARTS = 2_000
 """Maximum number of parts of one secret; further ones are not masked on their own."""
 _MAX_DEPTH = 5
-_MAX_SIZE = 1 << 20
+MAX_SIZE = 1 << 20
 """Maximum number of characters of a secret that is decoded."""
-_MIN_TOKEN = 8
+MIN_TOKEN = 8
 """Minimum characters of a value in a URL's query, and of a whole text in base64."""
-_MIN_PATH_TOKEN = 20
+MIN_PATH_TOKEN = 20
 """Minimum characters of a part of a URL's path that is a token and no name."""
 
 CREDENTIAL = re.compile(
@@ -57,7 +57,7 @@ def parts(secret: str) -> set[str]:
 
 def _decoded(secret: str, depth: int) -> Iterator[str]:
     """Yield the parts of a secret, at any depth, shallow ones first."""
-    if depth > _MAX_DEPTH or len(secret) > _MAX_SIZE:
+    if depth > _MAX_DEPTH or len(secret) > MAX_SIZE:
         return
     own = [part for decode in _DECODERS for part in decode(secret) if part and part != secret]
     yield from own
@@ -116,8 +116,8 @@ def _of_url(secret: str) -> Iterator[str]:
         url = urlsplit("")
     texts += [text for text in (url.password, "" if url.password else url.username) if text]
     pairs = [pair.partition("=")[2] or pair for pair in re.split("[&;]", url.query)]
-    texts += [text for text in pairs if len(text) >= _MIN_TOKEN]
-    texts += [text for text in url.path.split("/") if len(text) >= _MIN_PATH_TOKEN]
+    texts += [text for text in pairs if len(text) >= MIN_TOKEN]
+    texts += [text for text in url.path.split("/") if len(text) >= MIN_PATH_TOKEN]
     for text in texts:
         yield from (text, unquote(text), unquote_plus(text))
 
@@ -132,7 +132,7 @@ def _of_base64(secret: str) -> Iterator[str]:
     if not _BASE64.fullmatch(secret):
         return
     code = "".join(secret.split()).rstrip("=").replace("-", "+").replace("_", "/")
-    if len(code) < _MIN_TOKEN:
+    if len(code) < MIN_TOKEN:
         return
     try:
         text = base64.b64decode(code + "=" * (-len(code) % 4), validate=True).decode()

@@ -45,6 +45,25 @@ def is_reference(value: Any) -> bool:
     return isinstance(value, Mapping) and set(value) == {"env"} and isinstance(value["env"], str)
 
 
+def refuse_reserved_references(config: Any, where: str) -> None:
+    """Refuse references to reserved variables, without reading any variable that is referred to.
+
+    Args:
+        where: the name of the config in errors.
+
+    Raises:
+        ConfigError: as for `refuse_reserved`.
+    """
+    if is_reference(config):
+        refuse_reserved(config["env"], where)
+    elif isinstance(config, Mapping) and set(config) != {"literal"}:
+        for name, value in config.items():
+            refuse_reserved_references(value, f"{where}.{name}")
+    elif isinstance(config, list):
+        for number, value in enumerate(config):
+            refuse_reserved_references(value, f"{where}[{number}]")
+
+
 def _resolved(
     config: Any, at: Place, where: str, types: Mapping[Place, set[str]]
 ) -> tuple[Any, list[str]]:

@@ -10,6 +10,7 @@ from typing import Any
 
 from elt_assets.errors import ConfigError
 from elt_assets.runner.config.environment import Declared
+from elt_assets.runner.config.secrets import refuse_reserved_references
 from elt_assets.runner.connector import Connector
 from elt_assets.runner.connector_log import LogFunction, ignore
 from elt_assets.runner.failures import DEADLINES
@@ -44,6 +45,19 @@ def to_install(
     if package is None or is_installed(package, packages, installation):
         return None
     return package
+
+
+def check_references(config: Mapping[str, Any], environment: Declared | None = None) -> None:
+    """Check that a config and declared variables refer to no reserved variable. None is read.
+
+    Raises:
+        ConfigError: they do; the connector could not start.
+    """
+    declared = environment or {}
+    if not isinstance(declared, Mapping):
+        declared = {name: {"env": name} for name in declared}
+    refuse_reserved_references(config, "config")
+    refuse_reserved_references(declared, "environment")
 
 
 def open_connector(
