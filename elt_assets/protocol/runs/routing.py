@@ -87,14 +87,13 @@ class Head:
     def fits(self, block: bytes, count: int) -> bool:
         """Return whether each of `count` lines begins and ends as the lines of this stream.
 
-        A line contains no newline, so counting what surrounds each newline decides this. A line with a second
-        record of the stream does not fit, so that both are decoded.
+        A line contains no newline, so counting what surrounds each newline decides this. A second message on a
+        line is found when the lake parses it.
         """
         return (
             block.startswith(self.prefix)
             and block.endswith(self.ending)
             and block.count(self.ending + self.prefix) == count - 1
-            and block.count(self.prefix) == count
             and (
                 self.tail is None
                 or (self.absent is not None and self.absent not in block)
