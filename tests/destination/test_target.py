@@ -332,3 +332,11 @@ def test_a_full_disk_is_reported_in_one_message(
     assert line.startswith("target-elt: config_error: the disk is full, while records were staged")
     assert len(more) <= 2
     assert elt.load(schema(), *records(1), state(1)) == [b"1"]
+
+
+def test_an_older_version_is_refused_in_the_words_of_singer(elt: Target) -> None:
+    elt.load(schema(), *records(1, version=5), activate(5))
+    elt.load(schema(), *records(2, version=4), activate(4), code=1)
+    assert "version 4 of the tap is older" in elt.stderr
+    assert "generation" not in elt.stderr
+    assert elt.ids() == [1]

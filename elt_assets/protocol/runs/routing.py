@@ -87,8 +87,8 @@ class Head:
     def fits(self, block: bytes, count: int) -> bool:
         """Return whether each of `count` lines begins and ends as the lines of this stream.
 
-        A line contains no newline, so counting what surrounds each newline decides this. A second message on a
-        line is found when the lake parses it.
+        A line contains no newline, so counting what surrounds each newline decides this. A second message on
+        a line is found when the lake parses it.
         """
         return (
             block.startswith(self.prefix)
