@@ -38,19 +38,28 @@ def _duration(value: Any) -> Any:
 
 
 def _check_length(value: dt.timedelta) -> dt.timedelta:
-    if not dt.timedelta() < value <= MAX_DURATION:
+    if not dt.timedelta() <= value <= MAX_DURATION:
         raise ValueError(
-            f"write a duration above 0 and up to {MAX_DURATION.days:,} days, as `30m`, `6h` or `1d`"
+            f"write a duration of up to {MAX_DURATION.days:,} days, as `30m`, `6h` or `1d`"
         )
     return value
 
 
-Duration = Annotated[
+def _check_positive(value: dt.timedelta) -> dt.timedelta:
+    if not value:
+        raise ValueError("write a duration above 0, as `30m`, `6h` or `1d`")
+    return value
+
+
+Pause = Annotated[
     dt.timedelta,
     BeforeValidator(_duration),
     AfterValidator(_check_length),
     WithJsonSchema({"type": "string", "examples": ["6h"]}),
 ]
+"""A duration that may be 0."""
+
+Duration = Annotated[Pause, AfterValidator(_check_positive)]
 
 
 def _check_timezone(value: str) -> str:
@@ -145,7 +154,7 @@ class Retry(ConfigModel):
     """
 
     attempts: int = Field(default=2, ge=0, le=20)
-    delay: Duration = dt.timedelta(seconds=10)
+    delay: Pause = dt.timedelta(seconds=10)
 
 
 class Drift(ConfigModel):

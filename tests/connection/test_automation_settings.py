@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import TypeAdapter, ValidationError
 
-from elt_assets.connection.automation import Drift, Duration, Freshness, OnCron
+from elt_assets.connection.automation import Drift, Duration, Freshness, OnCron, Retry
 from elt_assets.connection.partitions import TimePartitions
 
 DURATION: TypeAdapter[dt.timedelta] = TypeAdapter(Duration)
@@ -39,6 +39,12 @@ def test_a_duration_is_refused_or_leads_to_a_date(number: Any, unit: str) -> Non
 def test_an_impossible_duration_is_refused(value: Any) -> None:
     with pytest.raises(ValidationError, match="every"):
         Drift.model_validate({"every": value})
+
+
+def test_a_retry_may_follow_at_once() -> None:
+    assert Retry.model_validate({"delay": 0}).delay == Retry.model_validate({"delay": "0s"}).delay
+    with pytest.raises(ValidationError, match="up to 10,000 days"):
+        Retry.model_validate({"delay": -1})
 
 
 @pytest.mark.parametrize("zone", ["Mars/Olympus", "europe/berlin", "", "CEST", "+01:00"])
