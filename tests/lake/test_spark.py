@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import shlex
+import socket
+import struct
 import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
+import psutil
 import pytest
 from hypothesis import HealthCheck, given
 from hypothesis import settings as hypothesis_settings
@@ -142,6 +145,35 @@ def test_the_driver_logs_errors_locally_and_warnings_on_a_cluster() -> None:
         assert f"-Delt.log.level={level}" in options
         (file,) = (each for each in options if each.startswith("-Dlog4j2.configurationFile=file:"))
         assert Path(unquote(urlsplit(file.partition("=")[2]).path)).is_file()
+
+
+def test_the_ports_of_an_embedded_session_require_its_secret(spark: SparkSession) -> None:
+    gateway = spark.sparkContext._gateway
+    assert gateway is not None
+    own_port = gateway.gateway_parameters.port
+    ports = {
+        connection.laddr.port
+        for child in psutil.Process().children(recursive=True)
+        if child.name() == "java"
+        for connection in child.net_connections(kind="tcp")
+        if connection.status == psutil.CONN_LISTEN and connection.laddr.port != own_port
+    }
+    assert ports
+    for port in ports:
+        assert b"Expected SaslMessage" in _answer(port), port
+
+
+@pytest.mark.parametrize("master", ["local-cluster[1,1,512]", "spark://host:7077"])
+def test_a_cluster_has_the_secret_that_its_user_sets(master: str) -> None:
+    assert "spark.authenticate" not in settings({"spark.master": master})
+
+
+def _answer(port: int) -> bytes:
+    """Return what a port of Spark answers to a request without credentials, in Spark's frames."""
+    request, body = 3, b"hello"
+    with socket.create_connection(("127.0.0.1", port), timeout=30) as connection:
+        connection.sendall(struct.pack(">QBQI", 21 + len(body), request, 1, len(body)) + body)
+        return connection.recv(4096)
 
 
 def test_the_driver_of_a_cluster_is_not_bound_to_loopback(tmp_path: Path) -> None:

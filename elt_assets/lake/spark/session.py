@@ -81,6 +81,8 @@ _LOG_SETTINGS = Path(__file__).with_name("log4j2.properties")
 
 _RESOURCE = "SparkResource(spark_config=…)"
 _ENTRY = re.compile(r"(spark\.[^ \t\f=:\\]+)(?:[ \t\f]*[=:]|[ \t\f]+(?=[^ \t\f]))(.*)", re.DOTALL)
+_IN_PROCESS = re.compile(r"local(\[.*\])?")
+"""Masters that run everything in one JVM: Spark then makes the secret of `spark.authenticate` itself."""
 _NAME_END = re.compile(r"[ \t\f=:]")  # the rest of the line may be a secret
 _ESCAPE = re.compile(r"\\(u[0-9a-fA-F]{4}|.)", re.DOTALL)
 _ESCAPED = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
@@ -173,7 +175,8 @@ def _check_required(values: Mapping[str, Any], where: str) -> None:
 def _defaults(user: Mapping[str, Any]) -> dict[str, str]:
     if "spark.remote" in user:
         return dict(REMOTE_DEFAULTS)
-    if not str(user.get("spark.master", DEFAULTS["spark.master"])).startswith("local"):
+    master = str(user.get("spark.master", DEFAULTS["spark.master"]))
+    if not master.startswith("local"):
         # The warnings of a cluster report why a job waits.
         return {**DEFAULTS, DRIVER_OPTIONS: f"{_logging('warn')} -Delt.tasks.level=warn"}
     return {
@@ -183,6 +186,8 @@ def _defaults(user: Mapping[str, Any]) -> dict[str, str]:
         ).strip(),
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.driver.host": "127.0.0.1",
+        # Spark's ports on the loopback address accept only who knows a secret, which this JVM makes.
+        **({"spark.authenticate": "true"} if _IN_PROCESS.fullmatch(master) else {}),
         # Enough for every core; adaptive execution joins small partitions. Spark's default of 200 takes
         # a quarter of the time of a merge of 100,000 rows.
         "spark.sql.shuffle.partitions": str(max(16, os.cpu_count() or 1)),
