@@ -295,10 +295,16 @@ class Relay:
                 yield self._commit(self._streams[each], final=False)
 
     def _stream_of_echo(self, echo: State) -> StreamId | None:
-        """Return the stream of a state that came back; None if the state is a shared one."""
+        """Return the stream of a state that came back; None if the state is a shared one.
+
+        A destination may add the namespace that it writes to; the stream is then the only one of its name.
+        """
         if echo.stream is not None:
             stream = echo.stream.stream_descriptor.id
-            return self._runs[stream].configured.id if stream in self._runs else stream
+            if stream in self._runs:
+                return self._runs[stream].configured.id
+            namesakes = self._runs.same_name(stream)
+            return namesakes[0].configured.id if len(namesakes) == 1 else stream
         if not self._shares_state and len(self._streams) == 1:
             return next(iter(self._streams))
         return None

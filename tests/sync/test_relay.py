@@ -214,6 +214,18 @@ def test_a_state_that_comes_back_twice_is_a_warning() -> None:
     assert "once more" in " ".join(e.message for e in sync.events if isinstance(e, Logged))
 
 
+def with_namespace(echo: Message) -> list[Message]:
+    assert echo.state is not None and echo.state.stream is not None
+    echo.state.stream.stream_descriptor.namespace = "public"
+    return [echo]
+
+
+def test_a_destination_may_add_its_namespace_to_a_state() -> None:
+    messages = [record(0), state(1), record(1), state(2)]
+    sync = Sync(["a", "b"]).run(messages, Destination(with_namespace))
+    assert (sync.failure, sync.sinks["a"].state, sync.committed()) == (None, 2, (2, 0))
+
+
 def counting(committed: float | None, rejected: float | None = None) -> Change:
     def answer(echo: Message) -> list[Message]:
         assert echo.state is not None
