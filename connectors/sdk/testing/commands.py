@@ -11,8 +11,9 @@ from connectors.sdk.testing.connector import ANY, FAILURE, SUCCESS, Connector, R
 from connectors.sdk.testing.findings import Blocked
 from connectors.sdk.testing.scopes import names_of
 from elt_assets.errors import ConfigError
-from elt_assets.protocol.airbyte.catalog import AirbyteStream
+from elt_assets.protocol.airbyte.catalog import AirbyteStream, Catalog
 from elt_assets.protocol.airbyte.messages import Specification
+from elt_assets.protocol.singer.catalog import with_all_entries
 
 
 @dataclass(frozen=True)
@@ -110,7 +111,7 @@ class Commands:
 
     @cached_property
     def offered(self) -> list[AirbyteStream]:
-        """All streams that were discovered.
+        """All streams that were discovered; those of a tap with the entries of all of them, as in a sync.
 
         Raises:
             Blocked: no streams were discovered.
@@ -119,7 +120,7 @@ class Commands:
         unique = {stream.id: stream for catalog in catalogs for stream in catalog.streams}
         if not unique:
             raise Blocked("`discover` returned no streams (see discover-lists-streams)")
-        return list(unique.values())
+        return with_all_entries(Catalog(streams=list(unique.values()))).streams
 
     @cached_property
     def streams(self) -> list[AirbyteStream]:

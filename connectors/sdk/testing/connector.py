@@ -16,7 +16,7 @@ from connectors.sdk.testing.comparison import value_at
 from connectors.sdk.testing.process import Ended, Stopped, run_process, stop_process
 from connectors.sdk.testing.protocols.protocol import Protocol
 from connectors.sdk.testing.protocols.transcript import SeenRecord, Transcript
-from elt_assets.protocol.airbyte.catalog import AirbyteStream, ConfiguredStream
+from elt_assets.protocol.airbyte.catalog import ConfiguredStream
 from elt_assets.protocol.airbyte.messages import State
 from elt_assets.protocol.masking import Masker
 from elt_assets.protocol.specification import secret_places
@@ -135,7 +135,6 @@ class Connector:
         *,
         config: Mapping[str, Any] | None = None,
         streams: Sequence[ConfiguredStream] = (),
-        others: Sequence[AirbyteStream] = (),
         states: Sequence[State] = (),
         expected_end: str = SUCCESS,
         without_file: bool = False,
@@ -146,14 +145,14 @@ class Connector:
             verb: spec, help, check, discover or read.
             purpose: what it is started for, for messages.
             config: a config instead of the connector's own.
-            streams: the streams to read, from `states` on; `others`: streams that are not selected.
+            streams: the streams to read, from `states` on.
             expected_end: SUCCESS, FAILURE or ANY.
             without_file: whether the config file does not exist.
 
         Raises:
             ConfigError: the connector cannot be started, or a stream cannot be selected.
         """
-        contents = self._contents(verb, config, streams, states, others)
+        contents = self._contents(verb, config, streams, states)
         started = dt.datetime.now(dt.timezone.utc)
         with _files(contents) as (folder, files):
             if without_file:
@@ -190,14 +189,13 @@ class Connector:
         config: Mapping[str, Any] | None,
         streams: Sequence[ConfiguredStream],
         states: Sequence[State],
-        others: Sequence[AirbyteStream] = (),
     ) -> dict[str, bytes]:
         """Return the contents of the files that are arguments of a command."""
         if verb in ("spec", "help"):
             return {}
         found = {"config": json.dumps(self.config if config is None else config).encode()}
         if verb == "read":
-            found["catalog"] = self.protocol.catalog(streams, others)
+            found["catalog"] = self.protocol.catalog(streams)
             state = self.protocol.state(states)
             if state is not None:
                 found["state"] = state

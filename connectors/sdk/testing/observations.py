@@ -91,17 +91,15 @@ class Observations(Commands):
         if not with_records:
             return None
         stream = with_records[0]
-        others = [each for each in self.offered if each.id != stream.id]
         fixed = {path[0] for path in (*stream.key, stream.cursor) if path}
         names = [f for f in self.protocol.selectable_fields(stream.stream) if f not in fixed]
-        if not others and not names:
+        if len(self.offered) == 1 and not names:
             return None
         field = names[0] if names else None
         selected = stream if field is None else without_field(stream, field)
         run = self.connector.run(
             *("read", f"`read` of {stream.id} alone"),
             streams=[selected],
-            others=others,
             expected_end=ANY,
         )
         return SingleStream(selected, field, run)

@@ -134,6 +134,8 @@ def test_a_source_that_ignores_sigterm_is_found(name: str, is_found: bool) -> No
         ("order", ["records-are-of-configured-streams"]),
         ("stdout", ["only-messages-on-stdout"]),
         ("secret", ["no-secret-in-output"]),
+        ("streams", ["only-selected-data-is-read"]),
+        ("fields", ["only-selected-data-is-read"]),
     ],
 )
 def test_the_violations_of_a_tap_are_found(defect: str, rules: list[str]) -> None:

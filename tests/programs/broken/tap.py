@@ -1,9 +1,10 @@
 """A Singer tap that follows all rules, or breaks one: `python -m tests.programs.broken.tap DEFECT OPTIONS`.
 
 DEFECT is `none`, `state` (it skips a record after a state), `order` (a record comes before its SCHEMA),
-`stdout` (it prints its progress), `secret` (it logs its config), or the name of a tap that follows all rules:
-`legacy` (its states have a form of its own) or `old` (it takes `--properties`, knows no metadata, names the
-stream that it reads in its states, and ends with a state that has not moved).
+`stdout` (it prints its progress), `secret` (it logs its config), `streams` (it reads each stream of the
+catalog, selected or not), `fields` (it sends each field, selected or not), or the name of a tap that follows
+all rules: `legacy` (its states have a form of its own) or `old` (it takes `--properties`, knows no metadata,
+names the stream that it reads in its states, and ends with a state that has not moved).
 """
 
 from __future__ import annotations
@@ -27,7 +28,16 @@ ENTRY = {
     "schema": SCHEMA,
     "key_properties": ["id"],
     "replication_key": "updated",
-    "metadata": [{"breadcrumb": [], "metadata": {"table-key-properties": ["id"]}}],
+    "metadata": [
+        {"breadcrumb": [], "metadata": {"table-key-properties": ["id"]}},
+        {"breadcrumb": ["properties", "price"], "metadata": {"inclusion": "available"}},
+    ],
+}
+SHOPS = {
+    "tap_stream_id": "db-shops",
+    "stream": "shops",
+    "schema": {"type": "object", "properties": {"id": {"type": "integer"}}},
+    "metadata": [{"breadcrumb": [], "metadata": {"forced-replication-method": "FULL_TABLE"}}],
 }
 ABOUT = {"settings": {"properties": {"token": {"type": "string", "secret": True}}}}
 ROWS = [
@@ -70,13 +80,28 @@ def start(defect: str, state: dict[str, Any]) -> str:
     return str(found)
 
 
+def is_selected(entry: dict[str, Any], *breadcrumb: str) -> bool:
+    metadata = {tuple(each["breadcrumb"]): each["metadata"] for each in entry["metadata"]}
+    return bool(metadata.get(breadcrumb, {}).get("selected", True))
+
+
 def read(defect: str, catalog: dict[str, Any], state: dict[str, Any]) -> None:
-    (entry,) = catalog["streams"]
+    entries = {entry["stream"]: entry for entry in catalog["streams"]}
+    if defect == "streams" or is_selected(entries["shops"]):
+        say(type="SCHEMA", stream="shops", schema=SHOPS["schema"], key_properties=["id"])
+        say(type="RECORD", stream="shops", record={"id": 1})
+    if is_selected(entries["orders"]):
+        read_orders(defect, entries["orders"], state)
+
+
+def read_orders(defect: str, entry: dict[str, Any], state: dict[str, Any]) -> None:
     is_incremental = entry["replication_method"] == "INCREMENTAL"
     first = start(defect, state) if is_incremental else ""
     rows = [row for row in ROWS if str(row["updated"]) >= first]
     if defect == "state" and first and len(rows) > 1:
         rows = [row for row in rows if str(row["updated"]) > first][1:]
+    if defect != "fields" and not is_selected(entry, "properties", "price"):
+        rows = [{name: value for name, value in row.items() if name != "price"} for row in rows]
     if defect == "order":
         say(type="RECORD", stream="orders", record=rows[0])
         rows = rows[1:]
@@ -125,7 +150,8 @@ def main(defect: str, words: list[str]) -> None:
     paths = {name: words[words.index(f"--{name}") + 1] for name in names if f"--{name}" in words}
     files = {name: json.loads(Path(path).read_text()) for name, path in paths.items()}
     if "--discover" in words:
-        print(json.dumps({"streams": [OLD_ENTRY if defect == "old" else ENTRY]}, indent=2))
+        entries = [OLD_ENTRY] if defect == "old" else [ENTRY, SHOPS]
+        print(json.dumps({"streams": entries}, indent=2))
         return
     if defect == "secret":
         sys.stderr.write(f"the config is {files['config']}\n")

@@ -39,9 +39,7 @@ class Airbyte(Protocol):
             *(word for name, path in files.items() for word in (f"--{name}", str(path))),
         ]
 
-    def catalog(
-        self, streams: Sequence[ConfiguredStream], others: Sequence[AirbyteStream] = ()
-    ) -> bytes:
+    def catalog(self, streams: Sequence[ConfiguredStream]) -> bytes:
         return ConfiguredCatalog(streams=list(streams)).to_json()
 
     def state(self, states: Sequence[State]) -> bytes | None:

@@ -38,13 +38,8 @@ class Protocol(ABC):
         """Return the arguments of a command. `files`: the files that are arguments, by name."""
 
     @abstractmethod
-    def catalog(
-        self, streams: Sequence[ConfiguredStream], others: Sequence[AirbyteStream] = ()
-    ) -> bytes:
+    def catalog(self, streams: Sequence[ConfiguredStream]) -> bytes:
         """Return the contents of the catalog file that selects these streams.
-
-        Args:
-            others: streams that are not selected. They are in the catalog if it can have such streams.
 
         Raises:
             ConfigError: a stream cannot be selected.

@@ -25,7 +25,6 @@ from elt_assets.protocol.singer.catalog import (
     ENTRY,
     catalog_options,
     metadata_by_breadcrumb,
-    metadata_list,
     read_catalog,
     selection,
     stream_names,
@@ -54,6 +53,7 @@ class Singer(Protocol):
 
     def __init__(self) -> None:
         self._catalog_options: Sequence[str] = ("catalog",)
+        self._offered: Sequence[AirbyteStream] = ()
 
     def arguments(self, verb: str, files: Mapping[str, Path]) -> list[str]:
         options = {"catalog": self._catalog_options}
@@ -65,11 +65,8 @@ class Singer(Protocol):
         ]
         return [*words, *_FLAGS[verb]]
 
-    def catalog(
-        self, streams: Sequence[ConfiguredStream], others: Sequence[AirbyteStream] = ()
-    ) -> bytes:
-        selected: list[Any] = selection(streams)["streams"]
-        return json.dumps({"streams": [*selected, *map(_deselected, others)]}).encode()
+    def catalog(self, streams: Sequence[ConfiguredStream]) -> bytes:
+        return json.dumps(selection(streams)).encode()
 
     def selectable_fields(self, stream: AirbyteStream) -> Sequence[str]:
         """Return the fields that the tap declares as available.
@@ -92,8 +89,12 @@ class Singer(Protocol):
             self._catalog_options = catalog_options(stdout.read_text(errors="replace"))
             return Transcript(), []
         if verb == "discover":
-            return _discovered(stdout.read_bytes()), []
-        parse = Translator(stream_names(streams), whole_states=True).messages
+            found = _discovered(stdout.read_bytes())
+            self._offered = [each for catalog in found.catalogs for each in catalog.streams]
+            return found, []
+        # Also those that are not selected: a tap may read them all the same.
+        names = stream_names([ConfiguredStream(stream=stream) for stream in self._offered])
+        parse = Translator({**names, **stream_names(streams)}, whole_states=True).messages
         with stdout.open("rb") as lines:
             return read_transcript(lines, parse, lambda _: ())
 
@@ -105,15 +106,6 @@ class Singer(Protocol):
 def _entry(stream: AirbyteStream) -> dict[str, Any]:
     """Return the tap's own entry of a stream; empty if the stream is from a SCHEMA message."""
     return dict(json.loads(bytes(stream.extra[ENTRY]))) if ENTRY in stream.extra else {}
-
-
-def _deselected(stream: AirbyteStream) -> dict[str, Any]:
-    """Return the entry of a stream that is not selected, also as taps older than metadata read it."""
-    entry = _entry(stream)
-    metadata = metadata_by_breadcrumb(entry)
-    metadata.setdefault((), {})["selected"] = False
-    entry.setdefault("schema", {})["selected"] = False
-    return {**entry, "selected": False, "metadata": metadata_list(metadata)}
 
 
 def _about(text: bytes) -> Transcript:
