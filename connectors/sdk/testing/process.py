@@ -149,7 +149,12 @@ def _has_ended(process: subprocess.Popen[bytes], seconds: float) -> bool:
 def _start(command: Sequence[str], stdout: int, stderr: int) -> subprocess.Popen[bytes]:
     try:
         return subprocess.Popen(
-            command, stdin=subprocess.DEVNULL, stdout=stdout, stderr=stderr, start_new_session=True
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=stdout,
+            stderr=stderr,
+            start_new_session=True,
+            preexec_fn=_receive_sigterm,  # noqa: PLW1509 - it takes no lock that a thread may hold
         )
     except OSError as error:
         raise ConfigError(
@@ -157,6 +162,12 @@ def _start(command: Sequence[str], stdout: int, stderr: int) -> subprocess.Popen
             guidance="correct the command; a script must be executable, and begin with `#!` and the path "
             "of its interpreter",
         ) from None
+
+
+def _receive_sigterm() -> None:
+    """Let SIGTERM end the process, also if this one was started with the signal ignored or blocked."""
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGTERM])
 
 
 def _signal(group: int, number: int) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import signal
 import stat
 from collections.abc import Sequence
 from pathlib import Path
@@ -12,7 +13,7 @@ from typing import Any
 import pytest
 
 from connectors.sdk.testing.connector import Connector, SecretSearch
-from connectors.sdk.testing.process import Ended
+from connectors.sdk.testing.process import Ended, stop_process
 from connectors.sdk.testing.protocols.airbyte import Airbyte
 from connectors.sdk.testing.protocols.singer import Singer
 
@@ -109,3 +110,22 @@ def test_a_record_that_is_not_valid_json_is_reported() -> None:
 def test_a_secret_is_found_in_any_form(text: str) -> None:
     assert SecretSearch("p@ss/wörd1")(f"{text}\n")
     assert not SecretSearch("another-secret")(f"{text}\n")
+
+
+@pytest.mark.process
+@pytest.mark.parametrize("is_blocked", [False, True])
+def test_sigterm_ends_a_process_also_where_the_kit_does_not_get_it(
+    is_blocked: bool, tmp_path: Path
+) -> None:
+    handler = signal.getsignal(signal.SIGTERM)
+    try:
+        if is_blocked:
+            signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])
+        else:
+            signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        stopped = stop_process(["sleep", "60"], tmp_path / "stderr", after=0.1)
+    finally:
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGTERM])
+        signal.signal(signal.SIGTERM, handler)
+    assert stopped is not None
+    assert stopped.ended.code == -signal.SIGTERM
