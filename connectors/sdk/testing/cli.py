@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import shlex
 import sys
 from collections.abc import Sequence
 from typing import Any
@@ -69,6 +70,7 @@ def _check(arguments: argparse.Namespace, command: Sequence[str]) -> int:
         cursors=dict(arguments.cursor),
         secrets=arguments.secret,
         seconds=arguments.timeout,
+        removal=arguments.removal,
         on_run=_print_run if arguments.verbose else lambda _: None,
     )
     report = kit.report()
@@ -117,6 +119,13 @@ def _parser() -> argparse.ArgumentParser:
             "default": SECONDS,
             "metavar": "SECONDS",
             "help": "time limit of each process; default: %(default)g",
+        },
+        "removal": {
+            "type": shlex.split,
+            "default": [],
+            "metavar": "COMMAND",
+            "help": "the command that removes the container that the connector's command starts: "
+            "'docker rm --force {container}'; its name is {container} in both",
         },
         "json": {**flag, "help": "print one JSON document"},
         "verbose": {**flag, "help": "print each process on stderr"},

@@ -91,6 +91,9 @@ class Connector:
         secrets: places in the config, as "credentials.password", whose values are secret, besides those that
             the specification marks.
         on_run: called after each process.
+        execute: runs a command; see `run_process`.
+        stop: starts a command and stops it; see `stop_process`. None if its output does not reach this
+            process directly, so that the command cannot be kept from its end.
     """
 
     def __init__(
@@ -102,7 +105,7 @@ class Connector:
         secrets: Sequence[str] = (),
         on_run: Callable[[Run], None] = lambda _: None,
         execute: Execute = run_process,
-        stop: Stop = stop_process,
+        stop: Stop | None = stop_process,
     ):
         self.protocol = protocol
         self.config = dict(config)
@@ -115,6 +118,7 @@ class Connector:
         self._on_run = on_run
         self._execute = execute
         self._stop = stop
+        self.can_be_stopped = stop is not None
         self._schema: Mapping[str, Any] = {}
         self._places = [tuple(place.split(".")) for place in secrets]
         self.learn_secrets({})
@@ -179,6 +183,7 @@ class Connector:
         Raises:
             ConfigError: the connector cannot be started, or a stream cannot be selected.
         """
+        assert self._stop is not None
         with _files(self._contents("read", None, streams, ())) as (folder, files):
             command = [*self._command, *self.protocol.arguments("read", files)]
             return self._stop(command, folder / "stderr", after)

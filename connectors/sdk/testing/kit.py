@@ -10,6 +10,7 @@ from typing import Any
 from connectors.sdk.testing.bad_configs import BadConfig
 from connectors.sdk.testing.commands import Settings
 from connectors.sdk.testing.connector import Connector, Execute, Run, Stop
+from connectors.sdk.testing.containers import Containers
 from connectors.sdk.testing.findings import (
     FAILED,
     NOT_APPLICABLE,
@@ -51,6 +52,8 @@ class Kit:
         secrets: places in the config, as "credentials.password", whose values are secret, besides those that
             the specification marks.
         seconds: the time limit of each process.
+        removal: the command that removes the container that `command` starts, whose name is `{container}` in
+            both; empty for a command that starts none.
         on_run: called after each process.
         execute: runs a command; see `run_process`. `stop`: starts and stops one; see `stop_process`.
 
@@ -73,10 +76,13 @@ class Kit:
         cursors: Mapping[str, str] | None = None,
         secrets: Sequence[str] = (),
         seconds: float = SECONDS,
+        removal: Sequence[str] = (),
         on_run: Callable[[Run], None] = lambda _: None,
         execute: Execute = run_process,
-        stop: Stop = stop_process,
+        stop: Stop | None = stop_process,
     ):
+        if removal:
+            execute, stop = Containers(removal).run, None
         self.rules = selected(rules, skip)
         self.protocol = Singer() if tap else Airbyte()
         bad = [BadConfig(text, dict(each)) for text, each in (bad_configs or {}).items()]

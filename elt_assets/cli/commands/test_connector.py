@@ -1,11 +1,13 @@
 """`elt test-connector`: checks that the source of a connection follows the rules of its protocol.
 
 The rules are in another package, which is run as a process: it gets the command of the connector, and the
-config in a private file.
+config in a private file. Of an image, it gets the commands that start and remove a container. The container
+sees the folder of the config, where the process writes its private files too.
 """
 
 from __future__ import annotations
 
+import shlex
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
@@ -19,18 +21,23 @@ from elt_assets.cli.lookup import parse_json
 from elt_assets.cli.options import connection_argument, subcommand
 from elt_assets.cli.output import FAILED, Output
 from elt_assets.connection import Connection, load_connection
+from elt_assets.connection.models import Source
 from elt_assets.errors import ConfigError, EltError
 from elt_assets.pipeline.connectors import connect, package_to_install
+from elt_assets.runner.config.environment import Environment
 from elt_assets.runner.config.secrets import is_reference, resolve_environment
 from elt_assets.runner.connector import Connector
 from elt_assets.runner.kinds.registry import KINDS
 from elt_assets.runner.kinds.source_kind import Installed
 from elt_assets.runner.process.account import shared_workdir
 from elt_assets.runner.process.argument_files import private_files
+from elt_assets.runner.process.container import Image
 from elt_assets.runner.program import Launch, Program
 from elt_assets.runner.singer_tap import SingerTap
 
 _KIT = (sys.executable, "-m", "connectors.sdk.testing")
+_CONTAINER = "{container}"
+"""Stands for the name of a container in the commands that the process gets: it gives each a name."""
 _SEVERAL: dict[str, Any] = {"multiple": True, "metavar": "NAME"}
 
 
@@ -39,8 +46,10 @@ _SEVERAL: dict[str, Any] = {"multiple": True, "metavar": "NAME"}
     "elt test-connector shop",
     "elt test-connector shop --stream users --cuts 3",
     "elt test-connector shop --config '{\"days\": 1}' --skip estimates-are-plausible",
+    "elt test-connector --image airbyte/source-faker:6.2.0 --config '{\"count\": 9}'",
 )
-@connection_argument()
+@connection_argument(required=False)
+@click.option("--image", metavar="IMAGE", help="Image to test, instead of a connection's source.")
 @click.option("--config", metavar="JSON", help="Fields that replace those of the config; or @FILE.")
 @click.option("--stream", **_SEVERAL, help="Stream to read; default: those of the connection.")
 @click.option("--rule", **_SEVERAL, help="Rule to check; default: all.")
@@ -48,13 +57,15 @@ _SEVERAL: dict[str, Any] = {"multiple": True, "metavar": "NAME"}
 @click.option("--ignore", **_SEVERAL, help="Field of records that differs in each read.")
 @click.option("--cuts", type=click.IntRange(min=1), help="Resume from at most so many states.")
 @click.option("--timeout", type=float, help="Time limit of each process in seconds; default: 600.")
-def command(out: Output, connection: str, config: str | None, **options: Any) -> int:
-    """Check that the source of a connection follows the rules of its protocol.
+def command(
+    out: Output, connection: str | None, image: str | None, config: str | None, **options: Any
+) -> int:
+    """Check that the source of a connection, or in an image, follows the rules of its protocol.
 
     The source is read several times, and again from each state that it sends; nothing is stored. The exit
     code is 1 if it does not follow a rule.
     """
-    loaded = load_connection(paths.connection_folder(connection))
+    loaded = _loaded(connection, image)
     written = {**loaded.source.config, **_fields(config)}
     out.announce_installation(package_to_install(loaded))
     connector = connect(loaded, paths.staging(), written, on_log=out.log)
@@ -63,9 +74,24 @@ def command(out: Output, connection: str, config: str | None, **options: Any) ->
     folder = paths.staging() if loaded.source.user is None else shared_workdir()
     with private_files(folder, {"config": resolved}) as files:
         words = [*files, *_words(loaded, options), *_secrets(written), *_flags()]
-        launch = _launch(loaded, connector, words, Path(files[1]).parent)
+        launch = _launch(loaded.source, connector, words, Path(files[1]).parent)
         code = _run(launch, connector)
     return FAILED if code < 0 else code
+
+
+def _loaded(connection: str | None, image: str | None) -> Connection:
+    """Return the connection to test, or one for an image; it reads all streams."""
+    if connection is not None and image is None:
+        return load_connection(paths.connection_folder(connection))
+    if connection is not None or image is None:
+        raise ConfigError(
+            "write either a connection or --image",
+            guidance="for example `elt test-connector --image airbyte/source-faker:6.2.0`",
+        )
+    Image(image)
+    source = Source.model_validate({"image": image})
+    # No connection can have this name, so there are no stored changes of its config.
+    return Connection.model_construct(name="--image", source=source, streams=[])
 
 
 def _fields(config: str | None) -> dict[str, Any]:
@@ -123,26 +149,19 @@ def _flags() -> Iterator[str]:
         yield "--verbose"
 
 
-def _launch(
-    connection: Connection, connector: Connector, words: Sequence[str], folder: Path
-) -> Launch:
+def _launch(source: Source, connector: Connector, words: Sequence[str], folder: Path) -> Launch:
     """Return the start of the process, with the environment and the user of the connector.
 
     Args:
         folder: the folder of the config; the process writes its own private files there too.
     """
-    source = connection.source
-    kind = KINDS[source.kind]
-    if kind.image(source.value, source.container) is not None:
-        raise ConfigError(
-            "the connector is an image, which this command cannot test",
-            guidance="run `python -m connectors.sdk.testing --config FILE -- docker run --rm --volume "
-            "/tmp:/tmp IMAGE`",
-        )
-    setup = Installed(paths.packages(), source.install, source.trust or ())
-    command, _ = kind.command(source.value, setup)
-    environment = kind.environment(source.value, source.environment)
-    program = Program(lambda: [*_KIT, *words, "--", *command()], None, environment, source.user)
+    environment = KINDS[source.kind].environment(source.value, source.environment)
+    program = Program(
+        lambda: [*_KIT, *words, *_command(source, environment, folder)],
+        None,
+        environment,
+        source.user,
+    )
     launch = program.launch([], folder, connector.mask)
     return Launch(
         launch.command,
@@ -150,6 +169,22 @@ def _launch(
         launch.removal,
         launch.account,
     )
+
+
+def _command(source: Source, environment: Environment, folder: Path) -> list[str]:
+    """Return the arguments of the process that name the command of the connector.
+
+    Args:
+        folder: the folder that a container sees.
+    """
+    kind = KINDS[source.kind]
+    image = kind.image(source.value, source.container)
+    if image is not None:
+        container = image.container(folder, environment.names, _CONTAINER)
+        return [f"--removal={shlex.join(container.removal)}", "--", *container.command]
+    setup = Installed(paths.packages(), source.install, source.trust or ())
+    command, _ = kind.command(source.value, setup)
+    return ["--", *command()]
 
 
 def _run(launch: Launch, connector: Connector) -> int:

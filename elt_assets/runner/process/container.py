@@ -118,7 +118,9 @@ class Image:
         assert found is not None
         return found["digest"] is None and found["tag"] in (None, "latest")
 
-    def container(self, folder: Path | None, variables: Sequence[str] = ()) -> Container:
+    def container(
+        self, folder: Path | None, variables: Sequence[str] = (), name: str | None = None
+    ) -> Container:
         """Return the commands for a container that reads stdin and is removed when it ends.
 
         The container runs as this user, because only this user can read the private files.
@@ -126,9 +128,10 @@ class Image:
         Args:
             folder: the directory of the private files.
             variables: the names of variables that the container gets from its client's environment.
+            name: the name of the container; by default a new one.
         """
         client = shlex.split(os.environ.get(CLIENT) or "docker")
-        name = f"elt-{uuid.uuid4().hex[:16]}"
+        name = name or f"elt-{uuid.uuid4().hex[:16]}"
         user = ["--user", f"{os.getuid()}:{os.getgid()}", "--env", "HOME=/tmp"]
         mount = [] if folder is None else ["--volume", f"{folder}:{folder}:ro"]
         passed = [word for variable in variables for word in ("--env", variable)]

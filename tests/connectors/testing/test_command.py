@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,6 +19,31 @@ __all__ = ["own"]
 pytestmark = pytest.mark.process
 
 RULES = ("--rule", "states-resume-exactly", "--rule", "no-secret-in-output")
+
+
+CLIENT = """
+import json, subprocess, sys
+words = sys.argv[1:]
+with open({log!r}, "a") as file:
+    file.write(json.dumps(words) + "\\n")
+place = words.index("test/source:1")
+command = words[place + 1:]
+mounts = [words[n + 1].split(":")[0] for n in range(place) if words[n] == "--volume"]
+if not all(file.startswith(tuple(mounts)) for file in command[2::2]):
+    sys.exit("a file that the container does not see")
+program = [sys.executable, "-S", "-m", "tests.programs.broken.base"]
+sys.exit(subprocess.call([*program, *command]))
+"""
+"""A stand-in for docker, which runs the source here, if all its files are in the container."""
+
+
+@pytest.fixture
+def client(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The log of the stand-in."""
+    program, log = tmp_path / "client.py", tmp_path / "log"
+    program.write_text(CLIENT.format(log=str(log)))
+    monkeypatch.setenv("ELT_DOCKER", f"{sys.executable} {program}")
+    return log
 
 
 def connection(project: Project, program: str, **source: Any) -> None:
@@ -74,8 +101,12 @@ def test_invalid_arguments_are_refused(own: Project, capsys: pytest.CaptureFixtu
     assert main(["test-connector", "shop", "--config", "[]"]) == 2
     assert "--config is not a JSON object" in capsys.readouterr().err
     assert main(["test-connector", "shop", "--rule", "none"]) == 2
-    own.connection("boxed", source={"image": "some/source:1"}, streams=[{"name": "users"}])
-    assert main(["test-connector", "boxed"]) != 0
+    capsys.readouterr()
+    for words in ([], ["shop", "--image", "some/source:1"]):
+        assert main(["test-connector", *words]) == 2
+        assert "write either a connection or --image" in capsys.readouterr().err
+    assert main(["test-connector", "--image", "Some Source"]) == 2
+    assert "is not an image reference" in capsys.readouterr().err
 
 
 def test_the_rules_are_checked_without_a_specification(
@@ -87,3 +118,28 @@ def test_the_rules_are_checked_without_a_specification(
     captured = capsys.readouterr()
     assert "failed         spec-is-valid" in captured.out
     assert "the config is not validated" in captured.err
+
+
+@pytest.mark.parametrize("is_connection", [True, False])
+def test_an_image_is_tested(
+    is_connection: bool, own: Project, client: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config = {"token": {"env": "TOKEN"}, "count": 5}
+    if is_connection:
+        source = {"image": "test/source:1", "config": config, "container": {"network": "none"}}
+        own.connection("boxed", source=source, streams=[{"name": "users"}])
+        words = ["boxed"]
+    else:
+        words = ["--image", "test/source:1", "--config", json.dumps(config)]
+    rules = [*RULES, "--rule", "sigterm-ends-a-read"]
+    assert main(["test-connector", *words, "--cuts", "1", *rules]) == 0, capsys.readouterr().err
+    out = capsys.readouterr().out
+    assert "passed         states-resume-exactly" in out
+    assert "passed         no-secret-in-output" in out
+    assert "not applicable sigterm-ends-a-read: a container's output is buffered" in out
+    calls = [json.loads(line) for line in client.read_text().splitlines()]
+    assert {call[0] for call in calls} == {"run"}
+    assert len({call[call.index("--name") + 1] for call in calls}) == len(calls) > 4
+    for call in calls:
+        assert call[call.index("--user") + 1] == f"{os.getuid()}:{os.getgid()}"
+        assert ("--network=none" in call) is is_connection

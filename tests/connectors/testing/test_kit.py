@@ -227,6 +227,20 @@ def test_a_source_that_hangs_is_stopped() -> None:
     assert "was stopped after 0 seconds, the time limit" in finding.seen
 
 
+@pytest.mark.parametrize(("end", "seconds"), [("kill -9 $$", 60), ("sleep 60", 0.2)])
+def test_a_container_is_removed_if_its_client_did_not_end_by_itself(
+    end: str, seconds: float, tmp_path: Path
+) -> None:
+    log = tmp_path / "log"
+    command = ["sh", "-c", f"echo {{container}} >> {log}; {end}"]
+    removal = ["sh", "-c", f"echo {{container}} is removed >> {log}"]
+    found = report(*command, rules=["spec-is-valid"], seconds=seconds, removal=removal)
+    assert found.failed_rules == ["spec-is-valid"]
+    *started, removed = log.read_text().splitlines()
+    assert removed.startswith("elt-")
+    assert {f"{name} is removed" for name in started} <= {removed}
+
+
 def test_the_kit_runs_from_the_command_line(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -255,6 +269,10 @@ def test_invalid_arguments_are_refused(tmp_path: Path, capsys: pytest.CaptureFix
     assert "cannot be started" in json.loads(capsys.readouterr().err)["error"]["message"]
     assert main(["--config", str(tmp_path / "none"), "--", "x"]) == 2
     assert main(["--rule", "none", "--", "x"]) == 2
+    capsys.readouterr()
+    for removal, command in (("rm x", "run"), ("rm {container}", "run")):
+        assert main(["--removal", removal, "--", command]) == 2
+        assert "has no {container}, which stands for" in capsys.readouterr().err
     for words in (["--cuts", "0"], ["--cursor", "users"]):
         with pytest.raises(SystemExit):
             main([*words, "--", "x"])

@@ -92,6 +92,10 @@ def times_are_in_milliseconds(seen: Observations) -> Results:
 @rule(READ, STOP)
 def sigterm_ends_a_read(seen: Observations) -> Results:
     """A read that gets SIGTERM ends within seconds, and does not go on to its end."""
+    if not seen.connector.can_be_stopped:
+        raise NotApplicable(
+            "a container's output is buffered: a read ends before it can be stopped"
+        )
     stopped = seen.stopped
     if stopped is None:
         raise NotApplicable("the read ended before it could be stopped: it wrote nothing")
