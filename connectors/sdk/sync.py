@@ -61,11 +61,21 @@ Job = tuple[Stream, ConfiguredStream, "dict[str, Any] | None"]
 def read_streams(jobs: Iterable[Job], output: Callable[[ConfiguredStream], StreamOutput]) -> int:
     """Read streams, and return the number of those that failed: the others are still read.
 
+    Parents are read before their child streams, which then need no read of the parent for themselves.
+
     Raises:
         OutputClosedError: the reader of the messages has closed the output.
     """
     with sharing_parents():
-        return sum(not _read(job, output(job[1])) for job in jobs)
+        return sum(not _read(job, output(job[1])) for job in sorted(jobs, key=_ancestors))
+
+
+def _ancestors(job: Job) -> int:
+    """Return the number of parents above a stream."""
+    parent, number = job[0].parent, 0
+    while parent is not None:
+        parent, number = parent.parent, number + 1
+    return number
 
 
 def _read(job: Job, output: StreamOutput) -> bool:
