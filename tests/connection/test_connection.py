@@ -209,7 +209,7 @@ def test_all_errors_are_reported_together(tmp_path: Path) -> None:
         (b"a: [p4ss", "is not valid YAML"),
         (b"a: p4ss: p4ss", "is not valid YAML"),
         (b"a: \xff", "is not valid YAML"),
-        (b"[" * 5000, "is not valid YAML"),
+        (b"[" * 5000, "cannot be loaded: it has values in values more than 100 levels deep"),
         (b"", "is not a connection\nbegin the file with `type: elt_assets.ConnectionComponent`"),
         (b"- type: elt_assets.ConnectionComponent", "is not a connection"),
         (b"type: elt_assets.Connection", "is not a connection"),

@@ -31,18 +31,19 @@ def schedules(connection: Connection, assets: Sequence[StreamAsset]) -> list[dg.
     """
     own = [asset for asset in assets if asset.settings.schedule is not None]
     wanted = [(asset.op_name, asset.settings.schedule, [asset]) for asset in own]
-    groups = by_partitions([asset for asset in assets if asset.settings.schedule is None])
+    # Without such streams the connection's schedule is only checked.
+    groups = by_partitions([asset for asset in assets if asset.settings.schedule is None]) or [[]]
     for number, targets in enumerate(groups):
         base = targets[0].op_name if number else connection_name(connection)
         wanted.append((base, connection.schedule, targets))
     problems = Problems()
-    found = [
-        problems.of(partial(_schedule, f"{base}_schedule", cron, targets))
+    checked = [
+        (problems.of(partial(_schedule, f"{base}_schedule", cron, targets)), targets)
         for base, cron, targets in wanted
         if cron is not None
     ]
     problems.raise_all()
-    return [schedule for schedule in found if schedule is not None]
+    return [schedule for schedule, targets in checked if schedule is not None and targets]
 
 
 def _schedule(name: str, cron: str, assets: Sequence[StreamAsset]) -> dg.ScheduleDefinition:
@@ -54,8 +55,8 @@ def _schedule(name: str, cron: str, assets: Sequence[StreamAsset]) -> dg.Schedul
             execution_fn=_requests(assets),
         )
     except dg.DagsterInvalidDefinitionError as error:
-        is_own = assets[0].settings.schedule is not None
-        where = f"stream {str(assets[0].stream.id)!r}: " if is_own else ""
+        own = [asset for asset in assets if asset.settings.schedule is not None]
+        where = f"stream {str(own[0].stream.id)!r}: " if own else ""
         raise ConfigError(
             f"{where}schedule: {cron!r} is not a valid cron expression",
             guidance='write five fields, for example "0 6 * * *"',
