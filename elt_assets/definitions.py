@@ -9,7 +9,7 @@ from pathlib import Path
 from types import ModuleType
 
 import dagster as dg
-from dagster.components.core.component_tree import ComponentTree, ComponentTreeException
+from dagster.components.core.component_tree import ComponentTreeException
 from dagster.components.resolved.errors import ResolutionException
 
 from elt_assets import paths
@@ -41,7 +41,7 @@ def _module(folder: Path) -> ModuleType:
     return module
 
 
-def _load(tree: ComponentTree) -> dg.Definitions:
+def _load(tree: SafeTree) -> dg.Definitions:
     """Load the components of a tree.
 
     Raises:
@@ -49,7 +49,7 @@ def _load(tree: ComponentTree) -> dg.Definitions:
             in, so that the cause is in the last lines that a user sees.
     """
     try:
-        return tree.build_defs()
+        return tree.load()
     except ComponentTreeException as error:
         cause = error.__cause__
         while cause is not None and not isinstance(cause, ConfigError | ResolutionException):

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import secrets
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import msgspec
 import yaml
@@ -14,7 +15,7 @@ from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
 from elt_assets.connection.models import FOLDER, Connection
-from elt_assets.connection.yaml_limits import check_limits
+from elt_assets.connection.yaml_limits import check_limits, component_files
 from elt_assets.errors import ConfigError
 from elt_assets.paths import DEFINITION_FILE
 from elt_assets.protocol.airbyte.catalog import Catalog
@@ -22,6 +23,9 @@ from elt_assets.protocol.airbyte.catalog import Catalog
 CATALOG_FILE = "catalog.json"
 COMPONENT = "elt_assets.ConnectionComponent"
 """The value of `type` in `defs.yaml`."""
+YAML_ERRORS = (yaml.YAMLError, ValueError, TypeError, LookupError, AttributeError)
+"""The errors of PyYAML for a file; the last four for a value that is not of the type that its tag names, and
+for a number or text that Python cannot hold."""
 
 
 def load_connection(folder: Path) -> Connection:
@@ -32,9 +36,7 @@ def load_connection(folder: Path) -> Connection:
     """
     path = folder / DEFINITION_FILE
     try:
-        check_limits(path)
-        # The parser gets the file and not its text: otherwise its errors would quote lines of the text.
-        with path.open(encoding="utf-8") as file:
+        with _opened_yaml(path) as file:
             document = yaml.load(file, _Loader)  # noqa: S506 - a subclass of SafeLoader
     except FileNotFoundError:
         known = sorted(p.parent.name for p in folder.parent.glob(f"*/{DEFINITION_FILE}"))
@@ -42,7 +44,42 @@ def load_connection(folder: Path) -> Connection:
             f"there is no connection {folder.name!r}: {path} does not exist",
             guidance=f"known connections: {', '.join(known)}" if known else None,
         ) from None
-    except (yaml.YAMLError, ValueError) as error:  # a number or text that Python cannot hold
+    if not isinstance(document, Mapping) or document.get("type") != COMPONENT:
+        raise ConfigError(
+            f"{path} is not a connection", guidance=f"begin the file with `type: {COMPONENT}`"
+        )
+    return parse_connection(document.get("attributes"), path)
+
+
+def check_components(folder: Path) -> None:
+    """Check that each file below a folder from which Dagster may load a component can be read.
+
+    Raises:
+        ConfigError: a file cannot be read, or is not YAML.
+    """
+    for path in component_files(folder):
+        with contextlib.suppress(FileNotFoundError), _opened_yaml(path) as file:
+            for _ in yaml.load_all(file, _Loader):
+                pass
+
+
+@contextlib.contextmanager
+def _opened_yaml(path: Path) -> Iterator[IO[str]]:
+    """Open a YAML file within the limits, and report the errors of its parser.
+
+    The parser gets the file and not its text: otherwise its errors would quote lines of the text.
+
+    Raises:
+        FileNotFoundError: there is no such file.
+        ConfigError: the file exceeds a limit, cannot be read, or is not valid.
+    """
+    try:
+        check_limits(path)
+        with path.open(encoding="utf-8") as file:
+            yield file
+    except FileNotFoundError:
+        raise
+    except YAML_ERRORS as error:
         raise ConfigError(
             f"{path} is not valid YAML: {error}",
             guidance="correct the syntax; the file must be UTF-8 text",
@@ -52,11 +89,6 @@ def load_connection(folder: Path) -> Connection:
             f"{path} cannot be read: {error.strerror}",
             guidance="make it a file that the user of this process can read",
         ) from error
-    if not isinstance(document, Mapping) or document.get("type") != COMPONENT:
-        raise ConfigError(
-            f"{path} is not a connection", guidance=f"begin the file with `type: {COMPONENT}`"
-        )
-    return parse_connection(document.get("attributes"), path)
 
 
 def parse_connection(attributes: Any, path: Path) -> Connection:

@@ -7,6 +7,7 @@ included. The parser's events have neither this size nor this depth yet, so they
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Iterator
 from pathlib import Path
 from typing import IO
 
@@ -47,10 +48,15 @@ def check_all_limits(folder: Path) -> None:
     Raises:
         ConfigError: a file exceeds a limit. Other errors are left to Dagster, which reads the files next.
     """
+    for path in component_files(folder):
+        with contextlib.suppress(yaml.YAMLError, ValueError, OSError):
+            check_limits(path)
+
+
+def component_files(folder: Path) -> Iterator[Path]:
+    """Yield the files below a folder from which Dagster may load a component."""
     for name in COMPONENT_FILES:
-        for path in folder.rglob(name):
-            with contextlib.suppress(yaml.YAMLError, ValueError, OSError):
-                check_limits(path)
+        yield from sorted(folder.rglob(name))
 
 
 def _problem(file: IO[str]) -> str | None:

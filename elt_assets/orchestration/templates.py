@@ -35,7 +35,9 @@ from jinja2.nativetypes import NativeEnvironment
 from jinja2.runtime import Context
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
+from elt_assets.connection import YAML_ERRORS, check_components
 from elt_assets.connection.yaml_limits import check_all_limits
+from elt_assets.errors import ConfigError
 from elt_assets.paths import DEFINITION_FILE
 from elt_assets.runner.config.credentials import may_give_access, refuse_reserved
 
@@ -115,6 +117,22 @@ class SafeTree(ComponentTree):
         """
         check_all_limits(folder)
         return cls(defs_module=module, project_root=folder.parent)
+
+    def load(self) -> dg.Definitions:
+        """Return the definitions of all components.
+
+        Raises:
+            ConfigError: a file is not YAML. Dagster's own error would quote its lines, and so a secret.
+            ComponentTreeException: a component cannot be loaded.
+        """
+        try:
+            return self.build_defs()
+        except YAML_ERRORS:
+            try:
+                check_components(self.defs_module_path)
+            except ConfigError as error:
+                raise error from None
+            raise
 
     @property
     def decl_load_context(self) -> ComponentDeclLoadContext:

@@ -8,6 +8,7 @@ import sys
 import dagster as dg
 import pytest
 
+from elt_assets.connection import load_connection
 from elt_assets.definitions import build
 from elt_assets.errors import ConfigError
 from elt_assets.lake.write.table_ownership import check_claims
@@ -180,6 +181,28 @@ def test_an_error_in_the_yaml_shows_no_secret(own: Project) -> None:
         build()
     assert "did you mean 'connector'" in str(caught.value)
     assert "hunter2" not in str(caught.value)
+
+
+def test_a_file_that_is_not_valid_yaml_has_the_same_error_as_in_the_command_line(
+    own: Project,
+) -> None:
+    _shop(own)
+    file = own.root / "defs" / "shop" / "defs.yaml"
+    for text in (
+        "a: !!python/object/apply:os.system ['hunter2']",
+        f"a: {'9' * 10_000}",
+        "a: [hunter2",
+        "a: !!bool 5",
+        "{[1]: 2}",
+    ):
+        file.write_text(text)
+        errors = []
+        for load in (build, lambda: load_connection(file.parent)):
+            with pytest.raises(ConfigError) as caught:
+                load()
+            errors.append(str(caught.value))
+        assert errors[0] == errors[1] and f"{file} is not valid YAML" in errors[0]
+        assert "hunter2" not in errors[0]
 
 
 def test_a_field_with_a_malformed_schema_is_json_text(own: Project) -> None:
