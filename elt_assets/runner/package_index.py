@@ -7,6 +7,8 @@ import subprocess
 import sys
 
 from elt_assets.errors import ConfigError, TransientError
+from elt_assets.runner.config.environment import INSTALLER
+from elt_assets.runner.packages import masked_output
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 _FOUND = re.compile(r"^\S+ \((?P<version>[^)]+)\)", re.MULTILINE)
@@ -25,6 +27,7 @@ def newest_version(name: str) -> str:
         raise ConfigError(f"{name!r} is not a package name", guidance="write NAME or NAME==VERSION")
     command = [
         sys.executable,
+        "-I",  # as in an installation
         "-m",
         "pip",
         "index",
@@ -32,9 +35,15 @@ def newest_version(name: str) -> str:
         "--disable-pip-version-check",
         name,
     ]
+    variables, _ = INSTALLER.variables()
     try:
         done = subprocess.run(
-            command, capture_output=True, text=True, check=False, timeout=_TIMEOUT_SECONDS
+            command,
+            env=variables,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=_TIMEOUT_SECONDS,
         )
     except subprocess.TimeoutExpired:
         raise TransientError(
@@ -54,5 +63,5 @@ def newest_version(name: str) -> str:
     raise TransientError(
         f"pip cannot look up the newest version of {name} in the package index",
         guidance=f"check that this machine is online, {remedy}",
-        detail=done.stderr[-2000:],
+        detail=masked_output(done.stderr),
     )

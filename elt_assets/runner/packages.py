@@ -197,8 +197,7 @@ def _run_pip(environment: Path, requirement: str, options: Installation) -> None
 
 def _failure(requirement: str, output: str) -> ConfigError | TransientError:
     """Return the error for a failed pip, with pip's output masked."""
-    known = (text for name, value in os.environ.items() for text in secrets_in(name, value))
-    detail = Masker(known)(output)[-_MAX_OUTPUT:]
+    detail = masked_output(output)
     message = f"installing {requirement} failed"
     missing = _MISSING.search(output)
     if missing is not None and "connection broken" not in output:
@@ -221,6 +220,12 @@ def _failure(requirement: str, output: str) -> ConfigError | TransientError:
         guidance="check the network and the package index; the details contain the output of pip",
         detail=detail,
     )
+
+
+def masked_output(output: str) -> str:
+    """Return the end of pip's output, with the secrets of this process's variables masked."""
+    known = (text for name, value in os.environ.items() for text in secrets_in(name, value))
+    return Masker(known)(output)[-_MAX_OUTPUT:]
 
 
 def _programs(environment: Path, name: str, version: str, options: Installation) -> list[str]:

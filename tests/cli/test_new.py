@@ -201,6 +201,8 @@ def test_a_package_without_a_version_gets_the_newest_version(
     monkeypatch.setenv("PIP_CONFIG_FILE", os.devnull)
     monkeypatch.setenv("PIP_NO_INDEX", "1")
     monkeypatch.setenv("PIP_FIND_LINKS", str(folder))
+    (folder / "pip.py").write_text("raise SystemExit('this is not pip')")
+    monkeypatch.chdir(folder)
     assert newest_version("source-wares") == "1.10"
     error = elt.refused("new", "x", "--source", "source-nothing")
     assert "no package source-nothing" in error["message"] and error["guidance"]
@@ -210,13 +212,15 @@ def test_an_unreachable_package_index_is_a_temporary_error(
     own: Project, monkeypatch: pytest.MonkeyPatch, elt: Elt
 ) -> None:
     monkeypatch.setenv("PIP_CONFIG_FILE", os.devnull)
-    monkeypatch.setenv("PIP_INDEX_URL", "http://127.0.0.1:9/simple")
+    monkeypatch.setenv("PIP_INDEX_URL", "http://127.0.0.1:9/hunter2token/simple")
     monkeypatch.setenv("PIP_RETRIES", "1")
+    monkeypatch.setenv("PATH_TOKEN", "hunter2token")
     for name in ("PIP_EXTRA_INDEX_URL", "PIP_FIND_LINKS", "PIP_NO_INDEX"):
         monkeypatch.delenv(name, raising=False)
     error = elt.refused("new", "x", "--source", "source-wares", code=1)
     assert error["failure_type"] == "transient_error"
     assert "source-wares==VERSION" in error["guidance"]
+    assert "****" in error["detail"] and "hunter2" not in json.dumps(error)
 
 
 def test_an_existing_connection_is_not_overwritten(own: Project, elt: Elt) -> None:
