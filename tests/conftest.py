@@ -106,6 +106,14 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(FOLDERS.get(item.path.parent.name, "unit"))
 
 
+@pytest.fixture(params=[0, 0o077], ids=oct)
+def any_umask(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Run a test with a umask that takes no permission away, and with one that takes all of others'."""
+    former = os.umask(request.param)
+    yield
+    os.umask(former)
+
+
 @pytest.fixture(scope="session")
 def spark_provider() -> Iterator[SparkProvider]:
     """The session that the orchestration would build."""

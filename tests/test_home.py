@@ -85,6 +85,7 @@ def test_an_installed_package_writes_nothing_to_the_working_directory(tmp_path: 
     assert [path.name for path in working.iterdir()] == ["connections"]
 
 
+@pytest.mark.usefixtures("any_umask")
 def test_a_salt_is_created_once_and_readable_only_by_its_owner(folder: Path) -> None:
     salt = paths.hash_salt()
     [path] = folder.iterdir()
@@ -151,6 +152,7 @@ def test_a_fingerprint_identifies_a_salt_without_showing_it() -> None:
     assert len(one) == 16
 
 
+@pytest.mark.usefixtures("any_umask")
 def test_new_directories_are_accessible_only_to_their_owner(tmp_path: Path) -> None:
     shared = tmp_path / "shared"
     shared.mkdir()

@@ -7,12 +7,16 @@ import re
 import stat
 import subprocess
 import sys
+import urllib.error
+import urllib.request
 from pathlib import Path
 
 import pytest
 import yaml
+from dagster_webserver.cli import dagster_webserver
 
 from elt_assets.connection import yaml_limits
+from elt_assets.defs.carrier import api
 from elt_assets.orchestration import templates
 from elt_assets.protocol import secret_parts
 from elt_assets.runner.process import child, marked_processes
@@ -92,8 +96,30 @@ import elt_assets.orchestration.component  # some library asks `file` about the 
 sys.addaudithook(forbid)
 from elt_assets.definitions import defs
 defs.resolve_asset_graph()
-print("loaded")
+from elt_assets.cli.entry import main
+sys.stdout = open(os.devnull, "w")
+assert main(["validate"]) == 0
+print("loaded", file=sys.__stdout__)
 """
+
+
+def test_dagsters_telemetry_is_off_and_its_ui_listens_on_this_machine_only() -> None:
+    settings = yaml.safe_load((REPOSITORY / "dagster_home" / "dagster.yaml").read_text())
+    assert settings["telemetry"] == {"enabled": False}
+    (host,) = (option.default for option in dagster_webserver.params if option.name == "host")
+    assert host == "127.0.0.1"
+    makefile = (REPOSITORY / "Makefile").read_text()
+    (ui,) = re.findall(r"dagster dev (.*)", makefile)
+    assert ui == "-w workspace.yaml $(ARGS)"  # no host of its own
+    assert makefile.count("mkdir") == makefile.count('mkdir -p -m 700 "$(DAGSTER_HOME)"') == 2
+
+
+def test_the_api_of_the_demo_listens_on_this_machine_only() -> None:
+    with api.serving("the key") as url:
+        assert url.startswith("http://127.0.0.1:")
+        with pytest.raises(urllib.error.HTTPError) as refused:
+            urllib.request.urlopen(f"{url}/depots")
+    assert refused.value.code == 401
 
 
 def test_the_readme_links_to_the_document() -> None:

@@ -150,6 +150,24 @@ def test_a_trusted_origin_may_be_within(api: JsonApi, monkeypatch: pytest.Monkey
     assert names.questions == ["inner.example"]
 
 
+def test_a_proxy_resolves_names_and_what_a_url_says_is_checked(
+    api: JsonApi, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("no_proxy", "NO_PROXY"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("http_proxy", "/".join(api.url.split("/")[:3]))
+    names = Names(monkeypatch, api_example=["10.0.0.1"], inner_example=["10.0.0.1"])
+    api.answers += [Answer(200), Answer(200)]
+    with HttpClient("http://api.example", retry=ONCE) as client:
+        for url in ("http://api.example/a", "http://inner.example/b"):
+            assert client.get(url).status_code == 200
+        for url in ("http://169.254.169.254/", "http://metadata/", "http://10.0.0.5/"):
+            with pytest.raises(ConfigError, match="is refused"):
+                client.get(url)
+    assert names.questions == []
+    assert [request.headers["host"] for request in api.requests] == ["api.example", "inner.example"]
+
+
 def test_addresses_are_tried_in_turn(api: JsonApi, monkeypatch: pytest.MonkeyPatch) -> None:
     Names(monkeypatch, api_example=["127.0.0.2 127.0.0.1"])  # nothing listens at the first
     url = api.url.replace("127.0.0.1", "api.example")

@@ -141,12 +141,17 @@ def test_secrets_are_masked_in_the_log(
     leak = {"type": "LOG", "log": {"level": "INFO", "message": "key is s3cr3t-value"}}
     trace = {"type": "ERROR", "emitted_at": 1, "error": {"message": "bad key s3cr3t-value"}}
     script(
-        own, [leak, {"type": "TRACE", "trace": trace}, "!exit 1"], config={"k": {"env": "THE_KEY"}}
+        own,
+        [*FIRST, leak, {"type": "TRACE", "trace": trace}, "!exit 1"],
+        config={"k": {"env": "THE_KEY"}},
     )
     result = materialize(own)
     text = failure_of(result) + logged(own, result) + capsys.readouterr().err
     assert "key is ****" in text
     assert "s3cr3t" not in text
+    files = [path for path in own.home.rglob("*") if path.is_file()]
+    assert any(path.suffix == ".parquet" for path in files)  # what was committed before
+    assert not [path for path in files if b"s3cr3t" in bytes(path) + path.read_bytes()]
 
 
 def test_the_failure_names_an_environment_variable_that_is_not_set(own: Project) -> None:

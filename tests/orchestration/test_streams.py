@@ -65,6 +65,8 @@ def test_the_history_has_every_version_of_the_rows(own: Project, spark: SparkSes
     ]  # one version for each value of the cursor: id
 
 
+@pytest.mark.usefixtures("any_umask")
+@pytest.mark.parametrize("any_umask", [0], indirect=True)
 def test_folders_of_a_sync_are_accessible_only_to_their_owner(own: Project) -> None:
     sync(own, record(id=1), state(1))
     modes = {path.name: stat.S_IMODE(path.stat().st_mode) for path in own.home.iterdir()}

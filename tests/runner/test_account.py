@@ -26,7 +26,8 @@ fi
 echo $$ > "${0%/*}/pid"
 echo "$3" > "${0%/*}/config"
 read_environ() { tr '\\0' ' ' < /proc/$PPID/environ | tr -cd 'A-Za-z0-9_= '; }
-found="$(id -u) $(cat "$3" | tr -d '"') $HOME $(cat SECRET 2>/dev/null) $(read_environ)"
+signal=$(kill -0 $PPID 2>/dev/null && echo may-signal)
+found="$(id -u) $(cat "$3" | tr -d '"') $HOME $(cat SECRET 2>/dev/null) $(read_environ) $signal"
 echo '{"type": "CONNECTION_STATUS", "connectionStatus": {"status": "SUCCEEDED", "message": "'$found'"}}'
 [ "$1" = check ] || sleep 600
 """

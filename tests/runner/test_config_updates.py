@@ -232,7 +232,9 @@ def test_fields_that_each_read_sets_are_not_stored(tmp_path: Path) -> None:
     assert (config["token"], config["start_date"]) == ("second", "2026-06-06")
 
 
+@pytest.mark.usefixtures("any_umask")
 def test_the_file_is_private_and_has_only_updated_values(tmp_path: Path) -> None:
+    (tmp_path / "home" / "config").mkdir(parents=True)  # open to others, if the umask is 0
     read(source(tmp_path, change(token="second"), {**CONFIG, "pin": 918273}))
     folder = tmp_path / "home" / "config"
     path = folder / "shop.json"

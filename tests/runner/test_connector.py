@@ -84,6 +84,7 @@ def shown(found: list[Received]) -> dict[str, Any]:
     return dict(json.loads(bytes(record.data)))
 
 
+@pytest.mark.usefixtures("any_umask")
 def test_argument_files_are_private_and_removed_afterwards(tmp_path: Path) -> None:
     config = {"host": "h", "password": SECRET}
     blob = (

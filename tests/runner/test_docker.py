@@ -63,6 +63,7 @@ def test_an_image_is_run_with_only_its_private_files(
     assert "--volume" not in specified
     for call in (discovered, read):
         assert call[:4] == ["run", "--rm", "--interactive", "--init"]
+        assert call.count("--volume") == 1
         volume = call[call.index("--volume") + 1]
         host, inside, mode = volume.split(":")
         assert (host, mode) == (inside, "ro")

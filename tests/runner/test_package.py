@@ -6,6 +6,7 @@ import base64
 import hashlib
 import io
 import shutil
+import stat
 import subprocess
 import tarfile
 import venv
@@ -110,6 +111,7 @@ def test_a_package_is_installed_once_and_again_if_incomplete(index: Path, tmp_pa
     home = tmp_path / "home"
     program = install("airbyte-source-x==1.0", home)
     assert subprocess.check_output([program], text=True) == "source-x\n"
+    assert stat.S_IMODE(home.stat().st_mode) == 0o700
 
     (index / "airbyte_source_x-1.0-py3-none-any.whl").unlink()  # nothing to install from any more
     assert install("airbyte-source-x==1.0", home) == program

@@ -166,6 +166,7 @@ if os.getuid() == 0:
 ctypes.CDLL(None).prctl(4, 1, 0, 0, 0)  # as any program is when it starts
 with Process(["sh", "-c", "tr '\\\\0' '\\\\n' < /proc/$PPID/environ"]) as process:
     print(*process.lines())
+print("dumpable:", ctypes.CDLL(None).prctl(3, 0, 0, 0, 0))
 """
 
 
@@ -177,3 +178,4 @@ def test_a_program_cannot_read_the_environment_of_its_parent(allowed: bool) -> N
         variables["ELT_ALLOW_INSPECTION"] = "1"
     found = subprocess.check_output([sys.executable, "-c", PARENT], env=variables, cwd=REPOSITORY)
     assert (b"hunter2" in found) is allowed
+    assert f"dumpable: {int(allowed)}\n".encode() in found

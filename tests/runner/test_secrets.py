@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from typing import Any
 from urllib.parse import quote, quote_plus
@@ -60,6 +61,14 @@ def test_no_secret_is_left_in_any_text(secrets: list[str], text: str) -> None:
     masked = Masker(secrets)(text)
     assert not any(secret in masked for secret in secrets)
     assert any(secret in text for secret in secrets) or masked == text
+
+
+def test_a_very_short_or_a_changed_secret_is_not_masked() -> None:
+    secret = "hunter2-hunter2"
+    changed = [secret[::-1], hashlib.sha256(secret.encode()).hexdigest(), secret[:7], "hunter2\n-"]
+    for text in ("ab", *changed):
+        assert Masker(["ab", secret])(text) == text
+    assert Masker(["abc"])("abc") == MASK
 
 
 def test_each_line_of_a_key_is_a_secret() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import stat
 import subprocess
 import sys
 import time
@@ -45,7 +46,7 @@ def holder(tmp_path: Path) -> Holder:
 
 def made(parent: Path) -> Path:
     with scratch.scratch(parent, "sync") as folder:
-        assert folder.stat().st_mode & 0o077 == 0
+        assert stat.S_IMODE(folder.stat().st_mode) == 0o700
     return folder
 
 
@@ -55,7 +56,8 @@ def make_old(folder: Path) -> None:
         os.utime(path, (then, then))
 
 
-def test_a_directory_is_removed_with_its_context(tmp_path: Path) -> None:
+@pytest.mark.usefixtures("any_umask")
+def test_a_directory_is_private_and_removed_with_its_context(tmp_path: Path) -> None:
     made(tmp_path)
     assert list(tmp_path.iterdir()) == []
 
