@@ -249,3 +249,23 @@ def test_another_jvm_starts_after_the_first_one_was_killed() -> None:
         [sys.executable, "-W", "ignore", "-c", script], capture_output=True, text=True, check=False
     )
     assert done.stdout.split() == ["TransientError", "4"], done.stderr
+
+
+@pytest.mark.spark
+def test_a_jvm_that_cannot_open_its_files_is_a_fault_of_the_machine() -> None:
+    """It reports a missing class or setting. At 64 it has no file left for the JARs of Spark."""
+    script = (
+        "import resource\n"
+        "from elt_assets.errors import ConfigError\n"
+        "from elt_assets.lake.spark.session import settings, start\n"
+        "resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64))\n"
+        "try:\n"
+        "    start(settings({}))\n"
+        "except ConfigError as error:\n"
+        "    print(error)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", script], capture_output=True, text=True, check=False
+    )
+    assert "too many files are open, while Spark was started at local[" in done.stdout, done.stderr
+    assert "the limit of open files is 64" in done.stdout

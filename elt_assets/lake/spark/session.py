@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import re
+import resource
 import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping
@@ -14,7 +16,7 @@ from typing import Any, TypeVar
 from pyspark import SparkContext
 from pyspark.sql import DataFrame, SparkSession
 
-from elt_assets.errors import ConfigError, SystemFailure
+from elt_assets.errors import ConfigError, EltError, SystemFailure
 from elt_assets.lake.spark import class_archive
 from elt_assets.machine_faults import translate
 
@@ -77,6 +79,8 @@ _LATE_OPTIMISING = (
 compiles the loops over rows, and not the code that only starts Spark and plans jobs."""
 _LOOKED_UP = ("PythonUtils", "PythonSQLUtils", "functions", "org.apache.spark.sql.functions")
 """Java classes as PySpark names them."""
+_OPEN_FILES = 512
+"""Open files that a JVM with Spark needs to start: it opens each of about 300 JAR files."""
 _LOG_SETTINGS = Path(__file__).with_name("log4j2.properties")
 
 _RESOURCE = "SparkResource(spark_config=…)"
@@ -215,21 +219,30 @@ def start(config: Mapping[str, Any]) -> SparkSession:
         session = SparkSession.builder.config(map=dict(config)).getOrCreate()
     except Exception as error:  # py4j, gRPC and PySpark raise errors of many types
         where = config.get("spark.remote") or config["spark.master"]
-        is_local = str(where).startswith("local")
-        fault = translate(error, f"while Spark was started at {where}") if is_local else None
+        fault = _machine_fault(error, where) if str(where).startswith("local") else None
         if fault is not None:
             raise fault from error
         raise SystemFailure(
             f"Spark cannot be started at {where}",
             guidance="check that Spark runs and is reachable from this host, and read the stderr of this "
-            "process; for a local session, check that JAVA_HOME is a Java 17 or newer, and that the limit of "
-            "open files (`ulimit -n`) is 1024 or more",
+            "process; for a local session, check that JAVA_HOME is a Java 17 or newer",
             detail=str(error),
         ) from error
     _keep_classes(session)
     if str(config.get("spark.master", "")).startswith("local"):
         class_archive.make_later()
     return session
+
+
+def _machine_fault(error: Exception, where: str) -> EltError | None:
+    """Return the fault of this machine for which a local Spark did not start; None if none is known."""
+    occasion = f"while Spark was started at {where}"
+    fault = translate(error, occasion)
+    _, limit = resource.getrlimit(resource.RLIMIT_NOFILE)  # a JVM raises its limit to the hard one
+    if fault is None and 0 <= limit < _OPEN_FILES:
+        # A JVM that cannot open its files reports missing classes or settings, on stderr only.
+        return translate(OSError(errno.EMFILE, f"the limit of open files is {limit}"), occasion)
+    return fault
 
 
 def _keep_classes(session: SparkSession) -> None:
