@@ -38,6 +38,10 @@ REEXECUTE = """
 mutation ($params: ReexecutionParams!) { launchRunReexecution(reexecutionParams: $params) {
   __typename ... on LaunchRunSuccess { run { runId } } ... on PythonError { message } } }
 """
+TERMINATE = """
+mutation ($id: String!) { terminateRun(runId: $id) {
+  __typename ... on TerminateRunFailure { message } ... on PythonError { message } } }
+"""
 WIPE = """
 mutation ($ranges: [PartitionsByAssetSelector!]!) { wipeAssets(assetPartitionRanges: $ranges) {
   __typename ... on PythonError { message } } }
@@ -148,6 +152,11 @@ class DagsterDev:
         params = {"parentRunId": run_id, "strategy": "FROM_FAILURE"}
         return str(self.ask(REEXECUTE, params=params)["run"]["runId"])
 
+    def terminate(self, run_id: str) -> None:
+        """Terminate a run as the button of the UI does."""
+        answer = self.ask(TERMINATE, id=run_id)
+        assert answer["__typename"] == "TerminateRunSuccess", answer
+
     def wipe(self, *assets: str) -> None:
         """Remove the events of assets."""
         ranges = [{"assetKey": {"path": key.split("/")}} for key in assets]
@@ -190,10 +199,13 @@ class DagsterDev:
             for request in result["runRequests"] or []
         ]
 
+    def processes(self) -> set[psutil.Process]:
+        """Return all processes that descend from `dagster dev`."""
+        return set(psutil.Process(self.process.pid).children(recursive=True))
+
     def kill(self) -> None:
         """Kill all processes at once, those of runs too."""
-        group = psutil.Process(self.process.pid)
-        for one in [*group.children(recursive=True), group]:
+        for one in {*self.processes(), psutil.Process(self.process.pid)}:
             with contextlib.suppress(psutil.NoSuchProcess):
                 one.kill()
 

@@ -182,6 +182,20 @@ def test_a_run_of_the_queue_is_started_again_after_its_processes_were_killed(
 
 
 @pytest.mark.long
+def test_a_run_that_is_terminated_in_the_ui_leaves_no_processes(dev_project: DevProject) -> None:
+    script(dev_project, [record(id=1), state(1), "!sleep 600"])
+    with dagster_dev(dev_project) as dev:
+        others = dev.processes()
+        run = dev.launch(JOB, ["scripted/things"])
+        wait(lambda: bool(calls_of(dev_project)), "the source", seconds=180)
+        processes = dev.processes() - others
+        assert any("tests.programs.scripted" in one.cmdline() for one in processes)
+        dev.terminate(run)
+        dev.wait_for(run, dg.DagsterRunStatus.CANCELED)
+        wait(lambda: not any(one.is_running() for one in processes), "the end", seconds=60)
+
+
+@pytest.mark.long
 def test_a_killed_run_of_dagsters_own_command_line_is_marked(dev_project: DevProject) -> None:
     script(dev_project, [record(id=1), "!sleep 600"])
     run = dev_project.start('key:"scripted/things"')

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import time
 from collections.abc import Callable
@@ -232,6 +233,25 @@ def test_the_connector_of_a_killed_run_is_stopped(own: Project) -> None:
     finally:
         own.kill(run)
     _wait(lambda: not _running(marker, "read"), seconds=5)
+
+
+def test_a_terminated_run_leaves_no_processes(own: Project) -> None:
+    script(own, [record(id=1), state(1), "!sleep 600"])
+    run = own.start('key:"scripted/things"')
+    processes: list[psutil.Process] = []
+    try:
+        _wait(lambda: _running(str(own.root / "scripted-source"), "read"), seconds=60)
+        processes = psutil.Process(run.pid).children(recursive=True)
+        run.terminate()
+        assert run.wait(60) != 0
+        _wait(lambda: not any(process.is_running() for process in processes), seconds=30)
+    finally:
+        for process in processes:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                process.kill()
+        run.kill()
+    with dg.DagsterInstance.from_config(str(own.home)) as instance:
+        assert [each.status for each in instance.get_runs()] == [dg.DagsterRunStatus.FAILURE]
 
 
 def _running(*words: str) -> bool:
