@@ -29,8 +29,12 @@ def as_dagster_failure() -> Iterator[None]:
         known = translate(error)
         if known is None:
             raise
-        is_explained = known.is_machine_fault or not isinstance(known, SystemFailure)
-        raise _failure(known) from (None if is_explained else known)
+        raise _failure(known) from (None if is_explained(known) else known)
+
+
+def is_explained(error: EltError) -> bool:
+    """Return whether the message of an error suffices, so that its stack trace is omitted."""
+    return error.is_machine_fault or not isinstance(error, SystemFailure)
 
 
 class Interrupted(dg.DagsterError, dg.DagsterExecutionInterruptedError):

@@ -16,6 +16,7 @@ from elt_assets.connection.automation import Retry
 from elt_assets.errors import ConfigError, EltError, Problems
 from elt_assets.lake.write.table_ownership import check_claims
 from elt_assets.lake.write.write_spec import check_columns
+from elt_assets.machine_faults import translated
 from elt_assets.orchestration.assets import checks, companions, partitions
 from elt_assets.orchestration.assets.planning import (
     complete_refreshes,
@@ -238,10 +239,11 @@ def _read_together(
     by_id = {asset.stream.id: asset for asset in assets}
     results: dict[dg.AssetKey, SyncResult] = {}
     try:
-        for stream in context.resources.elt_io_manager.land(context, context.run.run_id, plan):
-            asset = by_id[stream.read.id]
-            results[asset.key] = SyncResult(asset=asset)
-            results[asset.key].add(stream)
+        with translated():
+            for stream in context.resources.elt_io_manager.land(context, context.run.run_id, plan):
+                asset = by_id[stream.read.id]
+                results[asset.key] = SyncResult(asset=asset)
+                results[asset.key].add(stream)
     except EltError as failure:
         return results, failure
     return results, None

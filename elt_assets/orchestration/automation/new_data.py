@@ -15,6 +15,7 @@ import dagster as dg
 from elt_assets.connection import Connection
 from elt_assets.errors import EltError
 from elt_assets.lake.write.write_spec import starting_state
+from elt_assets.machine_faults import translated
 from elt_assets.orchestration.automation.new_records import is_new
 from elt_assets.orchestration.failures import one_line
 from elt_assets.orchestration.resources import LakeResource
@@ -122,6 +123,7 @@ def _read_start(
     connector = connect(asset.connection, lake.staging_path)
     try:
         with (
+            translated(),
             connector.limited(seconds),
             contextlib.closing(connector.read(catalog, given, withhold=True)) as messages,
         ):

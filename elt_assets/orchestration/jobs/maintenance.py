@@ -5,15 +5,17 @@
 import datetime as dt
 import tempfile
 from collections.abc import Iterable
+from functools import partial
 from pathlib import Path
 
 import dagster as dg
 
 from elt_assets import paths
-from elt_assets.errors import EltError
 from elt_assets.lake.admin.maintenance import maintain
 from elt_assets.lake.write.stream_tables import StreamTables, app_id
 from elt_assets.orchestration.events.metadata import HISTORY, TABLE_PATH
+from elt_assets.orchestration.failures import as_dagster_failure
+from elt_assets.orchestration.jobs.each_stream import refuse_failures, try_each
 from elt_assets.orchestration.jobs.run_history import remove_compute_logs, remove_runs
 from elt_assets.orchestration.resources import LAKE_KEY, SPARK_KEY, LakeResource, SparkResource
 from elt_assets.runner.packages import sweep
@@ -51,16 +53,12 @@ def maintenance_job(specs: Iterable[dg.AssetSpec]) -> dg.JobDefinition:
     @dg.op(name="maintain_tables", required_resource_keys={LAKE_KEY, SPARK_KEY})
     def maintain_tables(context: dg.OpExecutionContext, config: MaintenanceConfig) -> None:
         refuse_unknown(config.assets, tables)
-        lake: LakeResource = context.resources.elt_lake
-        selected = config.assets or sorted(tables)
-        failed = [key for key in selected if not _try_maintain(context, tables[key], config)]
-        removed = lake.sync_staging.sweep(config.retention_hours * 3600)
-        context.log.info(f"removed {removed} abandoned staging folders and files")
-        _clean_up(context, config)
-        if failed:
-            raise dg.Failure(
-                f"the maintenance of these assets failed: {', '.join(failed)} (see the log)"
-            )
+        selected = {key: tables[key] for key in config.assets or sorted(tables)}
+        maintain_stream = partial(_maintain, context, config)
+        failed = try_each(context, "maintenance", selected, maintain_stream)
+        with as_dagster_failure():
+            _clean_up(context, config)
+        refuse_failures("maintenance", failed)
 
     @dg.job(name=JOB, description=maintenance_job.__doc__)
     def job() -> None:
@@ -77,7 +75,10 @@ def maintenance_schedule(job: dg.JobDefinition) -> dg.ScheduleDefinition:
 
 
 def _clean_up(context: dg.OpExecutionContext, config: MaintenanceConfig) -> None:
-    """Remove what runs left outside of the lake, each kind after its time."""
+    """Remove what runs left outside of the tables, each kind after its time."""
+    lake: LakeResource = context.resources.elt_lake
+    staged = lake.sync_staging.sweep(config.retention_hours * 3600)
+    context.log.info(f"removed {staged} abandoned staging folders and files")
     temporary = sweep_temporary(Path(tempfile.gettempdir()), config.retention_hours * 3600)
     context.log.info(f"removed {temporary} temporary folders of killed Spark processes")
     if config.package_days:
@@ -100,26 +101,21 @@ def refuse_unknown(requested: Iterable[str], known: Iterable[str]) -> None:
         )
 
 
-def _try_maintain(
-    context: dg.OpExecutionContext, spec: dg.AssetSpec, config: MaintenanceConfig
-) -> bool:
-    """Return whether the maintenance of a stream succeeded; an error is logged, so the others continue."""
+def _maintain(
+    context: dg.OpExecutionContext, config: MaintenanceConfig, spec: dg.AssetSpec
+) -> None:
     lake: LakeResource = context.resources.elt_lake
     spark: SparkResource = context.resources.elt_spark
     path = str(spec.metadata[TABLE_PATH]).split("/")
     retention = dt.timedelta(hours=config.retention_hours)
     dead_letter_age = dt.timedelta(days=config.dead_letter_days) or None
-    try:
-        place, history = lake.table(path), bool(spec.metadata[HISTORY])
-        tables = StreamTables(place, app_id(spec.key.path), history=history)
-        if tables.main.exists:
-            for one in maintain(spark.provider.get(), tables, retention, dead_letter_age):
-                expired = f"; {one.expired} rejected records expired" if one.expired else ""
-                context.log.info(
-                    f"{one.table}: {one.files_before} files → {one.files_after}; {one.removed} removed"
-                    f"{expired}"
-                )
-    except EltError:
-        context.log.exception(f"the maintenance of {spec.key.to_user_string()} failed")
-        return False
-    return True
+    place, history = lake.table(path), bool(spec.metadata[HISTORY])
+    tables = StreamTables(place, app_id(spec.key.path), history=history)
+    if not tables.main.exists:
+        return
+    for one in maintain(spark.provider.get(), tables, retention, dead_letter_age):
+        expired = f"; {one.expired} rejected records expired" if one.expired else ""
+        context.log.info(
+            f"{one.table}: {one.files_before} files → {one.files_after}; {one.removed} removed"
+            f"{expired}"
+        )

@@ -5,14 +5,15 @@
 import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import dagster as dg
 
-from elt_assets.errors import EltError
 from elt_assets.lake.admin.distinct_values import texts_of
 from elt_assets.lake.admin.replay import replay
 from elt_assets.lake.schema.metadata_columns import PARTITION
 from elt_assets.orchestration.events.metadata import commit_metadata
+from elt_assets.orchestration.jobs.each_stream import refuse_failures, try_each
 from elt_assets.orchestration.jobs.maintenance import refuse_unknown
 from elt_assets.orchestration.resources import LAKE_KEY, SPARK_KEY, LakeResource, SparkResource
 from elt_assets.orchestration.streams import StreamAsset
@@ -41,12 +42,9 @@ def replay_job(assets: Sequence[StreamAsset]) -> dg.JobDefinition:
     @dg.op(name="replay_dead_letters", required_resource_keys={LAKE_KEY, SPARK_KEY})
     def replay_dead_letters(context: dg.OpExecutionContext, config: ReplayConfig) -> None:
         refuse_unknown(config.assets, known)
-        selected = config.assets or sorted(known)
-        failed = [key for key in selected if not _try_replay(context, known[key])]
-        if failed:
-            raise dg.Failure(
-                f"the replay of these assets failed: {', '.join(failed)} (see the log)"
-            )
+        selected = {key: known[key] for key in config.assets or sorted(known)}
+        failed = try_each(context, "replay", selected, partial(_replay_and_log, context))
+        refuse_failures("replay", failed)
 
     @dg.job(
         name=JOB,
@@ -58,22 +56,15 @@ def replay_job(assets: Sequence[StreamAsset]) -> dg.JobDefinition:
     return job
 
 
-def _try_replay(context: dg.OpExecutionContext, asset: StreamAsset) -> bool:
-    """Replay one stream, and return whether this succeeded. An error is logged and not raised."""
+def _replay_and_log(context: dg.OpExecutionContext, asset: StreamAsset) -> None:
     lake: LakeResource = context.resources.elt_lake
-    key = asset.key.to_user_string()
-    try:
-        if not asset.tables(lake.location).dead_letter.exists:
-            return True
-        done = replay_stream(asset, lake, context.resources.elt_spark, context.instance)
-    except EltError:
-        context.log.exception(f"the replay of {key} failed")
-        return False
+    if not asset.tables(lake.location).dead_letter.exists:
+        return
+    done = replay_stream(asset, lake, context.resources.elt_spark, context.instance)
     outcome = "the dead letter table is empty"
     if done is not None:
         outcome = f"{done.records} records replayed, {done.rejected} rejected again"
-    context.log.info(f"{key}: {outcome}")
-    return True
+    context.log.info(f"{asset.key.to_user_string()}: {outcome}")
 
 
 @dataclass(frozen=True)
