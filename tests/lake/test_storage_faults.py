@@ -4,17 +4,19 @@ the next run continues."""
 from __future__ import annotations
 
 import contextlib
+import itertools
 import re
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from deltalake import DeltaTable
+from deltalake.exceptions import CommitFailedError, DeltaError
 
 from elt_assets.errors import ConfigError, EltError
 from elt_assets.lake.spark.session import SparkProvider
 from elt_assets.protocol.airbyte.sync_modes import APPEND
-from tests.lake.crashing import configured, event, expected, sync, view
+from tests.lake.crashing import around, configured, event, expected, sync, view
 from tests.lake.harness import Lake
 from tests.lake.readers import assert_all_readers_agree
 from tests.small_disk import fill, mounted
@@ -108,6 +110,32 @@ def test_an_unreadable_commit_is_a_config_error(lake: Lake) -> None:
     log.write_bytes(good)
     sync(lake, BATCHES, configured(lake, APPEND))
     assert view(lake).current == [(1, 10, "1 at 10"), *expected(BATCHES).current]
+
+
+# An answer that is lost
+
+
+@pytest.mark.parametrize("error", [CommitFailedError, DeltaError])
+def test_a_commit_whose_answer_is_lost_is_made_once(lake: Lake, error: type[Exception]) -> None:
+    """The commit takes effect and its writer gets an error: of a conflict, or any other."""
+    batches = [[event(number, 10), event(None, number)] for number in range(1, 5)]
+    for number in (1, 2, 3):  # the table, or a companion
+        calls = itertools.count(1)
+
+        def lose(calls: Iterator[int] = calls, lost: int = number) -> None:
+            if next(calls) == lost:
+                raise error("the connection was closed")
+
+        undo = around("commits._write", lambda: None, lose)
+        try:
+            with contextlib.suppress(DeltaError):
+                sync(lake, batches[:number], configured(lake, APPEND))
+        finally:
+            undo()
+        assert next(calls) > number
+    sync(lake, batches, configured(lake, APPEND))
+    assert view(lake)._replace(history=[]) == expected(batches)._replace(history=[])
+    assert_all_readers_agree(lake.spark, lake.folder)
 
 
 # A disk that is full
