@@ -19,6 +19,7 @@ from elt_assets.orchestration.runs.liveness import DIED, FOLDER, fail_dead_runs
 from tests.e2e.daemons import wait
 from tests.e2e.dagster_dev import DagsterDev, DevProject, dagster_dev, runs
 from tests.orchestration.running import START
+from tests.programs.hostile_source import gone
 from tests.programs.scripted import record, script, state
 from tests.programs.windowed_source import windowed
 
@@ -185,14 +186,14 @@ def test_a_run_of_the_queue_is_started_again_after_its_processes_were_killed(
 def test_a_run_that_is_terminated_in_the_ui_leaves_no_processes(dev_project: DevProject) -> None:
     script(dev_project, [record(id=1), state(1), "!sleep 600"])
     with dagster_dev(dev_project) as dev:
-        others = dev.processes()
         run = dev.launch(JOB, ["scripted/things"])
         wait(lambda: bool(calls_of(dev_project)), "the source", seconds=180)
-        processes = dev.processes() - others
-        assert any("tests.programs.scripted" in one.cmdline() for one in processes)
+        (source,) = [one for one in dev.processes() if "tests.programs.scripted" in one.cmdline()]
+        workers = [one for one in source.parents() if "multiprocessing" in " ".join(one.cmdline())]
+        processes = [workers[-1], *workers[-1].children(recursive=True)]
         dev.terminate(run)
         dev.wait_for(run, dg.DagsterRunStatus.CANCELED)
-        wait(lambda: not any(one.is_running() for one in processes), "the end", seconds=60)
+        assert [one.cmdline() for one in processes if not gone(one.pid)] == []
 
 
 @pytest.mark.long
