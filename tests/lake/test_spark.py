@@ -253,7 +253,7 @@ def test_another_jvm_starts_after_the_first_one_was_killed() -> None:
 
 @pytest.mark.spark
 def test_a_jvm_that_cannot_open_its_files_is_a_fault_of_the_machine() -> None:
-    """It reports a missing class or setting. At 64 it has no file left for the JARs of Spark."""
+    """The JVM itself reports a missing class: with 64 files it cannot open all JARs of Spark."""
     script = (
         "import resource\n"
         "from elt_assets.errors import ConfigError\n"
