@@ -42,6 +42,8 @@ from elt_assets.sync.segments import Segment
 
 Row = dict[str, Any]
 LONG_AGO = dt.datetime(2026, 1, 1, tzinfo=dt.timezone.utc)
+REJECTED_AT = dt.datetime.now(dt.timezone.utc)
+"""A time since which maintenance keeps rejected records: it removes old ones with Spark alone."""
 CLOSED, EPOCH = "_elt_closed_at", "_elt_epoch"
 
 
@@ -144,7 +146,7 @@ class PlainWriter(TableWriter):
             "record": line,
             "reason": "rejected",
             "stream": "users",
-            "rejected_at": LONG_AGO,
+            "rejected_at": REJECTED_AT,
             "run_id": self._spec.run_id,
             metadata_columns.PARTITION: self._spec.partition,
         }

@@ -90,16 +90,16 @@ def expire(
     Returns:
         the number of removed records.
     """
-    oldest = f.lit(dt.datetime.now(dt.timezone.utc) - age)
+    oldest = dt.datetime.now(dt.timezone.utc) - age
     expired = 0
-    for file in table.files:
+    for file in table.files_before("rejected_at", oldest):
         if file.path in leave:
             continue
         rows = table.read_files(spark, [file])
-        old = rows.where(f.col("rejected_at") < oldest).count()
+        old = rows.where(f.col("rejected_at") < f.lit(oldest)).count()
         if not old:
             continue
-        fresh = rows.where(f.coalesce(f.col("rejected_at") >= oldest, f.lit(True)))
+        fresh = rows.where(f.coalesce(f.col("rejected_at") >= f.lit(oldest), f.lit(True)))
         files = table.write_files(fresh) if old < file.records else []
         try:
             require_all(

@@ -150,6 +150,18 @@ class Table:
         rows = zip(paths, least, most, strict=True)
         return {path: (a, z) for path, a, z in rows if _exact(a) and _exact(z)}
 
+    def files_before(self, column: str, time: dt.datetime) -> list[DataFile]:
+        """Return the files that may have a time before `time` in a column, by their statistics."""
+        name = f"min.{column}"
+        actions = None if self._delta is None else self._delta.get_add_actions(flatten=True)
+        if actions is None or name not in actions.schema.names:
+            return self.files
+        pairs = zip(
+            actions.column("path").to_pylist(), actions.column(name).to_pylist(), strict=True
+        )
+        later = {path for path, least in pairs if least is not None and least >= time}
+        return [file for file in self.files if file.path not in later]
+
     def without_nulls(self, column: Sequence[str]) -> set[str]:
         """Return the paths of the files whose statistics show that a column has no null."""
         if self._delta is None:
