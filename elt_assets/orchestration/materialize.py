@@ -18,8 +18,9 @@ from elt_assets.orchestration.assets.run_config import Refresh
 from elt_assets.orchestration.assets.translator import companion_specs
 from elt_assets.orchestration.component import ConnectionComponent
 from elt_assets.orchestration.events.report import WATCH, Watch
+from elt_assets.orchestration.names import connection_name
 from elt_assets.orchestration.runs.liveness import alive
-from elt_assets.orchestration.streams import StreamAsset, by_partitions, connection_name
+from elt_assets.orchestration.streams import StreamAsset, by_partitions
 from elt_assets.pipeline.figures import SyncFigures
 from elt_assets.pipeline.progress import Progress
 from elt_assets.pipeline.read_plan import ReadPlan

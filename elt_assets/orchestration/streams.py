@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -13,11 +11,9 @@ import dagster as dg
 
 from elt_assets.connection import Connection
 from elt_assets.orchestration.assets import partitions
+from elt_assets.orchestration.names import is_ambiguous, valid_name
 from elt_assets.pipeline.connection_stream import ConnectionStream, default_key
 from elt_assets.protocol.airbyte.catalog import ConfiguredStream
-
-_RESERVED = frozenset({"elt_maintenance"})
-"""Names of this project's jobs that have a schedule, which the schedule of a connection could equal."""
 
 
 def default_asset_key(connection: Connection, stream: ConfiguredStream) -> dg.AssetKey:
@@ -30,32 +26,13 @@ def partitions_definition(
     configured = connection.settings_of(stream.id).partitions
     if configured is None:
         return None
-    return partitions.definition(configured, op_name(default_asset_key(connection, stream)))
+    return partitions.definition(
+        configured, _name(connection, stream, default_asset_key(connection, stream))
+    )
 
 
-def op_name(key: dg.AssetKey) -> str:
-    """Return a valid Dagster name for an asset key.
-
-    Dagster allows ASCII only. A hash keeps names distinct that would be equal: after the replacement of other
-    characters, or because a part contains the separator. Of a stream's key, only the connection must not
-    contain it; the stream may, as `shop__order__c`.
-    """
-    readable, path = "__".join(key.path), list(key.path)
-    name = re.sub(r"[^A-Za-z0-9_]", "_", readable)[:100]
-    is_distinct = readable.split("__", 1 if len(path) == 2 else -1) == path
-    if name == readable and is_distinct:
-        return name
-    hashed = readable if is_distinct else "/".join(path)
-    return f"{name}_{hashlib.sha256(hashed.encode()).hexdigest()[:8]}"
-
-
-def connection_name(connection: Connection) -> str:
-    """Return the beginning of the names of what Dagster has once for a connection.
-
-    It is also the name of the op that reads all streams of the connection together.
-    """
-    name = op_name(dg.AssetKey([connection.name]))
-    return f"{name}_connection" if name in _RESERVED else name
+def _name(connection: Connection, stream: ConfiguredStream, key: dg.AssetKey) -> str:
+    return valid_name(key.path, hashed=is_ambiguous(connection, stream.id))
 
 
 @dataclass(frozen=True)
@@ -74,9 +51,10 @@ class StreamAsset(ConnectionStream):
     def key(self) -> dg.AssetKey:
         return self.spec.key
 
-    @property
+    @cached_property
     def op_name(self) -> str:
-        return op_name(self.key)
+        """The name of the stream's op and pool, and the beginning of that of its schedule and sensor."""
+        return _name(self.connection, self.stream, self.key)
 
     @cached_property
     def partitions(self) -> dg.PartitionsDefinition[Any] | None:

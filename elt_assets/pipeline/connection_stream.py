@@ -14,7 +14,12 @@ from elt_assets.lake.delta.table import Table
 from elt_assets.lake.schema.names import table_path as path_of
 from elt_assets.lake.write.stream_tables import StreamTables, app_id
 from elt_assets.lake.write.table_ownership import refuse_foreign
-from elt_assets.protocol.airbyte.catalog import INCREMENTAL, AirbyteStream, ConfiguredStream
+from elt_assets.protocol.airbyte.catalog import (
+    INCREMENTAL,
+    AirbyteStream,
+    ConfiguredStream,
+    StreamId,
+)
 from elt_assets.storage.location import Location
 from elt_assets.sync.selection.fields import FieldSelection, narrowed
 from elt_assets.sync.selection.filters import RecordFilter
@@ -24,13 +29,14 @@ STATES = "_elt_states"
 
 
 def default_key(connection: Connection, stream: ConfiguredStream) -> tuple[str, ...]:
-    """Return the levels of a stream's asset key, which are part of the public contract.
+    """Return the levels of a stream's asset key, which are part of the public contract."""
+    return key_levels(connection.name, stream.id)
 
-    They are the connection, the stream's namespace if it has one, and the stream.
-    """
-    namespace = stream.stream.namespace
-    levels = () if namespace is None else (namespace,)
-    return (connection.name, *levels, stream.stream.name)
+
+def key_levels(connection: str, stream: StreamId) -> tuple[str, ...]:
+    """Return the levels of a key: the connection, the stream's namespace if it has one, and the stream."""
+    levels = () if stream.namespace is None else (stream.namespace,)
+    return (connection, *levels, stream.name)
 
 
 def table_path(connection: Connection, stream: ConfiguredStream) -> list[str]:

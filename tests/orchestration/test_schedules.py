@@ -3,18 +3,30 @@
 from __future__ import annotations
 
 import datetime as dt
+import json
+import tempfile
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import dagster as dg
 import pytest
-from hypothesis import given
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from elt_assets.connection import load_connection
 from elt_assets.connection.partitions import TimePartitions
 from elt_assets.definitions import build
 from elt_assets.orchestration.assets import partitions
 from elt_assets.orchestration.automation.partition_requests import newest_window
-from elt_assets.orchestration.streams import op_name
+from elt_assets.orchestration.names import (
+    connection_name,
+    is_ambiguous,
+    output_name,
+    valid_name,
+)
+from elt_assets.pipeline.connection_stream import key_levels
 from tests.orchestration.running import END, START
 from tests.orchestration.ticking import execute, instance_of, scheduled, tick
 from tests.programs.scripted import record, script, state
@@ -182,20 +194,74 @@ def test_the_newest_window_is_requested_only_until_another_one_would_be_over(
 
 
 PART = st.text("ab_", min_size=1, max_size=4)
+KEYS = st.lists(
+    st.lists(PART, min_size=2, max_size=3).map(tuple), min_size=1, max_size=6, unique=True
+)
 
 
-@given(first=st.lists(PART, min_size=1, max_size=3), other=st.lists(PART, min_size=1, max_size=3))
-def test_two_keys_never_have_the_same_name(first: list[str], other: list[str]) -> None:
-    names = [op_name(dg.AssetKey(key)) for key in (first, other)]
-    is_namespaced = (
-        len(first) != len(other) and first[0] == other[0] and 1 not in map(len, (first, other))
-    )
-    assert (names[0] == names[1]) == (first == other) or is_namespaced
+@settings(max_examples=30)
+@given(KEYS.map(set))
+@example({("a", "b__c"), ("a__b", "c"), ("a", "b", "c"), ("a", "b")})
+def test_names_in_a_project_are_distinct_and_plain_unless_two_would_be_equal(
+    keys: set[tuple[str, ...]],
+) -> None:
+    """Dagster keeps the state of schedules, and dynamic partitions, by name: an upgrade must not rename."""
+    levels = keys | {key[:1] for key in keys}
+    with tempfile.TemporaryDirectory() as root, pytest.MonkeyPatch.context() as patch:
+        project = Project(Path(root))
+        patch.setenv("ELT_DEFS", str(project.root / "defs"))
+        names = list(named(project, keys))
+    plain = Counter("__".join(key) for key in levels)
+    assert len(names) == len(levels) == len(set(names))
+    assert set(plain) <= set(names)
 
 
-def test_plain_names_are_readable() -> None:
-    paths = (["shop"], ["shop", "users"], ["shop", "order__c"], ["shop", "public", "users"])
-    assert [op_name(dg.AssetKey(path)) for path in paths] == ["__".join(path) for path in paths]
+def named(project: Project, keys: set[tuple[str, ...]]) -> Iterator[str]:
+    """Yield the names of the connections and streams of a project that has these keys."""
+    connections = {key[0] for key in keys}
+    for name in connections:
+        levels = sorted(key[1:] for key in keys if key[0] == name)
+        streams = [dict(zip(("name", "namespace"), key[::-1], strict=False)) for key in levels]
+        project.connection(name, source={"connector": "faker"}, streams=streams)
+    for name in connections:
+        connection = load_connection(project.root / "defs" / name)
+        yield connection_name(connection)
+        for one in connection.streams:
+            hashed = is_ambiguous(connection, one.id)
+            yield valid_name(key_levels(name, one.id), hashed=hashed)
+
+
+@given(*[st.lists(PART, min_size=1, max_size=3)] * 2)
+def test_outputs_of_two_keys_never_have_the_same_name(first: list[str], other: list[str]) -> None:
+    names = [output_name(dg.AssetKey(key)) for key in (first, other)]
+    assert (names[0] == names[1]) == (first == other)
+
+
+def test_dynamic_partitions_keep_their_name_though_a_connection_has_the_separator(
+    own: Project,
+) -> None:
+    for name in ("my", "my__shop"):
+        windowed(own, name, schedule="0 2 * * *", partitions={"type": "dynamic", "bind": "station"})
+    repository = build().get_repository_def()
+    definition = repository.asset_graph.get(dg.AssetKey(["my__shop", "readings"])).partitions_def
+    assert isinstance(definition, dg.DynamicPartitionsDefinition)
+    assert definition.name == "my__shop__readings"
+    assert repository.has_schedule_def("my__shop__readings_schedule")
+
+
+@pytest.mark.parametrize("together", [False, True])
+def test_streams_of_a_connection_whose_names_join_to_the_same_name_load(
+    own: Project, together: bool
+) -> None:
+    windowed(own, "a")
+    path = own.root / "defs" / "a" / "catalog.json"
+    (stream, *_) = json.loads(path.read_text())["streams"]
+    ids: list[dict[str, str]] = [{"name": "x__y"}, {"name": "y", "namespace": "x"}]
+    path.write_text(json.dumps({"streams": [{**stream, **one} for one in ids]}))
+    own.amend("a", streams=ids, schedule="0 2 * * *", read_together=together)
+    repository = build().get_repository_def()
+    keys = {key.to_user_string() for key in repository.asset_graph.materializable_asset_keys}
+    assert keys >= {"a/x__y", "a/x/y"}
 
 
 def test_a_connection_may_have_the_name_of_a_job(own: Project) -> None:

@@ -28,9 +28,10 @@ from elt_assets.orchestration.assets.run_config import CONFIG_SCHEMA, SyncConfig
 from elt_assets.orchestration.assets.translator import ConnectionTranslator, companion_specs
 from elt_assets.orchestration.events.metadata import HISTORY, TABLE_PATH
 from elt_assets.orchestration.failures import as_dagster_failure
+from elt_assets.orchestration.names import connection_name, output_name
 from elt_assets.orchestration.resources import IO_MANAGER_KEY, LAKE_KEY, SPARK_KEY
 from elt_assets.orchestration.stream_sync import StreamSync, SyncResult
-from elt_assets.orchestration.streams import StreamAsset, connection_name, op_name
+from elt_assets.orchestration.streams import StreamAsset
 from elt_assets.pipeline.connectors import connect
 from elt_assets.protocol.airbyte.catalog import Catalog, ConfiguredStream
 
@@ -170,7 +171,7 @@ def _outs(asset: StreamAsset) -> dict[str, dg.AssetOut]:
     `specs` is not used: it would name an output after the asset key, which may be an invalid Dagster name.
     """
     return {
-        op_name(spec.key): dg.AssetOut.from_spec(
+        output_name(spec.key): dg.AssetOut.from_spec(
             spec.replace_attributes(deps=[]), io_manager_key=IO_MANAGER_KEY, is_required=False
         )
         for spec in (asset.spec, *companion_specs(asset))
@@ -179,9 +180,9 @@ def _outs(asset: StreamAsset) -> dict[str, dg.AssetOut]:
 
 def _deps(assets: Iterable[StreamAsset]) -> dict[str, set[dg.AssetKey]]:
     """Return the dependencies of each output: of a stream those of its spec, of a companion its stream."""
-    found = {asset.op_name: {dep.asset_key for dep in asset.spec.deps} for asset in assets}
+    found = {output_name(asset.key): {dep.asset_key for dep in asset.spec.deps} for asset in assets}
     for asset in assets:
-        found |= {op_name(spec.key): {asset.key} for spec in companion_specs(asset)}
+        found |= {output_name(spec.key): {asset.key} for spec in companion_specs(asset)}
     return found
 
 

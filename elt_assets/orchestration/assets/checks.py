@@ -31,7 +31,8 @@ from elt_assets.orchestration.events.metadata import (
     truncated,
     unwrapped,
 )
-from elt_assets.orchestration.streams import StreamAsset, op_name
+from elt_assets.orchestration.names import output_name
+from elt_assets.orchestration.streams import StreamAsset
 from elt_assets.pipeline.figures import SyncFigures
 from elt_assets.pipeline.given_state import source_state
 from elt_assets.protocol.airbyte.catalog import INCREMENTAL
@@ -82,7 +83,7 @@ class _CheckSpec(dg.AssetCheckSpec):
     """Check spec with a valid output name. Dagster uses the asset key, which may be an invalid name."""
 
     def get_python_identifier(self) -> str:
-        return f"{op_name(self.asset_key)}_{self.name}"
+        return f"{output_name(self.asset_key)}_{self.name}"
 
 
 def check_specs(asset: StreamAsset) -> list[dg.AssetCheckSpec]:

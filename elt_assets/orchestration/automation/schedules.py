@@ -16,7 +16,8 @@ from elt_assets.orchestration.automation.partition_requests import (
     newest_window,
     run_requests,
 )
-from elt_assets.orchestration.streams import StreamAsset, by_partitions, connection_name
+from elt_assets.orchestration.names import connection_name
+from elt_assets.orchestration.streams import StreamAsset, by_partitions
 
 
 def schedules(connection: Connection, assets: Sequence[StreamAsset]) -> list[dg.ScheduleDefinition]:

@@ -21,8 +21,9 @@ from elt_assets.orchestration.automation.partition_requests import add_partition
 from elt_assets.orchestration.automation.previous_runs import reason_to_wait
 from elt_assets.orchestration.automation.source_partitions import source_partitions_sensor
 from elt_assets.orchestration.failures import one_line
+from elt_assets.orchestration.names import connection_name
 from elt_assets.orchestration.resources import LAKE_KEY, LakeResource
-from elt_assets.orchestration.streams import StreamAsset, connection_name
+from elt_assets.orchestration.streams import StreamAsset
 
 STOPPED = dg.DefaultSensorStatus.STOPPED
 _MAX_INTERVAL = 300
