@@ -28,7 +28,10 @@ import sys, dagster as dg
 from elt_assets.orchestration.runs.liveness import alive
 with dg.DagsterInstance.from_config(sys.argv[1]) as instance, alive(instance, sys.argv[2]):
     print("held", flush=True)
-    sys.stdin.read()
+    try:
+        sys.stdin.read()
+    except KeyboardInterrupt:
+        sys.exit("interrupted")
 """
 
 
@@ -108,6 +111,27 @@ def test_a_finished_run_is_not_marked(own: Project) -> None:
         fail_dead_runs(instance)
         assert statuses(instance, run_id) == [dg.DagsterRunStatus.CANCELED]
         assert list((own.home / FOLDER).iterdir()) == []
+
+
+def test_a_run_of_a_command_line_is_ended_with_the_signal_of_ctrl_c(own: Project) -> None:
+    with instance_of(own) as instance:
+        ended, elsewhere, continuing = (start_run(instance) for _ in range(3))
+        launcher = MonitoredRunLauncher()
+        launcher.register_instance(instance)
+        with process_of(own, ended) as process, process_of(own, continuing):
+            # As if the file came from another machine: its process id is that of a process here.
+            (own.home / FOLDER / elsewhere).write_text(str(process.pid))
+            assert not launcher.terminate(elsewhere)
+            assert process.poll() is None
+            assert launcher.terminate(ended)
+            process.wait()
+            assert [status.value for status in statuses(instance, ended, continuing)] == [
+                "CANCELING",
+                "STARTED",
+            ]
+            fail_dead_runs(instance)
+            assert statuses(instance, ended) == [dg.DagsterRunStatus.CANCELED]
+            assert not launcher.terminate(ended)  # it is finished
 
 
 def test_an_ordinary_run_leaves_no_file(own: Project) -> None:

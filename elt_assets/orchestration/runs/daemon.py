@@ -9,7 +9,7 @@ from dagster._core.run_coordinator.queued_run_coordinator import RunQueueConfig
 from dagster._core.storage.dagster_run import ACTIVE_RUN_STATUSES
 from dagster._serdes.config_class import ConfigurableClassData
 
-from elt_assets.orchestration.runs.liveness import DIED, has_died
+from elt_assets.orchestration.runs.liveness import DIED, has_died, interrupt
 
 
 class MonitoredRunLauncher(DefaultRunLauncher):
@@ -36,6 +36,18 @@ class MonitoredRunLauncher(DefaultRunLauncher):
             return CheckRunHealthResult(WorkerStatus.FAILED, DIED)
         self._seen_dead.add(run.run_id)
         return CheckRunHealthResult(WorkerStatus.RUNNING)
+
+    def terminate(self, run_id: str) -> bool:
+        """End a run; that of a command line as Ctrl-C would, if its process is on this machine.
+
+        Dagster ends only runs that its code server has started, and would mark the others as canceled while
+        their process continues.
+        """
+        run = self._instance.get_run_by_id(run_id)
+        if run is None or run.is_finished or run.remote_job_origin is not None:
+            return bool(super().terminate(run_id))  # type: ignore[no-untyped-call]
+        self._instance.report_run_canceling(run)
+        return interrupt(self._instance, run_id)
 
 
 class RunQueue(QueuedRunCoordinator):

@@ -9,13 +9,15 @@ another executor, and is left to the run launcher.
 from __future__ import annotations
 
 import contextlib
+import os
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 
 import dagster as dg
 
 from elt_assets.storage.directories import make_private
-from elt_assets.storage.held_file import abandoned, held
+from elt_assets.storage.held_file import abandoned, held, holder
 
 FOLDER = "run_locks"
 """Folder in the home of the instance: a file for each run in progress, whose name is the id of the run."""
@@ -38,6 +40,18 @@ def has_died(instance: dg.DagsterInstance, run_id: str) -> bool:
     """Return whether the process of a run is known to have ended."""
     with abandoned(_folder(instance) / run_id) as is_abandoned:
         return is_abandoned
+
+
+def interrupt(instance: dg.DagsterInstance, run_id: str) -> bool:
+    """Send the process of a run the signal of Ctrl-C; return whether it was found on this machine."""
+    pid = holder(_folder(instance) / run_id)
+    if pid is None:
+        return False
+    try:
+        os.kill(pid, signal.SIGINT)
+    except OSError:  # it has ended, or is another user's
+        return False
+    return True
 
 
 def fail_dead_runs(instance: dg.DagsterInstance) -> None:
