@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import re
 from collections.abc import Mapping
+from functools import cache
 from typing import Annotated, Any, Literal
 from zoneinfo import available_timezones
 
@@ -62,8 +63,13 @@ Pause = Annotated[
 Duration = Annotated[Pause, AfterValidator(_check_positive)]
 
 
+_timezones = cache(available_timezones)
+"""Returns the names of all time zones. Without the cache, each partitioned stream searches the folders of the
+database once more, which takes longer than all other checks of its partitions."""
+
+
 def _check_timezone(value: str) -> str:
-    if value not in available_timezones():
+    if value not in _timezones():
         raise ValueError(f"{value!r} is not a time zone; write a name such as 'Europe/Berlin'")
     return value
 
