@@ -13,6 +13,7 @@ from connectors.declarative.manifest import components
 from connectors.declarative.readers import AnyStream, Readers
 from connectors.declarative.reading import read_slices
 from connectors.sdk.items import Context, Item
+from connectors.sdk.reports import report_warning
 from connectors.sdk.stream import Stream, named_partitions
 from elt_assets.protocol.airbyte.catalog import FULL_REFRESH, INCREMENTAL, ConfiguredStream
 
@@ -86,7 +87,7 @@ class ManifestStream(Stream):
         )
 
     def check(self) -> None:
-        """Read the first page of the first slice.
+        """Read the first page of the first slice, and report what the user should know about it.
 
         Raises:
             EltError: it cannot be read.
@@ -97,6 +98,8 @@ class ManifestStream(Stream):
             pages = self._readers.retriever(stream).pages(each, progress.options(each))
             with closing(read_slice(progress, each, pages)) as found:
                 next(found, None)
+            for warning in progress.warnings:
+                report_warning(f"stream {self.name!r}: {warning}")
             return
 
     def lacks_overlap(self) -> bool:

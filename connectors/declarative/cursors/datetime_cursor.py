@@ -5,7 +5,6 @@ Spec: Incremental sync.
 
 from __future__ import annotations
 
-import itertools
 import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -26,7 +25,12 @@ from connectors.declarative.cursors.settings import Length, Settings
 from connectors.declarative.cursors.slices import Option, Slice, injection, options_of
 from connectors.declarative.cursors.times.clamping import clamp_of
 from connectors.declarative.cursors.times.formats import DatetimeFormat, DatetimeFormats
-from connectors.declarative.cursors.times.intervals import Coverage, Interval, Splitter
+from connectors.declarative.cursors.times.intervals import (
+    MAX_INTERVALS,
+    Coverage,
+    Interval,
+    Splitter,
+)
 from connectors.declarative.manifest import clock, components
 from connectors.sdk.items import Context
 from elt_assets.errors import ConfigError
@@ -149,9 +153,43 @@ class DatetimeCursor(ValueCursor[Period]):
         if self.splitter.step is None or self.is_feed:
             return None
         period = self.bounds()
+        self.check_number([(period.start, period.end)])
         split = self.splitter.fixed_starts if self._is_relative() else self.splitter.starts
         starts = split(period.start, period.end)
         return ({self.names[0]: self.format.format(start)} for start in starts)
+
+    def check_number(self, periods: Sequence[tuple[datetime, datetime]]) -> None:
+        """Check that some periods, each a start and an end, have no more intervals than can be read.
+
+        Raises:
+            ConfigError: they have more.
+        """
+        number = sum(self.splitter.count(*period) for period in periods)
+        if number > MAX_INTERVALS:
+            start, end = min(map(min, periods)), max(map(max, periods))
+            raise ConfigError(
+                f"{self._settings.place('step')} is {self._settings.text('step')!r}: from "
+                f"{start.isoformat()} to {end.isoformat()} that is {number:,} intervals, and a read has at "
+                f"most {MAX_INTERVALS:,}",
+                guidance="correct the start or the end, in most cases a date of the config, or write a "
+                "longer `step`",
+            )
+
+    def gap_after(self, interval: Interval, found: datetime | None) -> str | None:
+        """Return a warning if a record with a value like a found one may be in no interval: after the end of
+        this one, and before the start of the next one. An end that has only a day is the whole day."""
+        granularity = self.splitter.granularity
+        if found is None or not (isinstance(granularity, timedelta) and self.sends_end):
+            return None
+        begin = self.format.moment(self.format.format(interval.start)) or interval.start
+        if (found - begin) % granularity == timedelta(0) or not self.format.has_time:
+            return None
+        return (
+            f"the cursor field {self.field!r} has values between two periods: {self.place} ends a period "
+            f"{self._settings.text('cursor_granularity')} before the next one begins, and a record in "
+            "between is read only if the API takes the end for the whole of that time. If it does not, write "
+            "`cursor_granularity: PT0S`, so that periods share their ends, and use `append_dedup`"
+        )
 
     def options(self, each: Slice) -> list[Option]:
         """Return the options for the start and the end of a slice's interval."""
@@ -258,6 +296,7 @@ class DatetimeProgress(ValueProgress):
         self._coverage = Coverage(self._before, cursor.splitter.granularity).until(self._begin)
         self._known = self._coverage.intervals[0]
         self._highest: datetime | None = None
+        self._has_gap = False
         self._lock = threading.Lock()
 
     def slices(self, contexts: Sequence[Context] | None = None) -> Iterator[Slice]:
@@ -277,8 +316,10 @@ class DatetimeProgress(ValueProgress):
                 page = [record for record, keep in zip(page, kept, strict=True) if keep]
                 within = [value for value, keep in zip(values, kept, strict=True) if keep]
                 found = self._cursor.formats.extremes(within)
+        gap = self._gap_after(each.origin, found.latest)
         with self._lock:
             self.missing += found.missing
+            self.warnings.extend(gap)
             if found.latest is not None and (self._highest is None or found.latest > self._highest):
                 self._highest = found.latest
         return page
@@ -342,13 +383,16 @@ class DatetimeProgress(ValueProgress):
 
     def _intervals(self) -> Iterator[Interval]:
         """Yield the intervals to read: the time before those that were read, the gaps between them, and the
-        time after them; the lookback window is a part of it."""
+        time after them; the lookback window is a part of it.
+
+        Raises:
+            ConfigError: there are too many of them. None was read then.
+        """
         period, split = self._period, self._cursor.splitter.split
-        granularity = self._cursor.splitter.granularity
-        yield from self._gap(period.start, self._before[0].start)
-        for one, other in itertools.pairwise(self._before):
-            lower = one.end if granularity is None else one.end + granularity
-            yield from self._gap(max(lower, period.start), other.start)
+        gaps = list(self._gaps())
+        self._cursor.check_number([gap[:2] for gap in gaps] + [(self._begin, period.end)])
+        for start, end, is_last in gaps:
+            yield from split(start, end, is_last=is_last)
         if self._begin > period.end:
             self._warn_of_end(self._begin)
             return
@@ -357,13 +401,25 @@ class DatetimeProgress(ValueProgress):
             if not (self._cursor.is_strict and is_last and self._is_empty(each)):
                 yield each
 
-    def _gap(self, start: datetime, before: datetime) -> Iterator[Interval]:
-        """Yield the intervals from a time until right before another one, or until the end of the period."""
-        split = self._cursor.splitter.split
-        if start < before <= self._period.end:
-            yield from split(start, before, is_last=False)
-        elif start < before:
-            yield from split(start, self._period.end)
+    def _gaps(self) -> Iterator[tuple[datetime, datetime, bool]]:
+        """Yield what was not read before and between the intervals that were read: the start, the end, and
+        whether the end is a part of it. It is none if it is the start of such an interval."""
+        period, granularity = self._period, self._cursor.splitter.granularity
+        starts = [period.start]
+        for each in self._before[:-1]:
+            lower = each.end if granularity is None else each.end + granularity
+            starts.append(max(lower, period.start))
+        for start, following in zip(starts, self._before, strict=True):
+            if start < following.start:
+                is_last = following.start > period.end
+                yield start, min(following.start, period.end), is_last
+
+    def _gap_after(self, interval: Interval, found: datetime | None) -> list[str]:
+        """Return a new warning about records between an interval and the next one, if there is a next one."""
+        has_next = interval.end < self._period.end
+        gap = self._cursor.gap_after(interval, found) if has_next and not self._has_gap else None
+        self._has_gap = self._has_gap or gap is not None
+        return [] if gap is None else [gap]
 
     def _first(self) -> datetime:
         """Return the time after that which was read, less the lookback window. Of a day, week or month of the

@@ -38,6 +38,8 @@ _ZONE = re.compile(r"(?:Z|[+-]\d\d:?\d\d)\D*$", re.ASCII)
 _FIXED_ZONE = re.compile(r" ?([+-](?:[01]\d|2[0-3]):?[0-5]\d)", re.ASCII)
 """A zone that is written out at the end of a format, after a time."""
 _TIMES = ("%H", "%M", "%S", "%f", "%_ms")
+_DAY_START = datetime(2001, 1, 1, tzinfo=timezone.utc)
+_DAY_END = _DAY_START.replace(hour=23, minute=59, second=59, microsecond=999_999)
 _YEAR_OF_FOUR_DIGITS = 1000
 """First year that `strftime` writes with four digits on every platform."""
 _PICOSECONDS = 1_000_000
@@ -79,6 +81,11 @@ class DatetimeFormat:
         """
         is_behind = self._zone.utcoffset(None) < timedelta(0)
         return DatetimeFormat(self.text, timezone.utc) if is_behind else self
+
+    @property
+    def has_time(self) -> bool:
+        """Whether the format writes a time of the day."""
+        return self.format(_DAY_END) != self.format(_DAY_START)
 
     def parse(self, value: Any) -> datetime:
         """Return a value as a date-time; one without a zone has the zone of the format.

@@ -13,6 +13,9 @@ from datetime import datetime, timedelta, timezone
 from connectors.declarative.cursors.settings import Length
 from connectors.declarative.manifest import dates
 
+MAX_INTERVALS = 1_000_000
+"""Largest number of intervals of one read: each is at least one request. Steps of a minute are 525,600 in a
+year; many more are a mistake, such as a start in the year 1, and a read of them would not end."""
 _ADJACENT = timedelta(milliseconds=1)
 """Distance of adjacent intervals where there is no granularity."""
 
@@ -56,6 +59,15 @@ class Splitter:
                 return
             yield Interval(lower, self._before(upper))
             lower = upper
+
+    def count(self, start: datetime, end: datetime) -> int:
+        """Return the number of intervals of a period; about that number if they differ in length."""
+        if start > end:
+            return 0
+        try:
+            return 1 if self.step is None else (end - start) // (start + self.step - start) + 1
+        except (OverflowError, ValueError):
+            return 1
 
     def starts(self, start: datetime, end: datetime) -> Iterator[datetime]:
         """Yield the starts of the intervals of a period. They depend on the start alone, so the intervals

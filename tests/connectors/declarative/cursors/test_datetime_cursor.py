@@ -23,6 +23,7 @@ from tests.connectors.declarative.cursors.support import (
     at,
     dated,
     intervals,
+    listed,
     made,
     min_max,
     moment,
@@ -329,6 +330,33 @@ def test_an_overlap_is_lacking_where_the_state_is_the_present_time(
     with at(NOW):
         found = Api(nothing).cursors.of(stream(sync=cursor, **request))
         assert found.lacks_overlap() is lacks
+
+
+MILLISECONDS = {"cursor_datetime_formats": ("%Y-%m-%dT%H:%M:%S.%fZ", SECONDS)}
+STEPS = {"step": "P10D", **MILLISECONDS}
+
+
+@pytest.mark.parametrize(
+    ("fields", "value", "warns"),
+    [
+        ({**STEPS, **SECOND}, "2024-01-10T23:59:59.412Z", True),
+        ({**STEPS, **SECOND}, "2024-01-10T23:59:59.000Z", False),
+        ({**STEPS, "cursor_granularity": "PT0S"}, "2024-01-10T23:59:59.412Z", False),
+        ({**STEPS, "cursor_granularity": "PT0.001S"}, "2024-01-10T23:59:59.412Z", False),
+        ({**STEPS, "cursor_granularity": "P1D"}, "2024-01-10T07:00:00Z", True),
+        ({**STEPS, "cursor_granularity": "P1D"}, "2024-01-10T00:00:00Z", False),
+        ({**DAILY, **MILLISECONDS, "start_datetime": "2024-01-01"}, "2024-01-10T07:00:00Z", False),
+        ({**STEPS, **SECOND, "request": "no end"}, "2024-01-10T23:59:59.412Z", False),
+        (MILLISECONDS, "2024-01-10T23:59:59.412Z", False),
+    ],
+)
+def test_values_between_the_end_of_an_interval_and_the_next_one_are_warned_of(
+    fields: dict[str, Any], value: str, warns: bool
+) -> None:
+    done = read([value], **fields)
+    gaps = [text for text in done.warnings if "has values between two periods" in text]
+    assert len(gaps) == warns
+    assert all("write `cursor_granularity: PT0S`" in text for text in gaps)
 
 
 def test_a_record_beyond_its_interval_does_not_skip_the_intervals_that_follow() -> None:
@@ -756,6 +784,59 @@ def test_a_cursor_that_is_not_valid_is_an_error_that_names_the_place(
     assert error.value.guidance
 
 
+SHORT = {"step": "PT0.000001S", "cursor_granularity": "PT0.000001S"}
+TEN_THOUSAND_YEARS = {
+    "start_datetime": "0001-01-01T00:00:00Z",
+    "end_datetime": "9999-12-31T00:00:00Z",
+}
+
+
+@pytest.mark.parametrize(
+    ("fields", "period"),
+    [
+        (SHORT, "'PT0.000001S': from 2024-01-01T00:00:00+00:00 to 2024-01-31T12:00:00+00:00 that"),
+        ({**SECOND, **TEN_THOUSAND_YEARS, "step": "P1D"}, "'P1D': from 0001-01-01T00:00:00+00:00 to"),
+        ({**SECOND, "step": "PT1S"}, "that is 2,635,201 intervals, and a read has at most 1,000,000"),
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("router", [None, listed(["a", "b"])])
+def test_more_intervals_than_can_be_read_are_an_error_before_the_first_one(
+    fields: dict[str, Any], period: str, router: Any
+) -> None:
+    api = Api(nothing)
+    with at(NOW):
+        written = stream(sync=dated(**fields), router=router)
+        progress = api.begin(written)
+        with pytest.raises(ConfigError, match=r"incremental_sync\.step is 'P") as error:
+            next(progress.slices())
+        assert period in str(error.value) and error.value.guidance
+        if router is None:
+            with pytest.raises(ConfigError, match="intervals, and a read has"):
+                api.cursors.of(written).contexts()
+
+
+def test_a_step_of_a_minute_may_be_read_for_a_year_and_a_state_leaves_less_to_read() -> None:
+    minutes = {**SECOND, "step": "PT1M", "start_datetime": "2023-01-31T12:00:00Z"}
+    assert next(begin(**minutes).slices()).interval["end_time"] == "2023-01-31T12:00:59Z"
+    early = {**minutes, "start_datetime": "0001-01-01T00:00:00Z"}
+    assert len(intervals(begin({"updated_at": "2024-01-31T11:00:00Z"}, **early))) == 60
+    holes = {
+        "state_type": "date-range",
+        "slices": [
+            {"start": "0001-01-01T00:00:00Z", "end": "2024-01-01T00:00:00Z"},
+            {"start": "2024-01-01T00:02:01Z", "end": "2024-01-31T11:59:59Z"},
+        ],
+    }
+    assert len(intervals(begin(holes, **early))) == 3
+
+
+@pytest.mark.parametrize("step", ["PT0S", "P0M", "P0Y", "P0W", "PT0.0000001S"])
+@pytest.mark.parametrize("granularity", ["PT0S", "P0M"])
+def test_a_step_of_no_length_is_an_error(step: str, granularity: str) -> None:
+    with pytest.raises(ConfigError, match="which is too short"):
+        begin(step=step, cursor_granularity=granularity)
+
+
 @pytest.mark.parametrize("target", ["YEAR", "WEEK"])
 def test_a_clamping_without_known_boundaries_is_an_error(target: str) -> None:
     with pytest.raises(ConfigError, match="there does not name known boundaries"):
@@ -812,8 +893,8 @@ def test_intervals_from_a_start_that_moves_count_from_a_fixed_time(
 ) -> None:
     """Dagster lists them every few minutes: each is listed with the same start until it is too old."""
     for now in ("2024-01-31T12:00:00Z", "2024-01-31T12:05:00Z", "2024-01-31T23:59:59Z"):
-        listed = starts(now, AGO.replace("PERIOD", period), step=step)
-        assert listed == [f"{day}T00:00:00Z" for day in found]
+        found_starts = starts(now, AGO.replace("PERIOD", period), step=step)
+        assert found_starts == [f"{day}T00:00:00Z" for day in found]
 
 
 def test_a_start_moves_if_it_is_at_most_a_time_ago() -> None:
