@@ -1,12 +1,18 @@
 """Limits of responses: the size of a body, how much it may grow when it is decompressed, and the time.
 
-An API may send a small body that becomes any size, or a byte a second for ever. A user raises the limits by
+An API may send a small body that becomes any size, or a byte a second for ever: the timeout of an HTTP client
+holds for each read alone. A user raises the limits by
 environment variables of the connector.
 """
 
 from __future__ import annotations
 
+import math
 import os
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 from elt_assets.errors import ConfigError
@@ -53,6 +59,34 @@ class ResponseLimits:
         if size <= max(self.free_bytes, self.expansion * sent):
             return None
         return f"becomes more than {self.expansion} times as large when it is decompressed"
+
+
+class ResponseIsLate(Exception):
+    """The time for a response is over."""
+
+
+class Deadline(threading.local):
+    """The end of the time for the response that a thread waits for; each thread has its own."""
+
+    _end = math.inf
+
+    @contextmanager
+    def within(self, seconds: float) -> Iterator[None]:
+        """Return a context in which `check` fails after some seconds."""
+        self._end = time.monotonic() + seconds
+        try:
+            yield
+        finally:
+            self._end = math.inf
+
+    def check(self) -> None:
+        """Check that the time is not over.
+
+        Raises:
+            ResponseIsLate: it is over.
+        """
+        if time.monotonic() > self._end:
+            raise ResponseIsLate
 
 
 def response_limits() -> ResponseLimits:

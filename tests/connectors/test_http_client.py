@@ -446,6 +446,29 @@ def test_a_post_is_redirected_with_its_body_within_the_origin(
     assert not other.requests
 
 
+@pytest.mark.parametrize("method", ["GET", "POST", "PUT"])
+@pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
+def test_a_request_never_loses_its_body(
+    api: JsonApi, other: JsonApi, connect: Connect, method: str, status: int
+) -> None:
+    api.answers.append(Answer(status, headers={"Location": f"{other.url}/all/orders"}))
+    client = connect()
+    with pytest.raises(SystemFailure, match="redirect that is not followed"):
+        client.request(method, "x", json={"since": "2024"})
+    with pytest.raises(
+        ConfigError, match="it has a body, and its origin is not that of the base URL"
+    ):
+        client.request(method, f"{other.url}/all/orders", data={"since": "2024"})
+    assert not other.requests
+    trusting = connect(trusted_origins=[other.url])
+    trusting.request(method, f"{other.url}/all/orders", json={"since": "2024"})
+    api.answers.append(Answer(307, headers={"Location": f"{other.url}/all/orders"}))
+    trusting.request(method, "x", json={"since": "2024"})
+    assert [(each.method, each.body) for each in other.requests] == [
+        (method, b'{"since":"2024"}')
+    ] * 2
+
+
 # Access tokens
 
 

@@ -117,8 +117,7 @@ class Requester:
         at, is_trusted = self._checked_origin(url), self._is_trusted(url)
         if is_trusted:
             return self._send(self._client(at, self.credentials), url, parts)
-        if not is_link:
-            self._require_plain(at, parts)
+        self._require_plain(at, parts, is_link=is_link)
         own = next(iter(self._own_origins), None)
         client = self._client(own or at, self.credentials if own else Absent())
         return client.request("GET", url)
@@ -164,8 +163,11 @@ class Requester:
         trusted = [*own, *self.environment.trusted_origins]
         return is_within(parsed(url), [origin(parsed(each)) for each in trusted])
 
-    def _require_plain(self, at: str, parts: options.Parts) -> None:
-        if parts.params or parts.data or parts.json or self.component.http_method != "GET":
+    def _require_plain(self, at: str, parts: options.Parts, *, is_link: bool) -> None:
+        """Check that the URL alone is the whole request. A link from an API has its parameters."""
+        params = {} if is_link else parts.params
+        if params or parts.data or parts.json or self.component.http_method != "GET":
+            self.environment.connections.guard.check_host(parsed(at).host)
             raise ConfigError(
                 f"{self.component.place}: the host of the URL depends on what an API returns, so it does not "
                 "get the parameters and the body of the request",

@@ -23,6 +23,7 @@ from typing import Any
 
 import httpx
 
+from connectors.sdk.limits import Deadline
 from elt_assets.errors import ConfigError
 
 _METADATA_HOSTS = frozenset(
@@ -101,16 +102,23 @@ class AddressGuard:
 
 
 class GuardedTransport(httpx.HTTPTransport):
-    """The transport of direct connections, each to an address that the guard has checked."""
+    """The transport of direct connections, each to an address that the guard has checked, and read until a
+    deadline."""
 
-    def __init__(self, guard: AddressGuard, certificates: ssl.SSLContext, limits: httpx.Limits):
+    def __init__(
+        self,
+        guard: AddressGuard,
+        deadline: Deadline,
+        certificates: ssl.SSLContext,
+        limits: httpx.Limits,
+    ):
         core = _core()
         self._pool = core.ConnectionPool(
             ssl_context=certificates,
             max_connections=limits.max_connections,
             max_keepalive_connections=limits.max_keepalive_connections,
             keepalive_expiry=limits.keepalive_expiry,
-            network_backend=_GuardedBackend(guard, core.SyncBackend()),
+            network_backend=_GuardedBackend(guard, deadline, core.SyncBackend()),
         )
 
 
@@ -120,8 +128,9 @@ class _GuardedBackend:
     TLS and the header `Host` still have the name of the host.
     """
 
-    def __init__(self, guard: AddressGuard, backend: Any):
+    def __init__(self, guard: AddressGuard, deadline: Deadline, backend: Any):
         self._guard = guard
+        self._deadline = deadline
         self._backend = backend
         self.sleep = backend.sleep
 
@@ -135,10 +144,32 @@ class _GuardedBackend:
         failure: Exception = core.ConnectError(f"{host} has no address")
         for address in addresses:
             try:
-                return self._backend.connect_tcp(address, port, *arguments, **settings)
+                stream = self._backend.connect_tcp(address, port, *arguments, **settings)
             except (core.ConnectError, core.ConnectTimeout) as error:  # noqa: PERF203
                 failure = error
+            else:
+                return _TimedConnection(stream, self._deadline)
         raise failure
+
+
+class _TimedConnection:
+    """A connection of httpcore that is read until a deadline: a head that comes a byte at a time is limited
+    as a whole."""
+
+    def __init__(self, inner: Any, deadline: Deadline):
+        self._inner = inner
+        self._deadline = deadline
+        self.write = inner.write
+        self.close = inner.close
+        self.get_extra_info = inner.get_extra_info
+
+    def read(self, *arguments: Any, **settings: Any) -> bytes:
+        received: bytes = self._inner.read(*arguments, **settings)
+        self._deadline.check()
+        return received
+
+    def start_tls(self, *arguments: Any, **settings: Any) -> _TimedConnection:
+        return _TimedConnection(self._inner.start_tls(*arguments, **settings), self._deadline)
 
 
 def _core() -> Any:

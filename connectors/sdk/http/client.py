@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -25,12 +26,14 @@ from connectors.sdk.http.failures import (
 from connectors.sdk.http.rate_limit import Limiter
 from connectors.sdk.http.retry import Fail, Ignore, Policy, Retry, RetryPolicy
 from connectors.sdk.reports import RATE_LIMITED, report_wait
-from elt_assets.errors import SystemFailure
+from elt_assets.errors import ConfigError, SystemFailure
 
 MAX_REDIRECTS = 10
 
 _IGNORED = "connectors.ignored"
 _REDIRECTED = ("GET", "HEAD")
+_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
+"""Pattern of the names of headers (RFC 9110, "Tokens")."""
 _SAME_METHOD = (307, 308)
 """Statuses of redirects that keep the method and the body of a request."""
 
@@ -55,9 +58,9 @@ class HttpClient:
     in their policy has several clients that share their connections.
 
     Only an origin (scheme, host and port) that is trusted gets the credentials, headers and body of a
-    request: the origin of the base URL, the same host with HTTPS in place of HTTP, and the
-    `trusted_origins`. A link to the next page or a redirect may lead elsewhere, but only to public addresses:
-    see `connectors.sdk.http.addresses`.
+    request; one with a body is never sent without it. Trusted are the origin of the base URL, the same host
+    with HTTPS in place of HTTP, and the `trusted_origins`. A link to the next page or a redirect may lead
+    elsewhere, but only to public addresses: see `connectors.sdk.http.addresses`.
 
     Args:
         base_url: the URL to which the paths of requests are appended.
@@ -138,13 +141,21 @@ class HttpClient:
             content: the body as a text; the header `Content-Type` may name its type.
 
         Raises:
-            ConfigError: the API refuses the credentials, or the request can never be sent.
+            ConfigError: the API refuses the credentials, or the request can never be sent: it has a body that
+                its origin may not get, for example.
             TransientError: the request failed in all attempts, or the API asks for too long a wait.
             SystemFailure: the API rejects the request.
         """
         url = urls.with_params(urls.joined(self._base, path), params or {})
         body, content_type = _body(json, data, content)
         call = _Call(method.upper(), url, dict(headers or {}), body, content_type)
+        if body is not None and not urls.is_within(url, self._trusted):
+            raise ConfigError(
+                f"a {call.method} request to {url.host!r} is refused: it has a body, and its origin is not "
+                "that of the base URL",
+                guidance="if it may get the body and the credentials, trust its origin: with "
+                "`trusted_origins` of the client, or with `trust` for a manifest",
+            )
         return self._with_retries(lambda: self._send(call), self._retry, self._authenticator)
 
     def get(self, path: str = "", *, params: Mapping[str, Any] | None = None) -> httpx.Response:
@@ -233,11 +244,12 @@ class HttpClient:
         )
 
     def _is_followed(self, call: _Call, status: int, url: httpx.URL) -> bool:
-        """Return whether a redirect is followed. One that keeps method and body stays within the origins that
-        may get the body."""
-        if call.method in _REDIRECTED:
-            return True
-        return status in _SAME_METHOD and urls.is_within(url, self._trusted)
+        """Return whether a redirect is followed. A request with a body, or with a method that may change
+        something, stays within the origins that may get the body: without its body it is another request, and
+        its response means nothing."""
+        is_kept = call.method in _REDIRECTED or status in _SAME_METHOD
+        is_free = call.method in _REDIRECTED and call.content is None
+        return is_free or (is_kept and urls.is_within(url, self._trusted))
 
     def _with_credentials(self, call: _Call, url: httpx.URL) -> httpx.Request:
         is_trusted = urls.is_within(url, self._trusted)
@@ -285,10 +297,19 @@ def is_ignored(response: httpx.Response) -> bool:
 
 
 def _headers(*written: Mapping[str, str]) -> httpx.Headers:
-    """Return headers; a later one replaces an earlier one of the same name."""
+    """Return headers; a later one replaces an earlier one of the same name.
+
+    Raises:
+        ConfigError: a name is not one. It is not quoted: a template may have put a secret into it.
+    """
     found = httpx.Headers(encoding="utf-8")
     for headers in written:
         for name, value in headers.items():
+            if not _NAME.fullmatch(name):
+                raise ConfigError(
+                    "the name of a header is empty, or contains a character that HTTP forbids",
+                    guidance="correct the names of the headers, and the values of the config in them",
+                )
             found[name] = value
     return found
 

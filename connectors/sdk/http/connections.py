@@ -7,7 +7,6 @@ import logging
 import os
 import ssl
 import threading
-import time
 import weakref
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -19,6 +18,8 @@ from connectors.sdk.http.failures import place
 from connectors.sdk.limits import (
     SECONDS_VARIABLE,
     TOO_LARGE,
+    Deadline,
+    ResponseIsLate,
     ResponseLimits,
     response_limits,
 )
@@ -60,6 +61,7 @@ class Connections:
         self._limits = limits or response_limits()
         self.guard = AddressGuard()
         """Decides which addresses the connections may go to."""
+        self._deadline = Deadline()
         self._lock = threading.Lock()
         self._client: httpx.Client | None = None
         self._close: Callable[[], object] | None = None
@@ -71,6 +73,7 @@ class Connections:
                 _be_silent()
                 self._client = _Client(
                     self.guard,
+                    self._deadline,
                     headers=httpx.Headers(
                         {
                             "User-Agent": self._user_agent,
@@ -96,9 +99,20 @@ class Connections:
             SystemFailure: the body is too large, or compressed in a way that is not accepted.
             TransientError: the response takes too long.
         """
-        began = time.monotonic()
+        try:
+            with self._deadline.within(self._limits.seconds):
+                return self._received(request)
+        except ResponseIsLate:
+            raise TransientError(
+                f"the response to {place(request)} was not complete after "
+                f"{self._limits.seconds:g} seconds",
+                guidance="run the sync again, and request smaller pages; a longer time is set by the "
+                f"environment variable {SECONDS_VARIABLE}",
+            ) from None
+
+    def _received(self, request: httpx.Request) -> httpx.Response:
         received = self.open().send(request, stream=True)
-        raw = _TimedStream(received, began + self._limits.seconds, self._limits)
+        raw = _TimedStream(received, self._deadline)
         received.stream = raw
         try:
             if self._is_small(received):
@@ -151,30 +165,22 @@ class Connections:
 
 
 class _TimedStream(httpx.SyncByteStream):
-    """The bytes of a body as they were sent, until a time.
+    """The bytes of a body as they were sent, until a deadline; also those that a proxy has passed on.
 
     Attributes:
         size: the number of bytes so far.
     """
 
-    def __init__(self, received: httpx.Response, end: float, limits: ResponseLimits):
+    def __init__(self, received: httpx.Response, deadline: Deadline):
         assert isinstance(received.stream, httpx.SyncByteStream)
         self._inner = received.stream
-        self._request = received.request
-        self._end = end
-        self._limits = limits
+        self._deadline = deadline
         self.size = 0
 
     def __iter__(self) -> Iterator[bytes]:
         for chunk in self._inner:
             self.size += len(chunk)
-            if time.monotonic() > self._end:
-                raise TransientError(
-                    f"the response to {place(self._request)} was not complete after "
-                    f"{self._limits.seconds:g} seconds",
-                    guidance="run the sync again, and request smaller pages; a longer time is set by the "
-                    f"environment variable {SECONDS_VARIABLE}",
-                )
+            self._deadline.check()
             yield chunk
 
     def close(self) -> None:
@@ -207,14 +213,15 @@ class _Cookies(httpx.Cookies):
 
 
 class _Client(httpx.Client):
-    def __init__(self, guard: AddressGuard, **settings: Any):
+    def __init__(self, guard: AddressGuard, deadline: Deadline, **settings: Any):
         self._guard = guard
+        self._deadline = deadline
         super().__init__(**settings)
         self._cookies = _Cookies()
 
     def _init_transport(self, *_: Any, **settings: Any) -> httpx.BaseTransport:
         """Return the transport of direct connections. A proxy has another one, and resolves names itself."""
-        return GuardedTransport(self._guard, settings["verify"], settings["limits"])
+        return GuardedTransport(self._guard, self._deadline, settings["verify"], settings["limits"])
 
 
 @functools.cache

@@ -114,8 +114,9 @@ def _of_response(response: httpx.Response, attempts: int) -> EltError:
     if 300 <= status < 400:
         return SystemFailure(
             f"{where} answered with a redirect that is not followed ({status})",
-            guidance="write the final address: only GET and HEAD follow redirects; other methods do so with "
-            "the status 307 or 308, within the origin",
+            guidance="write the final address: only GET and HEAD without a body follow redirects to another "
+            "origin; with a body they do so within the origins that are trusted, and other methods there "
+            "with the status 307 or 308",
         )
     if status == RATE_LIMITED_STATUS:
         return TransientError(

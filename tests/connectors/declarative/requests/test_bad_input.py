@@ -168,16 +168,31 @@ def test_a_link_to_another_host_gets_nothing_and_its_refusal_says_what_to_trust(
     assert SECRET not in str([(each.target, each.headers) for each in other.requests])
 
 
-def test_a_redirect_to_another_host_gets_no_body(reading: Reading, other: RecordingApi) -> None:
-    other.script = lambda _: {"data": [{"id": 2}]}
-    reading.answer(Answer(307, headers={"Location": f"{other.url}/orders"}))
-    written = STREAM.replace(
-        "requester:", "requester:\n  request_body_json: {key: '{{ config.token }}'}"
-    )
-    assert reading.records(written) == [{"id": 2}]
-    (request,) = other.requests
-    assert (request.body, SECRET in str(request.headers)) == (b"", False)
-    assert SECRET in reading.api.requests[0].body.decode()
+@pytest.mark.parametrize("method", ["GET", "POST"])
+@pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
+def test_a_request_with_a_body_is_not_redirected_to_another_host(
+    reading: Reading, other: RecordingApi, method: str, status: int
+) -> None:
+    """Without its body it is another request, for all records instead of some, for example."""
+    reading.answer(Answer(status, headers={"Location": f"{other.url}/orders"}))
+    error = checked(reading, SystemFailure, with_body(method))
+    assert f"a redirect that is not followed ({status})" in error.message
+    assert not other.requests and SECRET in reading.api.requests[0].body.decode()
+
+
+@pytest.mark.parametrize("method", ["GET", "POST"])
+def test_a_link_to_another_host_is_refused_if_the_request_has_a_body(
+    reading: Reading, other: RecordingApi, method: str
+) -> None:
+    reading.answer({"data": [{"id": 1}], "next": f"{other.url}/orders?at=2"})
+    error = checked(reading, ConfigError, with_body(method))
+    assert f"trust its origin: {other.url}" in str(error.guidance)
+    assert not other.requests
+
+
+def with_body(method: str) -> str:
+    body = f"http_method: {method}\n  request_body_json: {{key: '{{{{ config.token }}}}'}}"
+    return STREAM.replace("requester:", f"requester:\n  {body}")
 
 
 @pytest.mark.parametrize(

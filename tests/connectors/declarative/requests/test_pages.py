@@ -242,18 +242,16 @@ def test_the_values_of_the_slice_may_be_left_out_of_the_next_pages(reading: Read
     ]
 
 
-def test_a_link_to_another_host_is_followed_without_credentials_parameters_and_body(
+def test_a_link_to_another_host_is_followed_without_credentials_parameters_and_headers(
     reading: Reading, other: RecordingApi
 ) -> None:
     other.script = lambda _: {"data": [{"id": 2}]}
     reading.answer({"data": [{"id": 1}], "next": f"{other.url}/orders?at=2"})
     written = """
         requester:
-          http_method: POST
           authenticator: {type: BearerAuthenticator, api_token: hunter2}
           request_parameters: {key: hunter3}
           request_headers: {X-Key: hunter4}
-          request_body_json: {key: hunter5}
         paginator:
           type: DefaultPaginator
           page_token_option: {type: RequestPath}
@@ -267,11 +265,13 @@ def test_a_link_to_another_host_is_followed_without_credentials_parameters_and_b
     reading.records(written)
     trusted = other.requests[1]
     assert trusted.headers["authorization"] == "Bearer hunter2"
-    assert (trusted.method, trusted.params["key"], trusted.json) == (
-        "POST",
-        "hunter3",
-        {"key": "hunter5"},
+    assert (trusted.headers["x-key"], trusted.params["key"]) == ("hunter4", "hunter3")
+    posts = written.replace(
+        "requester:",
+        "requester:\n          http_method: POST\n          request_body_json: {key: hunter5}",
     )
+    reading.records(posts)
+    assert (other.requests[2].method, other.requests[2].json) == ("POST", {"key": "hunter5"})
 
 
 def test_a_link_to_another_host_that_needs_credentials_says_so(

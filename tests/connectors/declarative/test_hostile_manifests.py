@@ -1,0 +1,152 @@
+"""Whole manifests, and answers to them, that are wrong or hostile: each is a clear error."""
+
+from __future__ import annotations
+
+import copy
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.connectors.declarative.test_credentials import OAUTH, Json, Shell, manifest, stream
+from tests.connectors.support import errors, records
+from tests.programs.json_api import Answer
+from tests.programs.recording_api import RecordingApi, routes, serving
+
+NONE = {"type": "NoAuth"}
+ORDERS = manifest(stream("orders", "/orders", NONE))
+
+
+@pytest.fixture
+def api() -> Iterator[RecordingApi]:
+    with serving(RecordingApi(lambda _: [{"id": 1}])) as found:
+        yield found
+
+
+@pytest.fixture
+def shell(api: RecordingApi, tmp_path: Path) -> Shell:
+    return Shell(tmp_path, {"url": api.url, "key": "é", "credentials": {"refresh_token": "r1"}})
+
+
+def changed(**requester: Any) -> Json:
+    """Return the manifest with other fields of the requester."""
+    written = copy.deepcopy(ORDERS)
+    written["streams"][0]["retriever"]["requester"] |= requester
+    return written
+
+
+def message(messages: list[Json]) -> str:
+    """Return the message of the only error."""
+    (error,) = errors(messages)
+    return str(error["message"])
+
+
+@pytest.mark.parametrize(("start", "end"), [(b"[", b"]"), (b'{"a":[', b"]}")])
+def test_a_body_that_is_nested_too_deep_is_an_error(
+    api: RecordingApi, shell: Shell, start: bytes, end: bytes
+) -> None:
+    api.script = lambda _: Answer(body=b'[{"id": ' + start * 100_000 + end * 100_000 + b"}]")
+    assert "is not JSON: it is nested too deep" in message(shell.read(ORDERS, "orders"))
+
+
+@pytest.mark.parametrize("name", ["X-é", "a b", "", "X\r\nY", "X:", "{{ config['key'] }}"])
+@pytest.mark.parametrize("where", ["requester", "page", "authenticator"])
+def test_a_name_of_a_header_that_http_forbids_is_an_error_before_the_request(
+    api: RecordingApi, shell: Shell, name: str, where: str
+) -> None:
+    option = {"type": "RequestOption", "inject_into": "header", "field_name": name}
+    token = {"type": "ApiKeyAuthenticator", "api_token": "k", "inject_into": option}
+    written = changed(
+        request_headers={name: "v"} if where == "requester" else {},
+        authenticator=token if where == "authenticator" else NONE,
+    )
+    if where == "page":
+        written["streams"][0]["retriever"]["paginator"] = {
+            "type": "DefaultPaginator",
+            "page_size_option": option,
+            "pagination_strategy": {"type": "PageIncrement", "page_size": 5},
+        }
+    assert "contains a character that HTTP forbids" in message(shell.read(written, "orders"))
+    assert not api.requests
+
+
+@pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
+@pytest.mark.parametrize("kind", ["refresh", "login"])
+def test_credentials_are_not_redirected_to_another_host(
+    api: RecordingApi, shell: Shell, status: int, kind: str
+) -> None:
+    login = {
+        "type": "SessionTokenAuthenticator",
+        "login_requester": {
+            "type": "HttpRequester",
+            "url_base": "{{ config['url'] }}",
+            "path": "/token",
+            "http_method": "POST",
+            "request_body_json": {"password": "secret"},
+        },
+        "session_token_path": ["access_token"],
+        "request_authentication": {"type": "Bearer"},
+    }
+    auth = OAUTH if kind == "refresh" else login
+    with serving(RecordingApi(lambda _: {"access_token": "a"})) as other:
+        url = other.url.replace("127.0.0.1", "localhost")
+        api.script = routes({"/token": Answer(status, headers={"Location": f"{url}/token"})})
+        messages = shell.read(manifest(stream("orders", "/orders", auth)), "orders")
+        assert f"a redirect that is not followed ({status})" in message(messages)
+        assert not other.requests and not records(messages)
+
+
+@pytest.mark.parametrize("size", [10**9, 10**40, "{{ 10 ** 40 }}"])
+@pytest.mark.parametrize("kind", ["PageIncrement", "OffsetIncrement"])
+def test_a_huge_page_size_is_sent_and_takes_no_memory(
+    api: RecordingApi, shell: Shell, size: Any, kind: str
+) -> None:
+    written = copy.deepcopy(ORDERS)
+    written["streams"][0]["retriever"]["paginator"] = {
+        "type": "DefaultPaginator",
+        "page_size_option": {
+            "type": "RequestOption",
+            "inject_into": "request_parameter",
+            "field_name": "size",
+        },
+        "pagination_strategy": {"type": kind, "page_size": size},
+    }
+    assert records(shell.read(written, "orders")) == [{"id": 1}]
+    assert int(api.requests[0].params["size"]) >= 10**9
+
+
+def test_a_check_of_a_stream_that_does_not_exist_fails(shell: Shell) -> None:
+    written = {**ORDERS, "check": {"type": "CheckStream", "stream_names": ["nothing"]}}
+    (status,) = [
+        m["connectionStatus"] for m in shell.run(written, "check") if "connectionStatus" in m
+    ]
+    assert status["status"] == "FAILED"
+    assert "the manifest has no stream 'nothing'" in status["message"]
+    assert "name one of these: 'orders'" in status["message"]
+
+
+def test_pages_that_are_all_new_are_read_on(api: RecordingApi, shell: Shell) -> None:
+    """They cannot be told from a long stream: only the end of the sync ends them."""
+    api.script = lambda _: {
+        "data": [{"id": len(api.requests)}],
+        "next": str(len(api.requests)) if len(api.requests) < 200 else None,
+    }
+    written = json.loads(json.dumps(ORDERS))
+    retriever = written["streams"][0]["retriever"]
+    retriever["record_selector"]["extractor"]["field_path"] = ["data"]
+    retriever["paginator"] = {
+        "type": "DefaultPaginator",
+        "page_token_option": {
+            "type": "RequestOption",
+            "inject_into": "request_parameter",
+            "field_name": "page",
+        },
+        "pagination_strategy": {
+            "type": "CursorPagination",
+            "cursor_value": "{{ response.next }}",
+            "stop_condition": "{{ not response.next }}",
+        },
+    }
+    assert len(records(shell.read(written, "orders"))) == 200
