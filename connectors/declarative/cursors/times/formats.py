@@ -84,7 +84,7 @@ class DatetimeFormat:
 
     @property
     def has_time(self) -> bool:
-        """Whether the format writes a time of the day."""
+        """True if the format writes a time of the day."""
         return self.format(_DAY_END) != self.format(_DAY_START)
 
     def parse(self, value: Any) -> datetime:
