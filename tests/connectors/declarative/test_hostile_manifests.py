@@ -128,7 +128,7 @@ def test_a_check_of_a_stream_that_does_not_exist_fails(shell: Shell) -> None:
 
 
 def test_pages_that_are_all_new_are_read_on(api: RecordingApi, shell: Shell) -> None:
-    """They may be those of a long stream: only the end of the sync ends them."""
+    """Only the end of the sync ends them: they may be those of a long stream."""
     api.script = lambda _: {
         "data": [{"id": len(api.requests)}],
         "next": str(len(api.requests)) if len(api.requests) < 200 else None,

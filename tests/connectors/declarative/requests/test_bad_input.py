@@ -173,7 +173,7 @@ def test_a_link_to_another_host_gets_nothing_and_its_refusal_says_what_to_trust(
 def test_a_request_with_a_body_is_not_redirected_to_another_host(
     reading: Reading, other: RecordingApi, method: str, status: int
 ) -> None:
-    """Without its body it is another request, for all records instead of some, for example."""
+    """A request without its body is another one, for all records instead of some, for example."""
     reading.answer(Answer(status, headers={"Location": f"{other.url}/orders"}))
     error = checked(reading, SystemFailure, with_body(method))
     assert f"a redirect that is not followed ({status})" in error.message
