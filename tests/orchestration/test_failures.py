@@ -233,7 +233,7 @@ def test_the_connector_of_a_killed_run_is_stopped(own: Project) -> None:
         _wait(lambda: _running(marker, "read"), seconds=60)
     finally:
         own.kill(run)
-    _wait(lambda: not _running(marker, "read"), seconds=5)
+    _wait(lambda: not _running(marker, "read"), seconds=60)  # on a busy machine
 
 
 def test_a_terminated_run_leaves_no_processes(own: Project) -> None:
@@ -241,10 +241,10 @@ def test_a_terminated_run_leaves_no_processes(own: Project) -> None:
     run = own.start('key:"scripted/things"')
     processes: list[psutil.Process] = []
     try:
-        _wait(lambda: _running(str(own.root / "scripted-source"), "read"), seconds=60)
+        _wait(lambda: _running(str(own.root / "scripted-source"), "read"), seconds=180)
         processes = psutil.Process(run.pid).children(recursive=True)
         run.terminate()
-        assert run.wait(60) != 0
+        assert run.wait(180) != 0
         assert [process for process in processes if not gone(process.pid)] == []
     finally:
         for process in processes:
