@@ -119,7 +119,8 @@ def test_the_api_of_the_demo_listens_on_this_machine_only() -> None:
         assert url.startswith("http://127.0.0.1:")
         with pytest.raises(urllib.error.HTTPError) as refused:
             urllib.request.urlopen(f"{url}/depots")
-    assert refused.value.code == 401
+        with refused.value as answer:  # an error of urllib holds the connection until it is closed
+            assert answer.code == 401
 
 
 def test_the_readme_links_to_the_document() -> None:
