@@ -14,12 +14,13 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import IO
+from typing import IO, Literal
 
 from elt_assets.errors import SystemFailure
 from elt_assets.protocol.airbyte.codec import decode
 from elt_assets.protocol.airbyte.messages import NULL, Form, RawRecord, RecordLines
 from elt_assets.protocol.singer.messages import decode_record
+from elt_assets.sync.open_files import OpenFiles
 
 EXTRACTED_AT = "_elt:extracted_at"
 """The property with the extraction time in epoch milliseconds, from the record's `emitted_at`."""
@@ -125,20 +126,45 @@ class SegmentWriter:
     Args:
         first_sequence: SEQUENCE of the first record.
         limits: records and bytes at which the segment is full.
+        open_files: the open files of the session. The writer may be paused when another one opens its file.
     """
 
-    def __init__(self, path: Path, first_sequence: int, limits: tuple[int, int] = UNBOUNDED):
+    def __init__(
+        self,
+        path: Path,
+        first_sequence: int,
+        limits: tuple[int, int] = UNBOUNDED,
+        open_files: OpenFiles | None = None,
+    ):
         self.path = path
         self.size = 0
         self._full_at = first_sequence + limits[0]
         self._max_bytes = limits[1]
         self._first = first_sequence
         self._next = first_sequence
-        self._file: IO[bytes] = path.open("wb", buffering=_BUFFER)
-        self._write = self._file.write
+        self._open_files = OpenFiles() if open_files is None else open_files
+        self._open("wb")
         self._mark: tuple[int, int] = (0, first_sequence)
         self._pieces: list[Piece] = []  # their sizes are not known until the segment is closed
         self._is_in_rows = False
+
+    def _open(self, mode: Literal["wb", "ab"]) -> None:
+        self._open_files.add(self)
+        self._file: IO[bytes] = self.path.open(mode, buffering=_BUFFER)
+        self._write: Callable[[bytes], int] = self._file.write
+
+    def pause(self) -> None:
+        """Close the file until the next record.
+
+        Raises:
+            OSError: the disk is full or not available.
+        """
+        self._write = self._write_again
+        self._file.close()
+
+    def _write_again(self, line: bytes) -> int:
+        self._open("ab")
+        return self._write(line)
 
     @property
     def records(self) -> int:
@@ -209,6 +235,8 @@ class SegmentWriter:
 
     def cut_to_mark(self) -> None:
         """Remove the records after the last mark."""
+        if self._file.closed:
+            self._open("ab")
         self._file.flush()
         self.size, self._next = self._mark
         self._file.seek(self.size)
@@ -218,6 +246,7 @@ class SegmentWriter:
         self._is_in_rows = bool(self._pieces) and self._pieces[-1].form is Form.ROWS
 
     def close(self) -> Segment:
+        self._open_files.remove(self)
         self._file.close()
         starts = [*((piece.offset, piece.first) for piece in self._pieces), (self.size, self._next)]
         pieces = [
@@ -227,6 +256,7 @@ class SegmentWriter:
         return Segment(self.path, self.records, self.size, pieces)
 
     def discard(self) -> None:
+        self._open_files.remove(self)
         with contextlib.suppress(
             OSError
         ):  # the buffered bytes are not needed; the disk may be full
@@ -246,8 +276,9 @@ class FilteredSegmentWriter(SegmentWriter):
         first_sequence: int,
         record_filter: Callable[[RawRecord], RawRecord],
         limits: tuple[int, int] = UNBOUNDED,
+        open_files: OpenFiles | None = None,
     ):
-        super().__init__(path, first_sequence, limits)
+        super().__init__(path, first_sequence, limits, open_files)
         self._filter = record_filter
 
     def append(self, record: RawRecord) -> bool:

@@ -33,6 +33,7 @@ from elt_assets.protocol.airbyte.messages import (
 from elt_assets.protocol.airbyte.states import check_contents, stream_of
 from elt_assets.sync.committer import Committer, OpenSink
 from elt_assets.sync.events import Logged, SessionEvent, Sink, StreamProgress
+from elt_assets.sync.open_files import OpenFiles
 from elt_assets.sync.read_status import ReadStatus
 from elt_assets.sync.selection.filters import RecordFilter
 from elt_assets.sync.shared_state import (
@@ -92,6 +93,7 @@ class Session:
         configure: Callable[[AirbyteStream], ConfiguredStream] | None = None,
     ):
         self._threshold = threshold or Threshold()
+        self._open_files = OpenFiles()
         self._staging = staging
         self._filters = filters
         self._shares_state = shares_state
@@ -155,7 +157,8 @@ class Session:
             int(self._threshold.rows * OVERFLOW_FACTOR),
             int(self._threshold.bytes * OVERFLOW_FACTOR),
         )
-        run = StreamRun(stream, sink, folder, self._filters.get(stream.id), limits)
+        filters = self._filters.get(stream.id)
+        run = StreamRun(stream, sink, folder, filters, limits, self._open_files)
         self._streams.add(run)
         return run
 

@@ -10,6 +10,7 @@ from elt_assets.errors import SystemFailure
 from elt_assets.protocol.airbyte.catalog import ConfiguredStream
 from elt_assets.protocol.airbyte.messages import COMPLETE, INCOMPLETE, ErrorTrace, State, StateStats
 from elt_assets.sync.events import PendingState, Sink, Span, StreamProgress
+from elt_assets.sync.open_files import OpenFiles
 from elt_assets.sync.segments import UNBOUNDED, FilteredSegmentWriter, Segment, SegmentWriter
 from elt_assets.sync.selection.filters import RecordFilter
 from elt_assets.sync.states.pending import PendingStates
@@ -26,7 +27,7 @@ class StreamRun:
     that wait for a commit. `records_at_state`, `records_at_generation`: records received before the last
     state, and before the present generation. `uncommitted`: records given to the sink since its last commit.
     `can_cut_to_state`: no record after the last state was given to the sink. `has_own_state`:
-    the stream's newest state is its own, and not one that streams share.
+    the stream's newest state is its own, and not one that streams share. `open_files`: those of the session.
     """
 
     configured: ConfiguredStream
@@ -34,6 +35,7 @@ class StreamRun:
     staging: Path
     record_filter: RecordFilter | None = None
     segment_limits: tuple[int, int] = UNBOUNDED
+    open_files: OpenFiles = field(default_factory=OpenFiles)
     progress: StreamProgress = field(default_factory=StreamProgress)
     writer: SegmentWriter | None = None
     uncommitted_since: float | None = None
@@ -89,10 +91,14 @@ class StreamRun:
         if self.writer is None:
             path = self.staging / f"{self.segment_count:08d}.jsonl"
             self.writer = (
-                SegmentWriter(path, self.next_sequence, self.segment_limits)
+                SegmentWriter(path, self.next_sequence, self.segment_limits, self.open_files)
                 if self.record_filter is None
                 else FilteredSegmentWriter(
-                    path, self.next_sequence, self.record_filter, self.segment_limits
+                    path,
+                    self.next_sequence,
+                    self.record_filter,
+                    self.segment_limits,
+                    self.open_files,
                 )
             )
             self.segment_count += 1

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import time
+from dataclasses import replace
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
@@ -13,12 +15,14 @@ from hypothesis import strategies as st
 from msgspec import Raw
 
 from elt_assets.protocol.airbyte.messages import NULL, RawRecord
+from elt_assets.sync.open_files import OpenFiles
 from elt_assets.sync.segments import (
     EXTRACTED_AT,
     META,
     NOT_AN_OBJECT,
     PLACE,
     SEQUENCE,
+    Segment,
     SegmentWriter,
 )
 
@@ -94,6 +98,28 @@ def test_a_segment_can_be_truncated_to_its_mark_and_continued(tmp_path: Path) ->
     found = [json.loads(line) for line in segment.path.read_bytes().splitlines()]
     assert [(line["a"], line[SEQUENCE]) for line in found] == [(1, 0), (3, 1)]
     assert segment.size == segment.path.stat().st_size
+
+
+@given(st.lists(st.tuples(st.integers(0, 3), st.sampled_from(["append", "mark", "cut"]))))
+def test_writers_that_are_paused_write_the_same_segments(
+    steps: list[tuple[int, str]],
+) -> None:
+    def run(folder: Path, limit: int) -> list[tuple[bytes, Segment]]:
+        files = OpenFiles(limit)
+        writers = [SegmentWriter(folder / str(n), 0, open_files=files) for n in range(4)]
+        for number, (who, step) in enumerate(steps):
+            writer = writers[who]
+            if step == "append":
+                writer.append(RawRecord("a", Raw(b'{"a":%d}' % number), 1.0))
+            elif step == "mark":
+                writer.mark()
+            else:
+                writer.cut_to_mark()
+        segments = [writer.close() for writer in writers]
+        return [(s.path.read_bytes(), replace(s, path=Path())) for s in segments]
+
+    with TemporaryDirectory() as few, TemporaryDirectory() as many:
+        assert run(Path(few), 1) == run(Path(many), 9)
 
 
 def test_a_discarded_segment_is_removed(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from msgspec import Raw
 
 from elt_assets.errors import SystemFailure, TransientError
 from elt_assets.protocol.airbyte.catalog import FULL_REFRESH, INCREMENTAL, StreamId
-from elt_assets.protocol.airbyte.messages import COMPLETE, RUNNING, RawRecord
+from elt_assets.protocol.airbyte.messages import COMPLETE, INCOMPLETE, RUNNING, RawRecord
 from elt_assets.protocol.airbyte.sync_modes import APPEND, OVERWRITE
 from elt_assets.sync.committer import MAX_WAITING
 from elt_assets.sync.events import (
@@ -27,6 +27,7 @@ from elt_assets.sync.events import (
     Estimated,
     Logged,
 )
+from elt_assets.sync.open_files import MAX_OPEN
 from elt_assets.sync.segments import NOT_AN_OBJECT, Segment
 from elt_assets.sync.selection.fields import FieldSelection
 from elt_assets.sync.selection.filters import WITHHELD, RecordFilter
@@ -425,3 +426,27 @@ def test_a_log_message_forges_no_line_of_the_log(sync: Sync) -> None:
     lines = sync.logs().splitlines()
     assert lines[:3] == [r"ok\nERROR - forged\r\x1b[31mred\u2028x", "    one", "    ERROR - two"]
     assert lines[3] == r"a\nb"
+
+
+def _open_files() -> int:
+    return sum(1 for _ in Path("/proc/self/fd").iterdir())
+
+
+def test_more_streams_than_open_files_can_take_turns(tmp_path: Path) -> None:
+    names = [f"s{number}" for number in range(MAX_OPEN * 2 + 1)]
+    sinks = {name: MemorySink() for name in names}
+    before = _open_files()
+    counts = []
+
+    def messages() -> Iterator[Sent]:
+        for number in range(3):
+            yield from (record(number, name) for name in names)
+            counts.append(_open_files() - before)
+            yield state(number, "s0")
+        yield from (state(3, name) for name in names[:-1])
+        yield status(INCOMPLETE, names[-1])  # its segment is cut back to nothing
+
+    Sync(tmp_path, sinks, Threshold()).run(messages())
+    assert max(counts) < MAX_OPEN + 20
+    assert {tuple(sinks[name].numbers) for name in names[:-1]} == {(0, 1, 2)}
+    assert sinks[names[-1]].numbers == []
