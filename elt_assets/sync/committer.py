@@ -98,6 +98,8 @@ class Committer:
         self._failure: BaseException | None = None
         self._is_stopped = Event()
         self._work: deque[_Work] = deque()
+        self._queues: list[deque[Future[Committed | None]]] = [deque() for _ in self._threads]
+        self._newest: dict[StreamRun, _Work] = {}
         self._before: Sequence[Future[Committed | None]] = ()
         self._opening = Lock()
 
@@ -234,22 +236,31 @@ class Committer:
 
         thread = self._thread_for(run)
         future = self._threads[thread].submit(guarded)
-        self._work.append(_Work(future, run, thread, segment, commit))
+        self._queues[thread].append(future)
+        self._newest[run] = _Work(future, run, thread, segment, commit)
+        self._work.append(self._newest[run])
 
     def _fail(self, error: BaseException) -> None:
         if self._failure is None:
             self._failure = error
 
     def _thread_for(self, run: StreamRun) -> int:
-        """Return the thread that has tasks of a stream, or the one with the fewest tasks."""
-        tasks = Counter(dict.fromkeys(range(len(self._threads)), 0))
-        for work in self._work:
-            if work.run is None or work.future.done():
-                continue
-            if work.run is run:
-                return work.thread
-            tasks[work.thread] += 1
-        return min(tasks, key=lambda thread: tasks[thread])
+        """Return the thread that has tasks of a stream, or the one with the fewest tasks.
+
+        All tasks of all streams may wait at the end of a sync, so none of them is looked at here, except
+        those that are done.
+        """
+        newest = self._newest.get(run)
+        if newest is not None and not newest.future.done():
+            return newest.thread
+        return min(range(len(self._threads)), key=self._undone)
+
+    def _undone(self, thread: int) -> int:
+        """Return the number of a thread's tasks that are not done. They are done in their order."""
+        queue = self._queues[thread]
+        while queue and queue[0].done():
+            queue.popleft()
+        return len(queue)
 
     def _is_behind(self) -> bool:
         undone = [work for work in self._work if not work.future.done()]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import resource
 import signal
 import subprocess
 import threading
@@ -47,10 +48,10 @@ def running(destination: Destination) -> Iterator[subprocess.Popen[bytes]]:
 
 
 def _start(
-    destination: Destination, stdin: int | IO[bytes], wanted: Json | None = None
+    destination: Destination, stdin: int | IO[bytes], *streams: Json
 ) -> subprocess.Popen[bytes]:
     return subprocess.Popen(
-        [BIN / "elt-destination", *destination.arguments(wanted or stream())],
+        [BIN / "elt-destination", *destination.arguments(*(streams or [stream()]))],
         stdin=stdin,
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
@@ -173,3 +174,23 @@ def test_the_process_ends_if_its_output_is_closed(
     running.stdout.close()
     _say(running, *records(1), state(1))
     assert running.wait(120) == 1
+
+
+@pytest.mark.long  # some twenty minutes; tests/sync/test_session.py has the short form
+def test_ten_thousand_streams_can_take_turns(destination: Destination, tmp_path: Path) -> None:
+    names = [f"s{number}" for number in range(10_000)]
+    (tmp_path / "in.jsonl").write_bytes(
+        lines([*(r for n in (1, 2) for s in names for r in records(n, name=s))])
+        + lines([state(2, name) for name in names])
+    )
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (256, limits[1]))
+    try:
+        with (tmp_path / "in.jsonl").open("rb") as messages:
+            process = _start(destination, messages, *map(stream, names))
+            output, _ = process.communicate()
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+    assert process.returncode == 0
+    assert output.count(b'"type":"STATE"') == len(names)
+    assert {tuple(destination.ids(name)) for name in names[::1000]} == {(1, 2)}
