@@ -36,6 +36,7 @@ LAKE = ("schema", "spark", "delta", "parse", "merge", "write", "admin")
 ROOMS: dict[str, set[str]] = {
     # the ground
     "elt_assets.errors": set(),
+    "elt_assets.failpoints": {"errors"},
     "elt_assets.storage": {"errors"},
     "elt_assets.machine_faults": {"errors"},
     "elt_assets.paths": {"errors", "storage"},
@@ -54,7 +55,7 @@ ROOMS: dict[str, set[str]] = {
     "elt_assets.sync.segments": {"errors", "protocol", "sync.open_files"},
     "elt_assets.sync.events": {"protocol", "sync.segments"},
     "elt_assets.sync.states": {"errors", "protocol", "sync.events", "sync.selection"},
-    "elt_assets.sync": {"errors", "protocol", "sync"},
+    "elt_assets.sync": {"errors", "failpoints", "protocol", "sync"},
     # what people write
     "elt_assets.connection": {
         *("errors", "paths", "protocol", "sync.selection"),
@@ -63,7 +64,7 @@ ROOMS: dict[str, set[str]] = {
     # the tables
     **{
         f"elt_assets.lake.{room}": {
-            *("errors", "machine_faults", "storage", "protocol", "sync"),
+            *("errors", "failpoints", "machine_faults", "storage", "protocol", "sync"),
             *(f"lake.{lower}" for lower in LAKE[:place]),
             # the archive of classes is in the user's cache
             *(("paths",) if room == "spark" else ()),
@@ -91,6 +92,7 @@ ROOMS: dict[str, set[str]] = {
     "elt_assets.orchestration": {
         *(
             "errors",
+            "failpoints",
             "machine_faults",
             "storage",
             "paths",

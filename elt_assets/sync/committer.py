@@ -21,6 +21,7 @@ from dataclasses import dataclass
 from threading import Event, Lock
 
 from elt_assets.errors import SystemFailure
+from elt_assets.failpoints import Failpoint, reach
 from elt_assets.protocol.airbyte.catalog import ConfiguredStream
 from elt_assets.sync.events import (
     Acknowledged,
@@ -186,8 +187,11 @@ class Committer:
             committed = work.future.result()
             self._work.popleft()
             if work.commit is not None and committed is not None:
-                yield _acknowledged(work.commit, committed)
+                acknowledged = _acknowledged(work.commit, committed)
+                reach(Failpoint.ACKNOWLEDGED)
+                yield acknowledged
             elif work.event is not None:
+                reach(Failpoint.SHARED_ACKNOWLEDGED)
                 yield work.event
 
     def stop(self) -> None:
@@ -280,6 +284,7 @@ class Committer:
 def _write(run: StreamRun, segment: Segment) -> None:
     try:
         run.opened_sink.write(segment)
+        reach(Failpoint.SEGMENT_WRITTEN)
     finally:
         segment.path.unlink(missing_ok=True)
 

@@ -15,6 +15,7 @@ from pathlib import Path
 from types import MappingProxyType
 
 from elt_assets.errors import EltError
+from elt_assets.failpoints import Failpoint, reach
 from elt_assets.protocol.airbyte.catalog import (
     AirbyteStream,
     ConfiguredCatalog,
@@ -341,6 +342,7 @@ class Session:
         run.can_cut_to_state = run.writer.at_mark and run.can_cut_to_state
         segment = run.close_segment()
         if segment is not None:
+            reach(Failpoint.SEGMENT_CLOSED)
             self._committer.write(run, segment)
 
     def _finish_early(self) -> Iterator[SessionEvent]:

@@ -16,6 +16,7 @@ import pyarrow.fs as pafs
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as f
 
+from elt_assets.failpoints import Failpoint, reach
 from elt_assets.lake.delta.commits import Superseded
 from elt_assets.lake.delta.files import HIDDEN, Change, DataFile, Files
 from elt_assets.lake.delta.opening import LOG
@@ -101,6 +102,7 @@ def expire(
             continue
         fresh = rows.where(f.coalesce(f.col("rejected_at") >= f.lit(oldest), f.lit(True)))
         files = table.write_files(fresh) if old < file.records else []
+        reach(Failpoint.FRESH_RECORDS_WRITTEN)
         try:
             require_all(
                 table, file.records - old, row_count(table, files), "rejected records", files
@@ -150,6 +152,7 @@ def compact(spark: SparkSession, table: Table, leave: Collection[str] = ()) -> i
     removed = 0
     for group in _groups(table, leave):
         files = _combined(spark, table, group)
+        reach(Failpoint.FILES_COMBINED)
         try:
             table.reorganise(Change(files, group))
             removed += len(group) - len(files)
@@ -168,6 +171,7 @@ def vacuum(table: Table, retention: dt.timedelta = RETENTION) -> int:
     """
     old = {*table.unreferenced(retention), *_hidden(table.storage, retention)}
     paths = old - table.needed_since(dt.datetime.now(dt.timezone.utc) - retention) if old else old
+    reach(Failpoint.VACUUM_PLANNED)
     table.discard_files(DataFile(path, 0, 0) for path in paths)
     return len(paths)
 

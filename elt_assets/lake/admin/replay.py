@@ -10,6 +10,7 @@ from pathlib import Path
 from pyspark.sql import DataFrame
 
 from elt_assets.errors import ConfigError
+from elt_assets.failpoints import Failpoint, reach
 from elt_assets.lake.delta.commits import Superseded
 from elt_assets.lake.delta.files import HIDDEN, Files
 from elt_assets.lake.delta.table import Table
@@ -53,6 +54,7 @@ def _replay(spark: SparkProvider, tables: StreamTables, spec: WriteSpec) -> Comm
     writer = TableWriter(spark, tables, spec, late=True)
     try:
         with _staged(table, lines) as place:
+            reach(Failpoint.REPLAY_STAGED)
             writer.write_lines([place.for_spark_reader], sum(file.records for file in files))
             return writer.commit_replay(files)
     finally:

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from elt_assets.errors import SystemFailure
+from elt_assets.failpoints import Failpoint, reach
 from elt_assets.lake.delta.files import HIDDEN, Files
 
 LIMITS = {"elt.state": 256 << 10, "elt.refresh": 4 << 10, "elt.tombstones": 4 << 10}
@@ -72,6 +73,7 @@ def _attachment(storage: Files, value: str, known: Attachment | None) -> Attachm
         return known
     path = f"{HIDDEN}/metadata/{uuid.uuid4().hex}.json"
     storage.write_text(path, value)
+    reach(Failpoint.ATTACHMENT_WRITTEN)
     return Attachment(path, value)
 
 

@@ -26,6 +26,7 @@ from deltalake.transaction import AddAction, CommitProperties, RemoveAction, Tra
 from pyspark.sql import types as t
 
 from elt_assets.errors import ConcurrentSync, SystemFailure, TransientError
+from elt_assets.failpoints import Failpoint, reach
 from elt_assets.lake.delta import attachments, log
 from elt_assets.lake.delta.commit_metadata import COMPACTION, CommitMetadata, version_app_id
 from elt_assets.lake.delta.files import Change, DataFile, Files
@@ -118,12 +119,14 @@ def publish(delta: DeltaTable, storage: Files, commit: Commit) -> Published:
             if commit.metadata.columns_at is None and commit.schema is not None:
                 metadata = replace(metadata, columns_at=version)
             own = {**values, **metadata.columns_value(), **_more_values(commit, restored)}
+            reach(Failpoint.COMMIT_READY)
             try:
                 _write(delta, commit, own, metadata)
             except CommitFailedError:
                 delta = load(storage.place)
                 time.sleep(random.uniform(0, 0.02))
                 continue
+            reach(Failpoint.COMMIT_PUBLISHED)
         delta.update_incremental()
         return Published(delta, version, metadata, restored)
     raise SystemFailure(
@@ -177,6 +180,7 @@ def reorganise(delta: DeltaTable, storage: Files, change: Change) -> DeltaTable:
             delta = load(storage.place)
             time.sleep(random.uniform(0, 0.02))
         else:
+            reach(Failpoint.COMPACTION_PUBLISHED)
             delta.update_incremental()
             return delta
     raise Superseded(

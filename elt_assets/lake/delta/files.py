@@ -20,6 +20,7 @@ import pyarrow.fs as pafs
 import pyarrow.parquet as pq
 from deltalake.transaction import AddAction, RemoveAction
 
+from elt_assets.failpoints import Failpoint, reach
 from elt_assets.lake.spark.parsing.statistics import statistics
 from elt_assets.storage.location import Location
 
@@ -149,6 +150,7 @@ class Files:
         folders = set()
         for file in files:
             folders.add(file.path.rpartition("/")[0])
+            reach(Failpoint.FILE_UNNEEDED)
             with contextlib.suppress(FileNotFoundError):
                 self._delete(file.path)
         if not self.place.is_object_store:
@@ -157,6 +159,7 @@ class Files:
 
     def discard_folder(self, folder: str) -> None:
         """Remove a folder and all files below it."""
+        reach(Failpoint.FOLDER_UNNEEDED)
         if self.place.is_object_store:
             for path in self._below(folder):
                 self._delete(path)

@@ -12,6 +12,7 @@ from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundErr
 from pyspark.sql import types as t
 
 from elt_assets.errors import ConfigError
+from elt_assets.failpoints import Failpoint, reach
 from elt_assets.lake.delta.files import HIDDEN, VISIBLE
 from elt_assets.lake.schema.metadata_columns import PARTITION
 from elt_assets.storage import conditional_writes
@@ -83,7 +84,7 @@ def create(place: Location, schema: t.StructType, stream: str | None = None) -> 
     conditional_writes.require(place)
     indexed = {_INDEXED: _ALL} if PARTITION in schema.names else {}
     try:
-        return DeltaTable.create(
+        delta = DeltaTable.create(
             place.uri,
             delta_schema(schema),
             name=stream,
@@ -93,10 +94,12 @@ def create(place: Location, schema: t.StructType, stream: str | None = None) -> 
             raise_if_key_not_exists=False,  # the format is a property of this project
         )
     except DeltaError:
-        delta = open_table(place)
-        if delta is None:
+        present = open_table(place)
+        if present is None:
             raise
-        return delta
+        delta = present
+    reach(Failpoint.TABLE_CREATED)
+    return delta
 
 
 def add_columns(delta: DeltaTable, schema: t.StructType) -> None:
@@ -180,6 +183,8 @@ def _alter(delta: DeltaTable, lacks: Callable[[], bool], change: Callable[[], ob
         except CommitFailedError:
             if attempt == _ATTEMPTS - 1:
                 raise
+        else:
+            reach(Failpoint.TABLE_ALTERED)
         delta.update_incremental()
 
 

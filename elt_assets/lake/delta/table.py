@@ -14,6 +14,7 @@ from pyspark.sql import functions as f
 from pyspark.sql import types as t
 
 from elt_assets.errors import ConcurrentSync
+from elt_assets.failpoints import Failpoint, reach
 from elt_assets.lake.delta import commits, log, opening
 from elt_assets.lake.delta.commit_metadata import (
     CommitMetadata,
@@ -218,12 +219,15 @@ class Table:
             if self._needs_tasks(rows.sparkSession):
                 paths = parquet_files.write(rows, self.storage.system, self.storage.root, folder)
                 self.storage.keep_only(folder, paths)
-                return self.storage.describe(paths)
-            rows.write.mode("append").parquet(self.storage.place.child(folder).for_spark)
-            return self.storage.in_folder(folder)
+                files = self.storage.describe(paths)
+            else:
+                rows.write.mode("append").parquet(self.storage.place.child(folder).for_spark)
+                files = self.storage.in_folder(folder)
         except BaseException:
             self.storage.discard_folder(folder)
             raise
+        reach(Failpoint.FILES_WRITTEN)
+        return files
 
     def _needs_tasks(self, spark: SparkSession) -> bool:
         """Return whether Python tasks read and write the files: the JVM has no file system for the store."""

@@ -18,6 +18,7 @@ from pyspark.sql import Column as Expression
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import types as t
 
+from elt_assets.failpoints import Failpoint, reach
 from elt_assets.lake.delta.files import HIDDEN, VISIBLE, DataFile, Files
 from elt_assets.lake.delta.row_counts import require_all, row_count
 from elt_assets.lake.delta.table import Table
@@ -283,7 +284,9 @@ def in_tasks(spark: SparkSession, job: tasks.Job) -> dict[str, list[str]]:
     Returns:
         the paths that the tasks reported, by their role.
     """
-    return run_tasks(spark, len(job.groups), with_code(tasks.run, job))
+    paths = run_tasks(spark, len(job.groups), with_code(tasks.run, job))
+    reach(Failpoint.FILES_SPLIT)
+    return paths
 
 
 def run_tasks(

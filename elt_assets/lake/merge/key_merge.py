@@ -13,6 +13,7 @@ from math import ceil
 from pyspark.sql import SparkSession
 from pyspark.sql import types as t
 
+from elt_assets.failpoints import Failpoint, reach
 from elt_assets.lake.delta.files import HIDDEN, DataFile
 from elt_assets.lake.delta.row_counts import require_all
 from elt_assets.lake.delta.table import Table
@@ -115,6 +116,7 @@ def in_one_task(
         validity=validity,
     )
     found = run_tasks(spark, 1, with_code(key_tasks.run, job))
+    reach(Failpoint.KEYS_MERGED)
     return None if key_tasks.UNFIT in found else _checked(inputs, found)
 
 

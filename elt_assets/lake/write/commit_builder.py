@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 
 from pyspark.sql import types as t
 
+from elt_assets.failpoints import Failpoint, reach
 from elt_assets.lake.delta.commit_metadata import CommitMetadata, Refresh
 from elt_assets.lake.delta.files import Change, DataFile
 from elt_assets.lake.delta.table import Table
@@ -251,9 +252,11 @@ class CommitBuilder:
             return _unchanged(present)
         whole, epoch = Batch(main, files), table.metadata.generation + 1
         spark = self._spark.get()
-        return history.refresh(
+        refreshed = history.refresh(
             spark, table, present, events, whole, self._by, self._merged_by, epoch
         )
+        reach(Failpoint.HISTORY_REFRESHED)
+        return refreshed
 
     def _history(self, changed: Merged | None, data: CheckpointData) -> list[CompanionChange]:
         table = self._tables.history

@@ -9,6 +9,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import types as t
 
 from elt_assets.errors import ConfigError
+from elt_assets.failpoints import Failpoint, reach
 from elt_assets.lake.delta.commit_metadata import CommitMetadata, Refresh
 from elt_assets.lake.delta.files import HIDDEN, Change, DataFile
 from elt_assets.lake.delta.opening import retyped
@@ -50,6 +51,7 @@ def widen(spark: SparkProvider, tables: StreamTables, spec: WriteSpec) -> None:
             if table is tables.history:
                 schema = history_schema(schema)
             _rewrite(spark, table, plan, schema, spec)
+            reach(Failpoint.TABLE_WIDENED)
     for table in filter(None, (tables.history, tables.main)):
         if table.exists:
             _rewrite_hidden(spark, table, replaced=replaces_schema(spec, table))
@@ -76,6 +78,7 @@ def _rewrite_hidden(spark: SparkProvider, table: Table, *, replaced: bool) -> No
         name: tuple(_rewritten(spark, table, plan, files, before, HIDDEN))
         for name, files in hidden.items()
     }
+    reach(Failpoint.HIDDEN_WIDENED)
     refresh = metadata.refresh
     if refresh is not None and not replaced:
         refresh = replace(refresh, files=written["files"], tombstones=written["ends"])

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 
 from pyspark.sql import types as t
 
+from elt_assets.failpoints import Failpoint, reach
 from elt_assets.lake.delta.commit_metadata import CommitMetadata
 from elt_assets.lake.delta.files import Change
 from elt_assets.lake.delta.table import Table
@@ -61,3 +62,4 @@ def set_state(
         restored=False,
     )
     tables.main.commit(Change(), after, 0)
+    reach(Failpoint.STATE_SET)

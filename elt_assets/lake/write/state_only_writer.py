@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from elt_assets.failpoints import Failpoint, reach
 from elt_assets.lake.delta.commit_metadata import CommitMetadata, Refresh
 from elt_assets.lake.delta.files import Change
 from elt_assets.lake.write.stream_tables import StreamTables
@@ -92,6 +93,7 @@ class StateOnlyWriter:
             restored=False,
         )
         self._table.commit(Change(), after, 0)
+        reach(Failpoint.STATE_STORED)
 
     def _committed(self, state: str | None) -> Committed:
         metadata = self._table.metadata

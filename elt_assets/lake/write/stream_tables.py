@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 from pyspark.sql import types as t
 
 from elt_assets.errors import ConcurrentSync
+from elt_assets.failpoints import Failpoint, reach
 from elt_assets.lake.delta.commit_metadata import CommitMetadata
 from elt_assets.lake.delta.commits import Superseded
 from elt_assets.lake.delta.files import Change
@@ -123,6 +124,7 @@ class StreamTables:
             commit = commits.get(kind)
             if table.exists and table.metadata.stands_for != commit and not self._is_not_kept(kind):
                 table.roll_back(commit, run_id)
+                reach(Failpoint.COMPANION_ROLLED_BACK)
                 done.append(
                     f"the table {table.uri} was ahead of {self.main.uri} after a run that died or a restore; "
                     "it was rolled back"
@@ -152,8 +154,10 @@ class StreamTables:
             while waiting:
                 self._commit_companion(waiting[0])
                 waiting.pop(0)
+                reach(Failpoint.COMPANION_COMMITTED)
             commits = {**(self.metadata.companions or {}), **self._companion_commits()}
             self.main.commit(change, replace(metadata, companions=commits), records, schema)
+            reach(Failpoint.TABLE_COMMITTED)
         except (ConcurrentSync, Superseded) as error:
             # Published companions are rolled back before the next sync. No commit names the other files.
             for each in waiting:
@@ -184,6 +188,7 @@ class StreamTables:
             companions=self._companion_commits(),
         )
         self.main.commit(Change(), record, 0)
+        reach(Failpoint.COMPANIONS_RECORDED)
 
     def advance(self) -> None:
         """Move to the newest snapshots."""

@@ -16,6 +16,7 @@ from pyspark.sql import functions as f
 from pyspark.sql import types as t
 
 from elt_assets.errors import ConcurrentSync, ConfigError, SystemFailure
+from elt_assets.failpoints import Failpoint, reach
 from elt_assets.lake.delta.commit_metadata import Refresh
 from elt_assets.lake.delta.commits import Superseded
 from elt_assets.lake.delta.files import HIDDEN, DataFile
@@ -244,6 +245,7 @@ class TableWriter:
         """
         with self._staging.for_tasks(segment.path) as place:
             files, results = self._parser.parse(self._provider.get(), segment, place)
+        reach(Failpoint.SEGMENT_PARSED)
         if any(result.gave_up for result in results):
             self._parses_exactly = True
             return False
@@ -316,6 +318,7 @@ class TableWriter:
             try:
                 built = self._build(data)
                 pending.files, pending.rejected_files = [], []
+                reach(Failpoint.COMMIT_BUILT)
                 self._commit(built, pending.records, batch)
                 break
             except Superseded:

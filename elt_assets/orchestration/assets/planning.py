@@ -9,6 +9,7 @@ import dagster as dg
 from msgspec import Raw
 
 from elt_assets.connection.partitions import SourcePartitions
+from elt_assets.failpoints import Failpoint, reach
 from elt_assets.lake.write.stream_tables import StreamTables
 from elt_assets.orchestration.assets import partitions
 from elt_assets.orchestration.assets.run_config import Refresh, SyncConfig
@@ -178,6 +179,7 @@ def _recovered_tables(
     if start.is_unreported:
         metadata = {**commit_metadata(tables.metadata, tables.main.version), "elt/recovered": True}
         context.log_event(dg.AssetObservation(asset.key, metadata=metadata, partition=partition))
+        reach(Failpoint.EVENT_RECOVERED)
     return tables
 
 

@@ -10,6 +10,7 @@ from typing import Any, Protocol, TypeAlias
 
 import dagster as dg
 
+from elt_assets.failpoints import Failpoint, reach
 from elt_assets.lake.delta.commit_metadata import CommitMetadata
 from elt_assets.lake.merge import partition_files
 from elt_assets.lake.parse import undeclared
@@ -96,6 +97,7 @@ class ReportedRead:
             for event in events:
                 self._report(event)
                 if isinstance(event, Acknowledged) and event.final:
+                    reach(Failpoint.STREAM_COMPLETE)
                     yield self._complete(self._reads[event.stream])
 
     def _report(self, event: SessionEvent) -> None:
@@ -113,6 +115,7 @@ class ReportedRead:
         metadata = {**commit_metadata(acknowledged, commit.version), **self._figures(read)}
         key = dg.AssetKey(list(read.of.levels))
         self._log_event(dg.AssetObservation(key, metadata=metadata, partition=read.partition))
+        reach(Failpoint.STATE_OBSERVED)
 
     def _complete(self, read: StreamPlan) -> CompleteStream:
         table, of_table = read.tables.main, {}

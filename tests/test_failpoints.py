@@ -1,0 +1,74 @@
+"""Failpoints end a process where its environment says, and cost nothing else."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from elt_assets import failpoints
+from elt_assets.errors import ConfigError
+from elt_assets.failpoints import Failpoint, armed, killer, reach
+from tests.project import REPOSITORY
+
+REACHING = """
+from elt_assets.failpoints import Failpoint, reach
+for number in range(3):
+    reach(Failpoint.TABLE_CREATED)
+    reach(Failpoint.TABLE_COMMITTED)
+    print(number, flush=True)
+"""
+
+
+@pytest.mark.process
+@pytest.mark.parametrize(
+    ("setting", "returncode", "output"),
+    [
+        ("table_committed:2", -signal.SIGKILL, "0\n"),
+        ("table_committed", -signal.SIGKILL, ""),
+        ("TABLE_COMMITTED:4", 0, "0\n1\n2\n"),
+        ("", 0, "0\n1\n2\n"),
+    ],
+)
+def test_a_process_is_killed_at_the_failpoint_that_its_environment_names(
+    setting: str, returncode: int, output: str
+) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", REACHING],
+        env={**os.environ, failpoints.VARIABLE: setting},
+        cwd=REPOSITORY,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.returncode, done.stdout) == (returncode, output), done.stderr
+
+
+@pytest.mark.unit
+@pytest.mark.parametrize("setting", ["no_such", "table_committed:0", "table_committed:x", ":1"])
+def test_a_failpoint_that_does_not_exist_is_refused(setting: str) -> None:
+    with pytest.raises(ConfigError, match=r"not a failpoint with a count\n.*table_committed"):
+        killer(setting)
+
+
+@pytest.mark.unit
+def test_a_hook_is_called_only_in_its_context() -> None:
+    points: list[Failpoint] = []
+    with armed(points.append):
+        reach(Failpoint.STATE_SET)
+    reach(Failpoint.STATE_SET)
+    assert points == [Failpoint.STATE_SET]
+
+
+@pytest.mark.unit
+def test_every_failpoint_is_in_the_code() -> None:
+    sources = Path(REPOSITORY, "elt_assets").rglob("*.py")
+    names = {
+        name for path in sources for name in re.findall(r"\(Failpoint\.(\w+)\)", path.read_text())
+    }
+    assert names == set(Failpoint.__members__)
