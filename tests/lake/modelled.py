@@ -34,7 +34,14 @@ from elt_assets.lake.delta.opening import delta_schema
 from elt_assets.lake.delta.table import Table
 from elt_assets.lake.schema import metadata_columns
 from elt_assets.lake.spark.session import SparkProvider
-from elt_assets.lake.write.stream_tables import NOT_KEPT, SUFFIXES, StreamTables
+from elt_assets.lake.write.stream_tables import (
+    HISTORY,
+    NOT_KEPT,
+    SUFFIXES,
+    StreamTables,
+    is_named,
+    named_commit,
+)
 from elt_assets.lake.write.write_spec import (
     RefreshMode,
     WriteSpec,
@@ -139,7 +146,7 @@ IN_PARTS = tuple(replace(world, parts=TWO) for world in (APPENDS, DEDUPS, OVERWR
 @dataclass(frozen=True)
 class Theme:
     """The worlds of a run, and its rules besides syncs: of kill, beside, restore, maintain, refresh,
-    catalog, replay, add_key."""
+    catalog, replay, add_key, switch."""
 
     worlds: tuple[World, ...]
     rules: frozenset[str]
@@ -154,6 +161,7 @@ THEMES = {
     "syncs": theme([*UNPARTED, *IN_PARTS, *IN_PARTS], "kill", "beside"),
     "maintenance": theme([*UNPARTED, *IN_PARTS], "kill", "beside", "maintain"),
     "companions": theme([VERSIONS, *IN_PARTS, OVERWRITES_VERSIONS], "kill", "maintain"),
+    "histories": theme([VERSIONS, OVERWRITES_VERSIONS], "kill", "maintain", "restore", "switch"),
     "restores": theme([*UNPARTED, *IN_PARTS], "kill", "beside", "restore"),
     "refreshes": theme([*UNPARTED, *IN_PARTS], "kill", "refresh"),
     "schemas": theme([DEDUPS, VERSIONS, OVERWRITES_DEDUP, *IN_PARTS], "kill", "catalog"),
@@ -229,6 +237,7 @@ class Machine(RuleBasedStateMachine):
         self.checked: frozenset[Path] = frozenset()
         self.is_vacuumed = False
         self.widened: set[str | None] = set()
+        self.histories: dict[str | None, Counter[Any]] = {}
 
     def teardown(self) -> None:
         STEPS["examples"] += 1
@@ -611,6 +620,13 @@ class Machine(RuleBasedStateMachine):
             self.parts[name] = replace(before, rows=rows, buried=buried, dead=left)
             self.epochs[name] += 1
 
+    @precondition(lambda self: self.has("switch"))
+    @rule()
+    def switch_history(self) -> None:
+        """The next runs keep the stream's history, or no longer do."""
+        STEPS["switch"] += 1
+        self.world = replace(self.world, history=not self.world.history)
+
     def _add_key(self) -> None:
         """The stream gets a key, and its policy another, when there are rows without one."""
         self.sync(0, 0, 0, [(0, 1, "plain"), (0, 2, "plain"), (1, 3, "plain")], True, None)
@@ -648,17 +664,24 @@ class Machine(RuleBasedStateMachine):
             assert found_texts == wanted, f"another dead letter: {name}"
 
     def _check_history(self, main: Table, name: str | None) -> None:
-        found = self._companion(main, name, "history") if self.world.history else None
-        if found is not None:
+        found = self._companion(main, name, HISTORY)
+        if found is None:
+            return
+        companions = main.metadata.companions or {}
+        if companions.get(HISTORY) != NOT_KEPT:
             current = Counter(sign_of(row) for row in found if row["_is_current"])
             assert current == signs(self.parts[name].rows), "other current rows in the history"
+        versions = Counter((sign_of(row), row["_is_current"]) for row in found)
+        before = self.histories.setdefault(named_commit(companions, HISTORY), versions)
+        assert versions == before, "the table names the same commit of the history, with other rows"
 
     def _companion(self, main: Table, name: str | None, kind: str) -> list[dict[str, Any]] | None:
         """A companion's rows as readers are shown them; None where its table does not say which."""
-        stands_for = (main.metadata.companions or {}).get(kind, NOT_KEPT)
+        companions = main.metadata.companions or {kind: NOT_KEPT}
         table = Table(self.uri + SUFFIXES[kind], f"{main.app_id}|{kind}")
-        if stands_for == NOT_KEPT or not table.exists:
+        if not is_named(companions, kind) or not table.exists:
             return None
+        stands_for = named_commit(companions, kind)
         if stands_for != table.metadata.stands_for:
             version = 0 if stands_for is None else table.version_of(stands_for)
             table = Table(table.uri, table.app_id, version)

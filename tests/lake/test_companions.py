@@ -18,7 +18,7 @@ from elt_assets.protocol.airbyte.sync_modes import APPEND_DEDUP
 from tests.lake.crashing import configured, event, expected, killed_before, position, sync, view
 from tests.lake.harness import Lake
 from tests.lake.readers import assert_all_readers_agree
-from tests.lake.staging import APP, INTEGER, STRING, rows, stream
+from tests.lake.staging import APP, INTEGER, STRING, checkpoint, rows, stream
 
 BATCHES = [
     [event(1, 10), event(2, 10), event(None, 1)],
@@ -182,6 +182,54 @@ def test_a_history_that_is_enabled_later_has_the_existing_rows(lake: Lake) -> No
     lake.history = True
     sync(lake, BATCHES)
     assert view(lake) == expected(BATCHES)
+
+
+ONCE = [event(1, 10), event(2, 10)]
+LOST = [event(1, 50, "never committed"), event(6, 50, "never committed")]
+CORRECTED = [event(1, 40, "corrected")]
+MEANWHILE = [event(3, 20)]
+
+
+@pytest.mark.parametrize("kept", ["never", "before", "until a kill"])
+def test_a_kill_in_the_first_sync_with_a_history_leaves_nothing(lake: Lake, kept: str) -> None:
+    """Neither where there was no history, nor where it was not kept for a while."""
+    lake.history = kept != "never"
+    sync(lake, [ONCE])
+    if kept == "until a kill":
+        killed_before("commits._write", 2, lambda: sync(lake, [ONCE, LOST]))
+    before = view(lake).history
+    lake.history = False
+    sync(lake, [ONCE, MEANWHILE])
+    lake.history = True
+    # In the other cases, the table records its companions first, or one of them is rolled back.
+    calls = 2 if kept == "before" else 3
+    killed_before("commits._write", calls, lambda: sync(lake, [ONCE, MEANWHILE, LOST]))
+    assert view(lake).history == before
+    sync(lake, [ONCE, MEANWHILE, CORRECTED])
+    assert view(lake) == expected([ONCE, MEANWHILE, CORRECTED])
+
+
+def test_a_kill_in_the_first_sync_with_a_rejected_record_leaves_no_dead_letter(lake: Lake) -> None:
+    sync(lake, [ONCE])
+    killed_before("Table.commit", 2, lambda: sync(lake, [ONCE, [event(None, 50)]]))
+    assert view(lake) == expected([ONCE])
+    sync(lake, [ONCE, CORRECTED])
+    assert view(lake) == expected([ONCE, CORRECTED])
+
+
+def test_a_history_that_was_on_only_during_a_refresh_in_progress_is_not_up_to_date(
+    lake: Lake,
+) -> None:
+    """The commits of a refresh that is not complete do not change the history."""
+    sync(lake, [ONCE])
+    lake.history = False
+    sync(lake, [ONCE, CORRECTED])
+    lake.history = True
+    writer = lake.writer(configured(lake, refresh="truncate"))
+    writer.write(lake.stage(*LOST))
+    writer.commit(checkpoint(1))
+    writer.close()
+    assert not lake.tables().is_history_current
 
 
 # A table that was moved away

@@ -12,7 +12,7 @@ from elt_assets.errors import ConfigError
 from elt_assets.lake.delta.table import Table
 from elt_assets.lake.merge import partition_files
 from elt_assets.lake.schema import metadata_columns
-from elt_assets.lake.write.stream_tables import NOT_KEPT, SUFFIXES
+from elt_assets.lake.write.stream_tables import SUFFIXES, is_named, named_commit
 from elt_assets.storage.location import Location
 
 
@@ -58,9 +58,9 @@ def _companion_version(place: Location, app_id: str) -> int | None:
         )
         companions = main.metadata.companions
         companion = Table(place, f"{main.app_id}|{kind}")
-        if companions is None or not companion.exists:
+        if companions is None or not is_named(companions, kind) or not companion.exists:
             return None
-        commit = companions.get(kind)
-        if commit not in (companion.metadata.stands_for, NOT_KEPT):
+        commit = named_commit(companions, kind)
+        if commit != companion.metadata.stands_for:
             return 0 if commit is None else companion.version_of(commit)
     return None

@@ -264,9 +264,10 @@ class CommitBuilder:
             return []
         # A delete of a key without a version changes only tombstones: an older record may still arrive.
         is_same = tuple(changed.tombstones) == tuple(table.metadata.tombstones)
-        if is_same and not changed.change.add and not changed.change.remove and table.exists:
+        is_current = self._tables.is_history_current
+        if is_same and not changed.change.add and not changed.change.remove and is_current:
             return []
-        is_refreshed = self.is_building or not self._tables.is_history_current
+        is_refreshed = self.is_building or not is_current
         metadata = replace(
             self._companion_metadata(table),
             tombstones=tuple(changed.tombstones),

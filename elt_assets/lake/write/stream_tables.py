@@ -5,6 +5,17 @@ committed first. The table's own commit then names the companions' commits that 
 all effective. If a companion has a later commit, a run died between the two commits, or the table was
 restored. The companion is rolled back before the next sync begins, and `read_table` does not show such a
 commit.
+
+This holds for each commit of a companion, because the table always names one before it, or says that there is
+none yet:
+
+- While a history is off, each commit of the table names the history's last commit that belonged to it. So
+  what a run left that died while the history was kept, or when it was turned on again, is rolled back.
+- Where the table names none (it is new, or its history was never kept), the commit that the companion has now
+  is named in a commit of the table before the companion's next one (`_record_companions`).
+
+That the history follows the table is recorded separately: only a commit that brings the history up to date
+says so. Tests: `tests/lake/test_companions.py`, `tests/lake/test_commit_model.py` (theme `histories`).
 """
 
 from __future__ import annotations
@@ -26,7 +37,9 @@ from elt_assets.storage.location import Location
 DEAD_LETTER_SUFFIX = "_dead_letter"
 DEAD_LETTER, HISTORY = "dead_letter", "history"
 NOT_KEPT = "not kept"
-"""Value in place of a commit's name: the stream keeps no history now, and the history does not follow it."""
+"""Value in place of a commit's name: the history does not follow the table."""
+LEFT_AT = "history_left_at"
+"""Entry beside the value `NOT_KEPT`: the name of the history's last commit that belongs to the table."""
 SUFFIXES = {DEAD_LETTER: DEAD_LETTER_SUFFIX, HISTORY: HISTORY_SUFFIX}
 
 
@@ -50,6 +63,16 @@ class CompanionChange:
         """Commit the change, with the next sequence of the companion."""
         metadata = replace(self.metadata, sequence=self.table.metadata.sequence + 1)
         self.table.commit(self.change, metadata, self.records)
+
+
+def is_named(companions: Mapping[str, str | None], kind: str) -> bool:
+    """Return whether a commit of the table says which commit of a companion belongs to it."""
+    return companions.get(kind) != NOT_KEPT or LEFT_AT in companions
+
+
+def named_commit(companions: Mapping[str, str | None], kind: str) -> str | None:
+    """Return the commit of a companion that belongs to the table; None if there is none yet."""
+    return companions.get(LEFT_AT if companions.get(kind) == NOT_KEPT else kind)
 
 
 def app_id(key: Sequence[str]) -> str:
@@ -121,8 +144,9 @@ class StreamTables:
             commits = {}  # restored to before the first commit
         done = []
         for kind, table in self.companions.items():
-            commit = commits.get(kind)
-            if table.exists and table.metadata.stands_for != commit and not self._is_not_kept(kind):
+            commit = named_commit(commits, kind)
+            is_ahead = is_named(commits, kind) and table.metadata.stands_for != commit
+            if table.exists and is_ahead:
                 table.roll_back(commit, run_id)
                 reach(Failpoint.COMPANION_ROLLED_BACK)
                 done.append(
@@ -145,7 +169,8 @@ class StreamTables:
             as `Table.commit`.
         """
         waiting = list(companions)
-        if waiting and self.metadata.companions is None:
+        follows = self.is_history_current or any(each.table is self.history for each in waiting)
+        if waiting and not self._names_all:
             self._record_companions(metadata)
             metadata = replace(metadata, sequence=self.metadata.sequence + 1)
         try:
@@ -155,7 +180,7 @@ class StreamTables:
                 self._commit_companion(waiting[0])
                 waiting.pop(0)
                 reach(Failpoint.COMPANION_COMMITTED)
-            commits = {**(self.metadata.companions or {}), **self._companion_commits()}
+            commits = self._companion_commits(follows=follows)
             self.main.commit(change, replace(metadata, companions=commits), records, schema)
             reach(Failpoint.TABLE_COMMITTED)
         except (ConcurrentSync, Superseded) as error:
@@ -177,15 +202,21 @@ class StreamTables:
             self.roll_back_companions(each.metadata.run_id)
             each.publish()
 
+    @property
+    def _names_all(self) -> bool:
+        """Return whether the table names a commit of each companion, so that a crash can be undone."""
+        commits = self.metadata.companions
+        return commits is not None and all(is_named(commits, kind) for kind in self.companions)
+
     def _record_companions(self, metadata: CommitMetadata) -> None:
-        """Commit where the companions are before the stream's first commit, so that a crash can be undone."""
+        """Commit where the companions are, before a commit to one of them, so that a crash can be undone."""
         record = replace(
             self.metadata,
             sequence=self.metadata.sequence + 1,
             run_id=metadata.run_id,
             sync_id=metadata.sync_id,
             commit=None,
-            companions=self._companion_commits(),
+            companions=self._companion_commits(follows=False),
         )
         self.main.commit(Change(), record, 0)
         reach(Failpoint.COMPANIONS_RECORDED)
@@ -195,14 +226,23 @@ class StreamTables:
         for table in (self.main, *self.companions.values()):
             table.advance()
 
-    def _companion_commits(self) -> Mapping[str, str | None]:
-        """Return the name of each companion's commit; `NOT_KEPT` for a history that is no longer kept."""
-        standing = {kind: table.metadata.stands_for for kind, table in self.companions.items()}
-        return {HISTORY: NOT_KEPT, **standing}
+    def _companion_commits(self, *, follows: bool) -> Mapping[str, str | None]:
+        """Return the name of each companion's commit.
 
-    def _is_not_kept(self, kind: str) -> bool:
-        """Return whether a companion is a history that was not kept for a while: it is continued as it is."""
-        return kind == HISTORY and (self.metadata.companions or {}).get(HISTORY) == NOT_KEPT
+        Args:
+            follows: the history is up to date with the table.
+        """
+        present = self.metadata.companions or {}
+        commits = {kind: table.metadata.stands_for for kind, table in self.companions.items()}
+        if follows:
+            return commits
+        if HISTORY in commits:
+            left = {LEFT_AT: commits[HISTORY]}
+        elif HISTORY in present and is_named(present, HISTORY):
+            left = {LEFT_AT: named_commit(present, HISTORY)}
+        else:
+            left = {}
+        return {**commits, HISTORY: NOT_KEPT, **left}
 
 
 def _is_ahead(
@@ -214,4 +254,6 @@ def _is_ahead(
     if writer not in recorded:
         return True
     companions = recorded[writer]
-    return companions is not None and companions.get(kind) not in (commit, NOT_KEPT)
+    if companions is None or not is_named(companions, kind):
+        return False
+    return named_commit(companions, kind) != commit
