@@ -49,7 +49,7 @@ class _Fault:
 
     def error(self, place: str, cause: BaseException) -> EltError:
         message = f"{self.message}{place}"
-        error = self.kind(message, guidance=f"{self.guidance}; {_AGAIN}", detail=_first_line(cause))
+        error = self.kind(message, guidance=f"{self.guidance}; {_AGAIN}", detail=first_line(cause))
         error.is_machine_fault = True
         return error
 
@@ -226,7 +226,7 @@ def _file(error: BaseException) -> str:
     return next((f": {os.fsdecode(name)}" for name in names if isinstance(name, (str, bytes))), "")
 
 
-def _first_line(error: BaseException) -> str:
+def first_line(error: BaseException) -> str:
     """Return the line of a library's error that names the fault, without its stack trace."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     named = [line for line in lines if _by_text(line) is not None]

@@ -17,11 +17,11 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as f
 
 from elt_assets.failpoints import Failpoint, reach
-from elt_assets.lake.delta.commits import Superseded
 from elt_assets.lake.delta.files import HIDDEN, Change, DataFile, Files
 from elt_assets.lake.delta.opening import LOG
+from elt_assets.lake.delta.outcome import Superseded
 from elt_assets.lake.delta.row_counts import require_all, row_count
-from elt_assets.lake.delta.table import Table
+from elt_assets.lake.delta.table import Table, discarding_unpublished
 from elt_assets.lake.merge.file_splitting import MAX_BYTES, TARGET_ROWS, in_tasks, is_small, packed
 from elt_assets.lake.merge.history import VALID_TO
 from elt_assets.lake.schema import metadata_columns
@@ -107,10 +107,10 @@ def expire(
             require_all(
                 table, file.records - old, row_count(table, files), "rejected records", files
             )
-            table.reorganise(Change(files, [file]))
+            with discarding_unpublished(table, files):
+                table.reorganise(Change(files, [file]))
             expired += old
         except Superseded:
-            table.discard_files(files)
             table.advance()
     return expired
 
@@ -154,10 +154,10 @@ def compact(spark: SparkSession, table: Table, leave: Collection[str] = ()) -> i
         files = _combined(spark, table, group)
         reach(Failpoint.FILES_COMBINED)
         try:
-            table.reorganise(Change(files, group))
+            with discarding_unpublished(table, files):
+                table.reorganise(Change(files, group))
             removed += len(group) - len(files)
         except Superseded:
-            table.discard_files(files)
             table.advance()
     return removed
 

@@ -11,8 +11,8 @@ from pyspark.sql import DataFrame
 
 from elt_assets.errors import ConfigError
 from elt_assets.failpoints import Failpoint, reach
-from elt_assets.lake.delta.commits import Superseded
 from elt_assets.lake.delta.files import HIDDEN, Files
+from elt_assets.lake.delta.outcome import Superseded
 from elt_assets.lake.delta.table import Table
 from elt_assets.lake.spark.session import SparkProvider
 from elt_assets.lake.write import dead_letter

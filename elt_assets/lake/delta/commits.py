@@ -8,41 +8,27 @@ Delta makes commits atomic. This module adds rules for what was committed since 
 - files that the commit removes were replaced by a compaction or another engine: Superseded;
 - anything else, such as a different partition, or a compaction of different files: the commit is retried.
 
-After a failed attempt, the commits that are in the table are searched for this commit's name (`elt.commit`):
-the attempt may have succeeded although its outcome is unknown. Then it is not repeated.
+How a commit whose outcome is unknown is resolved: see `outcome`.
 """
 
 from __future__ import annotations
 
-import random
-import time
-import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from deltalake import DeltaTable
-from deltalake.exceptions import CommitFailedError
-from deltalake.transaction import AddAction, CommitProperties, RemoveAction, Transaction
+from deltalake.transaction import AddAction, RemoveAction, Transaction
 from pyspark.sql import types as t
 
-from elt_assets.errors import ConcurrentSync, SystemFailure, TransientError
+from elt_assets.errors import ConcurrentSync
 from elt_assets.failpoints import Failpoint, reach
-from elt_assets.lake.delta import attachments, log
+from elt_assets.lake.delta import attachments, log, outcome
 from elt_assets.lake.delta.commit_metadata import COMPACTION, CommitMetadata, version_app_id
 from elt_assets.lake.delta.files import Change, DataFile, Files
 from elt_assets.lake.delta.log import Entry
-from elt_assets.lake.delta.opening import delta_schema, enable_ntz, load, retyped, spark_schema
+from elt_assets.lake.delta.opening import delta_schema, enable_ntz, retyped, spark_schema
+from elt_assets.lake.delta.outcome import Superseded
 from elt_assets.storage import conditional_writes
-
-ATTEMPTS = 100
-"""Attempts for a commit whose conflicts are harmless. Each takes milliseconds; with many partitions,
-some writers lose often."""
-NO_RETRIES = 0
-"""Retries by delta-rs: a stale commit that is retried after a compaction would duplicate moved rows."""
-
-
-class Superseded(TransientError):
-    """A commit cannot replace files, because a compaction or another engine has replaced them."""
 
 
 @dataclass(frozen=True)
@@ -76,10 +62,8 @@ class Commit:
 
 @dataclass(frozen=True)
 class Published:
-    """A published commit: the newest snapshot, the version of the commit, its metadata, and the last restore
-    before it (see `Basis`)."""
+    """A published commit: its version, its metadata, and the last restore before it (see `Basis`)."""
 
-    delta: DeltaTable
     version: int
     metadata: CommitMetadata
     last_restore: int
@@ -88,51 +72,49 @@ class Published:
 def publish(delta: DeltaTable, storage: Files, commit: Commit) -> Published:
     """Publish a commit exactly once. Before each attempt, the commits since its basis are checked.
 
+    `delta` moves to the newest snapshot.
+
     Raises:
         ConcurrentSync: another run with this `app_id` has committed first, the table was restored, or the
             table's columns were changed; nothing was published.
         Superseded: files that the change removes no longer exist; nothing was published.
-        SystemFailure: the commit failed.
+        Exception: as `publish_once`.
     """
     conditional_writes.require(storage.place)
     change = replace(commit.change, add=storage.with_statistics(commit.change.add))
     commit = replace(commit, change=change)
-    metadata = replace(commit.metadata, commit=commit.metadata.commit or uuid.uuid4().hex)
+    metadata = replace(commit.metadata, commit=commit.metadata.commit or outcome.new_name())
     values, attached = attachments.detach(storage, metadata.to_dict(), metadata.attachments)
     metadata = replace(metadata, attachments=attached)
     # A restore since the basis refuses the commit, so the last one is that of the basis.
     restored = commit.basis.last_restore
     restored = log.last_restore(delta) if restored is None else restored
-    for _ in range(ATTEMPTS):
-        others = log.since(delta, commit.basis.version)
-        version = _published_version(others, metadata)
-        if version is None:
-            # In the snapshot of the basis the sequence is known. delta-rs would read the whole log for it.
-            if int(delta.version()) != commit.basis.version:
-                _refuse_newer_sequence(delta, commit.app_id, metadata.sequence)
-                _refuse_restored(delta, others)
-                refuse_retyped(delta, commit.basis.schema)
-            if commit.schema is not None:
-                enable_ntz(delta, commit.schema)
-            _refuse_superseded(delta, commit.change, whole=commit.schema is not None)
-            version = int(delta.version()) + 1
-            if commit.metadata.columns_at is None and commit.schema is not None:
-                metadata = replace(metadata, columns_at=version)
-            own = {**values, **metadata.columns_value(), **_more_values(commit, restored)}
-            reach(Failpoint.COMMIT_READY)
-            try:
-                _write(delta, commit, own, metadata)
-            except CommitFailedError:
-                delta = load(storage.place)
-                time.sleep(random.uniform(0, 0.02))
-                continue
-            reach(Failpoint.COMMIT_PUBLISHED)
-        delta.update_incremental()
-        return Published(delta, version, metadata, restored)
-    raise SystemFailure(
-        f"a commit to the table {delta.table_uri} failed {ATTEMPTS} times: other runs committed first",
-        guidance="nothing was published; run it again when fewer runs write to this table",
-    )
+    values = {**values, **_more_values(commit, restored)}
+
+    def write() -> None:
+        # In the snapshot of the basis the sequence is known. delta-rs would read the whole log for it.
+        if int(delta.version()) != commit.basis.version:
+            refuse_overtaken(delta, commit.app_id, metadata.sequence, commit.basis)
+            refuse_retyped(delta, commit.basis.schema)
+        if commit.schema is not None:
+            enable_ntz(delta, commit.schema)
+        _refuse_superseded(delta, commit.change, whole=commit.schema is not None)
+        columns = _with_columns(metadata, commit, int(delta.version()) + 1).columns_value()
+        reach(Failpoint.COMMIT_READY)
+        _write(delta, commit, {**values, **columns}, metadata)
+        reach(Failpoint.COMMIT_PUBLISHED)
+
+    assert metadata.commit is not None
+    version = outcome.publish_once(delta, metadata.commit, write)
+    return Published(version, _with_columns(metadata, commit, version), restored)
+
+
+def _with_columns(metadata: CommitMetadata, commit: Commit, version: int) -> CommitMetadata:
+    """Return metadata that names the version with the columns of the hidden files, if that is the commit's
+    own version."""
+    if metadata.columns_at is not None or commit.schema is None:
+        return metadata
+    return replace(metadata, columns_at=version)
 
 
 def refuse_overtaken(delta: DeltaTable, app_id: str, sequence: int, basis: Basis) -> None:
@@ -159,34 +141,27 @@ def refuse_retyped(delta: DeltaTable, schema: t.StructType) -> None:
         )
 
 
-def reorganise(delta: DeltaTable, storage: Files, change: Change) -> DeltaTable:
-    """Publish a compaction: a commit that moves rows to new files.
+def reorganise(delta: DeltaTable, storage: Files, change: Change) -> None:
+    """Publish a compaction: a commit that moves rows to new files. `delta` moves to the newest snapshot.
 
     Raises:
         Superseded: the files no longer exist, or every attempt failed; nothing was published.
+        Exception: as `publish_once`.
     """
     conditional_writes.require(storage.place)
-    values = {COMPACTION: "compaction"}
-    properties = CommitProperties(custom_metadata=values, max_commit_retries=NO_RETRIES)
+    name = outcome.new_name()
+    properties = outcome.properties({COMPACTION: "compaction", outcome.NAME: name})
     actions: list[AddAction | RemoveAction] = [file.add(moved=True) for file in change.add]
     actions += [file.remove(moved=True) for file in change.remove]
-    for _ in range(ATTEMPTS):
+
+    def write() -> None:
         _refuse_superseded(delta, change)
-        try:
-            delta.create_write_transaction(
-                actions, "append", delta.schema(), commit_properties=properties
-            )
-        except CommitFailedError:
-            delta = load(storage.place)
-            time.sleep(random.uniform(0, 0.02))
-        else:
-            reach(Failpoint.COMPACTION_PUBLISHED)
-            delta.update_incremental()
-            return delta
-    raise Superseded(
-        f"the table {delta.table_uri} cannot be compacted now: other runs committed first {ATTEMPTS} times",
-        guidance="nothing was published; run it again when fewer runs write to this table",
-    )
+        delta.create_write_transaction(
+            actions, "append", delta.schema(), commit_properties=properties
+        )
+        reach(Failpoint.COMPACTION_PUBLISHED)
+
+    outcome.publish_once(delta, name, write)
 
 
 def sequence(delta: DeltaTable, app_id: str) -> int:
@@ -220,12 +195,12 @@ def _more_values(commit: Commit, restored: int) -> dict[str, str]:
 def _write(
     delta: DeltaTable, commit: Commit, values: Mapping[str, str], metadata: CommitMetadata
 ) -> None:
-    properties = CommitProperties(
-        custom_metadata=dict(values),
-        max_commit_retries=NO_RETRIES,
-        app_transactions=[
+    version = int(delta.version()) + 1
+    properties = outcome.properties(
+        dict(values),
+        [
             Transaction(commit.app_id, metadata.sequence),
-            Transaction(version_app_id(commit.app_id), int(delta.version()) + 1),
+            Transaction(version_app_id(commit.app_id), version),
         ],
     )
     add: list[AddAction | RemoveAction] = [file.add() for file in commit.change.add]
@@ -268,14 +243,6 @@ def _refuse_restored(delta: DeltaTable, others: Sequence[Entry]) -> None:
             f"the table {delta.table_uri} was restored to an older version during this run",
             guidance="this run wrote nothing more; the next run starts from the restored state",
         )
-
-
-def _published_version(others: Sequence[Entry], metadata: CommitMetadata) -> int | None:
-    """Return the version of a commit whose attempt seemed to fail, but was published; None if it was not."""
-    versions = (
-        int(each["version"]) for each in others if each.get("elt.commit") == metadata.commit
-    )
-    return next(versions, None)
 
 
 def _refuse_superseded(delta: DeltaTable, change: Change, *, whole: bool = False) -> None:

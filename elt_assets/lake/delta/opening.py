@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 import pyarrow as pa
 import pyarrow.fs as pafs
 from deltalake import CommitProperties, DeltaTable, Schema, TableFeatures, write_deltalake
-from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
+from deltalake.exceptions import DeltaError, TableNotFoundError
 from pyspark.sql import types as t
 
 from elt_assets.errors import ConfigError
 from elt_assets.failpoints import Failpoint, reach
+from elt_assets.lake.delta import outcome
 from elt_assets.lake.delta.files import HIDDEN, VISIBLE
+from elt_assets.lake.delta.outcome import NAME
 from elt_assets.lake.schema.metadata_columns import PARTITION
 from elt_assets.storage import conditional_writes
 from elt_assets.storage.location import Location
@@ -31,6 +33,7 @@ this project would misread a table or lose something of it. Tables without the p
 differ from format 1 in nothing but this property."""
 _FORMAT = "elt.format"
 """Property of a table, and entry of the commits that set it: of the first one, and of each upgrade."""
+_FORMAT_ENTRY = {_FORMAT: str(FORMAT)}
 _INDEXED, _ALL = "delta.dataSkippingNumIndexedCols", "-1"
 _ATTEMPTS = 5
 _NTZ = "timestampNtz"
@@ -83,23 +86,27 @@ def create(place: Location, schema: t.StructType, stream: str | None = None) -> 
     """Create a table with the stream's name, or return the one that another run has just created."""
     conditional_writes.require(place)
     indexed = {_INDEXED: _ALL} if PARTITION in schema.names else {}
-    try:
-        delta = DeltaTable.create(
-            place.uri,
-            delta_schema(schema),
-            name=stream,
-            configuration={**CONFIGURATION, **indexed, _FORMAT: str(FORMAT)},
-            storage_options=place.for_delta,
-            commit_properties=_format_entry(),
-            raise_if_key_not_exists=False,  # the format is a property of this project
-        )
-    except DeltaError:
-        present = open_table(place)
-        if present is None:
-            raise
-        delta = present
-    reach(Failpoint.TABLE_CREATED)
-    return delta
+    for left in reversed(range(_ATTEMPTS)):
+        entry = outcome.properties({**_FORMAT_ENTRY, NAME: outcome.new_name()})
+        try:
+            delta: DeltaTable | None = DeltaTable.create(
+                place.uri,
+                delta_schema(schema),
+                name=stream,
+                configuration={**CONFIGURATION, **indexed, _FORMAT: str(FORMAT)},
+                storage_options=place.for_delta,
+                commit_properties=entry,
+                raise_if_key_not_exists=False,  # the format is a property of this project
+            )
+        except DeltaError:
+            # Another run has created it, or the answer to this one was lost: both are the same table.
+            delta = open_table(place)
+            if delta is None and not left:
+                raise
+        if delta is not None:
+            reach(Failpoint.TABLE_CREATED)
+            return delta
+    raise AssertionError
 
 
 def add_columns(delta: DeltaTable, schema: t.StructType) -> None:
@@ -111,7 +118,9 @@ def add_columns(delta: DeltaTable, schema: t.StructType) -> None:
     _alter(
         delta,
         lambda: _lacks(spark_schema(delta), schema),
-        lambda: write_deltalake(delta, empty, mode="append", schema_mode="merge"),
+        lambda entry: write_deltalake(
+            delta, empty, mode="append", schema_mode="merge", commit_properties=entry
+        ),
     )
 
 
@@ -123,7 +132,7 @@ def index_partitions(delta: DeltaTable) -> None:
             PARTITION in spark_schema(delta).names
             and _INDEXED not in delta.metadata().configuration
         ),
-        lambda: delta.alter.set_table_properties({_INDEXED: _ALL}),
+        lambda entry: delta.alter.set_table_properties({_INDEXED: _ALL}, commit_properties=entry),
     )
 
 
@@ -132,9 +141,10 @@ def upgrade_format(delta: DeltaTable) -> None:
     _alter(
         delta,
         lambda: format_of(delta) < FORMAT,
-        lambda: delta.alter.set_table_properties(
-            {_FORMAT: str(FORMAT)}, raise_if_not_exists=False, commit_properties=_format_entry()
+        lambda entry: delta.alter.set_table_properties(
+            {_FORMAT: str(FORMAT)}, raise_if_not_exists=False, commit_properties=entry
         ),
+        _FORMAT_ENTRY,
     )
 
 
@@ -153,10 +163,6 @@ def format_of(delta: DeltaTable) -> int:
     return int(value)
 
 
-def _format_entry() -> CommitProperties:
-    return CommitProperties(custom_metadata={_FORMAT: str(FORMAT)})
-
-
 def enable_ntz(delta: DeltaTable, schema: t.StructType) -> None:
     """Enable the table feature for timestamps without zone, if the schema has one and it is not enabled."""
     feature = TableFeatures.TimestampWithoutTimezone
@@ -166,26 +172,35 @@ def enable_ntz(delta: DeltaTable, schema: t.StructType) -> None:
             "timestamp_ntz" in schema.json()
             and _NTZ not in (delta.protocol().reader_features or ())
         ),
-        lambda: delta.alter.add_feature(feature, allow_protocol_versions_increase=True),
+        lambda entry: delta.alter.add_feature(
+            feature, allow_protocol_versions_increase=True, commit_properties=entry
+        ),
     )
 
 
-def _alter(delta: DeltaTable, lacks: Callable[[], bool], change: Callable[[], object]) -> None:
-    """Change a table's metadata if `lacks()` is true.
+def _alter(
+    delta: DeltaTable,
+    lacks: Callable[[], bool],
+    change: Callable[[CommitProperties], object],
+    values: Mapping[str, str] | None = None,
+) -> None:
+    """Change a table's metadata if `lacks()` is true, with the properties of the commit.
 
-    Retries where another run of the stream, with other partitions, has committed first.
+    It is changed once where other runs commit at the same time, and where the outcome is unknown.
+
+    Args:
+        values: further values of the commit's metadata.
     """
-    for attempt in range(_ATTEMPTS):
-        if not lacks():
-            return
-        try:
-            change()
-        except CommitFailedError:
-            if attempt == _ATTEMPTS - 1:
-                raise
-        else:
+    if not lacks():
+        return
+    name = outcome.new_name()
+
+    def write() -> None:
+        if lacks():  # another run of the stream, with other partitions, may have changed it first
+            change(outcome.properties({**(values or {}), NAME: name}))
             reach(Failpoint.TABLE_ALTERED)
-        delta.update_incremental()
+
+    outcome.publish_once(delta, name, write)
 
 
 def delta_schema(schema: t.StructType) -> Schema:

@@ -13,7 +13,6 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 from pyspark.sql import types as t
 
-from elt_assets.errors import ConcurrentSync
 from elt_assets.failpoints import Failpoint, reach
 from elt_assets.lake.delta import commits, log, opening
 from elt_assets.lake.delta.commit_metadata import (
@@ -29,6 +28,7 @@ from elt_assets.lake.delta.commit_metadata import (
 )
 from elt_assets.lake.delta.commits import Basis
 from elt_assets.lake.delta.files import HIDDEN, VISIBLE, Change, DataFile, Files
+from elt_assets.lake.delta.outcome import NOTHING_PUBLISHED
 from elt_assets.lake.delta.rollback import rollback, version_of
 from elt_assets.lake.spark import parquet_files
 from elt_assets.lake.spark.session import STRICT_READ
@@ -277,12 +277,12 @@ class Table:
             ConcurrentSync: another run with this `app_id` has committed first, the table was restored, or its
                 columns were changed; nothing was published.
             Superseded: files that the change removes no longer exist; nothing was published.
-            SystemFailure: the commit failed.
+            Exception: as `publish_once`.
         """
         assert self._delta is not None and metadata.sequence == self.metadata.sequence + 1
         commit = commits.Commit(self.app_id, change, metadata, records, self._basis, schema)
         published = commits.publish(self._delta, self.storage, commit)
-        self._delta, self.metadata = published.delta, published.metadata
+        self.metadata = published.metadata
         columns = schema or self._basis.schema
         self._basis = Basis(published.version, columns, published.last_restore)
 
@@ -291,9 +291,10 @@ class Table:
 
         Raises:
             Superseded: the files no longer exist, or every attempt failed; nothing was published.
+            Exception: as `publish_once`.
         """
         assert self._delta is not None
-        self._delta = commits.reorganise(self._delta, self.storage, change)
+        commits.reorganise(self._delta, self.storage, change)
 
     def unreferenced(self, retention: dt.timedelta) -> list[str]:
         """Return the paths of visible files, older than the retention, that no version within it uses.
@@ -372,13 +373,13 @@ def _exact(value: object) -> bool:
 
 
 @contextlib.contextmanager
-def discarding_on_conflict(table: Table, files: Sequence[DataFile]) -> Iterator[None]:
-    """Remove files if the block raises an error of `Table.commit` that says that nothing was published.
+def discarding_unpublished(table: Table, files: Sequence[DataFile]) -> Iterator[None]:
+    """Remove files if the block raises an error that proves that nothing was published.
 
     After any other error they stay: they may have been published.
     """
     try:
         yield
-    except (ConcurrentSync, commits.Superseded):
+    except NOTHING_PUBLISHED:
         table.discard_files(files)
         raise

@@ -12,7 +12,7 @@ from pyspark.sql import types as t
 from elt_assets.errors import ConfigError
 from elt_assets.lake.delta.commit_metadata import CommitMetadata
 from elt_assets.lake.delta.files import Change, DataFile
-from elt_assets.lake.delta.table import Table, discarding_on_conflict
+from elt_assets.lake.delta.table import Table, discarding_unpublished
 from elt_assets.lake.merge import partition_files
 from elt_assets.lake.parse.conform import value_at
 from elt_assets.lake.schema.metadata_columns import PARTITION, PARTITION_FIELD
@@ -129,7 +129,7 @@ def _commit(
     metadata = CommitMetadata(
         table.metadata.sequence + 1, table.metadata.generation + 1, None, target.run_id
     )
-    with discarding_on_conflict(table, change.add):
+    with discarding_unpublished(table, change.add):
         table.commit(change, metadata, _records(files), schema)
 
 

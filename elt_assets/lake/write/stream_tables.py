@@ -28,8 +28,8 @@ from pyspark.sql import types as t
 from elt_assets.errors import ConcurrentSync
 from elt_assets.failpoints import Failpoint, reach
 from elt_assets.lake.delta.commit_metadata import CommitMetadata
-from elt_assets.lake.delta.commits import Superseded
 from elt_assets.lake.delta.files import Change
+from elt_assets.lake.delta.outcome import NOTHING_PUBLISHED, Superseded
 from elt_assets.lake.delta.table import Table
 from elt_assets.lake.merge.history import SUFFIX as HISTORY_SUFFIX
 from elt_assets.storage.location import Location
@@ -183,10 +183,11 @@ class StreamTables:
             commits = self._companion_commits(follows=follows)
             self.main.commit(change, replace(metadata, companions=commits), records, schema)
             reach(Failpoint.TABLE_COMMITTED)
-        except (ConcurrentSync, Superseded) as error:
+        except NOTHING_PUBLISHED as error:
             # Published companions are rolled back before the next sync. No commit names the other files.
+            # After Superseded the commit is built again, from the files that are not `remade`.
             for each in waiting:
-                if each.remade or isinstance(error, ConcurrentSync):
+                if each.remade or not isinstance(error, Superseded):
                     each.table.discard_files(each.change.add)
             raise
 

@@ -18,8 +18,8 @@ from pyspark.sql import types as t
 from elt_assets.errors import ConcurrentSync, ConfigError, SystemFailure
 from elt_assets.failpoints import Failpoint, reach
 from elt_assets.lake.delta.commit_metadata import Refresh
-from elt_assets.lake.delta.commits import Superseded
 from elt_assets.lake.delta.files import HIDDEN, DataFile
+from elt_assets.lake.delta.outcome import NOTHING_PUBLISHED, Superseded
 from elt_assets.lake.parse.conform import Lines, conform, rejected
 from elt_assets.lake.parse.segment_parsing import SegmentParser, unclean_lines
 from elt_assets.lake.parse.undeclared import UndeclaredFields, bounded
@@ -322,9 +322,11 @@ class TableWriter:
                 self._commit(built, pending.records, batch)
                 break
             except Superseded:
-                if (
-                    attempt == MAX_ATTEMPTS - 1 or replayed
-                ):  # a replay must read the dead letter again
+                pending.files = (
+                    batch  # nothing was published: `close` removes them if this run fails
+                )
+                # A replay must read the dead letter again.
+                if attempt == MAX_ATTEMPTS - 1 or replayed:
                     raise
                 self._tables.advance()
                 self._tables.roll_back_companions(self._spec.run_id)
@@ -403,12 +405,9 @@ class TableWriter:
             self._tables.commit(
                 built.change, built.metadata, records, built.companions, built.schema
             )
-        except Superseded:
-            kept = {file.path for file in batch}
+        except NOTHING_PUBLISHED as error:
+            kept = {file.path for file in batch} if isinstance(error, Superseded) else set()
             self._tables.main.discard_files(f for f in built.written if f.path not in kept)
-            raise
-        except ConcurrentSync:
-            self._tables.main.discard_files(built.written)
             raise
 
     @property

@@ -1,0 +1,185 @@
+"""The one way to make a commit: it has a name, and is looked up by it whenever its writer gets an error.
+
+An error of delta-rs does not say whether the commit took effect. The answer to the request may be lost, and
+its own retry of the request is then refused because of the first one; a checkpoint may fail after the commit.
+So after every error the table is read again. What can happen, and what follows:
+
+- A commit with the name is there: it counts, whatever failed afterwards. That is logged.
+- Another commit has the version that was tried: ours cannot take effect any more, since a version is created
+  once. The commit is tried on top of the other one, if that does not forbid it.
+- No commit has that version yet, and the error is a conflict: the same version is tried again, a few times.
+  A request that is still on its way takes effect at this version or not at all, and is found by its name.
+- No commit has that version yet, after any other error: the error is raised. If a disk is full or read-only,
+  nothing was published (NotPublished). In a store a request may still be on its way, so that is not certain.
+- The table cannot be read either: the outcome is unknown, and the error says so.
+
+Files are removed only after an error that proves that nothing was published (`NOTHING_PUBLISHED`). After any
+other error they stay until maintenance finds that no version names them.
+Tests: tests/lake/test_lying_store.py.
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+import time
+import uuid
+from collections.abc import Callable
+from urllib.parse import urlsplit
+
+from deltalake import CommitProperties, DeltaTable
+from deltalake.exceptions import CommitFailedError, DeltaError
+from deltalake.transaction import Transaction
+
+from elt_assets.errors import ConcurrentSync, ConfigError, EltError, SystemFailure, TransientError
+from elt_assets.lake.delta import log
+from elt_assets.machine_faults import first_line, translate
+
+NAME = "elt.commit"
+"""Metadata key of a commit's name."""
+REFUSALS = 5
+"""Attempts at one version. A store may refuse it for a moment (409), although no other commit takes it."""
+ATTEMPTS = 100
+"""Attempts for a commit whose conflicts are harmless. Each takes milliseconds; with many partitions,
+some writers lose often."""
+NO_RETRIES = 0
+"""Retries by delta-rs: a stale commit that is retried after a compaction would duplicate moved rows."""
+_log = logging.getLogger(__name__)
+
+
+class Superseded(TransientError):
+    """A commit cannot replace files, because a compaction or another engine has replaced them."""
+
+
+class NotPublished(Exception):
+    """A commit failed, and is certainly not in the table. Its cause is the error."""
+
+
+NOTHING_PUBLISHED = (ConcurrentSync, Superseded, NotPublished)
+"""The errors that prove that a commit did not take effect and never will: its files can be removed."""
+
+
+def new_name() -> str:
+    """Return a name for a commit."""
+    return uuid.uuid4().hex
+
+
+def properties(
+    values: dict[str, str], transactions: list[Transaction] | None = None
+) -> CommitProperties:
+    """Return the properties of a commit with metadata, which contains its name."""
+    assert values[NAME]
+    return CommitProperties(
+        custom_metadata=values, max_commit_retries=NO_RETRIES, app_transactions=transactions
+    )
+
+
+def publish_once(delta: DeltaTable, name: str, write: Callable[[], object]) -> int:
+    """Make a commit exactly once, and move `delta` to the newest snapshot.
+
+    Args:
+        name: the commit's name, which no other commit has.
+        write: writes the commit on top of the snapshot of `delta`. It raises an EltError instead if the
+            commit must not be made on top of that snapshot.
+
+    Returns:
+        the version of the commit.
+
+    Raises:
+        EltError: as `write` raised it; nothing was published.
+        Superseded: other writers committed first at every attempt; nothing was published.
+        NotPublished: the disk is full, or similar; nothing was published.
+        Exception: any other error, of delta-rs or of the store. It is unknown whether the commit took effect.
+            A SystemFailure is such an error: the commit was refused without a conflict.
+    """
+    basis = int(delta.version())
+    refusals = 0
+    for _ in range(ATTEMPTS):
+        try:
+            write()
+        except (DeltaError, OSError) as error:
+            tried = int(delta.version())
+            version = _look_up(delta, name, basis, error)
+            if version is None:
+                refusals = refusals + 1 if int(delta.version()) == tried else 0
+                _raise_unless_conflict(delta, error, refusals)
+                time.sleep(random.uniform(0, 0.02) + refusals * 0.1)
+                continue
+            _warn_of_late_error(delta, version, error)
+        else:
+            version = int(delta.version()) + 1
+            delta.update_incremental()
+        return version
+    raise Superseded(
+        f"a commit to the table {delta.table_uri} failed {ATTEMPTS} times: other runs committed first",
+        guidance="nothing was published; run it again when fewer runs write to this table",
+    )
+
+
+def _raise_unless_conflict(delta: DeltaTable, error: Exception, refusals: int) -> None:
+    """Raise the error of a commit that is not in the table, unless the commit can be tried again.
+
+    Args:
+        refusals: the number of attempts in a row at one version, which no other commit has taken.
+
+    Raises:
+        NotPublished: the disk is full, or similar.
+        SystemFailure: the commit was refused too often, although no other writer has committed.
+        Exception: `error` itself.
+    """
+    if isinstance(error, CommitFailedError):
+        if refusals < REFUSALS:
+            return
+        raise SystemFailure(
+            f"a commit to the table {delta.table_uri} was refused {refusals} times, although no other run "
+            f"has committed: {error}",
+            guidance="correct what the message says, or move the table away; the next run continues from the "
+            "last commit",
+        ) from error
+    is_on_disk = urlsplit(delta.table_uri).scheme in ("", "file")
+    # An I/O error of a disk may come from its network: the request may still be on its way.
+    if is_on_disk and isinstance(translate(error), ConfigError):
+        raise NotPublished(
+            f"a commit to the table {delta.table_uri} failed, and nothing was published: {error}"
+        ) from error
+    raise error
+
+
+def _warn_of_late_error(delta: DeltaTable, version: int, error: Exception) -> None:
+    _log.warning(
+        "Version %d of the table %s was committed, although this error was reported: %s",
+        version,
+        delta.table_uri,
+        first_line(error),
+    )
+
+
+def _look_up(delta: DeltaTable, name: str, basis: int, error: Exception) -> int | None:
+    """Move to the newest snapshot; return the version of the commit with a name, or None.
+
+    Raises:
+        EltError: the table cannot be read, so that the outcome of the commit is unknown.
+    """
+    try:
+        delta.update_incremental()
+        entries = log.since(delta, basis)
+    except (DeltaError, OSError) as reason:
+        raise _unknown_outcome(delta, error, reason) from reason
+    return next((int(entry["version"]) for entry in entries if entry.get(NAME) == name), None)
+
+
+def _unknown_outcome(delta: DeltaTable, error: Exception, reason: Exception) -> EltError:
+    """Return the error for a commit that failed, and that could not be looked up for a reason."""
+    fault = translate(reason)
+    kind = TransientError if fault is None else type(fault)
+    known = "" if fault is None else f": {fault.message}"
+    unknown = kind(
+        f"it is unknown whether a commit to the table {delta.table_uri} took effect, since the table cannot "
+        f"be read after an error{known}",
+        guidance="its files stay, and the next run continues from the commit if it took effect; maintenance "
+        "removes the files if it did not"
+        + ("" if fault is None or fault.guidance is None else f"; {fault.guidance}"),
+        detail=f"{first_line(error)}\n{first_line(reason)}",
+    )
+    unknown.is_machine_fault = fault is not None
+    return unknown

@@ -1,0 +1,221 @@
+"""A store that lies: whatever it answers, a commit counts once, and no file that a table names is removed."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from deltalake import DeltaTable
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from pyspark.sql import types as t
+
+from elt_assets.errors import EltError
+from elt_assets.lake.admin.maintenance import compact
+from elt_assets.lake.delta import log, opening
+from elt_assets.lake.delta.commit_metadata import CommitMetadata
+from elt_assets.lake.delta.files import Change, DataFile
+from elt_assets.lake.delta.outcome import NAME
+from elt_assets.lake.delta.table import Table
+from elt_assets.lake.spark.session import SparkProvider
+from elt_assets.protocol.airbyte.sync_modes import APPEND
+from tests.lake.crashing import configured, event, sync
+from tests.lake.harness import Lake
+from tests.lake.staging import rows
+from tests.lying_store import Lie, LyingStore, lying_store
+from tests.object_store import ObjectStore, new_bucket, s3_server
+
+SCHEMA = t.StructType([t.StructField("id", t.LongType())])
+WIDER = t.StructType([*SCHEMA.fields, t.StructField("at", t.TimestampNTZType())])
+
+LOST = [
+    *(Lie(status=status) for status in (500, 503, 409, 412)),
+    Lie(status=0),
+    Lie(status=500, times=2),
+    Lie(status=200, seconds=1),
+]
+"""The commit takes effect, and its answer is lost, another one, or late."""
+REFUSED = [
+    *(Lie(status=status, is_done=False) for status in (500, 503, 409, 412)),
+    Lie(status=0, is_done=False),
+    Lie(status=503, is_done=False, times=3),
+]
+"""The commit does not take effect at first."""
+
+
+@pytest.fixture(scope="module")
+def stores(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, LyingStore]]:
+    """The endpoint of a server, and its proxy."""
+    with (
+        s3_server(tmp_path_factory.mktemp("s3") / "log") as endpoint,
+        lying_store(endpoint) as proxy,
+    ):
+        yield endpoint, proxy
+
+
+@pytest.fixture(scope="module")
+def proxy(stores: tuple[str, LyingStore]) -> LyingStore:
+    return stores[1]
+
+
+@pytest.fixture(scope="module")
+def environment(stores: tuple[str, LyingStore]) -> Iterator[ObjectStore]:
+    """A bucket; this process reaches it through the proxy."""
+    store = new_bucket(stores[0])
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in replace(store, endpoint=stores[1].endpoint).environment.items():
+            patch.setenv(name, value)
+        yield store
+
+
+@pytest.fixture
+def store(environment: ObjectStore, proxy: LyingStore) -> Iterator[ObjectStore]:
+    yield environment
+    proxy.tell()
+
+
+def new_table(store: ObjectStore) -> Table:
+    """A table of one file, which exists in the log alone."""
+    table = Table(f"s3://{store.bucket}/{os.urandom(8).hex()}", "elt:users")
+    table.prepare(SCHEMA)
+    table.commit(Change([data_file("first")]), CommitMetadata(1, 1, "1"), 1)
+    return table
+
+
+def data_file(name: str) -> DataFile:
+    return DataFile(f"data/{name}.parquet", 1, 1, '{"numRecords": 1}')
+
+
+def commit(table: Table) -> None:
+    metadata = replace(table.metadata, sequence=2, state="2", commit=None)
+    table.commit(Change([data_file("second")]), metadata, 1)
+
+
+def reorganise(table: Table) -> None:
+    table.reorganise(Change([data_file("combined")], table.files))
+
+
+def add_column(table: Table) -> None:
+    table.prepare(WIDER)
+
+
+FIRST, SECOND, COMBINED = (data_file(name).path for name in ("first", "second", "combined"))
+AFTER: dict[Callable[[Table], None], tuple[set[str], str]] = {
+    commit: ({FIRST, SECOND}, "2"),
+    reorganise: ({COMBINED}, "1"),
+    add_column: ({FIRST}, "1"),
+}
+"""The files and the state of the table after each action."""
+
+
+@given(lie=st.sampled_from([*LOST, *REFUSED]), action=st.sampled_from(list(AFTER)))
+@settings(
+    max_examples=20,
+    derandomize=True,
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
+)
+def test_a_commit_is_made_once_whatever_is_answered(
+    store: ObjectStore, proxy: LyingStore, lie: Lie, action: Callable[[Table], None]
+) -> None:
+    table = new_table(store)
+    with proxy.telling(lie):
+        action(table)
+        assert any(request.is_lie for request in proxy.requests())
+    for found in (table, Table(table.uri, table.app_id)):
+        assert ({file.path for file in found.files}, found.metadata.state) == AFTER[action]
+        assert found.schema == (WIDER if action is add_column else SCHEMA)
+        # A timestamp without zone needs a feature, which is a commit of its own.
+        assert found.version == (3 if action is add_column else 2)
+
+
+def test_every_commit_has_a_name(store: ObjectStore) -> None:
+    """Commits that create a table, change its columns or its files, or combine files."""
+    table = new_table(store)
+    for action in AFTER:
+        action(table)
+    entries = list(log.newest(opening.load(table.storage.place)))
+    names = [entry.get(NAME) for entry in entries]
+    assert len(set(names)) == len(entries) == 6 and all(names)
+
+
+@pytest.mark.parametrize("lie", [*LOST, *REFUSED], ids=str)
+def test_a_table_is_created_whatever_is_answered(
+    store: ObjectStore, proxy: LyingStore, lie: Lie
+) -> None:
+    with proxy.telling(lie):
+        table = new_table(store)
+    assert table.version == 1
+
+
+@pytest.mark.parametrize("status", [403, 503])
+def test_a_checkpoint_that_cannot_be_written_is_a_warning(
+    store: ObjectStore,
+    proxy: LyingStore,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
+    status: int,
+) -> None:
+    monkeypatch.setitem(opening.CONFIGURATION, "delta.checkpointInterval", "3")
+    table = new_table(store)
+    lie = Lie("PUT|POST", "checkpoint", status, is_done=False, times=99)
+    with proxy.telling(lie), caplog.at_level(logging.WARNING, "elt_assets"):
+        commit(table)
+        assert any(request.is_lie for request in proxy.requests())
+    assert table.metadata.state == "2" and table.version == 2
+    assert "Version 2 of the table" in caplog.text and "was committed" in caplog.text
+
+
+def test_an_outcome_that_cannot_be_looked_up_is_unknown(
+    store: ObjectStore, proxy: LyingStore
+) -> None:
+    table = new_table(store)
+    down = Lie("GET|PUT|POST|HEAD", ".", 500, is_done=False, times=10**6)
+    lies = (Lie(status=500), replace(down, skip=1, path="_delta_log|list-type"))
+    unknown = "it is unknown whether a commit to the table"
+    with proxy.telling(*lies), pytest.raises(EltError, match=unknown) as raised:
+        commit(table)
+    assert "its files stay" in str(raised.value)
+    assert Table(table.uri, table.app_id).metadata.state in ("1", "2")
+
+
+# With Spark
+
+
+@pytest.fixture
+def lake(
+    spark_provider: SparkProvider,
+    tmp_path: Path,
+    store: ObjectStore,
+    proxy: LyingStore,
+    monkeypatch: pytest.MonkeyPatch,
+) -> Lake:
+    environment = spark_provider.get().sparkContext.environment  # of the workers of the session
+    for name, value in replace(store, endpoint=proxy.endpoint).environment.items():
+        monkeypatch.setitem(environment, name, value)
+    root = f"s3://{store.bucket}/{os.urandom(8).hex()}"
+    return Lake(spark_provider, tmp_path, root=root)
+
+
+def missing_files(store: ObjectStore, uri: str) -> list[str]:
+    """The files that a table names and that the store does not have."""
+    present = {f"s3://{name}" for name in store.objects()}
+    return [uri for uri in DeltaTable(uri).file_uris() if uri not in present]
+
+
+@pytest.mark.spark
+def test_a_compaction_never_removes_what_it_has_committed(
+    lake: Lake, store: ObjectStore, proxy: LyingStore
+) -> None:
+    sync(lake, [[event(1, 10)], [event(2, 20)]], configured(lake, APPEND))
+    for number, lie in enumerate((Lie(status=500), Lie(status=0), Lie(status=412)), 3):
+        before = rows(lake.spark, lake.table, "id")
+        with proxy.telling(lie):
+            assert compact(lake.spark, lake.table) == 1
+        assert missing_files(store, lake.uri) == []
+        assert rows(lake.spark, lake.table, "id") == before
+        sync(lake, [[]] * (number - 1) + [[event(number, number * 10)]], configured(lake, APPEND))
