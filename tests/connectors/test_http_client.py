@@ -205,8 +205,8 @@ def test_a_response_that_is_too_slow_is_a_temporary_error(api: JsonApi, connect:
 
 
 def test_a_slow_response_is_retried(api: JsonApi, connect: Connect) -> None:
-    api.answers.append(Answer(delay=0.2))
-    assert decoded(connect(timeout=0.1).get("all/orders")) == ORDERS
+    api.answers.append(Answer(delay=2))
+    assert decoded(connect(timeout=1).get("all/orders")) == ORDERS
 
 
 def test_a_body_in_another_encoding_than_declared_is_a_temporary_error(
