@@ -394,10 +394,14 @@ def _close(messages: Iterable[Received]) -> None:
 def _with_schema(configured: ConfiguredStream, stream: AirbyteStream) -> ConfiguredStream | None:
     """Return a stream with the fields and key of a new schema; None if they change nothing.
 
-    Fields that the new schema does not declare stay.
+    Fields that the new schema does not declare stay, except for one that it declares with a name that differs
+    in case only: it has been renamed.
     """
     known, new = configured.stream.json_schema, stream.json_schema
-    properties = {**(known.get("properties") or {}), **(new.get("properties") or {})}
+    before, declared = known.get("properties") or {}, new.get("properties") or {}
+    renamed = {name.lower() for name in declared if name not in before}
+    stay = (name for name in before if name in declared or name.lower() not in renamed)
+    properties = {**{name: before[name] for name in stay}, **declared}
     key = stream.source_defined_primary_key or configured.stream.source_defined_primary_key
     if (
         properties == known.get("properties")

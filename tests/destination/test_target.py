@@ -93,6 +93,20 @@ def test_later_records_replace_rows_with_the_same_key(elt: Target) -> None:
     assert sorted(row["name"] for row in elt.rows()) == ["renamed", "user 2", "user 3"]
 
 
+def test_a_field_that_is_renamed_in_case_only_keeps_its_column(elt: Target) -> None:
+    def renamed(field: str, number: int, value: object) -> list[Json]:
+        wanted = schema(key=["Id"])
+        wanted["schema"]["properties"] = {"Id": {"type": "integer"}, field: {"type": "string"}}
+        record = {"type": "RECORD", "stream": "users", "record": {"Id": number, field: value}}
+        return [wanted, record]
+
+    elt.load(*renamed("Email", 1, "1@x"), *renamed("email", 2, "2@x"), *renamed("Email", 3, 3))
+    elt.load(*renamed("email", 2, "2@y"), *renamed("EMAIL", 4, ["4"]))
+    found = {row["Id"]: row["Email"] for row in elt.rows()}
+    assert found == {1: "1@x", 2: "2@y", 3: "3", 4: '["4"]'}
+    assert [name for name in elt.rows()[0] if not name.startswith("_")] == ["Id", "Email"]
+
+
 def test_records_without_a_key_are_appended(elt: Target) -> None:
     for _ in range(2):
         elt.load(schema(key=[]), *records(1))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from typing import Any
 
 import pytest
@@ -19,6 +20,7 @@ from elt_assets.lake.schema.logical_types import (
     LogicalType,
     Scalar,
     Struct,
+    Unread,
     column_of,
     stored,
 )
@@ -249,15 +251,17 @@ def joined(one: Any, other: Any) -> t.StructType | None:
 
 
 def shape(kind: t.DataType) -> Any:
-    """A schema whatever the order of its fields, and by the source's names."""
+    """A schema whatever the order of its fields, and by the source's names, whatever their case."""
     if isinstance(kind, t.StructType):
-        return {
-            source: (
+        fields = (
+            (
+                source.lower(),
                 shape(kind[name.name].dataType),
                 column_of(kind[name.name]).kind is Scalar.JSON,
             )
             for source, name in known_names(kind).items()
-        }
+        )
+        return sorted(fields, key=repr)
     return [shape(kind.elementType)] if isinstance(kind, t.ArrayType) else kind.simpleString()
 
 
@@ -284,18 +288,19 @@ def test_joining_schemas_is_commutative_and_idempotent(one: Any, other: Any) -> 
 @given(properties, properties)
 def test_a_union_holds_the_values_of_both_types(before: Any, after: Any) -> None:
     """The types are those of a field in two schemas of one sync."""
-    written = {each.source: stored(each.kind) for each in columns({"properties": before})}
-    for column in columns({"properties": after}):
-        if column.source in written:
-            kind = stored(union(column.kind, written[column.source]))
-            assert holds(kind, stored(column.kind)) and holds(kind, written[column.source])
+    was = t.StructType([column.field for column in columns({"properties": before})])
+    written = {each.name: each.kind for each in map(column_of, was.fields)}
+    for column in columns({"properties": after}, known_names(was)):
+        if column.name in written:
+            kind = stored(union(column.kind, written[column.name]))
+            assert holds(kind, stored(column.kind)) and holds(kind, written[column.name])
             assert union(kind, kind) == kind
 
 
 def holds(wide: LogicalType, kind: LogicalType) -> bool:
     if isinstance(wide, Struct) and isinstance(kind, Struct):
-        fields = {field.source: field.kind for field in wide.fields}
-        return all(holds(fields[field.source], field.kind) for field in kind.fields)
+        fields = {field.name: field.kind for field in wide.fields}
+        return all(holds(fields[field.name], field.kind) for field in kind.fields)
     if isinstance(wide, Array) and isinstance(kind, Array):
         return holds(wide.items, kind.items)
     return wide == kind or is_narrower(kind, wide)
@@ -316,3 +321,61 @@ def test_freeze_keeps_the_schema_and_reads_its_types(one: Any, other: Any) -> No
 def test_a_column_is_read_back_from_its_table(one: Any) -> None:
     for column in columns({"properties": one}):
         assert column_of(column.field) == Column(column.source, column.name, stored(column.kind))
+
+
+# Names that differ in case only
+
+variants = st.lists(
+    st.sampled_from(["aa", "aA", "Aa", "AA", "é", "É", "b c", "B c"]), unique=True, min_size=1
+)
+
+
+@given(st.lists(variants, min_size=1), st.booleans())
+def test_any_sequence_of_schemas_that_differ_in_case_has_no_column_too_many(
+    schemas: list[list[str]], is_nested: bool
+) -> None:
+    """A table has as many columns of names that differ in case only as a schema has at the same time."""
+    present = t.StructType([])
+    for names in schemas:
+        fields = dict.fromkeys(names, INTEGER)
+        properties = {"s": array(struct(**fields))} if is_nested else fields
+        now = columns({"properties": properties}, known_names(present))
+        found = plan(present, now, "evolve")
+        read: list[Column] = found.columns
+        before: Any = present
+        after: Any = found.schema
+        if is_nested:
+            (outer,) = found.columns
+            assert isinstance(outer.kind, Array) and isinstance(outer.kind.items, Struct)
+            read, after = list(outer.kind.items.fields), after["s"].dataType.elementType
+            before = before["s"].dataType.elementType if before.names else before
+        assert after.fields[: len(before.fields)] == before.fields  # none is renamed, none goes
+        filled = [column for column in read if not isinstance(column.kind, Unread)]
+        assert {column.source for column in filled} == set(names)
+        assert len({column.name for column in filled}) == len(names)
+        assert plan(found.schema, now, "evolve").added == []
+        present = found.schema
+    most: Counter[str] = Counter()
+    for names in schemas:
+        most |= Counter(name.lower() for name in names)
+    assert Counter(column_of(each).source.lower() for each in after.fields) == most
+
+
+@pytest.mark.parametrize("mode", ["evolve", "freeze", "fail"])
+def test_a_change_of_case_is_no_change_of_the_schema(mode: OnSchemaChange) -> None:
+    was = schema(Email=STRING, part=struct(City=STRING))
+    now = columns({"properties": {"email": STRING, "PART": struct(city=STRING)}}, known_names(was))
+    found = plan(was, now, mode)
+    assert (found.schema, found.differences) == (was, [])
+    assert [column.source for column in found.columns] == ["email", "PART"]
+
+
+def test_fields_of_both_cases_keep_their_own_columns() -> None:
+    was = schema(Email=STRING)
+    both = plan(
+        was, columns({"properties": {"email": STRING, "Email": STRING}}, known_names(was)), "evolve"
+    )
+    assert [column_of(each).source for each in both.schema.fields] == ["Email", "email"]
+    one = columns({"properties": {"email": STRING}}, known_names(both.schema))
+    (column,) = one
+    assert column.name == both.schema.names[1] != "email"

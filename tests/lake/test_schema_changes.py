@@ -179,3 +179,80 @@ def test_a_cursor_type_without_an_order_is_refused(lake: Lake) -> None:
         wanted = stream({"id": INTEGER, "at": kind}, "append_dedup", key=["id"], cursor=["at"])
         with pytest.raises(ConfigError, match="has no order"):
             lake.writer(wanted)
+
+
+@pytest.mark.parametrize("policy", ["append_dedup", "overwrite_dedup"])
+def test_fields_that_are_renamed_in_case_only_keep_their_columns(
+    lake: Lake, spark: SparkSession, policy: str
+) -> None:
+    """Key, cursor, nested fields and elements too, with a history."""
+    lake.history = True
+
+    def sync(number: int, change: Any, *data: dict[str, Any], mode: Any = "evolve") -> None:
+        part = {"City": STRING, "No": NUMBER if number > 3 else INTEGER}
+        fields = {"Id": INTEGER, "At": INTEGER, "Email": STRING}
+        nested = {
+            "Part": struct(**_renamed(part, change)),
+            "List": array(struct(**_renamed({"X": INTEGER}, change))),
+        }
+        configured = stream(
+            _renamed({**fields, **nested}, change),
+            policy,
+            key=[change("Id")],
+            cursor=[change("At")],
+            generation=1,
+        )
+        renamed = (_renamed(each, change) for each in data)
+        lake.sync(configured, *renamed, value=number, on_schema_change=mode)
+
+    def row(key: int, at: int, city: str) -> dict[str, Any]:
+        part = {"City": city, "No": 1}
+        return {"Id": key, "At": at, "Email": f"{at}@x", "Part": part, "List": [{"X": at}]}
+
+    sync(1, str, row(1, 1, "A"), row(2, 1, "B"))
+    sync(2, str.lower, row(2, 3, "C"), row(3, 2, "D"), {**row(4, 2, "x"), "Email": 5})
+    sync(3, str.upper, row(2, 2, "too late"), row(1, 4, "E"), mode="fail")
+    sync(4, str.lower, row(5, 1, "F"))
+    assert [name for name in lake.table.schema.names if not name.startswith("_")] == [
+        *("Id", "At", "Email", "Part", "List")
+    ]
+    assert rows(spark, lake.table, "Id", "At", "Email", "Part.City", "List.X") == [
+        (1, 4, "4@x", "E", [4]),
+        (2, 3, "3@x", "C", [3]),
+        (3, 2, "2@x", "D", [2]),
+        (4, 2, "5", "x", [2]),
+        (5, 1, "1@x", "F", [1]),
+    ]
+    history = lake.tables().history
+    assert history is not None
+    assert rows(spark, history, "Id", "At", "Part.City", "_is_current")[:2] == [
+        (1, 1, "A", False),
+        (1, 4, "E", True),
+    ]
+
+
+def _renamed(value: Any, change: Any) -> Any:
+    """Return a record, or the properties of a schema, with other names of the fields."""
+    if isinstance(value, list):
+        return [_renamed(each, change) for each in value]
+    if not isinstance(value, dict):
+        return value
+    is_schema = "type" in value
+    return {
+        name if is_schema else change(name): each if is_schema else _renamed(each, change)
+        for name, each in value.items()
+    }
+
+
+def test_a_record_with_fields_of_both_cases_keeps_both(lake: Lake, spark: SparkSession) -> None:
+    lake.sync(stream({"id": INTEGER, "Email": STRING}), {"id": 1, "Email": "1@x"})
+    both = stream({"id": INTEGER, "email": STRING, "Email": STRING})
+    lake.sync(both, {"id": 2, "Email": "2@x", "email": "2@y"})
+    lake.sync(stream({"id": INTEGER, "email": STRING}), {"id": 3, "email": "3@y"})
+    names = [column.name for column in lake.table.schema.fields if not column.name.startswith("_")]
+    assert len(names) == 3 and names[1] == "Email"
+    assert rows(spark, lake.table, *names) == [
+        (1, "1@x", None),
+        (2, "2@x", "2@y"),
+        (3, None, "3@y"),
+    ]

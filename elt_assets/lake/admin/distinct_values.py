@@ -9,8 +9,7 @@ import pyarrow.compute as pc
 
 from elt_assets.errors import ConfigError
 from elt_assets.lake.delta.table import Table
-from elt_assets.lake.schema.logical_types import JSON_TEXT
-from elt_assets.lake.schema.metadata_columns import TableSchema
+from elt_assets.lake.schema.logical_types import Column, described
 from elt_assets.lake.spark.tasks import read_keys
 from elt_assets.lake.write.write_spec import column_at, column_path
 
@@ -18,10 +17,11 @@ KEY_TYPES = ("string", "bigint", "date", "decimal(38,0)")
 """The types of columns in which each value has exactly one text."""
 
 
-def texts_of(table: Table, field: Sequence[str]) -> list[str]:
+def texts_of(table: Table, columns: Sequence[Column], field: Sequence[str]) -> list[str]:
     """Return the distinct values of a field as sorted texts, without null. Only its column is read.
 
     Args:
+        columns: the columns of the table.
         field: its path, with the names of the source.
 
     Raises:
@@ -29,7 +29,7 @@ def texts_of(table: Table, field: Sequence[str]) -> list[str]:
     """
     if not table.exists:
         return []
-    column, distinct = plain_column(table.schema, field), set()
+    column, distinct = plain_column(columns, field), set()
     for file in table.files:
         path = f"{table.storage.root}/{file.path}"
         (values,) = read_keys(table.storage.system, path, [column])
@@ -37,19 +37,19 @@ def texts_of(table: Table, field: Sequence[str]) -> list[str]:
     return sorted(_text(value) for value in distinct if value is not None)
 
 
-def plain_column(schema: TableSchema, field: Sequence[str]) -> list[str]:
+def plain_column(columns: Sequence[Column], field: Sequence[str]) -> list[str]:
     """Return the path of the table column of a field.
 
     Raises:
         ConfigError: it has no column, or its values do not have exactly one text each.
     """
-    column, path = column_at(schema, field), column_path(schema, field)
+    column, path = column_at(columns, field), column_path(columns, field)
     if column is None or path is None:
-        names = (name for name in schema.names if not name.startswith("_airbyte_"))
+        names = (c.name for c in columns)
         raise ConfigError(
             f"there is no field {'.'.join(field)!r}", guidance=f"name one of {', '.join(names)}"
         )
-    kind = "JSON text" if JSON_TEXT in column.metadata else column.dataType.simpleString()
+    kind = described(column.kind)
     if kind not in KEY_TYPES:
         raise ConfigError(
             f"the field {'.'.join(field)!r} has the type {kind}, whose values cannot be partition keys",

@@ -131,6 +131,15 @@ def declared_names(columns: Sequence[Column]) -> Declared:
     return Declared(frozenset(inner), objects)
 
 
+def keeps_all_names(before: Declared, after: Declared) -> bool:
+    """Return whether a schema declares all names that an earlier one declared."""
+    return before.names <= after.names and all(
+        keeps_all_names(inner, after.objects[name])
+        for name, inner in before.objects.items()
+        if name in after.objects
+    )
+
+
 def _struct(columns: Sequence[Column], staged: Sequence[str] = ()) -> type[msgspec.Struct]:
     """Return a type that decodes an object only if all its names are declared. Its values stay undecoded,
     except for objects whose fields are declared."""

@@ -14,6 +14,10 @@ decimal(38,0). If the conversion would change a value in the table, the table is
 
 Objects are compared field by field, arrays by their elements. If the table's type is the wider one, it
 stays, and values are read as that type.
+
+A declared field and a column belong together if they have the same column name: `from_json_schema.columns`
+gives a field the name of the column that it has. So a field that was renamed in case only is no difference:
+the table's column keeps its name, also that of its field, and records are read by the declared name.
 """
 
 from __future__ import annotations
@@ -126,10 +130,10 @@ def replacing(table: t.StructType, declared: Sequence[Column]) -> Plan:
     longer declared, stays after them: readers and the history may use it. It is null in new rows.
     """
     table_columns = [column_of(each) for each in table.fields if not _is_reserved(each.name)]
-    present = {column.source: column for column in table_columns}
+    present = {column.name: column for column in table_columns}
     differences = []
     for column in declared if table_columns else ():
-        old = present.pop(column.source, None)
+        old = present.pop(column.name, None)
         if old is None:
             differences.append(_new(column, column.source))
         elif old.type != column.type:
@@ -189,16 +193,16 @@ class _Comparison:
     def fields(
         self, table: Sequence[Column], declared: Sequence[Column], path: tuple[str, ...]
     ) -> list[tuple[Column, Column]]:
-        wanted: Mapping[str, Column] = {column.source: column for column in declared}
-        present = {column.source for column in table}
+        wanted: Mapping[str, Column] = {column.name: column for column in declared}
+        present = {column.name for column in table}
         pairs = []
         for column in table:
             here = (*path, column.source)
-            if column.source in wanted:
-                pairs.append(self._column(column, wanted[column.source], here))
+            if column.name in wanted:
+                pairs.append(self._column(column, wanted[column.name], here))
             else:
                 pairs.append(self._absent(column, here))
-        new = [column for column in declared if column.source not in present]
+        new = [column for column in declared if column.name not in present]
         for column in new:
             self._added(column, ".".join((*path, column.source)))
         return pairs if self.frozen else pairs + [(column, column) for column in new]
@@ -211,7 +215,7 @@ class _Comparison:
         has_conflict = len(self.conflicts) > conflicts_before
         return (
             Column(table.source, table.name, stored),
-            Column(table.source, table.name, read, has_conflict and self.frozen),
+            Column(declared.source, table.name, read, has_conflict and self.frozen),
         )
 
     def _absent(self, column: Column, path: tuple[str, ...]) -> tuple[Column, Column]:

@@ -13,7 +13,7 @@ from typing import Any, TypeAlias
 from pyspark.sql import types as t
 
 from elt_assets.lake.schema.logical_types import SOURCE, Array, Column, LogicalType, Scalar, Struct
-from elt_assets.lake.schema.names import column_names
+from elt_assets.lake.schema.names import column_names, columns_kept
 
 DEEPEST = 20
 """Levels of objects and arrays that become nested columns. Deeper objects and arrays are JSON text."""
@@ -143,10 +143,13 @@ def _object(properties: Mapping[str, Any], known: Names, depth: int) -> LogicalT
 
 
 def _columns(properties: Mapping[str, Any], known: Names, depth: int) -> tuple[Column, ...]:
-    names = column_names(properties, {source: field.name for source, field in known.items()})
+    fields = columns_kept(properties, known)
+    kept, stored = {source: known[old] for source, old in fields.items()}, set(fields.values())
+    others = {old: known[old] for old in known if old not in stored}
+    names = column_names(properties, {old: each.name for old, each in {**others, **kept}.items()})
     found = []
     for source, schema in properties.items():
-        inner = known[source].inner if source in known else _NONE
+        inner = kept[source].inner if source in kept else _NONE
         found.append(Column(source, names[source], kind_of(schema, inner, depth)))
     return tuple(found)
 

@@ -4,13 +4,17 @@ The rule: letters and digits of any script, and underscores, stay. Every other c
 underscore. An empty name becomes one underscore. A name longer than `LONGEST` bytes is cut and ends
 with a hash of the whole name. A name that another field has already ends with a hash of the original name, so
 that it is the same in every sync; a reserved name also begins with `x`.
+
+Spark does not distinguish the case of column names. So a field that a source renames in case only keeps its
+column, under the name as first seen (`columns_kept`).
 """
 
 from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Iterable, Mapping
+from collections import defaultdict, deque
+from collections.abc import Collection, Iterable, Mapping
 from types import MappingProxyType
 
 from elt_assets.protocol.airbyte.catalog import StreamId
@@ -63,6 +67,28 @@ def column_names(names: Iterable[str], known: Mapping[str, str] = _NONE) -> dict
         columns[name] = _free(name, taken)
         taken.add(columns[name].casefold())
     return {name: columns[name] for name in fields}
+
+
+def columns_kept(fields: Collection[str], stored: Collection[str]) -> dict[str, str]:
+    """Return the stored field whose column a field keeps, for each field of one object that has a column.
+
+    It is the stored field of the same name; else the first one whose name differs in case only, unless it is
+    declared itself, or another field keeps its column. So fields whose names differ in case only have
+    separate columns if a source has them at the same time, and one column if it has one after the other.
+
+    Args:
+        fields: the names that the source declares now.
+        stored: the names that the fields of the table's columns had when the columns were added.
+    """
+    kept = {name: name for name in fields if name in stored}
+    free: dict[str, deque[str]] = defaultdict(deque)
+    for old in stored:
+        if old not in kept:
+            free[old.lower()].append(old)
+    for name in fields:
+        if name not in kept and free[name.lower()]:
+            kept[name] = free[name.lower()].popleft()
+    return kept
 
 
 def _free(name: str, taken: set[str]) -> str:

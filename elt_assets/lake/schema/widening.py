@@ -52,10 +52,10 @@ def is_narrower(narrow: LogicalType, wide: LogicalType) -> bool:
 def wider(declared: LogicalType, stored_kind: LogicalType) -> LogicalType:
     """Return a declared type, with the stored type instead of it, or of parts of it, where that is wider."""
     if isinstance(declared, Struct) and isinstance(stored_kind, Struct):
-        kinds = {column.source: column.kind for column in stored_kind.fields}
+        kinds = {column.name: column.kind for column in stored_kind.fields}
         return Struct(
             tuple(
-                replace(each, kind=wider(each.kind, kinds.get(each.source, each.kind)))
+                replace(each, kind=wider(each.kind, kinds.get(each.name, each.kind)))
                 for each in declared.fields
             )
         )
@@ -71,12 +71,12 @@ def union(declared: LogicalType, written: LogicalType) -> LogicalType:
         written: a `stored` type.
     """
     if isinstance(declared, Struct) and isinstance(written, Struct):
-        kinds = {column.source: column.kind for column in written.fields}
+        kinds = {column.name: column.kind for column in written.fields}
         fields = [
-            replace(each, kind=union(each.kind, kinds.pop(each.source, stored(each.kind))))
+            replace(each, kind=union(each.kind, kinds.pop(each.name, stored(each.kind))))
             for each in declared.fields
         ]
-        return Struct((*fields, *(each for each in written.fields if each.source in kinds)))
+        return Struct((*fields, *(each for each in written.fields if each.name in kinds)))
     if isinstance(declared, Array) and isinstance(written, Array):
         return Array(union(declared.items, written.items))
     own = stored(declared)

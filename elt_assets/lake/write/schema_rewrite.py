@@ -24,6 +24,7 @@ from elt_assets.lake.write.stream_tables import StreamTables
 from elt_assets.lake.write.write_spec import (
     WriteSpec,
     column_path,
+    columns_of,
     full_schema,
     plan_columns,
     replaces_schema,
@@ -112,7 +113,8 @@ def convert_unpublished(
     wanted = [column_of(field) for field in stream_part(after).fields]
     plan = evolution.plan(stream_part(before), wanted, "evolve", f"the sync of {table.uri}")
     order = [*spec.stream.key, spec.stream.cursor] if spec.is_keyed else []
-    is_complete = all(column_path(before, path) is not None for path in order if path)
+    columns = columns_of(spec.stream, before)
+    is_complete = all(column_path(columns, path) is not None for path in order if path)
     if not files or (is_complete and not plan.rewrites):
         return files
     rows = table.read_files(spark.get(), files, before)

@@ -21,7 +21,14 @@ from elt_assets.lake.merge.history import VALIDITY
 from elt_assets.lake.parse.conform import Stamp
 from elt_assets.lake.schema import evolution, from_json_schema, metadata_columns
 from elt_assets.lake.schema.evolution import Plan
-from elt_assets.lake.schema.logical_types import JSON_TEXT, SOURCE, Column, Scalar, column_of
+from elt_assets.lake.schema.logical_types import (
+    JSONS,
+    Array,
+    Column,
+    Scalar,
+    Struct,
+    column_of,
+)
 from elt_assets.lake.schema.widening import union, wider
 from elt_assets.protocol.airbyte.catalog import DELETE_MARKERS, ConfiguredStream
 from elt_assets.sync.selection.schema_changes import OnSchemaChange
@@ -304,19 +311,19 @@ def plan_columns(
 
 def _as_wide_as(history: t.StructType, declared: Sequence[Column]) -> list[Column]:
     """Return the declared columns, with the types of a history where these are wider."""
-    kinds = {column.source: column.kind for column in map(column_of, history.fields)}
+    kinds = {column.name: column.kind for column in map(column_of, history.fields)}
     return [
-        replace(column, kind=wider(column.kind, kinds.get(column.source, column.kind)))
+        replace(column, kind=wider(column.kind, kinds.get(column.name, column.kind)))
         for column in declared
     ]
 
 
 def _united(declared: Sequence[Column], written: t.StructType) -> list[Column]:
     """Return the declared columns, each with a type that also holds the values that were written."""
-    kinds = {column.source: column.kind for column in map(column_of, written.fields)}
+    kinds = {column.name: column.kind for column in map(column_of, written.fields)}
     return [
-        replace(column, kind=union(column.kind, kinds[column.source]))
-        if column.source in kinds
+        replace(column, kind=union(column.kind, kinds[column.name]))
+        if column.name in kinds
         else column
         for column in declared
     ]
@@ -341,17 +348,24 @@ def unstored_markers(spec: WriteSpec, plan: Plan, metadata: CommitMetadata) -> l
 
 def differences(stream: ConfiguredStream, table: Table) -> list[str]:
     """Return the differences between a stream, as its table stores it, and the table's columns, as text."""
-    own = stream_part(table.schema)
-    declared = from_json_schema.columns(
-        stream.stream.json_schema, from_json_schema.known_names(own)
-    )
-    return evolution.plan(own, declared, "freeze").differences
+    return _compared(stream, stream_part(table.schema)).differences
+
+
+def columns_of(stream: ConfiguredStream, schema: t.StructType) -> list[Column]:
+    """Return the columns of a table, with the names that their fields have in the stream now."""
+    return _compared(stream, stream_part(schema)).columns
+
+
+def _compared(stream: ConfiguredStream, own: t.StructType) -> Plan:
+    names = from_json_schema.known_names(own)
+    declared = from_json_schema.columns(stream.stream.json_schema, names)
+    return evolution.plan(own, declared, "freeze")
 
 
 def key_of(stream: ConfiguredStream, table: Table) -> list[list[str]]:
     """Return a stream's primary key as columns of its table; empty if the table lacks one of them."""
-    schema = stream_part(table.schema)
-    found = [column_path(schema, part) for part in stream.key]
+    columns = columns_of(stream, table.schema)
+    found = [column_path(columns, part) for part in stream.key]
     return [] if None in found else [path for path in found if path is not None]
 
 
@@ -381,7 +395,7 @@ def check_columns(stream: ConfiguredStream) -> None:
     Raises:
         ConfigError: names the stream and the field.
     """
-    schema = declared_schema(stream)
+    columns = from_json_schema.columns(stream.stream.json_schema)
     if not stream.deduplicates:
         return
     if not stream.key:
@@ -392,21 +406,20 @@ def check_columns(stream: ConfiguredStream) -> None:
         )
     wanted = [("primary_key", part) for part in stream.key]
     for field, path in [*wanted, *([("cursor_field", stream.cursor)] if stream.cursor else [])]:
-        _refuse_unusable(schema, str(stream.id), field, path)
+        _refuse_unusable(columns, str(stream.id), field, path)
 
 
-def _refuse_unusable(schema: t.StructType, stream: str, field: str, path: Sequence[str]) -> None:
-    found = column_at(schema, path)
+def _refuse_unusable(
+    columns: Sequence[Column], stream: str, field: str, path: Sequence[str]
+) -> None:
+    found = column_at(columns, path)
     if found is None:
         raise ConfigError(
             f"stream {stream!r}: {field}: {'.'.join(path)!r} is not a column: the schema in the "
             "catalog does not declare it",
             guidance="name another field, or declare it under `properties` in catalog.json",
         )
-    unordered = (
-        isinstance(found.dataType, t.StructType | t.ArrayType) or JSON_TEXT in found.metadata
-    )
-    if field == "cursor_field" and unordered:
+    if field == "cursor_field" and (isinstance(found.kind, Struct | Array) or found.kind in JSONS):
         raise ConfigError(
             f"stream {stream!r}: {field}: {'.'.join(path)!r} is stored as JSON text or as a structure, "
             "which has no order",
@@ -419,26 +432,24 @@ def ordering(spec: WriteSpec, plan: Plan, *, late: bool = False) -> Ordering:
     if not spec.is_keyed:
         return Ordering([])
     check_columns(spec.stream)
-    key = [column_path(plan.schema, part) or [] for part in spec.stream.key]
+    key = [column_path(plan.columns, part) or [] for part in spec.stream.key]
     if spec.partition is not None:
         key.append([metadata_columns.PARTITION])  # two partitions may hold the same key
-    return Ordering(key, column_path(plan.schema, spec.stream.cursor) or [], late)
+    return Ordering(key, column_path(plan.columns, spec.stream.cursor) or [], late)
 
 
-def column_path(schema: t.StructType, field: Sequence[str]) -> list[str] | None:
+def column_path(columns: Sequence[Column], field: Sequence[str]) -> list[str] | None:
     """Return the column path of a field, from its path in the source; None if it has no column."""
-    found = [column_at(schema, field[: depth + 1]) for depth in range(len(field))]
+    found = [column_at(columns, field[: depth + 1]) for depth in range(len(field))]
     return None if None in found else [column.name for column in found if column is not None]
 
 
-def column_at(schema: t.StructType, field: Sequence[str]) -> t.StructField | None:
+def column_at(columns: Sequence[Column], field: Sequence[str]) -> Column | None:
     """Return the column of a field, by its path in the source; None if it has no column."""
-    kind: t.DataType = schema
     column = None
     for name in field:
-        columns = kind.fields if isinstance(kind, t.StructType) else []
-        column = next((c for c in columns if c.metadata.get(SOURCE, c.name) == name), None)
+        column = next((c for c in columns if c.source == name), None)
         if column is None:
             return None
-        kind = column.dataType
+        columns = column.kind.fields if isinstance(column.kind, Struct) else ()
     return column

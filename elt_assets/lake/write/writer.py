@@ -22,7 +22,12 @@ from elt_assets.lake.delta.files import HIDDEN, DataFile
 from elt_assets.lake.delta.outcome import NOTHING_PUBLISHED, Superseded
 from elt_assets.lake.parse.conform import Lines, conform, rejected
 from elt_assets.lake.parse.segment_parsing import SegmentParser, unclean_lines
-from elt_assets.lake.parse.undeclared import UndeclaredFields, bounded
+from elt_assets.lake.parse.undeclared import (
+    UndeclaredFields,
+    bounded,
+    declared_names,
+    keeps_all_names,
+)
 from elt_assets.lake.parse.waiting_rows import WaitingRows, as_rows
 from elt_assets.lake.schema import from_json_schema, metadata_columns
 from elt_assets.lake.schema.logical_types import Unread
@@ -141,6 +146,9 @@ class TableWriter:
                 refresh were committed by the former key.
             SystemFailure: rows were lost; nothing was committed.
         """
+        declared = from_json_schema.columns(stream.stream.json_schema)
+        if not keeps_all_names(declared_names(self._declared), declared_names(declared)):
+            self._write_waiting()  # the new columns have no place for a field that is not declared any more
         before, resumed = self._written_schema, self._builder.resumed
         spec = self._spec.changed(stream, stream_part(before))
         if resumed is not None and resumed.truncates:

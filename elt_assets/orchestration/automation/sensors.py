@@ -14,7 +14,8 @@ from elt_assets.connection import Connection
 from elt_assets.connection.partitions import Discovery, SourcePartitions, dynamic_partitions
 from elt_assets.errors import ConfigError
 from elt_assets.lake.admin.distinct_values import plain_column, texts_of
-from elt_assets.lake.write.write_spec import declared_schema
+from elt_assets.lake.schema.from_json_schema import columns
+from elt_assets.lake.write.write_spec import columns_of
 from elt_assets.orchestration.assets import partitions
 from elt_assets.orchestration.automation.new_data import can_check, find_new_data
 from elt_assets.orchestration.automation.partition_requests import add_partitions
@@ -139,7 +140,8 @@ def _partitions(
             table = origin.tables(lake.location).main
             if str(table.version) == context.cursor:
                 return dg.SkipReason(f"{table.uri} has not changed")
-            values = texts_of(table, discovery.field)
+            present = columns_of(origin.landed(), table.schema)
+            values = texts_of(table, present, discovery.field)
         except Exception as error:  # noqa: BLE001 - no error may fail the tick
             return dg.SkipReason(f"the table could not be read: {one_line(error)}")
         known = set(context.instance.get_dynamic_partitions(name))
@@ -173,7 +175,7 @@ def _origin(asset: StreamAsset, discovery: Discovery, assets: Sequence[StreamAss
             guidance=f"use one of its `streams`: {', '.join(others) or 'there are no other streams'}",
         )
     try:
-        plain_column(declared_schema(origin.landed()), discovery.field)
+        plain_column(columns(origin.landed().stream.json_schema), discovery.field)
     except ConfigError as error:
         raise ConfigError(f"{where}: {error.message}", guidance=error.guidance) from error
     return origin

@@ -9,6 +9,7 @@ from typing import Any
 import dagster as dg
 
 from elt_assets.lake.schema import logical_types, metadata_columns
+from elt_assets.lake.schema.names import columns_kept
 from elt_assets.protocol.airbyte.catalog import ConfiguredStream
 from elt_assets.sync.selection.fields import properties
 
@@ -32,15 +33,18 @@ def column_schema(
     described = {} if stream is None else properties(stream.stream.json_schema)
     keys = [path for path in stream.key if len(path) == 1] if stream and stream.deduplicates else []
     is_single_key = len(keys) == 1 and stream is not None and len(stream.key) == 1
+    fields = {f.name: f.metadata.get(logical_types.SOURCE, f.name) for f in schema.fields}
+    declared = {old: name for name, old in columns_kept(described, list(fields.values())).items()}
     columns = []
     for field in schema.fields:
-        source = field.metadata.get(logical_types.SOURCE, field.name)
+        source = declared.get(fields[field.name])
         is_key = [source] in keys
         columns.append(
             dg.TableColumn(
                 field.name,
                 field.dataType.simpleString(),
-                description=metadata_columns.OWN.get(field.name) or _text(described.get(source)),
+                description=metadata_columns.OWN.get(field.name)
+                or _text(source and described[source]),
                 constraints=dg.TableColumnConstraints(
                     nullable=not is_key and field.name not in metadata_columns.OWN,
                     unique=(is_key and is_single_key) or field.name == metadata_columns.RAW_ID,

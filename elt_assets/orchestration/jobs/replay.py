@@ -11,6 +11,7 @@ import dagster as dg
 
 from elt_assets.lake.admin.distinct_values import texts_of
 from elt_assets.lake.admin.replay import replay
+from elt_assets.lake.schema.logical_types import column_of
 from elt_assets.lake.schema.metadata_columns import PARTITION
 from elt_assets.orchestration.events.metadata import commit_metadata
 from elt_assets.orchestration.jobs.each_stream import refuse_failures, try_each
@@ -92,7 +93,8 @@ def replay_stream(
     """
     partitions: Sequence[str | None] = [None]
     if asset.partitions is not None:
-        partitions = texts_of(asset.tables(lake.location).dead_letter, [PARTITION])
+        table = asset.tables(lake.location).dead_letter
+        partitions = texts_of(table, [column_of(field) for field in table.schema], [PARTITION])
     results = [_replay(asset, lake, spark, instance, each) for each in partitions]
     commits = [each for each in results if each is not None]
     if not commits:
