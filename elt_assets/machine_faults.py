@@ -28,6 +28,8 @@ _LIBRARIES = frozenset(
 _ERRNO = re.compile(r"\[[Ee]rrno (\d+)\]|\(os error (\d+)\)")
 """The number of an error of the system, as Python, pyarrow and Rust write it."""
 
+_MARKS = re.compile(r"\x1b\[[0-9;]*m|↳")
+"""Colours and arrows in the errors of delta-rs."""
 _MAX_DETAIL = 300
 _AGAIN = "the next run continues from the last commit"
 
@@ -228,7 +230,7 @@ def _file(error: BaseException) -> str:
 
 def first_line(error: BaseException) -> str:
     """Return the line of a library's error that names the fault, without its stack trace."""
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    lines = [line.strip() for line in _MARKS.sub("", str(error)).splitlines() if line.strip()]
     named = [line for line in lines if _by_text(line) is not None]
     line = (named or lines or [type(error).__name__])[0]
     return line if len(line) <= _MAX_DETAIL else f"{line[: _MAX_DETAIL - 1]}…"

@@ -37,8 +37,8 @@ ROOMS: dict[str, set[str]] = {
     # the ground
     "elt_assets.errors": set(),
     "elt_assets.failpoints": {"errors"},
-    "elt_assets.storage": {"errors"},
     "elt_assets.machine_faults": {"errors"},
+    "elt_assets.storage": {"errors", "machine_faults"},
     "elt_assets.paths": {"errors", "storage"},
     # the wire
     "elt_assets.protocol": {"errors", "protocol.airbyte"},

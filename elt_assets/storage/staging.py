@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from elt_assets.errors import ConfigError
+from elt_assets.storage.clean_up import cleaning_up
 from elt_assets.storage.location import Location
 from elt_assets.storage.scratch import scratch, sweep
 
@@ -70,8 +71,7 @@ class Staging:
             _upload(file, place)
             yield place
         finally:
-            with contextlib.suppress(FileNotFoundError):
-                self.shared.remover().delete_file(name)
+            self._remove([name])
 
     def sweep(self, seconds: float) -> int:
         """Remove what killed syncs of any machine left and what is unchanged for `seconds`.
@@ -95,10 +95,9 @@ class Staging:
 
     def _remove(self, names: list[str]) -> None:
         if self.shared is not None and names:
-            remover = self.shared.remover()
             for name in names:
-                with contextlib.suppress(FileNotFoundError):  # its sync removed it
-                    remover.delete_file(name)
+                with cleaning_up(f"{self.shared}/{name}"):
+                    self.shared.remover().delete_file(name)
 
 
 IN_PLACE = Staging(Path("/"))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import logging
 import os
 from collections.abc import Callable, Iterator
@@ -15,7 +16,7 @@ from hypothesis import strategies as st
 from pyspark.sql import types as t
 
 from elt_assets.errors import EltError
-from elt_assets.lake.admin.maintenance import compact
+from elt_assets.lake.admin.maintenance import compact, maintain, vacuum
 from elt_assets.lake.delta import log, opening
 from elt_assets.lake.delta.commit_metadata import CommitMetadata
 from elt_assets.lake.delta.files import Change, DataFile
@@ -23,7 +24,7 @@ from elt_assets.lake.delta.outcome import NAME
 from elt_assets.lake.delta.table import Table
 from elt_assets.lake.spark.session import SparkProvider
 from elt_assets.protocol.airbyte.sync_modes import APPEND
-from tests.lake.crashing import configured, event, sync
+from tests.lake.crashing import configured, event, expected, sync, view
 from tests.lake.harness import Lake
 from tests.lake.staging import rows
 from tests.lying_store import Lie, LyingStore, lying_store
@@ -219,3 +220,45 @@ def test_a_compaction_never_removes_what_it_has_committed(
         assert missing_files(store, lake.uri) == []
         assert rows(lake.spark, lake.table, "id") == before
         sync(lake, [[]] * (number - 1) + [[event(number, number * 10)]], configured(lake, APPEND))
+
+
+DELETES = Lie("DELETE|POST", r"/data/|/_elt/|\?delete", 403, is_done=False, times=10**6)
+BATCHES = [[event(1, 10), event(2, 10), event(None, 1)], [event(1, 20), event(None, 2)]]
+
+
+@pytest.mark.spark
+def test_a_delete_that_is_refused_fails_no_commit(
+    lake: Lake, store: ObjectStore, proxy: LyingStore, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A merge removes its temporary files, vacuum old ones; the next maintenance removes what has stayed."""
+    lake.history = True
+    with proxy.telling(DELETES), caplog.at_level(logging.WARNING, "elt_assets"):
+        sync(lake, BATCHES)
+        assert vacuum(lake.table, dt.timedelta(0)) == 0
+        refused = [request for request in proxy.requests() if request.is_lie]
+    assert view(lake) == expected(BATCHES)
+    assert refused and "could not be removed; maintenance removes it later" in caplog.text
+    maintain(lake.spark, lake.tables(), dt.timedelta(0))
+    assert view(lake) == expected(BATCHES)
+    folder = f"{lake.uri.partition('://')[2]}/data/"
+    data = [name for name in store.objects() if name.startswith(folder)]
+    assert len(data) == len(lake.table.files)
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("path", ["users/data/", "users_history/data/"])
+def test_an_upload_that_is_refused_is_the_error_that_is_shown(
+    lake: Lake, store: ObjectStore, proxy: LyingStore, path: str
+) -> None:
+    lake.history = True
+    sync(lake, BATCHES[:1])
+    lie = Lie("PUT|POST", path, 403, is_done=False, times=10**6)
+    with (
+        proxy.telling(lie),
+        pytest.raises(Exception, match=r"ACCESS_DENIED|AccessDenied") as raised,
+    ):
+        sync(lake, BATCHES)
+    assert "FileNotFoundError" not in str(raised.value)
+    assert view(lake) == expected(BATCHES[:1])
+    sync(lake, BATCHES)
+    assert view(lake) == expected(BATCHES)

@@ -19,6 +19,7 @@ from elt_assets.protocol.airbyte.sync_modes import APPEND
 from tests.lake.crashing import around, configured, event, expected, sync, view
 from tests.lake.harness import Lake
 from tests.lake.readers import assert_all_readers_agree
+from tests.lake.staging import checkpoint
 from tests.small_disk import fill, mounted
 
 BATCHES = [[event(1, 10), event(None, 1)], [event(1, 20), event(2, 20), event(None, 2)]]
@@ -178,6 +179,36 @@ def test_a_full_disk_fails_the_sync_and_keeps_the_tables(lake: Lake, small_disk:
     sync(lake, BATCHES)
     assert view(lake) == expected(BATCHES)
     assert_all_readers_agree(lake.spark, small_disk)
+
+
+def _unnamed_files(folder: Path) -> list[Path]:
+    """The Parquet files of tables in a folder that no commit has ever named."""
+    logs = (path.read_text() for path in folder.glob("*/_delta_log/*.json"))
+    named = {name for text in logs for name in re.findall(r"\w+\.parquet|part-[^\"]+parquet", text)}
+    return [path for path in folder.glob("*/[!_]*/**/*.parquet") if path.name not in named]
+
+
+def test_a_sync_that_fails_on_a_full_disk_leaves_no_files(lake: Lake, small_disk: Path) -> None:
+    """The disk is full in a task, between two tasks of a merge, or at a commit."""
+    lake.folder = small_disk
+    names = ["".join(map(chr, range(200 + n, 900 + n))) for n in range(40)]
+    batch = [event(n, 20, text) for n, text in enumerate(names)]
+    sync(lake, [batch])
+    failures = set()
+    for free in (0, 4 << 10, 12 << 10, 28 << 10, 60 << 10):
+        fill(small_disk, free)
+        writer = lake.writer(configured(lake))
+        try:
+            writer.write(lake.stage(*(event(n, 30 + free, text) for n, text in enumerate(names))))
+            writer.commit(checkpoint(2))
+        except Exception as error:  # noqa: BLE001 - the disk is full in one of many ways
+            failures.add(str(error))
+        finally:
+            writer.close()
+        (small_disk / "filler").unlink()
+        assert _unnamed_files(small_disk) == []
+    assert failures and all("No space left" in text for text in failures)
+    assert not [text for text in failures if "FileNotFoundError" in text]
 
 
 def test_a_first_sync_can_be_repeated_after_a_full_disk(lake: Lake, small_disk: Path) -> None:

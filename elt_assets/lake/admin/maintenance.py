@@ -136,8 +136,7 @@ def remove_old_checkpoints(table: Table, retention: dt.timedelta) -> int:
     )
     newest = old[-1].partition(".")[0] if old else ""
     names = [name for name in old if name.partition(".")[0] != newest]
-    table.discard_files(DataFile(f"{LOG}/{name}", 0, 0) for name in names)
-    return len(names)
+    return table.discard_files(DataFile(f"{LOG}/{name}", 0, 0) for name in names)
 
 
 def compact(spark: SparkSession, table: Table, leave: Collection[str] = ()) -> int:
@@ -151,7 +150,8 @@ def compact(spark: SparkSession, table: Table, leave: Collection[str] = ()) -> i
     """
     removed = 0
     for group in _groups(table, leave):
-        files = _combined(spark, table, group)
+        with table.discarding_new_folders():
+            files = _combined(spark, table, group)
         reach(Failpoint.FILES_COMBINED)
         try:
             with discarding_unpublished(table, files):
@@ -172,8 +172,7 @@ def vacuum(table: Table, retention: dt.timedelta = RETENTION) -> int:
     old = {*table.unreferenced(retention), *_hidden(table.storage, retention)}
     paths = old - table.needed_since(dt.datetime.now(dt.timezone.utc) - retention) if old else old
     reach(Failpoint.VACUUM_PLANNED)
-    table.discard_files(DataFile(path, 0, 0) for path in paths)
-    return len(paths)
+    return table.discard_files(DataFile(path, 0, 0) for path in paths)
 
 
 def _groups(table: Table, leave: Collection[str]) -> Iterable[list[DataFile]]:
@@ -199,8 +198,8 @@ def _combined(spark: SparkSession, table: Table, group: list[DataFile]) -> list[
         fold=frozenset([0]),
         key=(),
         batch=(),
-        kept=Files.new_folder(),
-        matching=Files.new_folder(HIDDEN),
+        kept=table.new_folder(),
+        matching=table.new_folder(HIDDEN),
         rows_per_file=TARGET_ROWS,
         bytes_per_file=MAX_BYTES,
     )

@@ -22,12 +22,15 @@ from deltalake.transaction import AddAction, RemoveAction
 
 from elt_assets.failpoints import Failpoint, reach
 from elt_assets.lake.spark.parsing.statistics import statistics
+from elt_assets.storage.clean_up import cleaning_up
 from elt_assets.storage.location import Location
 
 VISIBLE = "data"
 HIDDEN = "_elt"
 _READERS = 8
 """Footers that are read at the same time: each may be a request to an object store."""
+_MAX_REFUSED = 3
+"""Files that could not be removed, after which no further one is tried."""
 
 
 @dataclass(frozen=True)
@@ -94,7 +97,8 @@ class Files:
 
     def keep_only(self, folder: str, paths: Collection[str]) -> None:
         """Remove the files below a folder that are not among `paths`."""
-        self.discard(DataFile(path, 0, 0) for path in self._below(folder) if path not in paths)
+        with cleaning_up(f"{self.uri}/{folder}"):
+            self.discard(DataFile(path, 0, 0) for path in self._below(folder) if path not in paths)
 
     def in_folder(self, folder: str) -> list[DataFile]:
         """Return the Parquet files that a Spark job wrote to a folder. Files without rows are removed."""
@@ -145,27 +149,39 @@ class Files:
             size, footer = source.size(), pq.read_metadata(source)
         return DataFile(path, size, footer.num_rows, statistics(footer) if footer.num_rows else "")
 
-    def discard(self, files: Iterable[DataFile]) -> None:
-        """Remove files that no commit refers to, and their folders if they are then empty."""
+    def discard(self, files: Iterable[DataFile]) -> int:
+        """Remove files that no commit refers to, and their folders if they are then empty.
+
+        A file that cannot be removed stays, with a warning. After a few of them, all others stay too: a store
+        that refuses them answers each request late.
+
+        Returns:
+            the number of files that are gone.
+        """
+        gone = refused = 0
         folders = set()
         for file in files:
+            if refused == _MAX_REFUSED:
+                break
             folders.add(file.path.rpartition("/")[0])
             reach(Failpoint.FILE_UNNEEDED)
-            with contextlib.suppress(FileNotFoundError):
+            refused += 1
+            with cleaning_up(f"{self.uri}/{file.path}"):
                 self._delete(file.path)
+                gone, refused = gone + 1, refused - 1
         if not self.place.is_object_store:
             for folder in folders:
                 self._discard_if_empty(folder)
+        return gone
 
     def discard_folder(self, folder: str) -> None:
-        """Remove a folder and all files below it."""
+        """Remove a folder and all files below it. What cannot be removed stays, with a warning."""
         reach(Failpoint.FOLDER_UNNEEDED)
-        if self.place.is_object_store:
-            for path in self._below(folder):
-                self._delete(path)
-            return
-        with contextlib.suppress(FileNotFoundError):
-            self.system.delete_dir(f"{self.root}/{folder}")
+        with cleaning_up(f"{self.uri}/{folder}"):
+            if self.place.is_object_store:
+                self.discard(DataFile(path, 0, 0) for path in self._below(folder))
+            else:
+                self.system.delete_dir(f"{self.root}/{folder}")
 
     def list_folder(self, folder: str) -> list[Any]:
         """Return pyarrow's information about the files in a folder; none if there is no such folder."""
@@ -185,15 +201,17 @@ class Files:
         return self.place.remover()
 
     def _delete(self, path: str) -> None:
-        if self.place.is_object_store:
-            self._remover.delete_file(path)
-        else:
-            self.system.delete_file(f"{self.root}/{path}")
+        with contextlib.suppress(FileNotFoundError):
+            if self.place.is_object_store:
+                self._remover.delete_file(path)
+            else:
+                self.system.delete_file(f"{self.root}/{path}")
 
     def _discard_if_empty(self, folder: str) -> None:
         selector = pafs.FileSelector(f"{self.root}/{folder}", allow_not_found=True)
-        if not self.system.get_file_info(selector):
-            self.discard_folder(folder)
+        with cleaning_up(f"{self.uri}/{folder}"):
+            if not self.system.get_file_info(selector):
+                self.discard_folder(folder)
 
 
 def _now() -> int:

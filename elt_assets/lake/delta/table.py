@@ -60,6 +60,7 @@ class Table:
         self.storage = Files(place)
         self.uri = self.storage.uri
         self.hides_files = False
+        self._new_folders: list[str] | None = None
         self._open(version)
 
     def _open(self, version: int | None = None) -> None:
@@ -236,11 +237,30 @@ class Table:
 
     def new_folder(self, kind: str = VISIBLE) -> str:
         """Return the path of a new folder for one write, relative to the root."""
-        return Files.new_folder(HIDDEN if self.hides_files else kind)
+        folder = Files.new_folder(HIDDEN if self.hides_files else kind)
+        if self._new_folders is not None:
+            self._new_folders.append(folder)
+        return folder
 
-    def discard_files(self, files: Iterable[DataFile]) -> None:
-        """Remove files that were written and are not going to be committed."""
-        self.storage.discard(files)
+    @contextlib.contextmanager
+    def discarding_new_folders(self) -> Iterator[None]:
+        """Remove all that was written under the root since the beginning of the block, if it raises an error.
+
+        The block must not commit.
+        """
+        folders = self._new_folders = []
+        try:
+            yield
+        except BaseException:
+            for folder in folders:
+                self.storage.discard_folder(folder)
+            raise
+        finally:
+            self._new_folders = None
+
+    def discard_files(self, files: Iterable[DataFile]) -> int:
+        """Remove files that were written and are not going to be committed (see `Files.discard`)."""
+        return self.storage.discard(files)
 
     def prepare(self, schema: t.StructType, stream: str | None = None) -> None:
         """Create the table, or add the columns and nested fields that it lacks, without data; upgrade it.

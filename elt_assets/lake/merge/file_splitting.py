@@ -19,7 +19,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import types as t
 
 from elt_assets.failpoints import Failpoint, reach
-from elt_assets.lake.delta.files import HIDDEN, VISIBLE, DataFile, Files
+from elt_assets.lake.delta.files import HIDDEN, VISIBLE, DataFile
 from elt_assets.lake.delta.row_counts import require_all, row_count
 from elt_assets.lake.delta.table import Table
 from elt_assets.lake.parse.conform import value_at
@@ -253,7 +253,7 @@ def _by_task(
         key=key,
         batch=[batch.table.storage.locate(file) for file in batch.files],
         kept=table.new_folder(kind),
-        matching=Files.new_folder(HIDDEN),
+        matching=table.new_folder(HIDDEN),
         rows_per_file=TARGET_ROWS,
         bytes_per_file=MAX_BYTES,
     )

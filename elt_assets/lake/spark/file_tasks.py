@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from elt_assets.lake.spark.tasks import ArrowFunction, Output, batches_of
+from elt_assets.lake.spark.tasks import ArrowFunction, Output, batches_of, discarding_on_error
 
 _CHUNK = 4 << 20
 """Bytes of lines that are read at a time."""
@@ -86,9 +86,10 @@ def write(job: Writing) -> ArrowFunction:
 
     def work(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         output = Output(job.system, job.root, job.folder, job.rows_per_file, job.bytes_per_file)
-        for batch in batches:
-            output.write(batch)
-        output.close()
+        with discarding_on_error(output):
+            for batch in batches:
+                output.write(batch)
+            output.close()
         yield pa.RecordBatch.from_arrays([pa.array(output.names, pa.string())], names=["path"])
 
     return work

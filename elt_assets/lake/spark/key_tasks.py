@@ -16,7 +16,15 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from elt_assets.lake.spark.tasks import ArrowFunction, Output, batches_of, in_arrow, leaf, opened
+from elt_assets.lake.spark.tasks import (
+    ArrowFunction,
+    Output,
+    batches_of,
+    discarding_on_error,
+    in_arrow,
+    leaf,
+    opened,
+)
 
 VISIBLE, HIDDEN = "visible", "hidden"
 """Roles of a task's result: a file that readers see, and a hidden file."""
@@ -122,11 +130,12 @@ def _write(
         HIDDEN: (job.hidden, job.hidden_columns),
     }[role]
     output = Output(system, root, folder, job.rows_per_file, job.bytes_per_file)
-    for rows in parts:
-        present = [name for name in columns if name in rows.column_names]
-        for batch in rows.select(present).to_batches():
-            output.write(batch)
-    output.close()
+    with discarding_on_error(output):
+        for rows in parts:
+            present = [name for name in columns if name in rows.column_names]
+            for batch in rows.select(present).to_batches():
+                output.write(batch)
+        output.close()
     yield from ((role, name) for name in output.names)
 
 

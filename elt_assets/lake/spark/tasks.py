@@ -88,15 +88,16 @@ def _split(job: Job, task: int) -> Iterator[tuple[str, str]]:
         KEPT: Output(system, root, job.kept, job.rows_per_file, job.bytes_per_file),
         MATCHING: Output(system, root, job.matching, job.rows_per_file, job.bytes_per_file),
     }
-    for name in job.groups[task]:
-        present = read_keys(system, f"{root}/{name}", job.key)
-        mask = _matches(present, wanted) if job.key else _no_match(system, f"{root}/{name}")
-        if task in job.fold or pc.any(mask).as_py():
-            yield TAKEN, name
-            _copy(system, f"{root}/{name}", mask, outputs)
-    for role, output in outputs.items():
-        output.close()
-        yield from ((role, name) for name in output.names)
+    with discarding_on_error(*outputs.values()):
+        for name in job.groups[task]:
+            present = read_keys(system, f"{root}/{name}", job.key)
+            mask = _matches(present, wanted) if job.key else _no_match(system, f"{root}/{name}")
+            if task in job.fold or pc.any(mask).as_py():
+                yield TAKEN, name
+                _copy(system, f"{root}/{name}", mask, outputs)
+        for role, output in outputs.items():
+            output.close()
+            yield from ((role, name) for name in output.names)
 
 
 def _copy(system: Any, path: str, is_pulled: Any, outputs: dict[str, Output]) -> None:
@@ -108,6 +109,30 @@ def _copy(system: Any, path: str, is_pulled: Any, outputs: dict[str, Output]) ->
             offset += len(batch)
             outputs[MATCHING].write(batch.filter(mask))
             outputs[KEPT].write(batch.filter(pc.invert(mask)))
+
+
+@contextlib.contextmanager
+def discarding_on_error(*outputs: Any) -> Iterator[None]:
+    """Remove what outputs have written if the block raises an error; that error is raised, and no other."""
+    try:
+        yield
+    except BaseException:
+        for output in outputs:
+            output.discard()
+        raise
+
+
+def discard_file(system: Any, path: str, sink: Any) -> None:
+    """Close and remove a file that was not written completely. Errors are ignored: the first one counts.
+
+    In a store it only stays closed: pyarrow would leave an object with the name of the folder. What started
+    the task removes the folder.
+    """
+    with contextlib.suppress(Exception):
+        sink.close()
+    if system.type_name == "local":
+        with contextlib.suppress(Exception):
+            system.delete_file(path)
 
 
 @contextlib.contextmanager
@@ -172,6 +197,14 @@ class Output:
             self._sink.close()
         self._sink, self._writer, self._rows = None, None, 0
 
+    def discard(self) -> None:
+        """Remove all files that were written."""
+        if self._writer is not None:
+            self._writer.is_open = False  # else its destructor writes to the closed file
+        for name in self.names:
+            discard_file(self._system, f"{self._root}/{name}", self._sink)
+        self._sink, self._writer, self.names = None, None, []
+
     @property
     def _is_full(self) -> bool:
         return self._rows >= self._max_rows or self._sink.tell() >= self._max_bytes
@@ -185,6 +218,7 @@ class Output:
         name = f"{self._folder}/{uuid.uuid4().hex}.parquet"
         if self._system.type_name == "local":  # a store of objects has no folders
             self._system.create_dir(f"{self._root}/{self._folder}", recursive=True)
+        self.names.append(name)
         self._sink = self._system.open_output_stream(f"{self._root}/{name}")
         self._writer = pq.ParquetWriter(
             self._sink,
@@ -194,7 +228,6 @@ class Output:
             # A dictionary does not help columns of many distinct values; a low limit ends it early.
             dictionary_pagesize_limit=1 << 16,
         )
-        self.names.append(name)
 
 
 def read_all_keys(

@@ -14,7 +14,7 @@ from elt_assets.lake.delta.commit_metadata import CommitMetadata, Refresh
 from elt_assets.lake.delta.files import HIDDEN, Change, DataFile
 from elt_assets.lake.delta.opening import retyped
 from elt_assets.lake.delta.row_counts import require_all, row_count
-from elt_assets.lake.delta.table import Table
+from elt_assets.lake.delta.table import Table, discarding_unpublished
 from elt_assets.lake.merge.history import HIDDEN_FIELDS, IS_CURRENT, history_schema
 from elt_assets.lake.schema import evolution
 from elt_assets.lake.schema.evolution import Plan
@@ -154,7 +154,8 @@ def _rewrite(
         columns_at=table.version if metadata.columns_at is None else metadata.columns_at,
         refresh=_kept_refresh(spec, metadata),
     )
-    table.commit(Change(files, table.files), after, 0, schema)
+    with discarding_unpublished(table, files):
+        table.commit(Change(files, table.files), after, 0, schema)
 
 
 def _kept_refresh(spec: WriteSpec, metadata: CommitMetadata) -> Refresh | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from array import array
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from itertools import chain
 from pathlib import Path
@@ -350,7 +350,10 @@ class TableWriter:
         schema_rewrite.widen(self._provider, self._tables, self._spec)
         if not self._replaces:
             self._prepare()
-        return self._builder.make(data)
+        with ExitStack() as stack:
+            for table in (self._tables.main, *self._tables.companions.values()):
+                stack.enter_context(table.discarding_new_folders())
+            return self._builder.make(data)
 
     def _prepare(self) -> None:
         """Give the table the columns of the stream, and take over those that another run has added to it.

@@ -15,6 +15,7 @@ import pyarrow.parquet as pq
 from elt_assets.lake.spark.parsing.blocks import BlockParser
 from elt_assets.lake.spark.parsing.job import Job, Part, Result, Task
 from elt_assets.lake.spark.parsing.statistics import statistics
+from elt_assets.lake.spark.tasks import discard_file, discarding_on_error
 
 BLOCK = 1 << 18
 """Bytes that are parsed at a time. Of a block with a line that does not fit, each line is tested."""
@@ -61,7 +62,7 @@ def batch_runner(
 def run(job: Job, task: Task) -> Result:
     """Parse the parts of a task; write the rows of their clean lines to a file."""
     output, result = _Output(job), Result()
-    try:
+    with discarding_on_error(output):
         system, path = task.source
         lines = 0
         with system.open_input_file(path) as source:
@@ -82,9 +83,6 @@ def run(job: Job, task: Task) -> Result:
                 result.undeclared.update(parser.undeclared)
                 result.changed += parser.changed
         output.close()
-    except BaseException:
-        output.discard()
-        raise
     result.path, result.size, result.rows, result.stats = output.described
     return result
 
@@ -179,8 +177,7 @@ class _Output:
                 False  # else its destructor writes to the closed file, and complains
             )
         if self._sink is not None:
-            self._sink.close()
-            self._system.delete_file(f"{self._root}/{self._name}")
+            discard_file(self._system, f"{self._root}/{self._name}", self._sink)
         self._sink = None
 
     def _flush(self) -> None:
