@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import json
 import logging
 import os
 from collections.abc import Callable, Iterator
@@ -15,9 +16,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from pyspark.sql import types as t
 
-from elt_assets.errors import EltError
+from elt_assets.errors import EltError, SystemFailure
 from elt_assets.lake.admin.maintenance import compact, maintain, vacuum
-from elt_assets.lake.delta import log, opening
+from elt_assets.lake.delta import log, opening, outcome
 from elt_assets.lake.delta.commit_metadata import CommitMetadata
 from elt_assets.lake.delta.files import Change, DataFile
 from elt_assets.lake.delta.outcome import NAME
@@ -182,6 +183,24 @@ def test_an_outcome_that_cannot_be_looked_up_is_unknown(
         commit(table)
     assert "its files stay" in str(raised.value)
     assert Table(table.uri, table.app_id).metadata.state in ("1", "2")
+
+
+def test_a_commit_that_delta_refuses_without_a_conflict_is_tried_once(tmp_path: Path) -> None:
+    """Another engine has given the table a feature that delta-rs does not support."""
+    delta = DeltaTable.create(str(tmp_path), opening.delta_schema(SCHEMA))
+    protocol = {"minReaderVersion": 1, "minWriterVersion": 7, "writerFeatures": ["identityColumns"]}
+    (tmp_path / "_delta_log" / f"{1:020}.json").write_text(json.dumps({"protocol": protocol}))
+    attempts = []
+
+    def write() -> None:
+        attempts.append(int(delta.version()))
+        properties = outcome.properties({NAME: "name"})
+        delta.create_write_transaction([], "append", delta.schema(), commit_properties=properties)
+
+    with pytest.raises(SystemFailure, match=r"was refused.*IdentityColumns"):
+        outcome.publish_once(delta, "name", write)
+    # The first attempt lost to the other engine's commit.
+    assert attempts == [0, 1]
 
 
 # With Spark

@@ -9,6 +9,8 @@ So after every error the table is read again. What can happen, and what follows:
   once. The commit is tried on top of the other one, if that does not forbid it.
 - No commit has that version yet, and the error is a conflict: the same version is tried again, a few times.
   A request that is still on its way takes effect at this version or not at all, and is found by its name.
+- No commit has that version yet, and delta-rs refused the commit for another reason, such as a feature of the
+  table that it does not support. It would refuse each further attempt too, so that is reported at once.
 - No commit has that version yet, after any other error: the error is raised. If a disk is full or read-only,
   nothing was published (NotPublished). In a store a request may still be on its way, so that is not certain.
 - The table cannot be read either: the outcome is unknown, and the error says so.
@@ -37,6 +39,9 @@ from elt_assets.machine_faults import first_line, translate
 
 NAME = "elt.commit"
 """Metadata key of a commit's name."""
+_CONFLICT = "Failed to commit transaction: "
+"""The beginning of delta-rs's error for a version that exists, as it or the store says. Its other errors of
+the same class are refusals."""
 REFUSALS = 5
 """Attempts at one version. A store may refuse it for a moment (409), although no other commit takes it."""
 ATTEMPTS = 100
@@ -124,15 +129,16 @@ def _raise_unless_conflict(delta: DeltaTable, error: Exception, refusals: int) -
 
     Raises:
         NotPublished: the disk is full, or similar.
-        SystemFailure: the commit was refused too often, although no other writer has committed.
+        SystemFailure: the commit was refused, although no other writer has committed.
         Exception: `error` itself.
     """
     if isinstance(error, CommitFailedError):
-        if refusals < REFUSALS:
+        attempts = REFUSALS if str(error).startswith(_CONFLICT) else 1
+        if refusals < attempts:
             return
         raise SystemFailure(
-            f"a commit to the table {delta.table_uri} was refused {refusals} times, although no other run "
-            f"has committed: {error}",
+            f"a commit to the table {delta.table_uri} was refused, although no other run has committed: "
+            f"{error}",
             guidance="correct what the message says, or move the table away; the next run continues from the "
             "last commit",
         ) from error
