@@ -1,9 +1,13 @@
 """Deduplication of a checkpoint's rows by key: the latest row of each key stays.
 
 The row with the greatest cursor is the latest; a null is less than any cursor. Of equal cursors, the later
-extraction is the latest. A record with a delete marker (`_ab_cdc_deleted_at`) replaces the row of its key
-like any other record, but readers do not see it. It is kept as a tombstone, so that an older record that
-arrives later does not bring the key back.
+extraction is the latest.
+
+A record is a delete if its delete marker (`_ab_cdc_deleted_at`, `_sdc_deleted_at`) has any JSON value except
+null: also an empty text, `false`, or a value that does not fit the column. Such a value is null in the row,
+and `_airbyte_meta.changes` shows that it was there. A delete replaces the row of its key like any other
+record, but readers do not see it. It is kept as a tombstone, so that an older record that arrives later does
+not bring the key back.
 
 Spec: Airbyte Protocol, Destination Sync Modes.
 """
@@ -25,6 +29,7 @@ from elt_assets.lake.delta.row_counts import RowCounter, write_all
 from elt_assets.lake.delta.table import Table
 from elt_assets.lake.merge import key_merge
 from elt_assets.lake.merge.file_splitting import Batch, Key, split_all
+from elt_assets.lake.parse.changes import is_nulled
 from elt_assets.lake.parse.conform import value_at
 from elt_assets.lake.schema import metadata_columns
 from elt_assets.protocol.airbyte.catalog import DELETE_MARKERS
@@ -180,6 +185,14 @@ def write_rows(
 
 
 def is_delete(schema: t.StructType) -> Expression | None:
-    """Return whether a row has a delete marker; None if the table has no column for one."""
-    markers = [f.col(name).isNotNull() for name in DELETE_MARKERS if name in schema.names]
-    return reduce(operator.or_, markers) if markers else None
+    """Return whether a row is a delete; None if the table has no column for a delete marker."""
+    names = delete_markers(schema)
+    if not names:
+        return None
+    has_value = [f.col(name).isNotNull() for name in names]
+    return reduce(operator.or_, [*has_value, is_nulled(names)])
+
+
+def delete_markers(schema: t.StructType) -> list[str]:
+    """Return the columns of a table that hold delete markers."""
+    return [name for name in DELETE_MARKERS if name in schema.names]

@@ -59,7 +59,7 @@ HIDDEN_FIELDS = [
     t.StructField(_EPOCH, t.LongType()),
 ]
 _TIMES = (t.TimestampType, t.TimestampNTZType, t.DateType)
-_SAME, _RUN, _LATER = "_elt_same", "_elt_run", "_elt_later"
+_SAME, _RUN, _LATER, _DELETED = "_elt_same", "_elt_run", "_elt_later", "_elt_deleted"
 
 
 def history_schema(schema: t.StructType) -> t.StructType:
@@ -316,8 +316,10 @@ def _repeats_previous(schema: t.StructType, chain: WindowSpec) -> Expression:
 
 
 def _content(schema: t.StructType) -> Expression:
-    """Return the content of a version: the stream's own columns."""
-    return f.struct(*(value_at([name]) for name in _content_names(schema)))
+    """Return the content of a version: the stream's own columns, and whether it is a delete."""
+    columns = [value_at([name]) for name in _content_names(schema)]
+    deleted = dedup.is_delete(schema)
+    return f.struct(*columns, *([] if deleted is None else [deleted.alias(_DELETED)]))
 
 
 def _content_names(schema: t.StructType) -> list[str]:

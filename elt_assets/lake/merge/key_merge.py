@@ -106,7 +106,12 @@ def in_one_task(
         key=key,
         cursor=cursor,
         raw_id=metadata_columns.RAW_ID,
-        markers=[name for name in DELETE_MARKERS if name in schema.names],
+        markers=key_tasks.Markers(
+            [name for name in DELETE_MARKERS if name in schema.names],
+            metadata_columns.META,
+            metadata_columns.NULLED,
+            metadata_columns.OWN_REASON,
+        ),
         visible=inputs.table.new_folder(),
         visible_columns=visible,
         hidden=inputs.table.new_folder(HIDDEN),

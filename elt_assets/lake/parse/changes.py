@@ -12,14 +12,15 @@ from pyspark.sql import Column as Expression
 from pyspark.sql import functions as f
 
 from elt_assets.lake.parse import cast, salvage
+from elt_assets.lake.schema import metadata_columns
 from elt_assets.lake.schema.logical_types import JSONS, Array, Column, LogicalType, Scalar, Struct
 
 MAX_VALUE_BYTES = 16 * 1024 * 1024
 """Size limit of a text, JSON or binary value. A longer value becomes null: engines begin to fail there."""
 
 _SIZED = frozenset({Scalar.TEXT, Scalar.BINARY, *JSONS})
-_MISFIT = ("NULLED", "DESTINATION_TYPECAST_ERROR")
-_OVERSIZE = ("NULLED", "DESTINATION_FIELD_SIZE_LIMITATION")
+_MISFIT = (metadata_columns.NULLED, "DESTINATION_TYPECAST_ERROR")
+_OVERSIZE = (metadata_columns.NULLED, "DESTINATION_FIELD_SIZE_LIMITATION")
 _ROUNDED = ("TRUNCATED", "DESTINATION_FIELD_SIZE_LIMITATION")
 
 
@@ -86,6 +87,23 @@ def change_tests(value: Expression, result: Expression, kind: LogicalType) -> It
         yield cast.rounds(value, result, kind)
     if kind in _SIZED:
         yield f.coalesce(_is_too_long(value), f.lit(False))
+
+
+def is_nulled(fields: Sequence[str]) -> Expression:
+    """Return whether a row has a null in one of these fields because its value did not fit the column.
+
+    Args:
+        fields: paths, with dots between the source's names.
+    """
+    found = f.exists(
+        f.col(metadata_columns.META).getField("changes"),
+        lambda change: (
+            change.getField("field").isin(list(fields))
+            & (change.getField("change") == metadata_columns.NULLED)
+            & change.getField("reason").startswith(metadata_columns.OWN_REASON)
+        ),
+    )
+    return f.coalesce(found, f.lit(False))
 
 
 def changes(field: ParsedField) -> Iterator[Change]:

@@ -21,7 +21,13 @@ from pyspark.sql import functions as f
 from pyspark.sql import types as t
 
 from elt_assets.lake.parse import cast, salvage
-from elt_assets.lake.parse.changes import ParsedField, change_tests, changes, within_size_limit
+from elt_assets.lake.parse.changes import (
+    ParsedField,
+    change_tests,
+    changes,
+    is_nulled,
+    within_size_limit,
+)
 from elt_assets.lake.schema import metadata_columns
 from elt_assets.lake.schema.logical_types import JSONS, Column, Struct, described, scalars
 from elt_assets.lake.spark.session import STRICT_READ
@@ -147,16 +153,9 @@ def _key_misfit(columns: Sequence[Column], part: Sequence[str]) -> Expression:
     sources = [column.source for column in found]
     # Either the field became null, or an object that contains it.
     nulled = [".".join(sources[: depth + 1]) for depth in range(len(sources))]
-    is_misfit = f.exists(
-        f.col(metadata_columns.META).getField("changes"),
-        lambda change: (
-            change.getField("field").isin(nulled)
-            & change.getField("reason").startswith("DESTINATION_")
-        ),
-    )
     kind = described(found[-1].kind)
     reason = f"field {nulled[-1]!r} of the primary key does not fit its type, {kind}"
-    return f.when(value_at(part).isNull() & is_misfit, reason)
+    return f.when(value_at(part).isNull() & is_nulled(nulled), reason)
 
 
 def value_at(parts: Sequence[str]) -> Expression:

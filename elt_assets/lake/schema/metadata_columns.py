@@ -28,6 +28,10 @@ METADATA_FIELDS = [
     t.StructField(GENERATION_ID, t.LongType()),
     t.StructField(META, META_TYPE),
 ]
+NULLED = "NULLED"
+"""`change` of an entry in `CHANGES`: the value was not null, and the row has a null."""
+OWN_REASON = "DESTINATION_"
+"""Start of the `reason` of a change that this project made; others come from the source."""
 PARTITION_FIELD = t.StructField(PARTITION, t.StringType())
 OWN = {
     RAW_ID: "id of the row; the ids of one sync sort in the order in which its records were extracted",

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from functools import partial, reduce
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -35,6 +36,20 @@ _MAX_BYTES = 128 << 20
 """Maximum bytes of all rows in memory."""
 _ARRIVAL, _FIRST = "_elt_arrival", "_elt_first"
 _INSTANT = pa.timestamp("us", "UTC")
+
+
+@dataclass(frozen=True)
+class Markers:
+    """The sign of a delete: a value in one of the columns `names`, or the record that there was one.
+
+    `meta`: the column with the changes of a row's values. `change`, `reason`: those of a value that did not
+    fit its column; the start of the reason is enough.
+    """
+
+    names: Sequence[str]
+    meta: str
+    change: str
+    reason: str
 
 
 @dataclass(frozen=True)
@@ -64,8 +79,7 @@ class Job:
 
     `root`: pyarrow's file system, and the path in it of the table. `batch`: paths of the files of the batch.
     `present`: files with present rows of its keys, relative to `root`. `key`, `cursor`: column paths; the
-    cursor may be empty. `raw_id`: the column of the row's id. `markers`: a value in one of
-    these columns says that the row ends its key.
+    cursor may be empty. `raw_id`: the column of the row's id. `markers`: the sign that the row ends its key.
     `visible`, `hidden`: the folders for rows and for ends of keys, relative to `root`; `visible_columns`,
     `hidden_columns`: the columns of these. `validity`: of a history; None for the latest row of each key.
     """
@@ -76,7 +90,7 @@ class Job:
     key: Sequence[Sequence[str]]
     cursor: Sequence[str]
     raw_id: str
-    markers: Sequence[str]
+    markers: Markers
     visible: str
     visible_columns: Sequence[str]
     hidden: str
@@ -201,9 +215,27 @@ def _is_comparable(kind: pa.DataType) -> bool:
 # --- the rules --------------------------------------------------------------------------------------
 
 
-def _is_end(rows: pa.Table, markers: Sequence[str]) -> Any:
-    marked = [pc.is_valid(rows[name]) for name in markers if name in rows.column_names]
-    return reduce(pc.or_, marked, pa.repeat(False, len(rows)))
+def _is_end(rows: pa.Table, markers: Markers) -> Any:
+    """Return whether each row is a delete, see `Markers`."""
+    names = [name for name in markers.names if name in rows.column_names]
+    if not names:
+        return pa.repeat(False, len(rows))
+    marked = [_whole(pc.is_valid(rows[name])) for name in names]
+    return reduce(pc.or_, [*marked, _has_nulled_marker(rows, markers)])
+
+
+def _has_nulled_marker(rows: pa.Table, markers: Markers) -> Any:
+    changes = pc.struct_field(_whole(rows[markers.meta]), "changes")
+    entries = pc.list_flatten(changes)
+    if not len(entries):
+        return pa.repeat(False, len(rows))
+    field, change, reason = (pc.struct_field(entries, n) for n in ("field", "change", "reason"))
+    is_marker = pc.is_in(field, value_set=pa.array(markers.names, field.type))
+    is_nulled = pc.and_(pc.equal(change, markers.change), pc.starts_with(reason, markers.reason))
+    entry_rows = np.repeat(np.arange(len(rows)), _numbers(pc.list_value_length(changes)))
+    found = np.zeros(len(rows), bool)
+    found[entry_rows[_flags(pc.and_(is_marker, is_nulled))]] = True
+    return pa.array(found)
 
 
 def _latest(rows: pa.Table, job: Job) -> pa.Table:
@@ -216,6 +248,7 @@ def _versions(rows: pa.Table, job: Job, columns: Validity) -> pa.Table:
     """Return each key's versions and ends, with their validity."""
     rows = _sorted(rows, job, "ascending", "at_start")
     content = [rows[name] for name in columns.content if name in rows.column_names]
+    content.append(_is_end(rows, job.markers))
     rows = rows.filter(pc.invert(_repeats([*_keys(rows, job), *content], _is_same)))
     if job.cursor:
         cursor = leaf(rows, job.cursor, len(rows))
@@ -341,6 +374,20 @@ def _start(rows: pa.Table, job: Job, columns: Validity) -> Any:
     if pa.types.is_date32(cursor.type):
         cursor = cursor.cast(pa.timestamp("us"))
     return pc.coalesce(cursor.view(pa.int64()), start) if _is_time(cursor) else start
+
+
+def _flags(values: Any) -> np.ndarray:
+    """Return booleans as numpy's; a null is False."""
+    return _numbers(pc.fill_null(values, False))
+
+
+def _numbers(values: Any) -> np.ndarray:
+    """Return values as numpy's; a null is 0."""
+    values = _whole(values)
+    found: np.ndarray = pc.fill_null(values, pa.scalar(0).cast(values.type)).to_numpy(
+        zero_copy_only=False
+    )
+    return found
 
 
 def _is_time(values: Any) -> bool:

@@ -27,6 +27,7 @@ from elt_assets.lake.schema.logical_types import (
     Column,
     Scalar,
     Struct,
+    Unread,
     column_of,
 )
 from elt_assets.lake.schema.widening import union, wider
@@ -305,8 +306,30 @@ def plan_columns(
     if history is not None and history.exists:
         declared = _as_wide_as(stream_part(history.schema), declared)
     if not table.exists or (replaces and spec.on_schema_change == "evolve"):
-        return evolution.replacing(own, declared)
-    return evolution.plan(own, declared, spec.on_schema_change, f"the table {table.uri}")
+        plan = evolution.replacing(own, declared)
+    else:
+        plan = evolution.plan(own, declared, spec.on_schema_change, f"the table {table.uri}")
+    return _reading_markers(plan) if spec.is_keyed else plan
+
+
+def _reading_markers(plan: Plan) -> Plan:
+    """Return a plan that reads the delete markers that the table has, whatever the catalog says.
+
+    A delete must not become an update to nulls because the catalog no longer declares its marker, nor be
+    rejected because the value does not fit a frozen column.
+    """
+    kinds = {field.name: column_of(field).kind for field in plan.schema.fields}
+    columns = [
+        replace(
+            column,
+            kind=kinds[column.name] if isinstance(column.kind, Unread) else column.kind,
+            strict=False,
+        )
+        if column.source in DELETE_MARKERS
+        else column
+        for column in plan.columns
+    ]
+    return replace(plan, columns=columns)
 
 
 def _as_wide_as(history: t.StructType, declared: Sequence[Column]) -> list[Column]:
