@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 import pytest
@@ -79,3 +80,37 @@ def test_a_marker_deletes_in_a_frozen_table_and_if_it_is_no_longer_declared(lake
     del undeclared.stream.json_schema["properties"][DELETED_AT]
     lake.sync(undeclared, {"id": 2, "at": 2, DELETED_AT: "2026-01-01T00:00:00Z"})
     assert lake.ids() == [3]
+
+
+def test_a_delete_without_a_cursor_value_is_ordered_by_arrival(lake: Lake, engine: str) -> None:
+    lake.history = True
+    syncs = itertools.count(1)
+
+    def sync(*records: dict[str, Any]) -> list[tuple[Any, ...]]:
+        configured = people()
+        configured.sync_id = next(syncs)  # as runs do: ids of rows grow with it
+        lake.sync(configured, *records)
+        return rows(lake.spark, lake.table, "id", "name", "at")
+
+    gone = {"id": 1, DELETED_AT: "2026-01-02T00:00:00Z"}
+    old = {"id": 1, "name": "old", "at": 1}
+    other = (2, "b", 1)
+    assert sync({"id": 1, "name": "a", "at": 9}, {"id": 2, "name": "b", "at": 1}) == [
+        (1, "a", 9),
+        other,
+    ]
+    assert sync(gone) == [other]
+    assert sync(old) == [(1, "old", 1), other]
+    assert sync({"id": 1, "name": "none"}, {"id": 2, "name": "none"}) == [(1, "old", 1), other]
+    assert sync({**old, "name": "before"}, gone) == [other]
+    assert sync(gone, {"id": 1, "name": "none"}) == [(1, "none", None), other]
+    history = lake.tables().history
+    assert history is not None
+    assert rows(lake.spark, history, "name", "_is_current") == [
+        ("a", False),
+        ("b", True),
+        ("before", False),
+        ("none", False),  # id 1, older than "before"
+        ("none", False),  # id 2, older than "b"
+        ("none", True),
+    ]

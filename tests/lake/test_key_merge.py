@@ -161,8 +161,10 @@ def test_deletes_and_late_versions_are_merged_the_same_way(spark: SparkSession) 
     first = [(1, NOON, CONTENTS[4], False, 0), (1, later, CONTENTS[3], True, 0)]
     second = [(1, None, CONTENTS[0], False, 1), (7, NOON, CONTENTS[1], False, 0)]
     third = [(7, NOON, CONTENTS[2], False, 0), (1, later, CONTENTS[3], False, 2)]
+    fourth = [(7, None, CONTENTS[2], True, 0), (1, None, CONTENTS[0], True, 0)]
+    fifth = [(7, NOON, CONTENTS[2], False, 0), (7, None, CONTENTS[2], False, 0)]
     by = Ordering([["id"]], ["when", "at"])
-    agree(spark, by, schema_of("integers", "times"), [first, second, third])
+    agree(spark, by, schema_of("integers", "times"), [first, second, third, fourth, fifth])
 
 
 def agree(

@@ -94,32 +94,53 @@ STEPS = st.lists(
 )
 
 
-def rank(numbered: tuple[int, Event]) -> tuple[bool, int, int]:
-    number, event = numbered
-    return event.at is not None, event.at or 0, number
+Place = tuple[int, bool, int, int]
+"""The place of a record among those of its key: era, whether it has a cursor, the cursor, arrival."""
+
+
+def chains(events: list[Event]) -> Iterator[list[tuple[Place, Event]]]:
+    """The records of each key in their order. A delete without a cursor ends what arrived before it."""
+    for key in {event.key for event in events}:
+        era, chain = 0, []
+        for number, event in enumerate(event for event in events if event.key == key):
+            era += is_reset(event)
+            chain.append(((era, event.at is not None, event.at or 0, number), event))
+        yield sorted(chain)
+
+
+def is_reset(event: Event) -> bool:
+    return event.deleted and event.at is None
 
 
 def current(events: list[Event]) -> dict[tuple[int, str], Event]:
-    """The ten lines: of each key the latest; nothing where that is a delete."""
-    latest: dict[tuple[int, str], tuple[int, Event]] = {}
-    for numbered in enumerate(events):
-        key = numbered[1].key
-        if key not in latest or rank(numbered) > rank(latest[key]):
-            latest[key] = numbered
-    return {key: event for key, (_, event) in latest.items() if not event.deleted}
+    """The few lines: of each key the latest; nothing where that is a delete."""
+    latest = (chain[-1][1] for chain in chains(events))
+    return {event.key: event for event in latest if not event.deleted}
 
 
 def versions(events: list[Event]) -> Iterator[tuple[Event, int | None, int | None]]:
-    """Each version with its validity, in hours after START; None: since it was extracted, or until now."""
-    for key in {event.key for event in events}:
-        chain = [
-            e for _, e in sorted(filter(lambda n: n[1].key == key, enumerate(events)), key=rank)
+    """Each version with its validity, in hours after START; None: since it was extracted, or until now.
+
+    Every record was extracted before START.
+    """
+    for chain in chains(events):
+        distinct = [
+            (place, event)
+            for (place, event), before in zip(chain, [(None, None), *chain], strict=False)
+            if event != before[1]
         ]
-        distinct = [e for e, before in zip(chain, [None, *chain], strict=False) if e != before]
-        last = list({event.at: event for event in distinct}.values())
-        for event, after in zip(last, [*last[1:], None], strict=True):
+        last = {
+            place if is_reset(event) else place[:3]: event for place, event in distinct
+        }.values()
+        starts = [-1 if event.at is None else event.at for event in last]
+        starts = [min(starts[number:]) for number in range(len(starts))]
+        for event, since, until in zip(last, starts, [*starts[1:], None], strict=True):
             if not event.deleted:
-                yield event, event.at, after.at if after is not None else None
+                yield event, _or_none(since), _or_none(until)
+
+
+def _or_none(hour: int | None) -> int | None:
+    return None if hour == -1 else hour
 
 
 @pytest.mark.parametrize("cursor", [["at"], []], ids=["cursor", "no cursor"])

@@ -1,13 +1,25 @@
 """Deduplication of a checkpoint's rows by key: the latest row of each key stays.
 
-The row with the greatest cursor is the latest; a null is less than any cursor. Of equal cursors, the later
-extraction is the latest.
+This is the order of a key's rows, for every merge: the Spark windows here, the tasks in Arrow
+(`lake.spark.key_tasks`), and the versions of a history (`lake.merge.history`).
+
+1. By era. A delete without a cursor value has no place among cursors: log-based sources send only the key of
+   a deleted row. It is ordered by arrival. It ends all that arrived before it, whatever the cursors, and
+   begins an era of its key: what arrives after it is later, also with an older cursor or none. A stream
+   without a cursor needs no eras: all its rows are ordered by arrival.
+2. In an era, by cursor. A null is less than any cursor, so an update without a cursor replaces only such a
+   row, or a delete of the first kind.
+3. Of equal cursors, by arrival: rows of the batch after the present rows, and of these by `_airbyte_raw_id`,
+   which grows in the order of arrival.
 
 A record is a delete if its delete marker (`_ab_cdc_deleted_at`, `_sdc_deleted_at`) has any JSON value except
 null: also an empty text, `false`, or a value that does not fit the column. Such a value is null in the row,
 and `_airbyte_meta.changes` shows that it was there. A delete replaces the row of its key like any other
 record, but readers do not see it. It is kept as a tombstone, so that an older record that arrives later does
-not bring the key back.
+not bring the key back. The last delete without a cursor value is kept even if a later row follows it: a
+record that arrived before it may still be replayed.
+
+Tests: `tests/lake/test_row_order.py` compares each of the ways with a sequential model.
 
 Spec: Airbyte Protocol, Destination Sync Modes.
 """
@@ -28,14 +40,16 @@ from elt_assets.lake.delta.files import HIDDEN, Change, DataFile
 from elt_assets.lake.delta.row_counts import RowCounter, write_all
 from elt_assets.lake.delta.table import Table
 from elt_assets.lake.merge import key_merge
-from elt_assets.lake.merge.file_splitting import Batch, Key, split_all
+from elt_assets.lake.merge.file_splitting import Batch, Key, lacks_nulls, split_all
 from elt_assets.lake.parse.changes import is_nulled
 from elt_assets.lake.parse.conform import value_at
 from elt_assets.lake.schema import metadata_columns
 from elt_assets.protocol.airbyte.catalog import DELETE_MARKERS
 
 ARRIVAL = "_elt_arrival"
-_RANK = "_elt_rank"
+ERA = "_elt_era"
+"""Temporary column: the number of the key's deletes without a cursor value that arrived up to a row."""
+_RANK, _LAST_ERA = "_elt_rank", "_elt_last_era"
 
 
 @dataclass(frozen=True)
@@ -121,7 +135,8 @@ def _by_window(
 ) -> key_merge.Written:
     """Write the latest row of each key, found by a Spark window."""
     read = RowCounter()
-    rows = latest(read.over(union_rows(spark, inputs.batch, inputs.matching, by, schema)), by)
+    rows = read.over(union_rows(spark, inputs.batch, inputs.matching, by, schema))
+    rows = latest(rows, by, begins_era(inputs, by, schema))
     written = write_rows(inputs.table, rows, is_delete(schema), schema.names)
     key_merge.require_read(inputs, read.rows, written)
     return written
@@ -148,17 +163,46 @@ def _arrival(by: Ordering, order: int) -> Expression:
     return f.unix_micros(metadata_columns.EXTRACTED_AT) if by.late else f.lit(order).cast("long")
 
 
-def latest(rows: DataFrame, by: Ordering) -> DataFrame:
-    """Return the latest row of each key."""
-    window = Window.partitionBy(*map(value_at, by.key)).orderBy(*newest_first(by))
-    ranked = rows.withColumn(_RANK, f.row_number().over(window))
-    return ranked.where(f.col(_RANK) == 1).drop(_RANK, ARRIVAL)
+def begins_era(inputs: key_merge.Inputs, by: Ordering, schema: t.StructType) -> Expression | None:
+    """Return whether a row is a delete without a cursor value; None if no row of a merge can be one."""
+    deleted = is_delete(schema)
+    if deleted is None or not by.cursor:
+        return None
+    files = (inputs.batch, inputs.matching)
+    if all(lacks_nulls(batch.table, batch.files, by.cursor) for batch in files):
+        return None
+    return deleted & value_at(by.cursor).isNull()
 
 
-def newest_first(by: Ordering) -> list[Expression]:
-    """Return the expressions that sort the rows of a key, the latest first."""
+def with_eras(rows: DataFrame, by: Ordering, begins: Expression) -> DataFrame:
+    """Return rows with the column `ERA`.
+
+    Args:
+        begins: whether a row begins an era, see `begins_era`.
+    """
+    arrivals = Window.partitionBy(*map(value_at, by.key)).orderBy(ARRIVAL, metadata_columns.RAW_ID)
+    return rows.withColumn(ERA, f.count_if(begins).over(arrivals))
+
+
+def latest(rows: DataFrame, by: Ordering, begins: Expression | None) -> DataFrame:
+    """Return the latest row of each key, and its last delete without a cursor value.
+
+    Args:
+        begins: whether a row begins an era, see `begins_era`.
+    """
     order = [f.col(ARRIVAL).desc(), f.col(metadata_columns.RAW_ID).desc()]
-    return [value_at(by.cursor).desc_nulls_last(), *order] if by.cursor else order
+    if by.cursor:
+        order.insert(0, value_at(by.cursor).desc_nulls_last())
+    is_kept = f.col(_RANK) == 1
+    if begins is not None:
+        rows = with_eras(rows, by, begins)
+        order.insert(0, f.col(ERA).desc())
+        is_kept |= begins & (f.col(ERA) == f.col(_LAST_ERA))
+    ranks = Window.partitionBy(*map(value_at, by.key)).orderBy(*order)
+    rows = rows.withColumn(_RANK, f.row_number().over(ranks))
+    if begins is not None:
+        rows = rows.withColumn(_LAST_ERA, f.first(ERA).over(ranks))
+    return rows.where(is_kept).drop(_RANK, _LAST_ERA, ERA, ARRIVAL)
 
 
 def write_rows(

@@ -132,12 +132,14 @@ def _is_small(files: Sequence[DataFile]) -> bool:
 
 def _has_complete_keys(table: Table, files: Sequence[DataFile], key: Key) -> bool:
     """Return whether statistics, in the log or in the files' footers, show that no key has a null."""
-    for part in key:
-        known = table.without_nulls(part)
-        others = [file.path for file in files if file.path not in known]
-        if any(_null_count(file, part) != 0 for file in table.storage.describe(others)):
-            return False
-    return True
+    return all(lacks_nulls(table, files, part) for part in key)
+
+
+def lacks_nulls(table: Table, files: Sequence[DataFile], column: Sequence[str]) -> bool:
+    """Return whether statistics, in the log or in the files' footers, show that a column has no null."""
+    known = table.without_nulls(column)
+    others = [file.path for file in files if file.path not in known]
+    return all(_null_count(file, column) == 0 for file in table.storage.describe(others))
 
 
 def _null_count(file: DataFile, column: Sequence[str]) -> Any:

@@ -1,9 +1,10 @@
 """The history `<table>_history`: every version of every key, and when it was current (SCD type 2).
 
-The versions of a key are ordered by the cursor, nulls first; of equal cursors, only the later extraction
-counts. Without a cursor, they are ordered by extraction. `_valid_from` is the cursor if that is a time, else
-the time of extraction; it is never later than that of a later version. A version is valid until the next
-version or a delete. A row that arrives again unchanged is not a version.
+The versions of a key are in the order of `lake.merge.dedup`; of equal cursors in an era, only the later
+extraction counts. `_valid_from` is the cursor if that is a time, else the time of extraction; it is never
+later than that of a later version. A version is valid until the next version or a delete. A delete without a
+cursor value takes effect at the time in its marker, if cursor and marker are times, else when it was
+extracted; no version of a later era is valid before that. A row that arrives again unchanged is no version.
 
 Deletes are kept in separate files that readers do not see, so that a late version gets an end.
 
@@ -26,7 +27,7 @@ from elt_assets.lake.delta.files import HIDDEN, Change, DataFile
 from elt_assets.lake.delta.row_counts import RowCounter, write_all
 from elt_assets.lake.delta.table import Table
 from elt_assets.lake.merge import dedup, key_merge
-from elt_assets.lake.merge.dedup import ARRIVAL, Merged, Ordering, Target
+from elt_assets.lake.merge.dedup import ARRIVAL, ERA, Merged, Ordering, Target
 from elt_assets.lake.merge.file_splitting import (
     Batch,
     Split,
@@ -173,6 +174,7 @@ def _in_one_task(job: _Job, inputs: Inputs, *, apart: bool, is_partial: bool) ->
         *(VALID_FROM, VALID_TO, IS_CURRENT, _CLOSED_AT, _EPOCH),
         extracted=metadata_columns.EXTRACTED_AT,
         content=_content_names(schema),
+        deleted_at=_deletion_times(schema),
         apart=apart,
         is_partial=is_partial,
     )
@@ -187,7 +189,11 @@ def _by_window(
     """Write the versions and ends of the keys, found by Spark windows."""
     read = RowCounter()
     rows = read.over(dedup.union_rows(spark, inputs.batch, inputs.matching, by, _wide(schema)))
-    rows = _with_validity(rows.where(_has_complete_key(by)), by, schema)
+    begins = dedup.begins_era(inputs, by, schema)
+    if begins is not None:
+        begins &= f.col(_CLOSED_AT).isNull()
+        rows = dedup.with_eras(rows, by, begins)
+    rows = _with_validity(rows.where(_has_complete_key(by)), by, schema, begins)
     names = [*history_schema(schema).names, _EPOCH]
     is_end = _is_end(schema, may_close=may_close)
     written = dedup.write_rows(inputs.table, rows, is_end, names)
@@ -275,8 +281,14 @@ def _is_end(schema: t.StructType, *, may_close: bool) -> Expression | None:
     return deleted | closed
 
 
-def _with_validity(rows: DataFrame, by: Ordering, schema: t.StructType) -> DataFrame:
-    """Return each key's versions and ends in order, with their validity."""
+def _with_validity(
+    rows: DataFrame, by: Ordering, schema: t.StructType, begins: Expression | None
+) -> DataFrame:
+    """Return each key's versions and ends in order, with their validity.
+
+    Args:
+        begins: whether a row begins an era, see `dedup.begins_era`.
+    """
     keys = [value_at(part) for part in by.key]
     since = f.max(_EPOCH).over(Window.partitionBy(*keys))
     rows = rows.withColumn(_EPOCH, f.coalesce(_EPOCH, since, f.lit(0).cast("long")))
@@ -289,10 +301,16 @@ def _with_validity(rows: DataFrame, by: Ordering, schema: t.StructType) -> DataF
     ]
     if by.cursor:
         order.insert(2, value_at(by.cursor).asc_nulls_first())
+    if begins is not None:
+        order.insert(2, f.col(ERA))
     chain = Window.partitionBy(*keys).orderBy(*order)
-    last = _last_of_each_cursor(_without_repeats(rows, keys, chain, schema), keys, by)
+    last = _last_of_each_cursor(_without_repeats(rows, keys, chain, schema), keys, by, begins)
+    start = _start(by, schema)
+    if begins is not None:
+        last = last.withColumn(_DELETED, f.last(f.when(begins, start), True).over(chain))
+        start = f.greatest(start, f.col(_DELETED))
     onward = chain.rowsBetween(Window.currentRow, Window.unboundedFollowing)
-    with_start = last.withColumn(VALID_FROM, f.min(_start(by, schema)).over(onward))
+    with_start = last.withColumn(VALID_FROM, f.min(start).over(onward))
     following = f.lead(VALID_FROM).over(chain)
     return with_start.withColumn(VALID_TO, following).withColumn(IS_CURRENT, following.isNull())
 
@@ -327,15 +345,20 @@ def _content_names(schema: t.StructType) -> list[str]:
     return [name for name in schema.names if name not in ours]
 
 
-def _last_of_each_cursor(rows: DataFrame, keys: Sequence[Expression], by: Ordering) -> DataFrame:
-    """Return the last of a key's versions that have the same cursor, and all ends."""
+def _last_of_each_cursor(
+    rows: DataFrame, keys: Sequence[Expression], by: Ordering, begins: Expression | None
+) -> DataFrame:
+    """Return the last of a key's versions that have the same cursor in an era, and all ends."""
     if not by.cursor:
         return rows
-    window = Window.partitionBy(*keys, _EPOCH, value_at(by.cursor)).orderBy(
+    era = [] if begins is None else [f.col(ERA)]
+    window = Window.partitionBy(*keys, _EPOCH, *era, value_at(by.cursor)).orderBy(
         ARRIVAL, metadata_columns.RAW_ID
     )
     later = window.rowsBetween(1, Window.unboundedFollowing)
     is_end = f.col(_CLOSED_AT).isNotNull()
+    if begins is not None:
+        is_end |= begins
     version = f.when(~is_end, f.lit(1))
     counted = rows.withColumn(_LATER, f.max(version).over(later))
     return counted.where(is_end | f.col(_LATER).isNull())
@@ -345,5 +368,12 @@ def _start(by: Ordering, schema: t.StructType) -> Expression:
     """Return the start of a version's validity, before it is limited by later versions."""
     start = f.col(metadata_columns.EXTRACTED_AT)
     if by.cursor and isinstance(kind_of(schema, by.cursor), _TIMES):
-        start = f.coalesce(value_at(by.cursor).cast("timestamp"), start)
+        times = [by.cursor, *([name] for name in _deletion_times(schema))]
+        start = f.coalesce(*(value_at(time).cast("timestamp") for time in times), start)
     return f.coalesce(f.col(_CLOSED_AT), start)
+
+
+def _deletion_times(schema: t.StructType) -> list[str]:
+    """Return the delete markers whose type is a time."""
+    names = dedup.delete_markers(schema)
+    return [name for name in names if isinstance(schema[name].dataType, _TIMES)]

@@ -1,8 +1,9 @@
 """The code that runs inside Spark's Python workers: it merges the rows of a batch with the present rows of
 its keys, in one task.
 
-It follows the rules of `lake.merge.dedup` and `lake.merge.history`, and gives the same rows. What it cannot
-compare exactly as Spark does, it leaves to Spark (UNFIT). The module is sent to the workers by value.
+It follows the rules of `lake.merge.dedup`, which states the order of a key's rows, and `lake.merge.history`,
+and gives the same rows. What it cannot compare exactly as Spark does, it leaves to Spark (UNFIT). The module
+is sent to the workers by value.
 """
 
 from __future__ import annotations
@@ -34,7 +35,10 @@ READ, WRITTEN, UNFIT = "read", "written", "unfit"
 are left to Spark."""
 _MAX_BYTES = 128 << 20
 """Maximum bytes of all rows in memory."""
-_ARRIVAL, _FIRST = "_elt_arrival", "_elt_first"
+_ARRIVAL = "_elt_arrival"
+_ERA, _BEGINS = "_elt_era", "_elt_begins"
+"""Columns that rows have only if one of them is a delete without a cursor value: the number of such deletes
+that arrived up to the row, and whether the row is one."""
 _INSTANT = pa.timestamp("us", "UTC")
 
 
@@ -58,6 +62,7 @@ class Validity:
 
     `start`, `end`, `current`: the validity of a version. `closed`, `epoch`: the columns of a refresh.
     `extracted`: the time of extraction. `content`: the columns that make a version another one.
+    `deleted_at`: the delete markers whose type is a time, which ends a version if there is no cursor value.
     `apart`: closed versions are written to files of their own. `is_partial`: present rows may lack closed
     versions. Then all rows of the batch must follow the current version of their key; `apart` must be set.
     """
@@ -69,6 +74,7 @@ class Validity:
     epoch: str
     extracted: str
     content: Sequence[str]
+    deleted_at: Sequence[str]
     apart: bool = False
     is_partial: bool = False
 
@@ -114,6 +120,7 @@ def _merge(job: Job, _task: int) -> Iterator[tuple[str, str]]:
         return
     read = len(rows)
     past, rows = _set_aside(rows, job.validity)
+    rows = _with_eras(rows, job)
     merged = _latest(rows, job) if job.validity is None else _versions(rows, job, job.validity)
     if not _is_continued(rows, merged, job):
         yield UNFIT, ""
@@ -238,10 +245,33 @@ def _has_nulled_marker(rows: pa.Table, markers: Markers) -> Any:
     return pa.array(found)
 
 
+def _with_eras(rows: pa.Table, job: Job) -> pa.Table:
+    """Return rows with their eras, if a row begins one (see `lake.merge.dedup`)."""
+    if not job.cursor:
+        return rows
+    has_cursor = _whole(pc.is_valid(leaf(rows, job.cursor, len(rows))))
+    begins = pc.and_not(_is_end(rows, job.markers), has_cursor)
+    if not pc.any(begins, min_count=0).as_py():
+        return rows
+    arrivals = _places([*_keys(rows, job), rows[_ARRIVAL], rows[job.raw_id]])
+    era = np.empty(len(rows), np.int64)
+    era[arrivals] = np.cumsum(_flags(begins)[arrivals])
+    return rows.append_column(_ERA, pa.array(era)).append_column(_BEGINS, begins)
+
+
+def _eras(rows: pa.Table) -> list[Any]:
+    return [rows[_ERA]] if _ERA in rows.column_names else []
+
+
 def _latest(rows: pa.Table, job: Job) -> pa.Table:
-    """Return the latest row of each key."""
+    """Return the latest row of each key, and its last delete without a cursor value."""
     rows = _sorted(rows, job, "descending", "at_end")
-    return rows.filter(pc.invert(_repeats(_keys(rows, job), _equal)))
+    is_kept = pc.invert(_repeats(_keys(rows, job), _equal))
+    if _ERA in rows.column_names:
+        era = _numbers(rows[_ERA])
+        is_of_last_era = pa.array(era == era[_starts(_flags(is_kept))])
+        is_kept = pc.or_(is_kept, pc.and_(_whole(rows[_BEGINS]), is_of_last_era))
+    return rows.filter(is_kept)
 
 
 def _versions(rows: pa.Table, job: Job, columns: Validity) -> pa.Table:
@@ -251,10 +281,9 @@ def _versions(rows: pa.Table, job: Job, columns: Validity) -> pa.Table:
     content.append(_is_end(rows, job.markers))
     rows = rows.filter(pc.invert(_repeats([*_keys(rows, job), *content], _is_same)))
     if job.cursor:
-        cursor = leaf(rows, job.cursor, len(rows))
-        rows = rows.filter(pc.invert(_shifted(_repeats([*_keys(rows, job), cursor], _is_same))))
+        rows = rows.filter(pc.invert(_has_later_of_same_cursor(rows, job)))
     is_later = _repeats(_keys(rows, job), _equal)
-    start = _least_onward(_start(rows, job, columns), is_later)
+    start = _least_onward(_start(rows, job, columns, is_later), is_later)
     following = pc.if_else(_shifted(is_later), _next(start, 1), pa.scalar(None, pa.int64()))
     for name, values in (
         (columns.start, start.view(_INSTANT)),
@@ -267,6 +296,15 @@ def _versions(rows: pa.Table, job: Job, columns: Validity) -> pa.Table:
             rows = rows.drop_columns(name)
         rows = rows.append_column(name, values)
     return rows
+
+
+def _has_later_of_same_cursor(rows: pa.Table, job: Job) -> Any:
+    """Return whether the next row is a version with the same cursor; a delete that begins an era stays."""
+    cursor = leaf(rows, job.cursor, len(rows))
+    is_followed = _shifted(_repeats([*_keys(rows, job), *_eras(rows), cursor], _is_same))
+    if _BEGINS not in rows.column_names:
+        return is_followed
+    return pc.and_not(is_followed, _whole(rows[_BEGINS]))
 
 
 def _set_aside(rows: pa.Table, columns: Validity | None) -> tuple[pa.Table, pa.Table]:
@@ -304,20 +342,27 @@ def _keys(rows: pa.Table, job: Job) -> list[Any]:
 
 
 def _sorted(rows: pa.Table, job: Job, order: str, nulls: str) -> pa.Table:
-    """Return the rows by key, and of each key in the order of cursor, arrival and id."""
+    """Return the rows by key, and of each key in the order of era, cursor, arrival and id."""
     by: list[tuple[Any, str]] = [(key, "ascending") for key in _keys(rows, job)]
+    by += [(era, order) for era in _eras(rows)]
     if job.cursor:
         by.append((leaf(rows, job.cursor, len(rows)), order))
     by += [(rows[_ARRIVAL], order), (rows[job.raw_id], order)]
-    names = [str(number) for number in range(len(by))]
-    values = pa.table([column for column, _ in by], names=names)
-    keys = [(name, order) for name, (_, order) in zip(names, by, strict=True)]
+    columns, orders = zip(*by, strict=True)
+    return rows.take(_places(columns, orders, nulls)).combine_chunks()
+
+
+def _places(columns: Sequence[Any], orders: Sequence[str] = (), nulls: str = "at_start") -> Any:
+    """Return the places of the rows in the order of some columns; default: each ascending."""
+    names = [str(number) for number in range(len(columns))]
+    keys = list(zip(names, orders or ["ascending"] * len(names), strict=True))
     with (
         warnings.catch_warnings()
     ):  # newer versions of pyarrow want it for each key, which 25 cannot
         warnings.simplefilter("ignore", FutureWarning)
-        places = pc.sort_indices(values, sort_keys=keys, null_placement=nulls)
-    return rows.take(places).combine_chunks()
+        return pc.sort_indices(
+            pa.table(list(columns), names=names), sort_keys=keys, null_placement=nulls
+        )
 
 
 def _repeats(columns: Sequence[Any], same: Callable[[Any, Any], Any]) -> Any:
@@ -365,15 +410,40 @@ def _next(values: Any, step: int) -> Any:
     return pa.concat_arrays([values.slice(step), pa.nulls(step, values.type)])
 
 
-def _start(rows: pa.Table, job: Job, columns: Validity) -> Any:
+def _start(rows: pa.Table, job: Job, columns: Validity, is_later: Any) -> Any:
     """Return the start of each version in microseconds, before it is limited by later versions."""
     start = _whole(rows[columns.extracted]).view(pa.int64())
     if not job.cursor:
         return start
     cursor = _whole(leaf(rows, job.cursor, len(rows)))
-    if pa.types.is_date32(cursor.type):
-        cursor = cursor.cast(pa.timestamp("us"))
-    return pc.coalesce(cursor.view(pa.int64()), start) if _is_time(cursor) else start
+    if _is_time(cursor):
+        deleted_at = [_micros(rows[n]) for n in columns.deleted_at if n in rows.column_names]
+        start = pc.coalesce(_micros(cursor), *deleted_at, start)
+    return _not_before_era(start, rows, is_later)
+
+
+def _micros(times: Any) -> Any:
+    times = _whole(times)
+    if pa.types.is_date32(times.type):
+        times = times.cast(pa.timestamp("us"))
+    return times.view(pa.int64())
+
+
+def _not_before_era(start: Any, rows: pa.Table, is_later: Any) -> Any:
+    """Return the starts of versions, none before the delete that began the version's era."""
+    if _BEGINS not in rows.column_names:
+        return start
+    places = np.arange(len(rows))
+    delete = np.maximum.accumulate(np.where(_flags(rows[_BEGINS]), places, -1))
+    has_delete = delete >= _starts(~_flags(is_later))
+    floor = start.take(pa.array(np.where(has_delete, delete, places)))
+    return pc.max_element_wise(start, floor)
+
+
+def _starts(is_first: np.ndarray) -> np.ndarray:
+    """Return for each row the place of the first row of its key."""
+    found: np.ndarray = np.maximum.accumulate(np.where(is_first, np.arange(len(is_first)), 0))
+    return found
 
 
 def _flags(values: Any) -> np.ndarray:

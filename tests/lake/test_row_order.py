@@ -1,0 +1,247 @@
+"""The order of a key's rows, in the task in Arrow and in Spark's windows, equals a sequential model.
+
+The model takes the records one by one, in the order of arrival, and knows nothing of batches.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import itertools
+from collections.abc import Sequence
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+import pyarrow.fs as pafs
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from pyspark.sql import types as t
+
+from elt_assets.lake.delta.opening import delta_schema
+from elt_assets.lake.merge.history import history_schema
+from elt_assets.lake.schema import metadata_columns
+from elt_assets.lake.schema.metadata_columns import METADATA_FIELDS
+from elt_assets.lake.spark import key_tasks
+from elt_assets.protocol.airbyte.catalog import DELETED_AT
+
+START = dt.datetime(2026, 1, 1, tzinfo=dt.timezone.utc)
+FIELDS = [
+    t.StructField("id", t.LongType()),
+    t.StructField("text", t.StringType()),
+    t.StructField("at", t.TimestampType()),
+    t.StructField(DELETED_AT, t.TimestampType()),
+    *METADATA_FIELDS,
+]
+SCHEMA = t.StructType(FIELDS)
+ARROW = pa.schema(delta_schema(SCHEMA).to_arrow())
+NULLED = {"field": DELETED_AT, "change": "NULLED", "reason": "DESTINATION_TYPECAST_ERROR"}
+OTHERS = [
+    {**NULLED, "field": "text"},
+    {**NULLED, "change": "TRUNCATED"},
+    {**NULLED, "reason": "SOURCE_RETRIEVAL_ERROR"},
+]
+"""Changes that do not make a record a delete."""
+
+
+class Record(NamedTuple):
+    """A record. `at`: its cursor; `gone`: the time in its marker; both in hours after START.
+
+    `is_odd`: the marker had a value that did not fit.
+    """
+
+    id: int
+    at: int | None
+    gone: int | None
+    is_odd: bool
+
+    @property
+    def is_delete(self) -> bool:
+        return self.gone is not None or self.is_odd
+
+    @property
+    def begins_era(self) -> bool:
+        return self.is_delete and self.at is None
+
+
+HOURS = st.integers(0, 4)
+RECORDS = st.builds(
+    Record,
+    id=st.integers(0, 1),
+    at=st.none() | HOURS,
+    gone=st.one_of(st.none(), st.none(), HOURS),
+    is_odd=st.sampled_from([False, False, False, True]),
+)
+BATCHES = st.lists(st.lists(RECORDS, max_size=6), min_size=1, max_size=5)
+
+
+def row(number: int, record: Record) -> dict[str, Any]:
+    """The row of the record that arrived as the number-th."""
+    return {
+        "id": record.id,
+        "text": f"s{number}",
+        "at": hour(record.at),
+        DELETED_AT: hour(record.gone),
+        metadata_columns.RAW_ID: f"{number:06}",
+        metadata_columns.EXTRACTED_AT: hour(10 + number),
+        metadata_columns.GENERATION_ID: 1,
+        metadata_columns.META: {"sync_id": 1, "changes": changes(number, record)},
+    }
+
+
+def changes(number: int, record: Record) -> list[dict[str, str]]:
+    return [OTHERS[number % len(OTHERS)], *([NULLED] if record.is_odd else [])]
+
+
+def hour(number: int | None) -> dt.datetime | None:
+    return None if number is None else START + dt.timedelta(hours=number)
+
+
+# The model
+
+
+Numbered = tuple[int, Record]
+
+
+def latest(records: Sequence[Numbered]) -> dict[int, Numbered]:
+    """The latest record of each key, deletes included."""
+    found: dict[int, Numbered] = {}
+    for number, record in records:
+        before = found.get(record.id)
+        if (
+            before is None
+            or record.begins_era
+            or before[1].begins_era
+            or cursor(record) >= cursor(before[1])
+        ):
+            found[record.id] = (number, record)
+    return found
+
+
+def cursor(record: Record) -> int:
+    return -1 if record.at is None else record.at
+
+
+class Version(NamedTuple):
+    number: int
+    record: Record
+    start: int
+
+
+def versions(records: Sequence[Numbered]) -> list[tuple[str, int, int | None]]:
+    """The versions of each key: text, start and end."""
+    eras: dict[int, list[dict[int, Version]]] = {}
+    for number, record in records:
+        key = eras.setdefault(record.id, [{}])
+        if record.begins_era:
+            start = 10 + number if record.gone is None else record.gone
+            key.append({-2: Version(number, record, start)})
+            continue
+        start = 10 + number if record.at is None else record.at
+        floor = key[-1][-2].start if -2 in key[-1] else start
+        key[-1][cursor(record)] = Version(number, record, max(start, floor))
+    found = []
+    for key in eras.values():
+        chain = [version for era in key for _, version in sorted(era.items())]
+        starts = [min(v.start for v in chain[number:]) for number in range(len(chain))]
+        for version, start, end in zip(chain, starts, [*starts[1:], None], strict=True):
+            if not version.record.is_delete:
+                found.append((f"s{version.number}", start, end))
+    return sorted(found)
+
+
+# The task in Arrow
+
+
+class Tables:
+    """The files of a table or of a history, merged into by the task."""
+
+    def __init__(self, folder: Path, *, is_history: bool):
+        self.folder, self.is_history = folder, is_history
+        self.visible: list[str] = []
+        self.hidden: list[str] = []
+
+    def merge(self, rows: Sequence[dict[str, Any]]) -> None:
+        batch = self.folder / f"batch-{len(list(self.folder.iterdir()))}.parquet"
+        pq.write_table(pa.Table.from_pylist(list(rows), ARROW), batch)
+        names = history_schema(SCHEMA).names if self.is_history else SCHEMA.names
+        markers = key_tasks.Markers(
+            [DELETED_AT],
+            metadata_columns.META,
+            metadata_columns.NULLED,
+            metadata_columns.OWN_REASON,
+        )
+        job = key_tasks.Job(
+            root=(pafs.LocalFileSystem(), str(self.folder)),
+            batch=[str(batch)],
+            present=[*self.visible, *self.hidden],
+            key=[["id"]],
+            cursor=["at"],
+            raw_id=metadata_columns.RAW_ID,
+            markers=markers,
+            visible="data",
+            visible_columns=names,
+            hidden="_elt",
+            hidden_columns=names,
+            rows_per_file=1_000,
+            bytes_per_file=1 << 20,
+            validity=self._validity() if self.is_history else None,
+        )
+        numbers = pa.RecordBatch.from_pydict({"id": [0]})
+        parts = list(key_tasks.run(job)(iter([numbers])))
+        results = [(row["role"], row["name"]) for part in parts for row in part.to_pylist()]
+        assert key_tasks.UNFIT not in dict(results)
+        self.visible = [name for role, name in results if role == key_tasks.VISIBLE]
+        self.hidden = [name for role, name in results if role == key_tasks.HIDDEN]
+
+    def _validity(self) -> key_tasks.Validity:
+        own = {field.name for field in METADATA_FIELDS}
+        return key_tasks.Validity(
+            *("_valid_from", "_valid_to", "_is_current", "_closed", "_epoch"),
+            extracted=metadata_columns.EXTRACTED_AT,
+            content=[name for name in SCHEMA.names if name not in own],
+            deleted_at=[DELETED_AT],
+        )
+
+    def rows(self, files: Sequence[str]) -> list[dict[str, Any]]:
+        tables = [pq.ParquetFile(self.folder / name).read() for name in files]
+        return [row for table in tables for row in table.to_pylist()]
+
+
+def hours(time: dt.datetime | None) -> int | None:
+    return None if time is None else int((time - START).total_seconds() // 3600)
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+@given(BATCHES)
+def test_any_split_into_batches_gives_the_rows_of_the_model(batches: list[list[Record]]) -> None:
+    compare(batches)
+
+
+@pytest.mark.long
+@settings(max_examples=3_000, deadline=None, suppress_health_check=list(HealthCheck))
+@given(BATCHES)
+def test_many_splits_into_batches_give_the_rows_of_the_model(batches: list[list[Record]]) -> None:
+    compare(batches)
+
+
+def compare(batches: list[list[Record]]) -> None:
+    records: list[Numbered] = []
+    with TemporaryDirectory(prefix="row-order-") as folder:
+        places = [Path(folder, name) for name in ("table", "history")]
+        for place in places:
+            place.mkdir()
+        table, history = (Tables(p, is_history=p.name == "history") for p in places)
+        for batch in filter(None, batches):
+            new = list(itertools.islice(enumerate(batch, len(records)), len(batch)))
+            records += new
+            for tables in (table, history):
+                tables.merge([row(*each) for each in new])
+            expected = {f"s{n}" for n, record in latest(records).values() if not record.is_delete}
+            assert {each["text"] for each in table.rows(table.visible)} == expected
+            found = history.rows(history.visible)
+            assert {each["text"] for each in found if each["_is_current"]} == expected
+            validity = [(e["text"], hours(e["_valid_from"]), hours(e["_valid_to"])) for e in found]
+            assert sorted(validity) == versions(records)
