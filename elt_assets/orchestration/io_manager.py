@@ -78,25 +78,12 @@ class SparkIOManager(dg.ConfigurableIOManager):
             return snapshot(self.spark.provider.get(), place, writer, partitions=partitions)
 
     def _sync(self, context: dg.OutputContext, sync: StreamSync) -> None:
-        """Sync a stream, or its partitions.
+        """Sync a stream, or its partitions; each committed read is reported at once.
 
         If a partition fails, the sync continues with the next one, unless the user must change the config or
         the machine has a fault: then all others would fail too. A partition that the source no longer has
         concerns no other partition.
         """
-        try:
-            self._sync_partitions(context, sync)
-        except BaseException:
-            # Dagster creates no event for a failed output: report the committed reads here.
-            for read in sync.reads:
-                context.log_event(
-                    dg.AssetMaterialization(
-                        sync.asset.key, metadata=dict(read.metadata), partition=read.partition
-                    )
-                )
-            raise
-
-    def _sync_partitions(self, context: dg.OutputContext, sync: StreamSync) -> None:
         failures: dict[str, EltError] = {}
         for partition in sync.partitions:
             error = self._sync_partition(context, sync, partition)

@@ -14,33 +14,38 @@ from elt_assets.pipeline.read_plan import ReadPlan
 
 @dataclass(frozen=True)
 class CommittedRead:
-    """A committed read: its partition, the metadata of its event, and its number of rejected records."""
+    """A committed read: its partition, and the metadata of its event."""
 
     partition: str | None
     metadata: Mapping[str, Any]
-    rejected: int
+
+
+ReportRead = Callable[[CommittedRead, StreamTables], None]
+"""Reports a read to Dagster, given the stream's tables at the snapshot after its last commit."""
 
 
 @dataclass(kw_only=True)
 class SyncResult:
     """The result of one materialisation of a stream.
 
-    `reads`: the committed reads. `files_before`: paths of the table's files before the first read. `tables`:
-    the tables after the last read.
+    `report`: is called with each read when it is complete. `reads`: the committed reads. `files_before`:
+    paths of the table's files before the first read. `tables`: the tables after the last read.
     """
 
     asset: StreamAsset
+    report: ReportRead
     reads: list[CommittedRead] = field(default_factory=list)
     files_before: frozenset[str] = frozenset()
     tables: StreamTables | None = None
 
     def add(self, complete: CompleteStream) -> None:
-        """Add the result of a read. The plan of the read is not stored."""
+        """Add and report the result of a read. The plan of the read is not stored."""
         read = complete.read
         if not self.reads:
             self.files_before = read.files_before
         self.tables = read.tables
-        self.reads.append(CommittedRead(read.partition, complete.metadata, complete.rejected))
+        self.reads.append(CommittedRead(read.partition, complete.metadata))
+        self.report(self.reads[-1], read.tables)
 
 
 @dataclass(kw_only=True)
@@ -48,13 +53,8 @@ class StreamSync(SyncResult):
     """One materialisation of a stream: a sync of the stream, or of some partitions one after the other.
 
     `partitions`: the partitions; a single None for a stream without partitions. `plan`: plans the read of a
-    partition; it is called just before the read. `add_metadata`: adds metadata to the event of the asset.
+    partition; it is called just before the read.
     """
 
     partitions: Sequence[str | None]
     plan: Callable[[str | None], ReadPlan]
-    add_metadata: Callable[[str | None, Mapping[str, Any]], None]
-
-    def add(self, complete: CompleteStream) -> None:
-        super().add(complete)
-        self.add_metadata(complete.read.partition, complete.metadata)

@@ -5,7 +5,6 @@
 from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import dagster as dg
 from dagster_shared.check import CheckError
@@ -14,23 +13,30 @@ from elt_assets import paths
 from elt_assets.connection import Connection, load_catalog, load_connection, resolve_streams
 from elt_assets.connection.automation import Retry
 from elt_assets.errors import ConfigError, EltError, Problems
+from elt_assets.lake.write.stream_tables import StreamTables
 from elt_assets.lake.write.table_ownership import check_claims
 from elt_assets.lake.write.write_spec import check_columns
 from elt_assets.machine_faults import translated
-from elt_assets.orchestration.assets import checks, companions, partitions
+from elt_assets.orchestration.assets import checks, partitions, read_events
 from elt_assets.orchestration.assets.planning import (
     complete_refreshes,
     contexts_of_run,
     recover_and_plan,
     recover_and_plan_together,
 )
+from elt_assets.orchestration.assets.read_events import ReadReporter
 from elt_assets.orchestration.assets.run_config import CONFIG_SCHEMA, SyncConfig, validate
 from elt_assets.orchestration.assets.translator import ConnectionTranslator, companion_specs
 from elt_assets.orchestration.events.metadata import HISTORY, TABLE_PATH
 from elt_assets.orchestration.failures import as_dagster_failure
 from elt_assets.orchestration.names import connection_name, output_name
 from elt_assets.orchestration.resources import IO_MANAGER_KEY, LAKE_KEY, SPARK_KEY
-from elt_assets.orchestration.stream_sync import StreamSync, SyncResult
+from elt_assets.orchestration.stream_sync import (
+    CommittedRead,
+    ReportRead,
+    StreamSync,
+    SyncResult,
+)
 from elt_assets.orchestration.streams import StreamAsset
 from elt_assets.pipeline.connectors import connect
 from elt_assets.protocol.airbyte.catalog import Catalog, ConfiguredStream
@@ -206,15 +212,14 @@ def _build_together(
     )
     def sync(context: dg.AssetExecutionContext) -> Iterator[SyncEvent]:
         selected = [asset for asset in assets if asset.key in context.selected_asset_keys]
-        companions.log_unread([asset for asset in assets if asset not in selected], context)
+        read_events.log_unread([asset for asset in assets if asset not in selected], context)
         earlier = complete_refreshes(selected, context)
         unread = [asset for asset in selected if asset.key not in earlier]
-        complete, error = _read_together(unread, context) if unread else ({}, None)
-        for result in complete.values():
+        complete, error = _read_together(unread, source, context) if unread else ({}, None)
+        for key in complete:
             # The rows are already committed: the IO manager wrote them during the read.
-            metadata = dict(result.reads[0].metadata)
-            yield dg.MaterializeResult(asset_key=result.asset.key, metadata=metadata)
-            yield from companions.results(result, source, context)
+            yield dg.MaterializeResult(asset_key=key, metadata=read_events.REPORTED)
+            yield from read_events.companion_results(complete[key].asset, context)
         with as_dagster_failure():
             for asset in assets:
                 if asset in unread and asset.key not in complete:
@@ -229,7 +234,7 @@ def _build_together(
 
 
 def _read_together(
-    assets: Sequence[StreamAsset], context: dg.AssetExecutionContext
+    assets: Sequence[StreamAsset], source: dg.AssetKey, context: dg.AssetExecutionContext
 ) -> tuple[dict[dg.AssetKey, SyncResult], EltError | None]:
     """Read streams in one process; return the complete streams, and the error that the others failed with."""
     config = SyncConfig(**context.op_execution_context.op_config)
@@ -243,7 +248,8 @@ def _read_together(
         with translated():
             for stream in context.resources.elt_io_manager.land(context, context.run.run_id, plan):
                 asset = by_id[stream.read.id]
-                results[asset.key] = SyncResult(asset=asset)
+                reporter = ReadReporter(asset, source, context, logs_stream=True)
+                results[asset.key] = SyncResult(asset=asset, report=reporter.report)
                 results[asset.key].add(stream)
     except EltError as failure:
         return results, failure
@@ -277,13 +283,15 @@ def _build(asset: StreamAsset, source: dg.AssetKey) -> dg.AssetsDefinition:
     def sync(context: dg.AssetExecutionContext) -> Iterator[SyncEvent]:
         names = _selected_checks(asset, context)
         if asset.key not in context.selected_asset_keys:
-            companions.log_unread([asset], context)
+            read_events.log_unread([asset], context)
             with as_dagster_failure():
                 yield from checks.results(_evidence(asset, context), names)
             return
-        result = _sync(asset, context, SyncConfig(**context.op_execution_context.op_config))
-        yield dg.MaterializeResult(asset_key=asset.key, value=result)
-        yield from companions.results(result, source, context)
+        result = _sync(asset, source, context)
+        is_reported = asset.partitions is not None
+        metadata = read_events.REPORTED if is_reported else None
+        yield dg.MaterializeResult(asset_key=asset.key, value=result, metadata=metadata)
+        yield from read_events.companion_results(asset, context)
         with as_dagster_failure():
             yield from checks.results(_evidence(asset, context, result), names)
 
@@ -297,13 +305,10 @@ def _retries(retry: Retry) -> dg.RetryPolicy | None:
     return dg.RetryPolicy(retry.attempts, seconds, dg.Backoff.EXPONENTIAL, dg.Jitter.PLUS_MINUS)
 
 
-def _sync(asset: StreamAsset, context: dg.AssetExecutionContext, config: SyncConfig) -> StreamSync:
+def _sync(asset: StreamAsset, source: dg.AssetKey, context: dg.AssetExecutionContext) -> StreamSync:
+    config = SyncConfig(**context.op_execution_context.op_config)
     with as_dagster_failure():
         validate(asset, config)
-
-    def add_metadata(partition: str | None, metadata: Any) -> None:
-        context.add_asset_metadata(dict(metadata), asset.key, partition)
-
     keys = _partition_keys(asset, context)
     if config.state is not None and len(keys) > 1:
         with as_dagster_failure():
@@ -317,10 +322,25 @@ def _sync(asset: StreamAsset, context: dg.AssetExecutionContext, config: SyncCon
         contexts = contexts_of_run(asset, lake, keys, context)
     return StreamSync(
         asset=asset,
+        report=_report_function(asset, source, context),
         partitions=keys,
         plan=lambda partition: recover_and_plan(asset, lake, config, partition, context, contexts),
-        add_metadata=add_metadata,
     )
+
+
+def _report_function(
+    asset: StreamAsset, source: dg.AssetKey, context: dg.AssetExecutionContext
+) -> ReportRead:
+    """Return the function that reports the reads of a stream: Dagster creates the event of a whole stream."""
+    if asset.partitions is not None:
+        return ReadReporter(asset, source, context, logs_stream=True).report
+    companions = ReadReporter(asset, source, context, logs_stream=False)
+
+    def report(read: CommittedRead, tables: StreamTables) -> None:
+        companions.report(read, tables)
+        context.add_asset_metadata(dict(read.metadata), asset.key)
+
+    return report
 
 
 def _partition_keys(

@@ -60,11 +60,10 @@ WATCH: ContextVar[Watch] = ContextVar("watch", default=_unwatched)
 
 @dataclass(frozen=True)
 class CompleteStream:
-    """A fully committed stream, the metadata of its event, and its number of rejected records."""
+    """A fully committed stream, and the metadata of its event."""
 
     read: StreamPlan
     metadata: Mapping[str, Any]
-    rejected: int
 
 
 class ReportedRead:
@@ -129,7 +128,7 @@ class ReportedRead:
             **schema_metadata(self._run.schema_changes(read.id)),
         }
         self._log_end(read)
-        return CompleteStream(read, metadata, self._run.figures[read.id].rejected)
+        return CompleteStream(read, metadata)
 
     def _figures(self, read: StreamPlan) -> dict[str, Any]:
         policy = {"elt/policy": read.stream.destination_sync_mode}

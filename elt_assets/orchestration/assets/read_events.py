@@ -1,0 +1,136 @@
+"""Events of committed reads: of a stream's table, its companion tables (history, dead letter) and its source.
+
+Dagster creates the events of an output when the op yields it. A run that reads several partitions, or several
+streams, would then report all of them at its end, and none if it is killed before. So the event of each read
+is logged as soon as its commit is acknowledged, and the output itself is yielded with `REPORTED`, for which
+Dagster creates no second event. Only the event of a stream that is read alone and whole is left to Dagster.
+The event of the stream's table is the last one of a read: if it is there, so are the others.
+
+`tests/orchestration/test_partition_events.py` shows that each read has one event, also if the run is killed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from types import MappingProxyType
+from typing import Any
+
+import dagster as dg
+from dagster._core.definitions.source_asset import SYSTEM_METADATA_KEY_SOURCE_ASSET_OBSERVATION
+
+from elt_assets.lake.delta.table import Table
+from elt_assets.lake.merge import partition_files
+from elt_assets.lake.spark.session import SparkProvider
+from elt_assets.lake.write.stream_tables import SUFFIXES, StreamTables
+from elt_assets.orchestration.assets.translator import companion_key, companion_specs
+from elt_assets.orchestration.events.metadata import RECORDS_READ, companion_metadata
+from elt_assets.orchestration.stream_sync import CommittedRead
+from elt_assets.orchestration.streams import StreamAsset
+
+REPORTED: Mapping[str, Any] = MappingProxyType({SYSTEM_METADATA_KEY_SOURCE_ASSET_OBSERVATION: True})
+"""Metadata of an output whose events are logged already. Dagster uses the key for the same purpose, for
+observations that an op logs itself; it has no public name for it."""
+
+_DATA_VERSION, _CODE_VERSION = "dagster/data_version", "dagster/code_version"
+_DIMENSION = "dagster/partition/"
+"""Prefix of the tags with which Dagster stores the dimensions of a partition key."""
+
+
+class ReadReporter:
+    """Logs the events of the committed reads of one stream.
+
+    Args:
+        source: the asset of the source.
+        logs_stream: whether to log the event of the stream's table too; otherwise Dagster creates it.
+    """
+
+    def __init__(
+        self,
+        asset: StreamAsset,
+        source: dg.AssetKey,
+        context: dg.AssetExecutionContext,
+        *,
+        logs_stream: bool,
+    ):
+        self._asset = asset
+        self._source = source
+        self._context = context
+        self._logs_stream = logs_stream
+
+    def report(self, read: CommittedRead, tables: StreamTables) -> None:
+        """Log the events of a read; `tables`: at the snapshot after its last commit."""
+        count = {RECORDS_READ: read.metadata[RECORDS_READ]}
+        metadata = {"elt/stream": self._asset.key.to_user_string(), **count}
+        self._context.log_event(dg.AssetObservation(self._source, metadata=metadata))
+        for key, (table, name) in self._companions(tables).items():
+            spark = self._context.resources.elt_spark.provider
+            found = _companion_metadata(table, name, read.partition, spark)
+            self._log(key, found, read.partition)
+        if self._logs_stream:
+            self.report_stream(read, tables)
+
+    def report_stream(self, read: CommittedRead, tables: StreamTables) -> None:
+        """Log only the event of the stream's table."""
+        # Dagster adds these tags to the events that it creates; the commit identifies the rows.
+        code = self._asset.spec.code_version or self._context.run.run_id
+        tags = {_CODE_VERSION: code, _DATA_VERSION: tables.metadata.stands_for or "none"}
+        self._log(self._asset.key, read.metadata, read.partition, tags)
+
+    def _log(
+        self,
+        key: dg.AssetKey,
+        metadata: Mapping[str, Any],
+        partition: str | None,
+        tags: Mapping[str, str] | None = None,
+    ) -> None:
+        all_tags = {**(tags or {}), **_dimensions(partition)}
+        event = dg.AssetMaterialization(
+            key, metadata=dict(metadata), partition=partition, tags=all_tags
+        )
+        self._context.log_event(event)
+
+    def _companions(self, tables: StreamTables) -> dict[dg.AssetKey, tuple[Table, str]]:
+        """Return the companion tables and their names by asset key."""
+        asset = self._asset
+        if asset.connection.destination is not None:
+            return {}
+        return {
+            companion_key(asset.key, SUFFIXES[kind]): (table, asset.table_name + SUFFIXES[kind])
+            for kind, table in tables.companions.items()
+        }
+
+
+def companion_results(
+    asset: StreamAsset, context: dg.AssetExecutionContext
+) -> Iterator[dg.MaterializeResult[Any]]:
+    """Yield the outputs of a stream's companion tables that the run selected; their events are logged."""
+    for spec in companion_specs(asset):
+        if spec.key in context.selected_asset_keys:
+            yield dg.MaterializeResult(asset_key=spec.key, metadata=REPORTED)
+
+
+def log_unread(assets: Iterable[StreamAsset], context: dg.AssetExecutionContext) -> None:
+    """Log that companion tables that are selected without their stream need no work."""
+    for asset in assets:
+        for spec in companion_specs(asset):
+            if spec.key in context.selected_asset_keys:
+                context.log.info(
+                    f"{spec.key.to_user_string()} is skipped: it is written when "
+                    f"{asset.key.to_user_string()} is materialised"
+                )
+
+
+def _dimensions(partition: str | None) -> dict[str, str]:
+    """Return the tags of a partition key that combines a window and a key."""
+    if not isinstance(partition, dg.MultiPartitionKey):
+        return {}
+    return {f"{_DIMENSION}{name}": key for name, key in partition.keys_by_dimension.items()}
+
+
+def _companion_metadata(
+    table: Table, name: str, partition: str | None, spark: SparkProvider
+) -> dict[str, Any]:
+    if partition is None:
+        return companion_metadata(table, name)
+    rows = partition_files.count(spark, table, partition)
+    return companion_metadata(table, name, partition_rows=rows)
