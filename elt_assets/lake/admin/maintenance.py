@@ -65,11 +65,15 @@ def maintain(
 
     Args:
         dead_letter_age: age at which rejected records are removed; None if they are kept.
+
+    Raises:
+        ConfigError: another engine gave a table a rule that this project does not keep.
     """
     maintained, refreshed = [], tables.main.dead_letter_files_of_refreshes()
     for kind, table in ((None, tables.main), *tables.companions.items()):
         if not table.exists or (kind is not None and tables.is_ahead(kind)):
             continue
+        table.refuse_unwritable()
         before, expired = len(table.files), 0
         if kind == DEAD_LETTER and dead_letter_age is not None:
             expired = expire(spark, table, dead_letter_age, leave=refreshed)

@@ -6,6 +6,7 @@ Delta makes commits atomic. This module adds rules for what was committed since 
 - a RESTORE of the table: ConcurrentSync;
 - a column with a different type, or added with a different type: ConcurrentSync;
 - files that the commit removes were replaced by a compaction or another engine: Superseded;
+- a rule that this project does not keep (see `features`): ConfigError;
 - anything else, such as a different partition, or a compaction of different files: the commit is retried.
 
 How a commit whose outcome is unknown is resolved: see `outcome`.
@@ -24,6 +25,7 @@ from elt_assets.errors import ConcurrentSync
 from elt_assets.failpoints import Failpoint, reach
 from elt_assets.lake.delta import attachments, log, outcome
 from elt_assets.lake.delta.commit_metadata import COMPACTION, CommitMetadata, version_app_id
+from elt_assets.lake.delta.features import refuse_unwritable
 from elt_assets.lake.delta.files import Change, DataFile, Files
 from elt_assets.lake.delta.log import Entry
 from elt_assets.lake.delta.opening import delta_schema, enable_ntz, retyped, spark_schema
@@ -78,6 +80,8 @@ def publish(delta: DeltaTable, storage: Files, commit: Commit) -> Published:
         ConcurrentSync: another run with this `app_id` has committed first, the table was restored, or the
             table's columns were changed; nothing was published.
         Superseded: files that the change removes no longer exist; nothing was published.
+        ConfigError: another engine gave the table a rule that this project does not keep; nothing was
+            published.
         Exception: as `publish_once`.
     """
     conditional_writes.require(storage.place)
@@ -92,6 +96,7 @@ def publish(delta: DeltaTable, storage: Files, commit: Commit) -> Published:
     values = {**values, **_more_values(commit, restored)}
 
     def write() -> None:
+        refuse_unwritable(delta)
         # In the snapshot of the basis the sequence is known. delta-rs would read the whole log for it.
         if int(delta.version()) != commit.basis.version:
             refuse_overtaken(delta, commit.app_id, metadata.sequence, commit.basis)
@@ -146,6 +151,7 @@ def reorganise(delta: DeltaTable, storage: Files, change: Change) -> None:
 
     Raises:
         Superseded: the files no longer exist, or every attempt failed; nothing was published.
+        ConfigError: as for `publish`.
         Exception: as `publish_once`.
     """
     conditional_writes.require(storage.place)
@@ -155,6 +161,7 @@ def reorganise(delta: DeltaTable, storage: Files, change: Change) -> None:
     actions += [file.remove(moved=True) for file in change.remove]
 
     def write() -> None:
+        refuse_unwritable(delta)
         _refuse_superseded(delta, change)
         delta.create_write_transaction(
             actions, "append", delta.schema(), commit_properties=properties

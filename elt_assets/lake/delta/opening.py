@@ -14,6 +14,7 @@ from pyspark.sql import types as t
 from elt_assets.errors import ConfigError
 from elt_assets.failpoints import Failpoint, reach
 from elt_assets.lake.delta import outcome
+from elt_assets.lake.delta.features import NTZ, refuse_unreadable, refuse_unwritable
 from elt_assets.lake.delta.files import HIDDEN, VISIBLE
 from elt_assets.lake.delta.outcome import NAME
 from elt_assets.lake.schema.metadata_columns import PARTITION
@@ -36,15 +37,6 @@ _FORMAT = "elt.format"
 _FORMAT_ENTRY = {_FORMAT: str(FORMAT)}
 _INDEXED, _ALL = "delta.dataSkippingNumIndexedCols", "-1"
 _ATTEMPTS = 5
-_NTZ = "timestampNtz"
-_READABLE = {_NTZ}
-_WRITABLE = {_NTZ, "invariants", "appendOnly"}
-_REFUSED = {
-    "delta.appendOnly": "appendOnly",
-    "delta.enableChangeDataFeed": "changeDataFeed",
-    "delta.enableDeletionVectors": "deletionVectors",
-    "delta.enableRowTracking": "rowTracking",
-}
 
 
 def load(place: Location, version: int | None = None) -> DeltaTable:
@@ -78,7 +70,7 @@ def open_table(place: Location, version: int | None = None) -> DeltaTable | None
             "the beginning",
         ) from error
     _refuse_newer_format(delta)
-    _refuse_features(delta)
+    refuse_unreadable(delta)
     return delta
 
 
@@ -169,8 +161,7 @@ def enable_ntz(delta: DeltaTable, schema: t.StructType) -> None:
     _alter(
         delta,
         lambda: (
-            "timestamp_ntz" in schema.json()
-            and _NTZ not in (delta.protocol().reader_features or ())
+            "timestamp_ntz" in schema.json() and NTZ not in (delta.protocol().reader_features or ())
         ),
         lambda entry: delta.alter.add_feature(
             feature, allow_protocol_versions_increase=True, commit_properties=entry
@@ -196,6 +187,7 @@ def _alter(
     name = outcome.new_name()
 
     def write() -> None:
+        refuse_unwritable(delta)
         if lacks():  # another run of the stream, with other partitions, may have changed it first
             change(outcome.properties({**(values or {}), NAME: name}))
             reach(Failpoint.TABLE_ALTERED)
@@ -276,25 +268,4 @@ def _refuse_newer_format(delta: DeltaTable) -> None:
             f"formats up to {FORMAT}",
             guidance="install the version of elt-assets that wrote the table, or a newer one; the table is "
             "unchanged",
-        )
-
-
-def _refuse_features(delta: DeltaTable) -> None:
-    protocol, metadata = delta.protocol(), delta.metadata()
-    unknown = set(protocol.reader_features or ()) - _READABLE
-    unknown |= set(protocol.writer_features or ()) - _WRITABLE
-    for name, value in metadata.configuration.items():
-        if name == "delta.columnMapping.mode" and value != "none":
-            unknown.add("columnMapping")
-        elif name.startswith("delta.constraints."):
-            unknown.add("checkConstraints")
-        elif name in _REFUSED and value == "true":
-            unknown.add(_REFUSED[name])
-    if metadata.partition_columns:
-        unknown.add(f"partitioning by {', '.join(metadata.partition_columns)}")
-    if unknown:
-        raise ConfigError(
-            f"the table {delta.table_uri} uses Delta features that this project does not support: "
-            + ", ".join(sorted(unknown)),
-            guidance="disable them with the engine that enabled them, or move the table away",
         )

@@ -14,7 +14,7 @@ from pyspark.sql import functions as f
 from pyspark.sql import types as t
 
 from elt_assets.failpoints import Failpoint, reach
-from elt_assets.lake.delta import commits, log, opening
+from elt_assets.lake.delta import commits, features, log, opening
 from elt_assets.lake.delta.commit_metadata import (
     CommitMetadata,
     companions_of,
@@ -71,6 +71,15 @@ class Table:
     @property
     def exists(self) -> bool:
         return self._delta is not None
+
+    def refuse_unwritable(self) -> None:
+        """Refuse to write to a table with a rule that commits of this project do not keep.
+
+        Raises:
+            ConfigError: another engine gave the table such a rule.
+        """
+        if self._delta is not None:
+            features.refuse_unwritable(self._delta)
 
     @property
     def is_foreign(self) -> bool:

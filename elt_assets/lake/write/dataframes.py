@@ -38,7 +38,8 @@ class Target:
         write at the same time.
 
         Raises:
-            ConfigError: another asset owns the table; or the asset's partitions were added or removed.
+            ConfigError: another asset owns the table; the asset's partitions were added or removed; or
+                another engine gave the table a rule that this project does not keep.
         """
         own = app_id(self.key)
         table = Table(self.place, own if partition is None else f"{own}|{partition}")
@@ -49,6 +50,7 @@ class Target:
             "or removed, move the table away",
             partitions_of=None if partition is None else own,
         )
+        table.refuse_unwritable()
         return table
 
 

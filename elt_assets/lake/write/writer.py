@@ -76,8 +76,8 @@ class TableWriter:
         locate: report the places of rejected records with each commit.
 
     Raises:
-        ConfigError: a change of the stream's schema is not accepted, the salt has changed, or the store of
-            the table ignores conditions.
+        ConfigError: a change of the stream's schema is not accepted, the salt has changed, the store of
+            the table ignores conditions, or another engine gave a table a rule that commits would break.
     """
 
     def __init__(
@@ -91,6 +91,8 @@ class TableWriter:
         locate: bool = False,
     ):
         conditional_writes.require(tables.main.storage.place)
+        for table in (tables.main, *tables.companions.values()):
+            table.refuse_unwritable()
         _refuse_other_salt(tables, spec)
         schema_rewrite.check(tables, spec)
         self._provider = spark

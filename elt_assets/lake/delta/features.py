@@ -1,0 +1,154 @@
+"""Delta features that a table uses, and the refusal of those that this project does not support.
+
+A feature that a writer does not know is a rule that it breaks: a constraint, a computed column, a log of
+changes. So a table is written to only if each commit of this project keeps every rule that it has, and read
+only if no feature changes what its files mean. A feature shows in three places, and all are searched:
+
+- the protocol: the names of table features, and the writer versions that imply them;
+- the properties of the table;
+- the schema: NOT NULL, and the rules in the metadata of fields, at every depth. Under the writer versions 2
+  to 6, only the schema shows a generated column, an invariant or an identity column.
+
+A feature that the protocol permits is no rule while no property or field uses it. The upgrade of a table's
+protocol lists several of these.
+
+Spec: Delta Transaction Log Protocol, Table Features; Valid Feature Names in Table Features.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+from deltalake import DeltaTable
+from pyspark.sql import types as t
+
+from elt_assets.errors import ConfigError
+
+NTZ = "timestampNtz"
+"""The feature of timestamps without zone."""
+_IDLE = {
+    "appendOnly",
+    "changeDataFeed",
+    "checkConstraints",
+    "columnMapping",
+    "generatedColumns",
+    "invariants",
+}
+"""Features that the protocol may permit: a table that uses one of them has a property or a field for it."""
+_PERMITTED = {NTZ, *_IDLE}
+_IDENTITY_VERSION = 6
+"""The writer version that implies identity columns; delta-rs does not write to it, even if there are none."""
+_COPY = "copy it to a table without that"
+_DROP = "remove it with the engine that added it"
+_COLUMN_RULES = {
+    "delta.generationExpression": ("generated column", "replace it by a plain column"),
+    "delta.invariants": ("invariant of column", _DROP),
+    "delta.identity": ("identity column", "replace it by a plain column"),
+    "CURRENT_DEFAULT": ("default of column", "ALTER TABLE … ALTER COLUMN … DROP DEFAULT"),
+    "EXISTS_DEFAULT": ("default of column", "ALTER TABLE … ALTER COLUMN … DROP DEFAULT"),
+}
+"""The rules in a field's metadata, by the key or the first part of it: their names and remedies."""
+_NOT_NULL = "ALTER TABLE … ALTER COLUMN … DROP NOT NULL"
+_DROP_CONSTRAINT = "ALTER TABLE … DROP CONSTRAINT …"
+_DROP_FEATURE = "ALTER TABLE … DROP FEATURE …"
+_CONSTRAINT, _MAPPING = "delta.constraints.", "delta.columnMapping.mode"
+_PROPERTIES = {
+    "delta.appendOnly",
+    "delta.enableChangeDataFeed",
+    "delta.enableDeletionVectors",
+    "delta.enableRowTracking",
+}
+"""Properties that enable a feature if they are true."""
+
+
+@dataclass(frozen=True, order=True)
+class Rule:
+    """A feature in use. `name`: as a message shows it. `remedy`: the action that ends it."""
+
+    name: str
+    remedy: str
+
+
+def refuse_unreadable(delta: DeltaTable) -> None:
+    """Refuse a table whose files mean something else than what this project reads in them.
+
+    Raises:
+        ConfigError: names each feature and the remedies.
+    """
+    _refuse(delta, _of_readers(delta))
+
+
+def refuse_unwritable(delta: DeltaTable) -> None:
+    """Refuse a table with a rule for writers that commits of this project do not keep. It can be read.
+
+    Raises:
+        ConfigError: names each feature, its column, and the remedies.
+    """
+    _refuse(delta, _of_writers(delta))
+
+
+def _refuse(delta: DeltaTable, rules: Iterable[Rule]) -> None:
+    unsupported = sorted(set(rules))
+    if unsupported:
+        remedies = dict.fromkeys(rule.remedy for rule in unsupported)
+        raise ConfigError(
+            f"the table {delta.table_uri} uses Delta features that this project does not support: "
+            + ", ".join(rule.name for rule in unsupported),
+            guidance=f"end their use ({'; '.join(remedies)}), or move the table away; it is unchanged",
+        )
+
+
+def _of_readers(delta: DeltaTable) -> Iterator[Rule]:
+    """Yield what changes how a table's files are read."""
+    metadata = delta.metadata()
+    for name in set(delta.protocol().reader_features or ()) - _PERMITTED:
+        yield Rule(name, _DROP_FEATURE)
+    if metadata.configuration.get(_MAPPING, "none") != "none":
+        yield Rule("columnMapping", _DROP_FEATURE)
+    if metadata.partition_columns:
+        columns = ", ".join(metadata.partition_columns)
+        yield Rule(f"partitioning by {columns}", _COPY)
+
+
+def _of_writers(delta: DeltaTable) -> Iterator[Rule]:
+    """Yield what a commit must obey."""
+    protocol = delta.protocol()
+    for name in set(protocol.writer_features or ()) - _PERMITTED:
+        yield Rule(name, _DROP_FEATURE)
+    if protocol.min_writer_version == _IDENTITY_VERSION:
+        yield Rule(f"writer version {_IDENTITY_VERSION} (identity columns)", _COPY)
+    for name, value in delta.metadata().configuration.items():
+        if name.startswith(_CONSTRAINT):
+            yield Rule(f"CHECK constraint {name.removeprefix(_CONSTRAINT)}", _DROP_CONSTRAINT)
+        elif name in _PROPERTIES and value.lower() == "true":
+            yield Rule(name, f"ALTER TABLE … SET TBLPROPERTIES ('{name}' = 'false')")
+    yield from _of_columns(t.StructType.fromJson(json.loads(delta.schema().to_json())))
+
+
+def _of_columns(kind: t.DataType, path: str = "") -> Iterator[Rule]:
+    """Yield the rules of a type's fields, elements and values, at every depth."""
+    if isinstance(kind, t.StructType):
+        for field in kind.fields:
+            name = f"{path}.{field.name}".lstrip(".")
+            yield from _of_field(field, name)
+            yield from _of_columns(field.dataType, name)
+    elif isinstance(kind, t.ArrayType):
+        if not kind.containsNull:
+            yield Rule(f"NOT NULL element of {path}", _COPY)
+        yield from _of_columns(kind.elementType, f"{path}[]")
+    elif isinstance(kind, t.MapType):
+        if not kind.valueContainsNull:
+            yield Rule(f"NOT NULL value of {path}", _COPY)
+        yield from _of_columns(kind.keyType, f"{path}{{key}}")
+        yield from _of_columns(kind.valueType, f"{path}{{value}}")
+
+
+def _of_field(field: t.StructField, name: str) -> Iterator[Rule]:
+    if not field.nullable:
+        yield Rule(f"NOT NULL column {name}", _NOT_NULL)
+    for key in field.metadata:
+        for prefix, (rule, remedy) in _COLUMN_RULES.items():
+            if key == prefix or key.startswith(f"{prefix}."):
+                yield Rule(f"{rule} {name}", remedy)
