@@ -1,31 +1,24 @@
-"""A source that goes on from its state, and a process that syncs it until it is killed.
+"""A source that goes on from its state, and runs that are killed at failpoints.
 
-`python -m tests.lake.crashing FOLDER CALL NUMBER DELAY`: syncs `SCRIPT` into a lake in FOLDER; DELAY seconds
-after the NUMBERth call of CALL (`Table.commit`, say) began, the process group is killed. A delay of −1: when
-that call has ended.
+`python -m tests.lake.crashing FOLDER`: syncs `SCRIPT` into a lake in FOLDER, and compacts its tables, until
+the process is killed at the failpoint that `ELT_FAILPOINT` names.
 """
 
 from __future__ import annotations
 
-import functools
+import contextlib
+import itertools
 import json
-import os
 import random
-import signal
 import sys
-import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from deltalake import DeltaTable
-
+from elt_assets.failpoints import Failpoint, armed
 from elt_assets.lake.admin import maintenance
 from elt_assets.lake.admin.snapshots import snapshot
-from elt_assets.lake.delta import commits, opening
-from elt_assets.lake.delta.files import Files
 from elt_assets.lake.delta.table import Table
-from elt_assets.lake.merge import file_splitting, key_merge
 from elt_assets.lake.write.write_spec import RefreshMode, generations, starting_state
 from elt_assets.orchestration.resources import SparkResource
 from elt_assets.protocol.airbyte.catalog import ConfiguredStream
@@ -36,23 +29,6 @@ from tests.lake.staging import APP, INTEGER, STRING, checkpoint, stream
 
 EVENTS: dict[str, Any] = {"id": INTEGER, "at": INTEGER, "text": STRING}
 Batch = Sequence[Any]
-
-POINTS: dict[str, tuple[Any, str]] = {
-    "DeltaTable.create": (DeltaTable, "create"),
-    "Files.discard": (Files, "discard"),
-    "Table.commit": (Table, "commit"),
-    "Table.prepare": (Table, "prepare"),
-    "Table.reorganise": (Table, "reorganise"),
-    "Table.roll_back": (Table, "roll_back"),
-    "Table.write_files": (Table, "write_files"),
-    "commits._write": (commits, "_write"),
-    "commits.enable_ntz": (commits, "enable_ntz"),
-    "maintenance.in_tasks": (maintenance, "in_tasks"),
-    "merge.run_tasks": (key_merge, "run_tasks"),
-    "opening.write_deltalake": (opening, "write_deltalake"),
-    "split.in_tasks": (file_splitting, "in_tasks"),
-}
-"""The calls that change what is on disk."""
 
 
 def event(number: int | None, at: int, text: str = "") -> dict[str, Any]:
@@ -132,10 +108,37 @@ class View(NamedTuple):
 
 
 def view(lake: Lake) -> View:
-    current = read(lake, "", "id", "at", "text")
-    versions = read(lake, "_history", "id", "at", "text", "_is_current", "_valid_to is null")
-    dead = read(lake, "_dead_letter", "coalesce(get_json_object(record, '$.text'), record)")
-    return View(position(lake.tables().metadata.state), current, versions, dead)
+    current = [_values(row) for row in _rows(lake, "")]
+    versions = [
+        (*_values(row), row["_is_current"], _is_open(lake, row)) for row in _rows(lake, "_history")
+    ]
+    dead = [(_text(row["record"]),) for row in _rows(lake, "_dead_letter")]
+    return View(
+        position(lake.tables().metadata.state),
+        *(sorted(rows, key=repr) for rows in (current, versions, dead)),
+    )
+
+
+def _values(row: Mapping[str, Any]) -> tuple[Any, ...]:
+    return row["id"], row["at"], row["text"]
+
+
+def _is_open(lake: Lake, row: Mapping[str, Any]) -> bool:
+    """Return whether a version has no end; without Spark, versions have no times."""
+    return row["_is_current"] if lake.is_plain else row["_valid_to"] is None
+
+
+def _text(record: str) -> str:
+    body = json.loads(record)
+    return str(body["text"]) if isinstance(body, dict) and "text" in body else record
+
+
+def _rows(lake: Lake, suffix: str) -> list[Mapping[str, Any]]:
+    """Return the rows of a table as a snapshot gives them."""
+    if not Table(lake.uri + suffix, APP).exists:
+        return []
+    rows: Any = snapshot(lake.spark, lake.uri + suffix, APP + suffix)
+    return list(rows.rows) if lake.is_plain else [row.asDict() for row in rows.collect()]
 
 
 def read(lake: Lake, suffix: str, *columns: str) -> list[Any]:
@@ -173,63 +176,50 @@ class Killed(BaseException):
     """An error that passes by all code that cleans up after errors, as a kill does."""
 
 
-def killed_before(call: str, number: int, run: Callable[[], object]) -> None:
-    """Run up to the beginning of a call."""
-    calls = iter(range(1, sys.maxsize))
+class Death:
+    """Ends a run at a failpoint: the `number`th time that it is reached, or any, if none is named.
 
-    def before() -> None:
-        if next(calls) == number:
+    Each failpoint that is reached later, in another thread or by code that cleans up, ends it too: a dead
+    process changes nothing on disk.
+
+    Attributes:
+        point: where the run ended; None while it runs.
+    """
+
+    def __init__(self, named: Failpoint | None = None, number: int = 1):
+        self.point: Failpoint | None = None
+        self._named = named
+        self._rest = number
+
+    def __call__(self, point: Failpoint) -> None:
+        if self.point is None:
+            self._rest -= self._named in (None, point)
+            self.point = None if self._rest else point
+        if self.point is not None:
             raise Killed
 
-    undo = around(call, before, lambda: None)
-    try:
+
+def killed_at(point: Failpoint, number: int, run: Callable[[], object]) -> None:
+    """Run up to a failpoint."""
+    death = Death(point, number)
+    with contextlib.suppress(Killed), armed(death):
         run()
-    except Killed:
-        return
-    finally:
-        undo()
-    raise AssertionError(f"{call} was not called {number} times")
+    assert death.point is point, f"{point.name} was not reached {number} times"
 
 
-def around(call: str, before: Callable[[], None], after: Callable[[], None]) -> Callable[[], None]:
-    """Call functions before and after each of the calls; return a function that takes this back."""
-    owner, name = POINTS[call]
-    original, raw = getattr(owner, name), owner.__dict__[name]
-
-    @functools.wraps(original)
-    def wrapped(*args: Any, **kwargs: Any) -> Any:
-        before()
-        result = original(*args, **kwargs)
-        after()
-        return result
-
-    is_bound = isinstance(raw, classmethod | staticmethod)
-    setattr(owner, name, staticmethod(wrapped) if is_bound else wrapped)
-    return lambda: setattr(owner, name, raw)
+def done_at(
+    point: Failpoint, act: Callable[[], object], number: int = 1
+) -> contextlib.AbstractContextManager[None]:
+    """Context in which something is done when a failpoint is reached for the `number`th time."""
+    numbers = itertools.count(1)
+    return armed(lambda reached: reached is point and next(numbers) == number and act())
 
 
-def main(folder: str, call: str, number: str, delay: str) -> None:
-    calls, ended = iter(range(1, sys.maxsize)), iter(range(1, sys.maxsize))
-
-    def kill() -> None:
-        os.killpg(0, signal.SIGKILL)
-
-    def before() -> None:
-        if next(calls) == int(number) and float(delay) >= 0:
-            if not float(delay):
-                kill()
-            threading.Timer(float(delay), kill).start()
-
-    def after() -> None:
-        if next(ended) == int(number) and float(delay) < 0:
-            kill()
-
-    around(call, before, after)
+def main(folder: str) -> None:
     config = {"spark.master": "local[1]", "spark.sql.shuffle.partitions": "1"}
     lake = Lake(SparkResource(spark_config=config).provider, Path(folder), history=True)
     sync(lake, SCRIPT)
-    if call in ("Table.reorganise", "maintenance.in_tasks"):
-        maintenance.maintain(lake.spark, lake.tables())
+    maintenance.maintain(lake.spark, lake.tables())
 
 
 if __name__ == "__main__":

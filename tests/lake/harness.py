@@ -26,7 +26,8 @@ USERS = {"id": INTEGER, "name": STRING}
 class Lake:
     """`history`, `on_schema_change`, `partition`, `salt`: as the stream's `WriteSpec` has them.
 
-    `root`: the URI of the lake; default: `folder`. `staging`: where tasks read segments.
+    `root`: the URI of the lake; default: `folder`. `staging`: where tasks read segments. `sink`: the writer;
+    the one of `plain.py` needs no Spark.
     """
 
     provider: SparkProvider
@@ -34,6 +35,11 @@ class Lake:
     history: bool = False
     root: str | None = None
     staging: Staging = IN_PLACE
+    sink: type[TableWriter] = TableWriter
+
+    @property
+    def is_plain(self) -> bool:
+        return self.sink is not TableWriter
 
     @property
     def spark(self) -> SparkSession:
@@ -60,7 +66,7 @@ class Lake:
         tables = self.tables(APP if partition is None else f"{APP}|{partition}")
         tables.roll_back_companions("run-1")
         spec = WriteSpec(configured or stream(USERS), "run-1", self.history, **landing)
-        return TableWriter(self.provider, tables, spec, self.staging)
+        return self.sink(self.provider, tables, spec, self.staging)
 
     def stage(self, *data: Any) -> Segment:
         return stage(self.folder / "staging", data)

@@ -28,6 +28,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from elt_assets.errors import ConcurrentSync, ConfigError
+from elt_assets.failpoints import Failpoint, armed
 from elt_assets.lake.admin.maintenance import maintain
 from elt_assets.lake.admin.replay import replay
 from elt_assets.lake.delta.opening import delta_schema
@@ -52,7 +53,7 @@ from elt_assets.lake.write.write_spec import (
 from elt_assets.lake.write.writer import TableWriter
 from elt_assets.protocol.airbyte.catalog import FULL_REFRESH, INCREMENTAL, ConfiguredStream
 from elt_assets.protocol.airbyte.sync_modes import APPEND, APPEND_DEDUP, OVERWRITE, OVERWRITE_DEDUP
-from tests.lake.crashing import Killed, around
+from tests.lake.crashing import Death, Killed, done_at
 from tests.lake.oracle import Event, Part, Run, Stream, landed
 from tests.lake.plain import NoSpark, PlainWriter, rows_of
 from tests.lake.staging import APP, INTEGER, NUMBER, STRING, checkpoint, stage, stream
@@ -183,24 +184,9 @@ EVENTS = st.lists(
 PAUSES = st.sampled_from(["nothing", "other", "maintain", "days"])
 SLOTS, PARTS, CATALOG = st.integers(0, 1), st.integers(0, 1), st.integers(0, 3)
 MODES = st.sampled_from(["none", "none", "truncate", "retain"])
-KILLABLE = {
-    "Table.commit": 3,  # of the table itself, a companion, the table again
-    "commits._write": 3,
-    "Table.prepare": 2,
-    "Table.roll_back": 1,
-    "Table.reorganise": 2,
-    "Files.discard": 2,
-    "DeltaTable.create": 2,
-    "opening.write_deltalake": 1,
-}
-"""The calls at which a run may die, and at how many of them."""
-MOMENTS = [
-    (point, number, is_after)
-    for point, calls in KILLABLE.items()
-    for number in range(1, calls + 1)
-    for is_after in (False, True)
-]
-KILLS = st.sampled_from([*[None] * len(MOMENTS), *MOMENTS])
+LONGEST = 16
+"""The number of the last failpoint of a step at which it may be killed; few steps pass more."""
+KILLS = st.one_of(st.none(), st.integers(1, LONGEST), st.integers(1, LONGEST))
 BESIDES = st.none() | st.tuples(
     st.sampled_from(["commit", "maintain", "restore"]), st.integers(1, 3)
 )
@@ -380,7 +366,7 @@ class Machine(RuleBasedStateMachine):
         if 0 in self.slots:
             self._write(self.slots[0], [*events, (1, 1, "plain"), (2, 2, "bad")])
         if 0 in self.slots:
-            kill = ("Table.commit", number, True)
+            kill = Death(Failpoint.COMMIT_PUBLISHED, number)
             self._commit(0, self.slots[0], final=final, kill=kill)
         if meanwhile == "other":
             self.sync(1, 1 - part, 0, [(1, 1, "plain"), (2, 2, "bad")], True, None)
@@ -423,14 +409,16 @@ class Machine(RuleBasedStateMachine):
             beside[1]()
 
         error: BaseException | None = None
-        undo = nth_call("commits._write", beside[0], interrupt) if beside else lambda: None
+        others = (
+            done_at(Failpoint.COMMIT_READY, interrupt, beside[0])
+            if beside
+            else contextlib.nullcontext()
+        )
         try:
-            with self._killed(kill) as is_killed:
+            with others, self._killed(kill) as is_killed:
                 live.opened.writer.commit(checkpoint(live.token, final=final))
         except (ConcurrentSync, ConfigError) as raised:
             error = raised
-        finally:
-            undo()
         is_done = published()
         if error is None and not is_killed():
             assert is_done or self._is_overtaken_since(live, before), "committed, and not there"
@@ -493,27 +481,16 @@ class Machine(RuleBasedStateMachine):
     # Kills, and what happens beside a commit
 
     @contextlib.contextmanager
-    def _killed(self, kill: tuple[str, int, bool] | None) -> Iterator[Callable[[], bool]]:
-        """Die at a call, if it comes to it."""
-        died = False
+    def _killed(self, kill: int | Death | None) -> Iterator[Callable[[], bool]]:
+        """Die at the failpoint with a number, of all that are reached, or at a named one."""
         if kill is None or not self.has("kill"):
             yield lambda: False
             return
-        point, number, is_after = kill
-
-        def die() -> None:
-            nonlocal died
-            died = True
-            STEPS["kills"] += 1
-            raise Killed
-
-        undo = nth_call(point, number, die, after=is_after)
-        try:
-            yield lambda: died
-        except Killed:
-            pass
-        finally:
-            undo()
+        death = kill if isinstance(kill, Death) else Death(number=kill)
+        with contextlib.suppress(Killed), armed(death):
+            yield lambda: death.point is not None
+        if death.point is not None:
+            STEPS[f"kill at {death.point.name}"] += 1
 
     def _beside(self, what: str, slot: int, choice: int) -> None:
         STEPS[f"beside: {what}"] += 1
@@ -734,19 +711,6 @@ def replace_run(run: Run) -> Run:
     other = Run(run.stream, run.begins_at, run.refresh, run.intent)
     other.truncates, other.building = run.truncates, run.building
     return other
-
-
-def nth_call(
-    point: str, number: int, act: Callable[[], None], *, after: bool = False
-) -> Callable[[], None]:
-    """Do something once, before a call begins, or after it has ended; returns what takes that back."""
-    calls = itertools.count(1)
-
-    def count() -> None:
-        if next(calls) == number:
-            act()
-
-    return around(point, *((lambda: None, count) if after else (count, lambda: None)))
 
 
 def token_of(state: str | None) -> str | None:

@@ -21,6 +21,7 @@ import pyarrow.parquet as pq
 from pyspark.sql import DataFrame
 from pyspark.sql import types as t
 
+from elt_assets.failpoints import Failpoint, reach
 from elt_assets.lake.admin import replay
 from elt_assets.lake.delta import attachments, row_counts
 from elt_assets.lake.delta.files import HIDDEN, VISIBLE, Change, DataFile, Files
@@ -182,6 +183,7 @@ def write_files(table: Table, frame: Frame, kind: str = VISIBLE) -> list[DataFil
     rows = [{name: row.get(name) for name in names} for row in frame.rows]
     schema = pa.schema(delta_schema(frame.schema).to_arrow())
     pq.write_table(pa.Table.from_pylist(rows, schema), there / f"{uuid4().hex}.parquet")
+    reach(Failpoint.FILES_WRITTEN)
     return table.storage.in_folder(folder)
 
 
@@ -273,8 +275,8 @@ def union_rows(
     return Frame([*old, *new], schema)
 
 
-def latest(frame: Frame, by: Ordering) -> Frame:
-    """Replaces `dedup.latest`; a row without a complete key equals no other row."""
+def latest(frame: Frame, by: Ordering, _: None) -> Frame:
+    """Replaces `dedup.latest`; a key has one part; a row without one equals no other row."""
     kept = []
     for key, rows in _by_key(frame.rows, by.key).items():
         kept += rows if None in key else [max(rows, key=lambda row: _recency(row, by))]
@@ -296,6 +298,10 @@ def write_rows(
 def is_delete(schema: t.StructType) -> object:
     """Replaces `dedup.is_delete`."""
     return True if DELETED_AT in schema.names else None
+
+
+def begins_era(*_: object) -> None:
+    """Replaces `dedup.begins_era`: here, each delete has a cursor value."""
 
 
 def _by_key(rows: Iterable[Row], key: Key) -> dict[tuple[Any, ...], list[Row]]:
@@ -418,6 +424,7 @@ REPLACED: tuple[Replacement, ...] = (
     (history, "refresh", refresh_history),
     (dedup, "RowCounter", PlainCounter),
     (dedup, "is_delete", is_delete),
+    (dedup, "begins_era", begins_era),
     (dedup, "latest", latest),
     (dedup, "union_rows", union_rows),
     (dedup, "write_rows", write_rows),

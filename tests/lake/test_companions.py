@@ -9,13 +9,14 @@ import pytest
 from deltalake import DeltaTable
 
 from elt_assets.errors import ConfigError
+from elt_assets.failpoints import Failpoint
 from elt_assets.lake.admin.maintenance import compact, maintain
 from elt_assets.lake.admin.snapshots import snapshot
 from elt_assets.lake.spark.session import SparkProvider
 from elt_assets.lake.write.stream_tables import StreamTables
 from elt_assets.protocol.airbyte.catalog import DELETED_AT
 from elt_assets.protocol.airbyte.sync_modes import APPEND_DEDUP
-from tests.lake.crashing import configured, event, expected, killed_before, position, sync, view
+from tests.lake.crashing import configured, event, expected, killed_at, position, sync, view
 from tests.lake.harness import Lake
 from tests.lake.readers import assert_all_readers_agree
 from tests.lake.staging import APP, INTEGER, STRING, checkpoint, rows, stream
@@ -37,7 +38,7 @@ def lake(spark_provider: SparkProvider, tmp_path: Path) -> Iterator[Lake]:
 def killed(lake: Lake) -> None:
     """A run that died when its second checkpoint was in the companions, and not in the table."""
     sync(lake, BATCHES[:1])
-    killed_before("Table.commit", 3, lambda: sync(lake, BATCHES[:2]))
+    killed_at(Failpoint.COMMIT_READY, 3, lambda: sync(lake, BATCHES[:2]))
 
 
 def restored(lake: Lake, number: int) -> None:
@@ -71,8 +72,8 @@ def test_companion_commits_of_a_killed_run_are_rolled_back_and_reported(lake: La
 @pytest.mark.long
 def test_the_tables_are_correct_after_repeated_kills(lake: Lake) -> None:
     killed(lake)
-    for call in (1, 2, 3, 4, 5):  # two go back, three go on
-        killed_before("Table.commit", call, lambda: sync(lake, BATCHES[:2]))
+    for number in (1, 2, 3, 4, 5):  # two go back, three go on
+        killed_at(Failpoint.COMMIT_READY, number, lambda: sync(lake, BATCHES[:2]))
         assert view(lake) == expected(BATCHES[:1])
     sync(lake, BATCHES)
     assert view(lake) == expected(BATCHES)
@@ -196,14 +197,14 @@ def test_a_kill_in_the_first_sync_with_a_history_leaves_nothing(lake: Lake, kept
     lake.history = kept != "never"
     sync(lake, [ONCE])
     if kept == "until a kill":
-        killed_before("commits._write", 2, lambda: sync(lake, [ONCE, LOST]))
+        killed_at(Failpoint.COMMIT_READY, 2, lambda: sync(lake, [ONCE, LOST]))
     before = view(lake).history
     lake.history = False
     sync(lake, [ONCE, MEANWHILE])
     lake.history = True
     # In the other cases, the table records its companions first, or one of them is rolled back.
     calls = 2 if kept == "before" else 3
-    killed_before("commits._write", calls, lambda: sync(lake, [ONCE, MEANWHILE, LOST]))
+    killed_at(Failpoint.COMMIT_READY, calls, lambda: sync(lake, [ONCE, MEANWHILE, LOST]))
     assert view(lake).history == before
     sync(lake, [ONCE, MEANWHILE, CORRECTED])
     assert view(lake) == expected([ONCE, MEANWHILE, CORRECTED])
@@ -211,7 +212,7 @@ def test_a_kill_in_the_first_sync_with_a_history_leaves_nothing(lake: Lake, kept
 
 def test_a_kill_in_the_first_sync_with_a_rejected_record_leaves_no_dead_letter(lake: Lake) -> None:
     sync(lake, [ONCE])
-    killed_before("Table.commit", 2, lambda: sync(lake, [ONCE, [event(None, 50)]]))
+    killed_at(Failpoint.COMMIT_READY, 2, lambda: sync(lake, [ONCE, [event(None, 50)]]))
     assert view(lake) == expected([ONCE])
     sync(lake, [ONCE, CORRECTED])
     assert view(lake) == expected([ONCE, CORRECTED])

@@ -11,6 +11,7 @@ import pytest
 from pyspark.sql import types as t
 
 from elt_assets.errors import ConcurrentSync, ConfigError
+from elt_assets.failpoints import Failpoint
 from elt_assets.lake.admin.maintenance import maintain
 from elt_assets.lake.admin.replay import replay
 from elt_assets.lake.delta.commit_metadata import CommitMetadata
@@ -29,7 +30,7 @@ from tests.lake.crashing import (
     configured,
     event,
     expected,
-    killed_before,
+    killed_at,
     sync,
     view,
 )
@@ -121,7 +122,7 @@ def test_a_replay_moves_the_records_that_fit_now(lake: Lake) -> None:
 def test_a_run_after_a_kill_ends_where_an_undisturbed_one_does(lake: Lake) -> None:
     lake.history = False
     sync(lake, [FIRST])
-    killed_before("Table.commit", 2, partial(sync, lake, [FIRST, SECOND]))
+    killed_at(Failpoint.COMMIT_READY, 2, partial(sync, lake, [FIRST, SECOND]))
     sync(lake, [FIRST, SECOND])
     assert view(lake) == expected([FIRST, SECOND])._replace(history=[])
 

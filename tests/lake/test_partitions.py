@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from deltalake import DeltaTable
 
+from elt_assets.failpoints import Failpoint
 from elt_assets.lake.admin.maintenance import maintain
 from elt_assets.lake.admin.replay import replay
 from elt_assets.lake.admin.snapshots import snapshot
@@ -18,7 +19,7 @@ from elt_assets.lake.write.write_spec import WriteSpec, generations
 from elt_assets.protocol.airbyte.catalog import ConfiguredStream
 from elt_assets.protocol.airbyte.sync_modes import APPEND, APPEND_DEDUP, OVERWRITE
 from elt_assets.sync.events import Committed
-from tests.lake.crashing import EVENTS, event, killed_before, position, read
+from tests.lake.crashing import EVENTS, event, killed_at, position, read
 from tests.lake.harness import Lake
 from tests.lake.readers import assert_all_readers_agree
 from tests.lake.staging import APP, NUMBER, STRING, checkpoint, rows, stream
@@ -126,7 +127,7 @@ def test_rejections_of_a_killed_run_are_rolled_back_only_in_its_partition(lake: 
     load(lake, FIRST, b"1")
     load(lake, SECOND, b"2")
     before = rejects(lake)
-    killed_before("Table.commit", 2, lambda: load(lake, FIRST, b"3"))
+    killed_at(Failpoint.COMMIT_READY, 2, lambda: load(lake, FIRST, b"3"))
     load(lake, SECOND, event(2, 2))  # what it rejected before goes with the rows of that time
     assert [part for part, _ in rejects(lake)] == [FIRST]
     tables(lake, FIRST).roll_back_companions("run-2")
@@ -136,7 +137,7 @@ def test_rejections_of_a_killed_run_are_rolled_back_only_in_its_partition(lake: 
 def test_a_killed_run_can_be_rolled_back_after_maintenance(lake: Lake) -> None:
     load(lake, FIRST, b"1")
     before = rejects(lake)
-    killed_before("Table.commit", 2, lambda: load(lake, FIRST, b"3"))
+    killed_at(Failpoint.COMMIT_READY, 2, lambda: load(lake, FIRST, b"3"))
     maintain(lake.spark, lake.tables())
     tables(lake, FIRST).roll_back_companions("run-2")
     assert rejects(lake) == before
@@ -145,7 +146,7 @@ def test_a_killed_run_can_be_rolled_back_after_maintenance(lake: Lake) -> None:
 def test_a_snapshot_does_not_show_rejections_of_a_killed_run(lake: Lake) -> None:
     load(lake, FIRST, b"1")
     load(lake, SECOND, b"2")
-    killed_before("Table.commit", 2, lambda: load(lake, FIRST, b"3"))
+    killed_at(Failpoint.COMMIT_READY, 2, lambda: load(lake, FIRST, b"3"))
     assert len(read(lake, "_dead_letter", "record")) == 2
 
 

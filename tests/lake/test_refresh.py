@@ -11,6 +11,7 @@ import pytest
 from deltalake import DeltaTable
 
 from elt_assets.errors import ConfigError
+from elt_assets.failpoints import Failpoint
 from elt_assets.lake.admin.maintenance import maintain
 from elt_assets.lake.spark.session import SparkProvider
 from elt_assets.lake.write.write_spec import (
@@ -27,7 +28,7 @@ from tests.lake.crashing import (
     configured,
     event,
     expected,
-    killed_before,
+    killed_at,
     position,
     read,
     sync,
@@ -167,7 +168,7 @@ def test_a_resumed_refresh_keeps_its_rows_when_the_table_gets_wider_types(
     interrupted(lake, wide, NEW[:1], on_schema_change="freeze")
     wide.sync_id = lake.table.metadata.sync_id + 1
     if dies:  # once history and table have the types: neither has the rows yet
-        killed_before("Table.commit", 3, lambda: lake.sync(wide, *NEW[1], *NEW[2]))
+        killed_at(Failpoint.COMMIT_READY, 3, lambda: lake.sync(wide, *NEW[1], *NEW[2]))
         assert [row[0] for row in read(lake, "", "typeof(at)")] == ["double"] * 3
     assert position(starting_state(wide, lake.table.metadata)) == 1
     lake.sync(wide, *NEW[1], *NEW[2])

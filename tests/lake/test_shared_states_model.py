@@ -9,8 +9,11 @@ before a failure is kept.
 
 from __future__ import annotations
 
+import contextlib
+import itertools
 import os
 import random
+import sys
 import tempfile
 import time
 from collections import Counter
@@ -22,6 +25,7 @@ from typing import Any, cast
 import pytest
 
 from elt_assets.errors import EltError, TransientError
+from elt_assets.failpoints import Failpoint, armed
 from elt_assets.lake.write.stream_tables import StreamTables
 from elt_assets.lake.write.write_spec import RefreshMode, WriteSpec, generations, starting_state
 from elt_assets.pipeline.shared_state_start import starting_states
@@ -29,9 +33,10 @@ from elt_assets.pipeline.stream_plan import StreamPlan
 from elt_assets.protocol.airbyte.catalog import ConfiguredCatalog, ConfiguredStream, StreamId
 from elt_assets.protocol.airbyte.messages import COMPLETE, INCOMPLETE, State
 from elt_assets.protocol.airbyte.sync_modes import APPEND, APPEND_DEDUP, OVERWRITE
-from elt_assets.sync.events import Checkpoint, Committed, SharedAcknowledged, Sink
-from elt_assets.sync.segments import Segment
+from elt_assets.sync.events import SharedAcknowledged, Sink
 from elt_assets.sync.session import Session, Threshold
+from tests.failpoints import assert_reached
+from tests.lake.crashing import Death, Killed
 from tests.lake.modelled import NO_SPARK
 from tests.lake.plain import PlainWriter, rows_of, without_spark
 from tests.lake.staging import INTEGER, stream
@@ -40,47 +45,22 @@ from tests.sync.doubles import error, message, record, state, status
 pytestmark = pytest.mark.spark
 
 NAMES = ("a", "b", "c")
+LONGEST = 40
+"""The number of the last failpoint of a run at which it may be killed."""
 EVERY = 3
 """The source sends its states after so many records, at most."""
 MINUTES = float(os.environ.get("ELT_MODEL_MINUTES", "30"))
 
 
-class Killed(BaseException):
-    """The process ended."""
-
-
 @dataclass
 class Failure:
     """The failure of a run, after `after` records: `stream` fails, or the source if that is None; `how`:
-    trace, incomplete or exit. `kill_at`: the commit around which the process is killed."""
+    trace, incomplete or exit. `kill_at`: the number of the failpoint at which the process is killed."""
 
     after: int = 1_000
     stream: str | None = None
     how: str = "exit"
     kill_at: int | None = None
-    is_before: bool = False
-
-
-@dataclass
-class Killing:
-    """A sink; all of a run count their commits in `counter`."""
-
-    sink: Sink
-    counter: list[int]
-    failure: Failure
-
-    def write(self, segment: Segment) -> None:
-        self.sink.write(segment)
-
-    def commit(self, checkpoint: Checkpoint) -> Committed:
-        self.counter[0] += 1
-        is_now = self.counter[0] - 1 == self.failure.kill_at
-        if is_now and self.failure.is_before:
-            raise Killed
-        committed = self.sink.commit(checkpoint)
-        if is_now:
-            raise Killed
-        return committed
 
 
 @dataclass
@@ -180,7 +160,7 @@ class Source:
 class World:
     """The tables of one connection, its source, and the model."""
 
-    def __init__(self, folder: Path, chance: random.Random):
+    def __init__(self, folder: Path, chance: random.Random, own: frozenset[str] | None = None):
         self._folder = folder
         self._chance = chance
         self.log: list[str] = []
@@ -193,10 +173,11 @@ class World:
             frozenset("ab"),
             frozenset("abc"),
         ]
-        self.own = chance.choice(kinds) - self.full
+        self.own = (chance.choice(kinds) if own is None else own) - self.full
         self.copies: dict[str, Counter[int]] = {name: Counter() for name in NAMES}
         self.building: dict[tuple[str, int], Counter[int]] = {}
         self._runs = 0
+        self.killed_at: Failpoint | None = None
 
     @property
     def full(self) -> frozenset[str]:
@@ -224,8 +205,7 @@ class World:
                 after=chance.randint(0, 10),
                 stream=chance.choice([None, *NAMES]),
                 how=chance.choice(["trace", "incomplete", "exit"]),
-                kill_at=chance.choice([None, None, chance.randint(0, 8)]),
-                is_before=chance.random() < 0.5,
+                kill_at=chance.choice([None, None, chance.randint(1, LONGEST)]),
             )
             if failure.how == "incomplete" and failure.stream is None:
                 failure.stream = "a"
@@ -286,13 +266,12 @@ class World:
 
     def _sync(self, source: Source, reads: Sequence[StreamPlan]) -> tuple[bool, bool, int | None]:
         """Return whether it succeeded, whether it was killed, and the last shared position acknowledged."""
-        counter = [0]
         sinks: dict[StreamId, Sink] = {}
         writers = []
         for read in reads:
             writer = PlainWriter(NO_SPARK, read.tables, WriteSpec(read.stream, f"run {self._runs}"))
             writers.append(writer)
-            sinks[read.id] = Killing(writer, counter, source.failure)
+            sinks[read.id] = writer
         own = {one.stream.stream_descriptor.id for one in source.states if one.stream is not None}
         has_shared = any(one.global_ is not None for one in source.states)
         streams: list[ConfiguredStream] = [read.stream for read in reads]
@@ -303,20 +282,19 @@ class World:
                 own_states=own if has_shared else (),
             )  # fmt: skip
             acknowledged: int | None = None
-            try:
+            death, succeeded = Death(number=source.failure.kill_at or sys.maxsize), False
+            with contextlib.suppress(EltError, Killed), armed(death):
                 for event in session.run(source.messages()):
                     if isinstance(event, SharedAcknowledged):
                         blob = event.states[-1].state.global_
                         assert blob is not None
                         acknowledged = int(bytes(blob.shared_state or b""))
-            except EltError:
-                return False, False, acknowledged
-            except Killed:
-                return False, True, acknowledged
-            finally:
+                succeeded = True
+            if death.point is None:
                 for writer in writers:
                     writer.close()
-        return True, False, acknowledged
+        self.killed_at = death.point
+        return succeeded, death.point is not None, acknowledged
 
     def _check_rows(self, name: str, before: list[int], *, is_complete: bool) -> None:
         rows, policy = Counter(self.ids(name)), self.policies[name]
@@ -341,6 +319,25 @@ def play(seed: int, steps: int) -> None:
 @pytest.mark.parametrize("seed", [0, 1, 2, 5, 7, 13])
 def test_streams_that_are_read_together_equal_their_model(seed: int) -> None:
     play(seed, 6)
+
+
+def test_shared_states_survive_a_kill_at_each_failpoint(request: pytest.FixtureRequest) -> None:
+    """One run after another is killed at its first failpoint, its second, and so on up to its end."""
+    points: set[Failpoint | None] = set()
+    with without_spark():
+        for number in itertools.count(1):
+            with tempfile.TemporaryDirectory() as folder:
+                world = World(Path(folder), random.Random(1), own=frozenset())
+                world.log += "abcabcaab"
+                world.run(NAMES, "none", Failure(kill_at=number))
+                points.add(world.killed_at)
+                is_killed = world.killed_at is not None
+                world.log += "cba"
+                world.run(NAMES, "none", Failure())
+                world.run(NAMES, "none", Failure())
+            if not is_killed:
+                break
+    assert_reached(request.node.nodeid, points)
 
 
 @pytest.mark.long

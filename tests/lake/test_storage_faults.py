@@ -4,7 +4,6 @@ the next run continues."""
 from __future__ import annotations
 
 import contextlib
-import itertools
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,9 +13,10 @@ from deltalake import DeltaTable
 from deltalake.exceptions import CommitFailedError, DeltaError
 
 from elt_assets.errors import ConfigError, EltError
+from elt_assets.failpoints import Failpoint
 from elt_assets.lake.spark.session import SparkProvider
 from elt_assets.protocol.airbyte.sync_modes import APPEND
-from tests.lake.crashing import around, configured, event, expected, sync, view
+from tests.lake.crashing import configured, done_at, event, expected, sync, view
 from tests.lake.harness import Lake
 from tests.lake.readers import assert_all_readers_agree
 from tests.lake.staging import checkpoint
@@ -121,19 +121,15 @@ def test_a_commit_whose_answer_is_lost_is_made_once(lake: Lake, error: type[Exce
     """The commit takes effect and its writer gets an error: of a conflict, or any other."""
     batches = [[event(number, 10), event(None, number)] for number in range(1, 5)]
     for number in (1, 2, 3):  # the table, or a companion
-        calls = itertools.count(1)
+        lost: list[int] = []
 
-        def lose(calls: Iterator[int] = calls, lost: int = number) -> None:
-            if next(calls) == lost:
-                raise error("the connection was closed")
+        def lose(lost: list[int] = lost, number: int = number) -> None:
+            lost.append(number)
+            raise error("the connection was closed")
 
-        undo = around("commits._write", lambda: None, lose)
-        try:
-            with contextlib.suppress(DeltaError):
-                sync(lake, batches[:number], configured(lake, APPEND))
-        finally:
-            undo()
-        assert next(calls) > number
+        with contextlib.suppress(DeltaError), done_at(Failpoint.COMMIT_PUBLISHED, lose, number):
+            sync(lake, batches[:number], configured(lake, APPEND))
+        assert lost == [number]
     sync(lake, batches, configured(lake, APPEND))
     assert view(lake)._replace(history=[]) == expected(batches)._replace(history=[])
     assert_all_readers_agree(lake.spark, lake.folder)

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from elt_assets.errors import ConcurrentSync
+from elt_assets.failpoints import Failpoint
 from elt_assets.lake.admin import maintenance
 from elt_assets.lake.admin.replay import replay
 from elt_assets.lake.spark.session import SparkProvider
@@ -19,7 +20,7 @@ from elt_assets.lake.write.stream_tables import StreamTables
 from elt_assets.lake.write.write_spec import WriteSpec
 from elt_assets.lake.write.writer import TableWriter
 from elt_assets.protocol.airbyte.sync_modes import APPEND, APPEND_DEDUP, OVERWRITE
-from tests.lake.crashing import EVENTS, around, configured, event, expected, read, sync, view
+from tests.lake.crashing import EVENTS, configured, done_at, event, expected, read, sync, view
 from tests.lake.harness import Lake
 from tests.lake.readers import assert_all_readers_agree
 from tests.lake.staging import APP, STRING, checkpoint, rows, stream
@@ -200,11 +201,8 @@ def test_a_sync_during_a_compaction_loses_no_rows(
     if first == "compaction":
         compacted(lake)
     else:  # once the first compaction has read its files
-        undo = around("maintenance.in_tasks", lambda: None, commit)
-        try:
+        with done_at(Failpoint.FILES_COMBINED, commit):
             compacted(lake)
-        finally:
-            undo()
     commit()
     assert rows(lake.spark, lake.table, "id", "at") == ids
     assert lake.dead_letter.records == (1 if policy == OVERWRITE else 3)  # older generations' go
@@ -216,11 +214,8 @@ def test_a_sync_during_a_compaction_loses_no_rows(
 
 def test_two_simultaneous_compactions_lose_no_rows(lake: Lake) -> None:
     small_files(lake)
-    undo = around("maintenance.in_tasks", lambda: None, once(lambda: compacted(lake)))
-    try:
+    with done_at(Failpoint.FILES_COMBINED, lambda: compacted(lake)):
         compacted(lake)
-    finally:
-        undo()
     assert rows(lake.spark, lake.table, "id", "at") == APPENDED
     assert lake.dead_letter.records == 2
 
@@ -230,11 +225,8 @@ def test_a_replay_during_a_compaction_moves_each_record_once(lake: Lake) -> None
     small_files(lake)
     lake.history = False
     wanted = stream(EVENTS, APPEND)
-    undo = around("Table.write_files", once(lambda: compacted(lake)), lambda: None)
-    try:
+    with done_at(Failpoint.REPLAY_STAGED, lambda: compacted(lake)):
         done = replay(lake.provider, lake.tables(), WriteSpec(wanted, "run-2"))
-    finally:
-        undo()
     assert done is not None and (done.records, done.rejected) == (2, 0)
     texts = ["1 at 10", "1 at 20", "2 at 10", "3 at 20", "None at 1", "None at 2"]
     assert read(lake, "", "text") == [(text,) for text in texts]

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from elt_assets.failpoints import Failpoint
 from elt_assets.lake.spark.session import SparkProvider
 from elt_assets.lake.write import writer as writers
 from elt_assets.lake.write.write_spec import WriteSpec
@@ -16,7 +17,7 @@ from elt_assets.lake.write.writer import TableWriter
 from elt_assets.protocol.airbyte.sync_modes import APPEND_DEDUP
 from elt_assets.sync.events import Committed
 from elt_assets.sync.selection.fields import UNDECLARED
-from tests.lake.crashing import killed_before
+from tests.lake.crashing import killed_at
 from tests.lake.harness import USERS, Lake, user
 from tests.lake.staging import INTEGER, checkpoint, data_files, rows, stage, stream
 
@@ -106,10 +107,10 @@ def test_lines_of_several_segments_become_one_file(lake: Lake) -> None:
 
 
 @pytest.mark.parametrize("parts", [1, 3])
-def test_a_kill_before_the_lines_are_parsed_loses_nothing(lake: Lake, parts: int) -> None:
+def test_a_kill_after_the_first_lines_are_parsed_loses_nothing(lake: Lake, parts: int) -> None:
     killed = writer_of(lake)
     write(lake, killed, parts)
-    killed_before("Table.write_files", 1, lambda: killed.commit(checkpoint(1, final=True)))
+    killed_at(Failpoint.FILES_WRITTEN, 1, lambda: killed.commit(checkpoint(1, final=True)))
     assert lake.table.metadata.state is None
     writer = writer_of(lake)
     write(lake, writer, parts)
