@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import os
 import re
 import signal
@@ -14,6 +15,7 @@ import pytest
 from elt_assets import failpoints
 from elt_assets.errors import ConfigError
 from elt_assets.failpoints import Failpoint, armed, killer, reach
+from tests.failpoints import KILLED_IN
 from tests.project import REPOSITORY
 
 REACHING = """
@@ -65,10 +67,55 @@ def test_a_hook_is_called_only_in_its_context() -> None:
     assert points == [Failpoint.STATE_SET]
 
 
+SOURCES = sorted(Path(REPOSITORY, "elt_assets").rglob("*.py"))
+PROMISES = [
+    "lake/admin/maintenance.py",
+    "lake/admin/replay.py",
+    "lake/delta/commits.py",
+    "lake/write/schema_rewrite.py",
+    "lake/write/state_log.py",
+    "lake/write/stream_tables.py",
+    "lake/write/writer.py",
+    "orchestration/assets/planning.py",
+    "orchestration/events/report.py",
+    "sync/committer.py",
+    "sync/session.py",
+]
+"""The modules that open with the argument why a kill at their failpoints loses and doubles nothing."""
+
+
+def reached_in(path: Path) -> set[str]:
+    return set(re.findall(r"reach\(Failpoint\.(\w+)\)", path.read_text()))
+
+
 @pytest.mark.unit
-def test_every_failpoint_is_in_the_code() -> None:
-    sources = Path(REPOSITORY, "elt_assets").rglob("*.py")
-    names = {
-        name for path in sources for name in re.findall(r"\(Failpoint\.(\w+)\)", path.read_text())
-    }
+def test_every_failpoint_is_in_the_code_and_a_test_ends_a_process_there() -> None:
+    names = set().union(*map(reached_in, SOURCES))
     assert names == set(Failpoint.__members__)
+    assert set(KILLED_IN) == set(Failpoint)
+
+
+@pytest.mark.unit
+@pytest.mark.parametrize("module", PROMISES)
+def test_a_module_says_what_a_kill_at_each_of_its_failpoints_leaves(module: str) -> None:
+    path = Path(REPOSITORY, "elt_assets", module)
+    argument = ast.get_docstring(ast.parse(path.read_text())) or ""
+    assert reached_in(path) <= set(re.findall(r"\b[A-Z_]+\b", argument))
+    assert named_tests(argument), "no step names its test"
+
+
+@pytest.mark.unit
+def test_each_test_that_the_code_names_exists() -> None:
+    named = named_tests("\n".join(path.read_text() for path in SOURCES)) | set(KILLED_IN.values())
+    missing = [name for name in sorted(named) if not exists(name)]
+    assert not missing
+
+
+def named_tests(text: str) -> set[str]:
+    return set(re.findall(r"\btests/[\w/]+\.py(?:::\w+)?", text))
+
+
+def exists(name: str) -> bool:
+    file, _, function = name.partition("::")
+    path = REPOSITORY / file
+    return path.is_file() and (not function or f"def {function}(" in path.read_text())

@@ -8,6 +8,9 @@ the others is left out of the state, and is read from the beginning.
 The table of a stream that has a state of its own, beside the shared one of other streams, stores only that.
 The source gets both back.
 
+Tests: `tests/lake/test_shared_states_model.py::test_shared_states_survive_a_kill_at_each_failpoint`,
+`tests/lake/test_shared_states_model.py::test_streams_that_are_read_together_equal_their_model`
+
 Spec: Airbyte Protocol, State & Checkpointing, V2: GLOBAL, LEGACY, and the migration from them to STREAM.
 """
 

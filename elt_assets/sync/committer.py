@@ -3,6 +3,16 @@
 Different streams are written and committed at the same time, up to the number of cores. While a sink writes
 one segment the next one is filled. Memory does not grow with the sync; the disk holds at most the open
 segment of each stream, and `MAX_WAITING` closed segments of a stream and for each thread.
+
+What a kill leaves, so that nothing is lost or doubled:
+
+- SEGMENT_WRITTEN: rows in files that no log names, and no state after them.
+  `tests/lake/test_crash_points.py::test_a_session_survives_a_kill_at_any_point`
+- ACKNOWLEDGED: a commit without an event. The next run starts from the state in the table, not from events.
+  `tests/lake/test_crash_points.py::test_a_session_survives_a_kill_at_any_point`
+- SHARED_ACKNOWLEDGED: a shared state in each of its tables, without an event. Between two of their commits
+  the tables have different states: see `pipeline/shared_state_start.py`.
+  `tests/lake/test_shared_states_model.py::test_shared_states_survive_a_kill_at_each_failpoint`
 """
 
 from __future__ import annotations

@@ -4,6 +4,11 @@ It accepts any iterable of messages and any sinks. Its only I/O is the segment f
 
 Spec: Airbyte Protocol, State & the Whole Sync: a state is passed on only when every record before
 it is committed.
+
+A kill at SEGMENT_CLOSED, or anywhere else in the session, leaves segment files that no table knows. They are
+removed with their folder when another session begins, and their records are read again, because no state
+after them was committed.
+`tests/lake/test_crash_points.py::test_a_session_survives_a_kill_at_any_point`
 """
 
 from __future__ import annotations

@@ -3,6 +3,16 @@
 Both are safe during a sync. A compaction changes no row, state or transaction id, and gives way to a sync
 that replaced its files. A vacuum removes only files that are older than the retention; the files that a
 running sync has not committed yet are younger.
+
+What a kill leaves, so that nothing is lost or doubled:
+
+- FILES_COMBINED: copies of rows in files that no log names; the next vacuum removes them.
+  `tests/lake/test_crash_points.py::test_a_compaction_survives_a_kill_at_any_point`
+- FRESH_RECORDS_WRITTEN: the same, of the rejected records that stay.
+  `tests/lake/test_crash_points.py::test_an_expiry_survives_a_kill_at_any_point`
+- VACUUM_PLANNED, and between two removals: files that no version within the retention needs. The next vacuum
+  finds those that are left.
+  `tests/lake/test_crash_points.py::test_a_vacuum_survives_a_kill_at_any_point`
 """
 
 from __future__ import annotations

@@ -1,4 +1,9 @@
-"""Replay of dead letter records with the present schema."""
+"""Replay of dead letter records with the present schema.
+
+A kill at REPLAY_STAGED leaves copies of the records in hidden files, which a vacuum removes. One commit
+of the stream moves the records: before it they are in the dead letter, after it in the table.
+`tests/lake/test_crash_points.py::test_a_replay_survives_a_kill_at_any_point`
+"""
 
 from __future__ import annotations
 

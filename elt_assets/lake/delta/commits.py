@@ -10,6 +10,18 @@ Delta makes commits atomic. This module adds rules for what was committed since 
 - anything else, such as a different partition, or a compaction of different files: the commit is retried.
 
 How a commit whose outcome is unknown is resolved: see `outcome`.
+
+What a kill leaves, so that nothing is lost or doubled:
+
+- COMMIT_READY: new files that no log names. Readers see the version before; the next run starts from its
+  state and reads the same records again, and a vacuum removes the files.
+  `tests/lake/test_crash_points.py::test_a_first_sync_survives_a_kill_at_any_point`
+- COMMIT_PUBLISHED: rows and state in one entry of the log, which is there as a whole. The next run starts
+  after them.
+  `tests/lake/test_crash_points.py::test_a_merge_survives_a_kill_at_any_point`
+- COMPACTION_PUBLISHED: the same rows in new files, and the state as before. The replaced files stay for older
+  versions, until a vacuum.
+  `tests/lake/test_crash_points.py::test_a_compaction_survives_a_kill_at_any_point`
 """
 
 from __future__ import annotations

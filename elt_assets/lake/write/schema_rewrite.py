@@ -1,4 +1,14 @@
-"""Rewrite of a stream's tables in wider types, so that every engine can read old and new files alike."""
+"""Rewrite of a stream's tables in wider types, so that every engine can read old and new files alike.
+
+What a kill leaves, so that nothing is lost or doubled:
+
+- HIDDEN_WIDENED: new hidden files that no commit names. The commits name the old ones, with the version whose
+  columns these have, so that the next run rewrites them again.
+- TABLE_WIDENED: one table with wider types, and the same rows and state. The next run finds the others as
+  they were, and rewrites them.
+
+Test of both: `tests/lake/test_crash_points.py::test_a_widening_of_types_survives_a_kill_at_any_point`
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,9 @@
-"""The states in a table's log, and a commit that sets the state to resume from without a change of rows."""
+"""The states in a table's log, and a commit that sets the state to resume from without a change of rows.
+
+A kill at STATE_SET leaves the new state in one commit; a kill before it, the old one. The companions stay as
+the table named them, so a change that a killed run left in one is rolled back by the next run.
+`tests/lake/test_crash_points.py::test_a_state_set_by_hand_survives_a_kill_at_any_point`
+"""
 
 from __future__ import annotations
 

@@ -16,6 +16,18 @@ none yet:
 
 That the history follows the table is recorded separately: only a commit that brings the history up to date
 says so. Tests: `tests/lake/test_companions.py`, `tests/lake/test_commit_model.py` (theme `histories`).
+
+What a kill leaves, so that nothing is lost or doubled:
+
+- COMPANIONS_RECORDED: a commit of the table that names its companions and changes no row and no state.
+  `tests/lake/test_crash_points.py::test_a_first_sync_survives_a_kill_at_any_point`
+- COMPANION_COMMITTED: a companion that is ahead. Readers get the commit that the table names. The next run
+  rolls the companion back, and reads the records again.
+  `tests/lake/test_crash_points.py::test_a_merge_survives_a_kill_at_any_point`
+- COMPANION_ROLLED_BACK: the companion as the table names it. A further roll-back finds nothing to do.
+  `tests/lake/test_crash_points.py::test_a_rollback_survives_a_kill_at_any_point`
+- TABLE_COMMITTED: rows, companions and state, in effect since the table's own commit.
+  `tests/lake/test_crash_points.py::test_a_history_that_pauses_survives_a_kill_at_any_point`
 """
 
 from __future__ import annotations

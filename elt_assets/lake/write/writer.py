@@ -1,4 +1,18 @@
-"""The sink of a stream: segments become files of its table, checkpoints become commits."""
+"""The sink of a stream: segments become files of its table, checkpoints become commits.
+
+What a kill leaves, so that nothing is lost or doubled:
+
+- SEGMENT_PARSED: files that no log names. The state of their records was not stored, so the next run reads
+  them again; a vacuum removes the files.
+  `tests/lake/test_crash_points.py::test_a_first_sync_survives_a_kill_at_any_point`
+- COMMIT_BUILT: the same, with the files that a merge has rewritten. The files that they replace are still
+  those of the table.
+  `tests/lake/test_crash_points.py::test_a_vacuum_survives_a_kill_at_any_point`
+
+A refresh is stored like any checkpoint: its files are in the metadata of the commits until the last one makes
+them visible. A run after a kill goes on with it.
+`tests/lake/test_crash_points.py::test_a_refresh_survives_a_kill_at_any_point`
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,9 @@
-"""Plan the reads of a run from its run config and the current state of the tables."""
+"""Plan the reads of a run from its run config and the current state of the tables.
+
+A kill at EVENT_RECOVERED leaves the event that an earlier run owed. A kill before it leaves the table ahead
+of the events, so the next run reports it.
+`tests/orchestration/test_crash_events.py::test_partitions_survive_a_kill_between_commit_and_event`
+"""
 
 from __future__ import annotations
 

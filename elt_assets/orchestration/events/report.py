@@ -1,4 +1,13 @@
-"""Report a read to a Dagster run: log lines, an observation for each commit, and the events of streams."""
+"""Report a read to a Dagster run: log lines, an observation for each commit, and the events of streams.
+
+What a kill leaves, so that no commit stays without an event:
+
+- STATE_OBSERVED: an event that names the commit. The next run goes on after it.
+- STREAM_COMPLETE: a commit without an event. Its sequence is in the table, and greater than that of the last
+  event, so the next run of the stream or partition reports it (`EVENT_RECOVERED`).
+
+Test: `tests/orchestration/test_crash_events.py::test_partitions_survive_a_kill_between_commit_and_event`
+"""
 
 from __future__ import annotations
 
