@@ -182,3 +182,34 @@ def test_a_lake_is_refused_where_no_table_could_be_read(tmp_path: Path, place: s
     with pytest.raises(ConfigError, match=r"the Delta library decodes the %.*\n.*ELT_LAKE"):
         make_private_lake(place.format(tmp_path))
     assert list(tmp_path.iterdir()) == []
+
+
+def test_processes_that_start_at_once_create_the_home_once(folder: Path) -> None:
+    """Dagster would fail in all but one of them."""
+    script = """
+import os
+from elt_assets.orchestration.status import open_instance
+
+children = []
+start, starter = os.pipe()
+for _ in range(4):
+    child = os.fork()
+    if not child:
+        os.close(starter)
+        os.read(start, 1)  # until the parent closes its end
+        with open_instance() as instance:
+            instance.get_runs(limit=1)
+            instance.all_instigator_state()
+        os._exit(0)
+    children.append(child)
+os.close(starter)
+assert [os.waitpid(child, 0)[1] for child in children] == [0] * 4
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", script],
+        env={**os.environ, "DAGSTER_HOME": str(folder)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr

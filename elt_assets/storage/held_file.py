@@ -29,6 +29,18 @@ def held(path: Path) -> Iterator[None]:
 
 
 @contextlib.contextmanager
+def locked(path: Path) -> Iterator[None]:
+    """Wait until no other process has a file locked, and keep it locked while the context lasts.
+
+    The file is created, and stays. On a file system without locks, nothing is locked.
+    """
+    with path.open("a") as file:
+        with contextlib.suppress(OSError):  # a file system without locks
+            fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+@contextlib.contextmanager
 def abandoned(path: Path) -> Iterator[bool]:
     """Yield whether the process that held a file has ended; if so, hold the file while the context lasts.
 
