@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import signal
-import subprocess
-import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -12,7 +10,7 @@ from typing import Any
 import pytest
 from deltalake.exceptions import TableNotFoundError
 
-from tests.project import REPOSITORY, Project
+from tests.project import Project
 
 pytestmark = pytest.mark.long  # `test_crash_loop` is the short form
 
@@ -20,17 +18,6 @@ STREAMS = [
     {"name": "users", "sync_mode": "incremental", "destination_sync_mode": "append_dedup"},
     {"name": "orders", "sync_mode": "incremental", "destination_sync_mode": "append"},
 ]
-DIE_BEFORE_THE_EVENT = """
-import os, signal, sys
-import dagster as dg
-from elt_assets.definitions import defs
-dg.AssetExecutionContext.add_asset_metadata = lambda *a: os.kill(os.getpid(), signal.SIGKILL)
-key = dg.AssetKey(sys.argv[1].split("/"))
-dg.materialize(
-    [a for a in defs.resolve_asset_graph().assets_defs if key in a.keys],
-    instance=dg.DagsterInstance.get(),
-)
-"""
 
 
 def _source(**config: Any) -> dict[str, Any]:
@@ -94,14 +81,7 @@ def test_a_run_killed_between_commit_and_event_is_reported_by_the_next_run(
     project: Project, uninterrupted: Project
 ) -> None:
     _connect(project)
-    done = subprocess.run(
-        [sys.executable, "-c", DIE_BEFORE_THE_EVENT, "crash/orders"],
-        env=project.environment,
-        cwd=REPOSITORY,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    done = project.materialize('key:"crash/orders"', ELT_FAILPOINT="stream_complete")
     assert done.returncode == -signal.SIGKILL, done.stderr
     assert project.rows("crash", "orders") == uninterrupted.rows("crash", "orders")
 
