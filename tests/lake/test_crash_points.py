@@ -402,7 +402,7 @@ def test_a_replay_survives_a_kill_at_any_point(lake: Lake, prove: Prove) -> None
 # The log
 
 
-@pytest.mark.parametrize("lost", ["pointer", "checkpoint"])
+@pytest.mark.parametrize("lost", ["pointer", "its contents", "checkpoint"])
 def test_a_log_without_its_last_checkpoint_loses_nothing(
     lake: Lake, monkeypatch: pytest.MonkeyPatch, lost: str
 ) -> None:
@@ -423,6 +423,8 @@ def test_a_log_without_its_last_checkpoint_loses_nothing(
         newest = json.loads(pointer.read_bytes())["version"]
         older = [text for text in versions if json.loads(text)["version"] < newest]
         pointer.write_bytes(older[-1]) if older else pointer.unlink()
+        if lost == "its contents":
+            pointer.write_bytes(b"")
         if lost == "checkpoint":
             for path in pointer.parent.glob(f"{newest:020}.checkpoint*"):
                 path.unlink()
