@@ -25,7 +25,7 @@ from elt_assets.protocol.airbyte.catalog import ConfiguredStream
 from elt_assets.protocol.airbyte.sync_modes import APPEND_DEDUP
 from elt_assets.sync.events import Checkpoint, Committed
 from tests.lake.harness import Lake
-from tests.lake.staging import APP, INTEGER, STRING, checkpoint, stream
+from tests.lake.staging import APP, INTEGER, STRING, checkpoint, stage, stream
 
 EVENTS: dict[str, Any] = {"id": INTEGER, "at": INTEGER, "text": STRING}
 Batch = Sequence[Any]
@@ -79,9 +79,10 @@ def sync(
     """A run: from the table's state to the end, a checkpoint for each batch; `seen` after each."""
     wanted = wanted or configured(lake, refresh=refresh)
     begin = position(starting_state(wanted, lake.tables().metadata, refresh)) or 0
-    writer, done = lake.writer(wanted), []
+    writer, done, records = lake.writer(wanted), [], 0
     for number, batch in enumerate(batches[begin:], begin + 1):
-        writer.write(lake.stage(*batch))
+        writer.write(stage(lake.folder / "staging", batch, first=records))
+        records += len(batch)
         done.append(writer.commit(checkpoint(number, final=number == len(batches))))
         seen()
     if begin == len(batches):

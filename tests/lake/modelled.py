@@ -195,7 +195,7 @@ BESIDES = st.none() | st.tuples(
 @dataclass
 class Live:
     """A run that is under way: `pending` is written and not committed; `epoch`, what its table's was when
-    the run last knew it; `is_restored`: the table was, since."""
+    the run last knew it; `is_restored`: the table was, since; `records`: the number that it has sent."""
 
     part: str | None
     run: Run
@@ -205,6 +205,7 @@ class Live:
     pending: list[Event]
     token: str = ""
     is_restored: bool = False
+    records: int = 0
 
 
 class Machine(RuleBasedStateMachine):
@@ -302,8 +303,10 @@ class Machine(RuleBasedStateMachine):
         if not events:
             return
         with self._refusals(live):
-            live.opened.writer.write(stage(self.folder / "staging", list(map(line_of, events))))
+            lines = list(map(line_of, events))
+            live.opened.writer.write(stage(self.folder / "staging", lines, first=live.records))
             live.pending += events
+            live.records += len(events)
 
     def _event(self, live: Live, number: int, order: int, kind: str) -> Event:
         count = next(self.count)
