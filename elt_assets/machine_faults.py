@@ -89,10 +89,19 @@ _FAULTS: Sequence[_Fault] = (
     ),
     _Fault(
         ConfigError,
+        "the store refuses the credentials: they are not valid, or have expired",
+        "renew the credentials, and check the clock of the machine; those of the machine's role are renewed "
+        "during a sync (docs/storage.md)",
+        # The answer to a request of the method HEAD has no text.
+        r"ExpiredToken|InvalidToken|TokenRefreshRequired|InvalidAccessKeyId|SignatureDoesNotMatch"
+        r"|RequestTimeTooSkewed|RequestExpired|lacked valid authentication|status 40[01]\) during HeadObject",
+    ),
+    _Fault(
+        ConfigError,
         "this user may not read or write a file",
         "correct the owner or the permissions of the file or its folder",
-        r"Permission denied|unable to open database file|AccessDenied|Access Denied|InvalidAccessKeyId"
-        r"|SignatureDoesNotMatch",
+        r"Permission denied|unable to open database file|AccessDenied|Access Denied|ACCESS_DENIED"
+        r"|lacked the necessary privileges",
         (errno.EACCES, errno.EPERM),
     ),
     _Fault(
@@ -143,8 +152,10 @@ _FAULTS: Sequence[_Fault] = (
         TransientError,
         "a service cannot be reached, or refuses more requests (a store, a database or Spark)",
         "check the network and the service",
-        r"error sending request|NETWORK_CONNECTION|SLOW_DOWN|SlowDown|ServiceUnavailable|could not connect to"
-        r" server|connection to server .* failed|server closed the connection",
+        r"error sending request|NETWORK_CONNECTION|SLOW_DOWN|SlowDown|ServiceUnavailable|INTERNAL_FAILURE"
+        r"|HTTP status (?:429|5\d\d)|429 Too Many Requests|500 Internal|50[234] (?:Bad|Service|Gateway)"
+        r"|operation timed out|could not connect to server|connection to server .* failed"
+        r"|server closed the connection",
         (errno.ECONNREFUSED, errno.ECONNRESET, errno.ETIMEDOUT, errno.EHOSTUNREACH),
     ),
 )

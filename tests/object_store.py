@@ -18,6 +18,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
+from deltalake import DeltaTable
 from pyarrow.fs import FileSelector, FileType, S3FileSystem
 
 REGION = "eu-central-1"
@@ -141,6 +142,27 @@ def new_bucket(endpoint: str, log: Path | None = None) -> ObjectStore:
     store = ObjectStore(endpoint, f"bucket-{uuid.uuid4().hex[:12]}", log)
     store.system.create_dir(store.bucket)
     return store
+
+
+def missing_files(store: ObjectStore, folder: str) -> list[str]:
+    """The files that the tables in a folder of the bucket name, and that the store does not have."""
+    present = store.objects()
+    logs = {name.partition("/_delta_log/")[0] for name in present if "/_delta_log/" in name}
+    named = [
+        uri.partition("://")[2]
+        for table in logs
+        if table.startswith(f"{store.bucket}/{folder}/")
+        for uri in DeltaTable(f"s3://{table}", storage_options=store.options).file_uris()
+    ]
+    return [name for name in named if name not in present]
+
+
+def copy_folder(store: ObjectStore, source: str, target: str) -> None:
+    """Copy a folder of the bucket."""
+    for name in store.objects():
+        if name.startswith(f"{store.bucket}/{source}/"):
+            copied = name.replace(source, target, 1)
+            store.system.copy_file(name, copied)
 
 
 def _free_port() -> int:

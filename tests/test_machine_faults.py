@@ -132,6 +132,50 @@ def test_a_lost_jvm_is_a_transient_error(error: Exception) -> None:
     assert fault.message.startswith("Spark's Java process has ended")
 
 
+CREDENTIALS = (ConfigError, "the store refuses the credentials")
+PERMISSION = (ConfigError, "this user may not read or write a file")
+BUSY = (TransientError, "a service cannot be reached, or refuses more requests")
+AWS = "When uploading object with key 't/y' in bucket 'b': AWS Error {} operation: {}"
+OBJECT_STORE = (
+    "Generic S3 error\n  \x1b[31m↳\x1b[0m Error performing PUT\n {}\n <Error><Code>{}</Code>"
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (AWS.format("UNKNOWN (HTTP status 400) during PutObject", "ExpiredToken"), CREDENTIALS),
+        (
+            AWS.format("UNKNOWN (HTTP status 400) during HeadObject", "No response body."),
+            CREDENTIALS,
+        ),
+        (AWS.format("ACCESS_DENIED during HeadObject", "No response body."), PERMISSION),
+        (AWS.format("SLOW_DOWN during PutObject", "SlowDown"), BUSY),
+        (AWS.format("UNKNOWN (HTTP status 503) during HeadObject", "No response body."), BUSY),
+        (AWS.format("INTERNAL_FAILURE during PutObject", "InternalError"), BUSY),
+        (AWS.format("NETWORK_CONNECTION during PutObject", "Timeout was reached"), BUSY),
+        (OBJECT_STORE.format("400 Bad Request", "ExpiredToken"), CREDENTIALS),
+        (
+            f"lacked the necessary privileges: {OBJECT_STORE.format('403', 'ExpiredToken')}",
+            CREDENTIALS,
+        ),
+        (f"lacked the necessary privileges: {OBJECT_STORE.format('403', 'Other')}", PERMISSION),
+        (OBJECT_STORE.format("503 Service Unavailable", "SlowDown"), BUSY),
+        (OBJECT_STORE.format("500 Internal Server Error", "InternalError"), BUSY),
+        (OBJECT_STORE.format("429 Too Many Requests", "TooManyRequests"), BUSY),
+    ],
+)
+@pytest.mark.parametrize("kind", [OSError, deltalake.exceptions.DeltaError])
+def test_faults_of_an_object_store_are_told_apart(
+    kind: Callable[[str], Exception], text: str, expected: tuple[type[EltError], str]
+) -> None:
+    fault = translate(kind(text))
+    assert fault is not None and (type(fault), expected[1]) == (
+        expected[0],
+        fault.message[: len(expected[1])],
+    )
+
+
 @pytest.mark.parametrize(
     "error",
     [

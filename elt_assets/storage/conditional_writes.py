@@ -59,8 +59,14 @@ def _refused_for(place: Location, bucket: str) -> str | None:
     from obstore import exceptions  # noqa: PLC0415
     from obstore.store import S3Store  # noqa: PLC0415
 
-    config = cast("S3Config", place.for_delta)
-    store = S3Store(bucket, config=config, retry_config=_RETRIES)
+    options = place.for_delta or {}
+    config = {name: value for name, value in options.items() if name.startswith("aws_")}
+    store = S3Store(
+        bucket,
+        config=cast("S3Config", config),
+        client_options={"timeout": options["timeout"]},
+        retry_config=_RETRIES,
+    )
     folder = unquote(urlsplit(place.uri).path).strip("/")
     path = "/".join(filter(None, (folder, FOLDER, f"conditional-write-{uuid.uuid4().hex}")))
     try:

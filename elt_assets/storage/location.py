@@ -87,9 +87,9 @@ class Location:
     @property
     def for_delta(self) -> dict[str, str] | None:
         """The storage options for delta-rs; None if there are none."""
-        if not self.options:
+        if "://" not in self.uri or self.scheme == "file":
             return None
-        return object_stores.store_of(self.uri).for_delta(self.options)
+        return object_stores.store_of(self.uri).for_delta(self.options) or None
 
     def remover(self) -> Any:
         """Return delta-rs's file system with this location as its root, to remove objects by their names.

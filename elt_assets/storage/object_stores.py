@@ -20,8 +20,25 @@ from elt_assets.errors import ConfigError
 FILE = "ELT_STORAGE_OPTIONS"
 """The environment variable that names a YAML file of options."""
 
+LIMITS = {"request_timeout": 120, "max_attempts": 10}
+"""The options that limit requests, and their defaults: seconds without an answer, after which a request is
+given up, and requests in place of one that fails for a passing reason.
+
+The defaults of the libraries take a slow store for a broken one: pyarrow gives up after three seconds
+without an answer, or three attempts in one second."""
+_MAX_LIMIT = 86_400
+_CONNECT_TIMEOUT = 10
+"""Seconds."""
+_FIRST_PAUSE, _MAX_PAUSE, _PAUSE_GROWTH = 0.1, 15, 4
+"""Pauses of delta-rs between attempts, in seconds; each is a random part of this multiple of the last one."""
+
 Options = Mapping[str, str]
 """Options of a store by their bare names, such as `region`."""
+
+
+def limit(options: Options, name: str) -> int:
+    """Return a limit of requests, of `LIMITS`."""
+    return int(options.get(name, LIMITS[name]))
 
 
 @dataclass(frozen=True)
@@ -31,6 +48,7 @@ class ObjectStore:
     Attributes:
         file_system: returns pyarrow's file system for a URI and its options.
         root: returns the path of a URI in that file system.
+        limits: returns the limits of requests (`LIMITS`) by the names that delta-rs expects.
         prefixes: prefixes that the name of an option may have; the first is the one that delta-rs expects.
         options: the bare names of the options, each with the environment variables that set it. A variable
             that both libraries read themselves is not among them.
@@ -38,6 +56,7 @@ class ObjectStore:
 
     file_system: Callable[[SplitResult, Options], Any]
     root: Callable[[SplitResult], str]
+    limits: Callable[[Options], Options] = lambda _: {}
     prefixes: Sequence[str] = ()
     options: Mapping[str, Sequence[str]] = field(default_factory=dict)
 
@@ -48,12 +67,15 @@ class ObjectStore:
         return lower.removeprefix(prefix)
 
     def for_delta(self, options: Options) -> dict[str, str]:
-        """Return options by the names that delta-rs expects."""
-        return {f"{self.prefixes[0]}{name}": value for name, value in options.items()}
+        """Return options and limits by the names that delta-rs expects."""
+        rest = {name: value for name, value in options.items() if name not in LIMITS}
+        named = {f"{self.prefixes[0]}{name}": value for name, value in rest.items()}
+        return {**named, **self.limits(options)}
 
 
 def _s3(_uri: SplitResult, options: Options) -> Any:
-    from pyarrow.fs import S3FileSystem  # noqa: PLC0415 - only a lake in this store needs it
+    # Only a lake in this store needs them.
+    from pyarrow.fs import AwsStandardS3RetryStrategy, S3FileSystem  # noqa: PLC0415
 
     endpoint = urlsplit(options.get("endpoint_url", ""))
     placed = {"endpoint_override": endpoint.netloc, "scheme": endpoint.scheme}
@@ -67,8 +89,24 @@ def _s3(_uri: SplitResult, options: Options) -> Any:
         anonymous=is_true(options.get("skip_signature")),
         force_virtual_addressing=is_true(options.get("virtual_hosted_style_request")),
         allow_delayed_open=True,  # a small file is then one request
+        connect_timeout=_CONNECT_TIMEOUT,
+        request_timeout=limit(options, "request_timeout"),
+        retry_strategy=AwsStandardS3RetryStrategy(max_attempts=limit(options, "max_attempts")),
         **(placed if endpoint.netloc else {}),
     )
+
+
+def _s3_limits(options: Options) -> Options:
+    timeout, attempts = (limit(options, name) for name in LIMITS)
+    return {
+        "connect_timeout": f"{_CONNECT_TIMEOUT}s",
+        "timeout": f"{timeout}s",
+        "max_retries": str(attempts - 1),
+        "retry_timeout": f"{timeout * attempts}s",  # else it would end the attempts before their number
+        "backoff_config.init_backoff": f"{_FIRST_PAUSE}s",
+        "backoff_config.max_backoff": f"{_MAX_PAUSE}s",
+        "backoff_config.base": str(_PAUSE_GROWTH),
+    }
 
 
 def _gcs(_uri: SplitResult, _options: Options) -> Any:
@@ -97,6 +135,7 @@ STORES: Mapping[str, ObjectStore] = {
     "s3": ObjectStore(
         _s3,
         _below_authority,
+        _s3_limits,
         ("aws_",),
         {
             "access_key_id": (),
@@ -107,14 +146,16 @@ STORES: Mapping[str, ObjectStore] = {
             "allow_http": ("AWS_ALLOW_HTTP",),
             "virtual_hosted_style_request": ("AWS_VIRTUAL_HOSTED_STYLE_REQUEST",),
             "skip_signature": ("AWS_SKIP_SIGNATURE",),
+            "request_timeout": (),
+            "max_attempts": ("AWS_MAX_ATTEMPTS",),
         },
     ),
-    "gs": ObjectStore(_gcs, _below_authority, ("google_",)),
+    "gs": ObjectStore(_gcs, _below_authority, prefixes=("google_",)),
     "abfss": ObjectStore(
         _azure,
         lambda uri: f"{uri.username}{uri.path}",
-        ("azure_storage_", "azure_"),
-        {
+        prefixes=("azure_storage_", "azure_"),
+        options={
             "account_key": ("AZURE_STORAGE_ACCOUNT_KEY",),
             "sas_token": ("AZURE_STORAGE_SAS_TOKEN",),
             "client_id": (),
@@ -122,7 +163,7 @@ STORES: Mapping[str, ObjectStore] = {
             "tenant_id": (),
         },
     ),
-    "hdfs": ObjectStore(_hdfs, lambda uri: uri.path, ("hdfs_",)),
+    "hdfs": ObjectStore(_hdfs, lambda uri: uri.path, prefixes=("hdfs_",)),
 }
 """The supported stores, by the scheme of their URIs."""
 
@@ -184,6 +225,7 @@ def options_for(uri: str, given: Mapping[str, str]) -> dict[str, str]:
                 )
             found[bare] = value
     _refuse_plain_http(found)
+    _refuse_limits(found)
     return found
 
 
@@ -213,6 +255,16 @@ def _text(value: object) -> str:
     if isinstance(value, dict | list) or value is None:
         raise TypeError
     return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _refuse_limits(options: Options) -> None:
+    for name in LIMITS:
+        value = options.get(name, "1")
+        if not (value.isascii() and value.isdecimal() and 1 <= int(value) <= _MAX_LIMIT):
+            raise ConfigError(
+                f"aws_{name} is {value}",
+                guidance=f"write a whole number from 1 to {_MAX_LIMIT} (docs/storage.md)",
+            )
 
 
 def _refuse_plain_http(options: Options) -> None:

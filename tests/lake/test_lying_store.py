@@ -6,7 +6,7 @@ import datetime as dt
 import json
 import logging
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -23,13 +23,12 @@ from elt_assets.lake.delta.commit_metadata import CommitMetadata
 from elt_assets.lake.delta.files import Change, DataFile
 from elt_assets.lake.delta.outcome import NAME
 from elt_assets.lake.delta.table import Table
-from elt_assets.lake.spark.session import SparkProvider
 from elt_assets.protocol.airbyte.sync_modes import APPEND
 from tests.lake.crashing import configured, event, expected, sync, view
 from tests.lake.harness import Lake
 from tests.lake.staging import rows
-from tests.lying_store import Lie, LyingStore, lying_store
-from tests.object_store import ObjectStore, new_bucket, s3_server
+from tests.lying_store import Lie, LyingStore
+from tests.object_store import ObjectStore, missing_files
 
 SCHEMA = t.StructType([t.StructField("id", t.LongType())])
 WIDER = t.StructType([*SCHEMA.fields, t.StructField("at", t.TimestampNTZType())])
@@ -47,37 +46,6 @@ REFUSED = [
     Lie(status=503, is_done=False, times=3),
 ]
 """The commit does not take effect at first."""
-
-
-@pytest.fixture(scope="module")
-def stores(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, LyingStore]]:
-    """The endpoint of a server, and its proxy."""
-    with (
-        s3_server(tmp_path_factory.mktemp("s3") / "log") as endpoint,
-        lying_store(endpoint) as proxy,
-    ):
-        yield endpoint, proxy
-
-
-@pytest.fixture(scope="module")
-def proxy(stores: tuple[str, LyingStore]) -> LyingStore:
-    return stores[1]
-
-
-@pytest.fixture(scope="module")
-def environment(stores: tuple[str, LyingStore]) -> Iterator[ObjectStore]:
-    """A bucket; this process reaches it through the proxy."""
-    store = new_bucket(stores[0])
-    with pytest.MonkeyPatch.context() as patch:
-        for name, value in replace(store, endpoint=stores[1].endpoint).environment.items():
-            patch.setenv(name, value)
-        yield store
-
-
-@pytest.fixture
-def store(environment: ObjectStore, proxy: LyingStore) -> Iterator[ObjectStore]:
-    yield environment
-    proxy.tell()
 
 
 def new_table(store: ObjectStore) -> Table:
@@ -172,9 +140,33 @@ def test_a_checkpoint_that_cannot_be_written_is_a_warning(
     assert "Version 2 of the table" in caplog.text and "was committed" in caplog.text
 
 
-def test_an_outcome_that_cannot_be_looked_up_is_unknown(
-    store: ObjectStore, proxy: LyingStore
+@pytest.mark.parametrize(
+    "lie",
+    [
+        # pyarrow's own limit is three seconds, and delta-rs's 30.
+        pytest.param(Lie(".*", ".", seconds=4, times=3), id="slow"),
+        pytest.param(Lie(".*", ".", seconds=35, times=3), id="very slow", marks=pytest.mark.long),
+        pytest.param(Lie(".*", ".", 503, is_done=False, times=4), id="busy"),
+    ],
+)
+def test_a_store_that_is_slow_or_busy_is_waited_for(
+    store: ObjectStore, proxy: LyingStore, lie: Lie
 ) -> None:
+    table = new_table(store)
+    system, root = table.storage.place.file_system()
+    with proxy.telling(lie), system.open_output_stream(f"{root}/data/x") as sink:
+        sink.write(b"some rows")
+    with proxy.telling(lie), system.open_input_file(f"{root}/data/x") as source:
+        assert source.read() == b"some rows"
+    with proxy.telling(lie):
+        commit(table)
+    assert table.metadata.state == "2"
+
+
+def test_an_outcome_that_cannot_be_looked_up_is_unknown(
+    store: ObjectStore, proxy: LyingStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AWS_MAX_ATTEMPTS", "2")
     table = new_table(store)
     down = Lie("GET|PUT|POST|HEAD", ".", 500, is_done=False, times=10**6)
     lies = (Lie(status=500), replace(down, skip=1, path="_delta_log|list-type"))
@@ -207,24 +199,8 @@ def test_a_commit_that_delta_refuses_without_a_conflict_is_tried_once(tmp_path: 
 
 
 @pytest.fixture
-def lake(
-    spark_provider: SparkProvider,
-    tmp_path: Path,
-    store: ObjectStore,
-    proxy: LyingStore,
-    monkeypatch: pytest.MonkeyPatch,
-) -> Lake:
-    environment = spark_provider.get().sparkContext.environment  # of the workers of the session
-    for name, value in replace(store, endpoint=proxy.endpoint).environment.items():
-        monkeypatch.setitem(environment, name, value)
-    root = f"s3://{store.bucket}/{os.urandom(8).hex()}"
-    return Lake(spark_provider, tmp_path, root=root)
-
-
-def missing_files(store: ObjectStore, uri: str) -> list[str]:
-    """The files that a table names and that the store does not have."""
-    present = {f"s3://{name}" for name in store.objects()}
-    return [uri for uri in DeltaTable(uri).file_uris() if uri not in present]
+def lake(lying_lake: Lake) -> Lake:
+    return lying_lake
 
 
 @pytest.mark.spark
@@ -236,7 +212,7 @@ def test_a_compaction_never_removes_what_it_has_committed(
         before = rows(lake.spark, lake.table, "id")
         with proxy.telling(lie):
             assert compact(lake.spark, lake.table) == 1
-        assert missing_files(store, lake.uri) == []
+        assert missing_files(store, str(lake.root).rpartition("/")[2]) == []
         assert rows(lake.spark, lake.table, "id") == before
         sync(lake, [[]] * (number - 1) + [[event(number, number * 10)]], configured(lake, APPEND))
 

@@ -12,7 +12,7 @@ from elt_assets.storage.location import Location
 
 SECRET = "hunter2hunter2"
 PLACES = ("AWS_REGION", "AWS_DEFAULT_REGION", "AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3")
-OTHERS = ("AWS_ALLOW_HTTP", "ELT_STORAGE_OPTIONS", "AZURE_STORAGE_ACCOUNT_KEY")
+OTHERS = ("AWS_ALLOW_HTTP", "AWS_MAX_ATTEMPTS", "ELT_STORAGE_OPTIONS", "AZURE_STORAGE_ACCOUNT_KEY")
 
 
 @pytest.fixture(autouse=True)
@@ -29,7 +29,8 @@ def test_options_are_those_of_the_environment_the_file_and_the_caller(
     (tmp_path / "options").write_text("AWS_REGION: of-the-file\nskip_signature: true\n")
     monkeypatch.setenv("ELT_STORAGE_OPTIONS", str(tmp_path / "options"))
     place = Location.of("s3://bucket/lake", {"aws_access_key_id": "given"})
-    assert place.child("table").for_delta == {
+    options = place.child("table").for_delta or {}
+    assert {name: value for name, value in options.items() if name.startswith("aws_")} == {
         "aws_region": "of-the-file",
         "aws_endpoint_url": "https://environment.example",
         "aws_skip_signature": "true",
@@ -37,6 +38,24 @@ def test_options_are_those_of_the_environment_the_file_and_the_caller(
     }
     assert Location.of(str(tmp_path)).for_delta is None
     assert Location.of(tmp_path.as_uri(), {"aws_region": "unused"}).options == {}
+
+
+def test_requests_have_limits_that_options_change(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The limit of a request that is slow, and the attempts in place of one that fails."""
+    limits = Location.of("s3://bucket/lake").for_delta or {}
+    assert (limits["timeout"], limits["max_retries"]) == ("120s", "9")
+    monkeypatch.setenv("AWS_MAX_ATTEMPTS", "3")
+    place = Location.of("s3://bucket/lake", {"aws_request_timeout": "600"})
+    limits = place.for_delta or {}
+    assert (limits["timeout"], limits["max_retries"]) == ("600s", "2")
+    assert not {"aws_request_timeout", "aws_max_attempts"} & {*limits}
+
+
+@pytest.mark.parametrize("value", ["0", "-1", "1.5", "soon", "", "1000000"])
+@pytest.mark.parametrize("name", ["aws_request_timeout", "aws_max_attempts"])
+def test_a_limit_that_is_no_positive_number_is_refused(name: str, value: str) -> None:
+    with pytest.raises(ConfigError, match=name):
+        Location.of("s3://bucket/lake", {name: value})
 
 
 def test_a_file_system_can_be_sent_to_a_task() -> None:

@@ -18,6 +18,7 @@ from elt_assets.lake.delta.features import NTZ, refuse_unreadable, refuse_unwrit
 from elt_assets.lake.delta.files import HIDDEN, VISIBLE
 from elt_assets.lake.delta.outcome import NAME
 from elt_assets.lake.schema.metadata_columns import PARTITION
+from elt_assets.machine_faults import translate
 from elt_assets.storage import conditional_writes
 from elt_assets.storage.location import Location
 
@@ -61,6 +62,9 @@ def open_table(place: Location, version: int | None = None) -> DeltaTable | None
         _refuse_occupied(place)
         return None
     except DeltaError as error:
+        fault = translate(error, f"while the table {place} was opened")
+        if fault is not None:  # of the store, not of the table
+            raise fault from error
         _refuse_occupied(place)
         raise ConfigError(
             f"the table {place} cannot be opened"
