@@ -38,7 +38,8 @@ class Lie:
     connection is closed without an answer; None: the server's. `is_done`: whether the request takes effect.
     `code`: the error code of S3; default: the usual one of the status. `seconds`: the time before the answer.
     `skip`, `times`: how many requests are left alone first, and how many are answered with the lie.
-    `ignores_condition`: whether the condition of a write is removed.
+    `ignores_condition`: whether the condition of a write is removed. `is_late`: whether the request takes
+    effect only after its answer, when `seconds` have passed.
     """
 
     method: str = "PUT"
@@ -50,6 +51,7 @@ class Lie:
     skip: int = 0
     times: int = 1
     ignores_condition: bool = False
+    is_late: bool = False
 
 
 class Request(NamedTuple):
@@ -127,6 +129,28 @@ def _applies(rule: dict[str, Any], method: str, path: str) -> bool:
     return counter == "times" and rule["times"] >= 0
 
 
+class _Forwarded(NamedTuple):
+    """A request to the server."""
+
+    server: str
+    method: str
+    path: str
+    body: bytes
+    headers: dict[str, str]
+
+
+def _forward(
+    server: str, method: str, path: str, body: bytes, headers: dict[str, str]
+) -> tuple[int, bytes, dict[str, str]]:
+    """Send a request to the server; return the status, the content and the headers of its answer."""
+    connection = http.client.HTTPConnection(server, timeout=60)
+    connection.request(method, path, body, headers)
+    answer = connection.getresponse()
+    content = answer.read()
+    connection.close()
+    return answer.status, content, dict(answer.getheaders())
+
+
 class _Handler(BaseHTTPRequestHandler):
     state: _State
     protocol_version = "HTTP/1.1"
@@ -139,10 +163,15 @@ class _Handler(BaseHTTPRequestHandler):
         if path == _REQUESTS:
             return self._send(200, json.dumps(self.state.requests).encode())
         lie = self.state.rule_for(self.command, path) or Lie()
+        if lie.is_late:
+            late = threading.Timer(lie.seconds, _forward, self._forwarded(body, ignores=False))
+            late.start()
+            return self._lie(lie)
         if not lie.is_done:
             time.sleep(lie.seconds)
             return self._lie(lie)
-        status, content, headers = self._forward(body, ignores=lie.ignores_condition)
+        request = self._forwarded(body, ignores=lie.ignores_condition)
+        status, content, headers = _forward(*request)
         time.sleep(lie.seconds)
         if lie.status is None or status >= 300:
             return self._send(status, content, headers)
@@ -168,16 +197,11 @@ class _Handler(BaseHTTPRequestHandler):
             pass
         return b"".join(parts)
 
-    def _forward(self, body: bytes, *, ignores: bool) -> tuple[int, bytes, dict[str, str]]:
+    def _forwarded(self, body: bytes, *, ignores: bool) -> _Forwarded:
         left_out = ["expect", "transfer-encoding", "connection", "content-length"]
         left_out += ["if-none-match"] if ignores else []
         headers = {k: v for k, v in self.headers.items() if k.lower() not in left_out}
-        server = http.client.HTTPConnection(self.state.server, timeout=60)
-        server.request(self.command, self.path, body, headers)
-        answer = server.getresponse()
-        content = answer.read()
-        server.close()
-        return answer.status, content, dict(answer.getheaders())
+        return _Forwarded(self.state.server, self.command, self.path, body, headers)
 
     def _send(self, status: int, content: bytes, headers: dict[str, str] | None = None) -> None:
         self.send_response(status)

@@ -166,7 +166,7 @@ OBJECT_STORE = (
     ],
 )
 @pytest.mark.parametrize("kind", [OSError, deltalake.exceptions.DeltaError])
-def test_faults_of_an_object_store_are_told_apart(
+def test_faults_of_an_object_store_are_distinguished(
     kind: Callable[[str], Exception], text: str, expected: tuple[type[EltError], str]
 ) -> None:
     fault = translate(kind(text))
