@@ -3,6 +3,9 @@
 A shared state of a megabyte, or the list of a refresh's files, would otherwise be repeated in the log at
 every checkpoint. The file is written before the commit that refers to it. Vacuum removes the file when no
 version within the retention refers to it.
+
+A kill at ATTACHMENT_WRITTEN leaves a file to which no commit refers. The next run writes another one.
+`tests/lake/test_crash_points.py::test_attached_states_survive_a_kill_at_any_point`
 """
 
 from __future__ import annotations

@@ -2,6 +2,11 @@
 
 Visible files are under `data/`. Files that belong to the table and are invisible to readers are under
 `_elt/` (`HIDDEN`), which the vacuum of other engines ignores.
+
+A kill at FILE_UNNEEDED or FOLDER_UNNEEDED leaves files that no reader needs: files are removed only when that
+is certain. The next vacuum removes what is left.
+`tests/lake/test_crash_points.py::test_a_vacuum_survives_a_kill_at_any_point`,
+`tests/lake/test_crash_points.py::test_a_replay_survives_a_kill_at_any_point`
 """
 
 from __future__ import annotations

@@ -1,4 +1,12 @@
-"""Delta tables: opening and creating them, and adding columns to them."""
+"""Delta tables: opening and creating them, and adding columns to them.
+
+What a kill leaves, so that nothing is lost or doubled:
+
+- TABLE_CREATED: a table without rows and state. The next run finds it, and reads from the beginning.
+  `tests/lake/test_crash_points.py::test_a_first_sync_survives_a_kill_at_any_point`
+- TABLE_ALTERED: new columns without values, or a new property. The next run adds what is still missing.
+  `tests/lake/test_crash_points.py::test_a_new_column_survives_a_kill_at_any_point`
+"""
 
 from __future__ import annotations
 

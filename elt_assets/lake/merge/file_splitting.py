@@ -4,6 +4,9 @@ Files whose statistics exclude every key of the batch are not opened. Of the oth
 are read. A file that contains a key of the batch is rewritten without the rows of these keys, which are
 written to separate files. Each file is split by one vectorised task, which receives all keys of the batch;
 too many keys for that are joined with the files instead.
+
+A kill at FILES_SPLIT leaves copies in files that no log names; the split files are still those of the table.
+`tests/lake/test_crash_points.py::test_a_merge_survives_a_kill_at_any_point`
 """
 
 from __future__ import annotations

@@ -2,6 +2,9 @@
 
 Few rows are merged without a Spark window: its planning takes longer than the merge itself. The rows are the
 same (`lake/spark/key_tasks.py`); what the task cannot compare exactly as Spark does is left to Spark.
+
+A kill at KEYS_MERGED leaves files that no log names; the next run merges the same rows again.
+`tests/lake/test_crash_points.py::test_a_merge_survives_a_kill_at_any_point`
 """
 
 from __future__ import annotations

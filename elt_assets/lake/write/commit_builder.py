@@ -1,4 +1,9 @@
-"""Building of a stream's commits: the policy is applied to a checkpoint's data, and nothing is published."""
+"""Building of a stream's commits: the policy is applied to a checkpoint's data, and nothing is published.
+
+A kill while a commit is built, at HISTORY_REFRESHED for example, leaves files that no log names. The next run
+builds the commit again, from the same tables; a vacuum removes the files.
+`tests/lake/test_crash_points.py::test_a_history_that_begins_survives_a_kill_at_any_point`
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,10 @@
 """Writer for a stream whose rows are in another destination: it stores only the stream's state.
 
 The state is in a table without rows, whose log has the same metadata as the log of a stream's table.
+
+The destination has acknowledged a state before it is stored. A kill between the two leaves the older state:
+the next run sends the records after it again. A kill at STATE_STORED leaves the new one.
+`tests/lake/test_crash_points.py::test_states_alone_survive_a_kill_at_any_point`
 """
 
 from __future__ import annotations
