@@ -14,10 +14,10 @@ from elt_assets.destination.generations import (
 )
 from elt_assets.destination.settings import Settings
 from elt_assets.errors import ConfigError
-from elt_assets.lake.schema.names import table_path
 from elt_assets.lake.spark.session import SparkProvider
 from elt_assets.lake.write.stream_tables import StreamTables, app_id
-from elt_assets.lake.write.table_ownership import check_claims, refuse_foreign
+from elt_assets.lake.write.table_ownership import refuse_foreign
+from elt_assets.lake.write.table_paths import TablePaths, open_tables
 from elt_assets.lake.write.write_spec import WriteSpec, check_columns, next_sync_id
 from elt_assets.lake.write.writer import TableWriter
 from elt_assets.pipeline.sync import ClosableSink
@@ -135,14 +135,14 @@ class Opener:
         self._errors = errors
         self._run_id = str(uuid.uuid4())
         self._writers: dict[StreamId, TableWriter] = {}
+        self._paths = TablePaths([settings.namespace])
         self.staging = paths.staging_of_syncs()
 
     def check(self, streams: Sequence[ConfiguredStream]) -> None:
-        """Raise ConfigError if a stream cannot be written. Nothing is written.
+        """Check that streams can be written, and choose the paths of their tables. Nothing is written.
 
         Raises:
-            ConfigError: a stream is configured twice, two streams would share a table, or a stream lacks what
-                its sync mode needs.
+            ConfigError: a stream is configured twice, or lacks what its sync mode needs.
         """
         seen: set[StreamId] = set()
         for stream in streams:
@@ -156,10 +156,7 @@ class Opener:
                 _refuse_mode(stream)
                 _refuse_options(stream)
                 check_columns(stream)
-        check_claims(
-            (f"stream {str(one.id)!r}", self._path(one), self._keeps_history(one))
-            for one in streams
-        )
+        self._paths.add({stream.id: self._keeps_history(stream) for stream in streams})
 
     def open(self, stream: ConfiguredStream) -> StreamSink:
         """Return the sink of a stream, at the newest snapshot of its tables.
@@ -220,8 +217,8 @@ class Opener:
         settings, name = self._settings, stream.id
         parents = [] if name.namespace is None else [name.namespace]
         writer = app_id([settings.namespace, *parents, name.name])
-        place = self._place(stream)
-        tables = StreamTables(place, writer, history=self._keeps_history(stream))
+        lake, path = Location.of(settings.lake), self._paths[name]
+        tables = open_tables(lake, path, writer, history=self._keeps_history(stream))
         refuse_foreign(
             tables.main,
             f"this destination's stream {str(name)!r}",
@@ -231,13 +228,7 @@ class Opener:
 
     def location(self, stream: ConfiguredStream) -> str:
         """Return the URI of a stream's table."""
-        return self._place(stream).uri
-
-    def _place(self, stream: ConfiguredStream) -> Location:
-        return Location.of(self._settings.lake).child(*self._path(stream))
-
-    def _path(self, stream: ConfiguredStream) -> list[str]:
-        return table_path(self._settings.namespace, stream.id)
+        return self._tables(stream).main.uri
 
     def _keeps_history(self, stream: ConfiguredStream) -> bool:
         return self._settings.history and stream.deduplicates

@@ -11,13 +11,15 @@ from elt_assets.errors import ConfigError, EltError, TransientError, error_class
 from elt_assets.lake.admin.snapshots import snapshot
 from elt_assets.lake.spark.session import DataFrame
 from elt_assets.lake.write import dataframes
-from elt_assets.lake.write.stream_tables import app_id
+from elt_assets.lake.write.stream_tables import SUFFIXES, app_id
+from elt_assets.lake.write.table_paths import TablePath, find_table
 from elt_assets.machine_faults import translated
 from elt_assets.orchestration.events.metadata import (
+    COMPANION_OF,
     DESTINATION,
     ROW_COUNT,
-    TABLE_PATH,
     table_metadata,
+    table_path_of,
     unwrapped,
 )
 from elt_assets.orchestration.events.report import CompleteStream, ReportedRead, RunContext
@@ -32,6 +34,7 @@ from elt_assets.orchestration.resources import (
 from elt_assets.orchestration.source_partitions import MissingPartition
 from elt_assets.orchestration.stream_sync import StreamSync
 from elt_assets.pipeline.read_plan import ReadPlan
+from elt_assets.storage.location import Location
 
 MAX_LISTED_FAILURES = 10
 """Maximum number of partitions that the error of a run lists."""
@@ -72,9 +75,8 @@ class SparkIOManager(dg.ConfigurableIOManager):
         assert upstream is not None
         with as_dagster_failure():
             _refuse_other_destination(upstream)
-            place = self.lake.table(_path_of(upstream))
+            place, writer = _table_of(self.lake.location, upstream)
             partitions = _partitions_of(context)
-            writer = app_id(upstream.asset_key.path)
             return snapshot(self.spark.provider.get(), place, writer, partitions=partitions)
 
     def _sync(self, context: dg.OutputContext, sync: StreamSync) -> None:
@@ -121,8 +123,8 @@ class SparkIOManager(dg.ConfigurableIOManager):
 
     def _store(self, context: dg.OutputContext, rows: DataFrame) -> None:
         """Replace the table of a downstream asset, or the partitions of the run."""
-        path, key = _path_of(context), context.asset_key.path
-        target = dataframes.Target(self.lake.table(path), key, context.run_id)
+        path, key = _path_of(context).levels, context.asset_key.path
+        target = dataframes.Target(self.lake.location.child(*path), key, context.run_id)
         if not context.has_asset_partitions:
             metadata = table_metadata(dataframes.replace_table(target, rows).table, ".".join(path))
         else:
@@ -164,11 +166,26 @@ def _refuse_other_destination(upstream: dg.OutputContext) -> None:
         )
 
 
-def _path_of(context: dg.OutputContext) -> list[str]:
-    """Return the path of the table under the root: from the asset's definition, or else from its key."""
-    wrapped: Any = (context.definition_metadata or {}).get(TABLE_PATH)
-    value = unwrapped(wrapped)
-    return value.split("/") if isinstance(value, str) else list(context.asset_key.path)
+def _path_of(context: dg.OutputContext) -> TablePath:
+    """Return the path of the table: from the asset's definition, or else from its key."""
+    levels = tuple(context.asset_key.path)
+    return table_path_of(context.definition_metadata or {}) or TablePath(levels, levels)
+
+
+def _table_of(lake: Location, upstream: dg.OutputContext) -> tuple[Location, str]:
+    """Return the location of an asset's table, and its writer.
+
+    A companion is beside the table of its stream, which is its writer.
+    """
+    path, key = _path_of(upstream), upstream.asset_key
+    stream = unwrapped((upstream.definition_metadata or {}).get(COMPANION_OF))
+    if stream is None:
+        writer = app_id(key.path)
+        return find_table(lake, path, writer), writer
+    suffix = next(each for each in SUFFIXES.values() if path.levels[-1].endswith(each))
+    writer = app_id(dg.AssetKey.from_user_string(stream).path)
+    place = find_table(lake, path.without_suffix(suffix), writer)
+    return place.beside(suffix), writer + suffix
 
 
 def _combined_failure(failures: Mapping[str, EltError], total: int) -> EltError:

@@ -119,10 +119,6 @@ class LakeResource(dg.ConfigurableResource[Any]):
         """
         return Location.of(self.uri, self.storage_options)
 
-    def table(self, path: list[str]) -> Location:
-        """Return the location of a table by its path under the root."""
-        return self.location.child(*path)
-
 
 def _setting_to_correct(variable: str) -> str:
     """Return what a user sets to change a default location: the variable, or DAGSTER_HOME if it is unset."""

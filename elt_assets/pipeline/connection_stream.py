@@ -5,15 +5,15 @@ from __future__ import annotations
 import copy
 import hashlib
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 
 from elt_assets import paths
 from elt_assets.connection import Connection, Stream, as_landed, field_selection
 from elt_assets.connection.partitions import has_window
 from elt_assets.lake.delta.table import Table
-from elt_assets.lake.schema.names import table_path as path_of
 from elt_assets.lake.write.stream_tables import StreamTables, app_id
 from elt_assets.lake.write.table_ownership import refuse_foreign
+from elt_assets.lake.write.table_paths import TablePath, TablePaths, open_tables
 from elt_assets.protocol.airbyte.catalog import (
     INCREMENTAL,
     AirbyteStream,
@@ -39,10 +39,19 @@ def key_levels(connection: str, stream: StreamId) -> tuple[str, ...]:
     return (connection, *levels, stream.name)
 
 
-def table_path(connection: Connection, stream: ConfiguredStream) -> list[str]:
-    """Return the levels of the stream's table below the root of the lake."""
-    path = path_of(connection.lake_namespace, stream.id)
-    return path if connection.destination is None else [STATES, *path]
+def table_path(connection: Connection, stream: StreamId) -> TablePath:
+    """Return the path of a stream's table, by the names of the connection's streams."""
+    streams = tuple((one.name, one.namespace, one.history) for one in connection.streams)
+    is_in_lake = connection.destination is None
+    root = (connection.lake_namespace,)
+    return _paths(root if is_in_lake else (STATES, *root), streams)[stream]
+
+
+@lru_cache(maxsize=32)
+def _paths(root: tuple[str, ...], streams: tuple[tuple[str, str | None, bool], ...]) -> TablePaths:
+    paths = TablePaths(root)
+    paths.add({StreamId(name, namespace): history for name, namespace, history in streams})
+    return paths
 
 
 @dataclass(frozen=True)
@@ -62,13 +71,13 @@ class ConnectionStream:
         """The asset key as text, with slashes between the levels."""
         return "/".join(self.levels)
 
-    @property
-    def table_path(self) -> list[str]:
-        return table_path(self.connection, self.stream)
+    @cached_property
+    def table_path(self) -> TablePath:
+        return table_path(self.connection, self.stream.id)
 
-    @property
-    def table_name(self) -> str:
-        return ".".join(self.table_path)
+    def name_of(self, table: Table) -> str:
+        """Return the name of a table of the stream, or of a companion: its levels below the root."""
+        return ".".join(table.uri.split("/")[-len(self.table_path.levels) :])
 
     @cached_property
     def settings(self) -> Stream:
@@ -122,11 +131,13 @@ class ConnectionStream:
         Args:
             lake: the root of the lake: a location, or a path or URI of one.
         """
-        writer = app_id(self.levels)
-        if partition is not None:
-            writer = f"{writer}|{partition}"
-        location = Location.of(lake).child(*self.table_path)
-        return StreamTables(location, writer, history=self.settings.history)
+        return open_tables(
+            Location.of(lake),
+            self.table_path,
+            app_id(self.levels),
+            partition=partition,
+            history=self.settings.history,
+        )
 
     def refuse_foreign(self, table: Table) -> None:
         """Check that no other asset wrote the table, nor this one under another key or without partitions.

@@ -6,10 +6,14 @@ from collections.abc import Sequence
 
 from elt_assets import paths
 from elt_assets.connection import DEFINITION_FILE, load_connection
-from elt_assets.lake.admin.snapshots import is_table, snapshot
+from elt_assets.lake.admin.snapshots import snapshot
+from elt_assets.lake.delta.opening import is_table
 from elt_assets.lake.schema.names import table_name
 from elt_assets.lake.spark.session import DataFrame, SparkSession
 from elt_assets.lake.write.stream_tables import SUFFIXES, app_id
+from elt_assets.lake.write.table_paths import find_table
+from elt_assets.pipeline.connection_stream import table_path
+from elt_assets.protocol.airbyte.catalog import StreamId
 from elt_assets.storage.location import Location
 
 
@@ -32,23 +36,29 @@ def read_table(
         ConfigError: there is no such table, version or partition.
     """
     levels = key.split("/") if isinstance(key, str) else list(key)
-    place = Location.of(paths.lake()).child(*table_path(levels))
     partitions = None if partition is None else [partition]
+    place = table_of(Location.of(paths.lake()), levels)
     return snapshot(spark, place, app_id(levels), version=version, partitions=partitions)
 
 
-def table_path(key: Sequence[str]) -> list[str]:
-    """Return the levels of an asset's table below the root of the lake."""
+def table_of(lake: Location, key: Sequence[str]) -> Location:
+    """Return the location of an asset's table."""
+    place = _find(lake, key)
+    stem, suffix = _companion(key[-1])
+    if suffix and not is_table(place):
+        return _find(lake, [*key[:-1], stem]).beside(suffix)
+    return place
+
+
+def _find(lake: Location, key: Sequence[str]) -> Location:
     connection, *namespaces, name = key
-    folder = paths.connections() / connection
-    namespace = connection
+    folder, namespace = paths.connections() / connection, connection
     if (folder / DEFINITION_FILE).is_file():
-        namespace = load_connection(folder).lake_namespace
-    found = [namespace, *map(table_name, namespaces), table_name(name)]
-    stem, suffix = _companion(name)
-    if suffix and not is_table(Location.of(paths.lake()).child(*found)):
-        found[-1] = table_name(stem) + suffix
-    return found
+        loaded = load_connection(folder)
+        namespace, stream = loaded.lake_namespace, StreamId(name, *namespaces[:1])
+        if len(namespaces) < 2 and any(one.id == stream for one in loaded.streams):
+            return find_table(lake, table_path(loaded, stream), app_id(key))
+    return lake.child(namespace, *map(table_name, namespaces), table_name(name))
 
 
 def _companion(name: str) -> tuple[str, str]:

@@ -12,7 +12,7 @@ from deltalake import write_deltalake
 from pyarrow import table as arrow
 
 from elt_assets.lake.spark.session import SparkProvider
-from tests.destination.running import Destination, Json, records, stream
+from tests.destination.running import Destination, Json, records, state, stream
 
 
 def test_spec_prints_a_valid_schema_and_the_supported_modes(destination: Destination) -> None:
@@ -139,10 +139,20 @@ REFUSED: list[tuple[list[Json], str, str | None]] = [
     ([stream(destination_object_name="Contact")], "`destination_object_name`", "users"),
     ([stream(include_files=True)], "`include_files`", None),
     ([stream("a"), stream("a")], "'a' twice", "a"),
-    ([stream("a b"), stream("a_b")], "would both write to the table", None),
-    ([stream("a"), stream("a_dead_letter")], "would both write to the table", None),
     ([{"stream": 5}], "not a configured catalog", None),
 ]
+
+
+def test_streams_whose_names_collide_have_a_table_each(destination: Destination) -> None:
+    streams = [stream("Users"), stream("a"), stream("a_dead_letter"), stream("users")]
+    names = [one["stream"]["name"] for one in streams]
+    for number in (1, 2):
+        sent = [line for name in names for line in (*records(number, name=name), state(1, name))]
+        destination.write(streams[::-1] if number == 1 else streams, sent)
+    tables = sorted(path.parent.name for path in destination.lake.glob("*/*/_delta_log"))
+    own = [name for name in tables if not name.endswith("_dead_letter")]
+    assert [name.partition("_")[0] for name in own] == ["Users", "a", "a", "users"]
+    assert [destination.ids(name) for name in own] == [[1, 2]] * 4
 
 
 @pytest.mark.parametrize(("streams", "expected", "whose"), REFUSED)

@@ -107,6 +107,16 @@ def test_a_field_that_is_renamed_in_case_only_keeps_its_column(elt: Target) -> N
     assert [name for name in elt.rows()[0] if not name.startswith("_")] == ["Id", "Email"]
 
 
+def test_streams_whose_names_collide_have_a_table_each(elt: Target) -> None:
+    """A tap names its streams one after the other: the first one has the plain name, and keeps it."""
+    names = ("Users", "users")
+    for order in (names, names[::-1]):
+        elt.load(*(line for name in order for line in (schema(name), *records(1, stream=name))))
+    assert len(elt.rows("Users")) == 1
+    (other,) = [path.name for path in elt.lake.glob("*/users*") if path.name != "users_dead_letter"]
+    assert other.startswith("users_") and len(elt.rows(other)) == 1
+
+
 def test_records_without_a_key_are_appended(elt: Target) -> None:
     for _ in range(2):
         elt.load(schema(key=[]), *records(1))

@@ -153,20 +153,6 @@ def test_invalid_yaml_is_one_error_with_a_suggestion(
         assert part in text
 
 
-def test_two_streams_with_one_table_are_refused(own: Project) -> None:
-    script(own, [])
-    folder = own.root / "defs" / "scripted"
-    catalog = (folder / "catalog.json").read_text()
-    stream = catalog[len('{"streams": [') : -2]
-    (folder / "catalog.json").write_text(
-        f'{{"streams": [{stream}, {stream.replace("things", "Things")}]}}'
-    )
-    own.amend("scripted", streams=[{"name": "things"}, {"name": "Things"}])
-    with pytest.raises(ConfigError) as caught:
-        build()
-    assert "stream 'things' and stream 'Things' would both write to the table" in str(caught.value)
-
-
 def test_a_key_that_is_not_a_column_is_refused(own: Project) -> None:
     script(own, [], schema={}, destination_sync_mode="append_dedup", primary_key=[["id"]])
     with pytest.raises(ConfigError) as caught:

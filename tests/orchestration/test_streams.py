@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import stat
 import time
@@ -229,3 +230,43 @@ def test_tables_can_be_read_by_their_asset_keys(own: Project, spark: SparkSessio
     for key, partition in (("scripted/nothing", None), ("scripted/things", "a")):
         with pytest.raises(ConfigError):
             read_table(spark, key, partition=partition)
+
+
+def test_streams_whose_names_collide_have_a_table_each(own: Project, spark: SparkSession) -> None:
+    """The stream that had its table before the others were configured keeps it, for all readers."""
+    names = ["things", "Things", "things_dead_letter"]
+
+    def sync_all(*streams: str) -> None:
+        lines = [
+            {"type": "RECORD", "record": {"stream": one, "data": {"name": one}, "emitted_at": 1}}
+            for one in names
+        ]
+        script(own, lines, sync_mode="full_refresh", destination_sync_mode="overwrite")
+        file = own.root / "defs" / "scripted" / "catalog.json"
+        (described,) = json.loads(file.read_text())["streams"]
+        file.write_text(json.dumps({"streams": [{**described, "name": one} for one in names]}))
+        modes = {"sync_mode": "full_refresh", "destination_sync_mode": "overwrite"}
+        own.amend("scripted", streams=[{"name": one, **modes} for one in streams])
+        result = materialize(own, extra=[copy_of("Things")] if "things" in streams else [])
+        assert result.success, failure_of(result)
+
+    sync_all("Things")
+    sync_all(*names)
+    for name in names:
+        assert [row["name"] for row in read_table(spark, ["scripted", name]).collect()] == [name]
+        assert own.metadata("scripted", name)["dagster/row_count"] == 1
+    assert own.metadata("scripted", "Things")["dagster/table_name"] == "scripted.Things"
+    assert own.metadata("scripted", "things")["dagster/table_name"].startswith("scripted.things_")
+    assert [row["name"] for row in own.rows("copies", "Things")] == ["Things"]
+
+
+def copy_of(name: str) -> dg.AssetsDefinition:
+    @dg.asset(
+        key=["copies", name],
+        ins={"rows": dg.AssetIn(["scripted", name])},
+        io_manager_key="io_manager",
+    )
+    def copied(rows: Any) -> Any:
+        return rows
+
+    return copied

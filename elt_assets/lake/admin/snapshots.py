@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import replace
 
-from deltalake import DeltaTable
 from pyspark.sql import DataFrame, SparkSession
 
 from elt_assets.errors import ConfigError
@@ -41,10 +40,6 @@ def snapshot(
     if metadata_columns.PARTITION not in table.schema.names:
         raise ConfigError(f"the table {root} has no partitions", guidance="remove `partition`")
     return partition_files.read(spark, table, partitions)
-
-
-def is_table(place: Location) -> bool:
-    return DeltaTable.is_deltatable(place.uri, place.for_delta)
 
 
 def _companion_version(place: Location, app_id: str) -> int | None:

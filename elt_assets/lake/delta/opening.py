@@ -53,6 +53,10 @@ def load(place: Location, version: int | None = None) -> DeltaTable:
     return DeltaTable(place.uri, version=version, storage_options=place.for_delta)
 
 
+def is_table(place: Location) -> bool:
+    return DeltaTable.is_deltatable(place.uri, place.for_delta)
+
+
 def open_table(place: Location, version: int | None = None) -> DeltaTable | None:
     """Return the table at its newest version, or at the given one; None if nothing is there yet.
 

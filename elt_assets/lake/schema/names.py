@@ -14,7 +14,7 @@ from __future__ import annotations
 import hashlib
 import re
 from collections import defaultdict, deque
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 
 from elt_assets.protocol.airbyte.catalog import StreamId
@@ -41,14 +41,22 @@ def table_name(name: str) -> str:
     return _unreserved(cleaned, name) if _has_prefix(cleaned, RESERVED_TABLES) else cleaned
 
 
-def table_path(root_namespace: str, stream: StreamId) -> list[str]:
+def table_path(root: Sequence[str], stream: StreamId) -> list[str]:
     """Return the path levels of a stream's table under the lake's root.
 
-    They are `root_namespace` (of the connection or the destination), the stream's own namespace if it has
-    one, and the name of the table.
+    They are those of `root` (the namespace of the connection or the destination), the stream's own namespace
+    if it has one, and the name of the table.
     """
     above = [] if stream.namespace is None else [table_name(stream.namespace)]
-    return [root_namespace, *above, table_name(stream.name)]
+    return [*root, *above, table_name(stream.name)]
+
+
+def hashed_table_names(stream: StreamId) -> Iterator[str]:
+    """Yield the names that a stream's table has if another stream has the one of `table_name`: with a hash of
+    the stream's namespace and name, of more and more digits."""
+    cleaned = table_name(stream.name)
+    for digits in range(8, 65, 8):
+        yield _hashed(cleaned, stream.quoted, digits)
 
 
 def column_names(names: Iterable[str], known: Mapping[str, str] = _NONE) -> dict[str, str]:

@@ -156,11 +156,7 @@ def build_assets(
     Raises:
         ConfigError: streams or columns collide, or the kind of source is unknown.
     """
-    writers = [
-        (f"stream {str(one.stream.id)!r}", one.table_path, one.settings.history) for one in assets
-    ]
     problems = Problems()
-    problems.of(partial(check_claims, writers))
     for asset in assets:
         problems.of(partial(check_columns, asset.landed()))
     problems.of(partial(connect, connection, paths.staging()))

@@ -95,7 +95,7 @@ class ReadReporter:
         if asset.connection.destination is not None:
             return {}
         return {
-            companion_key(asset.key, SUFFIXES[kind]): (table, asset.table_name + SUFFIXES[kind])
+            companion_key(asset, SUFFIXES[kind]): (table, asset.name_of(table))
             for kind, table in tables.companions.items()
         }
 

@@ -6,6 +6,7 @@ owners of streams. Partitions and table paths stay the same.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping
 from typing import Any
 
@@ -19,18 +20,21 @@ from elt_assets.lake.merge.history import SUFFIX as HISTORY_SUFFIX
 from elt_assets.lake.write.stream_tables import DEAD_LETTER_SUFFIX
 from elt_assets.lake.write.write_spec import declared_schema
 from elt_assets.orchestration.events.columns import column_schema
-from elt_assets.orchestration.events.metadata import DESTINATION, HISTORY, TABLE_PATH
+from elt_assets.orchestration.events.metadata import (
+    COMPANION_OF,
+    DESTINATION,
+    HISTORY,
+    OTHER_TABLE_PATH,
+    TABLE_PATH,
+)
 from elt_assets.orchestration.streams import (
     StreamAsset,
     default_asset_key,
     partitions_definition,
 )
 from elt_assets.pipeline.connection_stream import table_path
-from elt_assets.protocol.airbyte.catalog import INCREMENTAL, ConfiguredStream
+from elt_assets.protocol.airbyte.catalog import INCREMENTAL, ConfiguredStream, StreamId
 from elt_assets.runner.kinds.registry import KINDS
-
-COMPANION_OF = "elt/companion_of"
-"""Metadata key of a companion table's definition: the stream that the companion belongs to."""
 
 
 class ConnectionTranslator:
@@ -39,11 +43,11 @@ class ConnectionTranslator:
     def get_asset_spec(self, connection: Connection, stream: ConfiguredStream) -> dg.AssetSpec:
         """Return the spec of one stream's asset."""
         settings = connection.settings_of(stream.id)
-        path = table_path(connection, stream)
+        path = table_path(connection, stream.id)
         landed = as_landed(connection, stream)
         schema = declared_schema(landed, partitioned=settings.partitions is not None)
         source, is_in_lake = self.get_source_spec(connection), connection.destination is None
-        table = {"dagster/table_name": ".".join(path), "dagster/storage_kind": "delta"}
+        table = {"dagster/table_name": ".".join(path.levels), "dagster/storage_kind": "delta"}
         return dg.AssetSpec(
             default_asset_key(connection, stream),
             deps=[source],
@@ -56,7 +60,8 @@ class ConnectionTranslator:
             automation_condition=_automation(connection, settings, source.key),
             freshness_policy=_freshness(settings.freshness or connection.freshness, stream),
             metadata={
-                TABLE_PATH: "/".join(path),
+                TABLE_PATH: "/".join(path.levels),
+                OTHER_TABLE_PATH: "/".join(path.other),
                 HISTORY: settings.history,
                 "elt/connection": connection.name,
                 "elt/policy": stream.destination_sync_mode,
@@ -92,7 +97,7 @@ def companion_specs(asset: StreamAsset) -> list[dg.AssetSpec]:
         companions[HISTORY_SUFFIX] = "All versions of the rows of {} (SCD type 2)."
     return [
         dg.AssetSpec(
-            companion_key(spec.key, suffix),
+            companion_key(asset, suffix),
             deps=[spec.key],
             group_name=spec.group_name,
             description=text.format(spec.key.to_user_string()),
@@ -102,9 +107,10 @@ def companion_specs(asset: StreamAsset) -> list[dg.AssetSpec]:
                 name: text for name, text in spec.tags.items() if not name.startswith("dagster/")
             },
             metadata={
-                TABLE_PATH: "/".join(asset.table_path) + suffix,
+                TABLE_PATH: "/".join(asset.table_path.levels) + suffix,
+                OTHER_TABLE_PATH: "/".join(asset.table_path.other) + suffix,
                 COMPANION_OF: spec.key.to_user_string(),
-                "dagster/table_name": asset.table_name + suffix,
+                "dagster/table_name": ".".join(asset.table_path.levels) + suffix,
                 "dagster/storage_kind": "delta",
             },
         )
@@ -112,9 +118,16 @@ def companion_specs(asset: StreamAsset) -> list[dg.AssetSpec]:
     ]
 
 
-def companion_key(key: dg.AssetKey, suffix: str) -> dg.AssetKey:
-    """Return the asset key of a stream's companion table."""
-    return dg.AssetKey([*key.path[:-1], key.path[-1] + suffix])
+def companion_key(asset: StreamAsset, suffix: str) -> dg.AssetKey:
+    """Return the asset key of a stream's companion table.
+
+    It is the stream's key with the suffix at its end, and with a hash if another stream has that name.
+    """
+    *above, name = asset.key.path
+    rival = StreamId(asset.stream.id.name + suffix, asset.stream.id.namespace)
+    if any(one.id == rival for one in asset.connection.streams):
+        suffix += f"_{hashlib.sha256(rival.quoted.encode()).hexdigest()[:8]}"
+    return dg.AssetKey([*above, name + suffix])
 
 
 def _reader(connection: Connection) -> str:

@@ -11,6 +11,7 @@ import dagster as dg
 
 from elt_assets.lake.delta.commit_metadata import CommitMetadata
 from elt_assets.lake.delta.table import Table
+from elt_assets.lake.write.table_paths import TablePath
 from elt_assets.orchestration.events.columns import column_schema
 from elt_assets.pipeline.figures import SyncFigures
 from elt_assets.protocol.airbyte.catalog import ConfiguredStream
@@ -20,9 +21,13 @@ SEQUENCE = "elt/sequence"
 STATE = "elt/state"
 RECORDS_READ = "elt/records_read"
 TABLE_PATH = "elt/table_path"
-"""Metadata key of a definition: the path of the table under the root of the lake."""
+"""Metadata key of a definition: the path of the table under the root of the lake, by the streams' names."""
+OTHER_TABLE_PATH = "elt/other_table_path"
+"""Metadata key of a definition: where the table is instead if the stream already had it there."""
 HISTORY = "elt/history"
 """Metadata key of a definition: whether the stream has a history table."""
+COMPANION_OF = "elt/companion_of"
+"""Metadata key of a companion table's definition: the stream that the companion belongs to."""
 DESTINATION = "elt/destination"
 """Metadata key of a definition: the destination connector, if the destination is not the lake."""
 SCHEMA_CHANGES = "elt/schema_changes"
@@ -78,6 +83,20 @@ def figures_metadata(figures: SyncFigures) -> dict[str, Any]:
 def unwrapped(value: Any) -> Any:
     """Return a metadata value without the wrapper object of Dagster."""
     return getattr(value, "value", value)
+
+
+def table_path_of(metadata: Mapping[str, Any]) -> TablePath | None:
+    """Return the path of a table from the metadata of its definition; None if that does not contain it.
+
+    A table of another stream at the path by the names is not that of this stream.
+    """
+    levels, other = (
+        tuple(str(unwrapped(metadata[key])).split("/")) if key in metadata else None
+        for key in (TABLE_PATH, OTHER_TABLE_PATH)
+    )
+    if levels is None:
+        return None
+    return TablePath(levels, levels) if other is None else TablePath(levels, other, (levels,))
 
 
 def state_metadata(state: str | None) -> Any:

@@ -147,7 +147,7 @@ class ReportedRead:
         table, partition = read.tables.main, read.partition
         rows = None if partition is None else partition_files.count(self._spark, table, partition)
         landed = read.of.landed()
-        return table_metadata(table, read.of.table_name, landed, partition_rows=rows)
+        return table_metadata(table, read.of.name_of(table), landed, partition_rows=rows)
 
     def _log_progress(self, text: str) -> None:
         partition = self._plan.streams[0].partition

@@ -12,8 +12,9 @@ import dagster as dg
 
 from elt_assets import paths
 from elt_assets.lake.admin.maintenance import maintain
-from elt_assets.lake.write.stream_tables import StreamTables, app_id
-from elt_assets.orchestration.events.metadata import HISTORY, TABLE_PATH
+from elt_assets.lake.write.stream_tables import app_id
+from elt_assets.lake.write.table_paths import open_tables
+from elt_assets.orchestration.events.metadata import HISTORY, table_path_of
 from elt_assets.orchestration.failures import as_dagster_failure
 from elt_assets.orchestration.jobs.each_stream import refuse_failures, try_each
 from elt_assets.orchestration.jobs.run_history import remove_compute_logs, remove_runs
@@ -106,11 +107,12 @@ def _maintain(
 ) -> None:
     lake: LakeResource = context.resources.elt_lake
     spark: SparkResource = context.resources.elt_spark
-    path = str(spec.metadata[TABLE_PATH]).split("/")
+    path = table_path_of(spec.metadata)
+    assert path is not None
     retention = dt.timedelta(hours=config.retention_hours)
     dead_letter_age = dt.timedelta(days=config.dead_letter_days) or None
-    place, history = lake.table(path), bool(spec.metadata[HISTORY])
-    tables = StreamTables(place, app_id(spec.key.path), history=history)
+    history = bool(spec.metadata[HISTORY])
+    tables = open_tables(lake.location, path, app_id(spec.key.path), history=history)
     if not tables.main.exists:
         return
     for one in maintain(spark.provider.get(), tables, retention, dead_letter_age):
