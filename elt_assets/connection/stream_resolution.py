@@ -27,6 +27,7 @@ from elt_assets.sync.selection.fields import (
     UNDECLARED,
     FieldSelection,
     Path,
+    case_variants,
     dotted,
     landed,
     lies_in,
@@ -283,10 +284,12 @@ def _selection(settings: Stream, configured: ConfiguredStream) -> FieldSelection
     written = settings.fields
     if written is None:
         return None
+    rules = [*(written.include or []), *(written.exclude or []), *(written.hash or [])]
     return FieldSelection(
         include=None if written.include is None else _paths(written.include),
         exclude=_paths(written.exclude or []),
         hashed=_paths(written.hash or []),
+        distinct=case_variants(configured.stream.json_schema, _paths(rules)),
         key=_paths(configured.key),
         cursor=_cursor(configured),
         markers=_markers(configured),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path as File
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -113,6 +113,28 @@ def test_any_filtered_record_equals_the_model(record: Object, rules: FieldSelect
         path = tuple(secret.split("/"))
         assert covered(path, rules)
         assert not within(path, rules.hashed)
+
+
+def in_upper_case(value: Any) -> Any:
+    """Return a value with the names of its fields in upper case."""
+    if isinstance(value, list):
+        return [in_upper_case(item) for item in value]
+    if not isinstance(value, dict):
+        return value
+    return {name.upper(): in_upper_case(inner) for name, inner in value.items()}
+
+
+@settings(max_examples=examples(200), deadline=None)
+@given(OBJECTS, RULES)
+def test_the_case_of_names_gets_around_no_rule(record: Object, rules: FieldSelection) -> None:
+    rules = replace(rules, hashed=())  # the hash of an object contains the names of its fields
+    data = json.loads(written(record))
+    filtered = [
+        RecordFilter(rules, SALT)(RawRecord("a", Raw(json.dumps(each).encode()), 1.0)).data
+        for each in (data, in_upper_case(data))
+    ]
+    exact, upper = (json.loads(bytes(each)) for each in filtered)
+    assert upper == in_upper_case(exact)
 
 
 @settings(max_examples=examples(200), deadline=None)

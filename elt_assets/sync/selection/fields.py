@@ -2,6 +2,10 @@
 
 The rules are a tree over the names of the fields. Arrays have no level of their own: a path through an array
 of objects applies to each of them. `filters` applies the tree to records, this module to schemas.
+
+A rule also applies to a field whose name differs in case only, because that is the same column
+(`lake.schema.names`): a source that renames `ssn` to `SSN` does not get around `exclude: [ssn]`. It does not
+apply to a field that has a rule of its own, or that the catalog declares beside the other one.
 """
 
 from __future__ import annotations
@@ -10,6 +14,7 @@ import copy
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum, auto
+from functools import cached_property
 from typing import Any
 
 from elt_assets.protocol.airbyte.catalog import ConfiguredStream
@@ -41,8 +46,16 @@ class Node:
     children: Mapping[str, Rule]
     keeps_others: bool
 
+    @cached_property
+    def _of_lower_case(self) -> Mapping[str, Rule]:
+        return {name.lower(): rule for name, rule in reversed(list(self.children.items()))}
+
     def rule_for(self, name: str) -> Rule:
-        return self.children.get(name, Action.KEEP if self.keeps_others else Action.DROP)
+        rule = self.children.get(name)
+        if rule is not None:
+            return rule
+        default = Action.KEEP if self.keeps_others else Action.DROP
+        return self._of_lower_case.get(name.lower(), default)
 
 
 Rule = Action | Node
@@ -59,6 +72,7 @@ class FieldSelection:
         key, cursor: of the stream; always kept, whatever the other settings are.
         markers: delete markers; always kept, because a delete without its marker would be stored as a row
             of nulls.
+        distinct: fields that the catalog declares, and whose names differ from that of a rule in case only.
     """
 
     include: tuple[Path, ...] | None = None
@@ -67,6 +81,7 @@ class FieldSelection:
     key: tuple[Path, ...] = ()
     cursor: Path = ()
     markers: tuple[Path, ...] = field(default=(), repr=False)
+    distinct: tuple[Path, ...] = field(default=(), repr=False)
     tree: Node = field(init=False, compare=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -96,7 +111,8 @@ def dotted(path: Path) -> str:
 
 
 def _node(fields: FieldSelection, at: Path) -> Node:
-    paths = (*(fields.include or ()), *fields.exclude, *fields.hashed, *fields.always_kept)
+    rules = (*(fields.include or ()), *fields.exclude, *fields.hashed, *fields.always_kept)
+    paths = (*rules, *fields.distinct)
     depth = len(at)
     names = dict.fromkeys(p[depth] for p in paths if len(p) > depth and p[:depth] == at)
     children = {name: _rule(fields, (*at, name)) for name in names}
@@ -133,6 +149,19 @@ def notices(fields: FieldSelection | None) -> list[str]:
                     f"fields.exclude: {dotted(excluded)!r} is still stored: {dotted(path)!r} {reason}"
                 )
     return found
+
+
+def case_variants(json_schema: Any, paths: Iterable[Path]) -> tuple[Path, ...]:
+    """Return the fields that a schema declares whose names differ from a part of a path in case only."""
+    found: dict[Path, None] = {}
+    for path in paths:
+        schema = json_schema
+        for depth, name in enumerate(path):
+            declared = properties(schema)
+            same = (one for one in declared if one != name and one.lower() == name.lower())
+            found |= dict.fromkeys((*path[:depth], one) for one in same)
+            schema = declared.get(name)
+    return tuple(found)
 
 
 def narrowed_schema(json_schema: dict[str, Any], fields: FieldSelection | None) -> dict[str, Any]:

@@ -76,11 +76,8 @@ class RecordFilter:
     def _object(self, value: Raw, node: Node, withheld: list[str]) -> Raw:
         # A dict of names and raw values: of equal names, with or without escapes, only the last one stays.
         fields = _decode_object(value)
-        if not node.keeps_others:
-            fields = {name: inner for name, inner in fields.items() if name in node.children}
-        for name, rule in node.children.items():
-            if rule is Action.KEEP or name not in fields:
-                continue
+        for name in list(fields):
+            rule = node.rule_for(name)
             if rule is Action.DROP:
                 del fields[name]
             elif rule is Action.HASH:
