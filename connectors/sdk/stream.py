@@ -166,6 +166,22 @@ class Stream:
         del context
         return self._default_signpost
 
+    def source_identity(self) -> str | None:
+        """Return the identity of the source, such as the system identifier and the timeline of a database;
+        None if it has none.
+
+        It is part of the state. A read from the state of another source is an error.
+        """
+        return None
+
+    def log_position(self) -> Any:
+        """Return the value of the replication key up to which the source's log goes now; None if it has none.
+
+        A read from a state that is after it is an error: the source is older than the state. So this must be
+        the end of a log that only grows, and not the greatest value of the records, which may be deleted.
+        """
+        return None
+
     def load_state(self, state: dict[str, Any]) -> dict[str, Any]:
         """Return a state of an earlier version of this source in the present form.
 
@@ -211,6 +227,8 @@ class Stream:
             named_by=[path[0] for path in self._key_paths()],
             on_bad_value=self.bad_replication_key,
             max_sent=MAX_SENT if contexts is None else MAX_SENT_IN_PARTITION,
+            source=self.source_identity(),
+            position=self.log_position(),
         )
         if contexts is None:
             yield from self._estimate(progress.begin(None).start)

@@ -26,6 +26,7 @@ from connectors.sdk.state.bookmark import (
     saved_value,
     without_progress,
 )
+from connectors.sdk.state.origin import SOURCE_IDENTITY, check_origin
 from connectors.sdk.state.partitions import identity
 from connectors.sdk.state.replication_key import ReplicationKey
 from elt_assets.errors import ConfigError
@@ -50,12 +51,14 @@ class StreamState:
         named_by: the fields that an error names a record by.
         on_bad_value: KEEP, SKIP or ERROR: what becomes of a record whose value cannot be compared.
         max_sent: maximum number of hashes of sent records in a bookmark.
+        source: the identity of the source; None if it is unknown.
+        position: the value up to which the source's log goes; None if it is unknown.
 
     Attributes:
         warnings: the reasons, one line each, why a part of the saved state has no effect.
 
     Raises:
-        ConfigError: the saved state is not one of these.
+        ConfigError: the saved state is not one of these, is of another source, or is ahead of the source.
 
     Spec: "Partitioned State", "Advanced Use Cases".
     """
@@ -72,6 +75,8 @@ class StreamState:
         named_by: Sequence[str] = (),
         on_bad_value: str = ERROR,
         max_sent: int = 0,
+        source: str | None = None,
+        position: Any = None,
     ):
         self._key = key
         self._named_by = named_by
@@ -83,6 +88,9 @@ class StreamState:
         self._signpost = signpost
         self._others = {name: value for name, value in saved.items() if name != PARTITIONS}
         self.warnings = list(_warnings(key, saved))
+        check_origin(key, saved, source, position)
+        if source is not None:
+            self._others[SOURCE_IDENTITY] = source
         self._whole: Bookmark | None = None
         self._open: dict[bytes, Bookmark] = {}
         self._entries: dict[bytes, bytes] = {}
