@@ -41,6 +41,7 @@ class _Fault:
     Attributes:
         pattern: texts by which libraries report it.
         numbers: numbers of the system (`errno`) for it.
+        is_general: whether other tables have it too.
     """
 
     kind: type[EltError]
@@ -48,11 +49,12 @@ class _Fault:
     guidance: str
     pattern: str
     numbers: Sequence[int] = ()
+    is_general: bool = True
 
     def error(self, place: str, cause: BaseException) -> EltError:
         message = f"{self.message}{place}"
         error = self.kind(message, guidance=f"{self.guidance}; {_AGAIN}", detail=first_line(cause))
-        error.is_machine_fault = True
+        error.is_machine_fault = self.is_general
         return error
 
 
@@ -110,6 +112,14 @@ _FAULTS: Sequence[_Fault] = (
         "raise `spark.driver.memory` in the Spark settings (ELT_SPARK), or set a smaller `checkpoint` in "
         "defs.yaml",
         r"java\.lang\.OutOfMemoryError",
+    ),
+    _Fault(
+        SystemFailure,
+        "a file that another engine wrote cannot be read in the types of its table without a change",
+        "rewrite the file's rows with that engine, with values that the table's types hold, or restore the "
+        "table to the version before them",
+        r"its column [^\n]* has the type [^\n]*",
+        is_general=False,
     ),
     _Fault(
         TransientError,

@@ -34,7 +34,10 @@ def job(root: Path, files: list[str], batch: list[str], **limits: int) -> Job:
     limits = {"rows_per_file": 1_000_000, "bytes_per_file": 1 << 30, **limits}
     names = [str(root / name) for name in batch]
     place = (LocalFileSystem(), str(root))
-    return Job(place, [files], frozenset([0]), [["id"]], names, "kept", "matching", **limits)
+    schema = pa.schema({"id": pa.int64(), "body": pa.string()})
+    return Job(
+        place, [files], frozenset([0]), [["id"]], names, "kept", "matching", schema=schema, **limits
+    )
 
 
 def large_rows(path: Path) -> None:

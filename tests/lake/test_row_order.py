@@ -187,6 +187,7 @@ class Tables:
             hidden_columns=names,
             rows_per_file=1_000,
             bytes_per_file=1 << 20,
+            schema=ARROW,
             validity=self._validity() if self.is_history else None,
         )
         numbers = pa.RecordBatch.from_pydict({"id": [0]})

@@ -32,7 +32,7 @@ def texts_of(table: Table, columns: Sequence[Column], field: Sequence[str]) -> l
     column, distinct = plain_column(columns, field), set()
     for file in table.files:
         path = f"{table.storage.root}/{file.path}"
-        (values,) = read_keys(table.storage.system, path, [column])
+        (values,) = read_keys(table.storage.system, path, [column], table.arrow_schema())
         distinct.update(pc.unique(values).to_pylist())
     return sorted(_text(value) for value in distinct if value is not None)
 

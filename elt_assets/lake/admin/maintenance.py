@@ -216,6 +216,7 @@ def _combined(spark: SparkSession, table: Table, group: list[DataFile]) -> list[
         matching=table.new_folder(HIDDEN),
         rows_per_file=TARGET_ROWS,
         bytes_per_file=MAX_BYTES,
+        schema=table.arrow_schema(),
     )
     written = table.storage.describe(in_tasks(spark, job)[tasks.KEPT])
     require_all(

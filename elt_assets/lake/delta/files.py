@@ -51,6 +51,11 @@ class DataFile:
     records: int
     stats: str = field(default="", compare=False)
 
+    @property
+    def is_own(self) -> bool:
+        """Return whether this project wrote the file; another engine does not know its folders."""
+        return self.path.startswith((f"{VISIBLE}/", f"{HIDDEN}/"))
+
     def add(self, *, moved: bool = False) -> AddAction:
         """Return the log action that adds the file. `moved`: its rows were in the table before."""
         stats = self.stats or json.dumps({"numRecords": self.records})

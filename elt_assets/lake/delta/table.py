@@ -135,6 +135,13 @@ class Table:
         """The columns of the snapshot; none if the table does not exist."""
         return t.StructType() if self._delta is None else opening.spark_schema(self._delta)
 
+    def arrow_schema(self, schema: t.StructType | None = None) -> pa.Schema:
+        """Return columns in Arrow's types: those of `schema`, and the further ones of the snapshot."""
+        fields = [] if schema is None else schema.fields
+        names = {field.name for field in fields}
+        more = [field for field in self.schema.fields if field.name not in names]
+        return pa.schema(opening.delta_schema(t.StructType([*fields, *more])).to_arrow())
+
     def schema_at(self, version: int) -> t.StructType:
         """Return the columns of an earlier version."""
         delta = opening.open_table(self.storage.place, version)
@@ -211,11 +218,35 @@ class Table:
             more = [t.StructField(path_column, t.StringType())] if path_column else []
             return spark.createDataFrame([], t.StructType([*schema.fields, *more]))
         if self._needs_tasks(spark):
-            located = [(self.storage.locate(file), file.size) for file in files]
-            arrow_schema = pa.schema(opening.delta_schema(schema).to_arrow())
-            return parquet_files.read(
-                spark, self.storage.system, located, schema, arrow_schema, path_column
-            )
+            return self._read_in_tasks(spark, files, schema, path_column)
+        foreign = [file for file in files if not file.is_own]
+        own = [file for file in files if file.is_own]
+        if not foreign:
+            return self._read_in_jvm(spark, own, schema, path_column)
+        rows = self._read_in_tasks(spark, foreign, schema, path_column)
+        return rows.union(self._read_in_jvm(spark, own, schema, path_column)) if own else rows
+
+    def _read_in_tasks(
+        self,
+        spark: SparkSession,
+        files: Sequence[DataFile],
+        schema: t.StructType,
+        path_column: str | None,
+    ) -> DataFrame:
+        """Return the rows of files in any physical types: another engine may have written them."""
+        located = [(self.storage.locate(file), file.size) for file in files]
+        arrow_schema = pa.schema(opening.delta_schema(schema).to_arrow())
+        return parquet_files.read(
+            spark, self.storage.system, located, schema, arrow_schema, path_column
+        )
+
+    def _read_in_jvm(
+        self,
+        spark: SparkSession,
+        files: Sequence[DataFile],
+        schema: t.StructType,
+        path_column: str | None,
+    ) -> DataFrame:
         paths = [self.storage.place.child(file.path).for_spark_reader for file in files]
         rows = spark.read.schema(schema).options(**STRICT_READ).parquet(*paths)
         if path_column is None:

@@ -38,6 +38,7 @@ def repeated_keys(
 def _repeated_local(table: Table, files: Sequence[DataFile], key: Key) -> int:
     storage = table.storage
     paths, names = [f"{storage.root}/{file.path}" for file in files], key_names(key)
-    keys = pa.table(read_all_keys(storage.system, paths, key), names=names).drop_null()
+    columns = read_all_keys(storage.system, paths, key, table.arrow_schema())
+    keys = pa.table(columns, names=names).drop_null()
     counted = keys.group_by(names).aggregate([([], "count_all")])
     return int(pc.sum(pc.greater(counted["count_all"], 1)).as_py() or 0)

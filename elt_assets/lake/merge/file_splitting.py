@@ -125,7 +125,7 @@ def combine_small(spark: SparkSession, table: Table, files: Sequence[DataFile]) 
         return Split()
     groups = packed(small)
     fold = frozenset(range(len(groups)))
-    return _by_task(spark, table, groups, fold, Batch(table, ()), (), VISIBLE)
+    return _by_task(spark, table, groups, fold, Batch(table, ()), (), VISIBLE, table.schema)
 
 
 def _is_small(files: Sequence[DataFile]) -> bool:
@@ -175,7 +175,7 @@ def split(
     if too_many or any(is_nested(schema, part) for part in key):
         return _by_join(spark, table, candidates, batch, key, schema, kind)
     groups, fold = _groups(files, candidates)
-    return _by_task(spark, table, groups, fold, batch, key, kind)
+    return _by_task(spark, table, groups, fold, batch, key, kind, schema)
 
 
 def _candidates(
@@ -250,6 +250,7 @@ def _by_task(
     batch: Batch,
     key: Key,
     kind: str,
+    schema: t.StructType,
 ) -> Split:
     job = tasks.Job(
         root=(table.storage.system, table.storage.root),
@@ -261,6 +262,7 @@ def _by_task(
         matching=table.new_folder(HIDDEN),
         rows_per_file=TARGET_ROWS,
         bytes_per_file=MAX_BYTES,
+        schema=table.arrow_schema(schema),
     )
     if not groups:
         return Split()

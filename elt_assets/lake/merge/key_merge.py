@@ -121,6 +121,7 @@ def in_one_task(
         hidden_columns=hidden,
         rows_per_file=TARGET_ROWS,
         bytes_per_file=MAX_BYTES,
+        schema=inputs.table.arrow_schema(schema),
         validity=validity,
     )
     found = run_tasks(spark, 1, with_code(key_tasks.run, job))

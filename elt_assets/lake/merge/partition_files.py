@@ -40,7 +40,9 @@ def files_of(table: Table, partitions: Collection[str]) -> PartitionFiles:
         first = bisect_left(wanted, least)
         if first == len(wanted) or wanted[first] > most:
             continue
-        (found.own if least == most else found.mixed).append(file)
+        # The bounds of another engine may be those of a part of a long text.
+        is_own = file.is_own and least == most
+        (found.own if is_own else found.mixed).append(file)
     return found
 
 

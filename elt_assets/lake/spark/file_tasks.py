@@ -11,10 +11,15 @@ from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
-from elt_assets.lake.spark.tasks import ArrowFunction, Output, batches_of, discarding_on_error
+from elt_assets.lake.spark.foreign_types import conformed
+from elt_assets.lake.spark.tasks import (
+    ArrowFunction,
+    Output,
+    batches_of,
+    discarding_on_error,
+    opened,
+)
 
 _CHUNK = 4 << 20
 """Bytes of lines that are read at a time."""
@@ -96,14 +101,13 @@ def write(job: Writing) -> ArrowFunction:
 
 
 def _rows(job: Reading, path: str) -> Iterator[pa.RecordBatch]:
-    with job.system.open_input_file(path) as source:
-        file = pq.ParquetFile(source, coerce_int96_timestamp_unit="us", pre_buffer=True)
+    with opened(job.system, path, pre_buffer=True) as file:
         present = [name for name in job.schema.names if name in file.schema_arrow.names]
         for batch in batches_of(file, present):
             columns = [
                 pa.repeat(pa.scalar(path), len(batch))
                 if field.name == job.path_column
-                else conformed(batch.column(field.name), field.type)
+                else conformed(batch.column(field.name), field.type, field.name)
                 if field.name in present
                 else pa.nulls(len(batch), field.type)
                 for field in job.schema
@@ -127,29 +131,3 @@ def _lines(job: Lines, offset: int, size: int) -> Iterator[pa.RecordBatch]:
             size -= len(data)
             *whole, rest = (rest + data).split(b"\n")
             yield pa.RecordBatch.from_arrays([pa.array(whole, pa.binary())], names=["line"])
-
-
-def conformed(values: pa.Array, kind: pa.DataType) -> pa.Array:
-    """Return values in a type that can hold all of them. A nested field that they lack is null.
-
-    Raises:
-        ArrowInvalid: a value does not fit.
-    """
-    if values.type == kind:
-        return values
-    if pa.types.is_struct(kind) and pa.types.is_struct(values.type):
-        present = {values.type.field(number).name for number in range(values.type.num_fields)}
-        fields = [kind.field(number) for number in range(kind.num_fields)]
-        columns = [
-            conformed(pc.struct_field(values, field.name), field.type)
-            if field.name in present
-            else pa.nulls(len(values), field.type)
-            for field in fields
-        ]
-        return pa.StructArray.from_arrays(columns, fields=fields, mask=values.is_null())
-    if pa.types.is_list(kind) and pa.types.is_list(values.type):
-        items = conformed(values.flatten(), kind.value_type)
-        ends = pc.cumulative_sum(pc.fill_null(pc.list_value_length(values), 0))
-        starts = pa.concat_arrays([pa.array([0], pa.int32()), ends.cast(pa.int32())])
-        return pa.ListArray.from_arrays(starts, items, type=kind, mask=values.is_null())
-    return values.cast(kind)

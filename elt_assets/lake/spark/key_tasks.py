@@ -12,12 +12,14 @@ import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial, reduce
+from itertools import chain
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from elt_assets.lake.spark.foreign_types import conformed_columns
 from elt_assets.lake.spark.tasks import (
     ArrowFunction,
     Output,
@@ -87,7 +89,8 @@ class Job:
     `present`: files with present rows of its keys, relative to `root`. `key`, `cursor`: column paths; the
     cursor may be empty. `raw_id`: the column of the row's id. `markers`: the sign that the row ends its key.
     `visible`, `hidden`: the folders for rows and for ends of keys, relative to `root`; `visible_columns`,
-    `hidden_columns`: the columns of these. `validity`: of a history; None for the latest row of each key.
+    `hidden_columns`: the columns of these. `schema`: the columns of the table.
+    `validity`: of a history; None for the latest row of each key.
     """
 
     root: tuple[Any, str]
@@ -103,6 +106,7 @@ class Job:
     hidden_columns: Sequence[str]
     rows_per_file: int
     bytes_per_file: int
+    schema: pa.Schema
     validity: Validity | None = None
 
 
@@ -170,9 +174,11 @@ def _read(system: Any, root: str, job: Job) -> pa.Table | None:
     size = 0
     for path, arrival in places:
         with opened(system, path) as file:
-            parts = [pa.Table.from_batches([], file.schema_arrow).replace_schema_metadata(None)]
-            for part in batches_of(file):
-                parts.append(pa.Table.from_batches([part]).replace_schema_metadata(None))
+            empty = pa.RecordBatch.from_pylist([], file.schema_arrow)
+            parts = []
+            for batch in chain([empty], batches_of(file)):
+                part = conformed_columns(batch, job.schema)
+                parts.append(pa.Table.from_batches([part]))
                 size += part.nbytes
                 if size > _MAX_BYTES:
                     return None

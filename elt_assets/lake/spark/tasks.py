@@ -16,6 +16,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from elt_assets.lake.spark.foreign_types import conformed, conformed_columns, open_file
+
 ArrowFunction = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 
 KEPT, MATCHING, TAKEN = "kept", "matching", "taken"
@@ -37,8 +39,8 @@ class Job:
     groups in which all files are rewritten, also those without a key of the batch. `key`: column paths; empty
     if no row is taken out. `batch`: paths of the files that contain the keys. `matching`: the folder for rows
     with a key of the batch. `kept`: the folder for other rows. `rows_per_file`, `bytes_per_file`: the size at
-    which a written file is closed. `root`: pyarrow's file system, and the path in it that all
-    paths but those of `batch` are relative to.
+    which a written file is closed. `schema`: the columns of the table. `root`: pyarrow's file system, and the
+    path in it that all paths but those of `batch` are relative to.
     """
 
     root: tuple[Any, str]
@@ -50,6 +52,7 @@ class Job:
     matching: str
     rows_per_file: int
     bytes_per_file: int
+    schema: pa.Schema
 
 
 def run(job: Job) -> ArrowFunction:
@@ -83,28 +86,30 @@ def in_arrow(do: Callable[[int], Iterable[tuple[str, str]]]) -> ArrowFunction:
 def _split(job: Job, task: int) -> Iterator[tuple[str, str]]:
     """Split the files of one group; yield the role and path of each file that was split or written."""
     system, root = job.root
-    wanted = read_all_keys(system, job.batch, job.key)
+    wanted = read_all_keys(system, job.batch, job.key, job.schema)
     outputs = {
         KEPT: Output(system, root, job.kept, job.rows_per_file, job.bytes_per_file),
         MATCHING: Output(system, root, job.matching, job.rows_per_file, job.bytes_per_file),
     }
     with discarding_on_error(*outputs.values()):
         for name in job.groups[task]:
-            present = read_keys(system, f"{root}/{name}", job.key)
+            present = read_keys(system, f"{root}/{name}", job.key, job.schema)
             mask = _matches(present, wanted) if job.key else _no_match(system, f"{root}/{name}")
             if task in job.fold or pc.any(mask).as_py():
                 yield TAKEN, name
-                _copy(system, f"{root}/{name}", mask, outputs)
+                _copy(job, name, mask, outputs)
         for role, output in outputs.items():
             output.close()
             yield from ((role, name) for name in output.names)
 
 
-def _copy(system: Any, path: str, is_pulled: Any, outputs: dict[str, Output]) -> None:
-    """Copy the rows of a file to the outputs; `is_pulled` is a boolean for each row."""
+def _copy(job: Job, name: str, is_pulled: Any, outputs: dict[str, Output]) -> None:
+    """Copy the rows of a file to the outputs, in the table's types; `is_pulled` is a boolean for each row."""
     offset = 0
-    with system.open_input_file(path) as source:
-        for batch in batches_of(pq.ParquetFile(source)):
+    system, root = job.root
+    with opened(system, f"{root}/{name}") as file:
+        for rows in batches_of(file):
+            batch = conformed_columns(rows, job.schema)
             mask = is_pulled.slice(offset, len(batch))
             offset += len(batch)
             outputs[MATCHING].write(batch.filter(mask))
@@ -136,15 +141,15 @@ def discard_file(system: Any, path: str, sink: Any) -> None:
 
 
 @contextlib.contextmanager
-def opened(system: Any, path: str) -> Iterator[pq.ParquetFile]:
+def opened(system: Any, path: str, *, pre_buffer: bool = False) -> Iterator[pq.ParquetFile]:
     """Open a Parquet file for reading.
 
     Raises:
-        OSError: the file is missing or damaged; the error names it.
+        OSError: the file is missing or damaged, or cannot be read in the table's types; the error names it.
     """
     try:
         with system.open_input_file(path) as source:
-            yield pq.ParquetFile(source)
+            yield open_file(source, pre_buffer=pre_buffer)
     except (OSError, pa.ArrowException) as error:
         raise OSError(f"the file {path} cannot be read: {error}") from error
 
@@ -231,21 +236,42 @@ class Output:
 
 
 def read_all_keys(
-    system: Any, paths: Sequence[str], key: Sequence[Sequence[str]]
+    system: Any, paths: Sequence[str], key: Sequence[Sequence[str]], schema: pa.Schema
 ) -> list[pa.ChunkedArray]:
     """Return the key columns of several files, concatenated, in types that hold the values of all files."""
     if not paths or not key:
         return [pa.chunked_array([pa.nulls(0)]) for _ in key]
     names = [str(number) for number in range(len(key))]
-    tables = [pa.table(read_keys(system, path, key), names=names) for path in paths]
+    tables = [pa.table(read_keys(system, path, key, schema), names=names) for path in paths]
     return list(pa.concat_tables(tables, promote_options="permissive").columns)
 
 
-def read_keys(system: Any, path: str, key: Sequence[Sequence[str]]) -> list[pa.ChunkedArray]:
-    """Return the key columns of a file. A column that was added to the table later is null."""
+def read_keys(
+    system: Any, path: str, key: Sequence[Sequence[str]], schema: pa.Schema | None = None
+) -> list[pa.ChunkedArray]:
+    """Return the key columns of a file. A column that the file lacks is null.
+
+    Args:
+        schema: the columns of the table, whose types the values get; None for the types of the file.
+    """
     with opened(system, path) as file:
         table = file.read(columns=[".".join(part) for part in key])
-        return [leaf(table, part, file.metadata.num_rows) for part in key]
+        rows = file.metadata.num_rows
+        values = [leaf(table, part, rows) for part in key]
+    if schema is None:
+        return values
+    return [
+        conformed(column, type_of(schema, part), ".".join(part))
+        for column, part in zip(values, key, strict=True)
+    ]
+
+
+def type_of(schema: pa.Schema, path: Sequence[str]) -> pa.DataType:
+    """Return the type of the column at a path."""
+    kind = schema.field(path[0]).type
+    for name in path[1:]:
+        kind = kind.field(name).type
+    return kind
 
 
 def leaf(table: pa.Table, path: Sequence[str], rows: int) -> pa.ChunkedArray:
