@@ -15,6 +15,8 @@ from pyspark.sql import types as t
 
 from elt_assets.errors import ConfigError
 from elt_assets.lake.admin.maintenance import maintain
+from elt_assets.lake.delta.commit_metadata import CommitMetadata
+from elt_assets.lake.delta.files import Change
 from elt_assets.lake.delta.table import Table
 from tests.lake.harness import USERS, Lake, user
 from tests.lake.staging import APP, checkpoint, stream
@@ -241,6 +243,31 @@ def test_a_rule_that_appears_during_a_sync_is_not_violated(lake: Lake, rule: str
         writer.commit(checkpoint(final=True))
     writer.close()
     assert DeltaTable(lake.uri).to_pyarrow_table()["id"].to_pylist() == [1]
+
+
+NEVER_NULL = t.StructType(
+    [
+        t.StructField("id", t.LongType(), nullable=False),
+        t.StructField("list", t.ArrayType(ADDRESS, containsNull=False)),
+        t.StructField("m", t.MapType(t.StringType(), ADDRESS, valueContainsNull=False)),
+    ]
+)
+
+
+def test_columns_of_rows_without_nulls_may_be_null_in_the_table(tmp_path: Path) -> None:
+    """Spark knows that a literal or a counter is never null; that is no rule for later rows."""
+    new = Table(str(tmp_path / "users"), APP)
+    new.prepare(NEVER_NULL)
+    Table(new.uri, APP).refuse_unwritable()
+    Table(new.uri, APP).prepare(NEVER_NULL)
+
+
+def test_a_commit_that_replaces_all_columns_ends_their_rules(tmp_path: Path) -> None:
+    replaced = Table(table(tmp_path / "users", NEVER_NULL), APP)
+    with pytest.raises(ConfigError, match="NOT NULL column id"):
+        replaced.commit(Change(), CommitMetadata(1, 1, None), 0)
+    replaced.commit(Change(), CommitMetadata(1, 1, None), 0, NEVER_NULL)
+    Table(replaced.uri, APP).refuse_unwritable()
 
 
 # Rules at any depth

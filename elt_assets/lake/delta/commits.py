@@ -37,10 +37,10 @@ from elt_assets.errors import ConcurrentSync
 from elt_assets.failpoints import Failpoint, reach
 from elt_assets.lake.delta import attachments, log, outcome
 from elt_assets.lake.delta.commit_metadata import COMPACTION, CommitMetadata, version_app_id
-from elt_assets.lake.delta.features import refuse_unwritable
+from elt_assets.lake.delta.features import refuse_unwritable, spark_schema
 from elt_assets.lake.delta.files import Change, DataFile, Files
 from elt_assets.lake.delta.log import Entry
-from elt_assets.lake.delta.opening import delta_schema, enable_ntz, retyped, spark_schema
+from elt_assets.lake.delta.opening import delta_schema, enable_ntz, retyped
 from elt_assets.lake.delta.outcome import Superseded
 from elt_assets.storage import conditional_writes
 
@@ -108,7 +108,7 @@ def publish(delta: DeltaTable, storage: Files, commit: Commit) -> Published:
     values = {**values, **_more_values(commit, restored)}
 
     def write() -> None:
-        refuse_unwritable(delta)
+        refuse_unwritable(delta, replaces=commit.schema is not None)
         # In the snapshot of the basis the sequence is known. delta-rs would read the whole log for it.
         if int(delta.version()) != commit.basis.version:
             refuse_overtaken(delta, commit.app_id, metadata.sequence, commit.basis)

@@ -20,6 +20,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from itertools import chain
 
 from deltalake import DeltaTable
 from pyspark.sql import types as t
@@ -80,13 +81,17 @@ def refuse_unreadable(delta: DeltaTable) -> None:
     _refuse(delta, _of_readers(delta))
 
 
-def refuse_unwritable(delta: DeltaTable) -> None:
+def refuse_unwritable(delta: DeltaTable, *, replaces: bool = False) -> None:
     """Refuse a table with a rule for writers that commits of this project do not keep. It can be read.
+
+    Args:
+        replaces: the commit replaces all rows and all columns, and so ends the rules of the columns.
 
     Raises:
         ConfigError: names each feature, its column, and the remedies.
     """
-    _refuse(delta, _of_writers(delta))
+    rules = _of_writers(delta)
+    _refuse(delta, rules if replaces else chain(rules, _of_columns(spark_schema(delta))))
 
 
 def _refuse(delta: DeltaTable, rules: Iterable[Rule]) -> None:
@@ -124,7 +129,11 @@ def _of_writers(delta: DeltaTable) -> Iterator[Rule]:
             yield Rule(f"CHECK constraint {name.removeprefix(_CONSTRAINT)}", _DROP_CONSTRAINT)
         elif name in _PROPERTIES and value.lower() == "true":
             yield Rule(name, f"ALTER TABLE … SET TBLPROPERTIES ('{name}' = 'false')")
-    yield from _of_columns(t.StructType.fromJson(json.loads(delta.schema().to_json())))
+
+
+def spark_schema(delta: DeltaTable) -> t.StructType:
+    """Return the columns of a table, as Spark has them."""
+    return t.StructType.fromJson(json.loads(delta.schema().to_json()))
 
 
 def _of_columns(kind: t.DataType, path: str = "") -> Iterator[Rule]:

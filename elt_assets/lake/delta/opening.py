@@ -10,7 +10,6 @@ What a kill leaves, so that nothing is lost or doubled:
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping
 
 import pyarrow as pa
@@ -22,7 +21,7 @@ from pyspark.sql import types as t
 from elt_assets.errors import ConfigError
 from elt_assets.failpoints import Failpoint, reach
 from elt_assets.lake.delta import outcome
-from elt_assets.lake.delta.features import NTZ, refuse_unreadable, refuse_unwritable
+from elt_assets.lake.delta.features import NTZ, refuse_unreadable, refuse_unwritable, spark_schema
 from elt_assets.lake.delta.files import HIDDEN, VISIBLE
 from elt_assets.lake.delta.outcome import NAME
 from elt_assets.lake.schema.metadata_columns import PARTITION
@@ -212,11 +211,23 @@ def _alter(
 
 
 def delta_schema(schema: t.StructType) -> Schema:
-    return Schema.from_json(schema.json())
+    """Return columns as a table has them: at every depth they may be null, whatever the first rows are."""
+    return Schema.from_json(_nullable(schema).json())
 
 
-def spark_schema(delta: DeltaTable) -> t.StructType:
-    return t.StructType.fromJson(json.loads(delta.schema().to_json()))
+def _nullable(kind: t.DataType) -> t.DataType:
+    if isinstance(kind, t.StructType):
+        return t.StructType(
+            [
+                t.StructField(field.name, _nullable(field.dataType), True, field.metadata)
+                for field in kind.fields
+            ]
+        )
+    if isinstance(kind, t.ArrayType):
+        return t.ArrayType(_nullable(kind.elementType))
+    if isinstance(kind, t.MapType):
+        return t.MapType(_nullable(kind.keyType), _nullable(kind.valueType))
+    return kind
 
 
 def retyped(present: t.DataType, wanted: t.DataType, path: str = "") -> list[str]:
@@ -237,7 +248,7 @@ def retyped(present: t.DataType, wanted: t.DataType, path: str = "") -> list[str
                 f"{path}.{field.name}".lstrip("."),
             )
         ]
-    return [] if present == wanted else [path]
+    return [] if _nullable(present) == _nullable(wanted) else [path]
 
 
 def _lacks(present: t.DataType, wanted: t.DataType) -> bool:

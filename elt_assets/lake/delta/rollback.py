@@ -18,9 +18,10 @@ from elt_assets.lake.delta.commit_metadata import (
     metadata_of,
 )
 from elt_assets.lake.delta.commits import files_of
+from elt_assets.lake.delta.features import spark_schema
 from elt_assets.lake.delta.files import Change, DataFile, Files
 from elt_assets.lake.delta.log import Entry, FileChanges
-from elt_assets.lake.delta.opening import load, spark_schema
+from elt_assets.lake.delta.opening import load
 
 
 @dataclass(frozen=True)

@@ -133,7 +133,7 @@ class Table:
     @property
     def schema(self) -> t.StructType:
         """The columns of the snapshot; none if the table does not exist."""
-        return t.StructType() if self._delta is None else opening.spark_schema(self._delta)
+        return t.StructType() if self._delta is None else features.spark_schema(self._delta)
 
     def arrow_schema(self, schema: t.StructType | None = None) -> pa.Schema:
         """Return columns in Arrow's types: those of `schema`, and the further ones of the snapshot."""
@@ -145,7 +145,7 @@ class Table:
     def schema_at(self, version: int) -> t.StructType:
         """Return the columns of an earlier version."""
         delta = opening.open_table(self.storage.place, version)
-        return t.StructType() if delta is None else opening.spark_schema(delta)
+        return t.StructType() if delta is None else features.spark_schema(delta)
 
     @property
     def files(self) -> list[DataFile]:

@@ -50,7 +50,8 @@ class Target:
             "or removed, move the table away",
             partitions_of=None if partition is None else own,
         )
-        table.refuse_unwritable()
+        if partition is not None:  # else all columns are replaced, with their rules
+            table.refuse_unwritable()
         return table
 
 
