@@ -25,6 +25,7 @@ import pyarrow.fs as pafs
 import pyarrow.parquet as pq
 from deltalake.transaction import AddAction, RemoveAction
 
+from elt_assets.errors import SystemFailure
 from elt_assets.failpoints import Failpoint, reach
 from elt_assets.lake.spark.parsing.statistics import statistics
 from elt_assets.storage.clean_up import cleaning_up
@@ -117,6 +118,22 @@ class Files:
         empty = set(paths) - {file.path for file in files}
         self.discard(DataFile(path, 0, 0) for path in empty)
         return files
+
+    def refuse_lost(self, paths: Collection[str]) -> None:
+        """Refuse to continue from a version of which vacuum has removed files.
+
+        Raises:
+            SystemFailure: names the files.
+        """
+        infos = self.system.get_file_info([f"{self.root}/{path}" for path in sorted(paths)])
+        lost = [info.path for info in infos if info.type == pafs.FileType.NotFound]
+        if lost:
+            raise SystemFailure(
+                f"the table {self.uri} was restored to a version of which {len(lost)} files no longer exist, "
+                f"such as {lost[0]}: they are older than the retention of vacuum",
+                guidance="restore the stream's table to a newer version, within the retention; or refresh "
+                "the stream, after you have moved its history and its dead letter away",
+            )
 
     def open(self, file: DataFile) -> Any:
         """Open a file for reading, as a pyarrow file, which is a context manager."""

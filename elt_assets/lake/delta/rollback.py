@@ -38,7 +38,12 @@ class Rollback:
     before: CommitMetadata
 
     def change(self, storage: Files) -> Change:
-        """Return the change of files. The footers of added files are read for their statistics."""
+        """Return the change of files. The footers of added files are read for their statistics.
+
+        Raises:
+            SystemFailure: vacuum has removed files that the change needs.
+        """
+        storage.refuse_lost([*self.add, *(file.path for file in self.before.hidden)])
         return Change(storage.describe(self.add), self.remove)
 
 

@@ -85,6 +85,23 @@ class Table:
         if self._delta is not None:
             features.refuse_unwritable(self._delta)
 
+    def refuse_lost(self, *, replaces: bool) -> None:
+        """Refuse to write on top of a restored version of which vacuum has removed files.
+
+        Other engines restore such a version, since they do not know its hidden files.
+
+        Args:
+            replaces: the sync is a refresh, which needs only the files that it has built before.
+
+        Raises:
+            SystemFailure: names the files.
+        """
+        if self.metadata.restored:
+            refresh = self.metadata.refresh
+            built = () if refresh is None else (*refresh.files, *refresh.tombstones)
+            needed = built if replaces else (*self.files, *self.metadata.hidden)
+            self.storage.refuse_lost([file.path for file in needed])
+
     @property
     def is_foreign(self) -> bool:
         """Return whether the table has rows or a state, but no commit of this `app_id`."""

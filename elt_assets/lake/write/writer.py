@@ -92,6 +92,7 @@ class TableWriter:
     Raises:
         ConfigError: a change of the stream's schema is not accepted, the salt has changed, the store of
             the table ignores conditions, or another engine gave a table a rule that commits would break.
+        SystemFailure: the table was restored to a version of which vacuum has removed files.
     """
 
     def __init__(
@@ -107,6 +108,7 @@ class TableWriter:
         conditional_writes.require(tables.main.storage.place)
         for table in (tables.main, *tables.companions.values()):
             table.refuse_unwritable()
+        tables.main.refuse_lost(replaces=spec.truncates)
         _refuse_other_salt(tables, spec)
         schema_rewrite.check(tables, spec)
         self._provider = spark
