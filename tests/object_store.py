@@ -85,13 +85,20 @@ class ObjectStore:
 @contextmanager
 def s3_server(log: Path) -> Iterator[str]:
     """Start an S3 server, with its state in its memory; yield its endpoint."""
+    with s3_process(log) as (endpoint, _):
+        yield endpoint
+
+
+@contextmanager
+def s3_process(log: Path) -> Iterator[tuple[str, subprocess.Popen[bytes]]]:
+    """Start an S3 server as `s3_server` does; yield its endpoint and its process."""
     port = _free_port()
     command = [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(port)]
     with log.open("w") as sink:
         process = subprocess.Popen(command, stdout=sink, stderr=sink)
     try:
         _wait(port, process)
-        yield f"http://127.0.0.1:{port}"
+        yield f"http://127.0.0.1:{port}", process
     finally:
         process.terminate()
         process.wait(timeout=30)

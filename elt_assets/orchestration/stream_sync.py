@@ -28,21 +28,21 @@ ReportRead = Callable[[CommittedRead, StreamTables], None]
 class SyncResult:
     """The result of one materialisation of a stream.
 
-    `report`: is called with each read when it is complete. `reads`: the committed reads. `files_before`:
-    paths of the table's files before the first read. `tables`: the tables after the last read.
+    `report`: is called with each read when it is complete. `reads`: the committed reads. `version_before`:
+    the version of the table before the first read. `tables`: the tables after the last read.
     """
 
     asset: StreamAsset
     report: ReportRead
     reads: list[CommittedRead] = field(default_factory=list)
-    files_before: frozenset[str] = frozenset()
+    version_before: int = -1
     tables: StreamTables | None = None
 
     def add(self, complete: CompleteStream) -> None:
         """Add and report the result of a read. The plan of the read is not stored."""
         read = complete.read
         if not self.reads:
-            self.files_before = read.files_before
+            self.version_before = read.version_before
         self.tables = read.tables
         self.reads.append(CommittedRead(read.partition, complete.metadata))
         self.report(self.reads[-1], read.tables)

@@ -53,8 +53,8 @@ class StreamPlan:
 
     `stream`: the source's stream, with generation and sync id. `state`: its starting state, as JSON.
     `keeps_state`: the table keeps its state; the states of the read are dropped. `intent`: as in
-    `SyncRequest`. `continues`: an earlier attempt committed part of the request. `files_before`: paths of the
-    table's files before the sync.
+    `SyncRequest`. `continues`: an earlier attempt committed part of the request. `version_before`: the
+    version of the table before the sync.
     """
 
     of: ConnectionStream
@@ -65,7 +65,7 @@ class StreamPlan:
     keeps_state: bool = False
     intent: str | None = None
     continues: bool = False
-    files_before: frozenset[str] = frozenset()
+    version_before: int = -1
 
     @property
     def id(self) -> StreamId:
@@ -141,7 +141,7 @@ def plan_stream(
         keeps_state=request.is_beside,
         intent=request.intent,
         continues=is_continued,
-        files_before=frozenset(file.path for file in tables.main.files),
+        version_before=tables.main.version,
     )
 
 

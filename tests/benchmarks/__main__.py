@@ -19,6 +19,7 @@ from tests.benchmarks import (
     conform,
     ingest,
     log,
+    log_scale,
     manifest,
     merge,
     parts,
@@ -45,6 +46,7 @@ SIZES = {
     "routed": 5_000_000,
     "gigabytes": 10,
     "commits": 1_000,
+    "files": 100_000,
     "emitted": 10_000_000,
     "fetched": 1_000_000,
     "soaked": 100_000_000,
@@ -60,13 +62,14 @@ QUICK = {
     "routed": 500_000,
     "gigabytes": 1,
     "commits": 100,
+    "files": 3_000,
     "emitted": 200_000,
     "fetched": 100_000,
     "soaked": 3_000_000,
 }
 NAMES = (
     *("ingest", "mixed", "parts", "start", "merge", "conform", "routing"),
-    *("log", "sdk", "manifest"),
+    *("log", "log_scale", "sdk", "manifest"),
 )
 ON_REQUEST = ("soak",)
 """Parts that run for hours, and only if they are asked for."""
@@ -88,6 +91,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--routed", type=int, help="records that routing moves")
     parser.add_argument("--gigabytes", type=float, help="of large records that it moves")
     parser.add_argument("--commits", type=int, help="to a table, whose log is measured")
+    parser.add_argument("--files", type=int, help="of a table, to which commits are measured")
     parser.add_argument("--emitted", type=int, help="records of a source on the SDK")
     parser.add_argument("--fetched", type=int, help="records that a manifest reads")
     parser.add_argument(
@@ -115,6 +119,7 @@ def wanted(args: argparse.Namespace, work: Path) -> Mapping[str, Part]:
         "conform": partial(conform.run, work, args.lines),
         "routing": partial(routing.run, work, args.routed, args.gigabytes),
         "log": partial(log.run, work, args.commits),
+        "log_scale": partial(log_scale.run, work, args.files),
         "sdk": partial(sdk.run, work, args.emitted, folder),
         "manifest": partial(manifest.run, work, args.fetched, folder),
         "soak": partial(soak.run, work, args.soaked),

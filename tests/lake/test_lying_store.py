@@ -20,8 +20,9 @@ from elt_assets.errors import EltError, SystemFailure
 from elt_assets.lake.admin.maintenance import compact, maintain, vacuum
 from elt_assets.lake.delta import log, opening, outcome
 from elt_assets.lake.delta.commit_metadata import CommitMetadata
-from elt_assets.lake.delta.files import Change, DataFile
+from elt_assets.lake.delta.files import Change, DataFile, Files
 from elt_assets.lake.delta.outcome import NAME
+from elt_assets.lake.delta.snapshot import Snapshot
 from elt_assets.lake.delta.table import Table
 from elt_assets.protocol.airbyte.sync_modes import APPEND
 from tests.lake.crashing import configured, event, expected, sync, view
@@ -223,7 +224,8 @@ def test_an_outcome_that_cannot_be_looked_up_is_unknown(
 
 def test_a_commit_that_delta_refuses_without_a_conflict_is_tried_once(tmp_path: Path) -> None:
     """Another engine has given the table a feature that delta-rs does not support."""
-    delta = DeltaTable.create(str(tmp_path), opening.delta_schema(SCHEMA))
+    created = DeltaTable.create(str(tmp_path), opening.delta_schema(SCHEMA))
+    delta = Snapshot.of(created, Files(str(tmp_path)))
     protocol = {"minReaderVersion": 1, "minWriterVersion": 7, "writerFeatures": ["identityColumns"]}
     (tmp_path / "_delta_log" / f"{1:020}.json").write_text(json.dumps({"protocol": protocol}))
     attempts = []
@@ -231,7 +233,9 @@ def test_a_commit_that_delta_refuses_without_a_conflict_is_tried_once(tmp_path: 
     def write() -> None:
         attempts.append(int(delta.version()))
         properties = outcome.properties({NAME: "name"})
-        delta.create_write_transaction([], "append", delta.schema(), commit_properties=properties)
+        delta.with_files.create_write_transaction(
+            [], "append", delta.schema(), commit_properties=properties
+        )
 
     with pytest.raises(SystemFailure, match=r"was refused.*IdentityColumns"):
         outcome.publish_once(delta, "name", write)

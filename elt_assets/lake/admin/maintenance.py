@@ -27,8 +27,8 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as f
 
 from elt_assets.failpoints import Failpoint, reach
-from elt_assets.lake.delta.files import HIDDEN, Change, DataFile, Files
-from elt_assets.lake.delta.opening import LOG
+from elt_assets.lake.delta.files import HIDDEN, UNFINISHED, Change, DataFile, Files
+from elt_assets.lake.delta.log import FOLDER as LOG
 from elt_assets.lake.delta.outcome import Superseded
 from elt_assets.lake.delta.row_counts import require_all, row_count
 from elt_assets.lake.delta.table import Table, discarding_unpublished
@@ -132,6 +132,8 @@ def expire(
 def remove_old_checkpoints(table: Table, retention: dt.timedelta) -> int:
     """Remove checkpoints of the log that are older than the retention, but for the newest of them.
 
+    Entries that a killed run left unfinished are removed with them.
+
     The commits stay, so each version can still be read, and each state found. A checkpoint lists all files of
     the table; a table with many files has most of its log in them. If another engine has removed commits,
     the checkpoints stay, because older versions need them.
@@ -141,15 +143,12 @@ def remove_old_checkpoints(table: Table, retention: dt.timedelta) -> int:
     """
     oldest = dt.datetime.now(dt.timezone.utc) - retention
     infos = table.storage.list_folder(LOG)
-    if all(info.base_name != _FIRST_COMMIT for info in infos):
-        return 0
-    old = sorted(
-        info.base_name
-        for info in infos
-        if _CHECKPOINT.fullmatch(info.base_name) and info.mtime < oldest
-    )
-    newest = old[-1].partition(".")[0] if old else ""
-    names = [name for name in old if name.partition(".")[0] != newest]
+    old = [info.base_name for info in infos if info.mtime < oldest]
+    names = [name for name in old if name.endswith(UNFINISHED)]
+    if any(info.base_name == _FIRST_COMMIT for info in infos):
+        checkpoints = [name for name in old if _CHECKPOINT.fullmatch(name)]
+        newest = max(checkpoints, default="").partition(".")[0]
+        names += [name for name in checkpoints if name.partition(".")[0] != newest]
     return table.discard_files(DataFile(f"{LOG}/{name}", 0, 0) for name in names)
 
 

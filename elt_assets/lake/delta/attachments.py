@@ -21,6 +21,8 @@ from elt_assets.lake.delta.files import HIDDEN, Files
 
 LIMITS = {"elt.state": 256 << 10, "elt.refresh": 4 << 10, "elt.tombstones": 4 << 10}
 """Maximum bytes of a value in the commit itself, by its key. A larger value is written to a file."""
+REPEATED = 2 << 10
+"""Maximum bytes of a value that is in the commit itself although the commit before it has the same."""
 SUFFIX = "_file"
 """Suffix of the key of an attachment's path: `elt.state_file` replaces `elt.state` in the commit."""
 
@@ -34,12 +36,17 @@ class Attachment:
 
 
 def detach(
-    storage: Files, metadata: Mapping[str, str], known: Mapping[str, Attachment]
+    storage: Files,
+    metadata: Mapping[str, str],
+    known: Mapping[str, Attachment],
+    before: Mapping[str, str],
 ) -> tuple[dict[str, str], dict[str, Attachment]]:
     """Move large values of a commit's metadata to files.
 
     Args:
         known: attachments of the previous commit; a value that has not changed keeps its file.
+        before: the metadata of the previous commit. A value that it has too is written to a file from
+            `REPEATED` bytes on: the commits of rows between two states do not repeat the state.
 
     Returns:
         The metadata for the commit, and the attachments that it refers to.
@@ -47,7 +54,7 @@ def detach(
     attached = {
         key: _attachment(storage, value, known.get(key))
         for key, value in metadata.items()
-        if len(value.encode()) > LIMITS.get(key, len(value.encode()))
+        if key in LIMITS and len(value.encode()) > _limit(key, is_same=before.get(key) == value)
     }
     small = {key: value for key, value in metadata.items() if key not in attached}
     return {**small, **{key + SUFFIX: each.path for key, each in attached.items()}}, attached
@@ -69,6 +76,10 @@ def read(storage: Files, entry: Mapping[str, Any]) -> dict[str, Attachment]:
         for key in LIMITS
         if key + SUFFIX in entry
     }
+
+
+def _limit(key: str, *, is_same: bool) -> int:
+    return min(LIMITS[key], REPEATED) if is_same else LIMITS[key]
 
 
 def _attachment(storage: Files, value: str, known: Attachment | None) -> Attachment:

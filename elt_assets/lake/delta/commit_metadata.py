@@ -15,14 +15,13 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from deltalake import DeltaTable
-
 from elt_assets.errors import SystemFailure
 from elt_assets.lake.delta import attachments, log
 from elt_assets.lake.delta.attachments import Attachment
 from elt_assets.lake.delta.files import DataFile, Files, from_json, to_json
 from elt_assets.lake.delta.log import Entry
 from elt_assets.lake.delta.opening import load
+from elt_assets.lake.delta.snapshot import Snapshot
 
 COMPACTION = "elt.maintenance"
 """Metadata key of a compaction: a commit that moves rows to other files and changes none."""
@@ -138,7 +137,7 @@ class CommitMetadata:
         return {"elt.columns_at": str(self.columns_at)}
 
 
-def current_metadata(delta: DeltaTable | None, storage: Files, app_id: str) -> CommitMetadata:
+def current_metadata(delta: Snapshot | None, storage: Files, app_id: str) -> CommitMetadata:
     """Return the commit metadata of a writer that belongs to the snapshot's data.
 
     After a restore (by any engine) it is that of the restored version. Its sequence is the newest one, since
@@ -157,7 +156,7 @@ def current_metadata(delta: DeltaTable | None, storage: Files, app_id: str) -> C
         metadata = metadata_of(storage, entry)
         restored = log.last_restore(delta) > int(entry["version"])
         return replace(metadata, sequence=max(metadata.sequence, int(newest)), restored=restored)
-    if int(delta.history()[-1]["version"]) > 0:
+    if log.at(storage, 0) is None:
         raise SystemFailure(
             f"the table {delta.table_uri} had a state, but its log no longer contains the commit with it",
             guidance="move the table away to read the stream from the beginning; set a longer "
@@ -166,7 +165,7 @@ def current_metadata(delta: DeltaTable | None, storage: Files, app_id: str) -> C
     return CommitMetadata(int(newest), 0, None, restored=True)
 
 
-def _at_its_version(delta: DeltaTable, storage: Files, app_id: str) -> Entry | None:
+def _at_its_version(delta: Snapshot, storage: Files, app_id: str) -> Entry | None:
     """Return the newest commit of a writer, read at the version that the table's transactions record.
 
     No other commit is read. None if the version is not recorded, or a restore has undone the commit.
@@ -183,13 +182,13 @@ def version_app_id(app_id: str) -> str:
     return f"{app_id}#version"
 
 
-def commits_of(delta: DeltaTable, storage: Files, app_id: str) -> Iterator[Entry]:
+def commits_of(delta: Snapshot, storage: Files, app_id: str) -> Iterator[Entry]:
     """Yield the effective commits of one writer, the newest first."""
     return (entry for entry in effective_commits(delta, storage) if is_commit_of(entry, app_id))
 
 
 def past_commits(
-    delta: DeltaTable, storage: Files, app_id: str
+    delta: Snapshot, storage: Files, app_id: str
 ) -> Iterator[tuple[dt.datetime, int, CommitMetadata]]:
     """Yield time, version and metadata of a writer's effective commits, the newest first.
 
@@ -204,7 +203,7 @@ def past_commits(
         yield time, int(entry["version"]), metadata
 
 
-def newest_writer(delta: DeltaTable) -> str | None:
+def newest_writer(delta: Snapshot) -> str | None:
     """Return the `app_id` of the newest commit of this project; None if there is none."""
     return next((entry["elt.app"] for entry in log.newest(delta) if entry.get("elt.app")), None)
 
@@ -226,7 +225,7 @@ def companions_of(entry: Entry) -> dict[str, str | None] | None:
     return None if text is None else dict(json.loads(text))
 
 
-def newest_commit_by_writer(delta: DeltaTable, storage: Files) -> dict[str, Entry]:
+def newest_commit_by_writer(delta: Snapshot, storage: Files) -> dict[str, Entry]:
     """Return the newest effective commit of every writer, by its `app_id`."""
     newest: dict[str, Entry] = {}
     for entry in effective_commits(delta, storage):
@@ -235,7 +234,7 @@ def newest_commit_by_writer(delta: DeltaTable, storage: Files) -> dict[str, Entr
     return newest
 
 
-def hidden_since(delta: DeltaTable, storage: Files, oldest: int) -> set[str]:
+def hidden_since(delta: Snapshot, storage: Files, oldest: int) -> set[str]:
     """Return the paths of hidden files that the present version needs, or any version since a time.
 
     Hidden files are tombstones, files of unfinished refreshes, and attachments.
@@ -289,7 +288,7 @@ def metadata_of(storage: Files, entry: Entry) -> CommitMetadata:
     )
 
 
-def effective_commits(delta: DeltaTable, storage: Files) -> Iterator[Entry]:
+def effective_commits(delta: Snapshot, storage: Files) -> Iterator[Entry]:
     """Yield the commits that no restore has undone, the newest first."""
     ceiling: int | None = None
     for entry in log.newest(delta):
@@ -301,7 +300,7 @@ def effective_commits(delta: DeltaTable, storage: Files) -> Iterator[Entry]:
             yield entry
 
 
-def _restored_version(delta: DeltaTable, storage: Files, entry: Entry) -> int:
+def _restored_version(delta: Snapshot, storage: Files, entry: Entry) -> int:
     """Return the version that a RESTORE commit returned to.
 
     A restore by time does not record the version, and engines interpret the time differently. Then the
@@ -330,4 +329,4 @@ def _restored_version(delta: DeltaTable, storage: Files, entry: Entry) -> int:
 
 
 def _files(storage: Files, version: int) -> set[str]:
-    return set(load(storage.place, version).file_uris())
+    return set(load(storage.place, version).with_files.file_uris())

@@ -29,7 +29,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from deltalake import DeltaTable
+import pyarrow as pa
+import pyarrow.compute as pc
 from deltalake.transaction import AddAction, RemoveAction, Transaction
 from pyspark.sql import types as t
 
@@ -40,8 +41,9 @@ from elt_assets.lake.delta.commit_metadata import COMPACTION, CommitMetadata, ve
 from elt_assets.lake.delta.features import refuse_unwritable, spark_schema
 from elt_assets.lake.delta.files import Change, DataFile, Files
 from elt_assets.lake.delta.log import Entry
-from elt_assets.lake.delta.opening import delta_schema, enable_ntz, retyped
+from elt_assets.lake.delta.opening import delta_schema, enable_ntz, refuse_unusable, retyped
 from elt_assets.lake.delta.outcome import Superseded
+from elt_assets.lake.delta.snapshot import Snapshot
 from elt_assets.storage import conditional_writes
 
 
@@ -62,8 +64,8 @@ class Basis:
 class Commit:
     """A commit to publish.
 
-    If `schema` is given, it replaces the table's schema; the files that `change` removes must then be all
-    files of the table.
+    `before`: the metadata of the writer's previous commit. If `schema` is given, it replaces the table's
+    schema; the files that `change` removes must then be all files of the table.
     """
 
     app_id: str
@@ -71,6 +73,7 @@ class Commit:
     metadata: CommitMetadata
     records: int
     basis: Basis
+    before: CommitMetadata
     schema: t.StructType | None = None
 
 
@@ -83,10 +86,11 @@ class Published:
     last_restore: int
 
 
-def publish(delta: DeltaTable, storage: Files, commit: Commit) -> Published:
-    """Publish a commit exactly once. Before each attempt, the commits since its basis are checked.
+def publish(delta: Snapshot, storage: Files, commit: Commit) -> Published:
+    """Publish a commit exactly once, and move `delta` to it.
 
-    `delta` moves to the newest snapshot.
+    Before each attempt, the commits since its basis are checked. If `delta` knows of none, nothing is read:
+    the commit gets the version after its basis, or another writer has it.
 
     Raises:
         ConcurrentSync: another run with this `app_id` has committed first, the table was restored, or the
@@ -100,7 +104,9 @@ def publish(delta: DeltaTable, storage: Files, commit: Commit) -> Published:
     change = replace(commit.change, add=storage.with_statistics(commit.change.add))
     commit = replace(commit, change=change)
     metadata = replace(commit.metadata, commit=commit.metadata.commit or outcome.new_name())
-    values, attached = attachments.detach(storage, metadata.to_dict(), metadata.attachments)
+    values, attached = attachments.detach(
+        storage, metadata.to_dict(), metadata.attachments, commit.before.to_dict()
+    )
     metadata = replace(metadata, attachments=attached)
     # A restore since the basis refuses the commit, so the last one is that of the basis.
     restored = commit.basis.last_restore
@@ -113,6 +119,7 @@ def publish(delta: DeltaTable, storage: Files, commit: Commit) -> Published:
         if int(delta.version()) != commit.basis.version:
             refuse_overtaken(delta, commit.app_id, metadata.sequence, commit.basis)
             refuse_retyped(delta, commit.basis.schema)
+            refuse_unusable(delta)
         if commit.schema is not None:
             enable_ntz(delta, commit.schema)
         _refuse_superseded(delta, commit.change, whole=commit.schema is not None)
@@ -134,7 +141,7 @@ def _with_columns(metadata: CommitMetadata, commit: Commit, version: int) -> Com
     return replace(metadata, columns_at=version)
 
 
-def refuse_overtaken(delta: DeltaTable, app_id: str, sequence: int, basis: Basis) -> None:
+def refuse_overtaken(delta: Snapshot, app_id: str, sequence: int, basis: Basis) -> None:
     """Refuse to continue from a stale basis, before anything is published.
 
     Raises:
@@ -144,7 +151,7 @@ def refuse_overtaken(delta: DeltaTable, app_id: str, sequence: int, basis: Basis
     _refuse_restored(delta, log.since(delta, basis.version))
 
 
-def refuse_retyped(delta: DeltaTable, schema: t.StructType) -> None:
+def refuse_retyped(delta: Snapshot, schema: t.StructType) -> None:
     """Refuse columns that the table has with different types.
 
     Raises:
@@ -158,7 +165,7 @@ def refuse_retyped(delta: DeltaTable, schema: t.StructType) -> None:
         )
 
 
-def reorganise(delta: DeltaTable, storage: Files, change: Change) -> None:
+def reorganise(delta: Snapshot, storage: Files, change: Change) -> None:
     """Publish a compaction: a commit that moves rows to new files. `delta` moves to the newest snapshot.
 
     Raises:
@@ -175,22 +182,30 @@ def reorganise(delta: DeltaTable, storage: Files, change: Change) -> None:
     def write() -> None:
         refuse_unwritable(delta)
         _refuse_superseded(delta, change)
-        delta.create_write_transaction(
-            actions, "append", delta.schema(), commit_properties=properties
-        )
+        refuse_unusable(delta)
+        delta.create_write_transaction(actions, "append", delta.schema(), properties)
         reach(Failpoint.COMPACTION_PUBLISHED)
 
     outcome.publish_once(delta, name, write)
 
 
-def sequence(delta: DeltaTable, app_id: str) -> int:
+def sequence(delta: Snapshot, app_id: str) -> int:
     """Return the sequence of a writer's newest commit in the loaded snapshot; 0 if there is none."""
     return int(delta.transaction_version(app_id) or 0)
 
 
-def files_of(delta: DeltaTable) -> list[DataFile]:
-    """Return the files of a snapshot."""
-    actions = delta.get_add_actions(flatten=True)
+def add_actions(delta: Snapshot) -> pa.Table:
+    """Return the files of a snapshot with their statistics, one row a file, in flat columns."""
+    return pa.table(delta.with_files.get_add_actions(flatten=True))
+
+
+def files_of(delta: Snapshot) -> list[DataFile]:
+    """Return the files of a snapshot: one object for each file of the table."""
+    return listing(add_actions(delta))
+
+
+def listing(actions: pa.Table) -> list[DataFile]:
+    """Return the files in rows of `add_actions`."""
     names = ("path", "size_bytes", "num_records")
     paths, sizes, records = (actions.column(name).to_pylist() for name in names)
     return [
@@ -212,7 +227,7 @@ def _more_values(commit: Commit, restored: int) -> dict[str, str]:
 
 
 def _write(
-    delta: DeltaTable, commit: Commit, values: Mapping[str, str], metadata: CommitMetadata
+    delta: Snapshot, commit: Commit, values: Mapping[str, str], metadata: CommitMetadata
 ) -> None:
     version = int(delta.version()) + 1
     properties = outcome.properties(
@@ -225,14 +240,14 @@ def _write(
     add: list[AddAction | RemoveAction] = [file.add() for file in commit.change.add]
     if commit.schema is not None:
         schema = delta_schema(commit.schema)
-        delta.create_write_transaction(add, "overwrite", schema, commit_properties=properties)
+        delta.create_write_transaction(add, "overwrite", schema, properties)
         return
     remove = [file.remove() for file in commit.change.remove]
     actions: list[AddAction | RemoveAction] = [*add, *remove]
-    delta.create_write_transaction(actions, "append", delta.schema(), commit_properties=properties)
+    delta.create_write_transaction(actions, "append", delta.schema(), properties)
 
 
-def _refuse_newer_sequence(delta: DeltaTable, app_id: str, wanted: int) -> None:
+def _refuse_newer_sequence(delta: Snapshot, app_id: str, wanted: int) -> None:
     """Refuse a sequence that is not greater than the writer's sequence in the table.
 
     Delta only checks for conflicts with commits that are newer than the loaded snapshot. The snapshot is
@@ -251,7 +266,7 @@ def _refuse_newer_sequence(delta: DeltaTable, app_id: str, wanted: int) -> None:
         )
 
 
-def _refuse_restored(delta: DeltaTable, others: Sequence[Entry]) -> None:
+def _refuse_restored(delta: Snapshot, others: Sequence[Entry]) -> None:
     """Refuse to commit if the table was restored.
 
     Raises:
@@ -264,15 +279,20 @@ def _refuse_restored(delta: DeltaTable, others: Sequence[Entry]) -> None:
         )
 
 
-def _refuse_superseded(delta: DeltaTable, change: Change, *, whole: bool = False) -> None:
+def _refuse_superseded(delta: Snapshot, change: Change, *, whole: bool = False) -> None:
     """Refuse to remove files that no longer exist; with `whole`, also if the table has further files.
+
+    A commit that removes no file needs no look at the files of the table.
 
     Raises:
         Superseded: the files of the table have changed.
     """
-    present = {file.path for file in files_of(delta)}
-    replaced = {file.path for file in change.remove}
-    if not replaced <= present or (whole and replaced != present):
+    if not change.remove and not whole:
+        return
+    present = add_actions(delta).column("path")
+    replaced = pa.array({file.path for file in change.remove}, present.type)
+    is_complete = pc.all(pc.is_in(replaced, present)).as_py() is not False
+    if not is_complete or (whole and len(replaced) != len(present)):
         raise Superseded(
             f"the files of the table {delta.table_uri} were replaced while a commit was prepared",
             guidance="nothing was published; run it again",

@@ -22,10 +22,10 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import chain
 
-from deltalake import DeltaTable
 from pyspark.sql import types as t
 
 from elt_assets.errors import ConfigError
+from elt_assets.lake.delta.snapshot import Snapshot
 
 NTZ = "timestampNtz"
 """The feature of timestamps without zone."""
@@ -41,6 +41,8 @@ _IDLE = {
 _PERMITTED = {NTZ, *_IDLE}
 _IDENTITY_VERSION = 6
 """The writer version that implies identity columns; delta-rs does not write to it, even if there are none."""
+_READER_VERSION, _WRITER_VERSION = 3, 7
+"""The newest versions of the protocol: a greater one stands for rules that are not known yet."""
 _COPY = "copy it to a table without that"
 _DROP = "remove it with the engine that added it"
 _COLUMN_RULES = {
@@ -72,7 +74,7 @@ class Rule:
     remedy: str
 
 
-def refuse_unreadable(delta: DeltaTable) -> None:
+def refuse_unreadable(delta: Snapshot) -> None:
     """Refuse a table whose files mean something else than what this project reads in them.
 
     Raises:
@@ -81,7 +83,7 @@ def refuse_unreadable(delta: DeltaTable) -> None:
     _refuse(delta, _of_readers(delta))
 
 
-def refuse_unwritable(delta: DeltaTable, *, replaces: bool = False) -> None:
+def refuse_unwritable(delta: Snapshot, *, replaces: bool = False) -> None:
     """Refuse a table with a rule for writers that commits of this project do not keep. It can be read.
 
     Args:
@@ -94,7 +96,7 @@ def refuse_unwritable(delta: DeltaTable, *, replaces: bool = False) -> None:
     _refuse(delta, rules if replaces else chain(rules, _of_columns(spark_schema(delta))))
 
 
-def _refuse(delta: DeltaTable, rules: Iterable[Rule]) -> None:
+def _refuse(delta: Snapshot, rules: Iterable[Rule]) -> None:
     unsupported = sorted(set(rules))
     if unsupported:
         remedies = dict.fromkeys(rule.remedy for rule in unsupported)
@@ -105,9 +107,11 @@ def _refuse(delta: DeltaTable, rules: Iterable[Rule]) -> None:
         )
 
 
-def _of_readers(delta: DeltaTable) -> Iterator[Rule]:
+def _of_readers(delta: Snapshot) -> Iterator[Rule]:
     """Yield what changes how a table's files are read."""
-    metadata = delta.metadata()
+    metadata, version = delta.metadata(), delta.protocol().min_reader_version
+    if version > _READER_VERSION:
+        yield Rule(f"reader version {version}", _COPY)
     for name in set(delta.protocol().reader_features or ()) - _PERMITTED:
         yield Rule(name, _DROP_FEATURE)
     if metadata.configuration.get(_MAPPING, "none") != "none":
@@ -117,9 +121,11 @@ def _of_readers(delta: DeltaTable) -> Iterator[Rule]:
         yield Rule(f"partitioning by {columns}", _COPY)
 
 
-def _of_writers(delta: DeltaTable) -> Iterator[Rule]:
+def _of_writers(delta: Snapshot) -> Iterator[Rule]:
     """Yield what a commit must obey."""
     protocol = delta.protocol()
+    if protocol.min_writer_version > _WRITER_VERSION:
+        yield Rule(f"writer version {protocol.min_writer_version}", _COPY)
     for name in set(protocol.writer_features or ()) - _PERMITTED:
         yield Rule(name, _DROP_FEATURE)
     if protocol.min_writer_version == _IDENTITY_VERSION:
@@ -131,7 +137,7 @@ def _of_writers(delta: DeltaTable) -> Iterator[Rule]:
             yield Rule(name, f"ALTER TABLE … SET TBLPROPERTIES ('{name}' = 'false')")
 
 
-def spark_schema(delta: DeltaTable) -> t.StructType:
+def spark_schema(delta: Snapshot) -> t.StructType:
     """Return the columns of a table, as Spark has them."""
     return t.StructType.fromJson(json.loads(delta.schema().to_json()))
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import time
 import uuid
 from collections.abc import Collection, Iterable, Sequence
@@ -33,6 +34,8 @@ from elt_assets.storage.location import Location
 
 VISIBLE = "data"
 HIDDEN = "_elt"
+UNFINISHED = ".tmp"
+"""Suffix of a file that is written before it gets its name."""
 _READERS = 8
 """Footers that are read at the same time: each may be a request to an object store."""
 _MAX_REFUSED = 3
@@ -137,12 +140,12 @@ class Files:
 
     def open(self, file: DataFile) -> Any:
         """Open a file for reading, as a pyarrow file, which is a context manager."""
-        return self._open(file.path)
+        return self.open_path(file.path)
 
     def read_text(self, path: str) -> str | None:
         """Return the text of a file by its path under the root; None if there is no such file."""
         try:
-            with self._open(path) as source:
+            with self.open_path(path) as source:
                 return str(source.read().decode())
         except FileNotFoundError:
             return None
@@ -155,7 +158,38 @@ class Files:
         with self.system.open_output_stream(target) as sink:
             sink.write(text.encode())
 
-    def _open(self, path: str) -> Any:
+    def modified(self, path: str) -> int:
+        """Return when a file under the root was written (epoch milliseconds)."""
+        return int(self.system.get_file_info(f"{self.root}/{path}").mtime_ns // 1_000_000)
+
+    def create_text(self, path: str, text: str) -> None:
+        """Create a text file on this machine, whole or not at all, by its path under the root.
+
+        A kill may leave a second file beside it, whose name ends with `UNFINISHED`.
+
+        Raises:
+            FileExistsError: the file exists.
+            OSError: the file was not created.
+        """
+        new = f"{path.rpartition('/')[0]}/.{uuid.uuid4().hex}{UNFINISHED}"
+        try:
+            self.write_text(new, text)
+            os.link(f"{self.root}/{new}", f"{self.root}/{path}")
+        finally:
+            with cleaning_up(f"{self.uri}/{new}"):
+                self._delete(new)
+
+    def size(self, path: str) -> int:
+        """Return the bytes of a file under the root."""
+        return int(self.system.get_file_info(f"{self.root}/{path}").size)
+
+    def exists(self, path: str) -> bool:
+        """Return whether there is a file with this path under the root."""
+        info = self.system.get_file_info(f"{self.root}/{path}")
+        return bool(info.type == pafs.FileType.File)
+
+    def open_path(self, path: str) -> Any:
+        """Open a file for reading by its path under the root."""
         return self.system.open_input_file(f"{self.root}/{path}")
 
     def describe(self, paths: Iterable[str]) -> list[DataFile]:
@@ -172,7 +206,7 @@ class Files:
         return [known[file.path] for file in files]
 
     def _describe_file(self, path: str) -> DataFile:
-        with self._open(path) as source:
+        with self.open_path(path) as source:
             size, footer = source.size(), pq.read_metadata(source)
         return DataFile(path, size, footer.num_rows, statistics(footer) if footer.num_rows else "")
 

@@ -1,27 +1,53 @@
-"""Entries of a Delta table's log: the metadata of each commit, and the files that it adds and removes."""
+"""Entries of a Delta table's log: the metadata of each commit, and the files that it adds and removes.
+
+The project reads the entries itself. `DeltaTable.history` holds Python's global lock while it waits for a
+store, so that one slow answer stops every thread of the process, and it counts versions down over entries
+without a commitInfo.
+
+The versions of a log are consecutive. An engine that cleans the log removes a prefix of it. So the entries
+that follow a present one, up to the first that is missing, are all entries up to the newest.
+
+Spec: Delta Transaction Log Protocol, Delta Log Entries
+"""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Any
+from functools import partial
+from itertools import count
+from typing import Any, Protocol
 from urllib.parse import unquote
-
-from deltalake import DeltaTable
 
 from elt_assets.errors import SystemFailure
 from elt_assets.lake.delta.files import Files
 
+FOLDER = "_delta_log"
 RESTORE = "RESTORE"
 """Delta's name of the operation that restores a table to an older version."""
 RESTORED_AT = "elt.restored_at"
 """Metadata key of a commit: the version of the newest RESTORE before it; -1 if there is none."""
-_FIRST, _GROWTH = 5, 8
-"""The number of entries that are read first, and the factor by which each further read is larger."""
+_READERS = 16
+"""Entries of an object store that are read at the same time."""
+_OF_FILES = ('{"add":', '{"remove":')
+"""The beginnings of the lines about files. Most lines of a large entry are such."""
 
 Entry = Mapping[str, Any]
 """One commit in the log: `version`, `timestamp` (epoch milliseconds), `operation`, and custom metadata."""
+
+
+class Versioned(Protocol):
+    """A snapshot of a table. `recent`: the metadata of its newest commits that were read, by version."""
+
+    @property
+    def storage(self) -> Files: ...
+
+    @property
+    def recent(self) -> Mapping[int, Entry]: ...
+
+    def version(self) -> int: ...
 
 
 @dataclass(frozen=True)
@@ -33,29 +59,82 @@ class FileChanges:
     replaces_schema: bool
 
 
-def newest(delta: DeltaTable) -> Iterator[Entry]:
+@dataclass(frozen=True)
+class LogEntry:
+    """The actions of one version of the table in `storage`."""
+
+    storage: Files
+    version: int
+    text: str
+
+    @property
+    def info(self) -> Entry:
+        """The commit's metadata. An engine may leave it out; the time is then that of the entry's file."""
+        info: dict[str, Any] = {}
+        for action in self.actions(files=False):
+            info |= action.get("commitInfo") or {}
+        if "timestamp" not in info:
+            info["timestamp"] = self.storage.modified(path_of(self.version))
+        return {**info, "version": self.version}
+
+    def actions(self, *, files: bool = True) -> Iterator[dict[str, Any]]:
+        """Yield the actions, each of which has one key.
+
+        Args:
+            files: also those that add or remove a file. Without them, only the last of their lines is parsed:
+                that shows whether the entry was cut off.
+
+        Raises:
+            ValueError: a line is not JSON.
+        """
+        lines = [line for line in self.text.splitlines() if line]
+        for line in lines:
+            if files or line is lines[-1] or not line.startswith(_OF_FILES):
+                action = json.loads(line)
+                if files or not ("add" in action or "remove" in action):
+                    yield action
+
+
+def path_of(version: int) -> str:
+    """Return the path of an entry under the table's root."""
+    return f"{FOLDER}/{version:020d}.json"
+
+
+def read(storage: Files, version: int) -> LogEntry | None:
+    """Return one entry; None if the log does not contain it."""
+    text = storage.read_text(path_of(version))
+    return None if text is None else LogEntry(storage, version, text)
+
+
+def following(storage: Files, version: int) -> Iterator[LogEntry]:
+    """Yield the entries after a version, up to the newest one, the oldest first."""
+    return _read_until_missing(storage, version + 1, 1)
+
+
+def newest(delta: Versioned) -> Iterator[Entry]:
     """Yield the commits up to a snapshot, the newest first. Older entries are read only when needed."""
-    taken, limit = 0, _FIRST
-    while True:
-        entries = delta.history(limit)
-        yield from entries[taken:]
-        if len(entries) < limit:
-            return
-        taken, limit = limit, limit * _GROWTH
+    version = delta.version()
+    while version in delta.recent:
+        yield delta.recent[version]
+        version -= 1
+    yield from (entry.info for entry in _read_until_missing(delta.storage, version, -1))
 
 
-def since(delta: DeltaTable, version: int) -> list[Entry]:
+def since(delta: Versioned, version: int) -> list[Entry]:
     """Return the commits after a version, up to the snapshot, the newest first."""
-    count = int(delta.version()) - version
-    return [] if count <= 0 else [e for e in delta.history(count) if int(e["version"]) > version]
+    entries = []
+    if version < delta.version():
+        for entry in newest(delta):
+            if entry["version"] <= version:
+                break
+            entries.append(entry)
+    return entries
 
 
 def at(storage: Files, version: int) -> Entry | None:
     """Return one commit by its version; None if the log no longer contains it."""
-    for action in _actions(storage, version) or ():
-        if "commitInfo" in action:
-            return {**action["commitInfo"], "version": version}
-    return None
+    entry = read(storage, version)
+    return None if entry is None else entry.info
 
 
 def file_changes(storage: Files, version: int) -> FileChanges:
@@ -64,12 +143,13 @@ def file_changes(storage: Files, version: int) -> FileChanges:
     Raises:
         SystemFailure: the log no longer contains the commit.
     """
-    actions = _actions(storage, version)
-    if actions is None:
+    entry = read(storage, version)
+    if entry is None:
         raise SystemFailure(
             f"version {version} of the table {storage.uri} is missing from its log",
             guidance="set a longer delta.logRetentionDuration in the engine that cleans the log",
         )
+    actions = list(entry.actions())
     return FileChanges(
         frozenset(unquote(action["add"]["path"]) for action in actions if "add" in action),
         {
@@ -81,18 +161,18 @@ def file_changes(storage: Files, version: int) -> FileChanges:
     )
 
 
-def removed_since(delta: DeltaTable, storage: Files, oldest: int) -> set[str]:
+def removed_since(delta: Versioned, oldest: int) -> set[str]:
     """Return the paths of files that were removed from the table at or after a time (epoch milliseconds)."""
     paths: set[str] = set()
     for entry in newest(delta):
         if int(entry["timestamp"]) < oldest:
             break
-        removed = file_changes(storage, int(entry["version"])).removed
+        removed = file_changes(delta.storage, int(entry["version"])).removed
         paths |= {path for path, time in removed.items() if time >= oldest}
     return paths
 
 
-def last_restore(delta: DeltaTable) -> int:
+def last_restore(delta: Versioned) -> int:
     """Return the version of the newest RESTORE commit; -1 if there is none.
 
     Each commit of this project records that version (`RESTORED_AT`), so few entries are read.
@@ -105,6 +185,28 @@ def last_restore(delta: DeltaTable) -> int:
     return -1
 
 
-def _actions(storage: Files, version: int) -> list[dict[str, Any]] | None:
-    text = storage.read_text(f"_delta_log/{version:020d}.json")
-    return None if text is None else [json.loads(line) for line in text.splitlines() if line]
+def _read_until_missing(storage: Files, first: int, step: int) -> Iterator[LogEntry]:
+    """Yield the entries from a version on, up or down, until one is missing.
+
+    In an object store they are read at the same time, twice as many each time: most callers need one or two.
+    """
+    if not storage.place.is_object_store:
+        yield from _present(read(storage, version) for version in count(first, step))
+        return
+    with ThreadPoolExecutor(_READERS) as pool:
+        size = 1
+        while True:
+            versions = range(first, first + step * size, step)
+            entries = list(pool.map(partial(read, storage), versions))
+            yield from _present(entries)
+            if None in entries:
+                return
+            first, size = first + step * size, min(2 * size, _READERS)
+
+
+def _present(entries: Iterable[LogEntry | None]) -> Iterator[LogEntry]:
+    """Yield entries up to the first that is missing."""
+    for entry in entries:
+        if entry is None:
+            return
+        yield entry

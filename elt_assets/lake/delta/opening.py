@@ -22,8 +22,10 @@ from elt_assets.errors import ConfigError
 from elt_assets.failpoints import Failpoint, reach
 from elt_assets.lake.delta import outcome
 from elt_assets.lake.delta.features import NTZ, refuse_unreadable, refuse_unwritable, spark_schema
-from elt_assets.lake.delta.files import HIDDEN, VISIBLE
+from elt_assets.lake.delta.files import HIDDEN, VISIBLE, Files
+from elt_assets.lake.delta.log import FOLDER as LOG
 from elt_assets.lake.delta.outcome import NAME
+from elt_assets.lake.delta.snapshot import Snapshot
 from elt_assets.lake.schema.metadata_columns import PARTITION
 from elt_assets.machine_faults import translate
 from elt_assets.storage import conditional_writes
@@ -35,7 +37,6 @@ CONFIGURATION = {
     "delta.enableExpiredLogCleanup": "false",
     "delta.logRetentionDuration": "interval 36500 days",
 }
-LOG = "_delta_log"
 FORMAT = 1
 """Format of the tables that this version writes. It grows with each change after which an earlier version of
 this project would misread a table or lose something of it. Tables without the property have format 0; they
@@ -47,16 +48,25 @@ _INDEXED, _ALL = "delta.dataSkippingNumIndexedCols", "-1"
 _ATTEMPTS = 5
 
 
-def load(place: Location, version: int | None = None) -> DeltaTable:
-    """Return the table at its newest version, or at the given one, as delta-rs opens it."""
-    return DeltaTable(place.uri, version=version, storage_options=place.for_delta)
+def load(place: Location, version: int | None = None) -> Snapshot:
+    """Return the table at its newest version, or at the given one.
+
+    Raises:
+        DeltaError: as delta-rs raises it if the table cannot be opened.
+    """
+    storage = Files(place)
+    snapshot = Snapshot.read(storage) if version is None else None
+    if snapshot is not None:
+        return snapshot
+    delta = DeltaTable(place.uri, version=version, storage_options=place.for_delta)
+    return Snapshot.of(delta, storage)
 
 
 def is_table(place: Location) -> bool:
     return DeltaTable.is_deltatable(place.uri, place.for_delta)
 
 
-def open_table(place: Location, version: int | None = None) -> DeltaTable | None:
+def open_table(place: Location, version: int | None = None) -> Snapshot | None:
     """Return the table at its newest version, or at the given one; None if nothing is there yet.
 
     Raises:
@@ -84,19 +94,28 @@ def open_table(place: Location, version: int | None = None) -> DeltaTable | None
             guidance="repair it with the engine that wrote it last, or move it away to read the stream from "
             "the beginning",
         ) from error
-    _refuse_newer_format(delta)
-    refuse_unreadable(delta)
+    refuse_unusable(delta)
     return delta
 
 
-def create(place: Location, schema: t.StructType, stream: str | None = None) -> DeltaTable:
+def refuse_unusable(delta: Snapshot) -> None:
+    """Refuse a table that this version of the project cannot read.
+
+    Raises:
+        ConfigError: it has unsupported features or a newer format.
+    """
+    _refuse_newer_format(delta)
+    refuse_unreadable(delta)
+
+
+def create(place: Location, schema: t.StructType, stream: str | None = None) -> Snapshot:
     """Create a table with the stream's name, or return the one that another run has just created."""
     conditional_writes.require(place)
     indexed = {_INDEXED: _ALL} if PARTITION in schema.names else {}
     for left in reversed(range(_ATTEMPTS)):
         entry = outcome.properties({**_FORMAT_ENTRY, NAME: outcome.new_name()})
         try:
-            delta: DeltaTable | None = DeltaTable.create(
+            created = DeltaTable.create(
                 place.uri,
                 delta_schema(schema),
                 name=stream,
@@ -105,6 +124,7 @@ def create(place: Location, schema: t.StructType, stream: str | None = None) -> 
                 commit_properties=entry,
                 raise_if_key_not_exists=False,  # the format is a property of this project
             )
+            delta: Snapshot | None = Snapshot.of(created, Files(place))
         except DeltaError:
             # Another run has created it, or the answer to this one was lost: both are the same table.
             delta = open_table(place)
@@ -116,7 +136,7 @@ def create(place: Location, schema: t.StructType, stream: str | None = None) -> 
     raise AssertionError
 
 
-def add_columns(delta: DeltaTable, schema: t.StructType) -> None:
+def add_columns(delta: Snapshot, schema: t.StructType) -> None:
     """Add the columns and nested fields of `schema` that the table lacks, in a separate commit."""
     if not _lacks(spark_schema(delta), schema):
         return
@@ -126,12 +146,12 @@ def add_columns(delta: DeltaTable, schema: t.StructType) -> None:
         delta,
         lambda: _lacks(spark_schema(delta), schema),
         lambda entry: write_deltalake(
-            delta, empty, mode="append", schema_mode="merge", commit_properties=entry
+            delta.with_files, empty, mode="append", schema_mode="merge", commit_properties=entry
         ),
     )
 
 
-def index_partitions(delta: DeltaTable) -> None:
+def index_partitions(delta: Snapshot) -> None:
     """Index all columns of a partitioned table: by default the log has bounds of the first columns only."""
     _alter(
         delta,
@@ -139,23 +159,25 @@ def index_partitions(delta: DeltaTable) -> None:
             PARTITION in spark_schema(delta).names
             and _INDEXED not in delta.metadata().configuration
         ),
-        lambda entry: delta.alter.set_table_properties({_INDEXED: _ALL}, commit_properties=entry),
+        lambda entry: delta.with_files.alter.set_table_properties(
+            {_INDEXED: _ALL}, commit_properties=entry
+        ),
     )
 
 
-def upgrade_format(delta: DeltaTable) -> None:
+def upgrade_format(delta: Snapshot) -> None:
     """Record the present format in a table of an older one, in a separate commit."""
     _alter(
         delta,
         lambda: format_of(delta) < FORMAT,
-        lambda entry: delta.alter.set_table_properties(
+        lambda entry: delta.with_files.alter.set_table_properties(
             {_FORMAT: str(FORMAT)}, raise_if_not_exists=False, commit_properties=entry
         ),
         _FORMAT_ENTRY,
     )
 
 
-def format_of(delta: DeltaTable) -> int:
+def format_of(delta: Snapshot) -> int:
     """Return the format of a table; 0 if it does not record one.
 
     Raises:
@@ -170,7 +192,7 @@ def format_of(delta: DeltaTable) -> int:
     return int(value)
 
 
-def enable_ntz(delta: DeltaTable, schema: t.StructType) -> None:
+def enable_ntz(delta: Snapshot, schema: t.StructType) -> None:
     """Enable the table feature for timestamps without zone, if the schema has one and it is not enabled."""
     feature = TableFeatures.TimestampWithoutTimezone
     _alter(
@@ -178,14 +200,14 @@ def enable_ntz(delta: DeltaTable, schema: t.StructType) -> None:
         lambda: (
             "timestamp_ntz" in schema.json() and NTZ not in (delta.protocol().reader_features or ())
         ),
-        lambda entry: delta.alter.add_feature(
+        lambda entry: delta.with_files.alter.add_feature(
             feature, allow_protocol_versions_increase=True, commit_properties=entry
         ),
     )
 
 
 def _alter(
-    delta: DeltaTable,
+    delta: Snapshot,
     lacks: Callable[[], bool],
     change: Callable[[CommitProperties], object],
     values: Mapping[str, str] | None = None,
@@ -287,7 +309,7 @@ def _refuse_occupied(place: Location) -> None:
         )
 
 
-def _refuse_newer_format(delta: DeltaTable) -> None:
+def _refuse_newer_format(delta: Snapshot) -> None:
     present = format_of(delta)
     if present > FORMAT:
         raise ConfigError(

@@ -29,19 +29,17 @@ import uuid
 from collections.abc import Callable
 from urllib.parse import urlsplit
 
-from deltalake import CommitProperties, DeltaTable
+from deltalake import CommitProperties
 from deltalake.exceptions import CommitFailedError, DeltaError
 from deltalake.transaction import Transaction
 
 from elt_assets.errors import ConcurrentSync, ConfigError, EltError, SystemFailure, TransientError
 from elt_assets.lake.delta import log
+from elt_assets.lake.delta.snapshot import CONFLICT, Snapshot
 from elt_assets.machine_faults import first_line, translate
 
 NAME = "elt.commit"
 """Metadata key of a commit's name."""
-_CONFLICT = "Failed to commit transaction: "
-"""The beginning of delta-rs's error for a version that exists, as it or the store says. Its other errors of
-the same class are refusals."""
 REFUSALS = 5
 """Attempts at one version. A store may refuse it for a moment (409), although no other commit takes it."""
 ATTEMPTS = 100
@@ -79,8 +77,8 @@ def properties(
     )
 
 
-def publish_once(delta: DeltaTable, name: str, write: Callable[[], object]) -> int:
-    """Make a commit exactly once, and move `delta` to the newest snapshot.
+def publish_once(delta: Snapshot, name: str, write: Callable[[], object]) -> int:
+    """Make a commit exactly once, and move `delta` to it or to a newer snapshot.
 
     Args:
         name: the commit's name, which no other commit has.
@@ -121,7 +119,7 @@ def publish_once(delta: DeltaTable, name: str, write: Callable[[], object]) -> i
     )
 
 
-def _raise_unless_conflict(delta: DeltaTable, error: Exception, refusals: int) -> None:
+def _raise_unless_conflict(delta: Snapshot, error: Exception, refusals: int) -> None:
     """Raise the error of a commit that is not in the table, unless the commit can be tried again.
 
     Args:
@@ -133,7 +131,7 @@ def _raise_unless_conflict(delta: DeltaTable, error: Exception, refusals: int) -
         Exception: `error` itself.
     """
     if isinstance(error, CommitFailedError):
-        attempts = REFUSALS if str(error).startswith(_CONFLICT) else 1
+        attempts = REFUSALS if str(error).startswith(CONFLICT) else 1
         if refusals < attempts:
             return
         raise SystemFailure(
@@ -151,7 +149,7 @@ def _raise_unless_conflict(delta: DeltaTable, error: Exception, refusals: int) -
     raise error
 
 
-def _warn_of_late_error(delta: DeltaTable, version: int, error: Exception) -> None:
+def _warn_of_late_error(delta: Snapshot, version: int, error: Exception) -> None:
     _log.warning(
         "Version %d of the table %s was committed, although this error was reported: %s",
         version,
@@ -160,7 +158,7 @@ def _warn_of_late_error(delta: DeltaTable, version: int, error: Exception) -> No
     )
 
 
-def _look_up(delta: DeltaTable, name: str, basis: int, error: Exception) -> int | None:
+def _look_up(delta: Snapshot, name: str, basis: int, error: Exception) -> int | None:
     """Move to the newest snapshot; return the version of the commit with a name, or None.
 
     Raises:
@@ -174,7 +172,7 @@ def _look_up(delta: DeltaTable, name: str, basis: int, error: Exception) -> int 
     return next((int(entry["version"]) for entry in entries if entry.get(NAME) == name), None)
 
 
-def _unknown_outcome(delta: DeltaTable, error: Exception, reason: Exception) -> EltError:
+def _unknown_outcome(delta: Snapshot, error: Exception, reason: Exception) -> EltError:
     """Return the error for a commit that failed, and that could not be looked up for a reason."""
     fault = translate(reason)
     kind = TransientError if fault is None else type(fault)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from deltalake import DeltaTable
 from pyspark.sql import types as t
 
 from elt_assets.errors import SystemFailure
@@ -22,6 +21,7 @@ from elt_assets.lake.delta.features import spark_schema
 from elt_assets.lake.delta.files import Change, DataFile, Files
 from elt_assets.lake.delta.log import Entry, FileChanges
 from elt_assets.lake.delta.opening import load
+from elt_assets.lake.delta.snapshot import Snapshot
 
 
 @dataclass(frozen=True)
@@ -69,7 +69,7 @@ class _Trace:
             self.tainted = (self.tainted - removed) | changes.added
 
 
-def version_of(delta: DeltaTable, storage: Files, app_id: str, name: str) -> int:
+def version_of(delta: Snapshot, storage: Files, app_id: str, name: str) -> int:
     """Return the newest version with the contents of a writer's commit.
 
     That is the last compaction before the writer's next commit, if there is one: the files from before the
@@ -90,7 +90,7 @@ def version_of(delta: DeltaTable, storage: Files, app_id: str, name: str) -> int
     raise _cannot_undo(delta, name)
 
 
-def rollback(delta: DeltaTable, storage: Files, app_id: str, name: str | None) -> Rollback:
+def rollback(delta: Snapshot, storage: Files, app_id: str, name: str | None) -> Rollback:
     """Return the change that undoes a writer's commits after the named one (None: all its commits).
 
     Commits of other writers stay, and so do compactions of their files. A compaction that moved rows of
@@ -126,7 +126,7 @@ def rollback(delta: DeltaTable, storage: Files, app_id: str, name: str | None) -
 
 
 def _after(
-    delta: DeltaTable, storage: Files, app_id: str, name: str | None
+    delta: Snapshot, storage: Files, app_id: str, name: str | None
 ) -> tuple[list[Entry], CommitMetadata]:
     """Return the effective commits after the named one, the newest first, and the metadata of that one."""
     found: list[Entry] = []
@@ -139,7 +139,7 @@ def _after(
     return found, CommitMetadata(0, 0, None)
 
 
-def _cannot_undo(delta: DeltaTable, name: str | None) -> SystemFailure:
+def _cannot_undo(delta: Snapshot, name: str | None) -> SystemFailure:
     return SystemFailure(
         f"the table {delta.table_uri} must be rolled back to commit {name}, but its log no longer contains "
         "the commits since, or another engine has rewritten the files",

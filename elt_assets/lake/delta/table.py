@@ -13,6 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 from pyspark.sql import types as t
@@ -107,7 +108,7 @@ class Table:
         """Return whether the table has rows or a state, but no commit of this `app_id`."""
         if self._delta is None or commits.sequence(self._delta, self.app_id):
             return False
-        return self.newest_writer is not None or bool(self.files)
+        return self.newest_writer is not None or bool(self.file_count)
 
     @property
     def newest_writer(self) -> str | None:
@@ -166,50 +167,102 @@ class Table:
 
     @property
     def files(self) -> list[DataFile]:
-        """The files of the snapshot."""
+        """The files of the snapshot: one object for each. A commit that needs only some of them selects
+        those by their statistics (`files_overlapping`)."""
         return [] if self._delta is None else commits.files_of(self._delta)
+
+    def files_since(self, version: int) -> list[DataFile]:
+        """Return the files of the snapshot that commits after a version added.
+
+        Raises:
+            SystemFailure: the log no longer contains one of these commits.
+        """
+        if self._delta is None:
+            return []
+        if version < 0:
+            return self.files
+        added: set[str] = set()
+        for newer in range(version + 1, self.version + 1):
+            added |= log.file_changes(self.storage, newer).added
+        actions = self._actions()
+        paths = actions.column("path")
+        return commits.listing(actions.filter(pc.is_in(paths, pa.array(added, paths.type))))
+
+    @property
+    def file_count(self) -> int:
+        """The number of files of the snapshot."""
+        return 0 if self._delta is None else int(self._actions().num_rows)
 
     @property
     def records(self) -> int:
         """The number of rows of the snapshot, from the log."""
-        return sum(file.records for file in self.files)
+        if self._delta is None:
+            return 0
+        return int(pc.sum(self._actions().column("num_records")).as_py() or 0)
+
+    def _actions(self) -> pa.Table:
+        assert self._delta is not None
+        return commits.add_actions(self._delta)
+
+    def _statistic(self, actions: pa.Table, name: str) -> pa.ChunkedArray:
+        """Return a statistic of each file; null for all files if the log has it for none."""
+        if name in actions.schema.names:
+            return actions.column(name)
+        return pa.chunked_array([pa.nulls(actions.num_rows)])
 
     def bounds(self, column: Sequence[str]) -> dict[str, Bounds]:
         """Return the bounds of a column in each file, by the file's path.
 
         Files without them are left out. Only bounds of strings and integers are returned: they are exact.
         """
-        if self._delta is None:
-            return {}
-        actions = self._delta.get_add_actions(flatten=True)
-        names = [f"{side}.{'.'.join(column)}" for side in ("min", "max")]
-        if not set(names) <= set(actions.schema.names):
-            return {}
-        paths, least, most = (actions.column(name).to_pylist() for name in ("path", *names))
-        rows = zip(paths, least, most, strict=True)
+        return {} if self._delta is None else self._bounds(self._actions(), column)
+
+    def _bounds(self, actions: pa.Table, column: Sequence[str]) -> dict[str, Bounds]:
+        least, most = (
+            self._statistic(actions, f"{side}.{'.'.join(column)}").to_pylist()
+            for side in ("min", "max")
+        )
+        rows = zip(actions.column("path").to_pylist(), least, most, strict=True)
         return {path: (a, z) for path, a, z in rows if _exact(a) and _exact(z)}
+
+    def files_overlapping(
+        self, column: Sequence[str], least: str, most: str
+    ) -> list[tuple[DataFile, Bounds | None]]:
+        """Return the files that may have a value from `least` to `most` in a column of strings.
+
+        Each comes with its bounds of the column; None if the log has none.
+        """
+        if self._delta is None:
+            return []
+        actions = self._actions()
+        low, high = (
+            self._statistic(actions, f"{side}.{'.'.join(column)}") for side in ("min", "max")
+        )
+        if pa.types.is_null(low.type) or pa.types.is_null(high.type):
+            return [(file, None) for file in commits.listing(actions)]
+        is_outside = pc.or_(pc.less(high, least), pc.greater(low, most))
+        actions = actions.filter(pc.invert(pc.fill_null(is_outside, False)))
+        bounds = self._bounds(actions, column)
+        return [(file, bounds.get(file.path)) for file in commits.listing(actions)]
 
     def files_before(self, column: str, time: dt.datetime) -> list[DataFile]:
         """Return the files that may have a time before `time` in a column, by their statistics."""
-        name = f"min.{column}"
-        actions = None if self._delta is None else self._delta.get_add_actions(flatten=True)
-        if actions is None or name not in actions.schema.names:
-            return self.files
-        pairs = zip(
-            actions.column("path").to_pylist(), actions.column(name).to_pylist(), strict=True
-        )
-        later = {path for path, least in pairs if least is not None and least >= time}
-        return [file for file in self.files if file.path not in later]
+        if self._delta is None:
+            return []
+        actions = self._actions()
+        times = self._statistic(actions, f"min.{column}").to_pylist()
+        return [
+            file
+            for file, earliest in zip(commits.listing(actions), times, strict=True)
+            if earliest is None or earliest < time
+        ]
 
     def without_nulls(self, column: Sequence[str]) -> set[str]:
         """Return the paths of the files whose statistics show that a column has no null."""
         if self._delta is None:
             return set()
-        actions = self._delta.get_add_actions(flatten=True)
-        name = f"null_count.{'.'.join(column)}"
-        if name not in actions.schema.names:
-            return set()
-        nulls = actions.column(name).to_pylist()
+        actions = self._actions()
+        nulls = self._statistic(actions, f"null_count.{'.'.join(column)}").to_pylist()
         paths = actions.column("path").to_pylist()
         return {path for path, count in zip(paths, nulls, strict=True) if count == 0}
 
@@ -361,7 +414,9 @@ class Table:
             Exception: as `publish_once`.
         """
         assert self._delta is not None and metadata.sequence == self.metadata.sequence + 1
-        commit = commits.Commit(self.app_id, change, metadata, records, self._basis, schema)
+        commit = commits.Commit(
+            self.app_id, change, metadata, records, self._basis, self.metadata, schema
+        )
         published = commits.publish(self._delta, self.storage, commit)
         self.metadata = published.metadata
         columns = schema or self._basis.schema
@@ -386,7 +441,7 @@ class Table:
         """
         assert self._delta is not None
         hours = math.ceil(retention.total_seconds() / 3600)
-        return self._delta.vacuum(
+        return self._delta.with_files.vacuum(
             retention_hours=hours, dry_run=True, enforce_retention_duration=False, full=True
         )
 
@@ -394,8 +449,8 @@ class Table:
         """Return the paths of files, also hidden ones, that the present version or any since a time needs."""
         assert self._delta is not None
         time = int(oldest.timestamp() * 1000)
-        visible = {file.path for file in self.files}
-        removed = log.removed_since(self._delta, self.storage, time)
+        visible = set(self._actions().column("path").to_pylist())
+        removed = log.removed_since(self._delta, time)
         return visible | removed | hidden_since(self._delta, self.storage, time)
 
     def version_of(self, commit: str) -> int:

@@ -34,9 +34,10 @@ class PartitionFiles:
 def files_of(table: Table, partitions: Collection[str]) -> PartitionFiles:
     """Return the files that may hold rows of some partitions; no data is read."""
     wanted, found = sorted(partitions), PartitionFiles([], [])
-    bounds = table.bounds([PARTITION])
-    for file in table.files:
-        least, most = map(str, bounds.get(file.path, ("", chr(0x10FFFF))))
+    if not wanted:
+        return found
+    for file, bounds in table.files_overlapping([PARTITION], wanted[0], wanted[-1]):
+        least, most = map(str, bounds or ("", chr(0x10FFFF)))
         first = bisect_left(wanted, least)
         if first == len(wanted) or wanted[first] > most:
             continue

@@ -33,6 +33,11 @@ _MODULES: Mapping[str, ModuleType] = MappingProxyType(
 )
 
 
+def reads_table(mode: str) -> bool:
+    """Return whether the merge of a destination sync mode looks at the files of the table."""
+    return _MODULES.get(mode) is not append
+
+
 def merge_of(mode: str) -> Merge:
     """Return the merge of a destination sync mode."""
     module = _MODULES[mode] if mode in _MODULES else added()[mode].load()

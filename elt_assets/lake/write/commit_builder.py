@@ -19,7 +19,7 @@ from elt_assets.lake.delta.table import Table
 from elt_assets.lake.merge import history, partition_files
 from elt_assets.lake.merge.dedup import Merged, Ordering, Target
 from elt_assets.lake.merge.file_splitting import Batch
-from elt_assets.lake.merge.policies import merge_of
+from elt_assets.lake.merge.policies import merge_of, reads_table
 from elt_assets.lake.spark.session import SparkProvider, side_by_side
 from elt_assets.lake.write import dead_letter, write_spec
 from elt_assets.lake.write.stream_tables import CompanionChange, StreamTables
@@ -31,7 +31,8 @@ class Publication:
     """A commit of the stream that is built but not published.
 
     Attributes:
-        files: the files that hold the stream's rows after it, whether readers see them already or not.
+        files: the files that hold the stream's rows after it, whether readers see them already or not; at
+            least those of them that are new.
         written: the new files under the table's root.
         schema: replaces the schema of the table, if it is not None.
     """
@@ -110,7 +111,7 @@ class CommitBuilder:
 
     def make(self, data: CheckpointData) -> Publication:
         """Apply the policy: Spark writes the files that the commit names."""
-        target = self._target()
+        target = self._target(data)
         extended, merged = side_by_side(
             lambda: self._extended_history(data),
             lambda: self._merged(target, data.batch),
@@ -133,11 +134,26 @@ class CommitBuilder:
             schema=self._schema if self._replaces_columns(data) else None,
         )
 
-    def _target(self) -> Target:
+    def _target(self, data: CheckpointData) -> Target:
         if not self.is_building:
-            return Target(self._tables.main.files, self._tables.metadata.tombstones)
+            return Target(self._present_files(data), self._tables.metadata.tombstones)
         resumed = self.resumed
         return Target([]) if resumed is None else Target(resumed.files, resumed.tombstones)
+
+    def _present_files(self, data: CheckpointData) -> Sequence[DataFile]:
+        """Return the files of the table that the merge of a checkpoint looks at.
+
+        An append and a state need none. A partition needs only its own: its key contains the partition.
+        """
+        main, partition = self._tables.main, self._spec.partition
+        if self._tables.history is not None:
+            return main.files
+        if not data.batch or not reads_table(self._mode):
+            return ()
+        if partition is None:
+            return main.files
+        found = partition_files.files_of(main, [partition])
+        return [*found.own, *found.mixed]
 
     def _merged(self, target: Target, batch: Sequence[DataFile]) -> Merged:
         if not batch:
@@ -212,7 +228,7 @@ class CommitBuilder:
         change = Change(data.rejected_files, [*data.replayed, *self._outdated(data)])
         if not change.add and not change.remove:
             return []
-        selection = table.metadata.salt if table.files else self._spec.selection
+        selection = table.metadata.salt if table.file_count else self._spec.selection
         is_same = selection == self._spec.selection
         salt = self._spec.selection if is_same else dead_letter.MIXED
         schema = dead_letter.schema(self._spec)

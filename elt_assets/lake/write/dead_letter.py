@@ -142,12 +142,11 @@ def files_of(table: Table, partition: str | None) -> list[DataFile]:
     """Return the files of a dead letter; for a partition, only those with records that it rejected."""
     if partition is None:
         return table.files
-    bounds = table.bounds([metadata_columns.PARTITION])
     exact = (partition, partition)
     return [
         file
-        for file in table.files
-        if (bounds[file.path] == exact if file.path in bounds else _is_of(table, file, partition))
+        for file, bounds in table.files_overlapping([metadata_columns.PARTITION], *exact)
+        if (_is_of(table, file, partition) if bounds is None else bounds == exact)
     ]
 
 

@@ -362,7 +362,7 @@ def _evidence(
     resources = context.resources
     if sync is not None and sync.tables is not None:
         tables = sync.tables
-        files = [file for file in tables.main.files if file.path not in sync.files_before]
+        files = tables.main.files_since(sync.version_before)
         syncs = [read.metadata for read in sync.reads]
         return checks.Evidence(asset, syncs, tables, files, resources.elt_spark.provider)
     tables = asset.tables(resources.elt_lake.location)

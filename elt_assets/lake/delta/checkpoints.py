@@ -1,0 +1,112 @@
+"""Checkpoints of a Delta table's log: what one says of a table besides its files, and when one is due.
+
+Only the columns of the protocol, the metadata and the transactions are read. They are small, while the list
+of files is nearly all of a checkpoint.
+
+Spec: Delta Transaction Log Protocol, Checkpoints
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from elt_assets.lake.delta.files import Files
+from elt_assets.lake.delta.log import FOLDER
+
+MAX_ENTRIES = 1000
+"""Entries after a checkpoint from which another one is due in any case."""
+MAX_SHARE = 100
+"""Maximum ratio of the size of a checkpoint to that of the entries since. Until it falls below, the next one
+waits: a large table with small commits does not write its list of files again for each few of them."""
+MAX_BYTES = 8 << 20
+"""Bytes of entries after a checkpoint from which another one is due: an opening reads them."""
+_COLUMNS = (
+    *("txn.appId", "txn.version", "protocol"),
+    *("metaData.schemaString", "metaData.partitionColumns", "metaData.configuration"),
+)
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """A checkpoint without its files.
+
+    Attributes:
+        size: bytes of its file.
+        protocol: the action `protocol`.
+        metadata: three values of the action `metaData`, as in the log.
+        transactions: the columns `appId` and `version`.
+    """
+
+    version: int
+    size: int
+    protocol: Mapping[str, Any]
+    metadata: Mapping[str, Any]
+    transactions: pa.StructArray
+
+    def sequence(self, app_id: str) -> int | None:
+        """Return the transaction version of an application; None if there is none."""
+        place = pc.index(self.transactions.field("appId"), app_id).as_py()
+        return None if place < 0 else int(self.transactions.field("version")[place].as_py())
+
+
+def path_of(version: int) -> str:
+    """Return the path of a checkpoint in one file, under the table's root."""
+    return f"{FOLDER}/{version:020d}.checkpoint.parquet"
+
+
+def read_newest(storage: Files) -> Checkpoint | None:
+    """Return the checkpoint that `_last_checkpoint` names; None if it names none.
+
+    Raises:
+        Exception: an error of pyarrow, of a look-up or of the store: the checkpoint has another form, or is
+            missing.
+    """
+    text = storage.read_text(f"{FOLDER}/_last_checkpoint")
+    if text is None:
+        return None
+    hint = json.loads(text)
+    if hint.get("parts"):
+        raise ValueError("the checkpoint has several parts")
+    version = int(hint["version"])
+    with storage.open_path(path_of(version)) as source:
+        size, columns = source.size(), pq.ParquetFile(source).read(list(_COLUMNS))
+    metadata = _only(columns["metaData"])
+    return Checkpoint(
+        version,
+        size,
+        _only(columns["protocol"]),
+        {**metadata, "configuration": dict(metadata["configuration"])},
+        _present(columns["txn"]),
+    )
+
+
+def is_due(version: int, interval: int, entries: int, size: int, checkpoint_size: int) -> bool:
+    """Return whether a checkpoint of a version is due.
+
+    Args:
+        interval: the property `delta.checkpointInterval`. Only one writer of so many looks at the sizes.
+        entries: the number of entries since the newest checkpoint.
+        size: bytes of these entries.
+        checkpoint_size: bytes of the newest checkpoint; 0 if there is none.
+    """
+    if size >= MAX_BYTES:
+        return True
+    is_turn = (version + 1) % interval == 0
+    return is_turn and (entries >= MAX_ENTRIES or size * MAX_SHARE >= checkpoint_size)
+
+
+def _present(column: pa.ChunkedArray) -> pa.StructArray:
+    found = pc.drop_null(column).combine_chunks()
+    return found if isinstance(found, pa.StructArray) else found.chunk(0)
+
+
+def _only(column: pa.ChunkedArray) -> dict[str, Any]:
+    (value,) = _present(column).to_pylist()
+    return dict(value)
