@@ -357,8 +357,9 @@ def refresh_history(
     gone = [
         row
         for row in rows
-        if (row.get("_is_current") and row[metadata_columns.RAW_ID] not in names)
-        or (row.get(DELETED_AT) is not None and row.get(CLOSED) is None)
+        if row[metadata_columns.RAW_ID] not in names
+        and (row.get("_is_current") or row.get(DELETED_AT) is not None)
+        and row.get(CLOSED) is None
     ]
     due += [{**row, EPOCH: epoch, CLOSED: LONG_AGO} for row in gone]
     rows = [row for row in rows if row[metadata_columns.RAW_ID] not in names]

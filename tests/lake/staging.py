@@ -46,14 +46,16 @@ def struct(**properties: Any) -> dict[str, Any]:
     return {"type": "object", "properties": properties}
 
 
-def stage(folder: Path, data: Sequence[Any], *, first: int = 0, meta: Any = None) -> Segment:
-    """A segment of records; `data` is encoded unless it is bytes already."""
+def stage(
+    folder: Path, data: Sequence[Any], *, first: int = 0, meta: Any = None, at: int = EMITTED_AT
+) -> Segment:
+    """A segment of records, emitted at a time; `data` is encoded unless it is bytes already."""
     folder.mkdir(parents=True, exist_ok=True)
     writer = SegmentWriter(folder / f"{uuid4().hex}.jsonl", first)
     for each in data:
         encoded = each if isinstance(each, bytes) else json.dumps(each).encode()
         own = NULL if meta is None else Raw(json.dumps(meta).encode())
-        writer.append(RawRecord("users", Raw(encoded), EMITTED_AT, meta=own))
+        writer.append(RawRecord("users", Raw(encoded), at, meta=own))
     return writer.close()
 
 

@@ -129,8 +129,9 @@ def versions(events: list[Event]) -> Iterator[tuple[Event, int | None, int | Non
             for (place, event), before in zip(chain, [(None, None), *chain], strict=False)
             if event != before[1]
         ]
+        # Of equal cursors, the last one; without a cursor, each has its own time of extraction.
         last = {
-            place if is_reset(event) else place[:3]: event for place, event in distinct
+            place if event.at is None else place[:3]: event for place, event in distinct
         }.values()
         starts = [-1 if event.at is None else event.at for event in last]
         starts = [min(starts[number:]) for number in range(len(starts))]

@@ -124,6 +124,10 @@ def cursor(record: Record) -> int:
     return -1 if record.at is None else record.at
 
 
+RESET = (-2, 0)
+"""The place of the delete that begins an era; it is before all others."""
+
+
 class Version(NamedTuple):
     number: int
     record: Record
@@ -132,16 +136,18 @@ class Version(NamedTuple):
 
 def versions(records: Sequence[Numbered]) -> list[tuple[str, int, int | None]]:
     """The versions of each key: text, start and end."""
-    eras: dict[int, list[dict[int, Version]]] = {}
+    eras: dict[int, list[dict[tuple[int, int], Version]]] = {}
     for number, record in records:
         key = eras.setdefault(record.id, [{}])
         if record.begins_era:
             start = 10 + number if record.gone is None else record.gone
-            key.append({-2: Version(number, record, start)})
+            key.append({RESET: Version(number, record, start)})
             continue
         start = 10 + number if record.at is None else record.at
-        floor = key[-1][-2].start if -2 in key[-1] else start
-        key[-1][cursor(record)] = Version(number, record, max(start, floor))
+        floor = key[-1][RESET].start if RESET in key[-1] else start
+        # Without a cursor, each version has its own time of extraction.
+        place = (cursor(record), number if record.at is None else 0)
+        key[-1][place] = Version(number, record, max(start, floor))
     found = []
     for key in eras.values():
         chain = [version for era in key for _, version in sorted(era.items())]

@@ -1,10 +1,30 @@
 """The history `<table>_history`: every version of every key, and when it was current (SCD type 2).
 
-The versions of a key are in the order of `lake.merge.dedup`; of equal cursors in an era, only the later
-extraction counts. `_valid_from` is the cursor if that is a time, else the time of extraction; it is never
-later than that of a later version. A version is valid until the next version or a delete. A delete without a
-cursor value takes effect at the time in its marker, if cursor and marker are times, else when it was
-extracted; no version of a later era is valid before that. A row that arrives again unchanged is no version.
+The versions of a key are in the order of `lake.merge.dedup`. `_valid_from` is the cursor if that is a time,
+else the time of extraction; it is never later than that of a later version. A version is valid until the
+next version or a delete. A delete without a cursor value takes effect at the time in its marker, if cursor
+and marker are times, else when it was extracted; no version of a later era is valid before that. A row that
+arrives again unchanged is not a version, nor is one that another replaces which has its cursor and start.
+
+**What the history once answered for a key and a moment (`_valid_from <= moment < _valid_to`), it answers for
+ever.** A commit changes only answers for moments since the place in time of one of its records:
+
+- The place of a record whose cursor is a time is that time. Late versions and deletes are inserted in the
+  past, and a record replaces the version that has its cursor. Nothing before the cursor changes, and nothing
+  since the next version. The place of a delete whose marker stands for the cursor is the time in the marker;
+  it ends all that arrived before it, so it changes answers up to now.
+- The place of any other record (no cursor, a number, a null) is its extraction. The cursor orders it among
+  the versions, but does not change when the others were valid: of equal cursors, each version keeps its time.
+- The place of a refresh that replaces the table is its commit, whatever the cursors of its rows: it says
+  which rows there are now, not since when. It begins an *epoch* of each key that it changes (another row, no
+  row, a row again); the versions of earlier epochs stay as they are. What the refresh brings, and all that
+  comes later, belongs to the new epoch. There, an earlier time is a cursor like a number: it orders, and the
+  place is the extraction, but not before the epoch. So no version moves, and a gap stays a gap. The first
+  rows of a history begin no epoch: there were no answers before.
+- A history that is turned on again is refreshed from its table: it does not learn what was lost meanwhile.
+- A refresh that retains rows only reads again: its records are placed like those of any sync.
+
+Each record is merged once, so it is one version. Tests: `tests/lake/test_history_time.py`.
 
 Deletes are kept in separate files that readers do not see, so that a late version gets an end.
 
@@ -33,7 +53,6 @@ from elt_assets.lake.merge.file_splitting import (
     Split,
     combine_small,
     key_columns,
-    key_names,
     split,
     split_all,
 )
@@ -53,14 +72,16 @@ _CLOSED_AT = "_elt_closed_at"
 """Column of hidden files: the time when a full refresh no longer contained the key. Its row is a copy of the
 key's last version."""
 _EPOCH = "_elt_epoch"
-"""Column of the files that is in no schema: the number of the refresh that a version counts from, or 0. What
-a refresh corrects comes after all earlier versions, whatever the cursor."""
+"""Column of the files that is in no schema: when the refresh was that a version counts from, in epoch
+microseconds; 0 if there was none. Tables of earlier releases have the number of the refresh, which is a time
+before all others. The versions of an epoch come after all earlier ones, whatever the cursor."""
 HIDDEN_FIELDS = [
     t.StructField(_CLOSED_AT, t.TimestampType()),
     t.StructField(_EPOCH, t.LongType()),
 ]
 _TIMES = (t.TimestampType, t.TimestampNTZType, t.DateType)
-_SAME, _RUN, _LATER, _DELETED = "_elt_same", "_elt_run", "_elt_later", "_elt_deleted"
+_KEY, _SAME, _PLACE, _DELETED = "_elt_key", "_elt_same", "_elt_place", "_elt_deleted"
+_SINCE, _LATEST = "_elt_since", "_elt_latest"
 
 
 def history_schema(schema: t.StructType) -> t.StructType:
@@ -211,27 +232,22 @@ def refresh(
     schema: t.StructType,
     epoch: int,
 ) -> Merged:
-    """Merge `events` like `merge`, then make the current versions equal to the rows of `whole`.
+    """Make the current versions equal to the rows of `whole`, from the time `epoch` on.
 
-    `whole` holds every key that exists. A key that it lacks is closed, now. A row of it that is not current
-    because of an older cursor becomes the last version.
+    The first rows of a history are merged like any others.
 
     Args:
-        epoch: the number of this refresh, greater than any before.
+        events: the rows of the refresh, also those that others of it have replaced.
+        whole: what is left of them: a row or a delete of every key that is known.
+        epoch: the time of this refresh, in epoch microseconds, later than those before.
     """
-    first = merge(spark, table, target, events, by, schema)
-    if not target.files:
-        return first
-    between = Target(target.after(first.change), first.tombstones)
-    due = Batch(table, _corrections(spark, table, between, whole, by, schema, epoch))
+    if not target.files and not target.tombstones:
+        return merge(spark, table, target, events, by, schema)
+    due = Batch(table, _differences(spark, table, target, events, whole, by, schema, epoch))
     try:
-        second = merge(spark, table, between, due, by, schema, closing=True)
+        return merge(spark, table, target, due, by, schema, closing=True)
     finally:
         table.discard_files(due.files)
-    final = between.after(second.change)
-    needed = {*final, *second.tombstones, *target.files, *target.tombstones}
-    table.discard_files({*first.change.add, *first.tombstones} - needed)
-    return Merged(difference(target.files, final), second.tombstones)
 
 
 def _has_complete_key(by: Ordering) -> Expression:
@@ -239,38 +255,62 @@ def _has_complete_key(by: Ordering) -> Expression:
     return reduce(lambda a, b: a & b, (value_at(part).isNotNull() for part in by.key))
 
 
-def difference(before: Sequence[DataFile], after: Sequence[DataFile]) -> Change:
-    """Return the change that leads from one list of files to the other."""
-    old, new = {file.path for file in before}, {file.path for file in after}
-    return Change(
-        [file for file in after if file.path not in old],
-        [file for file in before if file.path not in new],
-    )
-
-
-def _corrections(
+def _differences(
     spark: SparkSession,
     table: Table,
-    present: Target,
+    target: Target,
+    events: Batch,
     whole: Batch,
     by: Ordering,
     schema: t.StructType,
     epoch: int,
 ) -> list[DataFile]:
-    """Write the ends of keys that are not in `whole`, and the rows of `whole` that are not current."""
-    names, keys = key_names(by.key), key_columns(by.key)
-    wide = _wide(schema)
-    current = table.read_files(spark, present.files, wide).where(f.col(IS_CURRENT))
-    deletes = table.read_files(spark, present.tombstones, wide).where(f.col(_CLOSED_AT).isNull())
-    rows = whole.rows(spark, wide).select("*", *keys)
-    delivered = rows.select(*names)
-    last = current.unionByName(deletes.dropDuplicates([metadata_columns.RAW_ID])).select("*", *keys)
-    ends = last.join(delivered, names, "left_anti").withColumn(_CLOSED_AT, f.current_timestamp())
-    content = current.select(*keys, _content(schema).alias(_SAME))
-    known = [*names, _SAME]
-    differing = rows.withColumn(_SAME, _content(schema)).join(content, known, "left_anti")
-    due = ends.drop(*names).unionByName(differing.drop(*known))
+    """Write what a refresh changes: the rows of keys that have another last row, and ends of keys that have
+    none."""
+    wide, known, nothing = _wide(schema), [_KEY, _SAME], Batch(table, [])
+    columns = [f.struct(*key_columns(by.key)).alias(_KEY), _content(schema).alias(_SAME)]
+    last = table.read_files(spark, [*target.files, *target.tombstones], wide).where(IS_CURRENT)
+    present = last.where(f.col(_CLOSED_AT).isNull()).select("*", *columns)
+    rows, left = (
+        dedup.union_rows(spark, batch, nothing, by, wide).where(_has_complete_key(by))
+        for batch in (events, whole)
+    )
+    latest = dedup.latest(left, by, None).select("*", *columns)
+    ends = present.join(latest.select(_KEY), _KEY, "left_anti")
+    ends = ends.withColumn(_CLOSED_AT, f.timestamp_micros(f.lit(epoch)))
+    changed = latest.join(present.select(known), known, "left_anti")
+    begins = dedup.begins_era(Inputs(table, events, nothing), by, schema)
+    later = _later(rows.select("*", *columns), changed, present, by, begins)
+    due = ends.select(*wide.names).unionByName(later.select(*wide.names))
     return write_all(table, due.withColumn(_EPOCH, f.lit(epoch).cast("long")), HIDDEN)
+
+
+def _later(
+    rows: DataFrame,
+    latest: DataFrame,
+    present: DataFrame,
+    by: Ordering,
+    begins: Expression | None,
+) -> DataFrame:
+    """Return the rows of the keys of `latest` that come after the present version of their key, or have none.
+
+    Args:
+        begins: whether a row begins an era, see `dedup.begins_era`.
+    """
+    rows = rows.join(latest.select(_KEY, f.col(metadata_columns.RAW_ID).alias(_LATEST)), _KEY)
+    if not by.cursor:
+        return rows
+    cursor, arrival = value_at(by.cursor), f.col(metadata_columns.RAW_ID)
+    since = present.select(_KEY, arrival.alias(_SINCE), f.struct(cursor).alias(_PLACE))
+    rows = rows.join(since, _KEY, "left")
+    # A null is less than any other value of a struct.
+    is_later = f.col(_PLACE).isNull() | (f.struct(cursor) > f.col(_PLACE))
+    is_later |= arrival == f.col(_LATEST)
+    if begins is not None:
+        arrivals = Window.partitionBy(_KEY).orderBy(arrival)
+        is_after_delete = f.count_if(begins & (arrival > f.col(_SINCE))).over(arrivals) > 0
+        rows, is_later = rows.withColumn(ERA, is_after_delete), is_later | f.col(ERA)
+    return rows.where(is_later)
 
 
 def _is_end(schema: t.StructType, *, may_close: bool) -> Expression | None:
@@ -304,10 +344,12 @@ def _with_validity(
     if begins is not None:
         order.insert(2, f.col(ERA))
     chain = Window.partitionBy(*keys).orderBy(*order)
-    last = _last_of_each_cursor(_without_repeats(rows, keys, chain, schema), keys, by, begins)
+    last = _last_of_each_place(_without_repeats(rows, chain, schema), chain, by, schema, begins)
     start = _start(by, schema)
     if begins is not None:
-        last = last.withColumn(_DELETED, f.last(f.when(begins, start), True).over(chain))
+        # A refresh takes effect at its commit, also if a delete before it is said to be later.
+        in_epoch = Window.partitionBy(*keys, _EPOCH).orderBy(*order[1:])
+        last = last.withColumn(_DELETED, f.last(f.when(begins, start), True).over(in_epoch))
         start = f.greatest(start, f.col(_DELETED))
     onward = chain.rowsBetween(Window.currentRow, Window.unboundedFollowing)
     with_start = last.withColumn(VALID_FROM, f.min(start).over(onward))
@@ -315,14 +357,9 @@ def _with_validity(
     return with_start.withColumn(VALID_TO, following).withColumn(IS_CURRENT, following.isNull())
 
 
-def _without_repeats(
-    rows: DataFrame, keys: Sequence[Expression], chain: WindowSpec, schema: t.StructType
-) -> DataFrame:
-    """Return the first of consecutive versions with equal content, in the epoch of the last of them."""
-    marked = rows.withColumn(_SAME, _repeats_previous(schema, chain))
-    runs = marked.withColumn(_RUN, f.count_if(~f.col(_SAME)).over(chain))
-    confirmed = f.max(_EPOCH).over(Window.partitionBy(*keys, _RUN))
-    return runs.withColumn(_EPOCH, confirmed).where(~f.col(_SAME))
+def _without_repeats(rows: DataFrame, chain: WindowSpec, schema: t.StructType) -> DataFrame:
+    """Return the first of consecutive versions with equal content."""
+    return rows.withColumn(_SAME, _repeats_previous(schema, chain)).where(~f.col(_SAME))
 
 
 def _repeats_previous(schema: t.StructType, chain: WindowSpec) -> Expression:
@@ -345,32 +382,33 @@ def _content_names(schema: t.StructType) -> list[str]:
     return [name for name in schema.names if name not in ours]
 
 
-def _last_of_each_cursor(
-    rows: DataFrame, keys: Sequence[Expression], by: Ordering, begins: Expression | None
+def _last_of_each_place(
+    rows: DataFrame,
+    chain: WindowSpec,
+    by: Ordering,
+    schema: t.StructType,
+    begins: Expression | None,
 ) -> DataFrame:
-    """Return the last of a key's versions that have the same cursor in an era, and all ends."""
+    """Return the last of consecutive versions with the same cursor and start in an era, and all ends."""
     if not by.cursor:
         return rows
     era = [] if begins is None else [f.col(ERA)]
-    window = Window.partitionBy(*keys, _EPOCH, *era, value_at(by.cursor)).orderBy(
-        ARRIVAL, metadata_columns.RAW_ID
-    )
-    later = window.rowsBetween(1, Window.unboundedFollowing)
-    is_end = f.col(_CLOSED_AT).isNotNull()
-    if begins is not None:
-        is_end |= begins
-    version = f.when(~is_end, f.lit(1))
-    counted = rows.withColumn(_LATER, f.max(version).over(later))
-    return counted.where(is_end | f.col(_LATER).isNull())
+    is_open = f.col(_CLOSED_AT).isNull()
+    place = f.struct(_EPOCH, is_open, *era, value_at(by.cursor), _start(by, schema))
+    following = rows.withColumn(_PLACE, f.lead(place).over(chain))
+    is_end = ~is_open if begins is None else ~is_open | begins
+    return following.where(is_end | ~f.col(_PLACE).eqNullSafe(place))
 
 
 def _start(by: Ordering, schema: t.StructType) -> Expression:
     """Return the start of a version's validity, before it is limited by later versions."""
     start = f.col(metadata_columns.EXTRACTED_AT)
+    begin = f.when(f.col(_EPOCH) > 0, f.timestamp_micros(_EPOCH))
     if by.cursor and isinstance(kind_of(schema, by.cursor), _TIMES):
         times = [by.cursor, *([name] for name in _deletion_times(schema))]
-        start = f.coalesce(*(value_at(time).cast("timestamp") for time in times), start)
-    return f.coalesce(f.col(_CLOSED_AT), start)
+        time = f.coalesce(*(value_at(time).cast("timestamp") for time in times))
+        start = f.when(time < begin, start).otherwise(f.coalesce(time, start))
+    return f.coalesce(f.col(_CLOSED_AT), f.greatest(start, begin))
 
 
 def _deletion_times(schema: t.StructType) -> list[str]:

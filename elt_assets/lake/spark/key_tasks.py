@@ -287,9 +287,10 @@ def _versions(rows: pa.Table, job: Job, columns: Validity) -> pa.Table:
     content.append(_is_end(rows, job.markers))
     rows = rows.filter(pc.invert(_repeats([*_keys(rows, job), *content], _is_same)))
     if job.cursor:
-        rows = rows.filter(pc.invert(_has_later_of_same_cursor(rows, job)))
+        rows = rows.filter(pc.invert(_has_later_of_same_place(rows, job, columns)))
     is_later = _repeats(_keys(rows, job), _equal)
-    start = _least_onward(_start(rows, job, columns, is_later), is_later)
+    start = _not_before_era(_start(rows, job, columns), rows, is_later)
+    start = _least_onward(start, is_later)
     following = pc.if_else(_shifted(is_later), _next(start, 1), pa.scalar(None, pa.int64()))
     for name, values in (
         (columns.start, start.view(_INSTANT)),
@@ -304,10 +305,13 @@ def _versions(rows: pa.Table, job: Job, columns: Validity) -> pa.Table:
     return rows
 
 
-def _has_later_of_same_cursor(rows: pa.Table, job: Job) -> Any:
-    """Return whether the next row is a version with the same cursor; a delete that begins an era stays."""
-    cursor = leaf(rows, job.cursor, len(rows))
-    is_followed = _shifted(_repeats([*_keys(rows, job), *_eras(rows), cursor], _is_same))
+def _has_later_of_same_place(rows: pa.Table, job: Job, columns: Validity) -> Any:
+    """Return whether the next row is a version with the same cursor and start.
+
+    A delete that begins an era stays.
+    """
+    place = [*_eras(rows), leaf(rows, job.cursor, len(rows)), _start(rows, job, columns)]
+    is_followed = _shifted(_repeats([*_keys(rows, job), *place], _is_same))
     if _BEGINS not in rows.column_names:
         return is_followed
     return pc.and_not(is_followed, _whole(rows[_BEGINS]))
@@ -416,16 +420,13 @@ def _next(values: Any, step: int) -> Any:
     return pa.concat_arrays([values.slice(step), pa.nulls(step, values.type)])
 
 
-def _start(rows: pa.Table, job: Job, columns: Validity, is_later: Any) -> Any:
-    """Return the start of each version in microseconds, before it is limited by later versions."""
-    start = _whole(rows[columns.extracted]).view(pa.int64())
-    if not job.cursor:
+def _start(rows: pa.Table, job: Job, columns: Validity) -> Any:
+    """Return the start of each version in microseconds, before it is limited by other versions."""
+    start = _micros(rows[columns.extracted])
+    if not job.cursor or not _is_time(leaf(rows, job.cursor, len(rows))):
         return start
-    cursor = _whole(leaf(rows, job.cursor, len(rows)))
-    if _is_time(cursor):
-        deleted_at = [_micros(rows[n]) for n in columns.deleted_at if n in rows.column_names]
-        start = pc.coalesce(_micros(cursor), *deleted_at, start)
-    return _not_before_era(start, rows, is_later)
+    deleted_at = [_micros(rows[n]) for n in columns.deleted_at if n in rows.column_names]
+    return pc.coalesce(_micros(leaf(rows, job.cursor, len(rows))), *deleted_at, start)
 
 
 def _micros(times: Any) -> Any:
@@ -467,7 +468,7 @@ def _numbers(values: Any) -> np.ndarray:
 
 
 def _is_time(values: Any) -> bool:
-    return bool(pa.types.is_timestamp(values.type))
+    return bool(pa.types.is_timestamp(values.type) or pa.types.is_date32(values.type))
 
 
 def _least_onward(values: Any, is_later: Any) -> Any:

@@ -7,6 +7,7 @@ builds the commit again, from the same tables; a vacuum removes the files.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -117,7 +118,9 @@ class CommitBuilder:
             lambda: self._merged(target, data.batch),
         )
         files = target.after(merged.change)
-        changed = extended or self._refreshed_history(target, files, data)
+        epoch = self._refresh_time()
+        whole = [*files, *merged.tombstones]
+        changed = extended or self._refreshed_history(target, whole, data, epoch)
         change = self._change(merged, files, final=data.final)
         present = {file.path for file in (*target.files, *target.tombstones)}
         new = {
@@ -128,7 +131,7 @@ class CommitBuilder:
         return Publication(
             change=change,
             metadata=self._metadata(merged, files, data),
-            companions=[*self._dead_letter(data), *self._history(changed, data)],
+            companions=[*self._dead_letter(data), *self._history(changed, data, epoch)],
             files=files,
             written=list(new.values()),
             schema=self._schema if self._replaces_columns(data) else None,
@@ -260,10 +263,20 @@ class CommitBuilder:
         spark = self._spark.get()
         return history.merge(spark, table, present, batch, self._by, self._merged_by)
 
+    def _refresh_time(self) -> int:
+        """Return the time of a refresh of the history in epoch microseconds, later than of those before."""
+        table = self._tables.history
+        last = 0 if table is None else table.metadata.generation
+        return max(time.time_ns() // 1000, last + 1)
+
     def _refreshed_history(
-        self, target: Target, files: Sequence[DataFile], data: CheckpointData
+        self, target: Target, whole: Sequence[DataFile], data: CheckpointData, epoch: int
     ) -> Merged | None:
-        """Refresh the history of a table that is replaced, or that the history did not follow until now."""
+        """Refresh the history of a table that is replaced, or that the history did not follow until now.
+
+        Args:
+            whole: the files of the table's rows and deletes after the commit.
+        """
         table, main = self._tables.history, self._tables.main
         if table is None or (self.is_building and not data.final):
             return None
@@ -271,15 +284,22 @@ class CommitBuilder:
         events = Batch(main, [*target.files, *target.tombstones, *data.batch])
         if not events.files and not present.files:
             return _unchanged(present)
-        whole, epoch = Batch(main, files), table.metadata.generation + 1
-        spark = self._spark.get()
         refreshed = history.refresh(
-            spark, table, present, events, whole, self._by, self._merged_by, epoch
+            self._spark.get(),
+            table,
+            present,
+            events,
+            Batch(main, whole),
+            self._by,
+            self._merged_by,
+            epoch,
         )
         reach(Failpoint.HISTORY_REFRESHED)
         return refreshed
 
-    def _history(self, changed: Merged | None, data: CheckpointData) -> list[CompanionChange]:
+    def _history(
+        self, changed: Merged | None, data: CheckpointData, epoch: int
+    ) -> list[CompanionChange]:
         table = self._tables.history
         if table is None or changed is None:
             return []
@@ -292,7 +312,7 @@ class CommitBuilder:
         metadata = replace(
             self._companion_metadata(table),
             tombstones=tuple(changed.tombstones),
-            generation=table.metadata.generation + is_refreshed,  # the number of refreshes
+            generation=epoch if is_refreshed else table.metadata.generation,  # the last refresh
         )
         schema, records = history.history_schema(self._schema), Batch(table, data.batch).records
         return [CompanionChange(table, schema, changed.change, metadata, records, remade=True)]
