@@ -106,6 +106,13 @@ class SparkIOManager(dg.ConfigurableIOManager):
         """Sync one partition, or a whole stream; return its error, or None if it is committed."""
         try:
             with translated():
+                read = None if partition is None else sync.completed_read(partition)
+                if read is not None:
+                    context.log.info(
+                        f"partition {partition}: not read again, an earlier attempt has completed it"
+                    )
+                    sync.skip(read)
+                    return None
                 complete = list(self.land(context, context.run_id, sync.plan(partition)))
         except EltError as error:
             return error

@@ -38,6 +38,11 @@ class SyncResult:
     version_before: int = -1
     tables: StreamTables | None = None
 
+    def skip(self, read: CommittedRead) -> None:
+        """Add a read of an earlier attempt. Its files are unknown, so the checks take all of the table."""
+        self.version_before = -1
+        self.reads.append(read)
+
     def add(self, complete: CompleteStream) -> None:
         """Add and report the result of a read. The plan of the read is not stored."""
         read = complete.read
@@ -52,9 +57,11 @@ class SyncResult:
 class StreamSync(SyncResult):
     """One materialisation of a stream: a sync of the stream, or of some partitions one after the other.
 
-    `partitions`: the partitions; a single None for a stream without partitions. `plan`: plans the read of a
-    partition; it is called just before the read.
+    `partitions`: the partitions; a single None for a stream without partitions. `completed_read`: returns the
+    read of a partition that an earlier attempt has completed, or None. `plan`: plans the read of a partition;
+    it is called just before the read.
     """
 
     partitions: Sequence[str | None]
+    completed_read: Callable[[str], CommittedRead | None]
     plan: Callable[[str | None], ReadPlan]

@@ -10,7 +10,7 @@ import dagster as dg
 import pytest
 
 from elt_assets.failpoints import Failpoint, armed
-from tests.orchestration.running import materialize
+from tests.orchestration.running import logged, materialize
 from tests.programs.windowed_source import windowed
 from tests.project import REPOSITORY, Project
 
@@ -62,13 +62,17 @@ def test_the_event_of_a_partition_is_one_of_dagster(own: Project) -> None:
     assert tags["dagster/partition/key"] == "north"
 
 
+@pytest.mark.long  # the test of a retry of such a run is quick
 def test_a_killed_run_has_reported_what_it_committed(own: Project) -> None:
-    """Only the partition between whose commit and event the run was killed has no event."""
+    """The next run reports the partition between whose commit and event the run was killed."""
     windowed(own, partitions=DAILY)
     killed_at_the_third_commit(own)
     rows = own.table("weather", "readings").to_pyarrow_table().column("_elt_partition")
     assert set(rows.to_pylist()) == set(DAYS)
     assert [event.partition for event in events(own)] == DAYS[:2]
+    result = materialize(own, 'key:"weather/readings"', partition="2026-01-04")
+    assert f"partition {LAST}: an earlier run ended" in logged(own, result)
+    assert [event.partition for event in events(own)] == [*DAYS, "2026-01-04"]
 
 
 def killed_at_the_third_commit(project: Project) -> None:

@@ -11,6 +11,7 @@ import datetime as dt
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from itertools import islice
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -114,6 +115,15 @@ class Table:
     def newest_writer(self) -> str | None:
         """The `app_id` of the newest commit of this project; None if there is none."""
         return None if self._delta is None else newest_writer(self._delta)
+
+    def newest_by_run(self, limit: int) -> dict[str, str]:
+        """Return the writer (`app_id`) of each run's last commit, by the id of the run, among the newest
+        commits of the table."""
+        writers: dict[str, str] = {}
+        for entry in islice(() if self._delta is None else log.newest(self._delta), limit):
+            if entry.get("elt.app") and entry.get("elt.run_id"):
+                writers.setdefault(entry["elt.run_id"], entry["elt.app"])
+        return writers
 
     @property
     def content_commits(self) -> Mapping[str, str | None]:

@@ -18,8 +18,12 @@ from elt_assets.lake.write.table_ownership import check_claims
 from elt_assets.lake.write.write_spec import check_columns
 from elt_assets.machine_faults import translated
 from elt_assets.orchestration.assets import checks, partitions, read_events
-from elt_assets.orchestration.assets.planning import (
+from elt_assets.orchestration.assets.attempts import (
+    EarlierAttempts,
     complete_refreshes,
+    report_killed_runs,
+)
+from elt_assets.orchestration.assets.planning import (
     contexts_of_run,
     recover_and_plan,
     recover_and_plan_together,
@@ -27,7 +31,7 @@ from elt_assets.orchestration.assets.planning import (
 from elt_assets.orchestration.assets.read_events import ReadReporter
 from elt_assets.orchestration.assets.run_config import CONFIG_SCHEMA, SyncConfig, validate
 from elt_assets.orchestration.assets.translator import ConnectionTranslator, companion_specs
-from elt_assets.orchestration.events.metadata import HISTORY, TABLE_PATH
+from elt_assets.orchestration.events.metadata import HISTORY, RECORDS_READ, TABLE_PATH
 from elt_assets.orchestration.failures import as_dagster_failure
 from elt_assets.orchestration.names import connection_name, output_name
 from elt_assets.orchestration.resources import IO_MANAGER_KEY, LAKE_KEY, SPARK_KEY
@@ -316,24 +320,29 @@ def _sync(asset: StreamAsset, source: dg.AssetKey, context: dg.AssetExecutionCon
     lake = context.resources.elt_lake
     with as_dagster_failure():
         contexts = contexts_of_run(asset, lake, keys, context)
+    reporter = ReadReporter(asset, source, context, logs_stream=asset.partitions is not None)
+    if asset.partitions is not None:
+        with as_dagster_failure():
+            report_killed_runs(asset, lake, reporter, context)
+    attempts = EarlierAttempts(asset, lake, reporter, context)
     return StreamSync(
         asset=asset,
-        report=_report_function(asset, source, context),
+        report=_report_function(asset, reporter, context),
         partitions=keys,
+        completed_read=attempts.completed_read,
         plan=lambda partition: recover_and_plan(asset, lake, config, partition, context, contexts),
     )
 
 
 def _report_function(
-    asset: StreamAsset, source: dg.AssetKey, context: dg.AssetExecutionContext
+    asset: StreamAsset, reporter: ReadReporter, context: dg.AssetExecutionContext
 ) -> ReportRead:
     """Return the function that reports the reads of a stream: Dagster creates the event of a whole stream."""
     if asset.partitions is not None:
-        return ReadReporter(asset, source, context, logs_stream=True).report
-    companions = ReadReporter(asset, source, context, logs_stream=False)
+        return reporter.report
 
     def report(read: CommittedRead, tables: StreamTables) -> None:
-        companions.report(read, tables)
+        reporter.report(read, tables)
         context.add_asset_metadata(dict(read.metadata), asset.key)
 
     return report
@@ -360,10 +369,11 @@ def _evidence(
 ) -> checks.Evidence:
     """Return the evidence for the checks: of the given sync, or of the last sync of the stream."""
     resources = context.resources
-    if sync is not None and sync.tables is not None:
-        tables = sync.tables
+    if sync is not None and sync.reads:
+        tables = sync.tables or asset.tables(resources.elt_lake.location)
         files = tables.main.files_since(sync.version_before)
-        syncs = [read.metadata for read in sync.reads]
+        # The event that a killed run owed does not have the figures of its read.
+        syncs = [read.metadata for read in sync.reads if RECORDS_READ in read.metadata]
         return checks.Evidence(asset, syncs, tables, files, resources.elt_spark.provider)
     tables = asset.tables(resources.elt_lake.location)
     event = context.instance.get_latest_materialization_event(asset.key)

@@ -19,7 +19,7 @@ from elt_assets.lake.write.stream_tables import StreamTables
 from elt_assets.orchestration.assets import partitions
 from elt_assets.orchestration.assets.run_config import Refresh, SyncConfig
 from elt_assets.orchestration.events.connector_log import log_function
-from elt_assets.orchestration.events.metadata import commit_metadata
+from elt_assets.orchestration.events.metadata import recovered_metadata
 from elt_assets.orchestration.events.reconcile import reconcile
 from elt_assets.orchestration.resources import LakeResource
 from elt_assets.orchestration.source_partitions import PartitionContexts, find_contexts
@@ -27,7 +27,6 @@ from elt_assets.orchestration.streams import StreamAsset
 from elt_assets.pipeline.connectors import connect
 from elt_assets.pipeline.read_plan import ReadPlan, plan_read, plan_shared_read
 from elt_assets.pipeline.stream_plan import StreamPlan, SyncRequest, plan_stream
-from elt_assets.protocol.airbyte.catalog import FULL_REFRESH
 from elt_assets.storage.directories import make_private_lake
 
 
@@ -123,33 +122,6 @@ def _stream_plan(
     return found
 
 
-def complete_refreshes(
-    assets: Sequence[StreamAsset], context: dg.AssetExecutionContext
-) -> set[dg.AssetKey]:
-    """Return the full refreshes that an earlier attempt of this step has completed, of streams read together.
-
-    The step fails if one of its streams does, and a retry runs it as a whole. A full refresh has no state to
-    resume from: read once more, `append` would add all its rows again. An incremental stream resumes.
-    """
-    run, attempts = context.run, set[str]()
-    if context.op_execution_context.retry_number:
-        attempts.add(run.run_id)
-    while run.is_resume_retry and (parent_id := run.get_parent_run_id()) is not None:
-        attempts.add(parent_id)
-        parent = context.instance.get_run_by_id(parent_id)
-        if parent is None:
-            break
-        run = parent
-    found = set()
-    for asset in assets if attempts else ():
-        event = context.instance.get_latest_materialization_event(asset.key)
-        is_complete = event is not None and event.run_id in attempts
-        if is_complete and asset.stream.sync_mode == FULL_REFRESH:
-            context.log.info(f"{asset.name}: not read again, an earlier attempt has completed it")
-            found.add(asset.key)
-    return found
-
-
 def _intent(config: SyncConfig, context: dg.AssetExecutionContext) -> str | None:
     """Return the id of the request for a refresh or a given state: the id of its first run.
 
@@ -182,7 +154,7 @@ def _recovered_tables(
     for warning in (*start.warnings, *tables.roll_back_companions(context.run.run_id)):
         context.log.warning(warning)
     if start.is_unreported:
-        metadata = {**commit_metadata(tables.metadata, tables.main.version), "elt/recovered": True}
+        metadata = recovered_metadata(tables.main)
         context.log_event(dg.AssetObservation(asset.key, metadata=metadata, partition=partition))
         reach(Failpoint.EVENT_RECOVERED)
     return tables

@@ -6,7 +6,9 @@ is logged as soon as its commit is acknowledged, and the output itself is yielde
 Dagster creates no second event. Only the event of a stream that is read alone and whole is left to Dagster.
 The event of the stream's table is the last one of a read: if it is there, so are the others.
 
-`tests/orchestration/test_partition_events.py` shows that each read has one event, also if the run is killed.
+A kill at EVENT_RECOVERED leaves the event that an earlier run owed. A kill before it leaves the table ahead
+of the events, so the next run reports it.
+`tests/orchestration/test_partition_events.py::test_a_killed_run_has_reported_what_it_committed`
 """
 
 from __future__ import annotations
@@ -18,12 +20,19 @@ from typing import Any
 import dagster as dg
 from dagster._core.definitions.source_asset import SYSTEM_METADATA_KEY_SOURCE_ASSET_OBSERVATION
 
+from elt_assets.failpoints import Failpoint, reach
 from elt_assets.lake.delta.table import Table
 from elt_assets.lake.merge import partition_files
 from elt_assets.lake.spark.session import SparkProvider
 from elt_assets.lake.write.stream_tables import SUFFIXES, StreamTables
 from elt_assets.orchestration.assets.translator import companion_key, companion_specs
-from elt_assets.orchestration.events.metadata import RECORDS_READ, companion_metadata
+from elt_assets.orchestration.events.metadata import (
+    RECORDS_READ,
+    companion_metadata,
+    recovered_metadata,
+    table_metadata,
+    without_figures,
+)
 from elt_assets.orchestration.stream_sync import CommittedRead
 from elt_assets.orchestration.streams import StreamAsset
 
@@ -62,19 +71,35 @@ class ReadReporter:
         count = {RECORDS_READ: read.metadata[RECORDS_READ]}
         metadata = {"elt/stream": self._asset.key.to_user_string(), **count}
         self._context.log_event(dg.AssetObservation(self._source, metadata=metadata))
+        self._report_tables(read, tables)
+
+    def report_recovered(self, partition: str, tables: StreamTables) -> None:
+        """Log the events that a killed run owed for a committed read, without its figures."""
+        of_table: Mapping[str, Any] = {}
+        if self._asset.connection.destination is None:
+            spark, stream = self._context.resources.elt_spark.provider, self._asset.landed()
+            rows = partition_files.count(spark, tables.main, partition)
+            name = self._asset.name_of(tables.main)
+            of_table = table_metadata(tables.main, name, stream, partition_rows=rows)
+        read = CommittedRead(partition, {**recovered_metadata(tables.main), **of_table})
+        self._report_tables(read, tables)
+        reach(Failpoint.EVENT_RECOVERED)
+
+    def report_again(self, read: CommittedRead, tables: StreamTables) -> None:
+        """Log the events of a read of an earlier run, without its figures, which count once."""
+        metadata = without_figures(read.metadata)
+        self._report_tables(CommittedRead(read.partition, metadata), tables)
+
+    def _report_tables(self, read: CommittedRead, tables: StreamTables) -> None:
         for key, (table, name) in self._companions(tables).items():
             spark = self._context.resources.elt_spark.provider
             found = _companion_metadata(table, name, read.partition, spark)
             self._log(key, found, read.partition)
         if self._logs_stream:
-            self.report_stream(read, tables)
-
-    def report_stream(self, read: CommittedRead, tables: StreamTables) -> None:
-        """Log only the event of the stream's table."""
-        # Dagster adds these tags to the events that it creates; the commit identifies the rows.
-        code = self._asset.spec.code_version or self._context.run.run_id
-        tags = {_CODE_VERSION: code, _DATA_VERSION: tables.metadata.stands_for or "none"}
-        self._log(self._asset.key, read.metadata, read.partition, tags)
+            # Dagster adds these tags to the events that it creates; the commit identifies the rows.
+            code = self._asset.spec.code_version or self._context.run.run_id
+            tags = {_CODE_VERSION: code, _DATA_VERSION: tables.metadata.stands_for or "none"}
+            self._log(self._asset.key, read.metadata, read.partition, tags)
 
     def _log(
         self,
@@ -83,11 +108,19 @@ class ReadReporter:
         partition: str | None,
         tags: Mapping[str, str] | None = None,
     ) -> None:
-        all_tags = {**(tags or {}), **_dimensions(partition)}
+        all_tags = {**(tags or {}), **self._dimensions(partition)}
         event = dg.AssetMaterialization(
             key, metadata=dict(metadata), partition=partition, tags=all_tags
         )
         self._context.log_event(event)
+
+    def _dimensions(self, partition: str | None) -> dict[str, str]:
+        """Return the tags of a partition key that combines a window and a key."""
+        definition = self._asset.partitions
+        if partition is None or not isinstance(definition, dg.MultiPartitionsDefinition):
+            return {}
+        keys = definition.get_partition_key_from_str(partition).keys_by_dimension
+        return {f"{_DIMENSION}{name}": key for name, key in keys.items()}
 
     def _companions(self, tables: StreamTables) -> dict[dg.AssetKey, tuple[Table, str]]:
         """Return the companion tables and their names by asset key."""
@@ -118,13 +151,6 @@ def log_unread(assets: Iterable[StreamAsset], context: dg.AssetExecutionContext)
                     f"{spec.key.to_user_string()} is skipped: it is written when "
                     f"{asset.key.to_user_string()} is materialised"
                 )
-
-
-def _dimensions(partition: str | None) -> dict[str, str]:
-    """Return the tags of a partition key that combines a window and a key."""
-    if not isinstance(partition, dg.MultiPartitionKey):
-        return {}
-    return {f"{_DIMENSION}{name}": key for name, key in partition.keys_by_dimension.items()}
 
 
 def _companion_metadata(

@@ -18,8 +18,10 @@ from elt_assets.protocol.airbyte.catalog import ConfiguredStream
 from elt_assets.sync.events import StreamProgress
 
 SEQUENCE = "elt/sequence"
+GENERATION = "elt/generation"
 STATE = "elt/state"
 RECORDS_READ = "elt/records_read"
+RATE = "elt/records_per_second"
 TABLE_PATH = "elt/table_path"
 """Metadata key of a definition: the path of the table under the root of the lake, by the streams' names."""
 OTHER_TABLE_PATH = "elt/other_table_path"
@@ -75,9 +77,15 @@ def figures_metadata(figures: SyncFigures) -> dict[str, Any]:
     return {
         **values,
         "elt/seconds": round(figures.seconds, 3),
-        "elt/records_per_second": round(figures.rate, 1),
+        RATE: round(figures.rate, 1),
         **({UNDECLARED: dg.MetadataValue.json(undeclared)} if undeclared else {}),
     }
+
+
+def without_figures(metadata: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the metadata of an event without the figures of its sync and of its source."""
+    figures = {*_FIGURES.values(), RATE, SOURCE_RECORDS, IGNORED}
+    return {key: value for key, value in metadata.items() if key not in figures}
 
 
 def unwrapped(value: Any) -> Any:
@@ -122,9 +130,14 @@ def commit_metadata(commit: CommitMetadata, version: int) -> dict[str, Any]:
     return {
         STATE: state_metadata(commit.state),
         SEQUENCE: commit.sequence,
-        "elt/generation": commit.generation,
+        GENERATION: commit.generation,
         "elt/table_version": version,
     }
+
+
+def recovered_metadata(table: Table) -> dict[str, Any]:
+    """Return the metadata of the event that a killed run owed for the newest commit of a table's writer."""
+    return {**commit_metadata(table.metadata, table.version), "elt/recovered": True}
 
 
 def schema_metadata(changes: Sequence[str]) -> dict[str, Any]:

@@ -15,8 +15,13 @@ from dagster import AssetRecordsFilter, DagsterInstance
 from elt_assets import paths
 from elt_assets.lake.delta.commit_metadata import CommitMetadata
 from elt_assets.lake.delta.table import Table
-from elt_assets.orchestration.events.metadata import SEQUENCE
+from elt_assets.lake.write.stream_tables import StreamTables, app_id
+from elt_assets.orchestration.events.metadata import GENERATION, SEQUENCE, unwrapped
+from elt_assets.orchestration.runs.liveness import has_died
+from elt_assets.pipeline.connection_stream import ConnectionStream
 
+RECENT_COMMITS = 20
+"""Number of commits in which to look for runs that were killed before they reported their last one."""
 MAX_OBSERVATIONS = 20
 """Number of observations to search. Some, for example those of drift, do not refer to a commit."""
 
@@ -53,6 +58,40 @@ def reconcile(
     if metadata.sequence > (known or 0):
         return StartingPoint(metadata, (_behind_warning(known, table),), is_unreported=True)
     return StartingPoint(metadata)
+
+
+def partitions_of_dead_runs(
+    instance: DagsterInstance, of: ConnectionStream, table: Table
+) -> list[str]:
+    """Return the partitions that runs committed last, of the runs among the newest commits that have ended.
+
+    A run reports each partition before it reads the next, so no other one can lack its event.
+    """
+    prefix, found = f"{app_id(of.levels)}|", list[str]()
+    for run_id, writer in table.newest_by_run(RECENT_COMMITS).items():
+        run = instance.get_run_by_id(run_id)
+        has_ended = run is None or run.is_finished or has_died(instance, run_id)
+        if has_ended and writer.startswith(prefix):
+            found.append(writer.removeprefix(prefix))
+    return found
+
+
+def is_unreported_read(
+    instance: DagsterInstance, of: ConnectionStream, tables: StreamTables, partition: str
+) -> bool:
+    """Return whether the newest commit of a partition completes a read that has no event.
+
+    It completes one if the read replaced the rows of the partition: then its generation is a new one, and the
+    refresh that built it has ended. Reads that resume from a state are not found.
+    """
+    metadata = tables.metadata
+    if not of.landed().overwrites or metadata.refresh is not None or metadata.restored:
+        return False
+    records = AssetRecordsFilter(dg.AssetKey(list(of.levels)), asset_partitions=[partition])
+    newest = instance.fetch_materializations(records, limit=1).records
+    event = newest[0].asset_materialization if newest else None
+    reported = 0 if event is None else unwrapped(event.metadata.get(GENERATION, 0))
+    return bool(metadata.generation > reported)
 
 
 def last_sequence(
