@@ -114,7 +114,9 @@ class PlainWriter(TableWriter):
         assert not isinstance(lines, DataFrame)
         for line in _lines(lines):
             found = json.loads(line)
-            is_whole = segments.SEQUENCE in found and all(found.get(k) is not None for k in key)
+            is_whole = segments.SEQUENCE in found and (
+                not key or any(found.get(k) is not None for k in key)
+            )
             if is_whole:
                 accepted.append(found)
             else:

@@ -262,15 +262,24 @@ def test_each_unreadable_record_is_rejected_separately(conformer: Conformer) -> 
     assert reasons == {"not a readable JSON object": len(UNREADABLE)}
 
 
-def test_a_key_may_not_be_null(conformer: Conformer) -> None:
+def test_a_part_of_a_key_may_be_null_but_not_all(conformer: Conformer) -> None:
     properties = {"id": INTEGER, "o": struct(k=STRING)}
     key = [["id"], ["o", "k"]]
-    good = {"id": 1, "o": {"k": "x"}}
-    data = [good, {"id": None, "o": {"k": "x"}}, {"id": 1}, {"id": "x", "o": {"k": "x"}}, b"7"]
-    assert [row["id"] for row in conformer.rows(properties, data, key=key)] == [1]
-    reasons = [reason for _, reason in conformer.rejects(properties, data, key)]
+    good = [{"id": 1, "o": {"k": "x"}}, {"id": None, "o": {"k": "x"}}, {"id": 1, "o": {}}]
+    bad = [
+        {"id": None, "o": {}},
+        {"id": 1},
+        {"id": 1, "o": None},
+        {"id": "x", "o": {"k": "x"}},
+        {"id": 1, "o": 5},
+        b"7",
+    ]
+    assert conformer.rows(properties, [*good, *bad], key=key) == conformer.rows(properties, good)
+    reasons = [reason for _, reason in conformer.rejects(properties, [*good, *bad], key)]
     assert Counter(reasons) == {
-        "a field of the primary key is null": 2,
+        "every field of the primary key is null": 1,
+        "the object with field 'o.k' of the primary key is null or missing": 2,
         "field 'id' of the primary key does not fit its type, bigint": 1,
+        "field 'o.k' of the primary key does not fit its type, string": 1,
         "not a readable JSON object": 1,
     }

@@ -68,7 +68,7 @@ def test_rejected_records_are_counted_and_kept_unchanged(lake: Lake) -> None:
     done = lake.sync(keyed("id"), *RAW, event(1, 1))
     assert (done.records, done.rejected) == (1, 4)
     assert lake.dead_letter.records == 4
-    null, odd = "a field of the primary key is null", "not a readable JSON object"
+    null, odd = "every field of the primary key is null", "not a readable JSON object"
     at = EMITTED_AT
     assert read(lake, "_dead_letter", "place", "record", "reason", "unix_millis(extracted_at)") == [
         (0, RAW[0].decode(), null, at),
@@ -87,14 +87,15 @@ def test_the_reason_distinguishes_null_keys_from_keys_of_another_type(lake: Lake
     writer = lake.writer(nested)
     for each in sent:
         writer.write(stage(lake.folder / "staging", [each]))
-    writer.write(stage(lake.folder / "staging", [{"part": {"of": 1}}], meta={"changes": [own]}))
+    writer.write(stage(lake.folder / "staging", [{"part": {}}], meta={"changes": [own]}))
     writer.commit(checkpoint(final=True))
-    null = "a field of the primary key is null"
+    null = "every field of the primary key is null"
+    absent = "the object with field 'part.of' of the primary key is null or missing"
     misfit = "field {!r} of the primary key does not fit its type, bigint"
     assert read(lake, "_dead_letter", "record", "reason") == sorted(
         zip(
-            [json.dumps(each) for each in [*sent, {"part": {"of": 1}}]],
-            [misfit.format("id"), *[misfit.format("part.of")] * 2, null, null],
+            [json.dumps(each) for each in [*sent, {"part": {}}]],
+            [misfit.format("id"), *[misfit.format("part.of")] * 2, absent, null],
             strict=True,
         )
     )

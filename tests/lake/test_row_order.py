@@ -30,6 +30,7 @@ from elt_assets.protocol.airbyte.catalog import DELETED_AT
 START = dt.datetime(2026, 1, 1, tzinfo=dt.timezone.utc)
 FIELDS = [
     t.StructField("id", t.LongType()),
+    t.StructField("part", t.StringType()),
     t.StructField("text", t.StringType()),
     t.StructField("at", t.TimestampType()),
     t.StructField(DELETED_AT, t.TimestampType()),
@@ -47,12 +48,12 @@ OTHERS = [
 
 
 class Record(NamedTuple):
-    """A record. `at`: its cursor; `gone`: the time in its marker; both in hours after START.
+    """A record. `key`: a number in `KEYS`. `at`: its cursor. `gone`: the time in its marker.
 
-    `is_odd`: the marker had a value that did not fit.
+    Times are in hours after START. `is_odd`: the marker had a value that did not fit.
     """
 
-    id: int
+    key: int
     at: int | None
     gone: int | None
     is_odd: bool
@@ -66,10 +67,11 @@ class Record(NamedTuple):
         return self.is_delete and self.at is None
 
 
+KEYS = [(1, None), (1, ""), (None, ""), (2, "x")]
 HOURS = st.integers(0, 4)
 RECORDS = st.builds(
     Record,
-    id=st.integers(0, 1),
+    key=st.sampled_from([0, 0, 0, 1, 1, 2, 3]),
     at=st.none() | HOURS,
     gone=st.one_of(st.none(), st.none(), HOURS),
     is_odd=st.sampled_from([False, False, False, True]),
@@ -79,8 +81,10 @@ BATCHES = st.lists(st.lists(RECORDS, max_size=6), min_size=1, max_size=5)
 
 def row(number: int, record: Record) -> dict[str, Any]:
     """The row of the record that arrived as the number-th."""
+    number_part, text_part = KEYS[record.key]
     return {
-        "id": record.id,
+        "id": number_part,
+        "part": text_part,
         "text": f"s{number}",
         "at": hour(record.at),
         DELETED_AT: hour(record.gone),
@@ -109,14 +113,14 @@ def latest(records: Sequence[Numbered]) -> dict[int, Numbered]:
     """The latest record of each key, deletes included."""
     found: dict[int, Numbered] = {}
     for number, record in records:
-        before = found.get(record.id)
+        before = found.get(record.key)
         if (
             before is None
             or record.begins_era
             or before[1].begins_era
             or cursor(record) >= cursor(before[1])
         ):
-            found[record.id] = (number, record)
+            found[record.key] = (number, record)
     return found
 
 
@@ -138,7 +142,7 @@ def versions(records: Sequence[Numbered]) -> list[tuple[str, int, int | None]]:
     """The versions of each key: text, start and end."""
     eras: dict[int, list[dict[tuple[int, int], Version]]] = {}
     for number, record in records:
-        key = eras.setdefault(record.id, [{}])
+        key = eras.setdefault(record.key, [{}])
         if record.begins_era:
             start = 10 + number if record.gone is None else record.gone
             key.append({RESET: Version(number, record, start)})
@@ -183,7 +187,7 @@ class Tables:
             root=(pafs.LocalFileSystem(), str(self.folder)),
             batch=[str(batch)],
             present=[*self.visible, *self.hidden],
-            key=[["id"]],
+            key=[["id"], ["part"]],
             cursor=["at"],
             raw_id=metadata_columns.RAW_ID,
             markers=markers,

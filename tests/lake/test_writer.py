@@ -47,7 +47,7 @@ def test_unreadable_records_and_null_keys_are_rejected_and_kept(lake: Lake) -> N
     assert lake.ids() == [1, 2]
     dead = rows(lake.spark, lake.dead_letter, "reason", "stream", "run_id")
     assert sorted(dead) == [
-        ("a field of the primary key is null", "users", "run-1"),
+        ("every field of the primary key is null", "users", "run-1"),
         ("field 'id' of the primary key does not fit its type, bigint", "users", "run-1"),
         ("not a readable JSON object", "users", "run-1"),
     ]

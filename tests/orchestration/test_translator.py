@@ -9,12 +9,16 @@ from typing import Any
 
 import dagster as dg
 import pytest
+from pyspark.sql import types as t
 
 import elt_assets
 from elt_assets.connection import Connection, load_catalog, load_connection
 from elt_assets.definitions import build
 from elt_assets.errors import ConfigError
+from elt_assets.orchestration.events.columns import column_schema
 from elt_assets.protocol.airbyte.catalog import ConfiguredStream
+from elt_assets.protocol.airbyte.sync_modes import APPEND_DEDUP
+from tests.lake.staging import INTEGER, stream
 from tests.orchestration.running import materialize, materialized, observations
 from tests.programs.windowed_source import calls, windowed
 from tests.project import REPOSITORY, Project
@@ -45,11 +49,19 @@ def test_an_asset_has_the_attributes_of_its_stream(own: Project) -> None:
     )
     columns = {one.name: one for one in spec.metadata["dagster/column_schema"].columns}
     assert columns["station"].description == "Where it was measured."
-    assert columns["station"].constraints.nullable is False
     assert columns["value"].constraints.nullable is True
     assert columns["_airbyte_raw_id"].constraints.unique is True
     references = spec.metadata["dagster/code_references"].code_references
     assert [Path(one.file_path).name for one in references] == ["defs.yaml"]
+
+
+def test_only_a_key_of_one_column_is_unique_and_not_null() -> None:
+    schema = t.StructType([t.StructField(name, t.LongType()) for name in ("id", "part")])
+    for key in (["id"], ["id", "part"]):
+        keyed = stream({"id": INTEGER, "part": INTEGER}, APPEND_DEDUP, key=key)
+        of_id, of_part = (one.constraints for one in column_schema(schema, keyed).columns)
+        assert (not of_id.nullable, of_id.unique) == (len(key) == 1,) * 2
+        assert (not of_part.nullable, of_part.unique) == (False, False)
 
 
 def test_a_stream_has_assets_for_its_source_history_and_dead_letter(own: Project) -> None:

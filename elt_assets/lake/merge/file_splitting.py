@@ -12,13 +12,16 @@ A kill at FILES_SPLIT leaves copies in files that no log names; the split files 
 from __future__ import annotations
 
 import json
+import operator
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import reduce
 from typing import Any
 
 from pyspark.sql import Column as Expression
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as f
 from pyspark.sql import types as t
 
 from elt_assets.failpoints import Failpoint, reach
@@ -26,11 +29,15 @@ from elt_assets.lake.delta.files import HIDDEN, VISIBLE, DataFile
 from elt_assets.lake.delta.row_counts import require_all, row_count
 from elt_assets.lake.delta.table import Table
 from elt_assets.lake.parse.conform import value_at
+from elt_assets.lake.schema.metadata_columns import PARTITION
 from elt_assets.lake.spark import tasks
 from elt_assets.lake.spark.worker_code import with_code
 
 Key = Sequence[Sequence[str]]
-"""Paths of table columns."""
+"""Paths of table columns. A null in a part of a composite key is a value: it is equal to a null, and to
+nothing else. A row has no key if all parts that come from its record are null (see `record_parts`): no record
+is accepted without a key, but a table may have such rows from before it had this key. They stay where they
+are. Airbyte's users need such keys: airbytehq/airbyte#31926."""
 
 TARGET_ROWS = 1_000_000
 """Maximum number of rows of a file. A merge rewrites that many for one key."""
@@ -49,7 +56,7 @@ MAX_KEYS = 4_000_000
 MAX_BATCH_BYTES = 1 << 30
 """Maximum size of the files of such a batch, in bytes."""
 
-_FILE = "_elt_file"
+_FILE, _KEY = "_elt_file", "_elt_key"
 
 
 @dataclass(frozen=True)
@@ -108,9 +115,9 @@ def split_all(
 ) -> tuple[Split, Split]:
     """Split visible and hidden files by the keys of a batch; files with few rows are read whole instead.
 
-    A row with a null in its key stays where it is: a table may have such rows from before it had that key.
+    A row without a key stays where it is.
     """
-    if _is_small([*visible, *hidden]) and _has_complete_keys(table, [*visible, *hidden], key):
+    if _is_small([*visible, *hidden]) and _have_keys(table, [*visible, *hidden], key):
         return Split(visible, (), visible), Split(hidden, (), hidden)
     return (
         split(spark, table, visible, batch, key, schema),
@@ -133,9 +140,14 @@ def _is_small(files: Sequence[DataFile]) -> bool:
     return rows <= MAX_ROWS_UNSPLIT and size <= TARGET_BYTES
 
 
-def _has_complete_keys(table: Table, files: Sequence[DataFile], key: Key) -> bool:
-    """Return whether statistics, in the log or in the files' footers, show that no key has a null."""
-    return all(lacks_nulls(table, files, part) for part in key)
+def _have_keys(table: Table, files: Sequence[DataFile], key: Key) -> bool:
+    """Return whether statistics, in the log or in the files' footers, show that every row has a key."""
+    return any(lacks_nulls(table, files, part) for part in record_parts(key))
+
+
+def record_parts(key: Key) -> Key:
+    """Return the parts of a key that come from the record: all but the partition."""
+    return [part for part in key if list(part) != [PARTITION]]
 
 
 def lacks_nulls(table: Table, files: Sequence[DataFile], column: Sequence[str]) -> bool:
@@ -184,6 +196,8 @@ def _candidates(
     """Return the files whose bounds do not exclude every row of the batch."""
     found = list(files)
     for part in key:
+        if any(_null_count(file, part) != 0 for file in batch):
+            continue  # bounds say nothing of nulls
         bounds = [_bounds(file, part) for file in batch]
         wanted = [each for each in bounds if each is not None]
         if len(wanted) < len(batch):
@@ -320,12 +334,11 @@ def _by_join(
     schema: t.StructType,
     kind: str,
 ) -> Split:
-    keys = batch.rows(spark, schema).select(*key_columns(key)).distinct()
-    names = key_names(key)
+    keys = batch.rows(spark, schema).select(key_value(key).alias(_KEY)).distinct()
 
     def joined(files: Sequence[DataFile], how: str) -> DataFrame:
         rows = table.read_files(spark, files, schema, path_column=_FILE)
-        return rows.select("*", *key_columns(key)).join(keys, names, how).drop(*names)
+        return rows.withColumn(_KEY, key_value(key)).join(keys, _KEY, how).drop(_KEY)
 
     matches = joined(candidates, "left_semi").select(_FILE).distinct().collect()
     found = {_file_name(row[0]) for row in matches}
@@ -337,13 +350,15 @@ def _by_join(
     return _checked_split(table, Split(taken, kept, matching, temporary=matching))
 
 
-def key_columns(key: Key) -> list[Expression]:
-    """Return the values of a key as columns, with the names of `key_names`."""
-    return [value_at(part).alias(name) for part, name in zip(key, key_names(key), strict=True)]
+def key_value(key: Key) -> Expression:
+    """Return a key as one value, for joins. A composite one is a struct, in which nulls are equal."""
+    parts = [value_at(part) for part in key]
+    return parts[0] if len(parts) == 1 else f.struct(*parts)
 
 
-def key_names(key: Key) -> list[str]:
-    return [f"_elt_key_{number}" for number in range(len(key))]
+def has_key(key: Key) -> Expression:
+    """Return whether a row has a key (see `Key`)."""
+    return reduce(operator.or_, (value_at(part).isNotNull() for part in record_parts(key)))
 
 
 def is_nested(schema: t.StructType, column: Sequence[str]) -> bool:

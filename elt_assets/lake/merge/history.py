@@ -36,7 +36,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import reduce
 
 from pyspark.sql import Column as Expression
 from pyspark.sql import DataFrame, SparkSession, Window, WindowSpec
@@ -52,7 +51,8 @@ from elt_assets.lake.merge.file_splitting import (
     Batch,
     Split,
     combine_small,
-    key_columns,
+    has_key,
+    key_value,
     split,
     split_all,
 )
@@ -214,7 +214,7 @@ def _by_window(
     if begins is not None:
         begins &= f.col(_CLOSED_AT).isNull()
         rows = dedup.with_eras(rows, by, begins)
-    rows = _with_validity(rows.where(_has_complete_key(by)), by, schema, begins)
+    rows = _with_validity(rows.where(has_key(by.key)), by, schema, begins)
     names = [*history_schema(schema).names, _EPOCH]
     is_end = _is_end(schema, may_close=may_close)
     written = dedup.write_rows(inputs.table, rows, is_end, names)
@@ -250,11 +250,6 @@ def refresh(
         table.discard_files(due.files)
 
 
-def _has_complete_key(by: Ordering) -> Expression:
-    """Return whether a row has a complete key; without one, it is not a version."""
-    return reduce(lambda a, b: a & b, (value_at(part).isNotNull() for part in by.key))
-
-
 def _differences(
     spark: SparkSession,
     table: Table,
@@ -268,11 +263,11 @@ def _differences(
     """Write what a refresh changes: the rows of keys that have another last row, and ends of keys that have
     none."""
     wide, known, nothing = _wide(schema), [_KEY, _SAME], Batch(table, [])
-    columns = [f.struct(*key_columns(by.key)).alias(_KEY), _content(schema).alias(_SAME)]
+    columns = [key_value(by.key).alias(_KEY), _content(schema).alias(_SAME)]
     last = table.read_files(spark, [*target.files, *target.tombstones], wide).where(IS_CURRENT)
     present = last.where(f.col(_CLOSED_AT).isNull()).select("*", *columns)
     rows, left = (
-        dedup.union_rows(spark, batch, nothing, by, wide).where(_has_complete_key(by))
+        dedup.union_rows(spark, batch, nothing, by, wide).where(has_key(by.key))
         for batch in (events, whole)
     )
     latest = dedup.latest(left, by, None).select("*", *columns)

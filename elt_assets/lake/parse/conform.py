@@ -10,6 +10,7 @@ Spec: AirbyteRecordMessage.meta.changes; the data types' rules for values that d
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache, partial, reduce
@@ -88,7 +89,8 @@ def conform(
 ) -> DataFrame:
     """Return the accepted rows of some segments, in the types of the table's columns.
 
-    Rejected are lines that are not JSON objects, rows with a null in `key`, and rows with a value that does
+    Rejected are lines that are not JSON objects, rows whose key is null in all its parts, rows with a part
+    that became null because its value does not fit or that is in no object, and rows with a value that does
     not fit a strict column.
 
     Args:
@@ -118,9 +120,9 @@ def rejected(
     # The JSON reader rejects a line that is not UTF-8; `from_json` does not.
     readable = f.is_valid_utf8(_LINE) & f.col(segments.SEQUENCE).isNotNull()
     rejection = f.col(_REJECTION) if _has_strict(columns) else f.lit(None)
-    misfits = [_key_misfit(columns, part) for part in key]
+    faults = [_key_fault(columns, part) for part in key]
     reason = f.when(~readable, "not a readable JSON object").otherwise(
-        f.coalesce(rejection, *misfits, f.lit("a field of the primary key is null"))
+        f.coalesce(rejection, *faults, f.lit("every field of the primary key is null"))
     )
     line = f.make_valid_utf8(_LINE).alias("line")
     is_rejected = ~(readable & _accepted(columns, key))
@@ -143,8 +145,12 @@ def _parsed_texts(texts: DataFrame, columns: Sequence[Column]) -> DataFrame:
     return texts.select(row.alias("row"), _LINE).select("row.*", _LINE)
 
 
-def _key_misfit(columns: Sequence[Column], part: Sequence[str]) -> Expression:
-    """Return the reason to reject a record with a key value that does not fit its type; null for others."""
+def _key_fault(columns: Sequence[Column], part: Sequence[str]) -> Expression:
+    """Return the reason to reject a record for one part of its key; null for others.
+
+    The value does not fit its type, or the object that has the field is null or missing: such a record does
+    not have the key's fields.
+    """
     found, fields = [], columns
     for name in part:
         column = next(each for each in fields if each.name == name)
@@ -154,8 +160,12 @@ def _key_misfit(columns: Sequence[Column], part: Sequence[str]) -> Expression:
     # Either the field became null, or an object that contains it.
     nulled = [".".join(sources[: depth + 1]) for depth in range(len(sources))]
     kind = described(found[-1].kind)
-    reason = f"field {nulled[-1]!r} of the primary key does not fit its type, {kind}"
-    return f.when(value_at(part).isNull() & is_nulled(nulled), reason)
+    field = f"field {nulled[-1]!r} of the primary key"
+    misfit = f"{field} does not fit its type, {kind}"
+    fault = f.when(value_at(part).isNull() & is_nulled(nulled), misfit)
+    if len(part) == 1:
+        return fault
+    return fault.when(value_at(part[:-1]).isNull(), f"the object with {field} is null or missing")
 
 
 def value_at(parts: Sequence[str]) -> Expression:
@@ -171,10 +181,11 @@ def _read_schema(columns: Sequence[Column]) -> t.StructType:
 
 def _accepted(columns: Sequence[Column], key: Key) -> Expression:
     """Return the condition that a row is accepted, see `conform`."""
-    conditions = [
-        f.col(segments.SEQUENCE).isNotNull(),
-        *(value_at(part).isNotNull() for part in key),
-    ]
+    conditions = [f.col(segments.SEQUENCE).isNotNull()]
+    if key:
+        conditions.append(reduce(operator.or_, (value_at(part).isNotNull() for part in key)))
+    if len(key) > 1:
+        conditions += [_key_fault(columns, part).isNull() for part in key]
     if _has_strict(columns):
         conditions.append(f.col(_REJECTION).isNull())
     return reduce(lambda a, b: a & b, conditions)

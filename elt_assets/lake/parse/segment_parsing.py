@@ -76,7 +76,7 @@ class SegmentParser:
         table: gets the files.
         columns: the columns to read.
         declared: all columns that the stream's schema declares.
-        key: paths of columns that must not be null.
+        key: paths of columns; one at least must not be null, and no object that has one.
         partition: the value of the column `_elt_partition`; None: the rows do not have it.
         keeps_undeclared: a line with an undeclared field is not clean.
         max_unclean: the share of such lines above which a task gives up.

@@ -9,7 +9,7 @@ is sent to the workers by value.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial, reduce
 from itertools import chain
@@ -193,11 +193,18 @@ def _read(system: Any, root: str, job: Job) -> pa.Table | None:
 def _is_fit(rows: pa.Table, job: Job) -> bool:
     """Return whether these rows are compared here exactly as Spark compares them."""
     keys = [leaf(rows, path, len(rows)) for path in job.key]
-    if any(not _is_ordered(key.type) or key.null_count for key in keys):
+    if not all(_is_ordered(key.type) for key in keys) or _lacks_a_key(keys):
         return False
     if job.cursor and not _is_ordered(leaf(rows, job.cursor, len(rows)).type):
         return False
     return job.validity is None or _is_fit_history(rows, job.validity)
+
+
+def _lacks_a_key(keys: Sequence[Any]) -> bool:
+    """Return whether a row has no key: all its parts are null."""
+    if not all(key.null_count for key in keys):
+        return False
+    return bool(pc.any(reduce(pc.and_, map(pc.is_null, keys))).as_py())
 
 
 def _is_ordered(kind: pa.DataType) -> bool:
@@ -272,7 +279,7 @@ def _eras(rows: pa.Table) -> list[Any]:
 def _latest(rows: pa.Table, job: Job) -> pa.Table:
     """Return the latest row of each key, and its last delete without a cursor value."""
     rows = _sorted(rows, job, "descending", "at_end")
-    is_kept = pc.invert(_repeats(_keys(rows, job), _equal))
+    is_kept = pc.invert(_repeats(_keys(rows, job)))
     if _ERA in rows.column_names:
         era = _numbers(rows[_ERA])
         is_of_last_era = pa.array(era == era[_starts(_flags(is_kept))])
@@ -285,10 +292,10 @@ def _versions(rows: pa.Table, job: Job, columns: Validity) -> pa.Table:
     rows = _sorted(rows, job, "ascending", "at_start")
     content = [rows[name] for name in columns.content if name in rows.column_names]
     content.append(_is_end(rows, job.markers))
-    rows = rows.filter(pc.invert(_repeats([*_keys(rows, job), *content], _is_same)))
+    rows = rows.filter(pc.invert(_repeats([*_keys(rows, job), *content])))
     if job.cursor:
         rows = rows.filter(pc.invert(_has_later_of_same_place(rows, job, columns)))
-    is_later = _repeats(_keys(rows, job), _equal)
+    is_later = _repeats(_keys(rows, job))
     start = _not_before_era(_start(rows, job, columns), rows, is_later)
     start = _least_onward(start, is_later)
     following = pc.if_else(_shifted(is_later), _next(start, 1), pa.scalar(None, pa.int64()))
@@ -311,7 +318,7 @@ def _has_later_of_same_place(rows: pa.Table, job: Job, columns: Validity) -> Any
     A delete that begins an era stays.
     """
     place = [*_eras(rows), leaf(rows, job.cursor, len(rows)), _start(rows, job, columns)]
-    is_followed = _shifted(_repeats([*_keys(rows, job), *place], _is_same))
+    is_followed = _shifted(_repeats([*_keys(rows, job), *place]))
     if _BEGINS not in rows.column_names:
         return is_followed
     return pc.and_not(is_followed, _whole(rows[_BEGINS]))
@@ -342,7 +349,7 @@ def _is_continued(rows: pa.Table, merged: pa.Table, job: Job) -> bool:
     after = merged.filter(is_present)
     if len(before) != len(after):
         return False
-    is_later = _whole(pc.and_(is_present, _repeats(_keys(merged, job), _equal)))
+    is_later = _whole(pc.and_(is_present, _repeats(_keys(merged, job))))
     is_same = pc.equal(before[columns.start], after[columns.start])
     return not pc.any(is_later).as_py() and bool(pc.all(is_same, skip_nulls=False).as_py())
 
@@ -375,13 +382,13 @@ def _places(columns: Sequence[Any], orders: Sequence[str] = (), nulls: str = "at
         )
 
 
-def _repeats(columns: Sequence[Any], same: Callable[[Any, Any], Any]) -> Any:
-    """Return for each row whether it has the same values as the row before."""
+def _repeats(columns: Sequence[Any]) -> Any:
+    """Return for each row whether it has the same values as the row before; nulls are the same."""
     rows = len(columns[0])
     if not rows:
         return pa.array([], pa.bool_())
     pairs = ((_whole(column).slice(0, rows - 1), _whole(column).slice(1)) for column in columns)
-    found = reduce(pc.and_, (same(one, other) for one, other in pairs))
+    found = reduce(pc.and_, (_is_same(one, other) for one, other in pairs))
     return pa.concat_arrays([pa.array([False]), found])
 
 
@@ -392,13 +399,8 @@ def _whole(column: Any) -> Any:
     return whole if isinstance(whole, pa.Array) else pa.concat_arrays(whole.chunks)
 
 
-def _equal(one: Any, other: Any) -> Any:
-    return pc.equal(one, other)
-
-
 def _is_same(one: Any, other: Any) -> Any:
     """Return whether values are equal; nulls are, and NaN are."""
-    nulls = pc.and_(pc.is_null(one), pc.is_null(other))
     if pa.types.is_struct(one.type):
         fields = range(one.type.num_fields)
         parts = (_is_same(pc.struct_field(one, n), pc.struct_field(other, n)) for n in fields)
@@ -406,7 +408,9 @@ def _is_same(one: Any, other: Any) -> Any:
     equal = pc.equal(one, other)
     if pa.types.is_floating(one.type):
         equal = pc.or_(equal, pc.and_(pc.is_nan(one), pc.is_nan(other)))
-    return pc.coalesce(equal, nulls)
+    if not one.null_count and not other.null_count:
+        return equal
+    return pc.coalesce(equal, pc.and_(pc.is_null(one), pc.is_null(other)))
 
 
 def _shifted(flags: Any) -> Any:

@@ -293,8 +293,8 @@ def _no_match(system: Any, path: str) -> Any:
 
 
 def _matches(present: Sequence[pa.ChunkedArray], wanted: Sequence[pa.ChunkedArray]) -> Any:
-    """Return, for each row of a file, whether its key is a wanted one. A key with a null never is."""
-    if any(pa.types.is_null(values.type) for values in wanted):
+    """Return, for each row of a file, whether its key is a wanted one. A null is equal to a null."""
+    if not len(wanted[0]):
         return pa.repeat(False, len(present[0]))
     codes, wanted_codes = _codes(present[0], wanted[0])
     for column, values in zip(present[1:], wanted[1:], strict=True):
@@ -309,11 +309,13 @@ def _matches(present: Sequence[pa.ChunkedArray], wanted: Sequence[pa.ChunkedArra
 
 def _codes(column: Any, values: Any) -> tuple[Any, Any]:
     """Return both arrays as codes: equal values get equal integers; null for a value that `values` lacks."""
+    if pa.types.is_null(values.type):
+        values = values.cast(column.type)
     if pa.types.is_floating(values.type):  # -0.0 and 0.0 are the same key
         column, values = pc.add(column.cast(values.type), 0.0), pc.add(values, 0.0)
     distinct = pc.unique(values)
     if column.type != distinct.type:
         column = column.cast(distinct.type)
-    codes = pc.index_in(column, value_set=distinct, skip_nulls=True)
-    value_codes = pc.index_in(values, value_set=distinct, skip_nulls=True)
+    codes = pc.index_in(column, value_set=distinct)
+    value_codes = pc.index_in(values, value_set=distinct)
     return codes.cast(pa.int64()), value_codes.cast(pa.int64())

@@ -31,14 +31,13 @@ def column_schema(
             final entry contains the number of omitted columns.
     """
     described = {} if stream is None else properties(stream.stream.json_schema)
-    keys = [path for path in stream.key if len(path) == 1] if stream and stream.deduplicates else []
-    is_single_key = len(keys) == 1 and stream is not None and len(stream.key) == 1
+    key = stream.key if stream and stream.deduplicates else []
     fields = {f.name: f.metadata.get(logical_types.SOURCE, f.name) for f in schema.fields}
     declared = {old: name for name, old in columns_kept(described, list(fields.values())).items()}
     columns = []
     for field in schema.fields:
         source = declared.get(fields[field.name])
-        is_key = [source] in keys
+        is_key = [[source]] == key  # a part of a composite key may be null
         columns.append(
             dg.TableColumn(
                 field.name,
@@ -47,7 +46,7 @@ def column_schema(
                 or _text(source and described[source]),
                 constraints=dg.TableColumnConstraints(
                     nullable=not is_key and field.name not in metadata_columns.OWN,
-                    unique=(is_key and is_single_key) or field.name == metadata_columns.RAW_ID,
+                    unique=is_key or field.name == metadata_columns.RAW_ID,
                 ),
             )
         )

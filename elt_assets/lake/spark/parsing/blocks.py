@@ -12,6 +12,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Sequence
+from functools import reduce
 from typing import Any
 
 import msgspec
@@ -202,10 +203,10 @@ class BlockParser:
         types = [each.type for each in self._job.fields]
         schema = pa.schema([*map(pa.field, names, types), *self._job.metadata])
         batch = pa.RecordBatch.from_arrays([*columns, *stamped(self._job, head)], schema=schema)
-        for path in self._job.key:
-            nulls = _at(batch, path).is_null()
-            if pc.any(nulls, min_count=0).as_py():
-                bad.update(np.flatnonzero(nulls.to_numpy(zero_copy_only=False)).tolist())
+        if self._job.key:
+            lacks = _lacks_key(batch, self._job.key)
+            if pc.any(lacks, min_count=0).as_py():
+                bad.update(np.flatnonzero(lacks.to_numpy(zero_copy_only=False)).tolist())
         if bad:
             mask = np.ones(len(numbers), bool)
             mask[list(bad)] = False
@@ -218,6 +219,13 @@ class BlockParser:
         self.changed += sum(1 for row in head.changed if row not in bad)
         if len(batch):
             self.batches.append(batch)
+
+
+def _lacks_key(batch: pa.RecordBatch, key: Sequence[Sequence[str]]) -> Any:
+    """Return whether all parts of a row's key are null, or an object that has a part is."""
+    is_null = reduce(pc.and_, (_at(batch, path).is_null() for path in key))
+    objects = (_at(batch, path[:-1]).is_null() for path in key if len(path) > 1)
+    return reduce(pc.or_, objects, is_null)
 
 
 def _at(batch: pa.RecordBatch, path: Sequence[str]) -> Any:

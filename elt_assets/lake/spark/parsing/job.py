@@ -73,7 +73,7 @@ class Job:
     Attributes:
         root: pyarrow's file system, and the path in it of the table.
         folder: the folder in the table that gets the files.
-        key: paths of names of the columns that must not be null.
+        key: paths of columns; one at least must not be null, and no object that has one.
         stamp: the start of the rows' ids, the generation and the sync id.
         partition: the value of `_elt_partition`; None if the table has no partitions.
         metadata: the names and types of the metadata columns, in their order.

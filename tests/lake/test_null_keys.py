@@ -1,0 +1,66 @@
+"""Composite keys with nulls: a null is a value of a part, but a key is not null in all its parts."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from elt_assets.lake.merge.duplicate_keys import repeated_keys
+from elt_assets.protocol.airbyte.catalog import DELETED_AT
+from elt_assets.protocol.airbyte.sync_modes import APPEND_DEDUP
+from tests.lake.harness import Lake
+from tests.lake.staging import INTEGER, STRING, TIMESTAMP, rows, stream
+
+FIELDS = {"id": INTEGER, "part": STRING, "text": STRING, "at": INTEGER, DELETED_AT: TIMESTAMP}
+KEYED = stream(FIELDS, APPEND_DEDUP, key=["id", "part"], cursor=["at"])
+GONE = {DELETED_AT: "2026-01-01T00:00:00Z"}
+
+
+def record(number: int | None, part: Any, text: str, at: int, **more: Any) -> dict[str, Any]:
+    return {"id": number, "part": part, "text": text, "at": at, **more}
+
+
+def test_a_null_in_a_part_of_a_key_is_a_value(lake: Lake, engine: str) -> None:
+    lake.history = True
+    first = [
+        record(1, None, "a", 1),
+        record(1, "", "b", 1),
+        record(1, "x", "c", 1),
+        record(None, "x", "d", 1),
+        {"part": "y", "text": "e", "at": 1},
+        record(2, None, "f", 1),
+    ]
+    assert lake.sync(KEYED, *first, record(None, None, "none", 1)).rejected == 1
+    assert texts(lake) == ["a", "b", "c", "d", "e", "f"]
+    assert rows(lake.spark, lake.dead_letter, "reason") == [
+        ("every field of the primary key is null",)
+    ]
+    second = [
+        record(1, None, "a2", 2),
+        record(1, None, "late", 0),
+        record(None, "x", "d2", 2),
+        record(2, None, "gone", 2, **GONE),
+        {"part": "y", **GONE},
+    ]
+    assert lake.sync(KEYED, *second).rejected == 0
+    assert texts(lake) == ["a2", "b", "c", "d2"]
+    lake.sync(KEYED, record(2, None, "older", 1), record(None, "y", "again", 1))
+    assert texts(lake) == ["a2", "again", "b", "c", "d2"]
+    history = lake.tables().history
+    assert history is not None
+    current = [
+        text for text, is_current in rows(lake.spark, history, "text", "_is_current") if is_current
+    ]
+    assert current == texts(lake)
+    key = [["id"], ["part"]]
+    assert repeated_keys(lake.provider, lake.table, lake.table.files, key) == 0
+
+
+def texts(lake: Lake) -> list[str]:
+    return [text for (text,) in rows(lake.spark, lake.table, "text")]
+
+
+def test_a_part_of_a_key_that_does_not_fit_rejects_the_record(lake: Lake) -> None:
+    done = lake.sync(KEYED, record(1, None, "a", 1), {"id": "x", "part": "y", "at": 1})
+    assert (done.records, done.rejected) == (1, 1)
+    reason = "field 'id' of the primary key does not fit its type, bigint"
+    assert rows(lake.spark, lake.dead_letter, "reason") == [(reason,)]
