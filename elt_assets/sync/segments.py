@@ -30,6 +30,8 @@ META = "_elt:meta"
 """The property with the record's own `meta`; absent if the record has none."""
 NOT_AN_OBJECT = "_airbyte_not_an_object"
 """The property with `data` that is not a JSON object. Its line has no SEQUENCE, so it is rejected."""
+ROW_ID = "_elt:row_id"
+"""The property, only in a line of a replay, with the id that the record's row has; empty if it is unknown."""
 PLACE = "_elt:place"
 """The property that has the position, in place of SEQUENCE, in a line with NOT_AN_OBJECT."""
 

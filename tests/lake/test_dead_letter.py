@@ -4,22 +4,21 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import pyarrow as pa
 import pytest
 from deltalake import write_deltalake
-from msgspec import Raw
 
 from elt_assets.lake.admin.replay import replay
 from elt_assets.lake.spark.session import SparkProvider
 from elt_assets.lake.write.write_spec import WriteSpec
-from elt_assets.protocol.airbyte.catalog import ConfiguredStream
-from elt_assets.protocol.airbyte.messages import RawRecord
+from elt_assets.protocol.airbyte.catalog import DELETED_AT, ConfiguredStream
 from elt_assets.protocol.airbyte.sync_modes import APPEND, APPEND_DEDUP
 from elt_assets.sync.events import Committed
-from elt_assets.sync.segments import Segment, SegmentWriter
 from tests.lake.crashing import EVENTS, event, read, sync
 from tests.lake.harness import Lake
 from tests.lake.readers import assert_all_readers_agree
@@ -48,14 +47,7 @@ def keyed(*key: str) -> ConfiguredStream:
     return stream(EVENTS, APPEND_DEDUP, key=key, cursor=["at"])
 
 
-def extracted(lake: Lake, at: int, data: dict[str, Any]) -> Segment:
-    """A record that the source extracted at a time."""
-    (lake.folder / "staging").mkdir(exist_ok=True)
-    writer = SegmentWriter(lake.folder / "staging" / f"{at} {data['text']}.jsonl", 0)
-    writer.append(RawRecord("users", Raw(json.dumps(data).encode()), at))
-    return writer.close()
-
-
+_MICROSECONDS = pa.timestamp("us", "UTC")
 RAW = [
     b'{ "id" : null,"text":"\\u00fc 1.50" , "more": {"_elt:meta": 1e2} }',
     b"[1, 2]",
@@ -165,17 +157,71 @@ def test_a_record_that_stays_rejected_gets_the_new_reason(lake: Lake) -> None:
     assert (other != reason, "at" in other, run) == (True, True, "run-2")
 
 
-@pytest.mark.parametrize(("offset", "kept"), [(-1, "there"), (1, "rejected")])
-def test_a_replayed_record_keeps_its_extraction_time(lake: Lake, offset: int, kept: str) -> None:
-    """The later extraction is the latest if there is no cursor, not the one that was replayed later."""
-    writer = lake.writer(stream(EVENTS, APPEND_DEDUP, key=["id"]))
-    writer.write(extracted(lake, EMITTED_AT, event(1, 7, "there")))
-    writer.write(extracted(lake, EMITTED_AT + offset, event(None, 7, "rejected")))
-    writer.commit(checkpoint(final=True))
+def test_a_replayed_record_stands_where_it_arrived(lake: Lake) -> None:
+    """The times of extraction are equal; the order of arrival decides, within a sync and between syncs."""
+    syncs = [
+        [event(1, 7, "a"), event(None, 7, "rejected"), event(2, 7, "b")],
+        [event(3, 9, "a"), event(None, 9, "rejected"), event(None, 8, "rejected")],
+        [event(4, 8, "b")],
+    ]
+    for number, events in enumerate(syncs, 1):
+        configured = stream(EVENTS, APPEND_DEDUP, key=["id"])
+        configured.sync_id = number
+        lake.sync(configured, *events)
     done = replayed(lake, stream(EVENTS, APPEND_DEDUP, key=["at"]))
-    assert done is not None and done.records == 1
-    assert read(lake, "", "text") == [(kept,)]
-    assert read(lake, "_dead_letter", "record") == []
+    assert done is not None and done.records == 3
+    assert read(lake, "", "at", "text") == [(7, "b"), (8, "b"), (9, "rejected")]
+
+
+def test_a_record_without_a_row_id_does_not_replace_a_row_of_its_time(lake: Lake) -> None:
+    """Earlier releases did not store the id: only the time is known."""
+    lake.sync(keyed("id"), event(1, 7, "there"), event(2, 8, "there"), event(None, 9))
+    columns = {
+        "record": [json.dumps(event(None, at, "old")) for at in (7, 8)],
+        "reason": ["rejected"] * 2,
+        "stream": ["users"] * 2,
+        "extracted_at": pa.array([EMITTED_AT * 1000, EMITTED_AT * 1000 + 1000], _MICROSECONDS),
+        "place": [0, 1],
+    }
+    write_deltalake(lake.dead_letter.uri, pa.table(columns), mode="append", schema_mode="merge")
+    done = replayed(lake, keyed("at"))
+    assert done is not None and (done.records, done.rejected) == (3, 0)
+    assert read(lake, "", "at", "text") == [(7, "there"), (8, "old"), (9, "None at 9")]
+
+
+def test_a_replay_gives_the_rows_as_if_no_record_had_been_rejected(lake: Lake) -> None:
+    """Equal times and cursors, with deletes, in three syncs; some records do not fit a frozen column."""
+    random = Random(7)
+    events = [
+        {
+            **event(random.randrange(12), random.randrange(3), f"{number:03}"),
+            DELETED_AT: "now" if random.random() < 0.2 else None,
+            "value": random.choice([1, "one"]),
+        }
+        for number in range(120)
+    ]
+    whole, parts = (
+        replace(lake, folder=lake.folder / name, history=True) for name in ("whole", "parts")
+    )
+    for number in range(3):
+        configured = frozen(INTEGER if number == 0 else STRING)
+        configured.sync_id = number + 1
+        some = events[number::3]
+        whole.sync(configured, *({**e, "value": 1} for e in some), on_schema_change="freeze")
+        if number == 0:
+            some = [{**e, "value": 1} for e in some]
+        parts.sync(configured, *some, on_schema_change="freeze")
+    assert parts.dead_letter.records > 20
+    done = replayed(parts, frozen(STRING))
+    assert done is not None and done.rejected == 0
+    assert read(parts, "", "text") == read(whole, "", "text")
+    versions = ("text", "_valid_from", "_valid_to", "_is_current")
+    assert read(parts, "_history", *versions) == read(whole, "_history", *versions)
+
+
+def frozen(kind: Any) -> ConfiguredStream:
+    fields = {**EVENTS, "value": kind, DELETED_AT: STRING}
+    return stream(fields, APPEND_DEDUP, key=["id"], cursor=["at"])
 
 
 def test_an_older_record_does_not_replace_a_newer_row(lake: Lake) -> None:

@@ -66,7 +66,7 @@ class History:
         rows = self.spark.createDataFrame(landed(records, self.batches), SCHEMA).coalesce(1)
         batch = Batch(self.main, self.main.write_files(rows))
         target = Target(self.table.files, self.table.metadata.tombstones)
-        by = replace(self.by, late=late)
+        by = replace(self.by, arrival="by_time" if late else "last")
         merged = history.merge(self.spark, self.table, target, batch, by, SCHEMA)
         self.batches += 1
         head = CommitMetadata(self.batches, 1, None, tombstones=tuple(merged.tombstones))

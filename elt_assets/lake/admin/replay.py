@@ -32,7 +32,7 @@ def replay(spark: SparkProvider, tables: StreamTables, spec: WriteSpec) -> Commi
     """Move the records that the table can accept now; the others stay, with their present reasons.
 
     One commit of the stream removes records from the dead letter and adds them to the table: each record
-    arrives exactly once, whatever happens. A merge orders a record by its original time of extraction.
+    arrives exactly once, whatever happens. A merge orders a record by its original arrival.
 
     Returns:
         what was committed and what was rejected again; None if the dead letter is empty.
@@ -56,7 +56,7 @@ def _replay(spark: SparkProvider, tables: StreamTables, spec: WriteSpec) -> Comm
         return None
     _refuse(tables, spec)
     lines = dead_letter.staged_lines(spark.get(), table, files)
-    writer = TableWriter(spark, tables, spec, late=True)
+    writer = TableWriter(spark, tables, spec, arrival=dead_letter.arrival(table, files))
     try:
         with _staged(table, lines) as place:
             reach(Failpoint.REPLAY_STAGED)

@@ -10,7 +10,8 @@ This is the order of a key's rows, for every merge: the Spark windows here, the 
 2. In an era, by cursor. A null is less than any cursor, so an update without a cursor replaces only such a
    row, or a delete of the first kind.
 3. Of equal cursors, by arrival: rows of the batch after the present rows, and of these by `_airbyte_raw_id`,
-   which grows in the order of arrival.
+   which grows in the order of arrival. A replayed record has the id that it got when it arrived, and so
+   stands where it would stand if it had been accepted then (see `Arrival`).
 
 A record is a delete if its delete marker (`_ab_cdc_deleted_at`, `_sdc_deleted_at`) has any JSON value except
 null: also an empty text, `false`, or a value that does not fit the column. Such a value is null in the row,
@@ -30,6 +31,7 @@ import operator
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import reduce
+from typing import Literal
 
 from pyspark.sql import Column as Expression
 from pyspark.sql import DataFrame, SparkSession, Window
@@ -46,6 +48,15 @@ from elt_assets.lake.parse.conform import value_at
 from elt_assets.lake.schema import metadata_columns
 from elt_assets.protocol.airbyte.catalog import DELETE_MARKERS
 
+Arrival = Literal["last", "by_id", "by_time"]
+"""The order of arrival of a batch's rows and the present rows.
+
+- `last`: the batch arrived after them.
+- `by_id`: the rows of the batch are replayed, and have the ids that they got when they arrived. The ids of
+  all syncs sort in the order of arrival.
+- `by_time`: they are replayed, and a release that stored no ids rejected some of them. The time of extraction
+  is the best that is known; of equal times, a replayed row is the older one.
+"""
 ARRIVAL = "_elt_arrival"
 ERA = "_elt_era"
 """Temporary column: the number of the key's deletes without a cursor value that arrived up to a row."""
@@ -59,13 +70,12 @@ class Ordering:
     Attributes:
         key: column paths.
         cursor: a column path; empty if there is no cursor.
-        late: the batch holds records of an earlier sync (a replay of a dead letter), which are ordered among
-            the present rows by their extraction time, and not after them.
+        arrival: the place of the batch's rows among the present rows (see `Arrival`).
     """
 
     key: Key
     cursor: Sequence[str] = ()
-    late: bool = False
+    arrival: Arrival = "last"
 
 
 @dataclass(frozen=True)
@@ -125,7 +135,7 @@ def _latest_files(
 ) -> key_merge.Written:
     """Write the latest row of each key: in one task if possible, otherwise with a Spark window."""
     written = None
-    if not by.late:
+    if by.arrival == "last":
         written = key_merge.in_one_task(spark, inputs, by.key, by.cursor, schema)
     return written or _by_window(spark, inputs, by, schema)
 
@@ -160,7 +170,10 @@ def union_rows(
 
 
 def _arrival(by: Ordering, order: int) -> Expression:
-    return f.unix_micros(metadata_columns.EXTRACTED_AT) if by.late else f.lit(order).cast("long")
+    """Return the value of `ARRIVAL` of the rows of a batch (`order` 1), or of the present ones (0)."""
+    if by.arrival == "by_time":
+        return f.unix_micros(metadata_columns.EXTRACTED_AT) * 2 + (1 - order)
+    return f.lit(order if by.arrival == "last" else 0).cast("long")
 
 
 def begins_era(inputs: key_merge.Inputs, by: Ordering, schema: t.StructType) -> Expression | None:

@@ -140,7 +140,7 @@ class _Job:
 
     @property
     def needs_windows(self) -> bool:
-        return self.closing or self.by.late
+        return self.closing or self.by.arrival != "last"
 
     def inputs(self, visible: Split, hidden: Split) -> Inputs:
         return Inputs(

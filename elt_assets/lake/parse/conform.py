@@ -61,6 +61,7 @@ _PROPERTIES = (
     t.StructField(
         segments.META, t.StructType([t.StructField("changes", metadata_columns.CHANGES)])
     ),
+    t.StructField(segments.ROW_ID, t.StringType()),
 )
 """The properties that a segment's line has besides the record's own fields."""
 
@@ -72,11 +73,13 @@ class Stamp:
     Attributes:
         raw_id_prefix: the first 24 characters of the rows' UUIDs, unique to the sync. The last 12 are the
             extraction order: the ids of one sync sort in the order of extraction.
+        replays: the lines are of earlier syncs. Each has its row's id, in `segments.ROW_ID`.
     """
 
     raw_id_prefix: str
     generation_id: int
     sync_id: int
+    replays: bool = False
 
 
 def conform(
@@ -297,7 +300,11 @@ def _stamped(session: SparkSession, stamp: Stamp) -> list[Expression]:
     own = _own_values(session)
     meta = f.struct(f.lit(stamp.sync_id).cast("long").alias("sync_id"), own.changes)
     return [
-        f.concat(f.lit(stamp.raw_id_prefix), own.order).alias(metadata_columns.RAW_ID),
+        (
+            _replayed_id(stamp, own)
+            if stamp.replays
+            else f.concat(f.lit(stamp.raw_id_prefix), own.order)
+        ).alias(metadata_columns.RAW_ID),
         own.extracted_at,
         f.lit(stamp.generation_id).cast("long").alias(metadata_columns.GENERATION_ID),
         meta.cast(metadata_columns.META_TYPE).alias(metadata_columns.META),
@@ -305,16 +312,26 @@ def _stamped(session: SparkSession, stamp: Stamp) -> list[Expression]:
     ]
 
 
+def _replayed_id(stamp: Stamp, own: _OwnValues) -> Expression:
+    """Return the id of a replayed row: its own, or one as if its sync had started when it was extracted."""
+    time = f.lpad(f.lower(f.hex(f.unix_millis(own.extracted_at))), 12, "0")
+    start = f.concat(f.substring(time, 1, 8), f.lit("-"), f.substring(time, 9, 4))
+    made = f.concat(start, f.lit(stamp.raw_id_prefix[13:]), own.order)
+    return f.coalesce(f.nullif(own.row_id, f.lit("")), made)
+
+
 class _OwnValues(NamedTuple):
     """The parts of this project's own columns that come from the properties of a line.
 
-    `order`: the end of the row's id. `changes`: those that the source reported come first.
+    `order`: the end of the row's id. `changes`: those that the source reported come first. `row_id`: the id
+    of a replayed row.
     """
 
     order: Expression
     extracted_at: Expression
     changes: Expression
     sequence: Expression
+    row_id: Expression
 
 
 @lru_cache(maxsize=4)
@@ -329,6 +346,7 @@ def _own_values(_session: SparkSession) -> _OwnValues:
         extracted_at.alias(metadata_columns.EXTRACTED_AT),
         f.when(f.col(_REPAIR).isNull(), source).otherwise(both).alias("changes"),
         sequence.alias(segments.SEQUENCE),
+        _property(segments.ROW_ID),
     )
 
 

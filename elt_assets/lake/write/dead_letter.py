@@ -19,6 +19,9 @@ from pyspark.sql import types as t
 from elt_assets.errors import SystemFailure
 from elt_assets.lake.delta.files import DataFile
 from elt_assets.lake.delta.table import Table
+from elt_assets.lake.merge.dedup import Arrival
+from elt_assets.lake.merge.file_splitting import lacks_nulls
+from elt_assets.lake.parse.conform import Stamp
 from elt_assets.lake.schema import metadata_columns
 from elt_assets.lake.spark.tasks import read_keys
 from elt_assets.lake.write.write_spec import WriteSpec
@@ -26,12 +29,15 @@ from elt_assets.sync import segments
 
 MIXED = "mixed"
 """Value in place of the fingerprint of a field selection: records were rejected under several selections."""
+_ID = rf'"{segments.ROW_ID}":"(?<id>[^"]*)",'
+"""The property of a line of a replay. In another line, it would be the source's."""
+_NO_ID = "(?<id>)"
 _TAIL = (
-    rf',?"{segments.EXTRACTED_AT}":(?<at>\d+),"{segments.SEQUENCE}":(?<place>\d+)}}\z'
+    rf',?%s"{segments.EXTRACTED_AT}":(?<at>\d+),"{segments.SEQUENCE}":(?<place>\d+)}}\z'
     rf'|,"{segments.PLACE}":(?<odd>\d+)}}\z'
 )
-"""The end of a staged line: the properties that this project adds."""
-_TAIL_WIDTH = 80
+"""The end of a staged line: the properties that this project adds. `%s`: `_ID` or `_NO_ID`."""
+_TAIL_WIDTH = 160
 """Number of characters at a line's end that contain these properties."""
 _OTHER_HEAD = f'{{"{segments.NOT_AN_OBJECT}":'
 """The start of a staged line whose data is not a JSON object."""
@@ -45,6 +51,7 @@ _FIELDS = [
     t.StructField("extracted_at", t.TimestampType()),
     t.StructField("meta", t.StringType()),
     t.StructField("place", t.LongType()),
+    t.StructField("row_id", t.StringType()),
 ]
 
 
@@ -52,18 +59,21 @@ def schema(spec: WriteSpec) -> t.StructType:
     """Return the columns of a stream's dead letter; its partition column if the stream has partitions.
 
     The columns `extracted_at`, `meta` and `place` are null in rows of an earlier release; there, they are
-    parts of `record`.
+    parts of `record`. Later releases lack only `row_id`.
 
     - `record`: the record's data as JSON text, as received.
     - `extracted_at`: the time when the source emitted it; null if it is not an object.
     - `meta`: the record's own metadata from the source, as JSON.
     - `place`: its place among the records of its sync.
+    - `row_id`: the id that its row gets when it is replayed: that of its arrival.
     """
     partition = [metadata_columns.PARTITION_FIELD] if spec.partition is not None else []
     return t.StructType([*_FIELDS, *partition])
 
 
-def write(table: Table, lines: DataFrame, spec: WriteSpec, expected: int) -> list[DataFile]:
+def write(
+    table: Table, lines: DataFrame, spec: WriteSpec, stamp: Stamp, expected: int
+) -> list[DataFile]:
     """Write rejected lines as files of the dead letter, without publishing them.
 
     Args:
@@ -73,7 +83,10 @@ def write(table: Table, lines: DataFrame, spec: WriteSpec, expected: int) -> lis
     Raises:
         SystemFailure: more or fewer rows were written.
     """
-    record, extracted_at, meta, place = _split_line(lines.sparkSession)
+    record, extracted_at, meta, place, known_id = _split_line(
+        lines.sparkSession, replays=stamp.replays
+    )
+    own_id = f.concat(f.lit(stamp.raw_id_prefix), f.lpad(f.lower(f.hex(place)), 12, "0"))
     columns = [
         record.alias("record"),
         f.col("reason"),
@@ -83,6 +96,7 @@ def write(table: Table, lines: DataFrame, spec: WriteSpec, expected: int) -> lis
         extracted_at.alias("extracted_at"),
         meta.alias("meta"),
         place.alias("place"),
+        f.nullif(f.coalesce(known_id, own_id), f.lit("")).alias("row_id"),
     ]
     if spec.partition is not None:
         columns.append(f.lit(spec.partition).alias(metadata_columns.PARTITION))
@@ -98,13 +112,16 @@ def write(table: Table, lines: DataFrame, spec: WriteSpec, expected: int) -> lis
 
 
 @lru_cache(maxsize=4)
-def _split_line(
-    _session: SparkSession,
-) -> tuple[Expression, Expression, Expression, Expression]:
-    """Split a staged line into the record's data, its time of extraction, its meta and its place."""
+def _split_line(_session: SparkSession, *, replays: bool) -> tuple[Expression, ...]:
+    """Split a line into the record's data, its time of extraction, its meta, its place and its row's id.
+
+    The id is null if the line is not of a replay, and empty if it is unknown.
+    """
     line = f.col("line")
     end = f.substring(line, -_TAIL_WIDTH, _TAIL_WIDTH)
-    tail, at, place, other_place = (f.regexp_extract(end, _TAIL, group) for group in range(4))
+    pattern = _TAIL % (_ID if replays else _NO_ID)
+    groups = (f.regexp_extract(end, pattern, group) for group in range(5))
+    tail, row_id, at, place, other_place = groups
     front = _without(line, tail)
     meta_text = f.substring_index(front, _META, -1)
     data = f.rtrim(_without(front, f.concat(f.lit(_META), meta_text)), f.lit(","))
@@ -119,6 +136,7 @@ def _split_line(
         f.timestamp_millis(f.nullif(at, f.lit("")).cast("long")),
         f.when(~is_other & has_meta, meta_text),
         f.when(is_other, other_place).otherwise(f.nullif(place, f.lit(""))).cast("long"),
+        f.when(~is_other & f.lit(replays), row_id),
     )
 
 
@@ -157,8 +175,16 @@ def _is_of(table: Table, file: DataFile, partition: str) -> bool:
     return bool(pc.unique(values).to_pylist() == [partition])
 
 
+def arrival(table: Table, files: Sequence[DataFile]) -> Arrival:
+    """Return the order in which the records of some dead letter files stand among the rows of their table."""
+    return "by_id" if lacks_nulls(table, files, ["row_id"]) else "by_time"
+
+
 def staged_lines(spark: SparkSession, table: Table, files: Sequence[DataFile]) -> DataFrame:
-    """Return the records of a dead letter as lines of segments, with new places, for `conform` to parse."""
+    """Return the records of a dead letter as lines of segments, for `conform` to parse.
+
+    A record has its place and the id of its row. It has a new place if an earlier release rejected it.
+    """
     rows = table.read_files(spark, files, t.StructType(_FIELDS))
     number = (f.row_number().over(_order()) - 1).cast("string")
     line = f.when(f.col("place").isNull(), _legacy_line(number)).otherwise(_line(number))
@@ -171,10 +197,15 @@ def _line(number: Expression) -> Expression:
     data = _without(record, f.lit("}"))
     comma = f.when(f.trim(data) != "{", ",").otherwise("")
     at = f.unix_millis("extracted_at").cast("string")
-    own = f.concat(f.lit(f'"{segments.EXTRACTED_AT}":'), at, f.lit(f',"{segments.SEQUENCE}":'))
+    row_id = f.coalesce("row_id", f.lit(""))
+    place = f.when(row_id == "", number).otherwise(f.col("place").cast("string"))
+    own = f.concat(
+        *(f.lit(f'"{segments.ROW_ID}":"'), row_id, f.lit(f'","{segments.EXTRACTED_AT}":'), at),
+        f.lit(f',"{segments.SEQUENCE}":'),
+    )
     meta_text = f.coalesce(f.concat(f.lit(_META), meta, f.lit(",")), f.lit(""))
     other = f.concat(f.lit(_OTHER_HEAD), record, f.lit(f',"{segments.PLACE}":'), number, f.lit("}"))
-    complete = f.concat(data, comma, meta_text, own, number, f.lit("}"))
+    complete = f.concat(data, comma, meta_text, own, place, f.lit("}"))
     return f.when(at.isNull(), other).otherwise(complete)
 
 

@@ -24,7 +24,6 @@ from dataclasses import dataclass, field, replace
 from itertools import chain
 from pathlib import Path
 
-from pyspark.sql import Column as Expression
 from pyspark.sql import DataFrame, Observation
 from pyspark.sql import functions as f
 from pyspark.sql import types as t
@@ -34,6 +33,7 @@ from elt_assets.failpoints import Failpoint, reach
 from elt_assets.lake.delta.commit_metadata import Refresh
 from elt_assets.lake.delta.files import HIDDEN, DataFile
 from elt_assets.lake.delta.outcome import NOTHING_PUBLISHED, Superseded
+from elt_assets.lake.merge.dedup import Arrival
 from elt_assets.lake.parse.conform import Lines, conform, rejected
 from elt_assets.lake.parse.segment_parsing import SegmentParser, unclean_lines
 from elt_assets.lake.parse.undeclared import (
@@ -86,7 +86,7 @@ class TableWriter:
         tables: the stream's tables, at the snapshot that its state was read from.
         spec: the policy, key, cursor and generation.
         staging: where tasks read the segments.
-        late: the records are late records: they are ordered by their extraction time, not by their arrival.
+        arrival: the place of the records among the present rows; all but "last" are for a replay.
         locate: report the places of rejected records with each commit.
 
     Raises:
@@ -102,7 +102,7 @@ class TableWriter:
         spec: WriteSpec,
         staging: Staging = IN_PLACE,
         *,
-        late: bool = False,
+        arrival: Arrival = "last",
         locate: bool = False,
     ):
         conditional_writes.require(tables.main.storage.place)
@@ -116,8 +116,8 @@ class TableWriter:
         self._spec = spec
         self._staging = staging
         self._replaces = write_spec.replaces_schema(spec, tables.main)
-        self._late = late
-        self._stamp = spec.stamp()
+        self._arrival = arrival
+        self._stamp = replace(spec.stamp(), replays=arrival != "last")
         self._locates = locate
         self._parses_exactly = False
         self._plan_columns()
@@ -226,7 +226,7 @@ class TableWriter:
         pending.changed += changed
         if accepted != count:
             dead, table = count - accepted, self._tables.dead_letter
-            written = dead_letter.write(table, rejected(*conforming), self._spec, dead)
+            written = dead_letter.write(table, rejected(*conforming), self._spec, self._stamp, dead)
             pending.rejected_files += written
             pending.rejected += dead
             if self._locates:
@@ -404,7 +404,7 @@ class TableWriter:
             spec, tables.main, replaces=self._replaces, history=tables.history
         )
         self._schema = write_spec.full_schema(self._plan, spec)
-        self._by = write_spec.ordering(spec, self._plan, late=self._late)
+        self._by = write_spec.ordering(spec, self._plan, arrival=self._arrival)
         unstored = write_spec.unstored_markers(spec, self._plan, tables.metadata)
         self._columns = [*self._plan.columns, *unstored]
         self._declared = from_json_schema.columns(spec.stream.stream.json_schema)
@@ -448,8 +448,6 @@ class TableWriter:
         """Write rows to files; return the files and the number of rows with recorded changes."""
         observation = Observation()
         changes = f.size(f.col(metadata_columns.META).getField("changes"))
-        if self._by.late:
-            rows = rows.withColumn(metadata_columns.RAW_ID, _late_id())
         observed = rows.observe(observation, f.count_if(changes > 0).alias("changed"))
         files = self._tables.main.write_files(observed)
         return files, int(observation.get["changed"])
@@ -491,13 +489,6 @@ class TableWriter:
             undeclared=bounded(pending.undeclared),
             exact=self._parses_exactly and self._parser.is_possible,
         )
-
-
-def _late_id() -> Expression:
-    """Return a row's id as if its sync had started when the row was extracted (see `WriteSpec.stamp`)."""
-    time = f.lpad(f.lower(f.hex(f.unix_millis(metadata_columns.EXTRACTED_AT))), 12, "0")
-    rest = f.substring(metadata_columns.RAW_ID, 14, 23)
-    return f.concat(f.substring(time, 1, 8), f.lit("-"), f.substring(time, 9, 4), rest)
 
 
 def _refuse_other_key(before: ConfiguredStream, after: ConfiguredStream) -> None:
