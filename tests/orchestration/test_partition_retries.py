@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import subprocess
+import time
 from collections import Counter
 from pathlib import Path
 from typing import Any
 
 import dagster as dg
+import psutil
 import pytest
 
 from tests.orchestration.running import evaluations, failure_of, materialize
@@ -20,7 +23,7 @@ from tests.orchestration.test_partition_events import (
 )
 from tests.orchestration.test_partitions import values
 from tests.programs.windowed_source import calls, reconfigure, windowed
-from tests.project import Project
+from tests.project import REPOSITORY, Project
 
 KEY = 'key:"weather/readings"'
 MIDDLE = DAYS[1]
@@ -118,6 +121,31 @@ def test_a_retry_reports_what_a_killed_attempt_committed(own: Project) -> None:
     (recovered,) = (e.metadata for e in events(own) if e.partition == LAST)
     assert (recovered["elt/recovered"].value, recovered["dagster/row_count"].value) == (True, 48)
     assert all(each.passed for each in evaluations(result).values())
+
+
+def test_a_cancelled_run_has_reported_what_it_committed(own: Project) -> None:
+    """The connector ends with the run, and a retry reads the rest."""
+    file = windowed(
+        own, partitions=DAILY, config={"hangs_at": f"{LAST}T05:00:00+00:00"}, **REPLACED
+    )
+    command = [*own.materialize_command(KEY), "--partition-range", f"{FIRST}...{LAST}"]
+    run = subprocess.Popen(command, env=own.environment, cwd=REPOSITORY, stderr=subprocess.DEVNULL)
+    try:
+        while run.poll() is None and len(calls(file)) < 3:
+            time.sleep(0.1)
+        connector = psutil.Process(calls(file)[-1]["pid"])
+        run.terminate()
+        assert run.wait() != 0
+    finally:
+        run.kill()
+    assert not connector.is_running() or connector.status() == psutil.STATUS_ZOMBIE
+    assert [event.partition for event in events(own)] == DAYS[:2]
+    with dg.DagsterInstance.from_config(str(own.home)) as instance:
+        (cancelled,) = instance.get_runs()
+    reconfigure(own, "weather", hangs_at="")
+    assert read_range(own, parent=cancelled.run_id).success
+    assert reads(file) == {FIRST: 1, DAYS[1]: 1, LAST: 2}
+    assert values(own) == dict.fromkeys(DAYS, 48)
 
 
 def test_a_retry_leaves_keys_with_a_cursor_that_are_complete(own: Project) -> None:

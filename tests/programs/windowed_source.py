@@ -2,15 +2,17 @@
 
 Its config bounds what it reads, as those of many connectors do: `from` (in it), `to` (not in it any more),
 `station`. `value` of a reading is its hour times `factor`, so that a source can be seen to have changed.
-`calls`: a file that gets a line of JSON for each read: the config and the state that it was given.
-`fails_at`: a reading at which it breaks.
+`calls`: a file that gets a line of JSON for each read: the config and the state that it was given, and its
+process. `fails_at`: a reading at which it breaks. `hangs_at`: one before which it waits for ever.
 """
 
 from __future__ import annotations
 
 import datetime as dt
 import json
+import os
 import sys
+import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -88,7 +90,8 @@ class Readings(Stream):
         config = self._config
         if "calls" in config:
             with Path(config["calls"]).open("a") as file:
-                file.write(json.dumps({"config": config, "state": state}) + "\n")
+                call = {"config": config, "state": state, "pid": os.getpid()}
+                file.write(json.dumps(call) + "\n")
         at, end = _moment(config.get("from", OPENED)), _moment(config.get("to", NOW))
         if state is not None:
             at = max(at, _moment(state["at"]) + dt.timedelta(hours=1))
@@ -97,6 +100,8 @@ class Readings(Stream):
         while at < end:
             if config.get("fails_at") == at.isoformat():
                 raise TransientError("the line is dead")
+            while config.get("hangs_at") == at.isoformat():
+                time.sleep(1)
             value = at.hour * config.get("factor", 1)
             yield from ({"station": s, "at": at.isoformat(), "value": value} for s in stations)
             at += dt.timedelta(hours=1)
