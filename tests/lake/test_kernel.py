@@ -83,12 +83,19 @@ def test_a_file_has_a_maximum_size(tmp_path: Path) -> None:
     assert len(kept) > 1 and sum(kept) == 59
 
 
-def test_files_may_lack_the_key_on_either_side(tmp_path: Path) -> None:
+def rows_of_roles(found: Iterator[tuple[str, pq.FileMetaData]]) -> dict[str, int]:
+    rows = {MATCHING: 0, KEPT: 0}
+    for role, meta in found:
+        rows[role] += meta.num_rows
+    return rows
+
+
+def test_a_column_that_a_file_lacks_is_a_null_in_its_key(tmp_path: Path) -> None:
+    """The file is one of the batch or of the table. A null is equal to a null."""
     pq.write_table(pa.table({"other": [1, 2]}), tmp_path / "without.parquet")
     pq.write_table(pa.table({"id": [7, None, 8]}), tmp_path / "with.parquet")
+    pq.write_table(pa.table({"id": [7]}), tmp_path / "one.parquet")
     both = ["without.parquet", "with.parquet"]
-    found = list(parts(tmp_path, job(tmp_path, both, both)))
-    assert [(role, meta.num_rows) for role, meta in found if role == MATCHING] == [(MATCHING, 2)]
-    assert sum(meta.num_rows for role, meta in found if role == KEPT) == 3
-    found = list(parts(tmp_path, job(tmp_path, both, ["without.parquet"])))
-    assert {role for role, _ in found} == {KEPT}
+    for batch, matching in (("with", 5), ("without", 3), ("one", 1)):
+        found = parts(tmp_path, job(tmp_path, both, [f"{batch}.parquet"]))
+        assert rows_of_roles(found) == {MATCHING: matching, KEPT: 5 - matching}, batch
