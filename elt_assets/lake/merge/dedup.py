@@ -46,7 +46,6 @@ from elt_assets.lake.merge.file_splitting import Batch, Key, lacks_nulls, split_
 from elt_assets.lake.parse.changes import is_nulled
 from elt_assets.lake.parse.conform import value_at
 from elt_assets.lake.schema import metadata_columns
-from elt_assets.protocol.airbyte.catalog import DELETE_MARKERS
 
 Arrival = Literal["last", "by_id", "by_time"]
 """The order of arrival of a batch's rows and the present rows.
@@ -243,13 +242,8 @@ def write_rows(
 
 def is_delete(schema: t.StructType) -> Expression | None:
     """Return whether a row is a delete; None if the table has no column for a delete marker."""
-    names = delete_markers(schema)
+    names = key_merge.delete_markers(schema)
     if not names:
         return None
     has_value = [f.col(name).isNotNull() for name in names]
     return reduce(operator.or_, [*has_value, is_nulled(names)])
-
-
-def delete_markers(schema: t.StructType) -> list[str]:
-    """Return the columns of a table that hold delete markers."""
-    return [name for name in DELETE_MARKERS if name in schema.names]

@@ -408,5 +408,5 @@ def _start(by: Ordering, schema: t.StructType) -> Expression:
 
 def _deletion_times(schema: t.StructType) -> list[str]:
     """Return the delete markers whose type is a time."""
-    names = dedup.delete_markers(schema)
+    names = key_merge.delete_markers(schema)
     return [name for name in names if isinstance(schema[name].dataType, _TIMES)]

@@ -110,7 +110,7 @@ def in_one_task(
         cursor=cursor,
         raw_id=metadata_columns.RAW_ID,
         markers=key_tasks.Markers(
-            [name for name in DELETE_MARKERS if name in schema.names],
+            delete_markers(schema),
             metadata_columns.META,
             metadata_columns.NULLED,
             metadata_columns.OWN_REASON,
@@ -151,3 +151,8 @@ def kind_of(schema: t.StructType, column: Sequence[str]) -> t.DataType:
         assert isinstance(kind, t.StructType)
         kind = kind[name].dataType
     return kind
+
+
+def delete_markers(schema: t.StructType) -> list[str]:
+    """Return the columns of a table that hold delete markers."""
+    return [name for name in DELETE_MARKERS if name in schema.names]
