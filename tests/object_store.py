@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-import http.client
 import re
 import socket
 import subprocess
 import sys
-import threading
 import time
 import urllib.request
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from urllib.parse import unquote, urlsplit
+from urllib.parse import unquote
 
 from deltalake import DeltaTable
 from pyarrow.fs import FileSelector, FileType, S3FileSystem
@@ -102,46 +99,6 @@ def s3_process(log: Path) -> Iterator[tuple[str, subprocess.Popen[bytes]]]:
     finally:
         process.terminate()
         process.wait(timeout=30)
-
-
-@contextmanager
-def without_conditions(endpoint: str) -> Iterator[str]:
-    """Start a proxy of an S3 server that removes the condition of a write; yield its endpoint."""
-
-    class Proxy(BaseHTTPRequestHandler):
-        protocol_version = "HTTP/1.1"
-
-        def _forward(self) -> None:
-            body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
-            headers = {k: v for k, v in self.headers.items() if k.lower() != "if-none-match"}
-            server = http.client.HTTPConnection(urlsplit(endpoint).netloc, timeout=60)
-            server.request(self.command, self.path, body, headers)
-            answer = server.getresponse()
-            content = answer.read()
-            self.send_response(answer.status)
-            for name, value in answer.getheaders():
-                if name.lower() not in ("content-length", "transfer-encoding", "connection"):
-                    self.send_header(name, value)
-            if self.command != "HEAD":
-                self.send_header("Content-Length", str(len(content)))
-            else:
-                self.send_header("Content-Length", answer.getheader("Content-Length", "0"))
-            self.end_headers()
-            self.wfile.write(content)
-            server.close()
-
-        do_GET = do_PUT = do_POST = do_DELETE = do_HEAD = _forward
-
-        def log_message(self, *_args: object) -> None:
-            pass
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Proxy)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    try:
-        yield f"http://127.0.0.1:{server.server_port}"
-    finally:
-        server.shutdown()
-        server.server_close()
 
 
 def new_bucket(endpoint: str, log: Path | None = None) -> ObjectStore:

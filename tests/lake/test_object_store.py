@@ -37,7 +37,8 @@ from tests.lake.crashing import (
 from tests.lake.harness import USERS, Lake
 from tests.lake.staging import checkpoint, rows, stream
 from tests.lake.test_two_writers import together
-from tests.object_store import ObjectStore, new_bucket, s3_server, without_conditions
+from tests.lying_store import Lie, lying_store
+from tests.object_store import ObjectStore, new_bucket, s3_server
 
 FIRST = [event(1, 10), event(2, 10), event(None, 1)]
 SECOND = [event(1, 20), event(3, 20), event(None, 2)]
@@ -241,14 +242,15 @@ def test_options_are_enough_without_an_environment(
 def test_a_server_that_ignores_conditions_is_refused_before_anything_is_written(
     lake: Lake, store: ObjectStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with without_conditions(store.endpoint) as proxy:
-        monkeypatch.setenv("AWS_ENDPOINT_URL", proxy)
+    ignoring = Lie(path=".", ignores_condition=True, times=10**6)
+    with lying_store(store.endpoint) as proxy, proxy.telling(ignoring):
+        monkeypatch.setenv("AWS_ENDPOINT_URL", proxy.endpoint)
         behind = Lake(lake.provider, lake.folder, root=store.uri)
         with pytest.raises(ConfigError, match="ignores the condition If-None-Match") as raised:
             sync(behind, [FIRST])
         with pytest.raises(ConfigError, match="ignores the condition"):
             behind.table.prepare(t.StructType([t.StructField("id", t.LongType())]), "other")
-    assert store.uri in str(raised.value) and proxy not in str(raised.value)
+    assert store.uri in str(raised.value) and proxy.endpoint not in str(raised.value)
     assert store.objects() == []
 
 
