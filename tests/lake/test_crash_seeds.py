@@ -81,8 +81,9 @@ class Script:
         mode: RefreshMode = self.chance.choice(["truncate", "retain"])
         generations: list[int] = []
         self.prepare = lambda lake: generations.append(lake.tables().metadata.generation)
-        self.batches, self.restorable = [], []
+        self.batches = []
         self._add_batches()
+        self.restorable = [len(self.batches)]  # readers see a refresh when it is complete
         batches = list(self.batches)
 
         def run(lake: Lake, seen: Callable[[], None]) -> None:
