@@ -73,7 +73,7 @@ def both(
     clean.write_bytes(b"".join(row_line(piece, number, line + b"\n") for number, line in wanted))
     exact = conform(spark, [str(clean)], found, STAMP, key)
     fast = table.read_files(spark, files, exact.schema)
-    counted = UndeclaredFields(found).count(clean)
+    counted = UndeclaredFields(found).rewrite(clean, clean.with_suffix(".rewritten"), keeps=False)
     in_tasks = {name: n for result in results for name, n in result.undeclared.items()}
     assert sum(file.records for file in files) + len(unclean) == len(lines)
     return Parsed(_rows(fast), _rows(exact), unclean, (in_tasks, dict(counted)))

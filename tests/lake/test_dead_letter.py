@@ -147,6 +147,16 @@ def test_a_replay_moves_records_that_now_fit_and_keeps_the_others(lake: Lake) ->
     assert read(lake, "", "text") == wanted
 
 
+def test_records_with_the_former_case_of_a_field_are_replayed(lake: Lake) -> None:
+    lake.sync(keyed("id"), {"id": 1, "AT": None, "Text": "a"}, {"ID": "x", "AT": 2, "Text": "b"})
+    assert read(lake, "", "id", "text") == [(1, "a")]
+    assert lake.dead_letter.records == 1
+    renamed = {"ID": STRING, "at": INTEGER, "TEXT": STRING}
+    done = replayed(lake, stream(renamed, APPEND_DEDUP, key=["ID"], cursor=["at"]))
+    assert done is not None and (done.records, done.rejected) == (1, 0)
+    assert read(lake, "", "id", "at", "text") == [("1", None, "a"), ("x", 2, "b")]
+
+
 def test_a_record_that_stays_rejected_gets_the_new_reason(lake: Lake) -> None:
     lake.sync(keyed("id"), {"id": None, "at": "late", "text": "x"}, event(1, 1))
     [(reason,)] = read(lake, "_dead_letter", "reason")

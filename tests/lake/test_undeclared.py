@@ -29,8 +29,17 @@ PROPERTIES = {
 def found_in(
     folder: Path, properties: dict[str, Any], *records: Any, **meta: Any
 ) -> dict[str, int]:
+    return rewritten(folder, properties, *records, **meta)[0]
+
+
+def rewritten(
+    folder: Path, properties: dict[str, Any], *records: Any, keeps: bool = False, **meta: Any
+) -> tuple[dict[str, int], list[bytes]]:
+    """The counts of undeclared fields, and the lines to parse."""
     columns = from_json_schema.columns({"properties": properties})
-    return dict(UndeclaredFields(columns).count(stage(folder, records, **meta).path))
+    segment, target = stage(folder, records, **meta).path, folder / "rewritten"
+    counts = UndeclaredFields(columns).rewrite(segment, target, keeps=keeps)
+    return dict(counts), target.read_bytes().splitlines()
 
 
 @pytest.mark.parametrize(
@@ -115,18 +124,36 @@ def test_undeclared_fields_are_kept_as_one_object_per_record(tmp_path: Path) -> 
         {"id": 2, "colour": "red", "address": {"city": "x", "planet": {"name": "p"}}},
         {"id": 3, "lines": [{"city": "y"}, {"a": 1.50}], "_extra": "its own"},
     ]
-    segment, kept = stage(tmp_path, records), tmp_path / "kept"
-    found = UndeclaredFields(from_json_schema.columns({"properties": PROPERTIES})).keep(
-        segment.path, kept
-    )
+    found, lines = rewritten(tmp_path, PROPERTIES, *records, keeps=True)
     assert found == {"colour": 1, "address.planet": 1, "lines.a": 1, "_extra": 1}
-    extras = [json.loads(line).get("_extra") for line in kept.read_text().splitlines()]
+    extras = [json.loads(line).get("_extra") for line in lines]
     assert extras == [
         None,
         {"colour": "red", "address": {"planet": {"name": "p"}}},
         {"lines": [None, {"a": 1.5}], "_extra": "its own"},
     ]
-    assert [json.loads(line)["id"] for line in kept.read_text().splitlines()] == [1, 2, 3]
+    assert [json.loads(line)["id"] for line in lines] == [1, 2, 3]
+
+
+@pytest.mark.parametrize(
+    ("record", "expected"),
+    [
+        (b'{"ID":1.50,"name":"a"}', b'{"id":1.50,"name":"a"}'),
+        (b'{"address":{"City":1},"more":2}', b'{"address":{"city":1},"more":2}'),
+        (b'{"Address":{"City":1}}', b'{"address":{"city":1}}'),
+        (b'{"LINES":[null,{"CITY":1}]}', b'{"lines":[null,{"city":1}]}'),
+        (b'{"id":1,"Id":2}', None),
+        (b'{"Id":1,"ID":2}', None),
+        (b'{"BOTH":1}', None),
+        (b'{"anything":{"ID":1},"id":[{"Id":1}]}', None),
+    ],
+)
+def test_a_field_that_is_renamed_in_case_only_is_the_declared_one(
+    tmp_path: Path, record: bytes, expected: bytes | None
+) -> None:
+    properties = {**PROPERTIES, "both": INTEGER, "Both": INTEGER}
+    _, (line,) = rewritten(tmp_path, properties, record)
+    assert line.startswith((expected or record)[:-1] + b',"_elt')
 
 
 NAMES = st.sampled_from(["a", "b", "c", 'q"', "d.e"])
@@ -153,11 +180,7 @@ def test_undeclared_fields_are_found_for_any_record_and_schema(
     for record in records:
         expected.update(set(_expected(record, struct(**properties), "")))
     assert found_in(folder, properties, *records) == dict(expected)
-    segment = stage(folder, records)
-    UndeclaredFields(from_json_schema.columns({"properties": properties})).keep(
-        segment.path, folder / "kept"
-    )
-    lines = [json.loads(line) for line in (folder / "kept").read_text().splitlines()]
+    lines = [json.loads(line) for line in rewritten(folder, properties, *records, keeps=True)[1]]
     own = {EXTRACTED_AT, SEQUENCE, META, "_extra"}
     assert [{k: v for k, v in line.items() if k not in own} for line in lines] == records
 

@@ -50,8 +50,8 @@ MIN_TASK_BYTES = 8 << 20
 """Bytes of lines from which a segment is divided into more than one task: each writes a file."""
 MAX_TASK_BYTES = 256 << 20
 SLOWER = (
-    "so many records had values that do not fit the stream's schema that the rest was parsed in a way that "
-    "is exact for such values and takes about three times as long; correct the types in the schema"
+    "so many records had names or values that do not fit the stream's schema that the rest was parsed in a "
+    "way that is exact for them and takes about three times as long; correct the schema"
 )
 """The message about a sync that went over to the exact parse."""
 _CORES = 4

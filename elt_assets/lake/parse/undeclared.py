@@ -27,6 +27,7 @@ from elt_assets.lake.spark.parsing.undeclared import (
     Declared,
     Extra,
     add,
+    renamed,
     undeclared,
 )
 from elt_assets.sync import segments
@@ -56,39 +57,40 @@ class UndeclaredFields:
         self._declared = Declared(own.names.union(STAGED), own.objects)
         self._decode = msgspec.json.Decoder(_struct(columns, STAGED)).decode
 
-    def count(self, segment: Path) -> Counter[str]:
-        """Return how many records of a segment have each undeclared field, by its dotted name."""
-        found: Counter[str] = Counter()
-        with segment.open("rb", buffering=_BUFFER) as lines:
-            for line in lines:
-                extra = self._extra(line)
-                if extra is not None:
-                    add(found, extra)
-        return found
+    def rewrite(self, segment: Path, target: Path, *, keeps: bool) -> Counter[str]:
+        """Write a segment's lines to `target`, with the declared names of renamed fields.
 
-    def keep(self, segment: Path, target: Path) -> Counter[str]:
-        """Count like `count`, and write the segment's lines to `target`, each with its undeclared fields in
-        the object `UNDECLARED`."""
-        found: Counter[str] = Counter()
+        Args:
+            keeps: each line gets its undeclared fields in the object `UNDECLARED`.
+
+        Returns:
+            the number of records that have each undeclared field, by its dotted name.
+        """
+        counts: Counter[str] = Counter()
         with (
             segment.open("rb", buffering=_BUFFER) as lines,
             target.open("wb", buffering=_BUFFER) as out,
         ):
-            for line in lines:
-                extra = self._extra(line)
+            for staged in lines:
+                line, extra = self._split(staged)
                 if extra is not None:
-                    add(found, extra)
-                out.write(line if extra is None else _with_extra(line, extra))
-        return found
+                    add(counts, extra)
+                out.write(_with_extra(line, extra) if keeps and extra is not None else line)
+        return counts
 
-    def _extra(self, line: bytes) -> Extra | None:
-        """Return the undeclared fields of a staged line; None if it has none, or cannot be decoded."""
+    def _split(self, line: bytes) -> tuple[bytes, Extra | None]:
+        """Return a staged line with declared names, and its undeclared fields; None if it has none, or cannot
+        be decoded."""
         try:
             if self._is_declared(line):
-                return None
-            return undeclared(Raw(line), self._declared)
+                return line, None
+            value = Raw(line)
+            extra = undeclared(value, self._declared)
+            if extra is None or (other := renamed(value, extra, self._declared)) is value:
+                return line, extra
+            return bytes(other) + b"\n", undeclared(other, self._declared)
         except DECODING_ERRORS:  # the parser rejects such a line
-            return None
+            return line, None
 
     def _is_declared(self, line: bytes) -> bool:
         """Return whether every name in a staged line is declared, and every value has the declared shape."""

@@ -302,26 +302,22 @@ class TableWriter:
                 self._write_exactly(lines, count)
 
     def _write_exactly(self, lines: Path, count: int) -> None:
-        with self._with_undeclared(lines) as path, self._staging.for_tasks(path) as place:
+        with self._rewritten(lines) as path, self._staging.for_tasks(path) as place:
             if place.is_object_store:
                 self.write_lines(line_files.read(self._provider.get(), place, path), count)
             else:
                 self.write_lines([place.for_spark_reader], count)
 
     @contextmanager
-    def _with_undeclared(self, segment: Path) -> Iterator[Path]:
-        """Count the undeclared fields of a segment; yield the file to parse, with them if they are kept."""
-        undeclared = self._pending.undeclared
-        if not self._spec.keeps_undeclared:
-            undeclared.update(self._undeclared.count(segment))
-            yield segment
-            return
-        kept = segment.with_suffix(".kept")
+    def _rewritten(self, segment: Path) -> Iterator[Path]:
+        """Yield the file to parse: with declared names, and with the undeclared fields if they are kept."""
+        target = segment.with_suffix(".rewritten")
         try:
-            undeclared.update(self._undeclared.keep(segment, kept))
-            yield kept
+            keeps = self._spec.keeps_undeclared
+            self._pending.undeclared.update(self._undeclared.rewrite(segment, target, keeps=keeps))
+            yield target
         finally:
-            kept.unlink(missing_ok=True)
+            target.unlink(missing_ok=True)
 
     def _publish(
         self,

@@ -24,7 +24,13 @@ from elt_assets.lake.spark.parsing.job import (
     Job,
     Part,
 )
-from elt_assets.lake.spark.parsing.undeclared import DECODING_ERRORS, Declared, Extra, undeclared
+from elt_assets.lake.spark.parsing.undeclared import (
+    DECODING_ERRORS,
+    Declared,
+    Extra,
+    renamed,
+    undeclared,
+)
 
 _UNSUPPORTED = frozenset('\\"')
 """Characters that the decoder does not support in a declared name. It does not support control characters
@@ -136,7 +142,8 @@ class LineReader:
             extra = undeclared(data, self._declared)
             if extra is not None:
                 found.extras[number] = extra
-                if self._job.keeps_undeclared or not self._is_harmless(line, extra):
+                is_renamed = renamed(data, extra, self._declared) is not data
+                if self._job.keeps_undeclared or is_renamed or not self._is_harmless(line, extra):
                     found.bad.append(number)
             return self._loose(data)
         except DECODING_ERRORS:

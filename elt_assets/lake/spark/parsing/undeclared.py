@@ -1,13 +1,20 @@
-"""The undeclared fields of one object: they are found by name at any depth, and counted by dotted name."""
+"""The undeclared fields of one object: they are found by name at any depth, and counted by dotted name.
+
+A source may rename a field in case only before its catalog does, and dead letters have the former name. So a
+field whose name differs from a declared one in case only is that field (`renamed`), unless its object has
+another field that could be it, or the schema declares another field that it could be.
+"""
 
 from __future__ import annotations
 
+import operator
 from collections import Counter
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
 from typing import TypeAlias
 
 import msgspec
+import pyarrow as pa
 from msgspec import Raw
 
 MAX_NAMES = 100
@@ -23,10 +30,19 @@ Extra: TypeAlias = "Raw | dict[str, Extra] | list[Extra | None]"
 
 @dataclass(frozen=True)
 class Declared:
-    """The names that an object may have. `objects`: the same for the values that are objects, by name."""
+    """The names that an object may have. `objects`: the same for the values that are objects, by name.
+
+    `of_lower_case`: the names by their lower case, without those that differ in case only.
+    """
 
     names: frozenset[str]
     objects: Mapping[str, Declared]
+    of_lower_case: Mapping[str, str] = field(init=False, compare=False)
+
+    def __post_init__(self) -> None:
+        counts = Counter(map(str.lower, self.names))
+        only = {name.lower(): name for name in self.names if counts[name.lower()] == 1}
+        object.__setattr__(self, "of_lower_case", only)
 
 
 def undeclared(value: Raw, declared: Declared) -> Extra | None:
@@ -53,6 +69,73 @@ def _in_object(fields: Mapping[str, Raw], declared: Declared) -> dict[str, Extra
         if name in fields and (extra := undeclared(fields[name], within)) is not None:
             found[name] = extra
     return found
+
+
+def renamed(value: Raw, extra: Extra, declared: Declared) -> Raw:
+    """Return a value whose fields have their declared names; the value itself if no name changes.
+
+    Args:
+        extra: its undeclared fields.
+
+    Raises:
+        msgspec.MsgspecError: the value is not JSON.
+    """
+    return _renamed(value, declared) if _has_variant(extra, declared) else value
+
+
+def _has_variant(extra: Extra | None, declared: Declared) -> bool:
+    """Return whether the name of an undeclared field differs from a declared one in case only."""
+    if isinstance(extra, dict):
+        return any(
+            name.lower() in declared.of_lower_case
+            if isinstance(value, Raw)
+            else _has_variant(value, declared.objects[name])
+            for name, value in extra.items()
+        )
+    return isinstance(extra, list) and any(_has_variant(item, declared) for item in extra)
+
+
+def _renamed(value: Raw, declared: Declared) -> Raw:
+    first = memoryview(value)[0]
+    if first == _OBJECT:
+        fields = msgspec.json.decode(value, type=dict[str, Raw])
+        variants = Counter(map(str.lower, fields))
+        result = {}
+        for name, inner in fields.items():
+            is_only = variants[name.lower()] == 1
+            own = declared.of_lower_case.get(name.lower(), name) if is_only else name
+            within = declared.objects.get(own)
+            result[own] = inner if within is None else _renamed(inner, within)
+        is_same = all(result.get(name) is inner for name, inner in fields.items())
+        return value if is_same else Raw(msgspec.json.encode(result))
+    if first == _ARRAY:
+        items = msgspec.json.decode(value, type=list[Raw])
+        results = [_renamed(item, declared) for item in items]
+        is_same = all(map(operator.is_, items, results))
+        return value if is_same else Raw(msgspec.json.encode(results))
+    return value
+
+
+def rename_lines(
+    declared: Declared,
+) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    """Return a function that gives the fields of lines their declared names, in batches of one column."""
+
+    def of_batches(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            lines = [_renamed_line(line, declared) for line in batch.column(0).to_pylist()]
+            yield pa.RecordBatch.from_arrays(
+                [pa.array(lines, pa.string())], names=batch.schema.names
+            )
+
+    return of_batches
+
+
+def _renamed_line(line: str, declared: Declared) -> str:
+    try:
+        return bytes(_renamed(Raw(line.encode()), declared)).decode()
+    except DECODING_ERRORS:  # the parser rejects such a line
+        return line
 
 
 def add(counts: Counter[str], extra: Extra) -> None:
