@@ -9,10 +9,12 @@ import json
 import re
 import time
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from random import Random
 from typing import Any
 
+import duckdb
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.fs as pafs
@@ -22,19 +24,39 @@ from deltalake import DeltaTable
 from deltalake.transaction import AddAction, RemoveAction
 from hypothesis import given
 from hypothesis import strategies as st
+from pyspark.sql import types as t
 
 from elt_assets.errors import SystemFailure
 from elt_assets.lake.admin.maintenance import maintain
+from elt_assets.lake.delta.table import Table
 from elt_assets.lake.merge import file_splitting, partition_files
 from elt_assets.lake.spark.foreign_types import conformed, open_file
 from elt_assets.lake.spark.tasks import KEPT, Job, _split
 from elt_assets.protocol.airbyte.sync_modes import APPEND, APPEND_DEDUP
 from tests.lake.harness import Lake
-from tests.lake.staging import INTEGER, STRING, TIMESTAMP, stream
+from tests.lake.staging import (
+    BIG_INTEGER,
+    BIG_NUMBER,
+    BINARY,
+    BOOLEAN,
+    DATE,
+    INTEGER,
+    NTZ,
+    NUMBER,
+    STRING,
+    TIMESTAMP,
+    array,
+    stream,
+    struct,
+)
+from tests.lake.test_foreign_rules import alter
 
 UTC = pa.timestamp("us", "UTC")
-NOON = dt.datetime(2024, 1, 1, 12, 0, 0, 123456, tzinfo=dt.timezone.utc)
+NOON = dt.datetime(2024, 1, 1, 12, 0, 0, 123000, tzinfo=dt.timezone.utc)
+LATE = dt.datetime(2250, 1, 1, tzinfo=dt.timezone.utc)
 Encode = Callable[[pa.Array], pa.Array]
+Row = dict[str, Any]
+Rows = dict[tuple[Any, ...], Row]
 
 
 def round_trip(values: pa.Array, **options: Any) -> pa.Array:
@@ -167,6 +189,25 @@ def test_a_value_that_would_change_is_refused_with_its_column(case: str) -> None
         conformed(values, kind, "c")
 
 
+def test_a_decimal_in_bytes_of_any_length_is_read() -> None:
+    """Writers of Avro and Hive store it as BYTE_ARRAY, which Arrow reads but does not write."""
+    numbers = [decimal.Decimal("-1.50"), decimal.Decimal("12345678.90"), None]
+    units = [None if each is None else int(each.scaleb(2)) for each in numbers]
+    raw = [None if each is None else each.to_bytes(5, "big", signed=True) for each in units]
+    buffer = io.BytesIO()
+    options = {"store_schema": False, "write_statistics": False}
+    pq.write_table(pa.table({"amount": pa.array(raw, pa.binary())}), buffer, **options)
+    body, footer = buffer.getvalue()[:-8], bytes.fromhex("25 0a 15 04 15 14")
+    # The fields 6 to 8 of its SchemaElement: converted_type DECIMAL, scale 2, precision 10.
+    name = b"\x18\x06amount"
+    size = int.from_bytes(buffer.getvalue()[-8:-4], "little") + len(footer)
+    assert body.count(name + b"\x00") == 1
+    body = body.replace(name + b"\x00", name + footer + b"\x00")
+    source = io.BytesIO(body + size.to_bytes(4, "little") + b"PAR1")
+    values = open_file(source).read()["amount"]
+    assert conformed(values, pa.decimal128(38, 9), "amount").to_pylist() == numbers
+
+
 # INT96
 
 
@@ -255,7 +296,7 @@ def _job(root: Path, files: list[str], schema: pa.Schema) -> Job:
 EVENTS = {"id": INTEGER, "at": TIMESTAMP, "name": STRING}
 
 
-def rewrite(uri: str, change: Callable[[pa.Table], pa.Table] | None = None, **options: Any) -> None:
+def rewrite(uri: str, change: Callable[[pa.Table], pa.Table] | None = None) -> None:
     """Write a table's files again as another engine does, into other types."""
     delta = DeltaTable(uri)
     actions: list[AddAction | RemoveAction] = []
@@ -263,7 +304,7 @@ def rewrite(uri: str, change: Callable[[pa.Table], pa.Table] | None = None, **op
     for path in delta.get_add_actions(flatten=True).column("path").to_pylist():
         table = pq.read_table(f"{uri}/{path}", partitioning=None)
         name = f"part-{uuid.uuid4().hex}.parquet"
-        pq.write_table(table if change is None else change(table), f"{uri}/{name}", **options)
+        pq.write_table(table if change is None else change(table), f"{uri}/{name}")
         stats = json.dumps({"numRecords": table.num_rows})
         size = Path(uri, name).stat().st_size
         actions += [
@@ -273,48 +314,8 @@ def rewrite(uri: str, change: Callable[[pa.Table], pa.Table] | None = None, **op
     delta.create_write_transaction(actions, "append", delta.schema())
 
 
-def encoded(**kinds: pa.DataType) -> Callable[[pa.Table], pa.Table]:
-    def change(table: pa.Table) -> pa.Table:
-        for name, kind in kinds.items():
-            place = table.schema.get_field_index(name)
-            table = table.set_column(place, name, table[name].cast(kind))
-        return table.select(list(reversed(table.column_names)))
-
-    return change
-
-
-ENGINES: dict[str, tuple[Callable[[pa.Table], pa.Table] | None, dict[str, Any]]] = {
-    "INT96, as Spark writes": (None, {"use_deprecated_int96_timestamps": True}),
-    "nanoseconds and large types": (
-        encoded(at=pa.timestamp("ns", "UTC"), name=pa.large_string(), id=pa.int32()),
-        {"version": "2.6"},
-    ),
-}
-
-
-def event(number: int, name: str) -> dict[str, Any]:
-    return {"id": number, "at": NOON.isoformat(), "name": name}
-
-
-@pytest.mark.parametrize("engine", ENGINES)
-def test_merges_and_maintenance_of_a_table_in_other_types(
-    lake: Lake, engine: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    configured = stream(EVENTS, APPEND_DEDUP, key=["id", "at"])
-    lake.sync(configured, event(1, "a"), event(2, "b"))
-    change, options = ENGINES[engine]
-    rewrite(lake.uri, change, **options)
-    before = [(1, NOON, "a"), (2, NOON, "b")]
-    assert _events(lake) == before
-    monkeypatch.setattr(file_splitting, "MAX_ROWS_UNSPLIT", 0)
-    lake.sync(configured, event(2, "c"), event(3, "d"))
-    after = [(1, NOON, "a"), (2, NOON, "c"), (3, NOON, "d")]
-    assert _events(lake) == after
-    rewrite(lake.uri, change, **options)
-    maintain(lake.spark, lake.tables())
-    assert _events(lake) == after
-    for path in DeltaTable(lake.uri).file_uris():
-        assert pq.read_schema(path).field("at").type == UTC
+def event(number: int, name: str, at: dt.datetime = NOON) -> dict[str, Any]:
+    return {"id": number, "at": at.isoformat(), "name": name}
 
 
 def test_a_merge_that_would_round_a_value_is_refused_with_file_and_column(
@@ -345,12 +346,286 @@ def test_a_partition_in_a_file_with_bounds_of_another_engine_is_read(lake: Lake)
     assert (len(found.own), len(found.mixed)) == (0, 1)
 
 
-def _events(lake: Lake) -> list[tuple[Any, ...]]:
-    """Return the rows, which delta-rs and this project read alike."""
-    read = lake.table.dataframe(lake.spark).selectExpr("id", "unix_micros(at) at", "name")
-    events = sorted(
-        (id_, EPOCH + dt.timedelta(microseconds=at), name) for id_, at, name in read.collect()
+# Whole tables: all values of all columns, after each rewrite
+
+FIELDS = {
+    **EVENTS,
+    "local": NTZ,
+    "day": DATE,
+    "count": INTEGER,
+    "number": NUMBER,
+    "is_new": BOOLEAN,
+    "bytes": BINARY,
+    "large": BIG_INTEGER,
+    "exact": BIG_NUMBER,
+    "tags": array(STRING),
+    "parts": array(struct(at=TIMESTAMP, count=INTEGER, exact=BIG_NUMBER)),
+    "item": struct(at=TIMESTAMP, name=STRING, days=array(DATE)),
+}
+WIDER = {**FIELDS, "count": NUMBER, "day": TIMESTAMP}
+OTHERS = t.StructType(
+    [
+        t.StructField("small", t.ShortType()),
+        t.StructField("single", t.FloatType()),
+        t.StructField("cents", t.DecimalType(9, 2)),
+        t.StructField("price", t.DecimalType(18, 4)),
+        t.StructField("by_name", t.MapType(t.StringType(), t.TimestampType())),
+    ]
+)
+"""Columns that another engine added: types that no stream has."""
+KEY = ("id", "name")
+OPTIONAL = [*(name for name in FIELDS if name not in KEY), *OTHERS.names]
+Values = Callable[[Random], Any]
+Kinds = tuple[Callable[[Any], bool], Values, Sequence[pa.DataType]]
+_TEXTS = ("", "a", 'ä\n"', "1 000", "\U0001f600" * 3)
+PHYSICAL: Sequence[Kinds] = (
+    (
+        pa.types.is_integer,
+        lambda random: random.randint(0, 100),
+        [pa.int8(), pa.int32(), pa.int64(), pa.uint8(), pa.uint32(), pa.uint64()],
+    ),
+    (
+        pa.types.is_floating,
+        lambda random: random.choice([-0.0, 0.5, float("inf"), 2.0**-14, 1.0]),
+        [pa.float16(), pa.float32(), pa.float64()],
+    ),
+    (pa.types.is_boolean, lambda random: random.random() < 0.5, [pa.bool_()]),
+    (
+        pa.types.is_date,
+        lambda random: dt.date.fromordinal(random.randint(630_000, 810_000)),
+        [pa.date32(), pa.date64()],
+    ),
+    (
+        pa.types.is_timestamp,
+        lambda random: EPOCH + dt.timedelta(milliseconds=random.randint(-8 * 10**12, 8 * 10**12)),
+        [pa.timestamp(unit, zone) for unit in ("ms", "us", "ns") for zone in ("UTC", None)],
+    ),
+    (
+        pa.types.is_string,
+        lambda random: random.choice(_TEXTS),
+        [pa.string(), pa.large_string(), pa.binary()],
+    ),
+    (
+        pa.types.is_binary,
+        lambda random: random.randbytes(random.randint(0, 5)),
+        [pa.binary(), pa.large_binary()],
+    ),
+)
+"""Kinds of types of a table, with their values, and the types that a file may have for them."""
+
+
+def value_of(kind: pa.DataType, random: Random) -> Any:
+    """Return a value of a type of a table; often null."""
+    if random.random() < 0.2:
+        return None
+    if pa.types.is_struct(kind):
+        return {field.name: value_of(field.type, random) for field in kind}
+    if pa.types.is_list(kind):
+        return [value_of(kind.value_type, random) for _ in range(random.randint(0, 3))]
+    if pa.types.is_map(kind):
+        return [(name, value_of(kind.item_type, random)) for name in random.sample(_TEXTS, 2)]
+    if pa.types.is_decimal(kind):
+        digits = random.randint(0, kind.precision)
+        return decimal.Decimal(random.randint(-(10**digits) + 1, 10**digits - 1)).scaleb(
+            -kind.scale
+        )
+    values = next(values for is_kind, values, _ in PHYSICAL if is_kind(kind))
+    return plain(values(random), kind)
+
+
+def physical(kind: pa.DataType, random: Random) -> pa.DataType:
+    """Return another type that holds the values of a type of a table; an object may lack a field."""
+    if pa.types.is_struct(kind):
+        fields = random.sample([*kind], random.randint(max(1, len(kind) - 1), len(kind)))
+        return pa.struct([pa.field(field.name, physical(field.type, random)) for field in fields])
+    if pa.types.is_list(kind):
+        make = random.choice([pa.list_, pa.large_list])
+        name = random.choice(["element", "item", "array"])
+        return make(pa.field(name, physical(kind.value_type, random)))
+    if pa.types.is_map(kind):
+        return pa.map_(pa.string(), physical(kind.item_type, random))
+    if pa.types.is_decimal(kind):
+        return random.choice([kind, pa.decimal128(38, kind.scale), pa.decimal256(40, kind.scale)])
+    return random.choice(next(types for is_kind, _, types in PHYSICAL if is_kind(kind)))
+
+
+def plain(value: Any, kind: pa.DataType) -> Any:
+    """Return a value as a table's type has it, whatever type it was read in."""
+    if value is None:
+        return None
+    if pa.types.is_struct(kind):
+        return {field.name: plain(value.get(field.name), field.type) for field in kind}
+    if pa.types.is_list(kind):
+        return [plain(item, kind.value_type) for item in value]
+    if pa.types.is_map(kind):
+        return [(name, plain(item, kind.item_type)) for name, item in value]
+    if pa.types.is_timestamp(kind):
+        if not isinstance(value, dt.datetime):  # a date that became a time
+            value = EPOCH.replace(value.year, value.month, value.day)
+        instant = (
+            value.astimezone(EPOCH.tzinfo) if value.tzinfo else value.replace(tzinfo=EPOCH.tzinfo)
+        )
+        instant = getattr(instant, "to_pydatetime", lambda: instant)()  # of pandas, if nanoseconds
+        return instant if kind.tz else instant.replace(tzinfo=None)
+    if pa.types.is_string(kind) and isinstance(value, bytes):
+        return value.decode()
+    return float(value) if pa.types.is_floating(kind) else value
+
+
+def plain_rows(rows: Sequence[Row], schema: pa.Schema) -> list[Row]:
+    return [plain(row, pa.struct(list(schema))) for row in rows]
+
+
+def by_arrow(_: Lake, rows: pa.Table, path: Path, random: Random) -> None:
+    kinds = {field.name: physical(field.type, random) for field in rows.schema}
+    kinds["name"] = random.choice([kinds["name"], pa.dictionary(pa.int32(), pa.string())])
+    pq.write_table(
+        pa.Table.from_pylist(rows.to_pylist(), pa.schema(kinds)),
+        path,
+        row_group_size=2,
+        version=random.choice(["1.0", "2.4", "2.6"]),
+        use_dictionary=random.random() < 0.5,
+        use_deprecated_int96_timestamps=random.random() < 0.5,
+        use_compliant_nested_type=random.random() < 0.5,
+        store_decimal_as_integer=random.random() < 0.5,
+        store_schema=random.random() < 0.5,
     )
-    delta = DeltaTable(lake.uri).to_pyarrow_table().select(["id", "at", "name"]).to_pylist()
-    assert events == sorted(tuple(row.values()) for row in delta)
-    return events
+
+
+def by_duckdb(_: Lake, rows: pa.Table, path: Path, __: Random) -> None:
+    with duckdb.connect() as connection:
+        connection.register("file_rows", rows)
+        connection.sql(f"copy (from file_rows) to '{path}' (format parquet)")
+
+
+def by_spark(lake: Lake, rows: pa.Table, path: Path, random: Random) -> None:
+    chosen = {
+        "spark.sql.parquet.outputTimestampType": random.choice(["INT96", "TIMESTAMP_MILLIS"]),
+        "spark.sql.parquet.writeLegacyFormat": random.choice(["true", "false"]),
+    }
+    conf = lake.spark.conf
+    before = {name: str(conf.get(name)) for name in chosen}
+    folder = path.with_suffix(".spark")
+    try:
+        for name, value in chosen.items():
+            conf.set(name, value)
+        lake.spark.createDataFrame(rows).coalesce(1).write.parquet(str(folder))
+    finally:
+        for name, former in before.items():
+            conf.set(name, former)
+    (file,) = folder.glob("*.parquet")
+    file.rename(path)
+
+
+ENGINES = (by_arrow, by_spark, by_arrow, by_duckdb)
+
+
+def rewrite_all(lake: Lake, table: Table, random: Random, new: Sequence[Row] = ()) -> Rows:
+    """Write the files of a table again as other engines do, and a file with new rows.
+
+    Their columns have other types and another order, and one is missing. Return the rows of the files.
+    """
+    schema = table.arrow_schema()
+    written: Rows = {}
+    add: list[AddAction | RemoveAction] = []
+    files = [pq.ParquetFile(f"{table.uri}/{file.path}") for file in table.files]
+    parts = [plain_rows(file.read().to_pylist(), schema) for file in files]
+    for number, rows in enumerate(filter(None, [*parts, new])):
+        names = random.sample(schema.names, len(schema.names))
+        names.remove(random.choice([name for name in names if name in OPTIONAL]))
+        held = pa.Table.from_pylist(list(rows), schema).select(names)
+        path = Path(table.uri, f"part-{uuid.uuid4().hex}.parquet")
+        ENGINES[number % len(ENGINES)](lake, held, path, random)
+        stats, size = json.dumps({"numRecords": len(rows)}), path.stat().st_size
+        add.append(AddAction(path.name, size, {}, int(time.time() * 1000), True, stats))
+        found = pq.ParquetFile(path).read().to_pylist()
+        written |= by_key(plain_rows(found, schema))
+    remove = [file.remove() for file in table.files]
+    delta = DeltaTable(table.uri)
+    delta.create_write_transaction([*add, *remove], "append", delta.schema())
+    return written
+
+
+def by_key(rows: Sequence[Row]) -> Rows:
+    """Return rows by their key; versions of a history also by their start."""
+    return {(row["id"], row["name"], row.get("_valid_from")): row for row in rows}
+
+
+def read_rows(lake: Lake, table: Table) -> Rows:
+    rows = table.dataframe(lake.spark).toArrow().to_pylist()
+    return by_key(plain_rows(rows, table.arrow_schema()))
+
+
+def others(rows: Rows, *ids: int) -> Rows:
+    """Return the rows but those of some ids."""
+    return {key: row for key, row in rows.items() if key[0] not in ids}
+
+
+def differences(rows: Rows, expected: Rows) -> list[Any]:
+    """Return the values that differ: the row's key, the column and both values."""
+    return [
+        (key, name, rows.get(key, {}).get(name), expected.get(key, {}).get(name))
+        for key in {**rows, **expected}
+        for name in {**rows.get(key, {}), **expected.get(key, {})}
+        if (rows.get(key) or {}).get(name, ...) != (expected.get(key) or {}).get(name, ...)
+    ]
+
+
+def assert_typed(table: Table) -> None:
+    """Assert that all files have the types of their table, and can be read by any engine."""
+    schema = table.arrow_schema()
+    for file in table.files:
+        columns = pq.read_schema(Path(table.uri, file.path))
+        assert file.is_own
+        assert [each.type for each in columns] == [schema.field(each.name).type for each in columns]
+    assert DeltaTable(table.uri).to_pyarrow_table().num_rows == table.records
+
+
+@pytest.mark.parametrize(
+    "seed", [1, *(pytest.param(seed, marks=pytest.mark.long) for seed in range(2, 40))]
+)
+def test_every_rewrite_of_a_whole_table_keeps_all_values(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch, seed: int
+) -> None:
+    """A merge that splits files, a compaction, a widening, a history that begins, and its merge."""
+    monkeypatch.setattr(file_splitting, "MAX_ROWS_UNSPLIT", 0)
+    random = Random(seed)
+    narrow, wide = (
+        stream(fields, APPEND_DEDUP, key=KEY, cursor=["at"]) for fields in (FIELDS, WIDER)
+    )
+    lake.sync(narrow, event(1, "a"))
+    alter(lake.uri, schema=t.StructType([*lake.table.schema.fields, *OTHERS.fields]))
+    kind = pa.struct(list(lake.table.arrow_schema()))
+    rows = filter(None, (value_of(kind, random) for _ in range(9)))
+    new = [{**row, "id": id_, "name": "b"} for id_, row in enumerate(rows, 2)]
+    before = rewrite_all(lake, lake.table, random, new)
+    assert differences(read_rows(lake, lake.table), before) == []
+
+    lake.sync(narrow, event(2, "b", LATE), event(20, "c"))
+    assert differences(others(read_rows(lake, lake.table), 2, 20), others(before, 2)) == []
+
+    before = rewrite_all(lake, lake.table, random)
+    maintain(lake.spark, lake.tables())
+    assert differences(read_rows(lake, lake.table), before) == []
+    assert_typed(lake.table)
+
+    before = rewrite_all(lake, lake.table, random)
+    lake.sync(wide, event(21, "d"))
+    widened = plain_rows([*before.values()], lake.table.arrow_schema())
+    assert differences(others(read_rows(lake, lake.table), 21), by_key(widened)) == []
+    assert_typed(lake.table)
+
+    before = rewrite_all(lake, lake.table, random)
+    lake.history = True
+    lake.sync(wide, event(22, "e"))
+    versions = read_rows(lake, lake.tables().companions["history"])
+    current = by_key(plain_rows([*versions.values()], lake.table.arrow_schema()))
+    assert differences(others(read_rows(lake, lake.table), 22), before) == []
+    assert differences(others(current, 22), before) == []
+
+    before = rewrite_all(lake, lake.table, random)
+    versions = rewrite_all(lake, lake.tables().companions["history"], random)
+    lake.sync(wide, event(20, "c", LATE))
+    assert differences(others(read_rows(lake, lake.table), 20), others(before, 20)) == []
+    history = lake.tables().companions["history"]
+    assert differences(others(read_rows(lake, history), 20), others(versions, 20)) == []

@@ -79,6 +79,12 @@ HIDDEN_FIELDS = [
     t.StructField(_CLOSED_AT, t.TimestampType()),
     t.StructField(_EPOCH, t.LongType()),
 ]
+_JSON_OPTIONS = {
+    "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX",
+    "timestampNTZFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSS",
+    "ignoreNullFields": "false",
+}
+"""The JSON of two values is the same only if they are equal."""
 _TIMES = (t.TimestampType, t.TimestampNTZType, t.DateType)
 _KEY, _SAME, _PLACE, _DELETED = "_elt_key", "_elt_same", "_elt_place", "_elt_deleted"
 _SINCE, _LATEST = "_elt_since", "_elt_latest"
@@ -367,9 +373,23 @@ def _repeats_previous(schema: t.StructType, chain: WindowSpec) -> Expression:
 
 def _content(schema: t.StructType) -> Expression:
     """Return the content of a version: the stream's own columns, and whether it is a delete."""
-    columns = [value_at([name]) for name in _content_names(schema)]
+    columns = [_comparable(schema[name]) for name in _content_names(schema)]
     deleted = dedup.is_delete(schema)
     return f.struct(*columns, *([] if deleted is None else [deleted.alias(_DELETED)]))
+
+
+def _comparable(column: t.StructField) -> Expression:
+    """Return the value of a column; as JSON text if it has a map, because Spark compares no maps."""
+    value = value_at([column.name])
+    return f.to_json(f.struct(value), _JSON_OPTIONS) if _has_map(column.dataType) else value
+
+
+def _has_map(kind: t.DataType) -> bool:
+    if isinstance(kind, t.StructType):
+        return any(_has_map(field.dataType) for field in kind.fields)
+    if isinstance(kind, t.ArrayType):
+        return _has_map(kind.elementType)
+    return isinstance(kind, t.MapType)
 
 
 def _content_names(schema: t.StructType) -> list[str]:

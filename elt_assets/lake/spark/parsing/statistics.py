@@ -19,13 +19,18 @@ _PARTITION = "_elt_partition"
 
 
 def statistics(footer: pq.FileMetaData) -> str:
-    """Return Delta's statistics from a file's footer, as JSON. A column has exact bounds or none."""
+    """Return Delta's statistics from a file's footer, as JSON. A column has exact bounds or none.
+
+    A list or a map has no statistics: delta-rs does not open a table whose log has those of a map.
+    """
     least: dict[str, Any] = {}
     most: dict[str, Any] = {}
     nulls: dict[str, Any] = {}
     for index in range(footer.num_columns):
-        path = footer.row_group(0).column(index).path_in_schema.split(".")
-        if "list" in path or (index >= INDEXED_COLUMNS and path != [_PARTITION]):
+        column = footer.schema.column(index)
+        path = column.path.split(".")
+        is_indexed = index < INDEXED_COLUMNS or path == [_PARTITION]
+        if column.max_repetition_level or not is_indexed:
             continue
         groups = [
             footer.row_group(number).column(index).statistics
