@@ -18,6 +18,7 @@ ERRORS = {
     "ConcurrentSync": "transient_error",
     "Superseded": "transient_error",
     "SystemFailure": "system_error",
+    "UnsupportedTable": "config_error",
     "ValueError": "config_error",
 }
 """The type of each class of error. A `ValueError` is a line of a larger message where a file is validated."""

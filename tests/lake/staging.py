@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -98,3 +99,10 @@ def rows(spark: SparkSession, table: Table, *names: str) -> list[tuple[Any, ...]
 def data_files(uri: str) -> list[str]:
     """The Parquet files under a table's root, committed or not."""
     return sorted(path.name for path in Path(uri).rglob("*.parquet"))
+
+
+def unnamed_files(folder: Path) -> list[Path]:
+    """The Parquet files of the tables in a folder that no commit has ever named."""
+    logs = (path.read_text() for path in folder.glob("*/_delta_log/*.json"))
+    named = {name for text in logs for name in re.findall(r"\w+\.parquet|part-[^\"]+parquet", text)}
+    return [path for path in folder.glob("*/[!_]*/**/*.parquet") if path.name not in named]

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable, Schema
 from hypothesis import given
@@ -14,12 +15,16 @@ from hypothesis import strategies as st
 from pyspark.sql import types as t
 
 from elt_assets.errors import ConfigError
+from elt_assets.failpoints import Failpoint
 from elt_assets.lake.admin.maintenance import maintain
 from elt_assets.lake.delta.commit_metadata import CommitMetadata
+from elt_assets.lake.delta.features import UnsupportedTable
 from elt_assets.lake.delta.files import Change
 from elt_assets.lake.delta.table import Table
+from elt_assets.protocol.airbyte.sync_modes import APPEND_DEDUP
+from tests.lake.crashing import done_at
 from tests.lake.harness import USERS, Lake, user
-from tests.lake.staging import APP, checkpoint, stream
+from tests.lake.staging import APP, checkpoint, stream, unnamed_files
 
 MORE = t.StructType([t.StructField("more", t.LongType())])
 PLAIN = t.StructType([t.StructField("id", t.LongType()), t.StructField("name", t.StringType())])
@@ -230,19 +235,38 @@ def test_a_table_that_permits_a_feature_and_does_not_use_it_is_written(
     assert lake.ids() == [1, 2]
 
 
-@pytest.mark.parametrize("rule", ["not null", "check", "identity, by version"])
+@pytest.mark.parametrize("rule", ["not null", "check", "identity, by version", "deletionVectors"])
 def test_a_rule_that_appears_during_a_sync_is_not_violated(lake: Lake, rule: str) -> None:
     lake.sync(stream(USERS), user(1))
     writer = lake.writer(stream(USERS))
     writer.write(lake.stage(user(2)))
-    change, message = WRITING[rule]
+    change, message = {**WRITING, **READING}[rule]
     schema = change.get("schema")
     full = None if schema is None else t.StructType([*schema.fields, *lake.table.schema.fields[2:]])
     alter(lake.uri, **{**change, "schema": full})
-    with pytest.raises(ConfigError, match=message):
+    with pytest.raises(UnsupportedTable, match=message):
         writer.commit(checkpoint(final=True))
     writer.close()
-    assert DeltaTable(lake.uri).to_pyarrow_table()["id"].to_pylist() == [1]
+    assert pq.read_table(f"{lake.uri}/data")["id"].to_pylist() == [1]
+    assert unnamed_files(lake.folder) == []
+
+
+@pytest.mark.parametrize("companion", ["", "_history", "_dead_letter"])
+def test_a_rule_that_appears_before_a_commit_leaves_no_files(lake: Lake, companion: str) -> None:
+    """The table and its companions are committed one after the other; each may be refused."""
+    lake.history = True
+    users = stream(USERS, APPEND_DEDUP, key=["id"])
+    lake.sync(users, user(1), user(None))
+    writer = lake.writer(users)
+    writer.write(lake.stage(user(1, name="new"), user(None)))
+
+    def add_rule() -> None:
+        alter(lake.uri + companion, properties={"delta.constraints.positive": "id > 0"})
+
+    with pytest.raises(UnsupportedTable), done_at(Failpoint.COMMIT_BUILT, add_rule):
+        writer.commit(checkpoint(final=True))
+    writer.close()
+    assert unnamed_files(lake.folder) == []
 
 
 NEVER_NULL = t.StructType(

@@ -14,12 +14,13 @@ from deltalake.exceptions import CommitFailedError, DeltaError
 
 from elt_assets.errors import ConfigError, EltError
 from elt_assets.failpoints import Failpoint
+from elt_assets.lake.delta.outcome import NotPublished
 from elt_assets.lake.spark.session import SparkProvider
 from elt_assets.protocol.airbyte.sync_modes import APPEND
 from tests.lake.crashing import configured, done_at, event, expected, sync, view
 from tests.lake.harness import Lake
 from tests.lake.readers import assert_all_readers_agree
-from tests.lake.staging import checkpoint
+from tests.lake.staging import checkpoint, unnamed_files
 from tests.small_disk import fill, mounted
 
 BATCHES = [[event(1, 10), event(None, 1)], [event(1, 20), event(2, 20), event(None, 2)]]
@@ -135,6 +136,23 @@ def test_a_commit_whose_answer_is_lost_is_made_once(lake: Lake, error: type[Exce
     assert_all_readers_agree(lake.spark, lake.folder)
 
 
+# Files of a commit that cannot be made
+
+
+def test_a_state_that_cannot_be_written_leaves_no_files(lake: Lake) -> None:
+    """A large state has a file of its own, which is written before the commit."""
+    sync(lake, BATCHES[:1])
+    Path(lake.uri, "_elt").mkdir(exist_ok=True)
+    Path(lake.uri, "_elt", "metadata").write_text("in the way")
+    writer = lake.writer(configured(lake))
+    writer.write(lake.stage(event(1, 30)))
+    with pytest.raises(NotPublished, match="nothing was published"):
+        writer.commit(checkpoint("x" * (300 << 10), final=True))
+    writer.close()
+    assert unnamed_files(lake.folder) == []
+    assert view(lake) == expected(BATCHES[:1])
+
+
 # A disk that is full
 
 
@@ -177,13 +195,6 @@ def test_a_full_disk_fails_the_sync_and_keeps_the_tables(lake: Lake, small_disk:
     assert_all_readers_agree(lake.spark, small_disk)
 
 
-def _unnamed_files(folder: Path) -> list[Path]:
-    """The Parquet files of tables in a folder that no commit has ever named."""
-    logs = (path.read_text() for path in folder.glob("*/_delta_log/*.json"))
-    named = {name for text in logs for name in re.findall(r"\w+\.parquet|part-[^\"]+parquet", text)}
-    return [path for path in folder.glob("*/[!_]*/**/*.parquet") if path.name not in named]
-
-
 def test_a_sync_that_fails_on_a_full_disk_leaves_no_files(lake: Lake, small_disk: Path) -> None:
     """The disk is full in a task, between two tasks of a merge, or at a commit."""
     lake.folder = small_disk
@@ -202,7 +213,7 @@ def test_a_sync_that_fails_on_a_full_disk_leaves_no_files(lake: Lake, small_disk
         finally:
             writer.close()
         (small_disk / "filler").unlink()
-        assert _unnamed_files(small_disk) == []
+        assert unnamed_files(small_disk) == []
     assert failures and all("No space left" in text for text in failures)
     assert not [text for text in failures if "FileNotFoundError" in text]
 

@@ -6,7 +6,7 @@ Delta makes commits atomic. This module adds rules for what was committed since 
 - a RESTORE of the table: ConcurrentSync;
 - a column with a different type, or added with a different type: ConcurrentSync;
 - files that the commit removes were replaced by a compaction or another engine: Superseded;
-- a rule that this project does not keep (see `features`): ConfigError;
+- a rule that this project does not keep (see `features`): UnsupportedTable;
 - anything else, such as a different partition, or a compaction of different files: the commit is retried.
 
 How a commit whose outcome is unknown is resolved: see `outcome`.
@@ -96,17 +96,21 @@ def publish(delta: Snapshot, storage: Files, commit: Commit) -> Published:
         ConcurrentSync: another run with this `app_id` has committed first, the table was restored, or the
             table's columns were changed; nothing was published.
         Superseded: files that the change removes no longer exist; nothing was published.
-        ConfigError: another engine gave the table a rule that this project does not keep; nothing was
+        UnsupportedTable: another engine gave the table a rule that this project does not keep; nothing was
             published.
+        NotPublished: an attachment could not be written; nothing was published.
         Exception: as `publish_once`.
     """
     conditional_writes.require(storage.place)
     change = replace(commit.change, add=storage.with_statistics(commit.change.add))
     commit = replace(commit, change=change)
     metadata = replace(commit.metadata, commit=commit.metadata.commit or outcome.new_name())
-    values, attached = attachments.detach(
-        storage, metadata.to_dict(), metadata.attachments, commit.before.to_dict()
-    )
+    try:
+        values, attached = attachments.detach(
+            storage, metadata.to_dict(), metadata.attachments, commit.before.to_dict()
+        )
+    except OSError as error:
+        raise outcome.NotPublished(delta.table_uri, error) from error
     metadata = replace(metadata, attachments=attached)
     # A restore since the basis refuses the commit, so the last one is that of the basis.
     restored = commit.basis.last_restore
@@ -170,7 +174,7 @@ def reorganise(delta: Snapshot, storage: Files, change: Change) -> None:
 
     Raises:
         Superseded: the files no longer exist, or every attempt failed; nothing was published.
-        ConfigError: as for `publish`.
+        UnsupportedTable: as for `publish`.
         Exception: as `publish_once`.
     """
     conditional_writes.require(storage.place)

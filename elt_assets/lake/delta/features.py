@@ -66,6 +66,10 @@ _PROPERTIES = {
 """Properties that enable a feature if they are true."""
 
 
+class UnsupportedTable(ConfigError):
+    """A table has features or a format that this version of the project does not support."""
+
+
 @dataclass(frozen=True, order=True)
 class Rule:
     """A feature in use. `name`: as a message shows it. `remedy`: the action that ends it."""
@@ -78,7 +82,7 @@ def refuse_unreadable(delta: Snapshot) -> None:
     """Refuse a table whose files mean something else than what this project reads in them.
 
     Raises:
-        ConfigError: names each feature and the remedies.
+        UnsupportedTable: names each feature and the remedies.
     """
     _refuse(delta, _of_readers(delta))
 
@@ -90,7 +94,7 @@ def refuse_unwritable(delta: Snapshot, *, replaces: bool = False) -> None:
         replaces: the commit replaces all rows and all columns, and so ends the rules of the columns.
 
     Raises:
-        ConfigError: names each feature, its column, and the remedies.
+        UnsupportedTable: names each feature, its column, and the remedies.
     """
     rules = _of_writers(delta)
     _refuse(delta, rules if replaces else chain(rules, _of_columns(spark_schema(delta))))
@@ -100,7 +104,7 @@ def _refuse(delta: Snapshot, rules: Iterable[Rule]) -> None:
     unsupported = sorted(set(rules))
     if unsupported:
         remedies = dict.fromkeys(rule.remedy for rule in unsupported)
-        raise ConfigError(
+        raise UnsupportedTable(
             f"the table {delta.table_uri} uses Delta features that this project does not support: "
             + ", ".join(rule.name for rule in unsupported),
             guidance=f"end their use ({'; '.join(remedies)}), or move the table away; it is unchanged",

@@ -21,7 +21,13 @@ from pyspark.sql import types as t
 from elt_assets.errors import ConfigError
 from elt_assets.failpoints import Failpoint, reach
 from elt_assets.lake.delta import outcome
-from elt_assets.lake.delta.features import NTZ, refuse_unreadable, refuse_unwritable, spark_schema
+from elt_assets.lake.delta.features import (
+    NTZ,
+    UnsupportedTable,
+    refuse_unreadable,
+    refuse_unwritable,
+    spark_schema,
+)
 from elt_assets.lake.delta.files import HIDDEN, VISIBLE, Files
 from elt_assets.lake.delta.log import FOLDER as LOG
 from elt_assets.lake.delta.outcome import NAME
@@ -102,7 +108,7 @@ def refuse_unusable(delta: Snapshot) -> None:
     """Refuse a table that this version of the project cannot read.
 
     Raises:
-        ConfigError: it has unsupported features or a newer format.
+        UnsupportedTable: it has unsupported features or a newer format.
     """
     _refuse_newer_format(delta)
     refuse_unreadable(delta)
@@ -181,11 +187,11 @@ def format_of(delta: Snapshot) -> int:
     """Return the format of a table; 0 if it does not record one.
 
     Raises:
-        ConfigError: the property is not a number.
+        UnsupportedTable: the property is not a number.
     """
     value = delta.metadata().configuration.get(_FORMAT) or "0"
     if not (value.isascii() and value.isdigit()):
-        raise ConfigError(
+        raise UnsupportedTable(
             f"the property {_FORMAT} of the table {delta.table_uri} is {value!r}, not a number",
             guidance=f"set it back to the number that it had; this version writes {FORMAT}",
         )
@@ -312,7 +318,7 @@ def _refuse_occupied(place: Location) -> None:
 def _refuse_newer_format(delta: Snapshot) -> None:
     present = format_of(delta)
     if present > FORMAT:
-        raise ConfigError(
+        raise UnsupportedTable(
             f"the table {delta.table_uri} has format {present}; this version of elt-assets reads and writes "
             f"formats up to {FORMAT}",
             guidance="install the version of elt-assets that wrote the table, or a newer one; the table is "

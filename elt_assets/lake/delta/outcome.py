@@ -16,8 +16,16 @@ So after every error the table is read again. What can happen, and what follows:
 - The table cannot be read either: the outcome is unknown, and the error says so.
 
 Files are removed only after an error that proves that nothing was published (`NOTHING_PUBLISHED`). After any
-other error they stay until maintenance finds that no version names them.
-Tests: tests/lake/test_lying_store.py.
+other error they stay until maintenance finds that no version names them. These errors prove it:
+
+- A refusal (ConcurrentSync, Superseded, UnsupportedTable): the checks before an attempt found that the commit
+  must not be made. This attempt has written nothing. Earlier ones cannot take effect any more: a check that
+  passed before fails only on a newer snapshot, so another commit has the version that they tried. The same
+  holds when all attempts are used up: each of them met another commit.
+- NotPublished: the first attempt was not reached, or the disk itself refused the entry.
+
+A ConfigError alone proves nothing: the store may have refused the credentials when the outcome was looked up.
+Tests: tests/lake/test_lying_store.py, tests/lake/test_foreign_rules.py, tests/lake/test_storage_faults.py.
 """
 
 from __future__ import annotations
@@ -35,6 +43,7 @@ from deltalake.transaction import Transaction
 
 from elt_assets.errors import ConcurrentSync, ConfigError, EltError, SystemFailure, TransientError
 from elt_assets.lake.delta import log
+from elt_assets.lake.delta.features import UnsupportedTable
 from elt_assets.lake.delta.snapshot import CONFLICT, Snapshot
 from elt_assets.machine_faults import first_line, translate
 
@@ -57,8 +66,11 @@ class Superseded(TransientError):
 class NotPublished(Exception):
     """A commit failed, and is certainly not in the table. Its cause is the error."""
 
+    def __init__(self, uri: str, error: Exception):
+        super().__init__(f"a commit to the table {uri} failed, and nothing was published: {error}")
 
-NOTHING_PUBLISHED = (ConcurrentSync, Superseded, NotPublished)
+
+NOTHING_PUBLISHED = (ConcurrentSync, Superseded, UnsupportedTable, NotPublished)
 """The errors that prove that a commit did not take effect and never will: its files can be removed."""
 
 
@@ -143,9 +155,7 @@ def _raise_unless_conflict(delta: Snapshot, error: Exception, refusals: int) -> 
     is_on_disk = urlsplit(delta.table_uri).scheme in ("", "file")
     # An I/O error of a disk may come from its network: the request may still be on its way.
     if is_on_disk and isinstance(translate(error), ConfigError):
-        raise NotPublished(
-            f"a commit to the table {delta.table_uri} failed, and nothing was published: {error}"
-        ) from error
+        raise NotPublished(delta.table_uri, error) from error
     raise error
 
 
