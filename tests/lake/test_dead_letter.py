@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from random import Random
@@ -17,7 +17,7 @@ from elt_assets.lake.admin.replay import replay
 from elt_assets.lake.spark.session import SparkProvider
 from elt_assets.lake.write.write_spec import WriteSpec
 from elt_assets.protocol.airbyte.catalog import DELETED_AT, ConfiguredStream
-from elt_assets.protocol.airbyte.sync_modes import APPEND, APPEND_DEDUP
+from elt_assets.protocol.airbyte.sync_modes import APPEND, APPEND_DEDUP, OVERWRITE_DEDUP
 from elt_assets.sync.events import Committed
 from tests.lake.crashing import EVENTS, event, read, sync
 from tests.lake.harness import Lake
@@ -229,9 +229,71 @@ def test_a_replay_gives_the_rows_as_if_no_record_had_been_rejected(lake: Lake) -
     assert read(parts, "_history", *versions) == read(whole, "_history", *versions)
 
 
-def frozen(kind: Any) -> ConfiguredStream:
+def frozen(kind: Any, policy: str = APPEND_DEDUP, cursor: Sequence[str] = ("at",)) -> Any:
     fields = {**EVENTS, "value": kind, DELETED_AT: STRING}
-    return stream(fields, APPEND_DEDUP, key=["id"], cursor=["at"])
+    return stream(fields, policy, key=["id"], cursor=cursor)
+
+
+def fit(at: int | None, text: str, value: Any = 1) -> dict[str, Any]:
+    return {"id": 1, "at": at, "text": text, "value": value}
+
+
+GONE = {"id": 1, "at": None, "text": None, DELETED_AT: "now"}
+LATER: dict[str, tuple[str, Sequence[str], Sequence[Sequence[Any]]]] = {
+    "confirmed by an equal cursor": (
+        APPEND_DEDUP,
+        ["at"],
+        [[fit(5, "a")], [fit(5, "b", "misfit")], [fit(5, "a")]],
+    ),
+    "confirmed without a cursor": (
+        APPEND_DEDUP,
+        [],
+        [[fit(5, "a")], [fit(9, "b", "misfit")], [fit(5, "a")]],
+    ),
+    "deleted again": (
+        APPEND_DEDUP,
+        ["at"],
+        [[fit(5, "a")], [GONE], [fit(9, "b", "misfit")], [GONE]],
+    ),
+    "confirmed by a refresh, after a delete": (
+        OVERWRITE_DEDUP,
+        ["at"],
+        [[fit(5, "a")], [fit(9, "b", "misfit"), GONE, fit(5, "a")]],
+    ),
+    "removed by a refresh": (
+        OVERWRITE_DEDUP,
+        ["at"],
+        [[fit(5, "a"), fit(9, "b", "misfit")], [{**fit(5, "c"), "id": 2}]],
+    ),
+    "deleted in a refresh": (
+        OVERWRITE_DEDUP,
+        ["at"],
+        [[fit(5, "a")], [fit(9, "b", "misfit"), GONE]],
+    ),
+}
+"""Syncs in which a rejected record of a key is followed by a row or a delete of it, or by its absence."""
+
+
+@pytest.mark.parametrize("case", LATER)
+def test_a_replay_changes_nothing_that_was_confirmed_or_removed_later(
+    lake: Lake, case: str
+) -> None:
+    policy, cursor, syncs = LATER[case]
+    lake.history = True
+    for number, events in enumerate(syncs, 1):
+        configured = frozen(INTEGER, policy, cursor)
+        configured.sync_id = number
+        if policy == OVERWRITE_DEDUP:
+            configured.generation_id = configured.minimum_generation_id = number
+        lake.sync(configured, *events, on_schema_change="freeze")
+    before = read(lake, "", "id", "at", "text")
+    wanted = frozen(STRING, cursor=cursor)
+    wanted.generation_id = len(syncs)
+    replayed(lake, wanted, on_schema_change="freeze")
+    assert read(lake, "_dead_letter", "record") == []
+    assert read(lake, "", "id", "at", "text") == before
+    versions = read(lake, "_history", "id", "at", "text", "_is_current")
+    assert [version[:3] for version in versions if version[3]] == before
 
 
 def test_an_older_record_does_not_replace_a_newer_row(lake: Lake) -> None:

@@ -104,6 +104,7 @@ def merge(
     schema: t.StructType,
     *,
     closing: bool = False,
+    confirmed: Sequence[DataFile] = (),
 ) -> Merged:
     """Merge the versions of a batch into those of the same keys.
 
@@ -111,10 +112,11 @@ def merge(
         table: the history; `target` holds its files.
         schema: the columns of the table that the history is for.
         closing: the batch contains ends of keys.
+        confirmed: files of the history with rows of these keys that are in their versions already.
     """
     if not batch.files:
         return Merged(Change(), target.tombstones)
-    job = _Job(spark, table, batch, by, schema, closing)
+    job = _Job(spark, table, batch, by, schema, closing, confirmed)
     closed = table.without_nulls([VALID_TO])
     opened = [file for file in target.files if file.path not in closed]
     past = [file for file in target.files if file.path in closed]
@@ -143,15 +145,15 @@ class _Job:
     by: Ordering
     schema: t.StructType
     closing: bool
+    confirmed: Sequence[DataFile]
 
     @property
     def needs_windows(self) -> bool:
         return self.closing or self.by.arrival != "last"
 
     def inputs(self, visible: Split, hidden: Split) -> Inputs:
-        return Inputs(
-            self.table, self.batch, Batch(self.table, [*visible.matching, *hidden.matching])
-        )
+        present = [*visible.matching, *hidden.matching, *self.confirmed]
+        return Inputs(self.table, self.batch, Batch(self.table, present))
 
 
 def _split(
@@ -226,6 +228,35 @@ def _by_window(
     written = dedup.write_rows(inputs.table, rows, is_end, names)
     key_merge.require_read(inputs, read.rows, written)
     return written
+
+
+def merge_replayed(
+    spark: SparkSession,
+    table: Table,
+    target: Target,
+    batch: Batch,
+    whole: Batch,
+    by: Ordering,
+    schema: t.StructType,
+) -> Merged:
+    """Merge replayed rows into the versions of their keys.
+
+    A row that arrived again unchanged is no version, nor is a delete that a refresh had before such a row. So
+    only the table knows that it arrived after a replayed row. The rows of the table are merged too; those
+    that are versions already change nothing.
+
+    Args:
+        whole: the rows and deletes of the table before the replay.
+    """
+    if not batch.files:
+        return Merged(Change(), target.tombstones)
+    keys = batch.rows(spark, schema).select(key_value(by.key).alias(_KEY)).distinct()
+    rows = whole.rows(spark, schema).withColumn(_KEY, key_value(by.key))
+    confirmed = write_all(table, rows.join(keys, _KEY, "left_semi").drop(_KEY), HIDDEN)
+    try:
+        return merge(spark, table, target, batch, by, schema, confirmed=confirmed)
+    finally:
+        table.discard_files(confirmed)
 
 
 def refresh(

@@ -259,9 +259,12 @@ class CommitBuilder:
         present = Target(table.files, table.metadata.tombstones)
         if not data.batch:
             return _unchanged(present)
-        batch = Batch(self._tables.main, data.batch)
-        spark = self._spark.get()
-        return history.merge(spark, table, present, batch, self._by, self._merged_by)
+        main, spark, schema = self._tables.main, self._spark.get(), self._merged_by
+        batch = Batch(main, data.batch)
+        if data.replayed:
+            whole = Batch(main, [*main.files, *main.metadata.tombstones])
+            return history.merge_replayed(spark, table, present, batch, whole, self._by, schema)
+        return history.merge(spark, table, present, batch, self._by, schema)
 
     def _refresh_time(self) -> int:
         """Return the time of a refresh of the history in epoch microseconds, later than of those before."""
