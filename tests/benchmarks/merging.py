@@ -22,6 +22,7 @@ from elt_assets.lake.delta.table import Table
 from elt_assets.lake.merge import dedup, history
 from elt_assets.lake.merge.dedup import Merged, Ordering, Target
 from elt_assets.lake.merge.file_splitting import TARGET_ROWS, Batch
+from elt_assets.lake.merge.validity import IS_CURRENT, VALID_FROM, VALID_TO, history_schema
 from elt_assets.lake.schema import metadata_columns
 from elt_assets.lake.spark.session import side_by_side
 from tests.benchmarks.measure import FREE, Cost, timed
@@ -85,10 +86,10 @@ class Users:
         self.table = self._made("", SCHEMA, first)
         self.history: Table | None = None
         if has_history:
-            ends = f.lit(None).cast("timestamp").alias(history.VALID_TO)
-            validity = (f.col("updated_at").alias(history.VALID_FROM), ends)
-            versions = first.select("*", *validity, f.lit(True).alias(history.IS_CURRENT))
-            self.history = self._made(history.SUFFIX, history.history_schema(SCHEMA), versions)
+            ends = f.lit(None).cast("timestamp").alias(VALID_TO)
+            validity = (f.col("updated_at").alias(VALID_FROM), ends)
+            versions = first.select("*", *validity, f.lit(True).alias(IS_CURRENT))
+            self.history = self._made(history.SUFFIX, history_schema(SCHEMA), versions)
 
     def _made(self, suffix: str, schema: t.StructType, rows: DataFrame) -> Table:
         table = Table(self._uri + suffix, APP + suffix)
@@ -161,7 +162,7 @@ class Peer:
 def left_by(uri: str, *, current: bool = False) -> pa.Table:
     """Return in what all merges of the same batches must agree: for each batch its rows that are left in a
     table (the `current` ones, of a history), and the sum of their ids."""
-    only = pc.field(history.IS_CURRENT) if current else None
+    only = pc.field(IS_CURRENT) if current else None
     rows = DeltaTable(uri).to_pyarrow_dataset().to_table(columns=["id", "updated_at"], filter=only)
     sums = rows.group_by("updated_at").aggregate([("id", "count"), ("id", "sum")])
     return sums.sort_by("updated_at")

@@ -30,6 +30,7 @@ from elt_assets.lake.delta.table import Table
 from elt_assets.lake.merge import dedup, file_splitting, history, key_merge, partition_files
 from elt_assets.lake.merge.dedup import ARRIVAL, Merged, Ordering, Target
 from elt_assets.lake.merge.file_splitting import Batch, Key
+from elt_assets.lake.merge.validity import wide_schema
 from elt_assets.lake.parse.conform import Lines
 from elt_assets.lake.schema import evolution, metadata_columns
 from elt_assets.lake.schema.evolution import Plan
@@ -368,13 +369,9 @@ def refresh_history(
     return _rewritten(table, target, [*rows, *due], by, schema)
 
 
-def _wide(schema: t.StructType) -> t.StructType:
-    return t.StructType([*history.history_schema(schema).fields, *history.HIDDEN_FIELDS])
-
-
 def _versions(table: Table, target: Target, schema: t.StructType) -> list[Row]:
     files = [*target.files, *target.tombstones]
-    return [{**row, ARRIVAL: 0} for row in read_files(table, None, files, _wide(schema)).rows]
+    return [{**row, ARRIVAL: 0} for row in read_files(table, None, files, wide_schema(schema)).rows]
 
 
 def _rewritten(
@@ -390,8 +387,8 @@ def _rewritten(
             is_end = row.get(CLOSED) is not None or row.get(DELETED_AT) is not None
             is_current = not is_end and (after is None or None in key)
             (ends if is_end else visible).append({**row, "_is_current": is_current})
-    files = write_files(table, Frame(visible, _wide(schema)))
-    hidden = write_files(table, Frame(ends, _wide(schema)), HIDDEN)
+    files = write_files(table, Frame(visible, wide_schema(schema)))
+    hidden = write_files(table, Frame(ends, wide_schema(schema)), HIDDEN)
     return Merged(Change(files, target.files), hidden)
 
 

@@ -21,6 +21,7 @@ from elt_assets.lake.delta.table import Table
 from elt_assets.lake.merge import file_splitting, history, key_merge
 from elt_assets.lake.merge.dedup import Ordering, Target
 from elt_assets.lake.merge.file_splitting import Batch
+from elt_assets.lake.merge.validity import VALID_TO, history_schema
 from elt_assets.lake.schema import metadata_columns
 from elt_assets.protocol.airbyte.catalog import DELETED_AT
 from tests.lake.test_key_merge import content
@@ -59,7 +60,7 @@ class History:
         self.main = Table(str(self.folder / "users"), "users")
         self.table = Table(str(self.folder / "users_history"), "users_history")
         self.main.prepare(SCHEMA)
-        self.table.prepare(history.history_schema(SCHEMA))
+        self.table.prepare(history_schema(SCHEMA))
         self.batches = 0
 
     def merge(self, records: Sequence[Record], *, late: bool = False) -> None:
@@ -75,11 +76,11 @@ class History:
     @property
     def closed(self) -> set[str]:
         """The files that hold closed versions only."""
-        return self.table.without_nulls([history.VALID_TO])
+        return self.table.without_nulls([VALID_TO])
 
     def rows(self) -> tuple[list[str], list[str]]:
         """The contents for readers, and the ends of keys."""
-        names = [*history.history_schema(SCHEMA).names, "_elt_epoch", "_elt_closed_at"]
+        names = [*history_schema(SCHEMA).names, "_elt_epoch", "_elt_closed_at"]
         hidden = self.table.metadata.tombstones
         return content(self.table, self.table.files, names), content(self.table, hidden, names)
 

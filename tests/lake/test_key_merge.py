@@ -22,6 +22,7 @@ from elt_assets.lake.delta.table import Table
 from elt_assets.lake.merge import dedup, history, key_merge
 from elt_assets.lake.merge.dedup import Merged, Ordering, Target
 from elt_assets.lake.merge.file_splitting import Batch
+from elt_assets.lake.merge.validity import history_schema
 from elt_assets.lake.schema import metadata_columns
 from elt_assets.protocol.airbyte.catalog import DELETED_AT
 
@@ -74,7 +75,7 @@ class Lake:
 
     def __post_init__(self) -> None:
         self.table = self._made("users", self.schema)
-        self.history = self._made("users_history", history.history_schema(self.schema))
+        self.history = self._made("users_history", history_schema(self.schema))
         self.rows, self.versions = Target([]), Target([])
 
     def _made(self, name: str, schema: t.StructType) -> Table:
@@ -92,7 +93,7 @@ class Lake:
 
     def seen(self) -> list[list[str]]:
         """The visible and the hidden rows of both tables."""
-        wide = [*history.history_schema(self.schema).names, "_elt_epoch", "_elt_closed_at"]
+        wide = [*history_schema(self.schema).names, "_elt_epoch", "_elt_closed_at"]
         return [
             content(self.table, self.rows.files, self.schema.names),
             content(self.table, self.rows.tombstones, self.schema.names),

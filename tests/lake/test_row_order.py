@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 from pyspark.sql import types as t
 
 from elt_assets.lake.delta.opening import delta_schema
-from elt_assets.lake.merge.history import history_schema
+from elt_assets.lake.merge.validity import history_schema
 from elt_assets.lake.schema import metadata_columns
 from elt_assets.lake.schema.metadata_columns import METADATA_FIELDS
 from elt_assets.lake.spark import key_tasks

@@ -33,7 +33,7 @@ from elt_assets.lake.delta.outcome import Superseded
 from elt_assets.lake.delta.row_counts import require_all, row_count
 from elt_assets.lake.delta.table import Table, discarding_unpublished
 from elt_assets.lake.merge.file_splitting import MAX_BYTES, TARGET_ROWS, in_tasks, is_small, packed
-from elt_assets.lake.merge.history import VALID_TO
+from elt_assets.lake.merge.validity import VALID_TO
 from elt_assets.lake.schema import metadata_columns
 from elt_assets.lake.spark import tasks
 from elt_assets.lake.write.stream_tables import DEAD_LETTER, StreamTables

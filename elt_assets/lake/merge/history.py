@@ -1,30 +1,30 @@
 """The history `<table>_history`: every version of every key, and when it was current (SCD type 2).
 
-The versions of a key are in the order of `lake.merge.dedup`. `_valid_from` is the cursor if that is a time,
-else the time of extraction; it is never later than that of a later version. A version is valid until the
-next version or a delete. A delete without a cursor value takes effect at the time in its marker, if cursor
-and marker are times, else when it was extracted; no version of a later era is valid before that. A row that
-arrives again unchanged is not a version, nor is one that another replaces which has its cursor and start.
+`validity` says what the versions are. This module finds the files that hold them, and writes the new ones. It
+publishes nothing, so it can be killed at any point; what is left at each step, and why nothing of a history
+is lost or doubled:
 
-**What the history once answered for a key and a moment (`_valid_from <= moment < _valid_to`), it answers for
-ever.** A commit changes only answers for moments since the place in time of one of its records:
+- While versions are split, merged and written (FILES_SPLIT, KEYS_MERGED, FILES_WRITTEN): files that no log
+  names. The files that they replace are still those of the history, and the state of the batch is not
+  stored. So the next run reads the records again, and merges them into the same versions.
+  `tests/lake/test_crash_points.py::test_a_merge_survives_a_kill_at_any_point`
+- After a refresh, or the beginning of a history: the same, see HISTORY_REFRESHED in `write.commit_builder`.
+  The next attempt makes a refresh of its own, at its own time: the epoch of the lost one is in no file that a
+  log names.
+  `tests/lake/test_crash_points.py::test_a_history_that_begins_survives_a_kill_at_any_point`,
+  `tests/lake/test_crash_points.py::test_a_refresh_survives_a_kill_at_any_point`
+- After a replay: the same, and its records are still in the dead letter, see `admin.replay`.
+  `tests/lake/test_crash_points.py::test_a_replay_survives_a_kill_at_any_point`
+- Between the commits of the history and of its table (COMPANION_COMMITTED): the versions are published, the
+  records are not acknowledged. The table does not name this commit of the history: readers do not get it, and
+  the next run undoes it before it merges the records again. So they are no second version, and no refresh
+  takes effect twice: see `write.stream_tables`.
+  `tests/lake/test_crash_points.py::test_a_rollback_survives_a_kill_at_any_point`,
+  `tests/lake/test_companions.py::test_a_kill_in_the_first_sync_with_a_history_leaves_nothing`
 
-- The place of a record whose cursor is a time is that time. Late versions and deletes are inserted in the
-  past, and a record replaces the version that has its cursor. Nothing before the cursor changes, and nothing
-  since the next version. The place of a delete whose marker stands for the cursor is the time in the marker;
-  it ends all that arrived before it, so it changes answers up to now.
-- The place of any other record (no cursor, a number, a null) is its extraction. The cursor orders it among
-  the versions, but does not change when the others were valid: of equal cursors, each version keeps its time.
-- The place of a refresh that replaces the table is its commit, whatever the cursors of its rows: it says
-  which rows there are now, not since when. It begins an *epoch* of each key that it changes (another row, no
-  row, a row again); the versions of earlier epochs stay as they are. What the refresh brings, and all that
-  comes later, belongs to the new epoch. There, an earlier time is a cursor like a number: it orders, and the
-  place is the extraction, but not before the epoch. So no version moves, and a gap stays a gap. The first
-  rows of a history begin no epoch: there were no answers before.
-- A history that is turned on again is refreshed from its table: it does not learn what was lost meanwhile.
-- A refresh that retains rows only reads again: its records are placed like those of any sync.
-
-Each record is merged once, so it is one version. Tests: `tests/lake/test_history_time.py`.
+What a run does again need not be the same: a source may send other records, and a refresh has another time.
+Each step is right for any, because it starts from the commit that the table names. Each merge counts the rows
+that it reads and writes (`delta.row_counts`).
 
 Deletes are kept in separate files that readers do not see, so that a late version gets an end.
 
@@ -38,7 +38,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from pyspark.sql import Column as Expression
-from pyspark.sql import DataFrame, SparkSession, Window, WindowSpec
+from pyspark.sql import DataFrame, SparkSession, Window
 from pyspark.sql import functions as f
 from pyspark.sql import types as t
 
@@ -46,7 +46,7 @@ from elt_assets.lake.delta.files import HIDDEN, Change, DataFile
 from elt_assets.lake.delta.row_counts import RowCounter, write_all
 from elt_assets.lake.delta.table import Table
 from elt_assets.lake.merge import dedup, key_merge
-from elt_assets.lake.merge.dedup import ARRIVAL, ERA, Merged, Ordering, Target
+from elt_assets.lake.merge.dedup import ERA, Merged, Ordering, Target
 from elt_assets.lake.merge.file_splitting import (
     Batch,
     Split,
@@ -56,43 +56,28 @@ from elt_assets.lake.merge.file_splitting import (
     split,
     split_all,
 )
-from elt_assets.lake.merge.key_merge import Inputs, Written, kind_of
+from elt_assets.lake.merge.key_merge import Inputs, Written
+from elt_assets.lake.merge.validity import (
+    CLOSED_AT,
+    EPOCH,
+    IS_CURRENT,
+    VALID_FROM,
+    VALID_TO,
+    content,
+    content_names,
+    deletion_times,
+    history_schema,
+    is_end,
+    wide_schema,
+    with_validity,
+)
 from elt_assets.lake.parse.conform import value_at
 from elt_assets.lake.schema import metadata_columns
 from elt_assets.lake.spark.key_tasks import Validity
 
 SUFFIX = "_history"
-VALID_FROM, VALID_TO, IS_CURRENT = "_valid_from", "_valid_to", "_is_current"
-VALIDITY = [
-    t.StructField(VALID_FROM, t.TimestampType()),
-    t.StructField(VALID_TO, t.TimestampType()),
-    t.StructField(IS_CURRENT, t.BooleanType()),
-]
-_CLOSED_AT = "_elt_closed_at"
-"""Column of hidden files: the time when a full refresh no longer contained the key. Its row is a copy of the
-key's last version."""
-_EPOCH = "_elt_epoch"
-"""Column of the files that is in no schema: when the refresh was that a version counts from, in epoch
-microseconds; 0 if there was none. Tables of earlier releases have the number of the refresh, which is a time
-before all others. The versions of an epoch come after all earlier ones, whatever the cursor."""
-HIDDEN_FIELDS = [
-    t.StructField(_CLOSED_AT, t.TimestampType()),
-    t.StructField(_EPOCH, t.LongType()),
-]
-_JSON_OPTIONS = {
-    "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX",
-    "timestampNTZFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSS",
-    "ignoreNullFields": "false",
-}
-"""The JSON of two values is the same only if they are equal."""
-_TIMES = (t.TimestampType, t.TimestampNTZType, t.DateType)
-_KEY, _SAME, _PLACE, _DELETED = "_elt_key", "_elt_same", "_elt_place", "_elt_deleted"
+_KEY, _SAME, _PLACE = "_elt_key", "_elt_same", "_elt_place"
 _SINCE, _LATEST = "_elt_since", "_elt_latest"
-
-
-def history_schema(schema: t.StructType) -> t.StructType:
-    """Return the columns of the history of a table with this schema."""
-    return t.StructType([*schema.fields, *VALIDITY])
 
 
 def merge(
@@ -126,7 +111,7 @@ def merge(
         if written is not None:
             visible += combine_small(spark, table, past)
         else:
-            visible += split(spark, table, past, batch, by.key, _wide(schema))
+            visible += split(spark, table, past, batch, by.key, wide_schema(schema))
             written = _among_all(job, visible, hidden, apart=bool(past or visible.temporary))
     finally:
         table.discard_files([*visible.temporary, *hidden.temporary])
@@ -164,7 +149,7 @@ def _split(
     If others hold only closed versions, the ends are not read whole: it matters whether any is of a key of
     the batch.
     """
-    common = (job.batch, job.by.key, _wide(job.schema))
+    common = (job.batch, job.by.key, wide_schema(job.schema))
     if not has_past:
         return split_all(job.spark, job.table, opened, ends, *common)
     visible, _ = split_all(job.spark, job.table, opened, (), *common)
@@ -191,24 +176,19 @@ def _among_all(job: _Job, visible: Split, hidden: Split, *, apart: bool) -> Writ
     return written or _by_window(job.spark, inputs, job.by, job.schema, may_close=may_close)
 
 
-def _wide(schema: t.StructType) -> t.StructType:
-    """Return the columns of a history's files, visible and hidden."""
-    return t.StructType([*history_schema(schema), *HIDDEN_FIELDS])
-
-
 def _in_one_task(job: _Job, inputs: Inputs, *, apart: bool, is_partial: bool) -> Written | None:
     """Write the versions and ends of the keys in one task; None if it cannot."""
     by, schema = job.by, job.schema
     validity = Validity(
-        *(VALID_FROM, VALID_TO, IS_CURRENT, _CLOSED_AT, _EPOCH),
+        *(VALID_FROM, VALID_TO, IS_CURRENT, CLOSED_AT, EPOCH),
         extracted=metadata_columns.EXTRACTED_AT,
-        content=_content_names(schema),
-        deleted_at=_deletion_times(schema),
+        content=content_names(schema),
+        deleted_at=deletion_times(schema),
         apart=apart,
         is_partial=is_partial,
     )
     names = history_schema(schema).names
-    columns = [*names, _EPOCH], [*names, _CLOSED_AT, _EPOCH]
+    columns = [*names, EPOCH], [*names, CLOSED_AT, EPOCH]
     return key_merge.in_one_task(job.spark, inputs, by.key, by.cursor, schema, validity, columns)
 
 
@@ -217,15 +197,17 @@ def _by_window(
 ) -> Written:
     """Write the versions and ends of the keys, found by Spark windows."""
     read = RowCounter()
-    rows = read.over(dedup.union_rows(spark, inputs.batch, inputs.matching, by, _wide(schema)))
+    rows = read.over(
+        dedup.union_rows(spark, inputs.batch, inputs.matching, by, wide_schema(schema))
+    )
     begins = dedup.begins_era(inputs, by, schema)
     if begins is not None:
-        begins &= f.col(_CLOSED_AT).isNull()
+        begins &= f.col(CLOSED_AT).isNull()
         rows = dedup.with_eras(rows, by, begins)
-    rows = _with_validity(rows.where(has_key(by.key)), by, schema, begins)
-    names = [*history_schema(schema).names, _EPOCH]
-    is_end = _is_end(schema, may_close=may_close)
-    written = dedup.write_rows(inputs.table, rows, is_end, names)
+    rows = with_validity(rows.where(has_key(by.key)), by, schema, begins)
+    names = [*history_schema(schema).names, EPOCH]
+    ends = is_end(schema, may_close=may_close)
+    written = dedup.write_rows(inputs.table, rows, ends, names)
     key_merge.require_read(inputs, read.rows, written)
     return written
 
@@ -299,22 +281,22 @@ def _differences(
 ) -> list[DataFile]:
     """Write what a refresh changes: the rows of keys that have another last row, and ends of keys that have
     none."""
-    wide, known, nothing = _wide(schema), [_KEY, _SAME], Batch(table, [])
-    columns = [key_value(by.key).alias(_KEY), _content(schema).alias(_SAME)]
+    wide, known, nothing = wide_schema(schema), [_KEY, _SAME], Batch(table, [])
+    columns = [key_value(by.key).alias(_KEY), content(schema).alias(_SAME)]
     last = table.read_files(spark, [*target.files, *target.tombstones], wide).where(IS_CURRENT)
-    present = last.where(f.col(_CLOSED_AT).isNull()).select("*", *columns)
+    present = last.where(f.col(CLOSED_AT).isNull()).select("*", *columns)
     rows, left = (
         dedup.union_rows(spark, batch, nothing, by, wide).where(has_key(by.key))
         for batch in (events, whole)
     )
     latest = dedup.latest(left, by, None).select("*", *columns)
     ends = present.join(latest.select(_KEY), _KEY, "left_anti")
-    ends = ends.withColumn(_CLOSED_AT, f.timestamp_micros(f.lit(epoch)))
+    ends = ends.withColumn(CLOSED_AT, f.timestamp_micros(f.lit(epoch)))
     changed = latest.join(present.select(known), known, "left_anti")
     begins = dedup.begins_era(Inputs(table, events, nothing), by, schema)
     later = _later(rows.select("*", *columns), changed, present, by, begins)
     due = ends.select(*wide.names).unionByName(later.select(*wide.names))
-    return write_all(table, due.withColumn(_EPOCH, f.lit(epoch).cast("long")), HIDDEN)
+    return write_all(table, due.withColumn(EPOCH, f.lit(epoch).cast("long")), HIDDEN)
 
 
 def _later(
@@ -343,121 +325,3 @@ def _later(
         is_after_delete = f.count_if(begins & (arrival > f.col(_SINCE))).over(arrivals) > 0
         rows, is_later = rows.withColumn(ERA, is_after_delete), is_later | f.col(ERA)
     return rows.where(is_later)
-
-
-def _is_end(schema: t.StructType, *, may_close: bool) -> Expression | None:
-    """Return whether a row ends a key; None if no row can."""
-    deleted, closed = dedup.is_delete(schema), f.col(_CLOSED_AT).isNotNull()
-    if deleted is None:
-        return closed if may_close else None
-    return deleted | closed
-
-
-def _with_validity(
-    rows: DataFrame, by: Ordering, schema: t.StructType, begins: Expression | None
-) -> DataFrame:
-    """Return each key's versions and ends in order, with their validity.
-
-    Args:
-        begins: whether a row begins an era, see `dedup.begins_era`.
-    """
-    keys = [value_at(part) for part in by.key]
-    since = f.max(_EPOCH).over(Window.partitionBy(*keys))
-    rows = rows.withColumn(_EPOCH, f.coalesce(_EPOCH, since, f.lit(0).cast("long")))
-    # An end closes the versions from before its refresh.
-    order = [
-        f.col(_EPOCH),
-        f.col(_CLOSED_AT).isNull(),
-        f.col(ARRIVAL),
-        f.col(metadata_columns.RAW_ID),
-    ]
-    if by.cursor:
-        order.insert(2, value_at(by.cursor).asc_nulls_first())
-    if begins is not None:
-        order.insert(2, f.col(ERA))
-    chain = Window.partitionBy(*keys).orderBy(*order)
-    last = _last_of_each_place(_without_repeats(rows, chain, schema), chain, by, schema, begins)
-    start = _start(by, schema)
-    if begins is not None:
-        # A refresh takes effect at its commit, also if a delete before it is said to be later.
-        in_epoch = Window.partitionBy(*keys, _EPOCH).orderBy(*order[1:])
-        last = last.withColumn(_DELETED, f.last(f.when(begins, start), True).over(in_epoch))
-        start = f.greatest(start, f.col(_DELETED))
-    onward = chain.rowsBetween(Window.currentRow, Window.unboundedFollowing)
-    with_start = last.withColumn(VALID_FROM, f.min(start).over(onward))
-    following = f.lead(VALID_FROM).over(chain)
-    return with_start.withColumn(VALID_TO, following).withColumn(IS_CURRENT, following.isNull())
-
-
-def _without_repeats(rows: DataFrame, chain: WindowSpec, schema: t.StructType) -> DataFrame:
-    """Return the first of consecutive versions with equal content."""
-    return rows.withColumn(_SAME, _repeats_previous(schema, chain)).where(~f.col(_SAME))
-
-
-def _repeats_previous(schema: t.StructType, chain: WindowSpec) -> Expression:
-    """Return whether a version has the same content as the one before."""
-    content = _content(schema)
-    is_open = f.col(_CLOSED_AT).isNull()
-    before = f.lag(f.when(is_open, content)).over(chain)
-    return f.coalesce(is_open & before.isNotNull() & content.eqNullSafe(before), f.lit(False))
-
-
-def _content(schema: t.StructType) -> Expression:
-    """Return the content of a version: the stream's own columns, and whether it is a delete."""
-    columns = [_comparable(schema[name]) for name in _content_names(schema)]
-    deleted = dedup.is_delete(schema)
-    return f.struct(*columns, *([] if deleted is None else [deleted.alias(_DELETED)]))
-
-
-def _comparable(column: t.StructField) -> Expression:
-    """Return the value of a column; as JSON text if it has a map, because Spark compares no maps."""
-    value = value_at([column.name])
-    return f.to_json(f.struct(value), _JSON_OPTIONS) if _has_map(column.dataType) else value
-
-
-def _has_map(kind: t.DataType) -> bool:
-    if isinstance(kind, t.StructType):
-        return any(_has_map(field.dataType) for field in kind.fields)
-    if isinstance(kind, t.ArrayType):
-        return _has_map(kind.elementType)
-    return isinstance(kind, t.MapType)
-
-
-def _content_names(schema: t.StructType) -> list[str]:
-    ours = {field.name for field in metadata_columns.METADATA_FIELDS}
-    return [name for name in schema.names if name not in ours]
-
-
-def _last_of_each_place(
-    rows: DataFrame,
-    chain: WindowSpec,
-    by: Ordering,
-    schema: t.StructType,
-    begins: Expression | None,
-) -> DataFrame:
-    """Return the last of consecutive versions with the same cursor and start in an era, and all ends."""
-    if not by.cursor:
-        return rows
-    era = [] if begins is None else [f.col(ERA)]
-    is_open = f.col(_CLOSED_AT).isNull()
-    place = f.struct(_EPOCH, is_open, *era, value_at(by.cursor), _start(by, schema))
-    following = rows.withColumn(_PLACE, f.lead(place).over(chain))
-    is_end = ~is_open if begins is None else ~is_open | begins
-    return following.where(is_end | ~f.col(_PLACE).eqNullSafe(place))
-
-
-def _start(by: Ordering, schema: t.StructType) -> Expression:
-    """Return the start of a version's validity, before it is limited by later versions."""
-    start = f.col(metadata_columns.EXTRACTED_AT)
-    begin = f.when(f.col(_EPOCH) > 0, f.timestamp_micros(_EPOCH))
-    if by.cursor and isinstance(kind_of(schema, by.cursor), _TIMES):
-        times = [by.cursor, *([name] for name in _deletion_times(schema))]
-        time = f.coalesce(*(value_at(time).cast("timestamp") for time in times))
-        start = f.when(time < begin, start).otherwise(f.coalesce(time, start))
-    return f.coalesce(f.col(_CLOSED_AT), f.greatest(start, begin))
-
-
-def _deletion_times(schema: t.StructType) -> list[str]:
-    """Return the delete markers whose type is a time."""
-    names = key_merge.delete_markers(schema)
-    return [name for name in names if isinstance(schema[name].dataType, _TIMES)]

@@ -1,7 +1,7 @@
 """The code that runs inside Spark's Python workers: it merges the rows of a batch with the present rows of
 its keys, in one task.
 
-It follows the rules of `lake.merge.dedup`, which states the order of a key's rows, and `lake.merge.history`,
+It follows the rules of `lake.merge.dedup`, which states the order of a key's rows, and `lake.merge.validity`,
 and gives the same rows. What it cannot compare exactly as Spark does, it leaves to Spark (UNFIT). The module
 is sent to the workers by value.
 """

@@ -21,6 +21,7 @@ from elt_assets.lake.merge import history, partition_files
 from elt_assets.lake.merge.dedup import Merged, Ordering, Target
 from elt_assets.lake.merge.file_splitting import Batch
 from elt_assets.lake.merge.policies import merge_of, reads_table
+from elt_assets.lake.merge.validity import history_schema
 from elt_assets.lake.spark.session import SparkProvider, side_by_side
 from elt_assets.lake.write import dead_letter, write_spec
 from elt_assets.lake.write.stream_tables import CompanionChange, StreamTables
@@ -317,7 +318,7 @@ class CommitBuilder:
             tombstones=tuple(changed.tombstones),
             generation=epoch if is_refreshed else table.metadata.generation,  # the last refresh
         )
-        schema, records = history.history_schema(self._schema), Batch(table, data.batch).records
+        schema, records = history_schema(self._schema), Batch(table, data.batch).records
         return [CompanionChange(table, schema, changed.change, metadata, records, remade=True)]
 
     def _companion_metadata(self, table: Table) -> CommitMetadata:

@@ -25,7 +25,7 @@ from elt_assets.lake.delta.files import HIDDEN, Change, DataFile
 from elt_assets.lake.delta.opening import retyped
 from elt_assets.lake.delta.row_counts import require_all, row_count
 from elt_assets.lake.delta.table import Table, discarding_unpublished
-from elt_assets.lake.merge.history import HIDDEN_FIELDS, IS_CURRENT, history_schema
+from elt_assets.lake.merge.validity import HIDDEN_FIELDS, IS_CURRENT, history_schema
 from elt_assets.lake.schema import evolution
 from elt_assets.lake.schema.evolution import Plan
 from elt_assets.lake.schema.logical_types import column_of
