@@ -218,7 +218,7 @@ def rows_of(root: str, file: DataFile) -> list[Row]:
     return _CACHE[file.path]
 
 
-def staged_lines(_: object, table: Table, files: Sequence[DataFile]) -> list[str]:
+def staged_lines(_: object, table: Table, files: Sequence[DataFile], __: object) -> list[str]:
     """Replaces `dead_letter.staged_lines`."""
     lines = []
     for number, row in enumerate(read_files(table, None, files).rows):

@@ -21,9 +21,7 @@ from elt_assets.lake.delta.outcome import Superseded
 from elt_assets.lake.delta.table import Table
 from elt_assets.lake.parse.undeclared import declared_names
 from elt_assets.lake.schema import from_json_schema
-from elt_assets.lake.spark.parsing.undeclared import rename_lines
 from elt_assets.lake.spark.session import SparkProvider
-from elt_assets.lake.spark.worker_code import with_code
 from elt_assets.lake.write import dead_letter
 from elt_assets.lake.write.stream_tables import StreamTables
 from elt_assets.lake.write.write_spec import WriteSpec
@@ -60,8 +58,7 @@ def _replay(spark: SparkProvider, tables: StreamTables, spec: WriteSpec) -> Comm
         return None
     _refuse(tables, spec)
     declared = declared_names(from_json_schema.columns(spec.stream.stream.json_schema))
-    lines = dead_letter.staged_lines(spark.get(), table, files)
-    lines = lines.mapInArrow(with_code(rename_lines, declared), lines.schema)
+    lines = dead_letter.staged_lines(spark.get(), table, files, declared)
     writer = TableWriter(spark, tables, spec, arrival=dead_letter.arrival(table, files))
     try:
         with _staged(table, lines) as place:

@@ -23,7 +23,9 @@ from elt_assets.lake.merge.dedup import Arrival
 from elt_assets.lake.merge.file_splitting import lacks_nulls
 from elt_assets.lake.parse.conform import Stamp
 from elt_assets.lake.schema import metadata_columns
+from elt_assets.lake.spark.parsing.undeclared import Declared, rename_lines
 from elt_assets.lake.spark.tasks import read_keys
+from elt_assets.lake.spark.worker_code import with_code
 from elt_assets.lake.write.write_spec import WriteSpec
 from elt_assets.sync import segments
 
@@ -180,15 +182,19 @@ def arrival(table: Table, files: Sequence[DataFile]) -> Arrival:
     return "by_id" if lacks_nulls(table, files, ["row_id"]) else "by_time"
 
 
-def staged_lines(spark: SparkSession, table: Table, files: Sequence[DataFile]) -> DataFrame:
+def staged_lines(
+    spark: SparkSession, table: Table, files: Sequence[DataFile], declared: Declared
+) -> DataFrame:
     """Return the records of a dead letter as lines of segments, for `conform` to parse.
 
-    A record has its place and the id of its row. It has a new place if an earlier release rejected it.
+    A record has its place and the id of its row. It has a new place if an earlier release rejected it. Its
+    fields have their declared names.
     """
     rows = table.read_files(spark, files, t.StructType(_FIELDS))
     number = (f.row_number().over(_order()) - 1).cast("string")
     line = f.when(f.col("place").isNull(), _legacy_line(number)).otherwise(_line(number))
-    return rows.select(line.alias("value"))
+    lines = rows.select(line.alias("value"))
+    return lines.mapInArrow(with_code(rename_lines, declared), lines.schema)
 
 
 def _line(number: Expression) -> Expression:
