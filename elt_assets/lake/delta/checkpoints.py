@@ -20,6 +20,8 @@ import pyarrow.parquet as pq
 from elt_assets.lake.delta.files import Files
 from elt_assets.lake.delta.log import FOLDER
 
+HINT = f"{FOLDER}/_last_checkpoint"
+"""The path of the file that names the newest checkpoint, under the table's root."""
 MAX_ENTRIES = 1000
 """Entries after a checkpoint from which another one is due in any case."""
 MAX_SHARE = 100
@@ -31,6 +33,14 @@ _COLUMNS = (
     *("txn.appId", "txn.version", "protocol"),
     *("metaData.schemaString", "metaData.partitionColumns", "metaData.configuration"),
 )
+
+
+class DamagedCheckpoint(LookupError):
+    """The checkpoint that `_last_checkpoint` names is lost or not whole. `path`: under the table's root."""
+
+    def __init__(self, path: str):
+        super().__init__(path)
+        self.path = path
 
 
 @dataclass(frozen=True)
@@ -65,18 +75,22 @@ def read_newest(storage: Files) -> Checkpoint | None:
     """Return the checkpoint that `_last_checkpoint` names; None if it names none.
 
     Raises:
-        Exception: an error of pyarrow, of a look-up or of the store: the checkpoint has another form, or is
-            missing.
+        DamagedCheckpoint: the checkpoint cannot be read.
+        Exception: an error of pyarrow, of a look-up or of the store: the checkpoint has another form.
     """
-    text = storage.read_text(f"{FOLDER}/_last_checkpoint")
+    text = storage.read_text(HINT)
     if text is None:
         return None
     hint = json.loads(text)
     if hint.get("parts"):
         raise ValueError("the checkpoint has several parts")
     version = int(hint["version"])
-    with storage.open_path(path_of(version)) as source:
-        size, columns = source.size(), pq.ParquetFile(source).read(list(_COLUMNS))
+    path = path_of(version)
+    try:
+        with storage.open_path(path) as source:
+            size, columns = source.size(), pq.ParquetFile(source).read(list(_COLUMNS))
+    except (OSError, pa.ArrowInvalid) as error:
+        raise DamagedCheckpoint(path) from error
     metadata = _only(columns["metaData"])
     return Checkpoint(
         version,

@@ -21,7 +21,7 @@ from itertools import count
 from typing import Any, Protocol
 from urllib.parse import unquote
 
-from elt_assets.errors import SystemFailure
+from elt_assets.errors import ConfigError, SystemFailure
 from elt_assets.lake.delta.files import Files
 
 FOLDER = "_delta_log"
@@ -85,12 +85,15 @@ class LogEntry:
                 that shows whether the entry was cut off.
 
         Raises:
-            ValueError: a line is not JSON.
+            ConfigError: a line is not JSON.
         """
         lines = [line for line in self.text.splitlines() if line]
         for line in lines:
             if files or line is lines[-1] or not line.startswith(_OF_FILES):
-                action = json.loads(line)
+                try:
+                    action = json.loads(line)
+                except ValueError as error:
+                    raise _damage(self.storage, self.version, "is not whole", str(error)) from error
                 if files or not ("add" in action or "remove" in action):
                     yield action
 
@@ -107,8 +110,28 @@ def read(storage: Files, version: int) -> LogEntry | None:
 
 
 def following(storage: Files, version: int) -> Iterator[LogEntry]:
-    """Yield the entries after a version, up to the newest one, the oldest first."""
-    return _read_until_missing(storage, version + 1, 1)
+    """Yield the entries after a version, up to the newest one, the oldest first.
+
+    Raises:
+        ConfigError: an entry is lost. It is noticed on a disk only, and if the one after it is there.
+    """
+    for entry in _read_until_missing(storage, version + 1, 1):
+        version = entry.version
+        yield entry
+    if storage.place.is_object_store or not storage.exists(path_of(version + 2)):
+        return
+    if not storage.exists(path_of(version + 1)):  # else other writers have just committed both
+        raise _damage(storage, version + 1, "is lost")
+
+
+def _damage(storage: Files, version: int, fault: str, detail: str | None = None) -> ConfigError:
+    return ConfigError(
+        f"the log of the table {storage.uri} is damaged: its entry {path_of(version)} {fault}",
+        guidance="restore that file from a backup of the lake; or, if it is the newest entry, remove it: "
+        "the next sync reads again what that commit contained; or move the table away to read the stream "
+        "from the beginning",
+        detail=detail,
+    )
 
 
 def newest(delta: Versioned) -> Iterator[Entry]:

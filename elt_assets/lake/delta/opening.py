@@ -31,9 +31,9 @@ from elt_assets.lake.delta.features import (
 from elt_assets.lake.delta.files import HIDDEN, VISIBLE, Files
 from elt_assets.lake.delta.log import FOLDER as LOG
 from elt_assets.lake.delta.outcome import NAME
-from elt_assets.lake.delta.snapshot import Snapshot
+from elt_assets.lake.delta.snapshot import Snapshot, open_with_files
 from elt_assets.lake.schema.metadata_columns import PARTITION
-from elt_assets.machine_faults import translate
+from elt_assets.machine_faults import first_line, translate
 from elt_assets.storage import conditional_writes
 from elt_assets.storage.location import Location
 
@@ -58,14 +58,14 @@ def load(place: Location, version: int | None = None) -> Snapshot:
     """Return the table at its newest version, or at the given one.
 
     Raises:
-        DeltaError: as delta-rs raises it if the table cannot be opened.
+        TableNotFoundError: there is no table.
+        EltError: it cannot be opened.
     """
     storage = Files(place)
     snapshot = Snapshot.read(storage) if version is None else None
     if snapshot is not None:
         return snapshot
-    delta = DeltaTable(place.uri, version=version, storage_options=place.for_delta)
-    return Snapshot.of(delta, storage)
+    return Snapshot.of(open_with_files(storage, version), storage)
 
 
 def is_table(place: Location) -> bool:
@@ -88,18 +88,10 @@ def open_table(place: Location, version: int | None = None) -> Snapshot | None:
             ) from error
         _refuse_occupied(place)
         return None
-    except DeltaError as error:
-        fault = translate(error, f"while the table {place} was opened")
-        if fault is not None:  # of the store, not of the table
-            raise fault from error
-        _refuse_occupied(place)
-        raise ConfigError(
-            f"the table {place} cannot be opened"
-            + (f" at version {version}" if version is not None else "")
-            + f": {error}",
-            guidance="repair it with the engine that wrote it last, or move it away to read the stream from "
-            "the beginning",
-        ) from error
+    except ConfigError as error:
+        if isinstance(error.__cause__, DeltaError):
+            _refuse_occupied(place)
+        raise
     refuse_unusable(delta)
     return delta
 
@@ -131,11 +123,14 @@ def create(place: Location, schema: t.StructType, stream: str | None = None) -> 
                 raise_if_key_not_exists=False,  # the format is a property of this project
             )
             delta: Snapshot | None = Snapshot.of(created, Files(place))
-        except DeltaError:
+        except DeltaError as error:
             # Another run has created it, or the answer to this one was lost: both are the same table.
             delta = open_table(place)
             if delta is None and not left:
-                raise
+                raise translate(error, f"while the table {place} was created") or ConfigError(
+                    f"the table {place} cannot be created: {first_line(error)}",
+                    guidance="correct what the message says; nothing was written",
+                ) from error
         if delta is not None:
             reach(Failpoint.TABLE_CREATED)
             return delta

@@ -67,7 +67,9 @@ class NotPublished(Exception):
     """A commit failed, and is certainly not in the table. Its cause is the error."""
 
     def __init__(self, uri: str, error: Exception):
-        super().__init__(f"a commit to the table {uri} failed, and nothing was published: {error}")
+        super().__init__(
+            f"a commit to the table {uri} failed, and nothing was published: {first_line(error)}"
+        )
 
 
 NOTHING_PUBLISHED = (ConcurrentSync, Superseded, UnsupportedTable, NotPublished)
@@ -104,8 +106,8 @@ def publish_once(delta: Snapshot, name: str, write: Callable[[], object]) -> int
         EltError: as `write` raised it; nothing was published.
         Superseded: other writers committed first at every attempt; nothing was published.
         NotPublished: the disk is full, or similar; nothing was published.
-        Exception: any other error, of delta-rs or of the store. It is unknown whether the commit took effect.
-            A SystemFailure is such an error: the commit was refused without a conflict.
+        EltError: of another class. It is unknown whether the commit took effect, or it was refused without a
+            conflict.
     """
     basis = int(delta.version())
     refusals = 0
@@ -139,8 +141,8 @@ def _raise_unless_conflict(delta: Snapshot, error: Exception, refusals: int) -> 
 
     Raises:
         NotPublished: the disk is full, or similar.
-        SystemFailure: the commit was refused, although no other writer has committed.
-        Exception: `error` itself.
+        EltError: the commit was refused, although no other writer has committed; or it failed for another
+            reason, and may still take effect.
     """
     if isinstance(error, CommitFailedError):
         attempts = REFUSALS if str(error).startswith(CONFLICT) else 1
@@ -148,15 +150,20 @@ def _raise_unless_conflict(delta: Snapshot, error: Exception, refusals: int) -> 
             return
         raise SystemFailure(
             f"a commit to the table {delta.table_uri} was refused, although no other run has committed: "
-            f"{error}",
+            f"{first_line(error)}",
             guidance="correct what the message says, or move the table away; the next run continues from the "
             "last commit",
         ) from error
+    fault = translate(error, f"while a commit to the table {delta.table_uri} was made")
     is_on_disk = urlsplit(delta.table_uri).scheme in ("", "file")
     # An I/O error of a disk may come from its network: the request may still be on its way.
-    if is_on_disk and isinstance(translate(error), ConfigError):
+    if is_on_disk and isinstance(fault, ConfigError):
         raise NotPublished(delta.table_uri, error) from error
-    raise error
+    raise fault or SystemFailure(
+        f"a commit to the table {delta.table_uri} failed: {first_line(error)}",
+        guidance="its files stay, since it may still take effect; the next run continues from the commit "
+        "that is then the last one",
+    ) from error
 
 
 def _warn_of_late_error(delta: Snapshot, version: int, error: Exception) -> None:

@@ -18,22 +18,24 @@ import json
 import logging
 import re
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import pyarrow as pa
 from deltalake import CommitProperties, DeltaTable, Schema
 from deltalake import __version__ as delta_version
-from deltalake.exceptions import CommitFailedError, DeltaError
+from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
 from deltalake.table import ProtocolVersions
 from deltalake.transaction import AddAction, PostCommitHookProperties, RemoveAction
 
+from elt_assets.errors import ConfigError
 from elt_assets.lake.delta import checkpoints, log
 from elt_assets.lake.delta.checkpoints import MAX_ENTRIES
 from elt_assets.lake.delta.files import Files
 from elt_assets.lake.delta.log import Entry, LogEntry
-from elt_assets.machine_faults import first_line
+from elt_assets.machine_faults import first_line, translate
 
 _log = logging.getLogger(__name__)
 
@@ -148,11 +150,12 @@ class Snapshot:
     @property
     def with_files(self) -> DeltaTable:
         """The table at this version, as delta-rs opens it: with the list of all files."""
-        place, version = self.storage.place, self.version()
+        version = self.version()
         if self._delta is not None and int(self._delta.version()) < version:
-            self._delta.update_incremental()
+            with _explained(self.storage, version):
+                self._delta.update_incremental()
         if self._delta is None or int(self._delta.version()) != version:
-            self._delta = DeltaTable(place.uri, version=version, storage_options=place.for_delta)
+            self._delta = open_with_files(self.storage, version)
         return self._delta
 
     def update_incremental(self) -> None:
@@ -247,6 +250,54 @@ class Snapshot:
         size = self.storage.size(checkpoints.path_of(version))
         self._description = replace(self._description, checkpoint=(version, size))
         self._bytes = 0
+
+
+def open_with_files(storage: Files, version: int | None) -> DeltaTable:
+    """Open a table with delta-rs, at its newest version or at the given one.
+
+    Raises:
+        TableNotFoundError: there is no table.
+        EltError: it cannot be opened.
+    """
+    place = storage.place
+    with _explained(storage, version):
+        return DeltaTable(place.uri, version=version, storage_options=place.for_delta)
+
+
+@contextmanager
+def _explained(storage: Files, version: int | None) -> Iterator[None]:
+    """Raise an error of delta-rs that a table cannot be opened as an error that says what to do."""
+    try:
+        yield
+    except TableNotFoundError:
+        raise
+    except DeltaError as error:
+        fault = translate(error, f"while the table {storage.uri} was opened")
+        if fault is not None:  # of the store, not of the table
+            raise fault from error
+        raise ConfigError(
+            f"the table {storage.uri} cannot be opened"
+            + (f" at version {version}" if version is not None else "")
+            + f": {first_line(error)}",
+            guidance=_repair(storage),
+        ) from error
+
+
+def _repair(storage: Files) -> str:
+    """Return what to do about a table that cannot be opened."""
+    away = "move the table away to read the stream from the beginning"
+    try:
+        checkpoints.read_newest(storage)
+    except checkpoints.DamagedCheckpoint as error:
+        if not storage.exists(log.path_of(0)):
+            return f"restore the checkpoint {error.path} from a backup of the lake, or {away}"
+        return (
+            f"the newest checkpoint is lost or damaged: remove {checkpoints.HINT} and {error.path} from the "
+            "table's folder; no row and no state is lost, since the log has all entries since the first one"
+        )
+    except (OSError, ValueError, LookupError, pa.ArrowException):
+        _log.debug("The checkpoint has a form that only delta-rs reads.", exc_info=True)
+    return f"repair it with the engine that wrote it last, or {away}"
 
 
 def commit_text(actions: Sequence[AddAction | RemoveAction], properties: CommitProperties) -> str:

@@ -1,0 +1,108 @@
+"""A table whose log has lost a part: what is lost is noticed, and the error says what to do."""
+
+from __future__ import annotations
+
+import datetime as dt
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from deltalake import DeltaTable
+from pyspark.sql import types as t
+
+from elt_assets.errors import ConfigError
+from elt_assets.lake.delta.checkpoints import HINT
+from elt_assets.lake.delta.checkpoints import path_of as checkpoint_of
+from elt_assets.lake.delta.commit_metadata import CommitMetadata
+from elt_assets.lake.delta.files import Change
+from elt_assets.lake.delta.log import path_of
+from elt_assets.lake.delta.table import Table
+from tests.lake.staging import APP
+
+CHECKPOINT, LAST = 4, 8
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    """A table with so many commits, each with a state, and one checkpoint."""
+    table = Table(str(tmp_path / "users"), APP)
+    table.prepare(t.StructType([t.StructField("id", t.LongType())]))
+    for number in range(1, LAST + 1):
+        table.commit(Change(), CommitMetadata(number, 1, str(number)), 0)
+        if number == CHECKPOINT:
+            DeltaTable(table.uri).create_checkpoint()
+    return tmp_path / "users"
+
+
+def cut_off(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+
+
+def refusal(root: Path) -> ConfigError:
+    with pytest.raises(ConfigError) as caught:
+        Table(str(root), APP)
+    assert "<unknown>" not in str(caught.value)  # the stack of delta-rs
+    return caught.value
+
+
+@pytest.mark.parametrize("version", [CHECKPOINT + 1, LAST - 1, LAST])
+def test_an_entry_that_is_cut_off_is_named(root: Path, version: int) -> None:
+    cut_off(root / path_of(version))
+    assert f"its entry {path_of(version)} is not whole" in refusal(root).message
+
+
+def test_a_table_without_its_newest_entry_continues_from_the_one_before(root: Path) -> None:
+    cut_off(root / path_of(LAST))
+    assert "if it is the newest entry, remove it" in str(refusal(root))
+    (root / path_of(LAST)).unlink()
+    table = Table(str(root), APP)
+    assert table.metadata.state == str(LAST - 1)
+    table.commit(Change(), CommitMetadata(table.metadata.sequence + 1, 1, "again"), 0)
+    assert Table(str(root), APP).metadata.state == "again"
+
+
+def test_a_lost_entry_is_noticed_before_its_version_is_written_again(root: Path) -> None:
+    """The commits after it would come back when the gap is filled, on top of what they did not know."""
+    (root / path_of(LAST - 1)).unlink()
+    assert f"its entry {path_of(LAST - 1)} is lost" in refusal(root).message
+
+
+def test_an_entry_that_is_cut_off_and_older_than_the_checkpoint_harms_only_the_past(
+    root: Path,
+) -> None:
+    cut_off(root / path_of(CHECKPOINT - 1))
+    table = Table(str(root), APP)
+    assert table.metadata.state == str(LAST)
+    with pytest.raises(ConfigError, match="is not whole"):
+        list(table.past())
+    with pytest.raises(ConfigError, match="is not whole"):
+        table.needed_since(dt.datetime(2020, 1, 1, tzinfo=dt.timezone.utc))
+
+
+@pytest.mark.parametrize("damage", [Path.unlink, cut_off])
+def test_the_error_about_a_damaged_checkpoint_names_what_to_remove(
+    root: Path, damage: Callable[[Path], None]
+) -> None:
+    damage(root / checkpoint_of(CHECKPOINT))
+    removed = re.findall(r"_delta_log/[\w.]+", refusal(root).guidance or "")
+    assert removed == [HINT, checkpoint_of(CHECKPOINT)]
+    for path in removed:
+        (root / path).unlink(missing_ok=True)
+    table = Table(str(root), APP)
+    assert (table.version, table.metadata.state, table.files) == (LAST, str(LAST), [])
+
+
+def test_a_checkpoint_that_the_log_cannot_replace_must_be_restored(root: Path) -> None:
+    (root / path_of(0)).unlink()
+    cut_off(root / checkpoint_of(CHECKPOINT))
+    assert f"restore the checkpoint {checkpoint_of(CHECKPOINT)}" in str(refusal(root))
+
+
+def test_a_table_whose_checkpoint_is_lost_after_it_was_opened_is_not_a_raw_error(
+    root: Path,
+) -> None:
+    table = Table(str(root), APP)
+    cut_off(root / checkpoint_of(CHECKPOINT))
+    with pytest.raises(ConfigError, match=re.escape(f"remove {HINT}")):
+        _ = table.files
