@@ -83,6 +83,9 @@ def test_a_marker_deletes_in_a_frozen_table_and_if_it_is_no_longer_declared(lake
     assert lake.ids() == [3]
 
 
+@pytest.mark.parametrize(
+    "engine", ["whole", "tasks", pytest.param("joins", marks=pytest.mark.long)], indirect=True
+)
 def test_a_delete_without_a_cursor_value_is_ordered_by_arrival(lake: Lake, engine: str) -> None:
     lake.history = True
     syncs = itertools.count(1)

@@ -322,7 +322,9 @@ STEPS = st.builds(
 )
 
 
-@pytest.mark.parametrize("cursor", CURSORS)
+@pytest.mark.parametrize(
+    "cursor", ["time", *(pytest.param(n, marks=pytest.mark.long) for n in ("number", "none"))]
+)
 def test_answers_stay_in_any_order_of_syncs(
     spark_provider: SparkProvider, tmp_path: Path, way: str, cursor: str
 ) -> None:

@@ -289,7 +289,9 @@ def test_a_delete_that_is_refused_fails_no_commit(
 
 
 @pytest.mark.spark
-@pytest.mark.parametrize("path", ["users/data/", "users_history/data/"])
+@pytest.mark.parametrize(
+    "path", ["users/data/", pytest.param("users_history/data/", marks=pytest.mark.long)]
+)
 def test_an_upload_that_is_refused_is_the_error_that_is_shown(
     lake: Lake, store: ObjectStore, proxy: LyingStore, path: str
 ) -> None:
