@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import re
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -106,3 +107,17 @@ def test_a_table_whose_checkpoint_is_lost_after_it_was_opened_is_not_a_raw_error
     cut_off(root / checkpoint_of(CHECKPOINT))
     with pytest.raises(ConfigError, match=re.escape(f"remove {HINT}")):
         _ = table.files
+
+
+def test_a_checkpoint_of_a_table_that_was_created_again_is_read_again(root: Path) -> None:
+    """A process reads each checkpoint once; both tables have one of the same version."""
+    assert Table(str(root), APP).metadata.state == str(LAST)
+    shutil.rmtree(root)
+    other = Table(str(root), APP)
+    other.prepare(t.StructType([t.StructField("name", t.StringType())]))
+    for number in range(1, CHECKPOINT + 1):
+        other.commit(Change(), CommitMetadata(number, 1, "other"), 0)
+    DeltaTable(other.uri).create_checkpoint()
+    table = Table(str(root), APP)
+    assert (table.version, table.metadata.state) == (CHECKPOINT, "other")
+    assert table.schema.names == ["name"]

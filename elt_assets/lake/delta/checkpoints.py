@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any
 
 import pyarrow as pa
@@ -85,15 +86,33 @@ def read_newest(storage: Files) -> Checkpoint | None:
     if hint.get("parts"):
         raise ValueError("the checkpoint has several parts")
     version = int(hint["version"])
-    path = path_of(version)
+    info = storage.system.get_file_info(f"{storage.root}/{path_of(version)}")
+    return _read(_Identity(storage, storage.uri, version, info.size, info.mtime_ns))
+
+
+@dataclass(frozen=True)
+class _Identity:
+    """A checkpoint's file. One that was written again, in a table that was created again, is another one."""
+
+    storage: Files = field(compare=False)
+    uri: str
+    version: int
+    size: int | None
+    modified: int | None
+
+
+@lru_cache(maxsize=4)
+def _read(file: _Identity) -> Checkpoint:
+    """Read a checkpoint, which does not change. A backfill opens its table for each partition."""
+    path = path_of(file.version)
     try:
-        with storage.open_path(path) as source:
+        with file.storage.open_path(path) as source:
             size, columns = source.size(), pq.ParquetFile(source).read(list(_COLUMNS))
     except (OSError, pa.ArrowInvalid) as error:
         raise DamagedCheckpoint(path) from error
     metadata = _only(columns["metaData"])
     return Checkpoint(
-        version,
+        file.version,
         size,
         _only(columns["protocol"]),
         {**metadata, "configuration": dict(metadata["configuration"])},
