@@ -63,7 +63,9 @@ def catalog_stream(connection: Connection, catalog: Catalog, name: str) -> Conne
     found = find_stream(connection.name, known, name)
     default = Stream(name=found.name, namespace=found.namespace)
     settings = next((one for one in connection.streams if one.id == found), default)
-    only = connection.model_copy(update={"streams": [settings]})
+    fields = {name: getattr(connection, name) for name in Connection.model_fields}
+    # Not `model_copy`: it would copy `settings_by_stream` too.
+    only = Connection.model_construct(**{**fields, "streams": [settings]})
     (stream,) = resolve_streams(only, catalog)
     return ConnectionStream(only, stream, default_key(only, stream))
 

@@ -6,6 +6,7 @@ import dataclasses
 import datetime as dt
 import re
 from collections.abc import Mapping, Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal
 
@@ -387,9 +388,14 @@ class Connection(ConfigModel):
             )
         return self
 
+    @cached_property
+    def settings_by_stream(self) -> Mapping[StreamId, Stream]:
+        """The settings of the connection's streams, of which there may be thousands."""
+        return {one.id: one for one in reversed(self.streams)}
+
     def settings_of(self, stream: StreamId) -> Stream:
         """Return the settings of one of the connection's streams."""
-        return next(one for one in self.streams if one.id == stream)
+        return self.settings_by_stream[stream]
 
     @property
     def lake_namespace(self) -> str:

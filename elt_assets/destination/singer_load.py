@@ -52,7 +52,7 @@ class Load:
         self._spark = spark
         self._log = log
         self._opener = Opener(settings, spark, log, StreamErrors())
-        self._known: dict[str, ConfiguredStream] = {}
+        self._known: set[str] = set()
         self._activated: set[Version] = set()
 
     def run(self, stdin: BinaryIO) -> Generator[Raw, None, None]:
@@ -119,8 +119,8 @@ class Load:
             sync_mode=INCREMENTAL,
             destination_sync_mode=self._mode(stream),
         )
-        self._known[stream.name] = configured
-        self._opener.check(list(self._known.values()))
+        self._opener.check([configured])
+        self._known.add(stream.name)
         return configured
 
     def _mode(self, stream: AirbyteStream) -> str:

@@ -11,6 +11,7 @@ import pytest
 import yaml
 from msgspec import Raw
 
+from elt_assets.cli.lookup import catalog_stream
 from elt_assets.connection import (
     Connection,
     load_catalog,
@@ -19,7 +20,7 @@ from elt_assets.connection import (
     unused_settings,
 )
 from elt_assets.errors import ConfigError
-from elt_assets.protocol.airbyte.catalog import AirbyteStream, Catalog, ConfiguredStream
+from elt_assets.protocol.airbyte.catalog import AirbyteStream, Catalog, ConfiguredStream, StreamId
 from elt_assets.protocol.singer.catalog import selection
 
 Json = dict[str, Any]
@@ -453,3 +454,16 @@ def test_deadlines_can_be_set_for_each_command(tmp_path: Path) -> None:
     deadlines = load(tmp_path, written(deadlines={"discover": "6h"})).deadlines.seconds()
     assert (deadlines["check"], deadlines["discover"]) == (900.0, 21_600.0)
     assert "deadlines" in refusal(tmp_path, written(deadlines={"read": "6h"}))
+
+
+def test_a_stream_that_is_not_configured_has_default_settings() -> None:
+    settings = {"name": "users", "on_undeclared": "keep"}
+    written = {"name": "shop", "source": {"command": ["tap"]}, "streams": [settings]}
+    connection = Connection.model_validate(written)
+    assert connection.settings_of(StreamId("users", None)).on_undeclared == "keep"
+    schema = {"type": "object", "properties": {"id": {"type": "integer"}}}
+    catalog = Catalog(
+        streams=[AirbyteStream(name=name, json_schema=schema) for name in ("users", "orders")]
+    )
+    chosen = [catalog_stream(connection, catalog, name) for name in ("users", "orders")]
+    assert [each.settings.on_undeclared for each in chosen] == ["keep", "ignore"]
