@@ -34,7 +34,8 @@ T = TypeVar("T")
 
 SMALL = 1_000
 REPEATS = 9
-"""The number of times that each step is timed; the shortest counts, since other programs only add to it."""
+"""The number of times that each step is timed; the shortest counts, since other programs only add to it.
+So the first opening does not count, in which the process reads the checkpoint: 20 ms for 100,000 files."""
 LOG_BYTES = 4096
 APP = "elt:shop/users"
 SCHEMA = metadata_columns.table_schema(
