@@ -245,6 +245,15 @@ def test_an_int96_timestamp_is_read_exactly_or_refused(
         assert open_file(source).read()["c"].cast(pa.int64()).to_pylist() == [value]
 
 
+@pytest.mark.parametrize("name", ["legacyDateTime", "legacyINT96"])
+def test_days_of_the_julian_calendar_are_refused(tmp_path: Path, name: str) -> None:
+    """Spark converts them when it reads a file with such a property; Arrow does not."""
+    table = pa.table({"day": pa.array([-1_000_000], pa.date32())})
+    pq.write_table(table.replace_schema_metadata({f"org.apache.spark.{name}": ""}), tmp_path / "a")
+    with pytest.raises(pa.ArrowInvalid, match=f"former calendar .*{name}"):
+        open_file(tmp_path / "a")
+
+
 # Tasks
 
 

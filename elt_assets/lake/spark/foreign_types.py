@@ -36,6 +36,8 @@ _LISTS = (
     *(pa.types.is_list, pa.types.is_large_list, pa.types.is_fixed_size_list),
     *(pa.types.is_list_view, pa.types.is_large_list_view),
 )
+_JULIAN = frozenset({b"org.apache.spark.legacyDateTime", b"org.apache.spark.legacyINT96"})
+"""Properties of a file in which Spark has stored days before 1582 as those of the Julian calendar."""
 _UNITS = ("ms", "us", "ns")
 
 
@@ -43,9 +45,16 @@ def open_file(source: Any, *, pre_buffer: bool = False) -> pq.ParquetFile:
     """Open a Parquet file whose timestamps of the type INT96 are read in microseconds.
 
     Raises:
-        ArrowInvalid: a value of that type is no whole number of microseconds, or is out of their range.
+        ArrowInvalid: a value of that type is no whole number of microseconds, or is out of their range; or
+            the dates of the file are those of the Julian calendar, which Arrow does not convert.
     """
     file = pq.ParquetFile(source, coerce_int96_timestamp_unit="us", pre_buffer=pre_buffer)
+    julian = _JULIAN.intersection(file.metadata.metadata or {})
+    if julian:
+        raise pa.ArrowInvalid(
+            f"Spark wrote it with the former calendar ({min(julian).decode()}); write the table again with "
+            "spark.sql.parquet.datetimeRebaseModeInWrite=CORRECTED"
+        )
     columns = range(len(file.schema.names))
     if any(file.schema.column(number).physical_type == "INT96" for number in columns):
         _refuse_inexact(source)
