@@ -9,6 +9,7 @@ from elt_assets.failpoints import Failpoint
 _POINTS = "tests/lake/test_crash_points.py::"
 _FIRST = f"{_POINTS}test_a_first_sync_survives_a_kill_at_any_point"
 _SESSION = f"{_POINTS}test_a_session_survives_a_kill_at_any_point"
+_HISTORY = f"{_POINTS}test_a_history_that_begins_survives_a_kill_at_any_point"
 _ROLLBACK = f"{_POINTS}test_a_rollback_survives_a_kill_at_any_point"
 _WIDENING = f"{_POINTS}test_a_widening_of_types_survives_a_kill_at_any_point"
 _COMPACTION = f"{_POINTS}test_a_compaction_survives_a_kill_at_any_point"
@@ -20,11 +21,11 @@ _PARTITIONS = f"{_EVENTS}test_partitions_survive_a_kill_between_commit_and_event
 KILLED_IN: dict[Failpoint, str] = {
     Failpoint.SEGMENT_CLOSED: _SESSION,
     Failpoint.SEGMENT_PARSED: _FIRST,
-    Failpoint.FILES_WRITTEN: _FIRST,
+    Failpoint.FILES_WRITTEN: _HISTORY,
     Failpoint.SEGMENT_WRITTEN: _SESSION,
     Failpoint.FILES_SPLIT: f"{_POINTS}test_a_merge_survives_a_kill_at_any_point",
     Failpoint.KEYS_MERGED: f"{_POINTS}test_a_merge_survives_a_kill_at_any_point",
-    Failpoint.HISTORY_REFRESHED: f"{_POINTS}test_a_history_that_begins_survives_a_kill_at_any_point",
+    Failpoint.HISTORY_REFRESHED: _HISTORY,
     Failpoint.TABLE_CREATED: _FIRST,
     Failpoint.TABLE_ALTERED: f"{_POINTS}test_a_new_column_survives_a_kill_at_any_point",
     Failpoint.COMMIT_BUILT: _FIRST,

@@ -15,7 +15,6 @@ from elt_assets.destination.rejected_counts import Tally
 from elt_assets.destination.settings import Settings
 from elt_assets.destination.table_opening import Opener, StreamErrors
 from elt_assets.lake.parse import undeclared
-from elt_assets.lake.parse.segment_parsing import SLOWER
 from elt_assets.lake.spark.session import SparkProvider
 from elt_assets.pipeline.stdin import messages
 from elt_assets.pipeline.sync import Messages, Sync, SyncPlan
@@ -116,8 +115,6 @@ class Write:
                     f"stream {str(event.stream)!r}: fields that its schema does not declare are not "
                     f"stored: {found}",
                 )
-            if event.final and done.exact:
-                self._output.log("INFO", f"stream {str(event.stream)!r}: {SLOWER}")
             self._output.send(self._state(*counted) for counted in self._tally.acknowledged(event))
             if event.final:
                 self._unpublished.discard(event.stream)

@@ -25,7 +25,6 @@ class SyncFigures:
     bytes: int = 0
     seconds: float = 0.0
     undeclared: Mapping[str, int] = field(default_factory=dict)
-    exact: bool = False
 
     @property
     def rate(self) -> float:
@@ -36,7 +35,6 @@ class SyncFigures:
         self.committed += commit.records
         self.rejected += commit.rejected
         self.changed += commit.changed
-        self.exact = commit.exact
         self.undeclared = bounded(Counter(self.undeclared) + Counter(commit.undeclared))
 
     def __add__(self, other: SyncFigures) -> SyncFigures:
@@ -49,5 +47,4 @@ class SyncFigures:
             bytes=self.bytes + other.bytes,
             seconds=self.seconds + other.seconds,
             undeclared=bounded(Counter(self.undeclared) + Counter(other.undeclared)),
-            exact=self.exact or other.exact,
         )

@@ -60,8 +60,7 @@ class Committed:
 
     `state`: the stream's state from now on, as JSON. `places`: positions of the rejected records in their
     stream, ascending; empty unless the sink was asked to report them. `undeclared`: number of records by
-    field that the stream's schema does not declare. `exact`: so many records had values that do not fit that
-    the sync went over to a slower parse.
+    field that the stream's schema does not declare.
     """
 
     sequence: int
@@ -73,7 +72,6 @@ class Committed:
     state: str | None = None
     places: Sequence[int] = ()
     undeclared: Mapping[str, int] = field(default_factory=dict)
-    exact: bool = False
 
 
 class Sink(Protocol):

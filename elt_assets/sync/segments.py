@@ -1,14 +1,15 @@
 """Segments: files of a stream's raw records on local disk, one record a line, staged for the table.
 
-A segment consists of pieces. The lines of a piece have one form. In the form ROWS, a line is the record's
-`data` as received, with up to three properties of this project added at its end: in a JSON object the last of
-equal names wins. In the other forms, a line is a whole RECORD message as received. Nothing is decoded and
-encoded again.
+A segment consists of pieces. The lines of a piece have one form. In the form ROWS, a line is an object of
+this project: the record's `data` as received, `emitted_at` in epoch milliseconds, and its own `meta` if it
+has one. In the other forms, a line is a whole RECORD message as received. Nothing is decoded and encoded
+again. A record's place in its stream within the sync is that of its line.
 """
 
 from __future__ import annotations
 
 import contextlib
+import itertools
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -22,20 +23,8 @@ from elt_assets.protocol.airbyte.messages import NULL, Form, RawRecord, RecordLi
 from elt_assets.protocol.singer.messages import decode_record
 from elt_assets.sync.open_files import OpenFiles
 
-EXTRACTED_AT = "_elt:extracted_at"
-"""The property with the extraction time in epoch milliseconds, from the record's `emitted_at`."""
-SEQUENCE = "_elt:sequence"
-"""The property with the record's position in its stream within this sync, from 0: the extraction order."""
-META = "_elt:meta"
-"""The property with the record's own `meta`; absent if the record has none."""
-NOT_AN_OBJECT = "_airbyte_not_an_object"
-"""The property with `data` that is not a JSON object. Its line has no SEQUENCE, so it is rejected."""
-ROW_ID = "_elt:row_id"
-"""The property, only in a line of a replay, with the id that the record's row has; empty if it is unknown."""
-PLACE = "_elt:place"
-"""The property that has the position, in place of SEQUENCE, in a line with NOT_AN_OBJECT."""
-
-_TAIL = b'%b,"' + EXTRACTED_AT.encode() + b'":%d,"' + SEQUENCE.encode() + b'":%d}\n'
+_ROW = b'{"data":%b,"emitted_at":%d}\n'
+_ROW_WITH_META = b'{"data":%b,"emitted_at":%d,"meta":%b}\n'
 _BUFFER = 1 << 20
 UNBOUNDED = (sys.maxsize, sys.maxsize)
 _PIECE_SIZE = 4 << 20
@@ -56,7 +45,7 @@ class Piece:
 
     Attributes:
         offset, size: the position of its first byte in the file, and its length in bytes.
-        first: the position of its first record in the stream (see SEQUENCE).
+        first: the position of its first record in the stream within the sync, from 0.
         records: the number of its lines.
         received_at: the time in epoch milliseconds at which its lines were received, for a line without a
             usable time of its own. Lines in the form ROWS have one.
@@ -83,28 +72,32 @@ class Segment:
     pieces: Sequence[Piece]
 
 
-def row_line(piece: Piece, number: int, line: bytes) -> bytes:
-    """Return a line of a piece in the form ROWS.
+def refuse_foreign(segment: Segment, number: int, line: int) -> None:
+    """Refuse a line that is no record of the stream.
 
     Args:
-        number: the number of the line in its piece, from 0.
-        line: the line, with its newline.
+        number: of its piece; `line`: its number there, from 0.
 
     Raises:
         SystemFailure: the line is malformed, or it is not a record of the stream.
         ConfigError: the record refers to a file.
     """
-    if piece.form is Form.ROWS:
-        return line
-    record = _decoded(piece.form, line[:-1], piece.stream, piece.namespace)
-    return _row(record, piece.first + number, piece.received_at)
+    piece = segment.pieces[number]
+    with segment.path.open("rb") as source:
+        source.seek(piece.offset)
+        text = next(itertools.islice(source, line, None))
+    _decoded(piece.form, text[:-1], piece.stream, piece.namespace)
+    raise SystemFailure(
+        f"a RECORD line of stream {piece.stream!r} cannot be decoded: {text[:200]!r}",
+        guidance="this is a defect of the connector; the sync stops so that no data is lost",
+    )
 
 
 def records(run: RecordLines) -> Iterator[RawRecord]:
     """Yield the records of a run.
 
     Raises:
-        SystemFailure, ConfigError: as `row_line`.
+        SystemFailure, ConfigError: as `refuse_foreign`.
     """
     for line in run.lines.split(b"\n")[:-1]:
         record = _decoded(run.form, line, run.named, run.namespace)
@@ -126,7 +119,7 @@ class SegmentWriter:
     """A writer that appends records to one segment file and can cut the file back to a mark.
 
     Args:
-        first_sequence: SEQUENCE of the first record.
+        first_sequence: the position of the first record in the stream within the sync.
         limits: records and bytes at which the segment is full.
         open_files: the open files of the session. The writer may be paused when another one opens its file.
     """
@@ -190,7 +183,7 @@ class SegmentWriter:
         if not self._is_in_rows:
             self._begin(Piece(Form.ROWS, self.size, 0, self._next, 0))
         sequence = self._next
-        self.size += self._write(_row(record, sequence, None))
+        self.size += self._write(_row(record))
         self._next = sequence = sequence + 1
         return sequence >= self._full_at or self.size >= self._max_bytes
 
@@ -318,24 +311,11 @@ def _split(run: RecordLines, count: int, size: int) -> tuple[RecordLines, Record
     )
 
 
-def _row(record: RawRecord, sequence: int, received_at: int | None) -> bytes:
+def _row(record: RawRecord, received_at: float | None = None) -> bytes:
     """Return the line of a record in the form ROWS. `received_at`: the time now, if it is None."""
-    data, at = bytes(record.data), record.emitted_at
+    at = record.emitted_at
     if at is None or not 0 <= at < _MAX_EMITTED_AT:  # absent, or in another unit
         at = time.time() * 1000 if received_at is None else received_at
-    if record.meta is not NULL or data[:2] != b'{"':
-        return _general_row(record, at, sequence)
-    return _TAIL % (data[:-1], at, sequence)
-
-
-def _general_row(record: RawRecord, at: float, sequence: int) -> bytes:
-    """Return the line of any record: it may have `meta`, have no fields or not be an object."""
-    data = bytes(record.data)
-    if not data.startswith(b"{"):
-        return b'{"%b":%b,"%b":%d}\n' % (NOT_AN_OBJECT.encode(), data, PLACE.encode(), sequence)
-    head = data[:-1]
-    if record.meta is not NULL:
-        comma = b"" if head.strip() == b"{" else b","
-        head = b'%b%b"%b":%b' % (head, comma, META.encode(), bytes(record.meta))
-    line = _TAIL % (head, at, sequence)
-    return line if head.strip() != b"{" else line.replace(b",", b"", 1)
+    if record.meta is NULL:
+        return _ROW % (record.data, at)
+    return _ROW_WITH_META % (record.data, at, record.meta)

@@ -19,11 +19,12 @@ from elt_assets.lake.spark.session import SparkProvider
 from elt_assets.lake.write import table_ownership
 from elt_assets.lake.write.stream_tables import StreamTables
 from elt_assets.lake.write.write_spec import WriteSpec, generations
+from elt_assets.lake.write.writer import TableWriter
 from elt_assets.protocol.airbyte.messages import State
 from elt_assets.protocol.airbyte.sync_modes import APPEND, OVERWRITE
 from elt_assets.sync.events import Checkpoint
 from tests.benchmarks.report import MISSING, Bar, Report
-from tests.lake.plain import NoSpark, PlainWriter, without_spark
+from tests.lake.plain import NoSpark, without_spark
 from tests.lake.staging import APP, INTEGER, STRING, checkpoint, stage, stream
 
 COLUMNS = {"id": INTEGER, "name": STRING}
@@ -62,7 +63,7 @@ class Lake:
         self._folder, self._policy = folder, policy
         self.uri = str(folder / "table")
 
-    def writer(self, partition: str | None = None) -> PlainWriter:
+    def writer(self, partition: str | None = None) -> TableWriter:
         tables = StreamTables(self.uri, _app_id(partition))
         tables.roll_back_companions("run")
         wanted = stream(COLUMNS, self._policy, cursor=["id"])
@@ -71,9 +72,9 @@ class Lake:
         wanted.generation_id = written.generation_id
         wanted.minimum_generation_id = written.minimum_generation_id
         land = WriteSpec(wanted, "run", partition=partition)
-        return PlainWriter(cast(SparkProvider, NoSpark()), tables, land)
+        return TableWriter(cast(SparkProvider, NoSpark()), tables, land)
 
-    def write(self, writer: PlainWriter, number: int) -> None:
+    def write(self, writer: TableWriter, number: int) -> None:
         segment = stage(self._folder / "staging", [{"id": number, "name": f"user {number}"}])
         writer.write(segment)
         segment.path.unlink()
@@ -174,7 +175,7 @@ def _shared(folder: Path) -> Point:
     return Point("a state that streams share", GLOBAL_CHECKPOINTS, log, attached)
 
 
-def _share(lakes: Sequence[Lake], writers: Sequence[PlainWriter], number: int) -> None:
+def _share(lakes: Sequence[Lake], writers: Sequence[TableWriter], number: int) -> None:
     for lake, writer in zip(lakes, writers, strict=True):
         lake.write(writer, number)
         writer.commit(Checkpoint((), final=False))

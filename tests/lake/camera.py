@@ -7,6 +7,7 @@ every failpoint the lake's folder is copied: each copy is what a kill there leav
 from __future__ import annotations
 
 import contextlib
+import itertools
 import os
 import shutil
 import threading
@@ -38,6 +39,7 @@ class Camera:
     closely: bool
     shots: dict[object, tuple[str, Path]] = field(default_factory=dict)
     points: set[Failpoint] = field(default_factory=set)
+    numbers: Iterator[int] = field(default_factory=itertools.count)
     lock: threading.Lock = field(default_factory=threading.Lock)  # a history is merged beside
 
     def click(self, point: Failpoint) -> None:
@@ -51,7 +53,7 @@ class Camera:
             if self.closely:
                 return
             shutil.rmtree(self.shots[state][1])
-        shot = self.album / str(len(self.shots)) / where
+        shot = self.album / str(next(self.numbers)) / where
         shot.mkdir(parents=True)
         for path in files(self.lake.folder):
             copy = shot / path.relative_to(self.lake.folder)

@@ -1,36 +1,71 @@
-"""Records conformed, for the tests of it."""
+"""Records parsed to rows, in this process, for the tests of it."""
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from dataclasses import replace
-from datetime import timezone
 from pathlib import Path
 from typing import Any
 
-from pyspark.sql import SparkSession
-from pyspark.sql.types import TimestampType
+import pyarrow.parquet as pq
+from pyspark.sql import types as t
 
-from elt_assets.lake.parse.conform import Key, Stamp, conform, rejected
+from elt_assets.lake.delta.table import Table
+from elt_assets.lake.parse.segment_parsing import Key, Rejections, SegmentParser, Stamp, tasks_of
 from elt_assets.lake.schema.from_json_schema import columns
 from elt_assets.lake.schema.logical_types import Column
-from tests.lake.staging import stage
+from elt_assets.lake.spark.parsing.task import run
+from elt_assets.storage.location import Location
+from elt_assets.sync.segments import Segment
+from tests.lake.staging import APP, stage
 
 PREFIX = "0f0e0d0c-0000-4000-8000-"
 STAMP = Stamp(PREFIX, generation_id=3, sync_id=42)
+DEAD = t.StructType(
+    [
+        *(t.StructField(name, t.StringType()) for name in ("record", "reason", "meta", "row_id")),
+        t.StructField("extracted_at", t.TimestampType()),
+        t.StructField("place", t.LongType()),
+    ]
+)
 
 Row = dict[str, Any]
 
+sys.setrecursionlimit(4_000)  # as in a task
+
 
 class Conformer:
-    """Conforms records of one schema.
+    """Parses records of one schema.
 
     Properties may be columns already; the fields in `strict` are.
     """
 
-    def __init__(self, spark: SparkSession, folder: Path):
-        self.spark = spark
+    def __init__(self, folder: Path):
         self.folder = folder
+
+    def parse(
+        self, segment: Segment, properties: Any, **options: Any
+    ) -> tuple[list[Row], list[Row]]:
+        """The rows of a segment and the rejected records, each in the order they were extracted."""
+        table, dead = (Table(str(self.folder / name), APP) for name in ("rows", "dead"))
+        strict = options.pop("strict", ())
+        read = _columns(properties, strict)
+        rejections = Rejections(dead, DEAD, {})
+        declared = options.pop("declared", None)
+        parser = SegmentParser(
+            table, rejections, read, declared or read, STAMP, options.pop("key", ()), **options
+        )
+        job = parser.job("data", "data")
+        self.results = [
+            run(job, task) for task in tasks_of(segment, Location.of(str(segment.path)), 1)
+        ]
+        rows = _rows(table, [r.path for r in self.results])
+        rejects = _rows(dead, [r.dead_path for r in self.results])
+        return (
+            sorted(rows, key=lambda row: str(row["_airbyte_raw_id"])),
+            sorted(rejects, key=lambda row: int(row["place"])),
+        )
 
     def rows(
         self,
@@ -43,22 +78,20 @@ class Conformer:
         partition: str | None = None,
     ) -> list[Row]:
         """The accepted rows, in the order they were extracted."""
-        path = str(stage(self.folder, data, meta=meta).path)
-        found = _columns(properties, strict)
-        frame = conform(self.spark, [path], found, STAMP, key, partition)
-        instants = [e.name for e in frame.schema.fields if isinstance(e.dataType, TimestampType)]
-        rows = [row.asDict(recursive=True) for row in frame.collect()]
-        for row in rows:  # Spark gives them in the machine's zone, without saying so
-            row |= {n: row[n].astimezone(timezone.utc) for n in instants if row[n] is not None}
-        return sorted(rows, key=lambda row: str(row["_airbyte_raw_id"]))
+        segment = stage(self.folder, data, meta=meta)
+        return self.parse(segment, properties, key=key, strict=strict, partition=partition)[0]
 
     def rejects(
         self, properties: Any, data: Sequence[Any], key: Key = (), strict: Sequence[str] = ()
     ) -> list[tuple[str, str]]:
-        """(line, reason) of the others."""
-        path = str(stage(self.folder, data).path)
-        frame = rejected(self.spark, [path], _columns(properties, strict), STAMP, key)
-        return [(row["line"], row["reason"]) for row in frame.collect()]
+        """(record, reason) of the others."""
+        _, dead = self.parse(stage(self.folder, data), properties, key=key, strict=strict)
+        return [(row["record"], row["reason"]) for row in dead]
+
+
+def _rows(table: Table, paths: Sequence[str]) -> list[Row]:
+    parts = [pq.read_table(f"{table.storage.root}/{path}") for path in paths if path]
+    return [row for part in parts for row in part.to_pylist()]
 
 
 def _columns(properties: Any, strict: Sequence[str]) -> list[Column]:

@@ -26,8 +26,8 @@ USERS = {"id": INTEGER, "name": STRING}
 class Lake:
     """`history`, `on_schema_change`, `partition`, `salt`: as the stream's `WriteSpec` has them.
 
-    `root`: the URI of the lake; default: `folder`. `staging`: where tasks read segments. `sink`: the writer;
-    the one of `plain.py` needs no Spark.
+    `root`: the URI of the lake; default: `folder`. `staging`: where tasks read segments. `is_plain`: it
+    is used without Spark, in the context of `plain.without_spark`.
     """
 
     provider: SparkProvider
@@ -35,11 +35,12 @@ class Lake:
     history: bool = False
     root: str | None = None
     staging: Staging = IN_PLACE
-    sink: type[TableWriter] = TableWriter
+    is_plain: bool = False
 
     @property
-    def is_plain(self) -> bool:
-        return self.sink is not TableWriter
+    def scratch(self) -> Staging:
+        """Where replays stage records."""
+        return Staging(self.folder / "staging")
 
     @property
     def spark(self) -> SparkSession:
@@ -66,7 +67,7 @@ class Lake:
         tables = self.tables(APP if partition is None else f"{APP}|{partition}")
         tables.roll_back_companions("run-1")
         spec = WriteSpec(configured or stream(USERS), "run-1", self.history, **landing)
-        return self.sink(self.provider, tables, spec, self.staging)
+        return TableWriter(self.provider, tables, spec, self.staging)
 
     def stage(self, *data: Any) -> Segment:
         return stage(self.folder / "staging", data)

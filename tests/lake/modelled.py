@@ -53,9 +53,10 @@ from elt_assets.lake.write.write_spec import (
 from elt_assets.lake.write.writer import TableWriter
 from elt_assets.protocol.airbyte.catalog import FULL_REFRESH, INCREMENTAL, ConfiguredStream
 from elt_assets.protocol.airbyte.sync_modes import APPEND, APPEND_DEDUP, OVERWRITE, OVERWRITE_DEDUP
+from elt_assets.storage.staging import Staging
 from tests.lake.crashing import Death, Killed, done_at
 from tests.lake.oracle import Event, Part, Run, Stream, landed
-from tests.lake.plain import NoSpark, PlainWriter, rows_of
+from tests.lake.plain import NoSpark, rows_of
 from tests.lake.staging import APP, INTEGER, NUMBER, STRING, checkpoint, stage, stream
 
 BASE = {"id": INTEGER, "at": INTEGER, "text": STRING, "_ab_cdc_deleted_at": STRING}
@@ -125,7 +126,7 @@ class World:
     history: bool = False
     parts: tuple[str | None, ...] = (None,)
     provider: SparkProvider = NO_SPARK
-    writer: type[TableWriter] = PlainWriter
+    writer: type[TableWriter] = TableWriter
 
     @property
     def stream(self) -> Stream:
@@ -591,7 +592,7 @@ class Machine(RuleBasedStateMachine):
             )
             wanted.sync_id = tables.metadata.sync_id + 1
             spec = WriteSpec(wanted, "replay", partition=name)
-            replay(self.world.provider, tables, spec)
+            replay(self.world.provider, tables, spec, Staging(self.folder / "staging"))
         moved = [event for event in before.dead if not by.rejects(event)]
         left = tuple(event for event in before.dead if by.rejects(event))
         rows, buried = landed(by, before.rows, before.buried, moved)

@@ -18,29 +18,24 @@ from uuid import uuid4
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from pyspark.sql import DataFrame
 from pyspark.sql import types as t
 
 from elt_assets.failpoints import Failpoint, reach
-from elt_assets.lake.admin import replay
 from elt_assets.lake.delta import attachments, row_counts
-from elt_assets.lake.delta.files import HIDDEN, VISIBLE, Change, DataFile, Files
+from elt_assets.lake.delta.files import HIDDEN, VISIBLE, Change, DataFile
 from elt_assets.lake.delta.opening import delta_schema
 from elt_assets.lake.delta.table import Table
 from elt_assets.lake.merge import dedup, file_splitting, history, key_merge, partition_files
 from elt_assets.lake.merge.dedup import ARRIVAL, Merged, Ordering, Target
 from elt_assets.lake.merge.file_splitting import Batch, Key
 from elt_assets.lake.merge.validity import wide_schema
-from elt_assets.lake.parse.conform import Lines
+from elt_assets.lake.parse import segment_parsing
 from elt_assets.lake.schema import evolution, metadata_columns
 from elt_assets.lake.schema.evolution import Plan
 from elt_assets.lake.spark import tasks
-from elt_assets.lake.write import dead_letter
-from elt_assets.lake.write.writer import TableWriter
+from elt_assets.lake.spark.parsing import task
+from elt_assets.lake.spark.parsing.job import Job, Result, Task
 from elt_assets.protocol.airbyte.catalog import DELETED_AT
-from elt_assets.storage.location import Location
-from elt_assets.sync import segments
-from elt_assets.sync.segments import Segment
 
 Row = dict[str, Any]
 LONG_AGO = dt.datetime(2026, 1, 1, tzinfo=dt.timezone.utc)
@@ -100,62 +95,6 @@ class NoSpark:
         return None
 
 
-class PlainWriter(TableWriter):
-    """A `TableWriter` that parses the segments' lines itself."""
-
-    def _write_clean(self, _: Segment) -> bool:
-        """All lines take the way of `write_lines`."""
-        return False
-
-    def write_lines(self, lines: Lines, count: int) -> None:
-        main, dead, pending = self._tables.main, self._tables.dead_letter, self._pending
-        key = [part[0] for part in self._by.key if part != [metadata_columns.PARTITION]]
-        accepted: list[Row] = []
-        rejected: list[str] = []
-        assert not isinstance(lines, DataFrame)
-        for line in _lines(lines):
-            found = json.loads(line)
-            is_whole = segments.SEQUENCE in found and (
-                not key or any(found.get(k) is not None for k in key)
-            )
-            if is_whole:
-                accepted.append(found)
-            else:
-                rejected.append(line)
-        rows = [self._typed(found) for found in accepted]
-        pending.files += write_files(main, Frame(rows, self._schema))
-        pending.records += len(accepted)
-        rejections = Frame(
-            [self._rejection(line) for line in rejected], dead_letter.schema(self._spec)
-        )
-        pending.rejected_files += write_files(dead, rejections)
-        pending.rejected += len(rejected)
-
-    def _typed(self, found: Row) -> Row:
-        own: Row = {
-            metadata_columns.RAW_ID: f"{self._stamp.raw_id_prefix}{found[segments.SEQUENCE]:012x}",
-            metadata_columns.EXTRACTED_AT: LONG_AGO,
-            metadata_columns.GENERATION_ID: self._stamp.generation_id,
-            metadata_columns.PARTITION: self._spec.partition,
-        }
-        return {
-            field.name: own[field.name]
-            if field.name in own
-            else cast(found.get(field.name), field.dataType)
-            for field in self._schema.fields
-        }
-
-    def _rejection(self, line: str) -> Row:
-        return {
-            "record": line,
-            "reason": "rejected",
-            "stream": "users",
-            "rejected_at": REJECTED_AT,
-            "run_id": self._spec.run_id,
-            metadata_columns.PARTITION: self._spec.partition,
-        }
-
-
 def cast(value: Any, kind: t.DataType) -> Any:
     """A value as a column of that type has it."""
     if value is None:
@@ -163,13 +102,6 @@ def cast(value: Any, kind: t.DataType) -> Any:
     if isinstance(kind, t.StringType):
         return value if isinstance(value, str) else json.dumps(value)
     return float(value) if isinstance(kind, t.DoubleType) else value
-
-
-def _lines(paths: Sequence[str]) -> Iterator[str]:
-    for text in paths:
-        path = Path(text.removeprefix("file://"))
-        for file in sorted(path.iterdir()) if path.is_dir() else [path]:
-            yield from filter(None, file.read_text().split("\n"))
 
 
 # Files
@@ -218,29 +150,14 @@ def rows_of(root: str, file: DataFile) -> list[Row]:
     return _CACHE[file.path]
 
 
-def staged_lines(_: object, table: Table, files: Sequence[DataFile], __: object) -> list[str]:
-    """Replaces `dead_letter.staged_lines`."""
-    lines = []
-    for number, row in enumerate(read_files(table, None, files).rows):
-        found = json.loads(row["record"])
-        if segments.SEQUENCE in found:
-            found[segments.SEQUENCE] = number
-        lines.append(json.dumps(found))
-    return lines
+def run_parse(_: object, job: Job, tasks: Sequence[Task]) -> list[Result]:
+    """Replaces the Spark job of a parse: the same tasks, in this process."""
+    return [task.run(job, each) for each in tasks]
 
 
-@contextlib.contextmanager
-def staged(table: Table, lines: Sequence[str]) -> Iterator[Location]:
-    """Replaces the hidden files of a replay."""
-    folder = Files.new_folder(HIDDEN)
-    place = table.storage.place.child(folder)
-    assert place.path is not None
-    place.path.mkdir(parents=True)
-    (place.path / "part.txt").write_text("\n".join(lines))
-    try:
-        yield place
-    finally:
-        table.storage.discard_folder(folder)
+def one_core(_: object) -> int:
+    """Replaces the number of the session's cores."""
+    return 1
 
 
 def run_tasks(_: object, count: int, function: tasks.ArrowFunction) -> dict[str, list[str]]:
@@ -416,8 +333,8 @@ SMALL_COMMITS: Replacement = (attachments, "LIMITS", dict.fromkeys(attachments.L
 REPLACED: tuple[Replacement, ...] = (
     (Table, "write_files", write_files),
     (Table, "read_files", read_files),
-    (dead_letter, "staged_lines", staged_lines),
-    (replay, "_staged", staged),
+    (segment_parsing, "run", run_parse),
+    (segment_parsing, "_cores", one_core),
     (evolution, "lossless", lossless),
     (evolution, "rewrite", rewrite),
     (history, "merge", merge_history),
@@ -432,7 +349,6 @@ REPLACED: tuple[Replacement, ...] = (
     (partition_files, "f", Functions),
     (partition_files, "value_at", Named),
     (row_counts, "RowCounter", PlainCounter),
-    (replay, "TableWriter", PlainWriter),
     (file_splitting, "run_tasks", run_tasks),
     (key_merge, "run_tasks", run_tasks),
 )
@@ -440,7 +356,7 @@ REPLACED: tuple[Replacement, ...] = (
 
 @contextlib.contextmanager
 def without_spark(*more: Replacement) -> Iterator[None]:
-    """Context in which `PlainWriter` and the rest of the lake work without a Spark session."""
+    """Context in which the lake works without a Spark session."""
     wanted = (*REPLACED, *more)
     before = [(owner, name, owner.__dict__[name]) for owner, name, _ in wanted]
     for owner, name, replacement in wanted:

@@ -11,6 +11,7 @@ import pytest
 from msgspec import Raw
 
 from elt_assets.lake.write.write_spec import WriteSpec, next_sync_id
+from elt_assets.lake.write.writer import TableWriter
 from elt_assets.protocol.airbyte.messages import RawRecord
 from elt_assets.sync.segments import SegmentWriter
 from tests.lake.harness import Lake
@@ -36,7 +37,7 @@ def sync(
         now = time.time() + machine_seconds
         patch.setattr(time, "time", lambda: now)
         configured.sync_id = next_sync_id(tables.metadata)
-    writer = lake.sink(
+    writer = TableWriter(
         lake.provider, tables, WriteSpec(configured, "run", lake.history), lake.staging
     )
     (lake.folder / "staging").mkdir(exist_ok=True)

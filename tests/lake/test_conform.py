@@ -9,9 +9,15 @@ from decimal import Decimal
 from typing import Any
 
 import pytest
-from pyspark.sql import SparkSession
 
-from tests.lake.conforming import PREFIX, Conformer, Row, changed, changes
+from tests.lake.conforming import (
+    PREFIX,
+    Conformer,
+    Row,
+    change_triples,
+    changed,
+    changes,
+)
 from tests.lake.staging import (
     BIG_INTEGER,
     BIG_NUMBER,
@@ -28,12 +34,13 @@ from tests.lake.staging import (
     struct,
 )
 
-TYPECAST = {"change": "NULLED", "reason": "DESTINATION_TYPECAST_ERROR"}
+MISFIT = ("NULLED", "DESTINATION_TYPECAST_ERROR")
+TYPECAST = dict(zip(("change", "reason"), MISFIT, strict=True))
 
 
 @pytest.fixture(scope="module")
-def conformer(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Conformer:
-    return Conformer(spark, tmp_path_factory.mktemp("segments"))
+def conformer(tmp_path_factory: pytest.TempPathFactory) -> Conformer:
+    return Conformer(tmp_path_factory.mktemp("segments"))
 
 
 def place(row: Row) -> int:
@@ -63,7 +70,7 @@ WIDE = 2**53 + 1
 KEPT: list[tuple[str, str, Any]] = [
     ("text", "null", None),
     ("text", '"a\\u0000b\\u2028"', "a\0b\u2028"),
-    ("text", "1.12345678901234567890", "1.12345678901234567890"),
+    ("text", "1.12345678901234567890", "1.1234567890123456789"),
     ("text", '{"a": [1 ,2]}', '{"a": [1 ,2]}'),
     ("flag", "false", False),
     ("integer", "9223372036854775807", 2**63 - 1),
@@ -237,21 +244,14 @@ def test_any_field_name_is_read_and_recorded_as_the_source_writes_it(conformer: 
     assert changed(bad) == names
 
 
-def test_field_names_are_case_sensitive(conformer: Conformer) -> None:
-    [row] = conformer.rows({"id": INTEGER}, [{"ID": 7}])
-    assert row["id"] is None and changes(row) == []
+def test_a_name_in_another_case_is_the_field_if_no_other_is(conformer: Conformer) -> None:
+    data = [{"ID": 7}, {"ID": 7, "Id": 8}, {"ID": 7, "id": 8}]
+    rows = conformer.rows({"id": INTEGER}, data)
+    assert [row["id"] for row in rows] == [7, None, 8]
+    assert not any(map(changes, rows))
 
 
-UNREADABLE: list[Any] = [
-    b"5",
-    b'"text"',
-    b"null",
-    b"[1]",
-    b'{"n":1, "x":tru}',
-    b'{"n":' + b"1" * 5000 + b"}",  # longer than any number Spark reads
-    b'{"n":1, "x":' + b"[" * 3000 + b"]" * 3000 + b"}",
-    b'{"n":1, "x":"\xff"}',
-]
+UNREADABLE: list[Any] = [b"5", b'"text"', b"null", b"[1]", b'{"n":1, "x":tru}', b'{"n":1,}']
 
 
 def test_each_unreadable_record_is_rejected_separately(conformer: Conformer) -> None:
@@ -260,6 +260,37 @@ def test_each_unreadable_record_is_rejected_separately(conformer: Conformer) -> 
     assert [row["n"] for row in conformer.rows(properties, data)] == [1, 2]
     reasons = Counter(reason for _, reason in conformer.rejects(properties, data))
     assert reasons == {"not a readable JSON object": len(UNREADABLE)}
+
+
+OVERSIZE = ("NULLED", "DESTINATION_FIELD_SIZE_LIMITATION")
+REPLACED = ("TRUNCATED", "DESTINATION_SERIALIZATION_ERROR")
+DEEP = b"[" * 3000 + b"]" * 3000
+EXTREME: list[tuple[bytes, Any, list[tuple[str, str]]]] = [
+    (b'"n":1' + b"1" * 5000, None, [MISFIT]),
+    (b'"any":' + b"1" * 5000, None, [OVERSIZE]),
+    (b'"any":' + b"1" * 2000, "1" * 2000, []),
+    (b'"any":' + DEEP, None, [OVERSIZE]),
+    (b'"x":' + DEEP, None, [OVERSIZE]),
+    (b'"undeclared":' + DEEP, None, []),
+    (b'"x":"a\xffb"', "a\ufffdb", [REPLACED]),
+    (b'"x":"cut \\ud83d"', "cut \ufffd", [REPLACED]),
+    (b'"any":{"k":"\\ude00!"}', '{"k":"\ufffd!"}', [REPLACED]),
+    (b'"x":"a\x01\tb"', "a\x01\tb", []),
+    (b'"at":"2024\\ud83d"', None, [MISFIT]),
+]
+"""A field as sent, its value in the table, and the changes of the record."""
+
+
+@pytest.mark.parametrize(("sent", "value", "recorded"), EXTREME, ids=range(len(EXTREME)))
+def test_an_extreme_value_costs_no_more_than_itself(
+    conformer: Conformer, sent: bytes, value: Any, recorded: list[tuple[str, str]]
+) -> None:
+    properties = {"id": INTEGER, "n": INTEGER, "x": STRING, "any": {}, "at": TIMESTAMP}
+    name = sent.split(b'"')[1].decode()
+    first, row = conformer.rows(properties, [b'{"id":1}', b'{"id":2,%b}' % sent])
+    assert (first["id"], row["id"], changes(first)) == (1, 2, [])
+    assert row.get(name) == value
+    assert change_triples(row) == [(name, *entry) for entry in recorded]
 
 
 def test_a_part_of_a_key_may_be_null_but_not_all(conformer: Conformer) -> None:

@@ -9,12 +9,11 @@ from decimal import Decimal
 from typing import Any
 
 import pytest
-from pyspark.sql import SparkSession
 
-from elt_assets.lake.parse.changes import MAX_VALUE_BYTES
 from elt_assets.lake.schema.from_json_schema import columns, kind_of
 from elt_assets.lake.schema.logical_types import Column, Scalar, Struct, Unread
 from elt_assets.lake.schema.metadata_columns import table_schema
+from elt_assets.lake.spark.parsing.columns import MAX_BYTES as MAX_VALUE_BYTES
 from tests.lake.conforming import STAMP, Conformer, Row, change_triples, changed, changes
 from tests.lake.staging import (
     BIG_INTEGER,
@@ -72,6 +71,10 @@ KEPT: list[tuple[str, str, Any]] = [
     ("any", "12345678901234567890123456789012345678", "12345678901234567890123456789012345678"),
     ("any", "0.1234567890123456789", "0.1234567890123456789"),
     ("any", '"Infinity"', '"Infinity"'),
+    ("any", '["Infinity", 5]', '["Infinity",5]'),
+    ("any", "1e400", "1e+400"),
+    ("any", "9" * 39, "9" * 39),
+    ("any", '{"n": 1.50, "m": 1e3, "o": 5.0, "p": 1e-7}', '{"m":1000,"n":1.5,"o":5,"p":1e-7}'),
     ("object", '{"x": "1"}', '{"x":"1"}'),
     ("object", "{}", "{}"),
     ("array", "[]", "[]"),
@@ -109,7 +112,6 @@ KEPT: list[tuple[str, str, Any]] = [
 ]
 """Field, value as sent, value in the table (None: only that nothing was changed)."""
 NULLED = [
-    ("any", "1e400"),
     ("object", "5"),
     ("object", "[]"),
     ("object", '"{}"'),
@@ -150,7 +152,7 @@ PARTLY: list[tuple[str, str, list[str], Any]] = [
     ("ss", '[{"any": "7", "n": "x"}, 5]', ["ss"], [{"any": '"7"', "n": None}, None]),
     ("bytess", '["aGk=", "!", 5]', ["bytess"], [b"hi", None, None]),
     ("v1ns", '["1", "x"]', ["v1ns"], [1.0, None]),
-    ("ints", "[1e3, 1e-12, 5.140730312209775e+16]", ["ints"], [1000, None, None]),
+    ("ints", "[1e3, 1e-12, 5.140730312209775e+16]", ["ints"], [1000, None, 51407303122097750]),
     (
         "deep",
         f'[[{{"l": [1, "x", 2.0], "d": "x", "odd": {{{json.dumps(ODD)}: true}}}}], 5]',
@@ -166,8 +168,8 @@ SENT = [
 
 
 @pytest.fixture(scope="module")
-def conformer(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Conformer:
-    return Conformer(spark, tmp_path_factory.mktemp("segments"))
+def conformer(tmp_path_factory: pytest.TempPathFactory) -> Conformer:
+    return Conformer(tmp_path_factory.mktemp("segments"))
 
 
 @pytest.fixture(scope="module")
@@ -227,14 +229,6 @@ def test_a_decimal_that_is_rounded_is_recorded(conformer: Conformer) -> None:
     assert [row["n"] for row in found[len(ROUNDED) :]] == [Decimal(n.strip('"')) for n in EXACT]
 
 
-def test_numbers_of_more_than_38_digits_in_json_are_recorded(conformer: Conformer) -> None:
-    sent = [
-        f'{{"any": {{"n": {text}}}}}'.encode() for text in ("9" * 38, "9" * 39, "1e-7", '"1E5"')
-    ]
-    cut = ("any", "TRUNCATED", "DESTINATION_FIELD_SIZE_LIMITATION")
-    assert [change_triples(row) for row in conformer.rows({"any": {}}, sent)] == [[], [cut], [], []]
-
-
 def test_a_value_that_is_too_long_becomes_null_and_is_recorded(conformer: Conformer) -> None:
     properties = {"text": STRING, "any": {}, "bytes": BINARY, "s": struct(text=STRING)}
     long, longest = "ä" * (MAX_VALUE_BYTES // 2 + 1), "A" * MAX_VALUE_BYTES
@@ -275,7 +269,7 @@ def test_a_strict_column_rejects_values_that_do_not_fit(conformer: Conformer) ->
     assert reasons == Counter(["not a readable JSON object", *(reason for _, reason in bad)])
 
 
-def test_rows_of_a_partition_have_its_key(spark: SparkSession, conformer: Conformer) -> None:
+def test_rows_of_a_partition_have_its_key(conformer: Conformer) -> None:
     [row] = conformer.rows({"n": INTEGER}, [{"n": 1}], partition="2024-01-02")
     expected = table_schema(columns({"properties": {"n": INTEGER}}), partitioned=True)
     assert list(row) == expected.names
@@ -299,9 +293,11 @@ def test_large_integers_in_a_column_of_doubles_are_recorded_as_rounded(
     conformer: Conformer,
 ) -> None:
     found = [Column("n", "n", Scalar.INTEGER_IN_DOUBLE)]
-    small, large, odd = conformer.rows(found, [{"n": 2**53}, {"n": 2**53 + 2}, {"n": "x"}])
+    data = [{"n": 2**53}, {"n": 2**53 + 2}, {"n": 2**53 + 1}, {"n": "x"}]
+    small, exact, rounded, odd = conformer.rows(found, data)
     assert (small["n"], change_triples(small)) == (2.0**53, [])
-    assert change_triples(large) == [("n", "TRUNCATED", "DESTINATION_FIELD_SIZE_LIMITATION")]
+    assert (exact["n"], change_triples(exact)) == (2.0**53 + 2, [])
+    assert change_triples(rounded) == [("n", "TRUNCATED", "DESTINATION_FIELD_SIZE_LIMITATION")]
     assert odd["n"] is None and changed(odd) == ["n"]
 
 
@@ -315,10 +311,3 @@ def test_reserved_and_colliding_names_are_read(conformer: Conformer) -> None:
 
 def kind_to_type(schema: Any) -> Any:
     return Column("x", "x", kind_of(schema)).type
-
-
-def test_unusual_json_is_stored_as_valid_json(conformer: Conformer) -> None:
-    odd = ['{"a": 1, "a": 2}', '"\\ud800"', '"[\\ud800"', '{"a": "\\ud800"}', '"{}\\ud800"']
-    rows = conformer.rows({"any": {}}, [f'{{"any": {text}}}'.encode() for text in odd])
-    assert [changes(row) for row in rows] == [[]] * len(odd)
-    assert [type(json.loads(row["any"])) for row in rows] == [dict, str, str, dict, str]

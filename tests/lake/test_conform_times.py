@@ -6,7 +6,6 @@ from datetime import datetime, timedelta, timezone
 from typing import Any
 
 import pytest
-from pyspark.sql import SparkSession
 
 from tests.lake.conforming import Conformer, Row, change_triples, changes
 from tests.lake.staging import INTEGER, NTZ, TIMESTAMP, array, struct
@@ -57,7 +56,7 @@ Judged = dict[tuple[str, str], Row]
 
 
 @pytest.fixture(scope="module")
-def judged(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Judged:
+def judged(tmp_path_factory: pytest.TempPathFactory) -> Judged:
     """Every text on both paths, in each place where a time may stand."""
     texts = [text for text, *_ in FORMS] + [text + z for text, _ in TOO_FINE for z in ("", "Z")]
     sent = [(place, text) for place in PLACES for text in texts]
@@ -66,7 +65,7 @@ def judged(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Jud
         nested = f'{{"ats": ["{text}"], "local": "{text}"}}'
         fields = f'"at": "{text}", "local": "{text}", "nested": {nested}'
         lines.append(f"{{{PLACES[place].format(fields)}}}".encode())
-    conformer = Conformer(spark, tmp_path_factory.mktemp("segments"))
+    conformer = Conformer(tmp_path_factory.mktemp("segments"))
     return dict(zip(sent, conformer.rows(SCHEMA, lines), strict=True))
 
 
@@ -111,10 +110,10 @@ def test_lost_precision_of_a_time_is_recorded(
 
 
 def test_a_zone_in_a_time_without_timezone_is_removed_and_recorded(
-    spark: SparkSession, tmp_path_factory: pytest.TempPathFactory
+    tmp_path_factory: pytest.TempPathFactory,
 ) -> None:
     local = {"type": "string", "format": "time", "airbyte_type": "time_without_timezone"}
-    conformer = Conformer(spark, tmp_path_factory.mktemp("segments"))
+    conformer = Conformer(tmp_path_factory.mktemp("segments"))
     sent: list[dict[str, Any]] = [{"t": "12:34:56Z"}, {"t": "12:34+01:00"}, {"t": "12:34:56.5"}]
     rows = conformer.rows({"t": local}, sent)
     assert [row["t"] for row in rows] == ["12:34:56", "12:34", "12:34:56.5"]

@@ -52,7 +52,7 @@ from tests.lake.crashing import (
 )
 from tests.lake.harness import Lake
 from tests.lake.modelled import NO_SPARK
-from tests.lake.plain import PlainWriter, without_spark
+from tests.lake.plain import without_spark
 from tests.lake.readers import assert_all_readers_agree
 from tests.lake.staging import EMITTED_AT, INTEGER, NUMBER, STRING, checkpoint
 from tests.project import REPOSITORY
@@ -89,7 +89,7 @@ def lake(request: pytest.FixtureRequest, form: Engine, tmp_path: Path) -> Iterat
     folder.mkdir()
     if form.is_plain:
         with without_spark():
-            yield Lake(NO_SPARK, folder, history=True, sink=PlainWriter)
+            yield Lake(NO_SPARK, folder, history=True, is_plain=True)
     else:
         yield Lake(request.getfixturevalue("spark_provider"), folder, history=True)
 
@@ -391,7 +391,9 @@ def test_a_replay_survives_a_kill_at_any_point(lake: Lake, prove: Prove) -> None
         tables.roll_back_companions("run-2")
         by_text = configured(lake)
         by_text.primary_key = [["text"]]
-        replay(lake.provider, tables, WriteSpec(by_text, "run-2", history=lake.history))
+        replay(
+            lake.provider, tables, WriteSpec(by_text, "run-2", history=lake.history), lake.scratch
+        )
 
     lake.history = not lake.is_plain  # without Spark, a history is never merged by another key
     sync(lake, [[*BATCHES[0], b"[5]"], BATCHES[1]])

@@ -30,7 +30,7 @@ from tests.lake.camera import Run
 from tests.lake.crashing import EVENTS, Death, Killed, View, configured, event, position, sync, view
 from tests.lake.harness import Lake
 from tests.lake.modelled import NO_SPARK
-from tests.lake.plain import PlainWriter, without_spark
+from tests.lake.plain import without_spark
 from tests.lake.staging import NUMBER, STRING, checkpoint
 
 pytestmark = pytest.mark.spark
@@ -137,7 +137,7 @@ class Script:
             tables.roll_back_companions(name)
             by_text = self._configured(lake)
             by_text.primary_key = [["text"]]
-            replay(lake.provider, tables, WriteSpec(by_text, name))
+            replay(lake.provider, tables, WriteSpec(by_text, name), lake.scratch)
 
         return run
 
@@ -169,7 +169,7 @@ def version_at(lake: Lake, restored: int) -> int:
 def play(folder: Path, seed: int) -> int:
     """Play a script on two lakes, one of which is killed; return the number of kills."""
     script = Script(random.Random(seed), random.Random(seed).choice([APPEND, APPEND_DEDUP]))
-    whole, killed = (Lake(NO_SPARK, folder / name, sink=PlainWriter) for name in ("a", "b"))
+    whole, killed = (Lake(NO_SPARK, folder / name, is_plain=True) for name in ("a", "b"))
     kills = 0
     for _ in range(STEPS):
         run = script.next_step()

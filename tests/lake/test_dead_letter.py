@@ -40,7 +40,7 @@ def replayed(
     tables.roll_back_companions(run)
     wanted.sync_id = tables.metadata.sync_id + 1
     spec = WriteSpec(wanted, run, lake.history, on_schema_change)  # type: ignore[arg-type]
-    return replay(lake.provider, tables, spec)
+    return replay(lake.provider, tables, spec, lake.scratch)
 
 
 def keyed(*key: str) -> ConfiguredStream:

@@ -16,7 +16,6 @@ from deltalake import DeltaTable
 from elt_assets.lake.admin.maintenance import Maintained, maintain
 from elt_assets.lake.spark.session import SparkProvider
 from elt_assets.protocol.airbyte.sync_modes import APPEND
-from elt_assets.storage.location import Location
 from tests.lake.crashing import EVENTS, configured, event, expected, position, sync, view
 from tests.lake.harness import Lake
 from tests.lake.readers import assert_all_readers_agree
@@ -84,8 +83,7 @@ def test_a_later_column_is_null_in_older_rows_after_compaction(lake: Lake) -> No
 
 def write_only(lake: Lake, data: Any) -> None:
     """Write a row and a rejected line to files that no commit names, as a run that is killed before it."""
-    path = Location.of(str(lake.stage(data, b"1").path)).for_spark_reader
-    lake.writer(configured(lake, APPEND)).write_lines([path], 2)
+    lake.writer(configured(lake, APPEND)).write(lake.stage(data, b"1"))
 
 
 def test_a_vacuum_removes_old_orphaned_files(lake: Lake) -> None:

@@ -115,7 +115,9 @@ def test_a_replay_moves_the_records_that_fit_now(lake: Lake) -> None:
     sync(lake, [FIRST], configured(lake, APPEND))
     assert lake.dead_letter.records == 1
     lake.history = False
-    done = replay(lake.provider, lake.tables(), WriteSpec(stream(EVENTS, APPEND), "run-2"))
+    done = replay(
+        lake.provider, lake.tables(), WriteSpec(stream(EVENTS, APPEND), "run-2"), lake.scratch
+    )
     assert done is not None and (done.records, done.rejected) == (1, 0)
     assert len(rows(lake.spark, lake.table, "text")) == 3
 

@@ -156,7 +156,7 @@ def test_a_replay_moves_only_records_of_its_partition(lake: Lake) -> None:
         wanted.destination_sync_mode = "append_dedup"
         lake.sync(wanted, event(None, 1, part), value=1, partition=part)
     again = WriteSpec(configured(lake, FIRST, APPEND), "run-2", partition=FIRST)
-    done = replay(lake.provider, tables(lake, FIRST), again)
+    done = replay(lake.provider, tables(lake, FIRST), again, lake.scratch)
     assert done is not None and done.records == 1
     assert held(lake) == [(FIRST, FIRST)]
     assert [part for part, _ in rejects(lake)] == [SECOND]
@@ -170,7 +170,7 @@ def test_rejected_records_of_a_partition_with_a_long_name_are_replayed(lake: Lak
     maintain(lake.spark, lake.tables())
     for part in parts:
         spec = WriteSpec(configured(lake, part, APPEND), "run-2", partition=part)
-        found = replay(lake.provider, tables(lake, part), spec)
+        found = replay(lake.provider, tables(lake, part), spec, lake.scratch)
         assert found is not None and (found.records, found.rejected) == (0, 2)
     again = rows(lake.spark, lake.dead_letter, "_elt_partition", "run_id")
     assert again == sorted((part, "run-2") for part in parts * 2)

@@ -28,6 +28,7 @@ from elt_assets.errors import EltError, TransientError
 from elt_assets.failpoints import Failpoint, armed
 from elt_assets.lake.write.stream_tables import StreamTables
 from elt_assets.lake.write.write_spec import RefreshMode, WriteSpec, generations, starting_state
+from elt_assets.lake.write.writer import TableWriter
 from elt_assets.pipeline.shared_state_start import starting_states
 from elt_assets.pipeline.stream_plan import StreamPlan
 from elt_assets.protocol.airbyte.catalog import ConfiguredCatalog, ConfiguredStream, StreamId
@@ -38,7 +39,7 @@ from elt_assets.sync.session import Session, Threshold
 from tests.failpoints import assert_reached
 from tests.lake.crashing import Death, Killed
 from tests.lake.modelled import NO_SPARK
-from tests.lake.plain import PlainWriter, rows_of, without_spark
+from tests.lake.plain import rows_of, without_spark
 from tests.lake.staging import INTEGER, stream
 from tests.sync.doubles import error, message, record, state, status
 
@@ -269,7 +270,7 @@ class World:
         sinks: dict[StreamId, Sink] = {}
         writers = []
         for read in reads:
-            writer = PlainWriter(NO_SPARK, read.tables, WriteSpec(read.stream, f"run {self._runs}"))
+            writer = TableWriter(NO_SPARK, read.tables, WriteSpec(read.stream, f"run {self._runs}"))
             writers.append(writer)
             sinks[read.id] = writer
         own = {one.stream.stream_descriptor.id for one in source.states if one.stream is not None}

@@ -226,7 +226,7 @@ def test_a_replay_during_a_compaction_moves_each_record_once(lake: Lake) -> None
     lake.history = False
     wanted = stream(EVENTS, APPEND)
     with done_at(Failpoint.REPLAY_STAGED, lambda: compacted(lake)):
-        done = replay(lake.provider, lake.tables(), WriteSpec(wanted, "run-2"))
+        done = replay(lake.provider, lake.tables(), WriteSpec(wanted, "run-2"), lake.scratch)
     assert done is not None and (done.records, done.rejected) == (2, 0)
     texts = ["1 at 10", "1 at 20", "2 at 10", "3 at 20", "None at 1", "None at 2"]
     assert read(lake, "", "text") == [(text,) for text in texts]
@@ -240,5 +240,5 @@ def test_a_replay_after_a_concurrent_sync_is_refused(lake: Lake) -> None:
     wanted = configured(lake)
     wanted.primary_key = [["text"]]
     with pytest.raises(ConcurrentSync):
-        replay(lake.provider, late, WriteSpec(wanted, "run-2", history=True))
+        replay(lake.provider, late, WriteSpec(wanted, "run-2", history=True), lake.scratch)
     assert view(lake) == expected([FIRST, SECOND])

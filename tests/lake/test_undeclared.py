@@ -11,10 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from elt_assets.lake.parse.undeclared import UndeclaredFields, bounded, described
-from elt_assets.lake.schema import from_json_schema
+from elt_assets.lake.parse.undeclared import bounded, described
 from elt_assets.lake.spark.parsing.undeclared import MAX_NAMES, OTHERS
-from elt_assets.sync.segments import EXTRACTED_AT, META, SEQUENCE
+from tests.lake.conforming import Conformer
 from tests.lake.staging import INTEGER, STRING, array, stage, struct
 
 ADDRESS = struct(city=STRING)
@@ -26,20 +25,16 @@ PROPERTIES = {
 }
 
 
-def found_in(
-    folder: Path, properties: dict[str, Any], *records: Any, **meta: Any
+@pytest.fixture
+def conformer(tmp_path: Path) -> Conformer:
+    return Conformer(tmp_path)
+
+
+def counts(
+    conformer: Conformer, properties: dict[str, Any], *records: Any, **more: Any
 ) -> dict[str, int]:
-    return rewritten(folder, properties, *records, **meta)[0]
-
-
-def rewritten(
-    folder: Path, properties: dict[str, Any], *records: Any, keeps: bool = False, **meta: Any
-) -> tuple[dict[str, int], list[bytes]]:
-    """The counts of undeclared fields, and the lines to parse."""
-    columns = from_json_schema.columns({"properties": properties})
-    segment, target = stage(folder, records, **meta).path, folder / "rewritten"
-    counts = UndeclaredFields(columns).rewrite(segment, target, keeps=keeps)
-    return dict(counts), target.read_bytes().splitlines()
+    conformer.parse(stage(conformer.folder, records, **more), properties)
+    return dict(sum((result.undeclared for result in conformer.results), Counter()))
 
 
 @pytest.mark.parametrize(
@@ -66,12 +61,12 @@ def rewritten(
     ],
 )
 def test_undeclared_fields_of_a_record_are_found(
-    tmp_path: Path, record: Any, names: list[str]
+    conformer: Conformer, record: Any, names: list[str]
 ) -> None:
-    assert found_in(tmp_path, PROPERTIES, record) == dict.fromkeys(names, 1)
+    assert counts(conformer, PROPERTIES, record) == dict.fromkeys(names, 1)
 
 
-def test_declared_names_may_contain_any_character(tmp_path: Path) -> None:
+def test_declared_names_may_contain_any_character(conformer: Conformer) -> None:
     names = {
         'a "quoted" name': INTEGER,
         "a\\b": INTEGER,
@@ -80,23 +75,23 @@ def test_declared_names_may_contain_any_character(tmp_path: Path) -> None:
         "": INTEGER,
     }
     record = dict.fromkeys(names, 1)
-    assert found_in(tmp_path, names, record, {**record, "more": 2}) == {"more": 1}
+    assert counts(conformer, names, record, {**record, "more": 2}) == {"more": 1}
 
 
-def test_changes_reported_by_the_source_are_not_undeclared_fields(tmp_path: Path) -> None:
+def test_changes_reported_by_the_source_are_not_undeclared_fields(conformer: Conformer) -> None:
     meta = {
         "changes": [{"field": "id", "change": "NULLED", "reason": "SOURCE_SERIALIZATION_ERROR"}]
     }
-    assert found_in(tmp_path, PROPERTIES, {"id": 1}, {}, meta=meta) == {}
+    assert counts(conformer, PROPERTIES, {"id": 1}, {}, meta=meta) == {}
 
 
-def test_with_an_empty_schema_every_field_is_undeclared(tmp_path: Path) -> None:
-    assert found_in(tmp_path, {}, {"id": 1}, {"id": 2, "name": "b"}) == {"id": 2, "name": 1}
+def test_with_an_empty_schema_every_field_is_undeclared(conformer: Conformer) -> None:
+    assert counts(conformer, {}, {"id": 1}, {"id": 2, "name": "b"}) == {"id": 2, "name": 1}
 
 
-def test_the_number_of_counted_names_is_limited(tmp_path: Path) -> None:
+def test_the_number_of_counted_names_is_limited(conformer: Conformer) -> None:
     records = [{f"user-{number}": 1, f"name-{number}": 2} for number in range(1000)]
-    found = found_in(tmp_path, {"id": INTEGER}, *records, {"id": 1})
+    found = counts(conformer, {"id": INTEGER}, *records, {"id": 1})
     assert len(found) == MAX_NAMES + 1
     assert found.pop(OTHERS) == 1000 - MAX_NAMES // 2
     assert set(found.values()) == {1}
@@ -118,42 +113,52 @@ def test_the_log_shows_the_most_frequent_names() -> None:
     )
 
 
-def test_undeclared_fields_are_kept_as_one_object_per_record(tmp_path: Path) -> None:
+EXTRA = {"_extra": {"type": "object"}}
+
+
+def test_undeclared_fields_are_kept_as_one_object_per_record(conformer: Conformer) -> None:
     records = [
         {"id": 1},
         {"id": 2, "colour": "red", "address": {"city": "x", "planet": {"name": "p"}}},
         {"id": 3, "lines": [{"city": "y"}, {"a": 1.50}], "_extra": "its own"},
+        {"id": "no", "_extra": 5},
     ]
-    found, lines = rewritten(tmp_path, PROPERTIES, *records, keeps=True)
-    assert found == {"colour": 1, "address.planet": 1, "lines.a": 1, "_extra": 1}
-    extras = [json.loads(line).get("_extra") for line in lines]
-    assert extras == [
+    segment = stage(conformer.folder, records)
+    rows, _ = conformer.parse(segment, {**PROPERTIES, **EXTRA}, keeps_undeclared=True)
+    assert dict(conformer.results[0].undeclared) == {
+        "colour": 1,
+        "address.planet": 1,
+        "lines.a": 1,
+        "_extra": 2,
+    }
+    assert [row["_extra"] and json.loads(row["_extra"]) for row in rows] == [
         None,
         {"colour": "red", "address": {"planet": {"name": "p"}}},
         {"lines": [None, {"a": 1.5}], "_extra": "its own"},
+        {"_extra": 5},
     ]
-    assert [json.loads(line)["id"] for line in lines] == [1, 2, 3]
+    assert [row["id"] for row in rows] == [1, 2, 3, None]
 
 
 @pytest.mark.parametrize(
     ("record", "expected"),
     [
         (b'{"ID":1.50,"name":"a"}', b'{"id":1.50,"name":"a"}'),
-        (b'{"address":{"City":1},"more":2}', b'{"address":{"city":1},"more":2}'),
-        (b'{"Address":{"City":1}}', b'{"address":{"city":1}}'),
-        (b'{"LINES":[null,{"CITY":1}]}', b'{"lines":[null,{"city":1}]}'),
-        (b'{"id":1,"Id":2}', None),
-        (b'{"Id":1,"ID":2}', None),
-        (b'{"BOTH":1}', None),
-        (b'{"anything":{"ID":1},"id":[{"Id":1}]}', None),
+        (b'{"address":{"City":"x"},"more":2}', b'{"address":{"city":"x"},"more":2}'),
+        (b'{"Address":{"City":"x"}}', b'{"address":{"city":"x"}}'),
+        (b'{"LINES":[null,{"CITY":"x"}]}', b'{"lines":[null,{"city":"x"}]}'),
+        (b'{"id":1,"Id":2}', b'{"id":1}'),
+        (b'{"Id":1,"ID":2}', b"{}"),
+        (b'{"BOTH":1}', b"{}"),
+        (b'{"anything":{"ID":1},"id":[{"Id":1}]}', b'{"anything":{"ID":1},"id":[]}'),
     ],
 )
 def test_a_field_that_is_renamed_in_case_only_is_the_declared_one(
-    tmp_path: Path, record: bytes, expected: bytes | None
+    conformer: Conformer, record: bytes, expected: bytes
 ) -> None:
     properties = {**PROPERTIES, "both": INTEGER, "Both": INTEGER}
-    _, (line,) = rewritten(tmp_path, properties, record)
-    assert line.startswith((expected or record)[:-1] + b',"_elt')
+    row, other = conformer.rows(properties, [record, expected])
+    assert {**row, "_airbyte_raw_id": ""} == {**other, "_airbyte_raw_id": ""}
 
 
 NAMES = st.sampled_from(["a", "b", "c", 'q"', "d.e"])
@@ -175,14 +180,11 @@ VALUES = st.recursive(
 def test_undeclared_fields_are_found_for_any_record_and_schema(
     tmp_path_factory: pytest.TempPathFactory, properties: dict[str, Any], records: list[Any]
 ) -> None:
-    folder = tmp_path_factory.mktemp("any")
+    conformer = Conformer(tmp_path_factory.mktemp("any"))
     expected: Counter[str] = Counter()
     for record in records:
         expected.update(set(_expected(record, struct(**properties), "")))
-    assert found_in(folder, properties, *records) == dict(expected)
-    lines = [json.loads(line) for line in rewritten(folder, properties, *records, keeps=True)[1]]
-    own = {EXTRACTED_AT, SEQUENCE, META, "_extra"}
-    assert [{k: v for k, v in line.items() if k not in own} for line in lines] == records
+    assert counts(conformer, properties, *records) == dict(expected)
 
 
 def _expected(value: Any, schema: Any, prefix: str) -> list[str]:

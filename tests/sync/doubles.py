@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import msgspec
 from msgspec import Raw
 
 from elt_assets.errors import EltError, SystemFailure, TransientError
@@ -18,8 +19,10 @@ from elt_assets.protocol.airbyte.catalog import (
     ConfiguredStream,
     StreamId,
 )
-from elt_assets.protocol.airbyte.messages import Message, RawRecord, Received
+from elt_assets.protocol.airbyte.codec import decode
+from elt_assets.protocol.airbyte.messages import NULL, Form, Message, RawRecord, Received
 from elt_assets.protocol.airbyte.sync_modes import APPEND
+from elt_assets.protocol.singer.messages import decode_record
 from elt_assets.sync.events import (
     Acknowledged,
     Checkpoint,
@@ -28,7 +31,7 @@ from elt_assets.sync.events import (
     SessionEvent,
     SharedAcknowledged,
 )
-from elt_assets.sync.segments import Segment, row_line
+from elt_assets.sync.segments import Piece, Segment
 from elt_assets.sync.selection.filters import RecordFilter
 from elt_assets.sync.session import Session, Threshold
 
@@ -36,17 +39,39 @@ Sent = RawRecord | Message
 """A message that a connector sends."""
 
 
-def rows(segment: Segment) -> list[bytes]:
-    """The lines of a segment in the form ROWS; its pieces follow each other."""
+@dataclass(frozen=True)
+class Staged:
+    """A record in a segment. `place`: its position in the stream within the sync."""
+
+    data: Any
+    place: int
+    meta: Any
+
+
+def staged(segment: Segment) -> list[Staged]:
+    """The records of a segment; its pieces follow each other."""
     with segment.path.open("rb") as file:
-        found = []
+        records = []
         for piece in segment.pieces:
             assert file.tell() == piece.offset
             lines = [file.readline() for _ in range(piece.records)]
             assert sum(map(len, lines)) == piece.size
-            found += [row_line(piece, number, line) for number, line in enumerate(lines)]
+            for number, line in enumerate(lines):
+                data, meta = _parts(piece, line)
+                records.append(Staged(json.loads(data), piece.first + number, json.loads(meta)))
         assert file.read() == b""
-    return found
+    return records
+
+
+def _parts(piece: Piece, line: bytes) -> tuple[bytes, bytes]:
+    """The data and the meta of a line."""
+    if piece.form is Form.ROWS:
+        parts = msgspec.json.decode(line, type=dict[str, Raw])
+        return bytes(parts["data"]), bytes(parts.get("meta", NULL))
+    record = decode_record(line[:-1]) if piece.form is Form.SINGER else decode(line[:-1])
+    assert isinstance(record, RawRecord)
+    assert (record.stream, record.namespace) == (piece.stream, piece.namespace)
+    return bytes(record.data), bytes(record.meta)
 
 
 class MemorySink:
@@ -57,20 +82,20 @@ class MemorySink:
     """
 
     def __init__(self, fail_at: int | None = None):
-        self.rows: list[dict[str, Any]] = []
+        self.rows: list[Any] = []
         self.state: Any = None
         self.commits: list[Checkpoint] = []
         self.segments: list[Segment] = []
-        self._pending: list[dict[str, Any]] = []
+        self._pending: list[Any] = []
         self._fail_at = fail_at
         self._calls = 0
 
     def write(self, segment: Segment) -> None:
         self._call()
-        lines = rows(segment)
-        assert (len(lines), segment.path.stat().st_size) == (segment.records, segment.size)
+        records = staged(segment)
+        assert (len(records), segment.path.stat().st_size) == (segment.records, segment.size)
         self.segments.append(segment)
-        self._pending += map(json.loads, lines)
+        self._pending += [record.data for record in records]
 
     def commit(self, checkpoint: Checkpoint) -> Committed:
         self._call()

@@ -1,4 +1,4 @@
-"""Staged lines: the source's bytes, and three properties of ours."""
+"""Staged lines: the source's bytes, and what is known of them."""
 
 from __future__ import annotations
 
@@ -7,30 +7,15 @@ import time
 from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import Raw
 
 from elt_assets.protocol.airbyte.messages import NULL, RawRecord
 from elt_assets.sync.open_files import OpenFiles
-from elt_assets.sync.segments import (
-    EXTRACTED_AT,
-    META,
-    NOT_AN_OBJECT,
-    PLACE,
-    SEQUENCE,
-    Segment,
-    SegmentWriter,
-)
-
-values = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.text(),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
-    max_leaves=6,
-)
+from elt_assets.sync.segments import Segment, SegmentWriter
 
 
 def staged(folder: Path, *records: tuple[bytes, bytes | None]) -> list[bytes]:
@@ -44,44 +29,16 @@ def staged(folder: Path, *records: tuple[bytes, bytes | None]) -> list[bytes]:
     return lines
 
 
-def test_a_line_has_the_data_byte_for_byte_and_our_properties_at_its_end(tmp_path: Path) -> None:
+def test_a_line_has_the_data_byte_for_byte(tmp_path: Path) -> None:
     [line] = staged(tmp_path, (b'{"a":  1.50, "b":"\\u2028"}', None))
-    ours = f',"{EXTRACTED_AT}":1234,"{SEQUENCE}":7}}'
-    assert line == b'{"a":  1.50, "b":"\\u2028"' + ours.encode()
+    assert line == b'{"data":{"a":  1.50, "b":"\\u2028"},"emitted_at":1234}'
 
 
-@pytest.mark.parametrize("data", [b"{}", b"{ }", b"{\t\r }", b"{" + b" " * 40 + b"}"])
-def test_an_object_without_properties_is_a_record(tmp_path: Path, data: bytes) -> None:
+@pytest.mark.parametrize("data", [b"{}", b"{ }", b"5", b'"{}"', b"[1, 2]", b"null", b'{"data":1}'])
+def test_any_data_is_kept(tmp_path: Path, data: bytes) -> None:
     plain, with_meta = staged(tmp_path, (data, None), (data, b'{"changes":[]}'))
-    assert json.loads(plain) == {EXTRACTED_AT: 1234, SEQUENCE: 7}
-    assert json.loads(with_meta) == {META: {"changes": []}, EXTRACTED_AT: 1234, SEQUENCE: 8}
-
-
-@pytest.mark.parametrize("data", [b"5", b'"{}"', b"[1, 2]", b"null", b"true"])
-def test_data_that_is_not_an_object_is_kept_without_a_sequence(tmp_path: Path, data: bytes) -> None:
-    lines = staged(tmp_path, (data, None), (b'{"a":1}', None))
-    assert json.loads(lines[0]) == {NOT_AN_OBJECT: json.loads(data), PLACE: 7}
-    assert json.loads(lines[1])[SEQUENCE] == 8  # it has its place all the same
-
-
-def test_a_property_of_the_source_does_not_replace_our_property(tmp_path: Path) -> None:
-    [line] = staged(tmp_path, (f'{{"{SEQUENCE}": 99}}'.encode(), None))
-    assert json.loads(line)[SEQUENCE] == 7
-
-
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(
-    st.dictionaries(st.text(), values, max_size=4),
-    st.none() | st.just({"changes": [{"field": "x"}]}),
-    st.sampled_from([None, 1]),
-)
-def test_any_object_is_read_back_completely(
-    tmp_path: Path, data: dict[str, Any], meta: Any, indent: int | None
-) -> None:
-    encoded = json.dumps(data, indent=indent).replace("\n", " ").encode()
-    [line] = staged(tmp_path, (encoded, None if meta is None else json.dumps(meta).encode()))
-    ours = {EXTRACTED_AT: 1234, SEQUENCE: 7} | ({} if meta is None else {META: meta})
-    assert json.loads(line) == {**data, **ours}
+    assert json.loads(plain) == {"data": json.loads(data), "emitted_at": 1234}
+    assert json.loads(with_meta) == {**json.loads(plain), "meta": {"changes": []}}
 
 
 def test_a_segment_can_be_truncated_to_its_mark_and_continued(tmp_path: Path) -> None:
@@ -96,7 +53,8 @@ def test_a_segment_can_be_truncated_to_its_mark_and_continued(tmp_path: Path) ->
     writer.append(RawRecord("a", Raw(b'{"a":3}')))
     segment = writer.close()
     found = [json.loads(line) for line in segment.path.read_bytes().splitlines()]
-    assert [(line["a"], line[SEQUENCE]) for line in found] == [(1, 0), (3, 1)]
+    assert [line["data"]["a"] for line in found] == [1, 3]
+    assert [(piece.first, piece.records) for piece in segment.pieces] == [(0, 2)]
     assert segment.size == segment.path.stat().st_size
 
 
@@ -147,4 +105,4 @@ def test_a_record_without_a_time_gets_the_current_time(tmp_path: Path) -> None:
     writer.append(RawRecord("a", Raw(b"{}")))
     writer.append(RawRecord("a", Raw(b'{"id":1}'), emitted_at=1.7e18))  # in nanoseconds
     for line in writer.close().path.read_text().splitlines():
-        assert before <= json.loads(line)[EXTRACTED_AT] <= time.time() * 1000
+        assert before <= json.loads(line)["emitted_at"] <= time.time() * 1000

@@ -18,11 +18,11 @@ from elt_assets.protocol.airbyte.codec import decode
 from elt_assets.protocol.airbyte.messages import Form, Message, Received, RecordLines
 from elt_assets.protocol.runs.protocols import airbyte_runs
 from elt_assets.sync import segments
-from elt_assets.sync.segments import Segment, SegmentWriter, records
+from elt_assets.sync.segments import Segment, SegmentWriter, records, refuse_foreign
 from elt_assets.sync.selection.fields import FieldSelection
 from elt_assets.sync.selection.filters import RecordFilter
 from elt_assets.sync.session import Threshold
-from tests.sync.doubles import MemorySink, Sync, catalog, rows
+from tests.sync.doubles import MemorySink, Sync, catalog, staged
 
 SPACED, COMPACT, ODD = range(3)
 
@@ -51,9 +51,9 @@ def run(count: int, stream: str = "a", first: int = 0) -> RecordLines:
 def written(writer: SegmentWriter, *, start: int = 0) -> tuple[Segment, list[int]]:
     """The closed segment, and the numbers of its records, which are in their places."""
     segment = writer.close()
-    found = [json.loads(row) for row in rows(segment)]
-    assert [row[segments.SEQUENCE] for row in found] == list(range(start, start + len(found)))
-    return segment, [row["n"] for row in found]
+    records = staged(segment)
+    assert [record.place for record in records] == list(range(start, start + len(records)))
+    return segment, [record.data["n"] for record in records]
 
 
 def test_a_run_is_staged_as_it_was_received(tmp_path: Path) -> None:
@@ -121,9 +121,9 @@ def test_single_records_among_runs_do_not_multiply_the_pieces(
 def test_a_line_that_names_its_stream_twice_ends_the_sync(tmp_path: Path) -> None:
     twice = line(0).replace(b',"emitted_at"', b',"stream":"b","emitted_at"')
     writer = SegmentWriter(tmp_path / "s", 0)
-    writer.append_run(RecordLines(Form.AIRBYTE, "a", None, "a", twice, 1))
+    writer.append_run(RecordLines(Form.AIRBYTE, "a", None, "a", line(0) + twice, 2))
     with pytest.raises(SystemFailure, match="twice"):
-        rows(writer.close())
+        refuse_foreign(writer.close(), 0, 1)
 
 
 def test_no_line_of_a_filtered_stream_reaches_the_disk(tmp_path: Path) -> None:

@@ -43,9 +43,8 @@ from elt_assets.lake.delta.row_counts import RowCounter, write_all
 from elt_assets.lake.delta.table import Table
 from elt_assets.lake.merge import key_merge
 from elt_assets.lake.merge.file_splitting import Batch, Key, lacks_nulls, split_all
-from elt_assets.lake.parse.changes import is_nulled
-from elt_assets.lake.parse.conform import value_at
 from elt_assets.lake.schema import metadata_columns
+from elt_assets.lake.spark.expressions import value_at
 
 Arrival = Literal["last", "by_id", "by_time"]
 """The order of arrival of a batch's rows and the present rows.
@@ -246,4 +245,17 @@ def is_delete(schema: t.StructType) -> Expression | None:
     if not names:
         return None
     has_value = [f.col(name).isNotNull() for name in names]
-    return reduce(operator.or_, [*has_value, is_nulled(names)])
+    return reduce(operator.or_, [*has_value, _is_nulled(names)])
+
+
+def _is_nulled(fields: Sequence[str]) -> Expression:
+    """Return whether a row has a null in one of these fields because its value did not fit the column."""
+    entries = f.exists(
+        f.col(metadata_columns.META).getField("changes"),
+        lambda change: (
+            change.getField("field").isin(list(fields))
+            & (change.getField("change") == metadata_columns.NULLED)
+            & change.getField("reason").startswith(metadata_columns.OWN_REASON)
+        ),
+    )
+    return f.coalesce(entries, f.lit(False))

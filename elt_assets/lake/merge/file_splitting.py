@@ -28,9 +28,9 @@ from elt_assets.failpoints import Failpoint, reach
 from elt_assets.lake.delta.files import HIDDEN, VISIBLE, DataFile
 from elt_assets.lake.delta.row_counts import require_all, row_count
 from elt_assets.lake.delta.table import Table
-from elt_assets.lake.parse.conform import value_at
 from elt_assets.lake.schema.metadata_columns import PARTITION
 from elt_assets.lake.spark import tasks
+from elt_assets.lake.spark.expressions import value_at
 from elt_assets.lake.spark.worker_code import with_code
 
 Key = Sequence[Sequence[str]]

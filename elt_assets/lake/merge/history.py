@@ -71,8 +71,8 @@ from elt_assets.lake.merge.validity import (
     wide_schema,
     with_validity,
 )
-from elt_assets.lake.parse.conform import value_at
 from elt_assets.lake.schema import metadata_columns
+from elt_assets.lake.spark.expressions import value_at
 from elt_assets.lake.spark.key_tasks import Validity
 
 SUFFIX = "_history"

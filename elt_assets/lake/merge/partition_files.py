@@ -13,8 +13,8 @@ from pyspark.sql import types as t
 from elt_assets.lake.delta.files import Change, DataFile
 from elt_assets.lake.delta.row_counts import RowCounter, require_all, row_count, write_all
 from elt_assets.lake.delta.table import Table
-from elt_assets.lake.parse.conform import value_at
 from elt_assets.lake.schema.metadata_columns import PARTITION
+from elt_assets.lake.spark.expressions import value_at
 from elt_assets.lake.spark.session import SparkProvider
 
 

@@ -37,8 +37,8 @@ from pyspark.sql import types as t
 from elt_assets.lake.merge import dedup, key_merge
 from elt_assets.lake.merge.dedup import ARRIVAL, ERA, Ordering
 from elt_assets.lake.merge.key_merge import kind_of
-from elt_assets.lake.parse.conform import value_at
 from elt_assets.lake.schema import metadata_columns
+from elt_assets.lake.spark.expressions import value_at
 
 VALID_FROM, VALID_TO, IS_CURRENT = "_valid_from", "_valid_to", "_is_current"
 VALIDITY = [

@@ -1,14 +1,10 @@
-"""The fast parse of segments: Arrow tasks on Spark write the rows of all lines that are provably clean.
-
-The tasks name all other lines. The caller parses these, and only these, with `conform`, which is exact for
-any line and three times slower.
-"""
+"""The parse of segments: tasks on Spark write the rows of their lines, and the records that are rejected."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pyarrow as pa
@@ -16,75 +12,98 @@ from pyspark.sql import SparkSession
 from pyspark.sql import types as t
 from pyspark.sql.utils import is_remote
 
+from elt_assets.errors import SystemFailure
 from elt_assets.lake.delta.files import DataFile
 from elt_assets.lake.delta.opening import delta_schema
 from elt_assets.lake.delta.table import Table
-from elt_assets.lake.parse import cast
-from elt_assets.lake.parse.changes import MAX_VALUE_BYTES
-from elt_assets.lake.parse.conform import Key, Stamp
-from elt_assets.lake.parse.undeclared import STAGED, declared_names
+from elt_assets.lake.parse.undeclared import declared_names
 from elt_assets.lake.schema import metadata_columns
-from elt_assets.lake.schema.logical_types import Array, Column, LogicalType, Scalar, Struct
+from elt_assets.lake.schema.logical_types import (
+    Array,
+    Column,
+    LogicalType,
+    Scalar,
+    Struct,
+    described,
+)
 from elt_assets.lake.spark.parsing.job import (
     ARRAY,
-    RAW,
     STRUCT,
     UNREAD,
+    DeadLetter,
     Field,
     Job,
-    Names,
+    KeyPart,
     Part,
     Result,
     Task,
 )
-from elt_assets.lake.spark.parsing.lines import is_supported
 from elt_assets.lake.spark.parsing.task import RESULT, batch_runner, runner
 from elt_assets.lake.spark.worker_code import with_code
 from elt_assets.storage.location import Location
-from elt_assets.sync import segments
-from elt_assets.sync.segments import Piece, Segment
+from elt_assets.sync.segments import Piece, Segment, refuse_foreign
+from elt_assets.sync.selection.fields import UNDECLARED
 
-MAX_UNCLEAN = 0.1
-"""The share of lines that are not clean above which the exact parse of all lines is faster."""
+Key = Sequence[Sequence[str]]
+"""Paths of table columns."""
+
 MIN_TASK_BYTES = 8 << 20
 """Bytes of lines from which a segment is divided into more than one task: each writes a file."""
 MAX_TASK_BYTES = 256 << 20
-SLOWER = (
-    "so many records had names or values that do not fit the stream's schema that the rest was parsed in a "
-    "way that is exact for them and takes about three times as long; correct the schema"
-)
-"""The message about a sync that went over to the exact parse."""
 _CORES = 4
 """The number of tasks at the same time where the number of cores is not known."""
 _READ = 1 << 22
 
 
-UncleanLine = tuple[int, int, int, int]
-"""A line that is not clean: the number of its piece, its number there, its offset and its size."""
+@dataclass(frozen=True)
+class Stamp:
+    """The values that all rows of one sync share.
+
+    Attributes:
+        raw_id_prefix: the first 24 characters of the rows' UUIDs, unique to the sync. The last 12 are the
+            extraction order: the ids of one sync sort in the order of extraction.
+    """
+
+    raw_id_prefix: str
+    generation_id: int
+    sync_id: int
 
 
-def unclean_lines(result: Result) -> Iterator[UncleanLine]:
-    """Yield the lines that a task has not parsed."""
-    values = result.unclean
-    yield from zip(values[::4], values[1::4], values[2::4], values[3::4], strict=True)
+@dataclass(frozen=True)
+class Rejections:
+    """Where rejected records go. `schema`, `values`: the columns of the dead letter, and the values that the
+    rows of a sync share."""
+
+    table: Table
+    schema: t.StructType
+    values: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Parsed:
+    """The files that the tasks of a segment have written; they are not visible yet."""
+
+    files: Sequence[DataFile]
+    rejected: Sequence[DataFile]
+    results: Sequence[Result]
 
 
 class SegmentParser:
     """Parses the segments of one stream.
 
     Args:
-        table: gets the files.
+        table: gets the files of rows.
         columns: the columns to read.
         declared: all columns that the stream's schema declares.
-        key: paths of columns; one at least must not be null, and no object that has one.
+        key: the columns of the key; one at least must not be null, and no object that has one.
         partition: the value of the column `_elt_partition`; None: the rows do not have it.
-        keeps_undeclared: a line with an undeclared field is not clean.
-        max_unclean: the share of such lines above which a task gives up.
+        keeps_undeclared: undeclared fields are kept, in the column `UNDECLARED`.
     """
 
     def __init__(
         self,
         table: Table,
+        rejections: Rejections,
         columns: Sequence[Column],
         declared: Sequence[Column],
         stamp: Stamp,
@@ -92,69 +111,109 @@ class SegmentParser:
         partition: str | None = None,
         *,
         keeps_undeclared: bool = False,
-        max_unclean: float = MAX_UNCLEAN,
     ):
-        self._table = table
-        names = declared_names(declared)
+        dead, extra = rejections.table, UNDECLARED if keeps_undeclared else None
+        self._table, self._dead = table, dead
         self._job = Job(
             root=(table.storage.system, table.storage.root),
             folder="",
             fields=tuple(map(_field, columns)),
-            key=[list(part) for part in key],
+            key=[_key_part(columns, part) for part in key],
+            strict={n: _strict_reason(each) for n, each in enumerate(columns) if each.strict},
             stamp=(stamp.raw_id_prefix, stamp.generation_id, stamp.sync_id),
             partition=partition,
             metadata=_metadata(partition),
-            names=_NAMES,
-            declared=names,
-            names_are_read=names == declared_names(cast.read_columns(columns)),
-            keeps_undeclared=keeps_undeclared,
-            max_bytes=MAX_VALUE_BYTES,
-            max_unclean=max_unclean,
+            declared=declared_names([each for each in declared if each.source != extra]),
+            extra=extra,
+            dead_letter=DeadLetter(
+                (dead.storage.system, dead.storage.root),
+                "",
+                _arrow_schema(rejections.schema),
+                rejections.values,
+            ),
         )
 
-    @property
-    def is_possible(self) -> bool:
-        """Return whether the decoder of lines supports the names of the stream's fields."""
-        fields = self._job.fields
-        ours = {each.source for each in fields}.isdisjoint(STAGED)
-        return ours and all(_is_supported(each) for each in fields)
+    def job(self, folder: str, dead_folder: str) -> Job:
+        """Return the job of tasks that write to some folders of the two tables."""
+        dead = replace(self._job.dead_letter, folder=dead_folder)
+        return replace(self._job, folder=folder, dead_letter=dead)
 
-    def parse(
-        self, spark: SparkSession, segment: Segment, place: Location
-    ) -> tuple[list[DataFile], list[Result]]:
-        """Write the rows of a segment's clean lines to files that are not visible yet.
+    def parse(self, spark: SparkSession, segment: Segment, place: Location) -> Parsed:
+        """Write the rows of a segment's lines, and the records that have none.
 
         Args:
             place: the location from which the tasks read the segment.
 
-        Returns:
-            the files, and the results of all tasks; no files if a task has given up.
+        Raises:
+            SystemFailure, ConfigError: a line is no record of the stream; or rows are missing.
         """
-        folder = self._table.new_folder()
-        job = replace(self._job, folder=folder)
+        folders = (self._table.new_folder(), self._dead.new_folder())
+        job = self.job(*folders)
+        tables = (self._table, self._dead)
         try:
-            results = _run(spark, job, list(_tasks(segment, place, _cores(spark))))
-            if any(result.gave_up for result in results):
-                self._table.storage.discard_folder(folder)
-                return [], results
+            results = run(spark, job, list(tasks_of(segment, place, _cores(spark))))
+            _check(segment, results)
             # Attempts of tasks that Spark has repeated may have left files.
-            self._table.storage.keep_only(folder, {result.path for result in results})
+            self._table.storage.keep_only(folders[0], {result.path for result in results})
+            if any(result.dead_path for result in results):
+                self._dead.storage.keep_only(folders[1], {result.dead_path for result in results})
         except BaseException:
-            self._table.storage.discard_folder(folder)
+            for table, folder in zip(tables, folders, strict=True):
+                table.storage.discard_folder(folder)
             raise
-        files = [DataFile(r.path, r.size, r.rows, r.stats) for r in results if r.path]
-        return files, results
+        return Parsed(
+            [DataFile(r.path, r.size, r.rows, r.stats) for r in results if r.path],
+            [
+                DataFile(r.dead_path, r.dead_size, r.rejected, r.dead_stats)
+                for r in results
+                if r.dead_path
+            ],
+            results,
+        )
 
 
-_NAMES = Names(
-    segments.EXTRACTED_AT,
-    segments.SEQUENCE,
-    segments.META,
-    (segments.NOT_AN_OBJECT, segments.PLACE),
-)
+def _check(segment: Segment, results: Sequence[Result]) -> None:
+    """Refuse results that are not those of all lines.
+
+    Raises:
+        SystemFailure, ConfigError: see `SegmentParser.parse`.
+    """
+    for result in results:
+        for piece, line in zip(result.foreign[::2], result.foreign[1::2], strict=True):
+            refuse_foreign(segment, piece, line)
+    lines = sum(result.rows + result.rejected for result in results)
+    if lines != segment.records:
+        raise SystemFailure(
+            f"the staged segment {segment.path} has {lines} lines, but {segment.records} "
+            "records were written to it",
+            guidance="nothing of it was committed; check that nothing else writes to the staging folder",
+        )
 
 
-def _run(spark: SparkSession, job: Job, tasks: Sequence[Task]) -> list[Result]:
+def _key_part(columns: Sequence[Column], path: Sequence[str]) -> KeyPart:
+    sources: list[str] = []
+    fields, kind = columns, None
+    for name in path:
+        column = next(each for each in fields if each.name == name)
+        sources.append(column.source)
+        kind = column.kind
+        fields = kind.fields if isinstance(kind, Struct) else ()
+    assert kind is not None
+    paths = [".".join(sources[: depth + 1]) for depth in range(len(sources))]
+    field = f"field {paths[-1]!r} of the primary key"
+    return KeyPart(
+        path,
+        frozenset(paths),
+        f"{field} does not fit its type, {described(kind)}",
+        f"the object with {field} is null or missing",
+    )
+
+
+def _strict_reason(column: Column) -> str:
+    return f"field {column.source!r} does not fit its column's type, {described(column.kind)}"
+
+
+def run(spark: SparkSession, job: Job, tasks: Sequence[Task]) -> list[Result]:
     """Run the tasks.
 
     An RDD needs no plan, which saves a sixth of the CPU time of a short sync. A session of Spark Connect has
@@ -174,7 +233,7 @@ def _cores(spark: SparkSession) -> int:
     return _CORES if is_remote() else spark.sparkContext.defaultParallelism
 
 
-def _tasks(segment: Segment, place: Location, cores: int) -> Iterator[Task]:
+def tasks_of(segment: Segment, place: Location, cores: int) -> Iterator[Task]:
     """Yield tasks of about equal sizes: one for each core, unless they would be too small or too large."""
     source = place.file_system()
     size = min(max(-(-segment.size // cores), MIN_TASK_BYTES), MAX_TASK_BYTES)
@@ -261,20 +320,8 @@ def _arrow_type(kind: t.DataType) -> pa.DataType:
 
 def _metadata(partition: str | None) -> pa.Schema:
     more = [] if partition is None else [metadata_columns.PARTITION_FIELD]
-    fields = t.StructType([*metadata_columns.METADATA_FIELDS, *more])
-    return pa.schema(delta_schema(fields).to_arrow())
+    return _arrow_schema(t.StructType([*metadata_columns.METADATA_FIELDS, *more]))
 
 
-def _is_supported(each: Field) -> bool:
-    """Return whether all names in a column are supported, if its values are taken from decoded lines."""
-    if not each.has_raw:
-        return True
-    is_known = each.kind == UNREAD or is_supported(each.source)
-    return is_known and (each.kind in RAW or all(map(_has_supported_names, each.inner)))
-
-
-def _has_supported_names(each: Field) -> bool:
-    """Return whether the decoder supports the name of a field and of all fields nested in it."""
-    return each.kind == UNREAD or (
-        is_supported(each.source) and all(map(_has_supported_names, each.inner))
-    )
+def _arrow_schema(columns: t.StructType) -> pa.Schema:
+    return pa.schema(delta_schema(columns).to_arrow())

@@ -14,8 +14,8 @@ from elt_assets.lake.delta.commit_metadata import CommitMetadata
 from elt_assets.lake.delta.files import Change, DataFile
 from elt_assets.lake.delta.table import Table, discarding_unpublished
 from elt_assets.lake.merge import partition_files
-from elt_assets.lake.parse.conform import value_at
 from elt_assets.lake.schema.metadata_columns import PARTITION, PARTITION_FIELD
+from elt_assets.lake.spark.expressions import value_at
 from elt_assets.lake.write.stream_tables import app_id
 from elt_assets.lake.write.table_ownership import refuse_foreign
 from elt_assets.storage.location import Location

@@ -6,44 +6,31 @@ each exactly once: one commit of the stream removes them from the dead letter an
 
 from __future__ import annotations
 
-from array import array
-from collections.abc import Iterable, Sequence
-from functools import lru_cache
+from collections.abc import Mapping, Sequence
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any
 
+import msgspec
+import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark.sql import Column as Expression
-from pyspark.sql import DataFrame, SparkSession, Window, WindowSpec
-from pyspark.sql import functions as f
 from pyspark.sql import types as t
 
-from elt_assets.errors import SystemFailure
 from elt_assets.lake.delta.files import DataFile
+from elt_assets.lake.delta.opening import delta_schema
 from elt_assets.lake.delta.table import Table
 from elt_assets.lake.merge.dedup import Arrival
 from elt_assets.lake.merge.file_splitting import lacks_nulls
-from elt_assets.lake.parse.conform import Stamp
 from elt_assets.lake.schema import metadata_columns
-from elt_assets.lake.spark.parsing.undeclared import Declared, rename_lines
 from elt_assets.lake.spark.tasks import read_keys
-from elt_assets.lake.spark.worker_code import with_code
 from elt_assets.lake.write.write_spec import WriteSpec
-from elt_assets.sync import segments
+from elt_assets.protocol.airbyte.messages import Form
+from elt_assets.sync.segments import Piece, Segment
 
 MIXED = "mixed"
 """Value in place of the fingerprint of a field selection: records were rejected under several selections."""
-_ID = rf'"{segments.ROW_ID}":"(?<id>[^"]*)",'
-"""The property of a line of a replay. In another line, it would be the source's."""
-_NO_ID = "(?<id>)"
-_TAIL = (
-    rf',?%s"{segments.EXTRACTED_AT}":(?<at>\d+),"{segments.SEQUENCE}":(?<place>\d+)}}\z'
-    rf'|,"{segments.PLACE}":(?<odd>\d+)}}\z'
-)
-"""The end of a staged line: the properties that this project adds. `%s`: `_ID` or `_NO_ID`."""
-_TAIL_WIDTH = 160
-"""Number of characters at a line's end that contain these properties."""
-_OTHER_HEAD = f'{{"{segments.NOT_AN_OBJECT}":'
-"""The start of a staged line whose data is not a JSON object."""
-_META = f'"{segments.META}":'
+_LEGACY_OTHER = "_airbyte_not_an_object"
+"""The property, in records of an earlier release, with data that is not an object."""
 _FIELDS = [
     t.StructField("record", t.StringType()),
     t.StructField("reason", t.StringType()),
@@ -73,89 +60,16 @@ def schema(spec: WriteSpec) -> t.StructType:
     return t.StructType([*_FIELDS, *partition])
 
 
-def write(
-    table: Table, lines: DataFrame, spec: WriteSpec, stamp: Stamp, expected: int
-) -> list[DataFile]:
-    """Write rejected lines as files of the dead letter, without publishing them.
-
-    Args:
-        lines: the columns `line` and `reason`, both strings, as `conform.rejected` returns them.
-        expected: the number of lines.
-
-    Raises:
-        SystemFailure: more or fewer rows were written.
-    """
-    record, extracted_at, meta, place, known_id = _split_line(
-        lines.sparkSession, replays=stamp.replays
-    )
-    own_id = f.concat(f.lit(stamp.raw_id_prefix), f.lpad(f.lower(f.hex(place)), 12, "0"))
-    columns = [
-        record.alias("record"),
-        f.col("reason"),
-        f.lit(str(spec.stream.id)).alias("stream"),
-        f.current_timestamp().alias("rejected_at"),
-        f.lit(spec.run_id).alias("run_id"),
-        extracted_at.alias("extracted_at"),
-        meta.alias("meta"),
-        place.alias("place"),
-        f.nullif(f.coalesce(known_id, own_id), f.lit("")).alias("row_id"),
-    ]
-    if spec.partition is not None:
-        columns.append(f.lit(spec.partition).alias(metadata_columns.PARTITION))
-    files = table.write_files(lines.select(*columns))
-    found = sum(file.records for file in files)
-    if found != expected:
-        table.discard_files(files)
-        raise SystemFailure(
-            f"stream {str(spec.stream.id)!r}: expected {expected} rejected records, wrote {found}",
-            guidance="nothing was committed; report this as a bug",
-        )
-    return files
-
-
-@lru_cache(maxsize=4)
-def _split_line(_session: SparkSession, *, replays: bool) -> tuple[Expression, ...]:
-    """Split a line into the record's data, its time of extraction, its meta, its place and its row's id.
-
-    The id is null if the line is not of a replay, and empty if it is unknown.
-    """
-    line = f.col("line")
-    end = f.substring(line, -_TAIL_WIDTH, _TAIL_WIDTH)
-    pattern = _TAIL % (_ID if replays else _NO_ID)
-    groups = (f.regexp_extract(end, pattern, group) for group in range(5))
-    tail, row_id, at, place, other_place = groups
-    front = _without(line, tail)
-    meta_text = f.substring_index(front, _META, -1)
-    data = f.rtrim(_without(front, f.concat(f.lit(_META), meta_text)), f.lit(","))
-    # The source may have a field of that name; then the text before it is not a complete object.
-    is_whole = f.try_parse_json(f.concat(data, f.lit("}"))).isNotNull()
-    has_meta = front.contains(_META) & is_whole
-    is_other = line.startswith(_OTHER_HEAD) & (other_place != "")
+def same_values(spec: WriteSpec) -> Mapping[str, Any]:
+    """Return the values that the rows of a run share."""
+    values: dict[str, Any] = {
+        "stream": str(spec.stream.id),
+        "rejected_at": datetime.now(timezone.utc),
+        "run_id": spec.run_id,
+    }
     return (
-        f.when(is_other, f.substring(front, len(_OTHER_HEAD) + 1, f.length(front)))
-        .when(at != "", f.concat(f.when(has_meta, data).otherwise(front), f.lit("}")))
-        .otherwise(line),
-        f.timestamp_millis(f.nullif(at, f.lit("")).cast("long")),
-        f.when(~is_other & has_meta, meta_text),
-        f.when(is_other, other_place).otherwise(f.nullif(place, f.lit(""))).cast("long"),
-        f.when(~is_other & f.lit(replays), row_id),
+        values if spec.partition is None else {**values, metadata_columns.PARTITION: spec.partition}
     )
-
-
-def _without(text: Expression, end: Expression) -> Expression:
-    """Return a text without its end, which is known."""
-    return f.substring(text, f.lit(1), f.length(text) - f.length(end))
-
-
-def places(table: Table, files: Iterable[DataFile]) -> array[int]:
-    """Return the places (see `segments.SEQUENCE`) of the records of some dead letter files, ascending."""
-    found = array("q")
-    for file in files:
-        (values,) = read_keys(
-            table.storage.system, f"{table.storage.root}/{file.path}", [["place"]]
-        )
-        found.extend(values.drop_null().to_pylist())
-    return array("q", sorted(found))
 
 
 def files_of(table: Table, partition: str | None) -> list[DataFile]:
@@ -182,48 +96,59 @@ def arrival(table: Table, files: Sequence[DataFile]) -> Arrival:
     return "by_id" if lacks_nulls(table, files, ["row_id"]) else "by_time"
 
 
-def staged_lines(
-    spark: SparkSession, table: Table, files: Sequence[DataFile], declared: Declared
-) -> DataFrame:
-    """Return the records of a dead letter as lines of segments, for `conform` to parse.
+def staged(table: Table, files: Sequence[DataFile], path: Path) -> Segment:
+    """Write the records of some dead letter files as a segment.
 
-    A record has its place and the id of its row. It has a new place if an earlier release rejected it. Its
-    fields have their declared names.
+    Each has the place and the id of its row, in the order in which records were rejected. A record that an
+    earlier release rejected has a new place.
     """
-    rows = table.read_files(spark, files, t.StructType(_FIELDS))
-    number = (f.row_number().over(_order()) - 1).cast("string")
-    line = f.when(f.col("place").isNull(), _legacy_line(number)).otherwise(_line(number))
-    lines = rows.select(line.alias("value"))
-    return lines.mapInArrow(with_code(rename_lines, declared), lines.schema)
+    rows = _sorted_rows(table, files)
+    with path.open("wb") as out:
+        for number, row in enumerate(rows.to_pylist()):
+            out.write(_line(row, number))
+    size = path.stat().st_size
+    return Segment(path, len(rows), size, [Piece(Form.ROWS, 0, size, 0, len(rows))])
 
 
-def _line(number: Expression) -> Expression:
-    """Return a row as a line of a segment (see `segments`)."""
-    record, meta = f.col("record"), f.col("meta")
-    data = _without(record, f.lit("}"))
-    comma = f.when(f.trim(data) != "{", ",").otherwise("")
-    at = f.unix_millis("extracted_at").cast("string")
-    row_id = f.coalesce("row_id", f.lit(""))
-    place = f.when(row_id == "", number).otherwise(f.col("place").cast("string"))
-    own = f.concat(
-        *(f.lit(f'"{segments.ROW_ID}":"'), row_id, f.lit(f'","{segments.EXTRACTED_AT}":'), at),
-        f.lit(f',"{segments.SEQUENCE}":'),
+def _sorted_rows(table: Table, files: Sequence[DataFile]) -> pa.Table:
+    names = [field.name for field in _FIELDS if field.name not in ("reason", "stream", "run_id")]
+    kinds = pa.schema(delta_schema(t.StructType(_FIELDS)).to_arrow())
+    parts = []
+    for file in files:
+        path = f"{table.storage.root}/{file.path}"
+        columns = read_keys(table.storage.system, path, [[name] for name in names], kinds)
+        parts.append(pa.table(columns, names=names))
+    return pa.concat_tables(parts).sort_by(
+        [(name, "ascending") for name in ("rejected_at", "place", "record")]
     )
-    meta_text = f.coalesce(f.concat(f.lit(_META), meta, f.lit(",")), f.lit(""))
-    other = f.concat(f.lit(_OTHER_HEAD), record, f.lit(f',"{segments.PLACE}":'), number, f.lit("}"))
-    complete = f.concat(data, comma, meta_text, own, place, f.lit("}"))
-    return f.when(at.isNull(), other).otherwise(complete)
 
 
-def _legacy_line(number: Expression) -> Expression:
-    """Return a row of an earlier release, whose record is a line of a segment, with a new place."""
-    record = f.col("record")
-    body = _without(record, f.lit("}"))
-    tail = f.concat(f.lit(f',"{segments.SEQUENCE}":'), number, f.lit("}"))
-    has_place = record.contains(f'"{segments.SEQUENCE}":')
-    return f.when(has_place, f.concat(body, tail)).otherwise(record)
+def _line(row: Mapping[str, Any], number: int) -> bytes:
+    """Return a row as a line of a segment."""
+    if row["place"] is None:
+        row = _legacy(row)
+    at, meta, row_id = row["extracted_at"], row["meta"], row["row_id"] or ""
+    own = {
+        "emitted_at": int(at.timestamp() * 1000) if at is not None else 0,
+        "row_id": row_id,
+        "place": row["place"] if row_id else number,
+    }
+    text = msgspec.json.encode(own)[1:]
+    meta_text = b"" if meta is None else b'"meta":%b,' % meta.encode()
+    return b'{"data":%b,%b%b\n' % (row["record"].encode(), meta_text, text)
 
 
-def _order() -> WindowSpec:
-    """Return the order in which records were rejected."""
-    return Window.orderBy("rejected_at", "place", "record")
+def _legacy(row: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a row of an earlier release, which has properties of this project in the record."""
+    fields = msgspec.json.decode(row["record"], type=dict[str, msgspec.Raw])
+    own = {name: fields.pop(f"_elt:{name}", None) for name in ("extracted_at", "meta", "sequence")}
+    data = fields.get(_LEGACY_OTHER) or msgspec.json.encode(fields)
+    at, meta = own["extracted_at"], own["meta"]
+    return {
+        **row,
+        "record": bytes(data).decode(),
+        "extracted_at": None
+        if at is None
+        else datetime.fromtimestamp(int(bytes(at)) / 1000, timezone.utc),
+        "meta": None if meta is None else bytes(meta).decode(),
+    }

@@ -18,7 +18,7 @@ from elt_assets.lake.delta.commit_metadata import CommitMetadata, Refresh
 from elt_assets.lake.delta.table import Table
 from elt_assets.lake.merge.dedup import Arrival, Ordering
 from elt_assets.lake.merge.validity import VALIDITY
-from elt_assets.lake.parse.conform import Stamp
+from elt_assets.lake.parse.segment_parsing import Stamp
 from elt_assets.lake.schema import evolution, from_json_schema, metadata_columns
 from elt_assets.lake.schema.evolution import Plan
 from elt_assets.lake.schema.logical_types import (

@@ -18,14 +18,10 @@ from __future__ import annotations
 
 from array import array
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
-from itertools import chain
-from pathlib import Path
 
-from pyspark.sql import DataFrame, Observation
-from pyspark.sql import functions as f
 from pyspark.sql import types as t
 
 from elt_assets.errors import ConcurrentSync, ConfigError, SystemFailure
@@ -34,18 +30,10 @@ from elt_assets.lake.delta.commit_metadata import Refresh
 from elt_assets.lake.delta.files import HIDDEN, DataFile
 from elt_assets.lake.delta.outcome import NOTHING_PUBLISHED, Superseded
 from elt_assets.lake.merge.dedup import Arrival
-from elt_assets.lake.parse.conform import Lines, conform, rejected
-from elt_assets.lake.parse.segment_parsing import SegmentParser, unclean_lines
-from elt_assets.lake.parse.undeclared import (
-    UndeclaredFields,
-    bounded,
-    declared_names,
-    keeps_all_names,
-)
-from elt_assets.lake.parse.waiting_rows import WaitingRows, as_rows
+from elt_assets.lake.parse.segment_parsing import Rejections, SegmentParser
+from elt_assets.lake.parse.undeclared import bounded
 from elt_assets.lake.schema import from_json_schema, metadata_columns
 from elt_assets.lake.schema.logical_types import Unread
-from elt_assets.lake.spark import line_files
 from elt_assets.lake.spark.session import SparkProvider
 from elt_assets.lake.write import dead_letter, schema_rewrite, write_spec
 from elt_assets.lake.write.commit_builder import CheckpointData, CommitBuilder, Publication
@@ -58,8 +46,6 @@ from elt_assets.storage.staging import IN_PLACE, Staging
 from elt_assets.sync.events import Checkpoint, Committed
 from elt_assets.sync.segments import Segment
 
-MAX_WAITING = 64 << 20
-"""Bytes of lines that wait for the exact parse, from which they are parsed before the commit."""
 MAX_ATTEMPTS = 5
 """Maximum number of attempts at a commit. It is built again if, for example, a compaction has replaced files
 that it replaces."""
@@ -117,14 +103,12 @@ class TableWriter:
         self._staging = staging
         self._replaces = write_spec.replaces_schema(spec, tables.main)
         self._arrival = arrival
-        self._stamp = replace(spec.stamp(), replays=arrival != "last")
+        self._stamp = spec.stamp()
         self._locates = locate
-        self._parses_exactly = False
         self._plan_columns()
         self._schema_changes = self._plan.differences
         self._hide_unfinished()
         self._pending = _Pending()
-        self._waiting = WaitingRows()
 
     @property
     def schema_changes(self) -> Sequence[str]:
@@ -133,8 +117,6 @@ class TableWriter:
 
     def write(self, segment: Segment) -> None:
         """Parse a segment's records and write them as files that are not visible yet.
-
-        Lines that are not provably clean wait for the commit, which parses those of all segments.
 
         Raises:
             SystemFailure: the segment is damaged, or the written and the rejected rows are not those staged.
@@ -149,9 +131,19 @@ class TableWriter:
                 f"the staged segment {segment.path} has {size} bytes, but {segment.size} were written to it",
                 guidance="nothing of it was committed; check that nothing else writes to the staging folder",
             )
-        if self._parses_exactly or not self._write_clean(segment):
-            with as_rows(segment) as lines:
-                self._write_exactly(lines, segment.records)
+        with self._staging.for_tasks(segment.path) as place:
+            parsed = self._parser.parse(self._provider.get(), segment, place)
+        reach(Failpoint.SEGMENT_PARSED)
+        pending = self._pending
+        pending.files += parsed.files
+        pending.rejected_files += parsed.rejected
+        for result in parsed.results:
+            pending.records += result.rows
+            pending.rejected += result.rejected
+            pending.changed += result.changed
+            pending.undeclared.update(result.undeclared)
+            if self._locates:
+                pending.places.extend(result.places)
 
     def change_schema(self, stream: ConfiguredStream) -> None:
         """Use another schema or key of the stream from now on, also for what is not published yet.
@@ -164,9 +156,6 @@ class TableWriter:
                 refresh were committed by the former key.
             SystemFailure: rows were lost; nothing was committed.
         """
-        declared = from_json_schema.columns(stream.stream.json_schema)
-        if not keeps_all_names(declared_names(self._declared), declared_names(declared)):
-            self._write_waiting()  # the new columns have no place for a field that is not declared any more
         before, resumed = self._written_schema, self._builder.resumed
         spec = self._spec.changed(stream, stream_part(before))
         if resumed is not None and resumed.truncates:
@@ -211,34 +200,12 @@ class TableWriter:
         unstored = [each.field for each in self._columns if each.name not in names]
         return t.StructType([*stored, *unstored])
 
-    def write_lines(self, lines: Lines, count: int) -> None:
-        """Write staged lines as `write` does, each parsed exactly.
-
-        Args:
-            count: the number of all lines.
-        """
-        spark, pending = self._provider.get(), self._pending
-        conforming = (spark, lines, self._columns, self._stamp, self._key)
-        files, changed = self._write_rows(conform(*conforming, self._spec.partition))
-        accepted = sum(file.records for file in files)
-        pending.files += files
-        pending.records += accepted
-        pending.changed += changed
-        if accepted != count:
-            dead, table = count - accepted, self._tables.dead_letter
-            written = dead_letter.write(table, rejected(*conforming), self._spec, self._stamp, dead)
-            pending.rejected_files += written
-            pending.rejected += dead
-            if self._locates:
-                pending.places += dead_letter.places(table, written)
-
     def commit(self, checkpoint: Checkpoint) -> Committed:
         """Apply the policy and publish the rows and the state; do nothing if nothing is new."""
         with translated(f"while a commit to the table {self._tables.main.uri} was made"):
             return self._commit_checkpoint(checkpoint)
 
     def _commit_checkpoint(self, checkpoint: Checkpoint) -> Committed:
-        self._write_waiting()
         pending, state = self._pending, self._state(checkpoint)
         if self._has_changes(pending, state, checkpoint):
             self._publish(pending, state, final=checkpoint.final)
@@ -254,70 +221,9 @@ class TableWriter:
 
     def close(self) -> None:
         """Remove files that were written and not committed; files that may have been committed stay."""
-        self._waiting.discard()
         pending, self._pending = self._pending, _Pending()
         self._tables.main.discard_files(pending.files)
         self._tables.dead_letter.discard_files(pending.rejected_files)
-
-    def _write_clean(self, segment: Segment) -> bool:
-        """Write the rows of the lines that are provably clean, in tasks; the other lines wait.
-
-        Returns:
-            False if too many lines are not clean. Then nothing was written, and all later segments are parsed
-            exactly, too.
-
-        Raises:
-            SystemFailure: the tasks have found fewer or more lines than were staged.
-        """
-        with self._staging.for_tasks(segment.path) as place:
-            files, results = self._parser.parse(self._provider.get(), segment, place)
-        reach(Failpoint.SEGMENT_PARSED)
-        if any(result.gave_up for result in results):
-            self._parses_exactly = True
-            return False
-        pending = self._pending
-        pending.files += files
-        rows = sum(file.records for file in files)
-        lines = rows + sum(result.unclean_count for result in results)
-        if lines != segment.records:
-            raise SystemFailure(
-                f"the staged segment {segment.path} has {lines} lines, but {segment.records} "
-                "records were written to it",
-                guidance="nothing of it was committed; check that nothing else writes to the staging folder",
-            )
-        pending.records += rows
-        for result in results:
-            pending.changed += result.changed
-            pending.undeclared.update(result.undeclared)
-        if lines > rows:
-            self._waiting.add(segment, chain.from_iterable(map(unclean_lines, results)))
-            if self._waiting.size >= MAX_WAITING:
-                self._write_waiting()
-        return True
-
-    def _write_waiting(self) -> None:
-        """Parse the lines that are not clean, of all segments since the last commit, in one job."""
-        if self._waiting.count:
-            with self._waiting.taken() as (lines, count):
-                self._write_exactly(lines, count)
-
-    def _write_exactly(self, lines: Path, count: int) -> None:
-        with self._rewritten(lines) as path, self._staging.for_tasks(path) as place:
-            if place.is_object_store:
-                self.write_lines(line_files.read(self._provider.get(), place, path), count)
-            else:
-                self.write_lines([place.for_spark_reader], count)
-
-    @contextmanager
-    def _rewritten(self, segment: Path) -> Iterator[Path]:
-        """Yield the file to parse: with declared names, and with the undeclared fields if they are kept."""
-        target = segment.with_suffix(".rewritten")
-        try:
-            keeps = self._spec.keeps_undeclared
-            self._pending.undeclared.update(self._undeclared.rewrite(segment, target, keeps=keeps))
-            yield target
-        finally:
-            target.unlink(missing_ok=True)
 
     def _publish(
         self,
@@ -403,18 +309,18 @@ class TableWriter:
         self._by = write_spec.ordering(spec, self._plan, arrival=self._arrival)
         unstored = write_spec.unstored_markers(spec, self._plan, tables.metadata)
         self._columns = [*self._plan.columns, *unstored]
-        self._declared = from_json_schema.columns(spec.stream.stream.json_schema)
-        self._undeclared = UndeclaredFields(self._declared)
+        declared = from_json_schema.columns(spec.stream.stream.json_schema)
+        dead = tables.dead_letter
         self._parser = SegmentParser(
             tables.main,
+            Rejections(dead, dead_letter.schema(spec), dead_letter.same_values(spec)),
             self._columns,
-            self._declared,
+            declared,
             self._stamp,
             self._key,
             spec.partition,
             keeps_undeclared=spec.keeps_undeclared,
         )
-        self._parses_exactly = self._parses_exactly or not self._parser.is_possible
         self._builder = CommitBuilder(
             self._provider,
             tables,
@@ -439,14 +345,6 @@ class TableWriter:
     def _key(self) -> list[list[str]]:
         """The key, without the partition, which no record contains."""
         return [list(part) for part in self._by.key if part != [metadata_columns.PARTITION]]
-
-    def _write_rows(self, rows: DataFrame) -> tuple[list[DataFile], int]:
-        """Write rows to files; return the files and the number of rows with recorded changes."""
-        observation = Observation()
-        changes = f.size(f.col(metadata_columns.META).getField("changes"))
-        observed = rows.observe(observation, f.count_if(changes > 0).alias("changed"))
-        files = self._tables.main.write_files(observed)
-        return files, int(observation.get["changed"])
 
     def _state(self, checkpoint: Checkpoint) -> str | None:
         """Return the state after a checkpoint: the checkpoint's, or the present one if it has none."""
@@ -481,9 +379,8 @@ class TableWriter:
             rejected=pending.rejected,
             changed=pending.changed,
             state=metadata.refresh.state if metadata.refresh is not None else metadata.state,
-            places=pending.places,
+            places=array("q", sorted(pending.places)),
             undeclared=bounded(pending.undeclared),
-            exact=self._parses_exactly and self._parser.is_possible,
         )
 
 

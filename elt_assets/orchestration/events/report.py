@@ -23,7 +23,6 @@ from elt_assets.failpoints import Failpoint, reach
 from elt_assets.lake.delta.commit_metadata import CommitMetadata
 from elt_assets.lake.merge import partition_files
 from elt_assets.lake.parse import undeclared
-from elt_assets.lake.parse.segment_parsing import SLOWER
 from elt_assets.lake.spark.session import SparkProvider
 from elt_assets.orchestration.events.connector_log import log_function
 from elt_assets.orchestration.events.metadata import (
@@ -162,8 +161,6 @@ class ReportedRead:
         self._log_progress(", ".join([text, *(f"{n:,} {name}" for name, n in counts.items() if n)]))
         if figures.undeclared:
             self._log_undeclared(read, figures.undeclared)
-        if figures.exact:
-            self._log.info(f"{self._prefix(read)}{SLOWER}")
 
     def _log_undeclared(self, read: StreamPlan, counts: Mapping[str, int]) -> None:
         outcome = (

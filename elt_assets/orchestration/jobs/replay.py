@@ -113,7 +113,7 @@ def _replay(
     run_id = str(uuid.uuid4())
     tables.roll_back_companions(run_id)
     spec = plan_replay(asset, tables, partition).write_spec(run_id)
-    commit = replay(spark.provider, tables, spec)
+    commit = replay(spark.provider, tables, spec, lake.sync_staging)
     if commit is not None:
         metadata = {
             **commit_metadata(tables.metadata, tables.main.version),

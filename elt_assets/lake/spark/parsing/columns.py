@@ -1,6 +1,7 @@
-"""The columns of a block: from what pyarrow has parsed, or from values as they stand in the lines.
+"""The columns of decoded records.
 
-Where a value is not provably the same as the exact parse would return, its row is named.
+Most decoded values are those of the column. Texts of a type that has a form are cast at once, and what has
+another form is read alone. JSON values are written as texts, all of a column at once.
 """
 
 from __future__ import annotations
@@ -8,162 +9,212 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import msgspec
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.json as pj
+from msgspec import Raw
 
-from elt_assets.lake.spark.parsing.job import ARRAY, RAW, STRUCT, UNREAD, Field
-from elt_assets.lake.spark.parsing.lines import attribute, is_text
-from elt_assets.lake.spark.parsing.values import FORMS, Bad, RawValues, checked
+from elt_assets.lake.spark.parsing.changes import MISFIT, OVERSIZE, Misfit, Place
+from elt_assets.lake.spark.parsing.decoders import DECODING_ERRORS, is_read
+from elt_assets.lake.spark.parsing.job import ARRAY, STRUCT, Field
+from elt_assets.lake.spark.parsing.json_texts import JsonTexts
+from elt_assets.lake.spark.parsing.kinds import KINDS, Form, Kind
+from elt_assets.lake.spark.parsing.mending import MAX_DEPTH, is_too_deep
 
-_PARSED = {
-    "BOOLEAN": pa.bool_(),
-    "INTEGER": pa.int64(),
-    "NUMBER": pa.float64(),
-    "INTEGER_IN_DOUBLE": pa.float64(),
-}
-"""Types that pyarrow parses; all other scalars are parsed as text."""
-_CHECKED = frozenset({"NUMBER", "INTEGER_IN_DOUBLE", "BINARY", *FORMS})
+MAX_BYTES = 16 << 20
+"""Size limit of a text, JSON or binary value, in bytes. A longer value becomes null: engines begin to fail
+there."""
 
+_TINY = np.finfo(np.float64).smallest_normal
+_NO_TEXT = pa.scalar(None, pa.string())
 
-def parsed_type(each: Field, wants: Callable[[str], bool]) -> pa.DataType:
-    """Return the type of a field for pyarrow's JSON reader.
-
-    Args:
-        wants: whether a nested field with this name is declared.
-    """
-    if each.kind == ARRAY:
-        return pa.list_(parsed_type(each.inner[0], wants))
-    if each.kind == STRUCT:
-        return pa.struct(parsed_fields(each.inner, wants))
-    return _PARSED.get(each.kind, pa.string())
-
-
-def parsed_fields(fields: Sequence[Field], wants: Callable[[str], bool]) -> list[pa.Field]:
-    """Return the fields of an object for pyarrow's JSON reader."""
-    known = (each for each in fields if each.kind != UNREAD and wants(each.source))
-    return [pa.field(each.source, parsed_type(each, wants)) for each in known]
-
-
-def is_same(each: Field) -> bool:
-    """Return whether what pyarrow parses is the column, without a check."""
-    if each.kind == UNREAD or each.kind in _CHECKED:
-        return False
-    if each.kind == STRUCT:
-        return all(inner.source == inner.name and is_same(inner) for inner in each.inner)
-    return all(is_same(inner) for inner in each.inner)
-
-
-class Nulls:
-    """Arrays of nulls. Those of one type share their memory."""
-
-    def __init__(self) -> None:
-        self._arrays: dict[tuple[pa.DataType, int], pa.Array] = {}
-        self._rows = -1
-
-    def array(self, type_: pa.DataType, rows: int) -> pa.Array:
-        if rows != self._rows:
-            self._arrays, self._rows = {}, rows
-        found = self._arrays.get((type_, rows))
-        if found is None:
-            found = self._arrays[type_, rows] = pa.nulls(rows, type_)
-        return found
+Add = Callable[[int, Place, str, str], object]
+"""Adds a change of the record at a position."""
 
 
 class Columns:
-    """Makes the columns of one part's blocks."""
+    """Makes the columns of a block.
 
-    def __init__(self) -> None:
-        self._raw = RawValues()
-        self.nulls = Nulls()
+    Args:
+        add: gets the changes of values.
+        has_long_values: a value may be longer than `MAX_BYTES`.
 
-    def from_parsed(self, each: Field, values: Any, bad: Bad) -> Any:
-        """Return a column from the array that pyarrow has parsed for it."""
-        if is_same(each) and values.type == each.type:
-            return values
-        if each.kind == STRUCT:
-            return self._struct(each, values, bad)
-        if each.kind == ARRAY:
-            parents = lambda found: bad(_parents(values, found))  # noqa: E731
-            items = self.from_parsed(each.inner[0], values.values, parents)
-            return pa.ListArray.from_arrays(
-                values.offsets, items, type=each.type, mask=values.is_null()
-            )
-        return checked(values, each.kind, each.type, bad)
-
-    def _struct(self, each: Field, values: Any, bad: Bad) -> Any:
-        children = []
-        for inner in each.inner:
-            index = values.type.get_field_index(inner.source) if inner.kind != UNREAD else -1
-            if index < 0:
-                children.append(self.nulls.array(inner.type, len(values)))
-            else:
-                children.append(self.from_parsed(inner, values.field(index), bad))
-        return pa.StructArray.from_arrays(children, fields=list(each.type), mask=values.is_null())
-
-    def from_objects(self, each: Field, values: Sequence[Any], bad: Bad) -> Any:
-        """Return a column from values of decoded lines (see `lines.LineReader`).
-
-        Raises:
-            pa.ArrowInvalid: a value does not have the declared type.
-        """
-        if each.kind == UNREAD:
-            return self.nulls.array(each.type, len(values))
-        if each.kind == STRUCT:
-            return self._struct_of_objects(each, values, bad)
-        if not is_text(each):
-            return self._list_of_objects(each, values, bad)
-        raw = [None if value is None else bytes(value) for value in values]
-        if each.kind in RAW:
-            return self._raw.array(raw, each.kind, each.type, bad)
-        return self.from_parsed(each, _parsed(each, raw), bad)
-
-    def _struct_of_objects(self, each: Field, values: Sequence[Any], bad: Bad) -> Any:
-        children = []
-        for number, inner in enumerate(each.inner):
-            if inner.kind == UNREAD:
-                children.append(self.nulls.array(inner.type, len(values)))
-                continue
-            name = attribute(number)
-            own = [None if value is None else getattr(value, name) for value in values]
-            children.append(self.from_objects(inner, own, bad))
-        mask = pa.array([value is None for value in values], pa.bool_())
-        return pa.StructArray.from_arrays(children, fields=list(each.type), mask=mask)
-
-    def _list_of_objects(self, each: Field, values: Sequence[Any], bad: Bad) -> Any:
-        sizes = [0 if value is None else len(value) for value in values]
-        owners = np.repeat(np.arange(len(values)), sizes)
-        flat = [item for value in values if value is not None for item in value]
-        parents = lambda found: bad(owners[list(found)].tolist())  # noqa: E731
-        items = self.from_objects(each.inner[0], flat, parents)
-        offsets = pa.array(np.concatenate([[0], np.cumsum(sizes)]), pa.int32())
-        mask = pa.array([value is None for value in values], pa.bool_())
-        return pa.ListArray.from_arrays(offsets, items, type=each.type, mask=mask)
-
-
-def _parents(values: Any, found: Any) -> list[int]:
-    """Return the positions of the lists that contain some elements, given by their positions."""
-    positions = list(found)
-    if not positions:
-        return []
-    return list(pc.list_parent_indices(values).take(pa.array(positions)).to_pylist())
-
-
-def _parsed(each: Field, raw: Sequence[bytes | None]) -> Any:
-    """Return values, given as they stand in their lines, as pyarrow parses them."""
-    schema = pa.schema([pa.field("v", parsed_type(each, lambda _: True))])
-    if not raw:
-        return pa.array([], schema.field(0).type)
-    block = b"".join(b'{"v":%b}\n' % (b"null" if value is None else value) for value in raw)
-    return read_block(block, pj.ParseOptions(explicit_schema=schema)).column(0).chunk(0)
-
-
-def read_block(block: bytes, options: pj.ParseOptions) -> pa.Table:
-    """Parse a block in one piece.
-
-    Raises:
-        pa.ArrowInvalid: a value does not have the declared type, or the block is not JSON.
+    Attributes:
+        has_tiny: a double is zero, or so small that a number may have been rounded to it.
     """
-    whole = pj.ReadOptions(use_threads=False, block_size=max(len(block), 1 << 16) + 16)
-    return pj.read_json(pa.BufferReader(block), read_options=whole, parse_options=options)
+
+    def __init__(self, texts: JsonTexts, add: Add, *, has_long_values: bool):
+        self._texts, self._add, self._has_long_values = texts, add, has_long_values
+        self.has_tiny = False
+
+    def of(
+        self, field: Field, values: Sequence[Any], place: Place, rows: Sequence[int]
+    ) -> pa.Array:
+        """Return the column of a field. `rows`: the positions of the values' records."""
+        if not is_read(field):
+            return pa.nulls(len(values), field.type)
+        if field.kind == STRUCT:
+            return self._struct(field, values, place, rows)
+        if field.kind == ARRAY:
+            return self._list(field, values, place, rows)
+        kind = KINDS[field.kind]
+        values = self._finished(kind, field.type, values, _Adder(self._add, place, rows))
+        if isinstance(values, pa.Array):
+            return values
+        column = pa.array(values, field.type)
+        if kind.is_double and not self.has_tiny:
+            numbers = np.abs(column.to_numpy(zero_copy_only=False))
+            self.has_tiny = bool((numbers < _TINY).any())
+        return column
+
+    def of_objects(
+        self, fields: Sequence[Field], objects: Sequence[Any], place: Place, rows: Sequence[int]
+    ) -> list[pa.Array]:
+        """Return the columns of the fields of objects, none of which is null."""
+        read = [number for number, each in enumerate(fields) if is_read(each)]
+        values = dict(zip(read, transposed(objects, len(read)), strict=True))
+        return [
+            self.of(each, values.get(number, objects), place.field(number, each.source), rows)
+            for number, each in enumerate(fields)
+        ]
+
+    def _struct(
+        self, field: Field, values: Sequence[Any], place: Place, rows: Sequence[int]
+    ) -> pa.Array:
+        mask = None
+        if None in values:
+            nothing = (None,) * sum(map(is_read, field.inner))
+            mask = pa.array([value is None for value in values], pa.bool_())
+            values = [nothing if value is None else value for value in values]
+        children = self.of_objects(field.inner, values, place, rows)
+        return pa.StructArray.from_arrays(children, fields=list(field.type), mask=mask)
+
+    def _list(
+        self, field: Field, values: Sequence[Any], place: Place, rows: Sequence[int]
+    ) -> pa.Array:
+        mask = None
+        if None in values:
+            mask = pa.array([value is None for value in values], pa.bool_())
+            values = [() if value is None else value for value in values]
+        sizes = np.fromiter(map(len, values), np.int64, len(values))
+        flat = [item for value in values for item in value]
+        owners = np.repeat(np.asarray(rows), sizes).tolist()
+        items = self.of(field.inner[0], flat, place.items, owners)
+        offsets = pa.array(np.concatenate([[0], np.cumsum(sizes)]), pa.int32())
+        return pa.ListArray.from_arrays(offsets, items, type=field.type, mask=mask)
+
+    def _finished(self, kind: Kind, type_: pa.DataType, values: Sequence[Any], add: _Adder) -> Any:
+        """Return the values of a column, as an array or as what an array is made of."""
+        if kind.opening is not None:
+            values = self._json(kind.opening, values, add)
+        elif kind.form is not None:
+            return self._formed(kind, kind.form, type_, values, add)
+        return self._within_size(values, add) if kind.is_sized else values
+
+    def _formed(
+        self, kind: Kind, form: Form, type_: pa.DataType, values: Sequence[Any], add: _Adder
+    ) -> pa.Array:
+        if kind.decoded is Raw:
+            values = [
+                None if each is None or each == b"null" else each for each in map(_bytes, values)
+            ]
+        texts = pa.array(values, pa.string())
+        fits = pc.fill_null(pc.match_substring_regex(texts, form.pattern), True)
+        all_fit = pc.all(fits, min_count=0).as_py()
+        try:
+            clean = form.cast(texts if all_fit else pc.if_else(fits, texts, _NO_TEXT), type_)
+        except pa.ArrowInvalid:  # a day that its month does not have
+            clean, all_fit, fits = pa.nulls(len(texts), type_), False, texts.is_null()
+        if all_fit:
+            return clean
+        odd = np.flatnonzero(~fits.to_numpy(zero_copy_only=False)).tolist()
+        finished: Sequence[Any] = [add.read(form.finish, values[n], n) for n in odd]
+        if kind.is_sized:
+            finished = self._within_size(finished, add, odd)
+        return pc.replace_with_mask(clean, pc.invert(fits), _array(finished, type_))
+
+    def _json(self, opening: bytes, values: Sequence[Any], add: _Adder) -> list[str | None]:
+        raw = [b"null" if value is None else bytes(value) for value in values]
+        fit = [value.startswith(opening) or value == b"null" for value in raw] if opening else None
+        is_deep = max(map(len, raw), default=0) > 2 * MAX_DEPTH
+        if fit is None or all(fit):
+            try:
+                if not is_deep:
+                    return [None if text == "null" else text for text in self._texts.texts(raw)]
+            except DECODING_ERRORS:
+                pass
+        return [add.read(self._json_reader(opening), value, n) for n, value in enumerate(raw)]
+
+    def _json_reader(self, opening: bytes) -> Callable[[bytes, Any], str | None]:
+        def read(raw: bytes, _: Any) -> str | None:
+            if raw == b"null":
+                return None
+            if not raw.startswith(opening):
+                raise Misfit(*MISFIT)
+            if is_too_deep(raw):
+                raise Misfit(*OVERSIZE)
+            try:
+                return self._texts.texts([raw])[0]
+            except DECODING_ERRORS:  # a number of too many digits
+                raise Misfit(*OVERSIZE) from None
+
+        return read
+
+    def _within_size(
+        self, values: Sequence[Any], add: _Adder, places: Sequence[int] | None = None
+    ) -> Sequence[Any]:
+        """Return the values, those that are too long as null. `places`: theirs in the column."""
+        if not self._has_long_values:
+            return values
+        found = list(values)
+        for number, value in enumerate(values):
+            text = value.encode() if isinstance(value, str) else value
+            if isinstance(text, bytes) and len(text) > MAX_BYTES:
+                add.change(places[number] if places else number, *OVERSIZE)
+                found[number] = None
+        return found
+
+
+class _Adder:
+    """Adds changes of the values of one column."""
+
+    def __init__(self, add: Add, place: Place, rows: Sequence[int]):
+        self._add, self._place, self._rows = add, place, rows
+
+    def change(self, number: int, change: str, reason: str) -> None:
+        self._add(int(self._rows[number]), self._place, change, reason)
+
+    def read(self, read: Callable[[Any, Any], Any], value: Any, number: int) -> Any:
+        """Return a value that is read alone; null if it does not fit."""
+        if value is None:
+            return None
+        try:
+            return read(value, lambda *what: self.change(number, *what))
+        except Misfit as misfit:
+            self.change(number, *misfit.args)
+            return None
+
+
+def transposed(objects: Sequence[Any], fields: int) -> Sequence[Sequence[Any]]:
+    """Return the values of objects by field. An object is a decoded one, or the tuple of its values."""
+    if not objects:
+        return [()] * fields
+    to_tuple = msgspec.structs.astuple
+    rows = [each if type(each) is tuple else to_tuple(each) for each in objects]
+    return list(zip(*rows, strict=True))
+
+
+def _bytes(value: Any) -> bytes | None:
+    return None if value is None else bytes(value)
+
+
+def _array(values: Sequence[Any], type_: pa.DataType) -> pa.Array:
+    """Return an array of values that were read alone: days and instants are numbers."""
+    if pa.types.is_date32(type_):
+        return pa.array(values, pa.int32()).cast(type_)
+    return (
+        pa.array(values, pa.int64()).cast(type_)
+        if pa.types.is_timestamp(type_)
+        else pa.array(values, type_)
+    )

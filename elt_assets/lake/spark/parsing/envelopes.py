@@ -1,181 +1,176 @@
-"""The envelope of records: the properties of a line besides the record's data."""
+"""The envelope of records: the properties of a line besides the record's data.
+
+Spec: AirbyteMessage of type RECORD (0.19); Singer's RECORD message; the lines of `sync.segments` (form ROWS).
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
+import msgspec
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from msgspec import Raw
 
-from elt_assets.lake.spark.parsing.job import AIRBYTE, ROWS, Job, Part
-from elt_assets.lake.spark.parsing.values import checked
+from elt_assets.lake.spark.parsing import times
+from elt_assets.lake.spark.parsing.changes import Misfit
+from elt_assets.lake.spark.parsing.job import AIRBYTE, ROWS, Part
 
-_TEXT = pa.string()
-_CHANGE = pa.struct([pa.field(name, _TEXT) for name in ("field", "change", "reason")])
-_META = pa.struct([pa.field("changes", pa.list_(_CHANGE))])
-_UTC = pa.timestamp("us", "UTC")
 _MAX_TIME = 10**14
-_MAX_SEQUENCE = 1 << 48
+"""Limit of a time in epoch milliseconds: the year 5138. A larger one has another unit."""
+_UTC = pa.timestamp("us", "UTC")
 
 
 @dataclass
 class Head:
-    """The properties of a block's lines.
+    """The properties of some lines besides their data, each in the order of the lines.
 
     Attributes:
-        data: the arrays of the fields that pyarrow has parsed, by the source's name.
         sequence: the places of the records in their stream.
-        changes: the changes that the source has reported; None if there are none.
-        changed: the positions of the lines with such changes.
+        at: the times of extraction in epoch milliseconds.
+        metas: what the source itself says of the records, as JSON; None where it says nothing.
+        row_ids: the ids of the rows, if the lines are those of a replay; empty where they are not known.
     """
 
-    rows: int
-    data: Mapping[str, Any]
     sequence: np.ndarray
-    extracted_at: Any
-    changes: Any
-    changed: list[int]
+    at: np.ndarray
+    metas: Sequence[Any]
+    row_ids: Sequence[str] | None = None
 
 
 class Envelope:
-    """The envelope of the lines of one part; the form ROWS."""
+    """The envelope of the form ROWS."""
 
-    def __init__(self, job: Job, part: Part):
-        self._names, self._part = job.names, part
+    levels = 1
+    """Objects around the data."""
 
-    def schema(self, fields: list[pa.Field]) -> pa.Schema:
-        """Return the schema for pyarrow's JSON reader, with these fields of the data."""
-        own = [
-            pa.field(self._names.extracted_at, pa.int64()),
-            pa.field(self._names.sequence, pa.int64()),
-            pa.field(self._names.meta, _META),
+    def type_of(self, data: Any) -> Any:
+        """Return the type that decodes a line with this type of data."""
+        fields = [
+            ("data", data),
+            ("emitted_at", int),
+            ("meta", Raw, None),
+            ("row_id", str | None, None),
+            ("place", int | None, None),
         ]
-        return pa.schema([*fields, *own])
+        return _struct("Line", fields)
 
-    def head(self, table: pa.Table, _: np.ndarray, bad: set[int]) -> Head:
-        """Return the properties of a parsed block's lines; add to `bad` the lines with other envelopes."""
-        own = {name: table.column(name).chunk(0) for name in table.column_names}
-        at, sequence = own[self._names.extracted_at], own[self._names.sequence]
-        _refuse(~_within(at, _MAX_TIME), bad)
-        _refuse(~_within(sequence, _MAX_SEQUENCE), bad)
-        places = pc.fill_null(sequence, 0).to_numpy(zero_copy_only=False)
-        return _head(table.num_rows, own, places, _in_range(at, 0), own[self._names.meta])
+    def data(self, line: Any) -> Any:
+        return line.data
+
+    def put(self, line: Any, data: Any) -> None:
+        line.data = data
+
+    def head(self, lines: Sequence[Any], numbers: np.ndarray, part: Part) -> Head:
+        """Return the properties of decoded lines. `numbers`: of these lines in the piece of the part."""
+        sequence = part.first + numbers - part.line
+        at = np.array([line.emitted_at for line in lines], np.int64)
+        metas = [line.meta for line in lines]
+        if not lines or lines[0].row_id is None:
+            return Head(sequence, at, metas)
+        places = np.array([line.place for line in lines], np.int64)
+        return Head(places, at, metas, [line.row_id for line in lines])
 
 
 class AirbyteEnvelope(Envelope):
-    """A RECORD message of the Airbyte Protocol."""
+    """The envelope of a RECORD message of the Airbyte Protocol, of one stream."""
 
-    def schema(self, fields: list[pa.Field]) -> pa.Schema:
+    levels = 2
+
+    def __init__(self, part: Part):
+        self._stream: Any = Literal[part.stream]
+        self._namespace = None if part.namespace is None else Literal[part.namespace]
+
+    def type_of(self, data: Any) -> Any:
+        namespace = ("namespace", self._namespace)
         record = [
-            pa.field("stream", _TEXT),
-            pa.field("namespace", _TEXT),
-            pa.field("data", pa.struct(fields)),
-            pa.field("emitted_at", pa.int64()),
-            pa.field("meta", _META),
+            ("stream", self._stream),
+            ("data", data),
+            ("emitted_at", Any, None),
+            (*namespace, None) if self._namespace is None else namespace,
+            ("meta", Raw, None),
+            ("file_reference", None, None),
         ]
-        return pa.schema([pa.field("type", _TEXT), pa.field("record", pa.struct(record))])
+        return _struct("Line", [("type", Literal["RECORD"]), ("record", _struct("Body", record))])
 
-    def head(self, table: pa.Table, numbers: np.ndarray, bad: set[int]) -> Head:
-        part, record = self._part, table.column("record").chunk(0)
-        data = record.field("data")
-        namespace = record.field("namespace")
-        _refuse(~_equal(table.column("type").chunk(0), "RECORD"), bad)
-        _refuse(~_equal(record.field("stream"), part.stream), bad)
-        if part.namespace is None:
-            _refuse(_mask(namespace.is_valid()), bad)
-        else:
-            _refuse(~_equal(namespace, part.namespace), bad)
-        _refuse(_mask(data.is_null()), bad)
-        _refuse(_mask(record.is_null()), bad)
-        at = _in_range(record.field("emitted_at"), part.received_at)
-        own = _children(data)
-        return _head(len(record), own, part.first + numbers - part.line, at, record.field("meta"))
+    def data(self, line: Any) -> Any:
+        return line.record.data
+
+    def put(self, line: Any, data: Any) -> None:
+        line.record.data = data
+
+    def head(self, lines: Sequence[Any], numbers: np.ndarray, part: Part) -> Head:
+        bodies = [line.record for line in lines]
+        at = _milliseconds([body.emitted_at for body in bodies], part.received_at)
+        return Head(part.first + numbers - part.line, at, [body.meta for body in bodies])
 
 
 class SingerEnvelope(Envelope):
-    """A RECORD message of Singer. Lines with different versions are not clean: a new version begins a new
-    generation."""
+    """The envelope of a RECORD message of Singer, of one stream."""
 
-    def schema(self, fields: list[pa.Field]) -> pa.Schema:
-        return pa.schema(
-            [
-                pa.field("type", _TEXT),
-                pa.field("stream", _TEXT),
-                pa.field("record", pa.struct(fields)),
-                pa.field("time_extracted", _TEXT),
-                pa.field("version", pa.int64()),
-            ]
-        )
+    def __init__(self, part: Part):
+        self._stream: Any = Literal[part.stream]
 
-    def head(self, table: pa.Table, numbers: np.ndarray, bad: set[int]) -> Head:
-        part = self._part
-        own = {name: table.column(name).chunk(0) for name in table.column_names}
-        _refuse(~_equal(own["type"], "RECORD"), bad)
-        _refuse(~_equal(own["stream"], part.stream), bad)
-        _refuse(_mask(own["record"].is_null()), bad)
-        if len(pc.unique(own["version"])) > 1:
-            bad.update(range(table.num_rows))
-        at = self._times(own["time_extracted"], bad)
-        sequence = part.first + numbers - part.line
-        return _head(table.num_rows, _children(own["record"]), sequence, at, None)
+    def type_of(self, data: Any) -> Any:
+        fields = [("type", Literal["RECORD"]), ("stream", self._stream), ("record", data)]
+        return _struct("Line", [*fields, ("time_extracted", Any, None)])
 
-    def _times(self, texts: Any, bad: set[int]) -> Any:
-        """Return times in epoch milliseconds, rounded as for a line that is decoded."""
-        times = checked(texts, "TIMESTAMP", _UTC, bad.update)
-        micros = pc.fill_null(times.cast(pa.int64()), 0).to_numpy(zero_copy_only=False)
-        at = pa.array(np.rint(micros / 1e6 * 1000).astype(np.int64), mask=_mask(times.is_null()))
-        return _in_range(at, self._part.received_at)
+    def data(self, line: Any) -> Any:
+        return line.record
+
+    def put(self, line: Any, data: Any) -> None:
+        line.record = data
+
+    def head(self, lines: Sequence[Any], numbers: np.ndarray, part: Part) -> Head:
+        at = _instants([line.time_extracted for line in lines], part.received_at)
+        return Head(part.first + numbers - part.line, at, [None] * len(lines))
 
 
-def envelope_of(job: Job, part: Part) -> Envelope:
+def envelope_of(part: Part) -> Envelope:
     """Return the envelope of a part's lines."""
     if part.form == ROWS:
-        return Envelope(job, part)
-    return (AirbyteEnvelope if part.form == AIRBYTE else SingerEnvelope)(job, part)
+        return Envelope()
+    return AirbyteEnvelope(part) if part.form == AIRBYTE else SingerEnvelope(part)
 
 
-def _head(rows: int, data: Mapping[str, Any], sequence: np.ndarray, at: Any, meta: Any) -> Head:
-    times = at.cast(pa.timestamp("ms", "UTC")).cast(_UTC)
-    if meta is None or meta.null_count == rows:
-        return Head(rows, data, sequence, times, None, [])
-    changes = pc.struct_field(meta, "changes")
-    counts = pc.fill_null(pc.list_value_length(changes), 0)
-    changed = np.flatnonzero(counts.to_numpy(zero_copy_only=False))
-    return Head(rows, data, sequence, times, changes if len(changed) else None, changed.tolist())
+def _struct(name: str, fields: Sequence[Any]) -> Any:
+    return msgspec.defstruct(name, fields, kw_only=True, gc=False)
 
 
-def _children(data: Any) -> dict[str, Any]:
-    return {data.type.field(n).name: data.field(n) for n in range(data.type.num_fields)}
+def _milliseconds(values: list[Any], default: int) -> np.ndarray:
+    """Return times; the default for one that is absent, in another unit, or no number."""
+    try:
+        times_ = np.array(values, np.int64)
+    except (TypeError, ValueError, OverflowError):
+        times_ = np.array([_whole(value) for value in values], np.int64)
+    return np.where((times_ >= 0) & (times_ < _MAX_TIME), times_, default)
 
 
-def _in_range(at: Any, default: int) -> Any:
-    """Return times in epoch milliseconds; the default for one that is absent or in another unit."""
-    fits = _within(at, _MAX_TIME)
-    if fits.all():
-        return at
-    return pc.if_else(pa.array(fits), at, pa.scalar(default, pa.int64()))
+def _whole(value: Any) -> int:
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    return int(value) if is_number and 0 <= value < _MAX_TIME else -1
 
 
-def _within(values: Any, limit: int) -> np.ndarray:
-    """Return whether each number is at least 0 and below a limit."""
-    known = values.null_count == 0
-    numbers = (values if known else pc.fill_null(values, -1)).to_numpy(zero_copy_only=False)
-    fits: np.ndarray = (numbers >= 0) & (numbers < limit)
-    return fits
+def _instants(values: list[Any], default: int) -> np.ndarray:
+    """Return the times of Singer's texts, rounded to milliseconds; the default where there is none."""
+    texts = pa.array([value if isinstance(value, str) else None for value in values], pa.string())
+    is_clean = pc.fill_null(pc.match_substring_regex(texts, times.CLEAN["TIMESTAMP"]), False)
+    if pc.all(is_clean, min_count=0).as_py():
+        try:
+            micros = times.cast("TIMESTAMP", texts, _UTC).cast(pa.int64()).to_numpy()
+        except pa.ArrowInvalid:  # a day that its month does not have
+            micros = None
+        if micros is not None:
+            return _milliseconds(np.rint(micros / 1000).astype(np.int64).tolist(), default)
+    found = [_instant(value) for value in values]
+    return _milliseconds(found, default)
 
 
-def _equal(values: Any, text: str) -> np.ndarray:
-    return _mask(pc.fill_null(pc.equal(values, text), False))
-
-
-def _mask(values: Any) -> np.ndarray:
-    found: np.ndarray = values.to_numpy(zero_copy_only=False)
-    return found
-
-
-def _refuse(is_bad: np.ndarray, bad: set[int]) -> None:
-    if is_bad.any():
-        bad.update(np.flatnonzero(is_bad).tolist())
+def _instant(value: Any) -> int:
+    try:
+        return round(times.instant(value, lambda *_: None) / 1000) if isinstance(value, str) else -1
+    except Misfit:
+        return -1

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from array import array
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -15,9 +15,6 @@ from elt_assets.lake.spark.parsing.undeclared import Declared
 ROWS, AIRBYTE, SINGER = "rows", "airbyte", "singer"
 """The forms of a part's lines (see `protocol.airbyte.messages.Form`)."""
 
-TEXTS = ("JSON", "JSON_OBJECT", "JSON_ARRAY")
-RAW = frozenset({*TEXTS, "BIG_NUMBER", "BIG_INTEGER", "INTEGER_TEXT", "NUMBER_TEXT"})
-"""Kinds whose values are taken as they stand in the line: pyarrow has no type that keeps their text."""
 ARRAY, STRUCT, UNREAD = "ARRAY", "STRUCT", "UNREAD"
 
 
@@ -37,33 +34,35 @@ class Field:
     type: pa.DataType
     inner: tuple[Field, ...] = ()
 
-    @property
-    def has_raw(self) -> bool:
-        """Return whether a value in this field is taken as it stands in the line."""
-        return self.kind in RAW or any(each.has_raw for each in self.inner)
 
-    @property
-    def leaves(self) -> int:
-        """The number of scalars in this field."""
-        return sum(each.leaves for each in self.inner) if self.inner else 1
+@dataclass(frozen=True)
+class KeyPart:
+    """A part of the key.
+
+    Attributes:
+        path: the names of its column, and of the fields nested in it.
+        fields: the paths, of the source's names, of the field and of the objects around it.
+        misfit, lacks_object: the reasons to reject a record, for a value that is not kept as it is, and for
+            an object that is null or missing.
+    """
+
+    path: Sequence[str]
+    fields: frozenset[str]
+    misfit: str
+    lacks_object: str
 
 
 @dataclass(frozen=True)
-class Names:
-    """The names of the properties that this project adds to a line of the form ROWS."""
+class DeadLetter:
+    """The files of rejected records. `names`: of the columns, see `lake.write.dead_letter`.
 
-    extracted_at: str
-    sequence: str
-    meta: str
-    others: tuple[str, ...]
+    `values`: of the columns that are the same in all rows. `root`, `folder`: as in `Job`.
+    """
 
-    @property
-    def all(self) -> tuple[str, ...]:
-        return (self.extracted_at, self.sequence, self.meta, *self.others)
-
-    @property
-    def all_names(self) -> frozenset[str]:
-        return frozenset(self.all)
+    root: tuple[Any, str]
+    folder: str
+    schema: pa.Schema
+    values: Mapping[str, Any]
 
 
 @dataclass(frozen=True)
@@ -73,29 +72,35 @@ class Job:
     Attributes:
         root: pyarrow's file system, and the path in it of the table.
         folder: the folder in the table that gets the files.
-        key: paths of columns; one at least must not be null, and no object that has one.
+        key: one part at least must not be null, and no object that has one.
+        strict: the reasons to reject a record for a change of a value, by the number of its field.
         stamp: the start of the rows' ids, the generation and the sync id.
         partition: the value of `_elt_partition`; None if the table has no partitions.
         metadata: the names and types of the metadata columns, in their order.
-        declared: all names that the stream's schema declares; `names_are_read`: they are those of `fields`.
-        keeps_undeclared: a line with an undeclared field is not clean.
-        max_bytes: the size of the longest clean line.
-        max_unclean: the share of lines that are not clean above which a task gives up.
+        declared: all names that the stream's schema declares.
+        extra: the name of the field that gets undeclared fields; None if they are not kept.
     """
 
     root: tuple[Any, str]
     folder: str
     fields: tuple[Field, ...]
-    key: Sequence[Sequence[str]]
+    key: Sequence[KeyPart]
+    strict: Mapping[int, str]
     stamp: tuple[str, int, int]
     partition: str | None
     metadata: pa.Schema
-    names: Names
     declared: Declared
-    names_are_read: bool
-    keeps_undeclared: bool
-    max_bytes: int
-    max_unclean: float
+    extra: str | None
+    dead_letter: DeadLetter
+
+    @property
+    def key_paths(self) -> frozenset[str]:
+        """The paths of the key's fields, and of the objects around them."""
+        return frozenset().union(*(part.fields for part in self.key))
+
+    def key_part(self, path: str) -> KeyPart | None:
+        """Return the part of the key that has the value of a field, or is in it."""
+        return next((part for part in self.key if path in part.fields), None)
 
 
 @dataclass(frozen=True)
@@ -130,24 +135,25 @@ class Result:
     """The result of one task.
 
     Attributes:
-        path: of the file, relative to the table's root; empty if no line was clean.
+        path: of the file with the rows, relative to the table's root; empty if there are none.
         stats: Delta's statistics of the file, as JSON.
-        changed: rows with changes that the source has reported.
-        unclean: four numbers for each line that is not clean: its piece, its number there, the position of
-            its first byte in the segment, and its size.
-        gave_up: too many lines were not clean; nothing was written.
+        dead_path, dead_size, rejected, dead_stats: the same of the file with the rejected records.
+        changed: rows with changes.
+        places: of the rejected records.
+        undeclared: how many records have each undeclared field.
+        foreign: pairs of numbers for each line that is no record of the stream: its piece, and its number
+            there.
     """
 
     path: str = ""
     size: int = 0
     rows: int = 0
     stats: str = ""
+    dead_path: str = ""
+    dead_size: int = 0
+    rejected: int = 0
+    dead_stats: str = ""
     changed: int = 0
-    unclean: array[int] = field(default_factory=lambda: array("q"))
+    places: array[int] = field(default_factory=lambda: array("q"))
     undeclared: Counter[str] = field(default_factory=Counter)
-    gave_up: bool = False
-
-    @property
-    def unclean_count(self) -> int:
-        """The number of lines that are not clean."""
-        return len(self.unclean) // 4
+    foreign: array[int] = field(default_factory=lambda: array("q"))

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from itertools import chain
 from typing import Any
 
+import msgspec
 import numpy as np
 import pyarrow as pa
 
@@ -12,18 +15,32 @@ from elt_assets.lake.spark.parsing.job import Job
 
 _WIDTH = 36
 _PREFIX = 24
+_UTC = pa.timestamp("us", "UTC")
+
+Entry = tuple[str | None, str | None, str | None]
+"""A change: the field, the kind of the change and its reason."""
 
 
-def stamped(job: Job, head: Head) -> list[Any]:
-    """Return the metadata columns, in the order of `Job.metadata`."""
+def stamped(job: Job, head: Head, changes: Sequence[Sequence[Entry]] | None) -> list[pa.Array]:
+    """Return the metadata columns, in the order of `Job.metadata`.
+
+    Args:
+        changes: those of each row; None if there are none.
+    """
     prefix, generation, sync = job.stamp
-    rows, meta = head.rows, job.metadata.field(3).type
+    rows, meta = len(head.at), job.metadata.field(3).type
+    ids = _ids(prefix, head.sequence)
+    if head.row_ids is not None:
+        ids = _replayed_ids(prefix, head, ids)
     columns = [
-        _ids(prefix, head.sequence),
-        head.extracted_at,
+        ids,
+        pa.array(head.at * 1000).cast(_UTC),
         pa.repeat(pa.scalar(generation, pa.int64()), rows),
         pa.StructArray.from_arrays(
-            [pa.repeat(pa.scalar(sync, pa.int64()), rows), _changes(head, meta.field(1).type)],
+            [
+                pa.repeat(pa.scalar(sync, pa.int64()), rows),
+                _lists(changes, rows, meta.field(1).type),
+            ],
             fields=list(meta),
         ),
     ]
@@ -46,10 +63,34 @@ def _ids(prefix: str, sequence: np.ndarray) -> pa.Array:
     )
 
 
-def _changes(head: Head, type_: pa.DataType) -> Any:
-    """Return the changes that the source has reported; an empty list where there are none."""
-    if head.changes is None:
-        offsets = pa.array(np.zeros(head.rows + 1, np.int32))
+def _replayed_ids(prefix: str, head: Head, own: pa.Array) -> pa.Array:
+    """Return the ids of replayed rows: their own, or ones as if their sync had started when they were
+    extracted."""
+    assert head.row_ids is not None
+    ids = own.to_pylist()
+    for number, (row_id, at) in enumerate(zip(head.row_ids, head.at.tolist(), strict=True)):
+        time = f"{at:012x}"
+        ids[number] = row_id or f"{time[:8]}-{time[8:]}{prefix[13:]}{ids[number][_PREFIX:]}"
+    return pa.array(ids, pa.string())
+
+
+def reported(meta: Any) -> list[Entry]:
+    """Return the changes that the source itself reports in a record's `meta`."""
+    try:
+        changes = msgspec.json.decode(meta)["changes"]
+        return [(each.get("field"), each.get("change"), each.get("reason")) for each in changes]
+    except (msgspec.MsgspecError, TypeError, KeyError, AttributeError):
+        return []
+
+
+def _lists(
+    changes: Sequence[Sequence[Entry]] | None, rows: int, type_: pa.ListType
+) -> pa.ListArray:
+    if changes is None:
+        offsets = pa.array(np.zeros(rows + 1, np.int32))
         return pa.ListArray.from_arrays(offsets, pa.array([], type_.value_type), type=type_)
-    values = [[] if each is None else each for each in head.changes.to_pylist()]
-    return pa.array(values, type_)
+    ends = np.cumsum([0, *map(len, changes)])
+    entries = list(chain.from_iterable(changes))
+    parts = [pa.array([entry[n] for entry in entries], pa.string()) for n in range(3)]
+    values = pa.StructArray.from_arrays(parts, fields=list(type_.value_type))
+    return pa.ListArray.from_arrays(pa.array(ends, pa.int32()), values, type=type_)

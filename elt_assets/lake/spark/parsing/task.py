@@ -1,8 +1,10 @@
-"""A task that parses parts of a segment and writes one Parquet file."""
+"""A task that parses parts of a segment, and writes a Parquet file of rows and one of rejected records."""
 
 from __future__ import annotations
 
+import gc
 import json
+import sys
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import fields
@@ -12,21 +14,22 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from elt_assets.lake.spark.parsing.blocks import BlockParser
+from elt_assets.lake.spark.parsing.blocks import BlockParser, Rows
 from elt_assets.lake.spark.parsing.job import Job, Part, Result, Task
+from elt_assets.lake.spark.parsing.rejects import RejectedRecords
 from elt_assets.lake.spark.parsing.statistics import statistics
 from elt_assets.lake.spark.tasks import discard_file, discarding_on_error
 
 BLOCK = 1 << 18
-"""Bytes that are parsed at a time. Of a block with a line that does not fit, each line is tested."""
+"""Bytes that are parsed at a time."""
 _READ = 1 << 22
 RESULT = "result string"
 """Schema of the results of `in_batches`: each is JSON."""
 Plain = tuple[Any, ...]
 _GROUP_BYTES = 48 << 20
 """Bytes in memory that become one row group."""
-_TRIAL = 2_000
-"""The number of lines after which a task may give up."""
+_RECURSION = 4_000
+"""The decoder counts a level of nesting as a level of Python's stack, which has 1,000 by default."""
 
 
 def runner(job: Job, tasks: Sequence[Task]) -> Callable[[Iterable[int]], Iterator[Plain]]:
@@ -38,9 +41,11 @@ def runner(job: Job, tasks: Sequence[Task]) -> Callable[[Iterable[int]], Iterato
 
     def work(numbers: Iterable[int]) -> Iterator[Plain]:
         pa.set_cpu_count(1)
+        sys.setrecursionlimit(max(_RECURSION, sys.getrecursionlimit()))
+        gc.disable()  # it would search millions of values for cycles, and there are none
         for number in numbers:
-            found = run(job, tasks[number])
-            yield tuple(getattr(found, each.name) for each in fields(found))
+            result = run(job, tasks[number])
+            yield tuple(getattr(result, each.name) for each in fields(result))
 
     return work
 
@@ -53,80 +58,72 @@ def batch_runner(
 
     def in_batches(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
-            found = [json.dumps(each, default=list) for each in work(batch.column(0).to_pylist())]
-            yield pa.RecordBatch.from_arrays([pa.array(found, pa.string())], names=["result"])
+            results = [json.dumps(each, default=list) for each in work(batch.column(0).to_pylist())]
+            yield pa.RecordBatch.from_arrays([pa.array(results, pa.string())], names=["result"])
 
     return in_batches
 
 
 def run(job: Job, task: Task) -> Result:
-    """Parse the parts of a task; write the rows of their clean lines to a file."""
-    output, result = _Output(job), Result()
-    with discarding_on_error(output):
+    """Parse the parts of a task."""
+    raw_id = job.metadata.names[0]
+    output = _Output(job.root, job.folder, raw_id)
+    dead = _Output(job.dead_letter.root, job.dead_letter.folder)
+    result = Result()
+    parsers: dict[tuple[str, str, str | None], BlockParser] = {}
+    with discarding_on_error(output, dead):
         system, path = task.source
-        lines = 0
         with system.open_input_file(path) as source:
             for part in task.parts:
-                parser = BlockParser(job, part)
-                for block, numbers, offsets in _blocks(source, part, job.max_bytes):
-                    before = len(parser.unclean)
-                    if block is None:
-                        parser.unclean += numbers.tolist()
-                    else:
-                        parser.parse(block, numbers)
-                    lines += len(numbers)
-                    _record_unclean(result, part, parser.unclean[before:], numbers, offsets)
-                    output.write(parser.batches)
-                    if lines >= _TRIAL and result.unclean_count > job.max_unclean * lines:
-                        output.discard()
-                        return Result(gave_up=True)
-                result.undeclared.update(parser.undeclared)
-                result.changed += parser.changed
+                stream = (part.form, part.stream, part.namespace)
+                if stream not in parsers:
+                    parsers[stream] = BlockParser(job, part)
+                rejects = RejectedRecords(job, part)
+                for block, numbers in _blocks(source, part):
+                    rows = parsers[stream].parse(block, numbers, part)
+                    output.write([rows.batch] if len(rows.batch) else [])
+                    if rows.rejected:
+                        batch = rejects.batch(block, numbers, rows.rejected)
+                        result.places.extend(batch.column("place").to_pylist())
+                        dead.write([batch])
+                    _count(result, rows, part, numbers)
         output.close()
+        dead.close()
     result.path, result.size, result.rows, result.stats = output.described
+    result.dead_path, result.dead_size, result.rejected, result.dead_stats = dead.described
     return result
 
 
-def _record_unclean(
-    result: Result, part: Part, unclean: list[int], numbers: np.ndarray, offsets: np.ndarray
-) -> None:
-    first = int(numbers[0])
-    for number in sorted(unclean):
-        start, end = int(offsets[number - first]), int(offsets[number - first + 1])
-        result.unclean.extend((part.number, number, start, end - start))
+def _count(result: Result, rows: Rows, part: Part, numbers: np.ndarray) -> None:
+    result.changed += rows.changed
+    result.undeclared.update(rows.undeclared)
+    for position in rows.foreign:
+        result.foreign.extend((part.number, int(numbers[position])))
 
 
-def _blocks(
-    source: Any, part: Part, max_line: int
-) -> Iterator[tuple[bytes | None, np.ndarray, np.ndarray]]:
-    """Yield blocks of whole lines, the numbers of their lines, and the positions of their lines' ends.
-
-    A line above the limit is yielded alone, without its bytes.
-    """
+def _blocks(source: Any, part: Part) -> Iterator[tuple[bytes, np.ndarray]]:
+    """Yield blocks of whole lines, and the numbers of their lines in the piece."""
     source.seek(part.offset)
-    remaining, rest, start, line = part.size, b"", part.offset, part.line
-    while remaining or rest:
-        data = source.read(min(_READ, remaining)) if remaining else b""
-        if remaining and not data:
+    remaining, line = part.size, part.line
+    rest: list[bytes] = []  # the start of a line whose end is not read yet
+    while remaining:
+        data = source.read(min(_READ, remaining))
+        if not data:
             raise EOFError(f"the segment ends {remaining} bytes too early")
         remaining -= len(data)
-        whole = rest + data
-        cut = whole.rfind(b"\n") + 1
+        cut = data.rfind(b"\n") + 1
         if not cut:
-            if not remaining:
-                raise EOFError("the last line of the segment has no end")
-            rest = whole
+            rest.append(data)
             continue
-        rest = whole[cut:]
-        ends = np.flatnonzero(np.frombuffer(whole, np.uint8, cut) == 10) + 1
+        whole = b"".join([*rest, data[:cut]])
+        rest = [data[cut:]]
+        ends = np.flatnonzero(np.frombuffer(whole, np.uint8) == 10) + 1
         for low, high in _cuts(ends):
             begin = int(ends[low - 1]) if low else 0
-            offsets = start + np.concatenate([[begin], ends[low:high]])
-            numbers = np.arange(line + low, line + high)
-            size = int(ends[high - 1]) - begin
-            yield None if size > max_line else whole[begin : begin + size], numbers, offsets
+            yield whole[begin : int(ends[high - 1])], np.arange(line + low, line + high)
         line += len(ends)
-        start += cut
+    if any(rest):
+        raise EOFError("the last line of the segment has no end")
 
 
 def _cuts(ends: np.ndarray) -> Iterator[tuple[int, int]]:
@@ -139,12 +136,17 @@ def _cuts(ends: np.ndarray) -> Iterator[tuple[int, int]]:
 
 
 class _Output:
-    """The file of a task, which is created with its first rows."""
+    """A file of a task, which is created with its first rows.
 
-    def __init__(self, job: Job):
-        self._job = job
-        self._system, self._root = job.root
-        self._name = f"{job.folder}/{uuid.uuid4().hex}.parquet"
+    Args:
+        root: pyarrow's file system, and the path in it of the table; `folder`: in the table.
+        raw_id: the column with the rows' ids; empty if there is none.
+    """
+
+    def __init__(self, root: tuple[Any, str], folder: str, raw_id: str = ""):
+        self._system, self._root = root
+        self._folder, self._raw_id = folder, raw_id
+        self._name = f"{folder}/{uuid.uuid4().hex}.parquet"
         self._footers: list[Any] = []
         self._waiting: list[pa.RecordBatch] = []
         self._bytes = 0
@@ -153,10 +155,8 @@ class _Output:
         self.described = ("", 0, 0, "")
 
     def write(self, batches: list[pa.RecordBatch]) -> None:
-        """Take all batches from a list."""
         self._bytes += sum(batch.get_total_buffer_size() for batch in batches)
         self._waiting += batches
-        batches.clear()
         if self._bytes >= _GROUP_BYTES:
             self._flush()
 
@@ -190,17 +190,16 @@ class _Output:
 
     def _open(self, schema: pa.Schema) -> None:
         if self._system.type_name == "local":  # a store of objects has no folders
-            self._system.create_dir(f"{self._root}/{self._job.folder}", recursive=True)
+            self._system.create_dir(f"{self._root}/{self._folder}", recursive=True)
         self._sink = self._system.open_output_stream(f"{self._root}/{self._name}")
-        raw_id = self._job.metadata.names[0]
         self._writer = pq.ParquetWriter(
             self._sink,
             schema,
             compression="zstd",
             compression_level=1,
             store_schema=False,
-            use_dictionary=[name for name in _leaves(schema) if name != raw_id],
-            column_encoding={raw_id: "DELTA_BYTE_ARRAY"},
+            use_dictionary=[name for name in _leaves(schema) if name != self._raw_id],
+            column_encoding={self._raw_id: "DELTA_BYTE_ARRAY"} if self._raw_id else None,
             dictionary_pagesize_limit=1 << 18,
             metadata_collector=self._footers,
         )

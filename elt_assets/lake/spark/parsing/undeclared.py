@@ -9,20 +9,17 @@ from __future__ import annotations
 
 import operator
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
 import msgspec
-import pyarrow as pa
 from msgspec import Raw
 
 MAX_NAMES = 100
 """Maximum number of names that are counted one by one. Records with another name are counted as `OTHERS`."""
 OTHERS = "(other fields)"
 _OBJECT, _ARRAY = b"{["
-
-DECODING_ERRORS = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
 
 Extra: TypeAlias = "Raw | dict[str, Extra] | list[Extra | None]"
 """An undeclared value; or, for a declared object or array, the undeclared values in it."""
@@ -71,31 +68,24 @@ def _in_object(fields: Mapping[str, Raw], declared: Declared) -> dict[str, Extra
     return found
 
 
-def renamed(value: Raw, extra: Extra, declared: Declared) -> Raw:
-    """Return a value whose fields have their declared names; the value itself if no name changes.
-
-    Args:
-        extra: its undeclared fields.
-
-    Raises:
-        msgspec.MsgspecError: the value is not JSON.
-    """
-    return _renamed(value, declared) if _has_variant(extra, declared) else value
-
-
-def _has_variant(extra: Extra | None, declared: Declared) -> bool:
+def has_variant(extra: Extra | None, declared: Declared) -> bool:
     """Return whether the name of an undeclared field differs from a declared one in case only."""
     if isinstance(extra, dict):
         return any(
             name.lower() in declared.of_lower_case
             if isinstance(value, Raw)
-            else _has_variant(value, declared.objects[name])
+            else has_variant(value, declared.objects[name])
             for name, value in extra.items()
         )
-    return isinstance(extra, list) and any(_has_variant(item, declared) for item in extra)
+    return isinstance(extra, list) and any(has_variant(item, declared) for item in extra)
 
 
-def _renamed(value: Raw, declared: Declared) -> Raw:
+def renamed(value: Raw, declared: Declared) -> Raw:
+    """Return a value whose fields have their declared names; the value itself if no name changes.
+
+    Raises:
+        msgspec.MsgspecError: the value is not JSON.
+    """
     first = memoryview(value)[0]
     if first == _OBJECT:
         fields = msgspec.json.decode(value, type=dict[str, Raw])
@@ -105,37 +95,15 @@ def _renamed(value: Raw, declared: Declared) -> Raw:
             is_only = variants[name.lower()] == 1
             own = declared.of_lower_case.get(name.lower(), name) if is_only else name
             within = declared.objects.get(own)
-            result[own] = inner if within is None else _renamed(inner, within)
+            result[own] = inner if within is None else renamed(inner, within)
         is_same = all(result.get(name) is inner for name, inner in fields.items())
         return value if is_same else Raw(msgspec.json.encode(result))
     if first == _ARRAY:
         items = msgspec.json.decode(value, type=list[Raw])
-        results = [_renamed(item, declared) for item in items]
+        results = [renamed(item, declared) for item in items]
         is_same = all(map(operator.is_, items, results))
         return value if is_same else Raw(msgspec.json.encode(results))
     return value
-
-
-def rename_lines(
-    declared: Declared,
-) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    """Return a function that gives the fields of lines their declared names, in batches of one column."""
-
-    def of_batches(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for batch in batches:
-            lines = [_renamed_line(line, declared) for line in batch.column(0).to_pylist()]
-            yield pa.RecordBatch.from_arrays(
-                [pa.array(lines, pa.string())], names=batch.schema.names
-            )
-
-    return of_batches
-
-
-def _renamed_line(line: str, declared: Declared) -> str:
-    try:
-        return bytes(_renamed(Raw(line.encode()), declared)).decode()
-    except DECODING_ERRORS:  # the parser rejects such a line
-        return line
 
 
 def add(counts: Counter[str], extra: Extra) -> None:

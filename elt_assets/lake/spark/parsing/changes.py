@@ -1,0 +1,93 @@
+"""Changes to the values of records on the way to their rows, as `_airbyte_meta.changes` records them.
+
+Spec: AirbyteRecordMessage.meta.changes (0.6).
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+MISFIT = ("NULLED", "DESTINATION_TYPECAST_ERROR")
+"""A value of another type or form, or out of range."""
+OVERSIZE = ("NULLED", "DESTINATION_FIELD_SIZE_LIMITATION")
+"""A value beyond a limit of size, depth or digits."""
+ROUNDED = ("TRUNCATED", "DESTINATION_FIELD_SIZE_LIMITATION")
+"""A value of which the column keeps a part: a rounded number, a time cut to microseconds."""
+RESPELLED = ("RESPELLED", "")
+"""A double that is kept, but not by its shortest text. It is a change only in a key: two numbers that differ
+in the source must not be one key, so that of all texts of a double one is accepted."""
+REPLACED = ("TRUNCATED", "DESTINATION_SERIALIZATION_ERROR")
+"""A text in which U+FFFD replaces what is not a character."""
+
+Record = Callable[[str, str], object]
+"""Records a change of the value at hand: its kind, and its reason."""
+
+
+_RESPELLED = RESPELLED[0]
+
+
+class Misfit(Exception):
+    """A value that becomes null. args: the kind of the change, and its reason."""
+
+
+class Change(NamedTuple):
+    """An entry. `order`: the position of its column, and of the fields in it."""
+
+    order: tuple[int, ...]
+    field: str
+    change: str
+    reason: str
+
+
+_order = operator.attrgetter("order")
+
+
+@dataclass(frozen=True)
+class Place:
+    """A field of the stream's schema, as changes name it. All values in an array have the array's place."""
+
+    order: tuple[int, ...]
+    path: str
+    is_in_array: bool = False
+
+    def field(self, number: int, name: str) -> Place:
+        """Return the place of a field of an object here."""
+        if self.is_in_array:
+            return self
+        return Place((*self.order, number), f"{self.path}.{name}" if self.order else name)
+
+    @property
+    def items(self) -> Place:
+        return Place(self.order, self.path, is_in_array=True)
+
+
+RECORD = Place((), "")
+"""The place of the record itself."""
+
+
+class Changes:
+    """The changes of the records of a block, by the positions of their lines.
+
+    Args:
+        key: the paths of the key's fields.
+    """
+
+    def __init__(self, key: frozenset[str] = frozenset()):
+        self._key = key
+        self.by_line: dict[int, dict[Change, None]] = {}
+
+    def add(self, line: int, place: Place, change: str, reason: str) -> None:
+        if change == _RESPELLED:
+            if place.path not in self._key:
+                return
+            change, reason = ROUNDED
+        entry = Change(place.order, place.path, change, reason)
+        self.by_line.setdefault(line, {})[entry] = None
+
+    def of(self, line: int) -> Sequence[Change]:
+        """Return the changes of a record, in the order of the columns."""
+        changes = self.by_line.get(line, ())
+        return sorted(changes, key=_order) if len(changes) > 1 else list(changes)

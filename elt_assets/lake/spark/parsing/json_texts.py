@@ -1,0 +1,43 @@
+"""JSON values as the table stores them: without spaces, with sorted names and one text for each number.
+
+Equal values have equal texts, whatever order, spaces and escapes the source writes, so that texts can be
+compared and grouped. No digit of a number is lost. Of equal names in an object, the last one wins.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+from msgspec import Raw
+
+from elt_assets.lake.spark.parsing.numbers import shortest
+
+_OPENING = {"JSON": b"", "JSON_OBJECT": b"{", "JSON_ARRAY": b"["}
+
+
+def has_opening(raw: bytes, kind: str) -> bool:
+    """Return whether a JSON value is of the shape that a kind of column wants."""
+    return raw.startswith(_OPENING[kind])
+
+
+class JsonTexts:
+    """Writes JSON values as texts. (The decoder cannot be sent to a worker, so it is made there.)"""
+
+    def __init__(self) -> None:
+        self._decode = msgspec.json.Decoder(
+            float_hook=lambda text: Raw(shortest(text).encode())
+        ).decode
+        self._encode = msgspec.json.Encoder(order="sorted").encode_lines
+
+    def texts(self, values: Sequence[bytes]) -> list[str]:
+        """Return the texts of JSON values. To decode them together takes half of the time of one by one.
+
+        Raises:
+            msgspec.MsgspecError, RecursionError, ValueError: a value cannot be decoded.
+        """
+        lines = self._encode(self._decode(b"[%b]" % b",".join(values)))
+        texts = lines.decode().split("\n")[:-1]
+        if len(texts) != len(values):
+            raise ValueError("a value is not one JSON value")
+        return texts

@@ -1,0 +1,152 @@
+"""The table of types: what a JSON value becomes in a column of each logical type.
+
+A value is decoded to the type `decoded`, with all others of its block. A value of another JSON type is read
+alone by `read`, from its text as it stands in the line. Where the type has a form (a time, a number in a
+string), the column of decoded values is cast at once, and what has another form is read alone by `finish`.
+So the result for a value is the same whichever way it goes.
+
+To add a type, add a row here and a member to `lake.schema.logical_types.Scalar`.
+
+Spec: Airbyte supported data types, v0 semantics; the well-known types of v1 where a schema names them.
+"""
+
+from __future__ import annotations
+
+from base64 import b64decode
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import Annotated, Any
+
+import msgspec
+import pyarrow as pa
+import pyarrow.compute as pc
+from msgspec import Raw
+
+from elt_assets.lake.spark.parsing import numbers, times
+from elt_assets.lake.spark.parsing.changes import MISFIT, Misfit, Record
+
+Reader = Callable[[Any, Record], Any]
+"""Returns a value; records a change of it, or raises `Misfit` if it becomes null."""
+
+
+@dataclass(frozen=True)
+class Form:
+    """The form of clean values of a type, once they are decoded to text.
+
+    `pattern`: of RE2. `cast`: returns a column from texts of this form, in the column's type. `finish`:
+    returns the value of a text of another form.
+    """
+
+    pattern: str
+    cast: Callable[[pa.Array, pa.DataType], pa.Array]
+    finish: Reader
+
+
+@dataclass(frozen=True)
+class Kind:
+    """A row of the table.
+
+    Attributes:
+        decoded: the Python type of a clean value; `Raw`: its text as it stands in the line.
+        read: returns a decoded value from the text of a JSON value that is not null.
+        form: of the decoded values; None if they are those of the column.
+        opening: for JSON text, the first byte of the values that fit; None for all other types.
+        is_sized: a value above the limit of sizes becomes null.
+        is_double: a number may have more digits than the column keeps.
+    """
+
+    decoded: type
+    read: Reader
+    form: Form | None = None
+    opening: bytes | None = None
+    is_sized: bool = False
+    is_double: bool = False
+
+    @property
+    def decoder_type(self) -> Any:
+        """The type for the decoder. (It is made here: bounds cannot be sent to a worker.)"""
+        if self.decoded is int:
+            return Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
+        return self.decoded
+
+
+def _string(raw: bytes, _: Record) -> str:
+    if raw[:1] != b'"':
+        raise Misfit(*MISFIT)
+    return str(msgspec.json.decode(raw))
+
+
+def _text(raw: bytes, _: Record) -> str:
+    """Return a string; a number in its one text; any other JSON value as it stands in the line."""
+    if raw[:1] == b'"':
+        return str(msgspec.json.decode(raw))
+    return raw.decode() if raw[:1] in b"[{tf" else numbers.shortest(raw.decode())
+
+
+def _boolean(raw: bytes, _: Record) -> bool:
+    if raw not in (b"true", b"false"):
+        raise Misfit(*MISFIT)
+    return raw == b"true"
+
+
+def _raw(raw: bytes, _: Record) -> Raw:
+    return Raw(raw)
+
+
+def _bytes(text: str, _: Record) -> bytes:
+    """Return the bytes of a base64 text (RFC 4648), also without padding, or in lines as MIME has them."""
+    text = text.replace("\r", "").replace("\n", "")
+    if "=" not in text:
+        text += "=" * (-len(text) % 4)
+    try:
+        return b64decode(text, validate=True)
+    except ValueError:
+        raise Misfit(*MISFIT) from None
+
+
+def _cast_numbers(texts: pa.Array, type_: pa.DataType) -> pa.Array:
+    if pc.any(pc.starts_with(texts, '"'), min_count=0).as_py():
+        texts = pc.utf8_trim(texts, '"')
+    return texts.cast(type_)
+
+
+def _number(form: str, read: Reader) -> Kind:
+    """Return the row of a number that may also be a string. It is taken as it stands in the line."""
+    return Kind(Raw, _raw, Form(rf'^(?:{form}|"{form}")$', _cast_numbers, read))
+
+
+def _time(name: str, read: Reader) -> Kind:
+    return Kind(str, _string, Form(times.CLEAN[name], partial(times.cast, name), read))
+
+
+def _json(opening: bytes) -> Kind:
+    return Kind(Raw, _raw, opening=opening, is_sized=True)
+
+
+_FIFTEEN_DIGITS = r"(?:0|-?[1-9]\d{0,14}|-?(?:0|[1-9]\d{0,6})\.\d{1,8}|-?0\.\d{9,15})"
+"""Numbers of at most fifteen digits: a double keeps all of them."""
+
+KINDS: dict[str, Kind] = {
+    "TEXT": Kind(str, _text, is_sized=True),
+    "BOOLEAN": Kind(bool, _boolean),
+    "INTEGER": Kind(int, numbers.integer),
+    "NUMBER": Kind(float, numbers.double, is_double=True),
+    "INTEGER_IN_DOUBLE": Kind(float, numbers.double, is_double=True),
+    "INTEGER_TEXT": _number(r"-?(?:0|[1-9]\d{0,17})", numbers.integer_text),
+    "NUMBER_TEXT": _number(_FIFTEEN_DIGITS, numbers.number_text),
+    "BIG_INTEGER": _number(r"-?(?:0|[1-9]\d{0,36})", numbers.big_integer),
+    "BIG_NUMBER": _number(r"-?(?:0|[1-9]\d{0,27})(?:\.\d{1,9})?", numbers.big_number),
+    "DATE": _time("DATE", times.date),
+    "TIMESTAMP": _time("TIMESTAMP", times.instant),
+    "TIMESTAMP_NTZ": _time("TIMESTAMP_NTZ", times.local_time),
+    "TIME": _time("TIME", times.time_of_day),
+    "TIME_WITH_TIMEZONE": _time("TIME_WITH_TIMEZONE", times.time_with_zone),
+    "TIME_WITHOUT_TIMEZONE": _time("TIME_WITHOUT_TIMEZONE", times.time_without_zone),
+    "BINARY": Kind(
+        str, _string, Form(r"^$", lambda texts, type_: texts.cast(type_), _bytes), is_sized=True
+    ),
+    "JSON": _json(b""),
+    "JSON_OBJECT": _json(b"{"),
+    "JSON_ARRAY": _json(b"["),
+}

@@ -1,0 +1,157 @@
+"""Numbers as JSON writes them: exact integers and decimals, doubles, and the one text of a number.
+
+Spec: RFC 8259, section 6; Airbyte supported data types (v0, and the well-known types of v1).
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from decimal import ROUND_HALF_UP, Context, Decimal
+
+from elt_assets.lake.spark.parsing.changes import (
+    MISFIT,
+    RESPELLED,
+    ROUNDED,
+    Misfit,
+    Record,
+)
+
+_NUMBER = re.compile(rb"-?\d+(?:\.\d+)?(?:[eE][+-]?\d+)?").fullmatch
+_INTEGER = re.compile(rb"-?\d+").fullmatch
+_EXACT = Context(prec=80, Emax=10**6, Emin=-(10**6))
+_SHORT = 18
+"""Characters of an integer that fits 64 bits, whatever its digits are."""
+_EXACT_LENGTH = 15
+"""Characters of a number that a double always keeps, if it has no exponent of three digits."""
+_PLAIN = range(-6, 400)
+"""Powers of ten of the first digit for which a number is written without an exponent: all integers that a
+double can be, and fractions as JavaScript writes them."""
+_NOT_FINITE = {b'"NaN"': math.nan, b'"Infinity"': math.inf, b'"-Infinity"': -math.inf}
+
+
+def integer(raw: bytes, _: Record) -> int:
+    """Return a JSON number without a fraction: `5`, `5.0`, `5e3`."""
+    if len(raw) <= _SHORT and _INTEGER(raw):
+        return int(raw)
+    return _whole(_decimal(raw), 2**63)
+
+
+def integer_text(raw: bytes, _: Record) -> int:
+    """Return an integer that may be a number or a string."""
+    return _whole(_decimal(_unquoted(raw)), 2**63)
+
+
+def big_integer(raw: bytes, _: Record) -> Decimal:
+    return Decimal(_whole(_decimal(_unquoted(raw)), 10**38 - 1))
+
+
+def big_number(raw: bytes, record: Record) -> Decimal:
+    """Return a decimal with nine digits after the point; further digits are rounded half up."""
+    number = _decimal(_unquoted(raw))
+    if number.adjusted() > 28:
+        raise Misfit(*MISFIT)
+    rounded = number.quantize(Decimal("1e-9"), ROUND_HALF_UP, context=_EXACT)
+    if rounded.adjusted() > 28:
+        raise Misfit(*MISFIT)
+    if rounded != number:
+        record(*ROUNDED)
+    return rounded
+
+
+def double(raw: bytes, record: Record) -> float:
+    if not _NUMBER(raw):
+        raise Misfit(*MISFIT)
+    number = 0.0 if raw == b"-0" else float(raw)  # the decoder takes the text -0 as an integer
+    if math.isinf(number):
+        raise Misfit(*MISFIT)
+    record_digits(raw, number, record)
+    return number
+
+
+def number_text(raw: bytes, record: Record) -> float:
+    """Return a double that may be a number or a string, also `"NaN"` and `"Infinity"`."""
+    number = _NOT_FINITE.get(raw)
+    return double(_unquoted(raw), record) if number is None else number
+
+
+def record_digits(text: bytes, number: float, record: Record) -> None:
+    """Record it if a double does not keep the number that a text says.
+
+    It keeps it if the text is one that only writers of doubles write: the shortest one, one of 17 digits, or
+    one with all digits of the double. In a key only the shortest one is kept (see `RESPELLED`).
+    """
+    if not may_round(text):
+        return
+    sent = Decimal(text.decode())
+    if sent == Decimal(repr(number)):
+        return
+    is_kept = sent in (Decimal(number), Decimal(f"{number:.17g}"))
+    record(*(RESPELLED if is_kept else ROUNDED))
+
+
+def may_round(text: bytes) -> bool:
+    """Return whether a JSON value may have a number that a double does not keep."""
+    return len(text) > _EXACT_LENGTH or has_small_number(text)
+
+
+def has_small_number(text: bytes) -> bool:
+    """Return whether a text has a number with a negative exponent of three digits or more."""
+    for sign in (b"e-", b"E-"):
+        start = 0
+        while (start := text.find(sign, start)) >= 0:
+            start += 2
+            if text[start : start + 3].isdigit():
+                return True
+    return False
+
+
+def shortest(text: str) -> str:
+    """Return the one text of a number: equal numbers have equal texts, and no digit is lost.
+
+    It has no exponent unless the number is very large or small, and no zeros at the end of its fraction.
+    """
+    if text.lstrip("-").isdigit():
+        return "0" if text == "-0" else text
+    sign, digits, exponent = Decimal(text).as_tuple()
+    assert isinstance(exponent, int)
+    whole = "".join(map(str, digits)).lstrip("0")
+    plain = whole.rstrip("0")
+    if not plain:
+        return "0"
+    power = exponent + len(whole) - 1
+    return "-" * sign + (_plain(plain, power) if power in _PLAIN else _scientific(plain, power))
+
+
+def _plain(digits: str, power: int) -> str:
+    """Return a number without an exponent. `power`: of ten, for its first digit."""
+    if power < 0:
+        return "0." + "0" * (-power - 1) + digits
+    whole, fraction = digits[: power + 1].ljust(power + 1, "0"), digits[power + 1 :]
+    return f"{whole}.{fraction}" if fraction else whole
+
+
+def _scientific(digits: str, power: int) -> str:
+    fraction = f".{digits[1:]}" if digits[1:] else ""
+    return f"{digits[0]}{fraction}e{power:+d}"
+
+
+def _unquoted(raw: bytes) -> bytes:
+    return raw[1:-1] if raw[:1] == b'"' else raw
+
+
+def _decimal(text: bytes) -> Decimal:
+    if not _NUMBER(text):
+        raise Misfit(*MISFIT)
+    return Decimal(text.decode())
+
+
+def _whole(number: Decimal, limit: int) -> int:
+    """Return a number that has no fraction, between -limit and limit, which the upper bound of a machine's
+    integer does not reach."""
+    if number.adjusted() > 40 or number != number.to_integral_value(context=_EXACT):
+        raise Misfit(*MISFIT)
+    found = int(number)
+    if not -limit <= found <= limit - (limit == 2**63):
+        raise Misfit(*MISFIT)
+    return found

@@ -1,0 +1,180 @@
+"""Dates, times and instants in text: their forms, and what a column keeps of them.
+
+A clean form is one that pyarrow casts exactly; a pattern says which texts have it, so that a column of them
+is cast at once. Any other form is read alone.
+
+Spec: ISO 8601 (extended and basic), RFC 3339; zones by the names of the time zone database.
+"""
+
+from __future__ import annotations
+
+import re
+from datetime import datetime, timezone
+from zoneinfo import ZoneInfo
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from elt_assets.lake.spark.parsing.changes import MISFIT, ROUNDED, Misfit, Record
+
+_CLEAN_DAY = r"[1-9]\d{3}-(?:0[1-9]|1[0-2])-(?:0[1-9]|[12]\d|3[01])"
+_CLEAN_CLOCK = r"(?:[01]\d|2[0-3]):[0-5]\d:[0-5]\d(?:\.\d{1,6})?"
+_CLEAN_OFFSET = r"[+-](?:0\d|1[0-7]):[0-5]\d"
+_CLEAN_TIME = r"(?:[01]\d|2[0-3]):[0-5]\d(?::[0-5]\d(?:\.\d{1,9})?)?"
+CLEAN = {
+    "DATE": rf"^{_CLEAN_DAY}(?:[T ]00:00:00(?:\.0+)?(?:Z|{_CLEAN_OFFSET})?)?$",
+    "TIMESTAMP": rf"^{_CLEAN_DAY}[T ]{_CLEAN_CLOCK}(?:Z|{_CLEAN_OFFSET})?$",
+    "TIMESTAMP_NTZ": rf"^{_CLEAN_DAY}[T ]{_CLEAN_CLOCK}$",
+    "TIME": rf"^{_CLEAN_TIME}(?:Z|{_CLEAN_OFFSET})?$",
+    "TIME_WITH_TIMEZONE": rf"^{_CLEAN_TIME}(?:Z|{_CLEAN_OFFSET})$",
+    "TIME_WITHOUT_TIMEZONE": rf"^{_CLEAN_TIME}$",
+}
+"""Patterns of the clean forms (of RE2, where `$` is the end of the text)."""
+_WITH_ZONE = rf"(?:Z|{_CLEAN_OFFSET})$"
+
+_DATE = re.compile(
+    r"(\d{4})-(\d\d)-(\d\d)(?:[T ]00:00(?::00(?:\.0+)?)?(?:Z|[+-]\d\d:?\d\d)?)?", re.ASCII
+).fullmatch
+"""A day, or a day at midnight: many sources append the midnight, and it carries no information."""
+_INSTANT = re.compile(
+    r"(\d{4})(?:-(\d\d)-(\d\d)|(\d\d)(\d\d)(?=[Tt]))"
+    r"(?:[Tt ](\d\d?)(?::(\d\d?)(?::(\d\d?))?|(\d\d)(\d\d)?)(?:(?<=\d)[.,](\d+))?)?"
+    r"\s*(\S+)?\s*",
+    re.ASCII,
+).fullmatch
+_OFFSET = re.compile(r"(?:UTC|GMT|UT)?([+-])(\d\d?)(?::?(\d\d))?", re.ASCII).fullmatch
+_UTC = frozenset({"Z", "z", "UTC", "GMT", "UT"})
+_REGION = re.compile(r"[A-Z][A-Za-z_]+(?:/[A-Za-z0-9_+-]+)+", re.ASCII).fullmatch
+_HOUR = r"(?:[01]\d|2[0-3])"
+_CLOCK = (
+    rf"(?:{_HOUR}:[0-5]\d(?::[0-5]\d(?:[.,]\d+)?)?"
+    rf"|{_HOUR}:59:60(?:[.,]\d+)?|24:00(?::00(?:[.,]0+)?)?)"
+)
+_ZONE = r"(?:[Zz]|[+-](?:0\d|1[0-8])(?::?[0-5]\d)?)"
+_TIME = re.compile(rf"({_CLOCK})({_ZONE})?", re.ASCII).fullmatch
+_DAYS = (31, 28, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31)
+_DAY_SECONDS = 86_400
+
+
+def date(text: str, _: Record) -> int:
+    """Return the days since 1970 of a date."""
+    found = _DATE(text)
+    if not found:
+        raise Misfit(*MISFIT)
+    return _days(*map(int, found.groups()))
+
+
+def instant(text: str, record: Record) -> int:
+    """Return the microseconds since 1970 of a time; without a zone, it is in UTC."""
+    local, zone = _local(text, record)
+    return local - _offset(zone, local) * 1_000_000
+
+
+def local_time(text: str, record: Record) -> int:
+    """Return the microseconds from 1970 to a time, both on the same clock; a zone is left out."""
+    local, zone = _local(text, record)
+    if zone:
+        _offset(zone, local)
+        record(*ROUNDED)
+    return local
+
+
+def time_of_day(text: str, _: Record) -> str:
+    if not _TIME(text):
+        raise Misfit(*MISFIT)
+    return text
+
+
+def time_with_zone(text: str, _: Record) -> str:
+    found = _TIME(text)
+    if not (found and found[2]):
+        raise Misfit(*MISFIT)
+    return text
+
+
+def time_without_zone(text: str, record: Record) -> str:
+    found = _TIME(text)
+    if not found:
+        raise Misfit(*MISFIT)
+    if found[2]:
+        record(*ROUNDED)
+    return found[1]
+
+
+def cast(kind: str, texts: pa.Array, type_: pa.DataType) -> pa.Array:
+    """Return a column from texts of the clean form.
+
+    Raises:
+        pa.ArrowInvalid: a text has a day that its month does not have.
+    """
+    if kind.startswith("TIME") and pa.types.is_string(type_):
+        return texts
+    if kind == "DATE":
+        texts = pc.utf8_slice_codeunits(texts, 0, 10)
+    elif kind == "TIMESTAMP":
+        zoned = pc.match_substring_regex(texts, _WITH_ZONE)
+        if not pc.all(zoned, min_count=0).as_py():
+            texts = pc.if_else(zoned, texts, pc.binary_join_element_wise(texts, "Z", ""))
+    return texts.cast(type_)
+
+
+def _local(text: str, record: Record) -> tuple[int, str]:
+    """Return the microseconds on the clock of a time since its 1970, and the text of its zone."""
+    found = _INSTANT(text)
+    if not found:
+        raise Misfit(*MISFIT)
+    year, month, day, basic_month, basic_day = found.group(1, 2, 3, 4, 5)
+    hour, minute, second, basic_minute, basic_second, fraction, zone = found.groups()[5:]
+    if hour is None and zone:
+        raise Misfit(*MISFIT)
+    days = _days(int(year), int(month or basic_month), int(day or basic_day))
+    h, m = int(hour or 0), int(minute or basic_minute or 0)
+    s = int(second or basic_second or 0)
+    is_leap_second = m == 59 and s == 60
+    is_end_of_day = h == 24 and not (m or s or int(fraction or 0))
+    if m > 59 or (s > 59 and not is_leap_second) or (h > 23 and not is_end_of_day):
+        raise Misfit(*MISFIT)
+    if fraction and second is None and basic_second is None:
+        raise Misfit(*MISFIT)
+    if is_leap_second or (fraction and fraction[6:].strip("0")):
+        record(*ROUNDED)
+    micros = int((fraction or "")[:6].ljust(6, "0"))
+    return (days * _DAY_SECONDS + h * 3600 + m * 60 + s) * 1_000_000 + micros, zone or ""
+
+
+def _offset(zone: str, local: int) -> int:
+    """Return the seconds by which a zone is ahead of UTC at a time on its clock.
+
+    A time that its clock skips, in spring, counts from before the change; of a repeated hour, the first one
+    is meant.
+    """
+    if not zone or zone in _UTC:
+        return 0
+    found = _OFFSET(zone)
+    if found:
+        hours, minutes = int(found[2]), int(found[3] or 0)
+        if minutes > 59 or hours * 60 + minutes > 18 * 60:
+            raise Misfit(*MISFIT)
+        return (-1 if found[1] == "-" else 1) * (hours * 60 + minutes) * 60
+    if not _REGION(zone):
+        raise Misfit(*MISFIT)
+    try:
+        region = ZoneInfo(zone)
+        clock = datetime.fromtimestamp(local // 1_000_000, timezone.utc).replace(tzinfo=region)
+    except (KeyError, ValueError, OSError, OverflowError):
+        raise Misfit(*MISFIT) from None
+    offset = clock.utcoffset()
+    assert offset is not None
+    return int(offset.total_seconds())
+
+
+def _days(year: int, month: int, day: int) -> int:
+    """Return the days since 1970 of a day of the Gregorian calendar; unlike `datetime`, of year 0 too."""
+    is_leap = month == 2 and (year % 4 == 0 and (year % 100 != 0 or year % 400 == 0))
+    if not 1 <= month <= 12 or not 1 <= day <= _DAYS[month - 1] + is_leap:
+        raise Misfit(*MISFIT)
+    # Years that begin in March have their leap day at the end; 400 of them have 146,097 days.
+    year -= month <= 2
+    era, in_era = divmod(year, 400)
+    in_year = (153 * ((month - 3) % 12) + 2) // 5 + day - 1
+    return era * 146_097 + in_era * 365 + in_era // 4 - in_era // 100 + in_year - 719_468
