@@ -15,7 +15,7 @@ class SyncFigures:
     """The figures of one sync of one stream, summed over its commits.
 
     Counts are of records. `bytes`: as read. `undeclared`: number of records by field that the catalog does
-    not declare. `exact`: the sync went over to the slower parse (see `Committed`).
+    not declare.
     """
 
     read: int = 0

@@ -39,7 +39,7 @@ class Lake:
 
     @property
     def scratch(self) -> Staging:
-        """Where replays stage records."""
+        """The staging of replays."""
         return Staging(self.folder / "staging")
 
     @property

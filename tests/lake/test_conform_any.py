@@ -162,7 +162,7 @@ def exactly(text: str) -> Any:
 
 
 def kept_in(kind: Struct, sent: dict[str, Any], got: Mapping[str, Any]) -> Iterator[bool]:
-    """Whether each field was kept. A field may have been renamed in case only."""
+    """Yield whether each field was kept; it may have been renamed in case only."""
     declared = Counter(column.source.lower() for column in kind.fields)
     names = Counter(map(str.lower, sent))
     variants = {name.lower(): value for name, value in sent.items() if names[name.lower()] == 1}

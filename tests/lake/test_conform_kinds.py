@@ -13,7 +13,7 @@ import pytest
 from elt_assets.lake.schema.from_json_schema import columns, kind_of
 from elt_assets.lake.schema.logical_types import Column, Scalar, Struct, Unread
 from elt_assets.lake.schema.metadata_columns import table_schema
-from elt_assets.lake.spark.parsing.columns import MAX_BYTES as MAX_VALUE_BYTES
+from elt_assets.lake.spark.types.columns import MAX_BYTES as MAX_VALUE_BYTES
 from tests.lake.conforming import STAMP, Conformer, Row, change_triples, changed, changes
 from tests.lake.staging import (
     BIG_INTEGER,

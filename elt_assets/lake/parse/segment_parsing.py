@@ -26,19 +26,9 @@ from elt_assets.lake.schema.logical_types import (
     Struct,
     described,
 )
-from elt_assets.lake.spark.parsing.job import (
-    ARRAY,
-    STRUCT,
-    UNREAD,
-    DeadLetter,
-    Field,
-    Job,
-    KeyPart,
-    Part,
-    Result,
-    Task,
-)
+from elt_assets.lake.spark.parsing.job import DeadLetter, Job, KeyPart, Part, Result, Task
 from elt_assets.lake.spark.parsing.task import RESULT, batch_runner, runner
+from elt_assets.lake.spark.types.fields import ARRAY, STRUCT, UNREAD, Field
 from elt_assets.lake.spark.worker_code import with_code
 from elt_assets.storage.location import Location
 from elt_assets.sync.segments import Piece, Segment, refuse_foreign
@@ -71,8 +61,10 @@ class Stamp:
 
 @dataclass(frozen=True)
 class Rejections:
-    """Where rejected records go. `schema`, `values`: the columns of the dead letter, and the values that the
-    rows of a sync share."""
+    """The place of rejected records.
+
+    `schema`, `values`: the columns of the dead letter, and the values that the rows of a sync share.
+    """
 
     table: Table
     schema: t.StructType

@@ -10,9 +10,9 @@ from typing import Any
 
 from pyspark import cloudpickle
 
-from elt_assets.lake.spark import file_tasks, foreign_types, key_tasks, parsing, tasks
+from elt_assets.lake.spark import file_tasks, foreign_types, key_tasks, parsing, tasks, types
 
-for _module in (file_tasks, foreign_types, key_tasks, parsing, tasks, sys.modules[__name__]):
+for _module in (file_tasks, foreign_types, key_tasks, parsing, tasks, types, sys.modules[__name__]):
     cloudpickle.register_pickle_by_value(_module)  # type: ignore[no-untyped-call]
 
 

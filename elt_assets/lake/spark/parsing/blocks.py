@@ -12,15 +12,15 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from elt_assets.lake.spark.parsing.changes import RECORD
-from elt_assets.lake.spark.parsing.columns import MAX_BYTES, Columns, transposed
-from elt_assets.lake.spark.parsing.decoders import is_read
 from elt_assets.lake.spark.parsing.envelopes import Head, envelope_of
 from elt_assets.lake.spark.parsing.job import Job, Part
-from elt_assets.lake.spark.parsing.json_texts import JsonTexts
-from elt_assets.lake.spark.parsing.numbers import has_small_number
 from elt_assets.lake.spark.parsing.records import RecordReader, Records
 from elt_assets.lake.spark.parsing.stamp import Entry, reported, stamped
+from elt_assets.lake.spark.types.changes import RECORD
+from elt_assets.lake.spark.types.columns import MAX_BYTES, Columns, transposed
+from elt_assets.lake.spark.types.decoders import is_read
+from elt_assets.lake.spark.types.json_texts import JsonTexts
+from elt_assets.lake.spark.types.numbers import has_small_number
 
 _NO_CHANGES: list[Entry] = []
 

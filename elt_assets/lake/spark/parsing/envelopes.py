@@ -15,9 +15,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from msgspec import Raw
 
-from elt_assets.lake.spark.parsing import times
-from elt_assets.lake.spark.parsing.changes import Misfit
 from elt_assets.lake.spark.parsing.job import AIRBYTE, ROWS, Part
+from elt_assets.lake.spark.types.changes import Misfit
+from elt_assets.lake.spark.types.times import CLEAN, cast_times, instant
 
 _MAX_TIME = 10**14
 """Limit of a time in epoch milliseconds: the year 5138. A larger one has another unit."""
@@ -157,10 +157,10 @@ def _whole(value: Any) -> int:
 def _instants(values: list[Any], default: int) -> np.ndarray:
     """Return the times of Singer's texts, rounded to milliseconds; the default where there is none."""
     texts = pa.array([value if isinstance(value, str) else None for value in values], pa.string())
-    is_clean = pc.fill_null(pc.match_substring_regex(texts, times.CLEAN["TIMESTAMP"]), False)
+    is_clean = pc.fill_null(pc.match_substring_regex(texts, CLEAN["TIMESTAMP"]), False)
     if pc.all(is_clean, min_count=0).as_py():
         try:
-            micros = times.cast("TIMESTAMP", texts, _UTC).cast(pa.int64()).to_numpy()
+            micros = cast_times("TIMESTAMP", texts, _UTC).cast(pa.int64()).to_numpy()
         except pa.ArrowInvalid:  # a day that its month does not have
             micros = None
         if micros is not None:
@@ -171,6 +171,6 @@ def _instants(values: list[Any], default: int) -> np.ndarray:
 
 def _instant(value: Any) -> int:
     try:
-        return round(times.instant(value, lambda *_: None) / 1000) if isinstance(value, str) else -1
+        return round(instant(value, lambda *_: None) / 1000) if isinstance(value, str) else -1
     except Misfit:
         return -1

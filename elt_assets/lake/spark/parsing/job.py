@@ -11,28 +11,10 @@ from typing import Any
 import pyarrow as pa
 
 from elt_assets.lake.spark.parsing.undeclared import Declared
+from elt_assets.lake.spark.types.fields import Field
 
 ROWS, AIRBYTE, SINGER = "rows", "airbyte", "singer"
 """The forms of a part's lines (see `protocol.airbyte.messages.Form`)."""
-
-ARRAY, STRUCT, UNREAD = "ARRAY", "STRUCT", "UNREAD"
-
-
-@dataclass(frozen=True)
-class Field:
-    """A column, a field nested in one, or the element of an array.
-
-    Attributes:
-        kind: the name of a `Scalar`, or ARRAY, STRUCT or UNREAD.
-        type: the type of the column in the file.
-        inner: the fields of an object, or the one element of an array.
-    """
-
-    source: str
-    name: str
-    kind: str
-    type: pa.DataType
-    inner: tuple[Field, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,7 @@
 1. A block is decoded into typed objects, one for each line.
 2. If the decoder refuses it, chunks of its lines are decoded, and the lines of a refused chunk one by one.
 3. The fields of a refused line are decoded one by one, and a value of another type is converted alone. If
-   the decoder refuses even the text of a line, its bad texts are mended first (`mending`).
+   the decoder refuses even the text of a line, its bad texts are repaired first (`types.repair`).
 4. A field that keeps having values of another type is taken as it stands in the line from then on, so that
    whole blocks are decoded again; its values are converted in their column.
 
@@ -23,19 +23,19 @@ import msgspec
 import numpy as np
 from msgspec import Raw
 
-from elt_assets.lake.spark.parsing.changes import RECORD, Changes
-from elt_assets.lake.spark.parsing.conversion import Converter
-from elt_assets.lake.spark.parsing.decoders import (
+from elt_assets.lake.spark.parsing.envelopes import Envelope
+from elt_assets.lake.spark.parsing.job import ROWS, Job
+from elt_assets.lake.spark.parsing.rounding import Rounding
+from elt_assets.lake.spark.parsing.undeclared import Extra, add, has_variant, renamed, undeclared
+from elt_assets.lake.spark.types.changes import RECORD, Changes
+from elt_assets.lake.spark.types.conversion import Converter
+from elt_assets.lake.spark.types.decoders import (
     DECODING_ERRORS,
     has_supported_names,
     is_read,
     object_type,
 )
-from elt_assets.lake.spark.parsing.envelopes import Envelope
-from elt_assets.lake.spark.parsing.job import ROWS, Job
-from elt_assets.lake.spark.parsing.mending import Marks, mended
-from elt_assets.lake.spark.parsing.rounding import Rounding
-from elt_assets.lake.spark.parsing.undeclared import Extra, add, has_variant, renamed, undeclared
+from elt_assets.lake.spark.types.repair import Marks, repaired
 
 UNREADABLE = "not a readable JSON object"
 _HIDDEN = "\ufdd0"
@@ -184,14 +184,14 @@ class RecordReader:
         return whole
 
     def _opened(self, line: bytes) -> tuple[Any, bytes, Marks | None]:
-        """Return a line with its data as text, and the marks with which it was mended."""
+        """Return a line with its data as text, and the marks with which it was repaired."""
         marks = None
         try:
             if not _is_utf8(line):
                 raise ValueError
             whole = self._whole(line)
         except DECODING_ERRORS:
-            line, marks = mended(line)
+            line, marks = repaired(line)
             whole = self._whole(line)
         return whole, bytes(self._envelope.data(whole)), marks
 

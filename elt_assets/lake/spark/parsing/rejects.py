@@ -11,9 +11,9 @@ import numpy as np
 import pyarrow as pa
 from msgspec import Raw
 
-from elt_assets.lake.spark.parsing.decoders import DECODING_ERRORS
 from elt_assets.lake.spark.parsing.envelopes import envelope_of
 from elt_assets.lake.spark.parsing.job import Job, Part
+from elt_assets.lake.spark.types.decoders import DECODING_ERRORS
 
 _ESCAPES = re.compile(
     rb"\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}"

@@ -17,17 +17,17 @@ import msgspec
 import numpy as np
 from msgspec import Raw
 
-from elt_assets.lake.spark.parsing.changes import RECORD, Changes, Place
-from elt_assets.lake.spark.parsing.columns import transposed
-from elt_assets.lake.spark.parsing.decoders import (
+from elt_assets.lake.spark.parsing.envelopes import Envelope
+from elt_assets.lake.spark.types.changes import RECORD, Changes, Place
+from elt_assets.lake.spark.types.columns import transposed
+from elt_assets.lake.spark.types.decoders import (
     DECODING_ERRORS,
     has_double,
     is_read,
     object_type,
 )
-from elt_assets.lake.spark.parsing.envelopes import Envelope
-from elt_assets.lake.spark.parsing.job import ARRAY, STRUCT, UNREAD, Field
-from elt_assets.lake.spark.parsing.numbers import has_small_number, may_round, record_digits
+from elt_assets.lake.spark.types.fields import ARRAY, STRUCT, UNREAD, Field
+from elt_assets.lake.spark.types.numbers import has_small_number, may_round, record_digits
 
 
 class Rounding:

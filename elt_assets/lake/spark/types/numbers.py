@@ -9,7 +9,7 @@ import math
 import re
 from decimal import ROUND_HALF_UP, Context, Decimal
 
-from elt_assets.lake.spark.parsing.changes import (
+from elt_assets.lake.spark.types.changes import (
     MISFIT,
     RESPELLED,
     ROUNDED,
@@ -24,9 +24,9 @@ _SHORT = 18
 """Characters of an integer that fits 64 bits, whatever its digits are."""
 _EXACT_LENGTH = 15
 """Characters of a number that a double always keeps, if it has no exponent of three digits."""
-_PLAIN = range(-6, 400)
-"""Powers of ten of the first digit for which a number is written without an exponent: all integers that a
-double can be, and fractions as JavaScript writes them."""
+_PLAIN = range(-6, 40)
+"""Powers of ten of the first digit for which a number with a point or exponent is written without an
+exponent: what decimal columns hold, and small fractions as JavaScript writes them."""
 _NOT_FINITE = {b'"NaN"': math.nan, b'"Infinity"': math.inf, b'"-Infinity"': -math.inf}
 
 
@@ -107,9 +107,10 @@ def has_small_number(text: bytes) -> bool:
 
 
 def shortest(text: str) -> str:
-    """Return the one text of a number: equal numbers have equal texts, and no digit is lost.
+    """Return the one text of a number: no digit is lost, and equal numbers below 10^40 have equal texts.
 
-    It has no exponent unless the number is very large or small, and no zeros at the end of its fraction.
+    It has no exponent unless the number is very large or small, and no zeros at the end of its fraction. An
+    integer stays as it is.
     """
     if text.lstrip("-").isdigit():
         return "0" if text == "-0" else text

@@ -15,7 +15,7 @@ from zoneinfo import ZoneInfo
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from elt_assets.lake.spark.parsing.changes import MISFIT, ROUNDED, Misfit, Record
+from elt_assets.lake.spark.types.changes import MISFIT, ROUNDED, Misfit, Record
 
 _CLEAN_DAY = r"[1-9]\d{3}-(?:0[1-9]|1[0-2])-(?:0[1-9]|[12]\d|3[01])"
 _CLEAN_CLOCK = r"(?:[01]\d|2[0-3]):[0-5]\d:[0-5]\d(?:\.\d{1,6})?"
@@ -38,12 +38,14 @@ _DATE = re.compile(
 """A day, or a day at midnight: many sources append the midnight, and it carries no information."""
 _INSTANT = re.compile(
     r"(\d{4})(?:-(\d\d)-(\d\d)|(\d\d)(\d\d)(?=[Tt]))"
-    r"(?:[Tt ](\d\d?)(?::(\d\d?)(?::(\d\d?))?|(\d\d)(\d\d)?)(?:(?<=\d)[.,](\d+))?)?"
+    r"(?:[Tt ](\d\d?)(?::(\d\d?)(?::(\d\d?))?|(\d\d)(\d\d)?)?(?:(?<=\d)[.,](\d*))?)?"
     r"\s*(\S+)?\s*",
     re.ASCII,
 ).fullmatch
-_OFFSET = re.compile(r"(?:UTC|GMT|UT)?([+-])(\d\d?)(?::?(\d\d))?", re.ASCII).fullmatch
-_UTC = frozenset({"Z", "z", "UTC", "GMT", "UT"})
+_OFFSET = re.compile(r"(?:UTC|GMT|UT)?([+-])(\d\d?)(?::?(\d\d)(?::?(\d\d))?)?", re.ASCII).fullmatch
+_ZONES = {"Z": 0, "z": 0, "UTC": 0, "GMT": 0, "UT": 0, "EDT": -4, "EST": -5, "CDT": -5, "CST": -6}
+_ZONES |= {"MDT": -6, "MST": -7, "PDT": -7, "PST": -8}
+"""Hours ahead of UTC of the zones that RFC 5322 names. Other abbreviations have several meanings."""
 _REGION = re.compile(r"[A-Z][A-Za-z_]+(?:/[A-Za-z0-9_+-]+)+", re.ASCII).fullmatch
 _HOUR = r"(?:[01]\d|2[0-3])"
 _CLOCK = (
@@ -54,6 +56,7 @@ _ZONE = r"(?:[Zz]|[+-](?:0\d|1[0-8])(?::?[0-5]\d)?)"
 _TIME = re.compile(rf"({_CLOCK})({_ZONE})?", re.ASCII).fullmatch
 _DAYS = (31, 28, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31)
 _DAY_SECONDS = 86_400
+_MAX_OFFSET = 18 * 3600
 
 
 def date(text: str, _: Record) -> int:
@@ -101,7 +104,7 @@ def time_without_zone(text: str, record: Record) -> str:
     return found[1]
 
 
-def cast(kind: str, texts: pa.Array, type_: pa.DataType) -> pa.Array:
+def cast_times(kind: str, texts: pa.Array, type_: pa.DataType) -> pa.Array:
     """Return a column from texts of the clean form.
 
     Raises:
@@ -148,14 +151,15 @@ def _offset(zone: str, local: int) -> int:
     A time that its clock skips, in spring, counts from before the change; of a repeated hour, the first one
     is meant.
     """
-    if not zone or zone in _UTC:
-        return 0
+    if not zone or zone in _ZONES:
+        return _ZONES.get(zone, 0) * 3600
     found = _OFFSET(zone)
     if found:
-        hours, minutes = int(found[2]), int(found[3] or 0)
-        if minutes > 59 or hours * 60 + minutes > 18 * 60:
+        hours, minutes, seconds = int(found[2]), int(found[3] or 0), int(found[4] or 0)
+        offset = hours * 3600 + minutes * 60 + seconds
+        if max(minutes, seconds) > 59 or offset > _MAX_OFFSET:
             raise Misfit(*MISFIT)
-        return (-1 if found[1] == "-" else 1) * (hours * 60 + minutes) * 60
+        return -offset if found[1] == "-" else offset
     if not _REGION(zone):
         raise Misfit(*MISFIT)
     try:

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import msgspec
 from msgspec import Raw
 
-from elt_assets.lake.spark.parsing.numbers import shortest
+from elt_assets.lake.spark.types.numbers import shortest
 
 _OPENING = {"JSON": b"", "JSON_OBJECT": b"{", "JSON_ARRAY": b"["}
 
@@ -22,7 +22,7 @@ def has_opening(raw: bytes, kind: str) -> bool:
 
 
 class JsonTexts:
-    """Writes JSON values as texts. (The decoder cannot be sent to a worker, so it is made there.)"""
+    """Writes JSON values as texts. Its decoder cannot be sent to a worker, so it is made there."""
 
     def __init__(self) -> None:
         self._decode = msgspec.json.Decoder(

@@ -23,8 +23,26 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from msgspec import Raw
 
-from elt_assets.lake.spark.parsing import numbers, times
-from elt_assets.lake.spark.parsing.changes import MISFIT, Misfit, Record
+from elt_assets.lake.spark.types.changes import MISFIT, Misfit, Record
+from elt_assets.lake.spark.types.numbers import (
+    big_integer,
+    big_number,
+    double,
+    integer,
+    integer_text,
+    number_text,
+    shortest,
+)
+from elt_assets.lake.spark.types.times import (
+    CLEAN,
+    cast_times,
+    date,
+    instant,
+    local_time,
+    time_of_day,
+    time_with_zone,
+    time_without_zone,
+)
 
 Reader = Callable[[Any, Record], Any]
 """Returns a value; records a change of it, or raises `Misfit` if it becomes null."""
@@ -65,7 +83,7 @@ class Kind:
 
     @property
     def decoder_type(self) -> Any:
-        """The type for the decoder. (It is made here: bounds cannot be sent to a worker.)"""
+        """The type for the decoder. It is made here, because bounds cannot be sent to a worker."""
         if self.decoded is int:
             return Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
         return self.decoded
@@ -81,7 +99,7 @@ def _text(raw: bytes, _: Record) -> str:
     """Return a string; a number in its one text; any other JSON value as it stands in the line."""
     if raw[:1] == b'"':
         return str(msgspec.json.decode(raw))
-    return raw.decode() if raw[:1] in b"[{tf" else numbers.shortest(raw.decode())
+    return raw.decode() if raw[:1] in b"[{tf" else shortest(raw.decode())
 
 
 def _boolean(raw: bytes, _: Record) -> bool:
@@ -94,9 +112,12 @@ def _raw(raw: bytes, _: Record) -> Raw:
     return Raw(raw)
 
 
+_WITHOUT_SPACES = str.maketrans("", "", " \t\r\n")
+
+
 def _bytes(text: str, _: Record) -> bytes:
     """Return the bytes of a base64 text (RFC 4648), also without padding, or in lines as MIME has them."""
-    text = text.replace("\r", "").replace("\n", "")
+    text = text.translate(_WITHOUT_SPACES)
     if "=" not in text:
         text += "=" * (-len(text) % 4)
     try:
@@ -117,7 +138,7 @@ def _number(form: str, read: Reader) -> Kind:
 
 
 def _time(name: str, read: Reader) -> Kind:
-    return Kind(str, _string, Form(times.CLEAN[name], partial(times.cast, name), read))
+    return Kind(str, _string, Form(CLEAN[name], partial(cast_times, name), read))
 
 
 def _json(opening: bytes) -> Kind:
@@ -130,19 +151,19 @@ _FIFTEEN_DIGITS = r"(?:0|-?[1-9]\d{0,14}|-?(?:0|[1-9]\d{0,6})\.\d{1,8}|-?0\.\d{9
 KINDS: dict[str, Kind] = {
     "TEXT": Kind(str, _text, is_sized=True),
     "BOOLEAN": Kind(bool, _boolean),
-    "INTEGER": Kind(int, numbers.integer),
-    "NUMBER": Kind(float, numbers.double, is_double=True),
-    "INTEGER_IN_DOUBLE": Kind(float, numbers.double, is_double=True),
-    "INTEGER_TEXT": _number(r"-?(?:0|[1-9]\d{0,17})", numbers.integer_text),
-    "NUMBER_TEXT": _number(_FIFTEEN_DIGITS, numbers.number_text),
-    "BIG_INTEGER": _number(r"-?(?:0|[1-9]\d{0,36})", numbers.big_integer),
-    "BIG_NUMBER": _number(r"-?(?:0|[1-9]\d{0,27})(?:\.\d{1,9})?", numbers.big_number),
-    "DATE": _time("DATE", times.date),
-    "TIMESTAMP": _time("TIMESTAMP", times.instant),
-    "TIMESTAMP_NTZ": _time("TIMESTAMP_NTZ", times.local_time),
-    "TIME": _time("TIME", times.time_of_day),
-    "TIME_WITH_TIMEZONE": _time("TIME_WITH_TIMEZONE", times.time_with_zone),
-    "TIME_WITHOUT_TIMEZONE": _time("TIME_WITHOUT_TIMEZONE", times.time_without_zone),
+    "INTEGER": Kind(int, integer),
+    "NUMBER": Kind(float, double, is_double=True),
+    "INTEGER_IN_DOUBLE": Kind(float, double, is_double=True),
+    "INTEGER_TEXT": _number(r"-?(?:0|[1-9]\d{0,17})", integer_text),
+    "NUMBER_TEXT": _number(_FIFTEEN_DIGITS, number_text),
+    "BIG_INTEGER": _number(r"-?(?:0|[1-9]\d{0,36})", big_integer),
+    "BIG_NUMBER": _number(r"-?(?:0|[1-9]\d{0,27})(?:\.\d{1,9})?", big_number),
+    "DATE": _time("DATE", date),
+    "TIMESTAMP": _time("TIMESTAMP", instant),
+    "TIMESTAMP_NTZ": _time("TIMESTAMP_NTZ", local_time),
+    "TIME": _time("TIME", time_of_day),
+    "TIME_WITH_TIMEZONE": _time("TIME_WITH_TIMEZONE", time_with_zone),
+    "TIME_WITHOUT_TIMEZONE": _time("TIME_WITHOUT_TIMEZONE", time_without_zone),
     "BINARY": Kind(
         str, _string, Form(r"^$", lambda texts, type_: texts.cast(type_), _bytes), is_sized=True
     ),

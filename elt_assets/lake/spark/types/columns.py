@@ -15,12 +15,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from msgspec import Raw
 
-from elt_assets.lake.spark.parsing.changes import MISFIT, OVERSIZE, Misfit, Place
-from elt_assets.lake.spark.parsing.decoders import DECODING_ERRORS, is_read
-from elt_assets.lake.spark.parsing.job import ARRAY, STRUCT, Field
-from elt_assets.lake.spark.parsing.json_texts import JsonTexts
-from elt_assets.lake.spark.parsing.kinds import KINDS, Form, Kind
-from elt_assets.lake.spark.parsing.mending import MAX_DEPTH, is_too_deep
+from elt_assets.lake.spark.types.changes import MISFIT, OVERSIZE, Misfit, Place
+from elt_assets.lake.spark.types.decoders import DECODING_ERRORS, is_read
+from elt_assets.lake.spark.types.fields import ARRAY, STRUCT, Field
+from elt_assets.lake.spark.types.json_texts import JsonTexts
+from elt_assets.lake.spark.types.kinds import KINDS, Form, Kind
+from elt_assets.lake.spark.types.repair import MAX_DEPTH, is_too_deep
 
 MAX_BYTES = 16 << 20
 """Size limit of a text, JSON or binary value, in bytes. A longer value becomes null: engines begin to fail

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 from msgspec import Raw
 
-from elt_assets.lake.spark.parsing.changes import (
+from elt_assets.lake.spark.types.changes import (
     MISFIT,
     OVERSIZE,
     RECORD,
@@ -18,17 +18,17 @@ from elt_assets.lake.spark.parsing.changes import (
     Place,
     Record,
 )
-from elt_assets.lake.spark.parsing.decoders import (
+from elt_assets.lake.spark.types.decoders import (
     DECODING_ERRORS,
     has_double,
     has_supported_names,
     is_read,
     value_type,
 )
-from elt_assets.lake.spark.parsing.job import ARRAY, STRUCT, Field
-from elt_assets.lake.spark.parsing.kinds import KINDS, Kind
-from elt_assets.lake.spark.parsing.mending import Marks, is_too_deep
-from elt_assets.lake.spark.parsing.numbers import may_round
+from elt_assets.lake.spark.types.fields import ARRAY, STRUCT, Field
+from elt_assets.lake.spark.types.kinds import KINDS, Kind
+from elt_assets.lake.spark.types.numbers import may_round
+from elt_assets.lake.spark.types.repair import Marks, is_too_deep
 
 _CHUNK = 64
 Add = Callable[[int, Place, str, str], object]

@@ -8,8 +8,8 @@ from typing import Any
 import msgspec
 from msgspec import Raw
 
-from elt_assets.lake.spark.parsing.job import ARRAY, STRUCT, UNREAD, Field
-from elt_assets.lake.spark.parsing.kinds import KINDS
+from elt_assets.lake.spark.types.fields import ARRAY, STRUCT, UNREAD, Field
+from elt_assets.lake.spark.types.kinds import KINDS
 
 _UNSUPPORTED = frozenset('\\"')
 """Characters that the decoder does not support in a declared name. It does not support control characters
@@ -22,7 +22,7 @@ TypeOf = Callable[[Field], Any]
 
 
 def clean_type(field: Field) -> Any:
-    """Return the type of a clean scalar. (`Raw` also takes null, and cannot be in a union.)"""
+    """Return the type of a clean scalar. `Raw` also takes null, and cannot be in a union."""
     type_ = KINDS[field.kind].decoder_type
     return Raw if type_ is Raw else type_ | None
 

@@ -1,4 +1,4 @@
-"""Lines that the decoder refuses, though only a value in them is bad: they are mended, the value is marked.
+"""Lines that the decoder refuses, though only a value in them is bad: they are repaired, the value is marked.
 
 A bad text has half of a surrogate pair, or bytes that are not UTF-8: U+FFFD replaces them. A value that is
 nested too deeply is left out. A control character in a text, which JSON wants escaped, is kept: it is no
@@ -31,7 +31,7 @@ _UNUSED = [chr(code) for code in range(0xFDD0, 0xFDF0)]
 
 @dataclass(frozen=True)
 class Marks:
-    """The characters that mark bad texts, and values that were left out, in one mended line, as UTF-8."""
+    """The characters that mark bad texts, and values that were left out, in one repaired line, as UTF-8."""
 
     text: bytes
     value: bytes
@@ -40,7 +40,7 @@ class Marks:
         return self.text in raw or self.value in raw
 
 
-def mended(line: bytes) -> tuple[bytes, Marks]:
+def repaired(line: bytes) -> tuple[bytes, Marks]:
     """Return a line in which bad texts and values that are too deep are replaced and marked."""
     text = line.decode("utf-8", "surrogateescape")
     escaped = text.lower()
