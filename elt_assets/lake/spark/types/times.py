@@ -167,9 +167,9 @@ def _offset(zone: str, local: int) -> int:
         clock = datetime.fromtimestamp(local // 1_000_000, timezone.utc).replace(tzinfo=region)
     except (KeyError, ValueError, OSError, OverflowError):
         raise Misfit(*MISFIT) from None
-    offset = clock.utcoffset()
-    assert offset is not None
-    return int(offset.total_seconds())
+    ahead = clock.utcoffset()
+    assert ahead is not None
+    return int(ahead.total_seconds())
 
 
 def _days(year: int, month: int, day: int) -> int:
