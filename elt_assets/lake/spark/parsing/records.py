@@ -95,7 +95,8 @@ class RecordReader:
 
     def check_small(self, block: bytes, records: Records) -> None:
         """Add the changes of numbers that are too small for a double, in the lines that were decoded."""
-        self._rounding.check_small(_lines(block), records.changes)
+        if self._is_supported:  # else all values were converted alone
+            self._rounding.check_small(_lines(block), records.changes)
 
     @property
     def raw(self) -> frozenset[int]:
@@ -125,10 +126,10 @@ class RecordReader:
             return False
         first = len(records.lines)
         records.lines += lines
+        self._rounding.check(block, first, records.changes)
         if self._has_undeclared:
             for number, line in enumerate(_lines(block), first):
                 self._read_undeclared(line, number, records)
-        self._rounding.check(block, first, records.changes)
         return True
 
     def _decode(self, block: bytes) -> list[Any]:

@@ -43,9 +43,12 @@ def runner(job: Job, tasks: Sequence[Task]) -> Callable[[Iterable[int]], Iterato
         pa.set_cpu_count(1)
         sys.setrecursionlimit(max(_RECURSION, sys.getrecursionlimit()))
         gc.disable()  # it would search millions of values for cycles, and there are none
-        for number in numbers:
-            result = run(job, tasks[number])
-            yield tuple(getattr(result, each.name) for each in fields(result))
+        try:
+            for number in numbers:
+                result = run(job, tasks[number])
+                yield tuple(getattr(result, each.name) for each in fields(result))
+        finally:
+            gc.enable()
 
     return work
 
