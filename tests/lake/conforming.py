@@ -25,7 +25,7 @@ STAMP = Stamp(PREFIX, generation_id=3, sync_id=42)
 DEAD = t.StructType(
     [
         *(t.StructField(name, t.StringType()) for name in ("record", "reason", "meta", "row_id")),
-        t.StructField("extracted_at", t.TimestampType()),
+        *(t.StructField(n, t.TimestampType()) for n in ("extracted_at", "rejected_at")),
         t.StructField("place", t.LongType()),
     ]
 )

@@ -190,8 +190,8 @@ def test_rejected_records_expire_after_their_age_alone(lake: Lake) -> None:
     sync(lake, BATCHES)
     assert lake.dead_letter.records == 3
     assert maintained(lake)["users_dead_letter"].expired == 0
-    age = dt.datetime.now(dt.timezone.utc) - between
     before = view(lake)
+    age = dt.datetime.now(dt.timezone.utc) - between
     assert maintained(lake, dead_letter_age=age)["users_dead_letter"].expired == 2
     after = view(lake)
     assert (after.current, after.history) == (before.current, before.history)

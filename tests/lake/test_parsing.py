@@ -129,7 +129,7 @@ def parsed(
     for each in rows:
         del each["_airbyte_raw_id"], each["_airbyte_extracted_at"]
     for each in dead:
-        del each["place"], each["row_id"], each["extracted_at"]
+        del each["place"], each["row_id"], each["extracted_at"], each["rejected_at"]
     return [_shown(each) for each in rows], [_shown(each) for each in dead]
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from datetime import datetime, timezone
 from typing import Any
 
 import pyarrow as pa
@@ -37,6 +38,8 @@ from elt_assets.sync.selection.fields import UNDECLARED
 Key = Sequence[Sequence[str]]
 """Paths of table columns."""
 
+REJECTED_AT = "rejected_at"
+"""The column of the dead letter with the time at which records were rejected."""
 MIN_TASK_BYTES = 8 << 20
 """Bytes of lines from which a segment is divided into more than one task: each writes a file."""
 MAX_TASK_BYTES = 256 << 20
@@ -63,7 +66,8 @@ class Stamp:
 class Rejections:
     """The place of rejected records.
 
-    `schema`, `values`: the columns of the dead letter, and the values that the rows of a sync share.
+    `schema`, `values`: the columns of the dead letter, and the values that the rows of a sync share; the rows
+    of a segment share `REJECTED_AT`.
     """
 
     table: Table
@@ -127,7 +131,8 @@ class SegmentParser:
 
     def job(self, folder: str, dead_folder: str) -> Job:
         """Return the job of tasks that write to some folders of the two tables."""
-        dead = replace(self._job.dead_letter, folder=dead_folder)
+        values = {**self._job.dead_letter.values, REJECTED_AT: datetime.now(timezone.utc)}
+        dead = replace(self._job.dead_letter, folder=dead_folder, values=values)
         return replace(self._job, folder=folder, dead_letter=dead)
 
     def parse(self, spark: SparkSession, segment: Segment, place: Location) -> Parsed:

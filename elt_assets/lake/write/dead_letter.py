@@ -64,7 +64,6 @@ def same_values(spec: WriteSpec) -> Mapping[str, Any]:
     """Return the values that the rows of a run share."""
     values: dict[str, Any] = {
         "stream": str(spec.stream.id),
-        "rejected_at": datetime.now(timezone.utc),
         "run_id": spec.run_id,
     }
     return (
