@@ -32,8 +32,6 @@ DEAD = t.StructType(
 
 Row = dict[str, Any]
 
-sys.setrecursionlimit(4_000)  # as in a task
-
 
 class Conformer:
     """Parses records of one schema.
@@ -57,9 +55,13 @@ class Conformer:
             table, rejections, read, declared or read, STAMP, options.pop("key", ()), **options
         )
         job = parser.job("data", "data")
-        self.results = [
-            run(job, task) for task in tasks_of(segment, Location.of(str(segment.path)), 1)
-        ]
+        limit = sys.getrecursionlimit()
+        sys.setrecursionlimit(4_000)  # as in a task
+        try:
+            tasks = tasks_of(segment, Location.of(str(segment.path)), 1)
+            self.results = [run(job, task) for task in tasks]
+        finally:
+            sys.setrecursionlimit(limit)
         rows = _rows(table, [r.path for r in self.results])
         rejects = _rows(dead, [r.dead_path for r in self.results])
         return (
