@@ -30,11 +30,11 @@ from elt_assets.lake.merge.dedup import ARRIVAL, Merged, Ordering, Target
 from elt_assets.lake.merge.file_splitting import Batch, Key
 from elt_assets.lake.merge.validity import wide_schema
 from elt_assets.lake.parse import segment_parsing
-from elt_assets.lake.schema import evolution, metadata_columns
-from elt_assets.lake.schema.evolution import Plan
+from elt_assets.lake.schema import metadata_columns
 from elt_assets.lake.spark import tasks
 from elt_assets.lake.spark.parsing import task
 from elt_assets.lake.spark.parsing.job import Job, Result, Task
+from elt_assets.lake.write import schema_rewrite
 from elt_assets.protocol.airbyte.catalog import DELETED_AT
 
 Row = dict[str, Any]
@@ -309,24 +309,6 @@ def _rewritten(
     return Merged(Change(files, target.files), hidden)
 
 
-# Wider types
-
-
-def rewrite(frame: Frame, plan: Plan) -> Frame:
-    """Replaces `evolution.rewrite`."""
-    new = {field.name: field for field in plan.schema.fields}
-    fields = [*new.values(), *(field for field in frame.schema.fields if field.name not in new)]
-    rows = [
-        {field.name: cast(row.get(field.name), field.dataType) for field in fields}
-        for row in frame.rows
-    ]
-    return Frame(rows, t.StructType(fields))
-
-
-def lossless(_: Plan) -> None:
-    """Replaces `evolution.lossless`: a wider type always holds the values that are written here."""
-
-
 Replacement = tuple[Any, str, Any]
 SMALL_COMMITS: Replacement = (attachments, "LIMITS", dict.fromkeys(attachments.LIMITS, 64))
 """Limit with which the values of a commit's metadata nearly always get files of their own."""
@@ -335,8 +317,6 @@ REPLACED: tuple[Replacement, ...] = (
     (Table, "read_files", read_files),
     (segment_parsing, "run", run_parse),
     (segment_parsing, "_cores", one_core),
-    (evolution, "lossless", lossless),
-    (evolution, "rewrite", rewrite),
     (history, "merge", merge_history),
     (history, "refresh", refresh_history),
     (dedup, "RowCounter", PlainCounter),
@@ -351,6 +331,7 @@ REPLACED: tuple[Replacement, ...] = (
     (row_counts, "RowCounter", PlainCounter),
     (file_splitting, "run_tasks", run_tasks),
     (key_merge, "run_tasks", run_tasks),
+    (schema_rewrite, "run_tasks", run_tasks),
 )
 
 

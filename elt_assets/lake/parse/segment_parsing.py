@@ -113,7 +113,7 @@ class SegmentParser:
         self._job = Job(
             root=(table.storage.system, table.storage.root),
             folder="",
-            fields=tuple(map(_field, columns)),
+            fields=tuple(map(field_of, columns)),
             key=[_key_part(columns, part) for part in key],
             strict={n: _strict_reason(each) for n, each in enumerate(columns) if each.strict},
             stamp=(stamp.raw_id_prefix, stamp.generation_id, stamp.sync_id),
@@ -296,7 +296,8 @@ def _ranges(source: Any, piece: Piece, size: int) -> Iterator[tuple[int, int, in
         yield start, end - start, lines
 
 
-def _field(column: Column) -> Field:
+def field_of(column: Column) -> Field:
+    """Return a column as tasks know it."""
     return _of_kind(column.source, column.name, column.kind)
 
 
@@ -306,7 +307,7 @@ def _of_kind(source: str, name: str, kind: LogicalType) -> Field:
     if isinstance(kind, Array):
         return Field(source, name, ARRAY, type_, (_of_kind("", "", kind.items),))
     if isinstance(kind, Struct):
-        return Field(source, name, STRUCT, type_, tuple(map(_field, kind.fields)))
+        return Field(source, name, STRUCT, type_, tuple(map(field_of, kind.fields)))
     return Field(source, name, kind.name if isinstance(kind, Scalar) else UNREAD, type_)
 
 

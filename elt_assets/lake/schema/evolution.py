@@ -4,13 +4,13 @@ Types are ordered from narrower to wider. Values of a narrower type can be conve
 
 - long < decimal(38,0) < decimal(38,9), and long < double;
 - date < timestamp_ntz < timestamp; a time without zone is in UTC;
-- every scalar < string: the value as in JSON, without quotes;
+- every scalar < string: the text that a record's value gets (see `lake.spark.wider_values`);
 - every type < JSON text, a string column with `elt.json` in its metadata. All its strings are JSON: plain
   text that the column had before gets quotes.
 
 A number may not fit exactly: a double does not hold every long, and decimal(38,9) does not hold every
 decimal(38,0). If the conversion would change a value in the table, the table is not widened (see
-`lossless`).
+`lake.spark.wider_values`).
 
 Objects are compared field by field, arrays by their elements. If the table's type is the wider one, it
 stays, and values are read as that type.
@@ -24,11 +24,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import reduce
 
-from pyspark.sql import Column as Expression
-from pyspark.sql import DataFrame
-from pyspark.sql import functions as f
 from pyspark.sql import types as t
 
 from elt_assets.errors import ConfigError
@@ -44,7 +40,7 @@ from elt_assets.lake.schema.logical_types import (
     described,
 )
 from elt_assets.lake.schema.names import RESERVED_COLUMNS
-from elt_assets.lake.schema.widening import Widening, converted, is_narrower, is_unchanged
+from elt_assets.lake.schema.widening import Widening, is_narrower
 from elt_assets.sync.selection.schema_changes import OnSchemaChange
 
 _GUIDANCE = (
@@ -144,37 +140,6 @@ def replacing(table: t.StructType, declared: Sequence[Column]) -> Plan:
     return Plan(
         columns, t.StructType([column.field for column in columns]), differences=differences
     )
-
-
-def rewrite(rows: DataFrame, plan: Plan) -> DataFrame:
-    """Return rows of the table converted to the plan's schema. Reserved columns stay unchanged."""
-    old = {column.name: column.kind for column in plan.table_columns}
-    new = [column_of(each) for each in plan.schema.fields]
-    names = {column.name for column in new}
-    new_columns = [
-        converted(f.col(_quoted(c.name)), old[c.name], c.kind).alias(c.name)
-        if c.name in old
-        else f.lit(None).cast(c.type).alias(c.name)
-        for c in new
-    ]
-    return rows.select(*new_columns, *(_quoted(name) for name in rows.columns if name not in names))
-
-
-def lossless(plan: Plan) -> Expression | None:
-    """Return the condition that `rewrite` changes no value of a row.
-
-    Returns:
-        The condition; None if no conversion of the plan can change a value. A caller refuses to widen a table
-        that has a row for which the condition is false.
-    """
-    new = {each.name: column_of(each).kind for each in plan.schema.fields}
-    conditions = [
-        condition
-        for column in plan.table_columns
-        for condition in [is_unchanged(f.col(_quoted(column.name)), column.kind, new[column.name])]
-        if condition is not None
-    ]
-    return reduce(lambda a, b: a & b, conditions) if conditions else None
 
 
 @dataclass
@@ -288,7 +253,3 @@ def _removed(path: str) -> str:
 
 def _is_reserved(name: str) -> bool:
     return name.startswith(RESERVED_COLUMNS)
-
-
-def _quoted(name: str) -> str:
-    return f"`{name}`"

@@ -107,16 +107,20 @@ def _conformed_nested(values: Any, kind: pa.DataType, column: str) -> Any:
     if pa.types.is_struct(kind) and pa.types.is_struct(values.type):
         return _conformed_struct(values, kind, column)
     if pa.types.is_list(kind) and any(test(values.type) for test in _LISTS):
-        items = conformed(values.flatten(), kind.value_type, f"{column}[]")
-        ends = pc.cumulative_sum(pc.fill_null(pc.list_value_length(values), 0).cast(pa.int64()))
-        starts = pa.concat_arrays([pa.array([0], pa.int32()), ends.cast(pa.int32())])
-        return pa.ListArray.from_arrays(starts, items, type=kind, mask=values.is_null())
+        return with_items(values, conformed(values.flatten(), kind.value_type, f"{column}[]"), kind)
     if pa.types.is_map(kind) and pa.types.is_map(values.type):
         keys = conformed(values.keys, kind.key_type, f"{column}{{key}}")
         items = conformed(values.items, kind.item_type, f"{column}{{value}}")
         starts = pc.add(values.offsets, 0)  # a copy: a mask is not possible with a part of an array
         return pa.MapArray.from_arrays(starts, keys, items, type=kind, mask=values.is_null())
     return _cast(values, kind, column)
+
+
+def with_items(values: Any, items: Any, kind: pa.DataType) -> Any:
+    """Return a column of lists with other items in the place of those that `flatten` returns."""
+    ends = pc.cumulative_sum(pc.fill_null(pc.list_value_length(values), 0).cast(pa.int64()))
+    starts = pa.concat_arrays([pa.array([0], pa.int32()), ends.cast(pa.int32())])
+    return pa.ListArray.from_arrays(starts, items, type=kind, mask=values.is_null())
 
 
 def _conformed_struct(values: Any, kind: pa.DataType, column: str) -> Any:

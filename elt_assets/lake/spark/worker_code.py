@@ -10,9 +10,19 @@ from typing import Any
 
 from pyspark import cloudpickle
 
-from elt_assets.lake.spark import file_tasks, foreign_types, key_tasks, parsing, tasks, types
+from elt_assets.lake.spark import (
+    file_tasks,
+    foreign_types,
+    key_tasks,
+    parsing,
+    tasks,
+    types,
+    widening_tasks,
+    wider_values,
+)
 
-for _module in (file_tasks, foreign_types, key_tasks, parsing, tasks, types, sys.modules[__name__]):
+_OWN = (file_tasks, foreign_types, key_tasks, parsing, tasks, types, wider_values, widening_tasks)
+for _module in (*_OWN, sys.modules[__name__]):
     cloudpickle.register_pickle_by_value(_module)  # type: ignore[no-untyped-call]
 
 

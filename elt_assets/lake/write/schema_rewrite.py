@@ -15,7 +15,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from pyspark.sql import DataFrame
 from pyspark.sql import types as t
 
 from elt_assets.errors import ConfigError
@@ -25,11 +24,16 @@ from elt_assets.lake.delta.files import HIDDEN, Change, DataFile
 from elt_assets.lake.delta.opening import retyped
 from elt_assets.lake.delta.row_counts import require_all, row_count
 from elt_assets.lake.delta.table import Table, discarding_unpublished
+from elt_assets.lake.merge.file_splitting import MAX_BYTES, TARGET_ROWS, packed, run_tasks
 from elt_assets.lake.merge.validity import HIDDEN_FIELDS, IS_CURRENT, history_schema
+from elt_assets.lake.parse.segment_parsing import field_of
 from elt_assets.lake.schema import evolution
 from elt_assets.lake.schema.evolution import Plan
 from elt_assets.lake.schema.logical_types import column_of
+from elt_assets.lake.spark import widening_tasks
 from elt_assets.lake.spark.session import SparkProvider
+from elt_assets.lake.spark.types.fields import Field
+from elt_assets.lake.spark.worker_code import with_code
 from elt_assets.lake.write.stream_tables import StreamTables
 from elt_assets.lake.write.write_spec import (
     WriteSpec,
@@ -127,8 +131,6 @@ def convert_unpublished(
     is_complete = all(column_path(columns, path) is not None for path in order if path)
     if not files or (is_complete and not plan.rewrites):
         return files
-    rows = table.read_files(spark.get(), files, before)
-    _refuse_losses(rows, plan, f"the rows of this sync to {table.uri}")
     return _rewritten(spark, table, plan, files, before, *kind)
 
 
@@ -152,8 +154,6 @@ def _plans(tables: StreamTables, spec: WriteSpec) -> Iterator[tuple[Table, Plan]
 def _rewrite(
     spark: SparkProvider, table: Table, plan: Plan, schema: t.StructType, spec: WriteSpec
 ) -> None:
-    if table.files:
-        _refuse_losses(table.dataframe(spark.get()), plan, f"the table {table.uri}")
     files = _rewritten(spark, table, plan, table.files, table.schema)
     metadata = table.metadata
     after = replace(
@@ -187,21 +187,42 @@ def _rewritten(
     if not files:
         return []
     is_history = IS_CURRENT in schema.names
-    wide = t.StructType([*schema.fields, *HIDDEN_FIELDS]) if is_history else schema
-    rows = evolution.rewrite(table.read_files(spark.get(), files, wide), plan)
-    written = table.write_files(rows, *kind)
+    present = t.StructType([*schema.fields, *HIDDEN_FIELDS]) if is_history else schema
+    folder = table.new_folder(*kind)
+    job = widening_tasks.Job(
+        root=(table.storage.system, table.storage.root),
+        groups=[[file.path for file in group] for group in packed(files)],
+        folder=folder,
+        schema=table.arrow_schema(present),
+        columns=_columns(plan, present),
+        rows_per_file=TARGET_ROWS,
+        bytes_per_file=MAX_BYTES,
+    )
+    try:
+        found = run_tasks(spark.get(), len(job.groups), with_code(widening_tasks.run, job))
+        _refuse_losses(table, found[widening_tasks.UNFIT])
+    except BaseException:
+        table.storage.discard_folder(folder)
+        raise
+    written = table.storage.describe(found[widening_tasks.WRITTEN])
     require_all(
         table, row_count(table, files), row_count(table, written), "rows in wider types", written
     )
     return written
 
 
-def _refuse_losses(rows: DataFrame, plan: Plan, subject: str) -> None:
-    lossless = evolution.lossless(plan)
-    if lossless is None or rows.where(~lossless).isEmpty():
+def _columns(plan: Plan, present: t.StructType) -> list[tuple[Field, Field | None]]:
+    """Return the columns of rewritten files, each with the column that it was. Reserved columns stay."""
+    before = {field.name: field_of(column_of(field)) for field in present.fields}
+    fields = [*plan.schema.fields, *(f for f in present.fields if f.name not in plan.schema.names)]
+    return [(field_of(column_of(field)), before.get(field.name)) for field in fields]
+
+
+def _refuse_losses(table: Table, unfit: Sequence[str]) -> None:
+    if not unfit:
         return
-    names = ", ".join(str(widening.path) for widening in plan.widened)
+    names = ", ".join(sorted(set(unfit)))
     raise ConfigError(
-        f"{subject} cannot be rewritten with the wider types of {names}: values would change",
+        f"the table {table.uri} cannot be rewritten with the wider types of {names}: values would change",
         guidance="correct the catalog, set `on_schema_change: freeze`, or move the table away",
     )

@@ -7,6 +7,7 @@ compared and grouped. No digit of a number is lost. Of equal names in an object,
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import msgspec
 from msgspec import Raw
@@ -36,8 +37,11 @@ class JsonTexts:
         Raises:
             msgspec.MsgspecError, RecursionError, ValueError: a value cannot be decoded.
         """
-        lines = self._encode(self._decode(b"[%b]" % b",".join(values)))
-        texts = lines.decode().split("\n")[:-1]
+        texts = self.encoded(self._decode(b"[%b]" % b",".join(values)))
         if len(texts) != len(values):
             raise ValueError("a value is not one JSON value")
         return texts
+
+    def encoded(self, values: Sequence[Any]) -> list[str]:
+        """Return the texts of decoded values. `Raw` stands for a text of this form."""
+        return self._encode(values).decode().split("\n")[:-1]

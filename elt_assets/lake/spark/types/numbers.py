@@ -124,6 +124,14 @@ def shortest(text: str) -> str:
     return "-" * sign + (_plain(plain, power) if power in _PLAIN else _scientific(plain, power))
 
 
+def double_text(number: float) -> str:
+    """Return the text of a double: the number is that of its shortest repr. What is not finite has the text
+    that `number_text` reads."""
+    if math.isfinite(number):
+        return shortest(repr(number))
+    return "NaN" if math.isnan(number) else "Infinity" if number > 0 else "-Infinity"
+
+
 def _plain(digits: str, power: int) -> str:
     """Return a number without an exponent. `power`: of ten, for its first digit."""
     if power < 0:

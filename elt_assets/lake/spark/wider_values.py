@@ -1,0 +1,169 @@
+"""The values of a column in a wider type, and the one text of a stored value.
+
+A text is the one that the parse stores for the value as a source sends it, so that rows from before a change
+of the type compare with the rows after it:
+
+| type | text |
+|---|---|
+| number | `shortest`: equal numbers have equal texts. The number of a double is that of its shortest repr |
+| boolean | `true`, `false` |
+| date | `2024-01-01` |
+| timestamp | `2024-01-01T00:00:00Z`; without zone, the same without `Z` |
+| binary | base64, with padding |
+
+The fraction of a second is left out if it is zero; it has three digits if these are exact, else six. In JSON,
+numbers and booleans are values and the others strings; null fields of an object are left out.
+
+The module is sent to Spark's workers by value: a worker needs pyarrow and msgspec, but not this project.
+Test: `tests/lake/test_wider_values.py::test_a_value_has_the_text_that_the_parse_gives_it`
+"""
+
+from __future__ import annotations
+
+from base64 import b64encode
+from itertools import islice
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from msgspec import Raw
+
+from elt_assets.lake.spark.foreign_types import with_items
+from elt_assets.lake.spark.types.decoders import DECODING_ERRORS
+from elt_assets.lake.spark.types.fields import ARRAY, STRUCT, UNREAD, Field
+from elt_assets.lake.spark.types.json_texts import JsonTexts
+from elt_assets.lake.spark.types.numbers import double_text, shortest
+
+_NUMBERS = frozenset({"INTEGER", "BIG_INTEGER", "NUMBER", "BIG_NUMBER"})
+_TIMES = frozenset({"DATE", "TIMESTAMP", "TIMESTAMP_NTZ"})
+_EXACT = 2**53
+"""The integer up to which every integer is a double."""
+
+
+class Unfit(Exception):
+    """A value would change in the wider type. args: the path of its field."""
+
+
+def widened(values: Any, before: Field, after: Field, path: str = "") -> Any:
+    """Return the values of a column in its wider type. A nested field that is new is null.
+
+    Args:
+        path: of the column, for the error.
+
+    Raises:
+        Unfit: a value would change.
+    """
+    if before == after:
+        return values
+    if after.kind == "JSON":
+        texts = JsonTexts().encoded(_decoded(values, before))
+        return pa.array([None if text == "null" else text for text in texts], after.type)
+    if after.kind == ARRAY:
+        items = widened(values.flatten(), before.inner[0], after.inner[0], f"{path}[]")
+        return with_items(values, items, after.type)
+    if after.kind == STRUCT:
+        return _widened_objects(values, before, after, path)
+    try:
+        if after.kind == "TEXT":
+            return texts_of(values, before.kind)
+        wider = values.cast(after.type, safe=after.kind != "NUMBER")
+    except ValueError:
+        raise Unfit(path) from None
+    if after.kind == "NUMBER" and not _are_doubles(values):
+        raise Unfit(path)
+    return wider
+
+
+def texts_of(values: Any, kind: str) -> Any:
+    """Return the texts of a column's values.
+
+    Args:
+        kind: a stored scalar that is not text.
+
+    Raises:
+        ValueError: a date is not in the years from 0 to 9999, which have four digits.
+    """
+    if kind in ("BOOLEAN", "INTEGER"):
+        return values.cast(pa.string())
+    if kind in _TIMES:
+        return _texts_of_times(values)
+    return pa.array(
+        [None if each is None else _text(each) for each in values.to_pylist()], pa.string()
+    )
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, float):
+        return double_text(value)
+    return b64encode(value).decode() if isinstance(value, bytes) else shortest(str(value))
+
+
+def _texts_of_times(values: Any) -> Any:
+    texts = pc.replace_substring(values.cast(pa.string()), " ", "T")
+    if not pc.all(pc.match_substring_regex(texts, r"^\d{4}-"), min_count=0).as_py():
+        raise ValueError("a year has not four digits")
+    texts = pc.replace_substring_regex(texts, r"\.000000", "")
+    return pc.replace_substring_regex(texts, r"(\.\d{3})000", r"\1")
+
+
+def _widened_objects(values: Any, before: Field, after: Field, path: str) -> Any:
+    inner = {each.name: each for each in before.inner}
+    columns = [
+        widened(
+            pc.struct_field(values, [each.name]),
+            inner[each.name],
+            each,
+            f"{path}.{each.source}",
+        )
+        if each.name in inner
+        else pa.nulls(len(values), each.type)
+        for each in after.inner
+    ]
+    return pa.StructArray.from_arrays(columns, fields=list(after.type), mask=values.is_null())
+
+
+def _are_doubles(values: Any) -> bool:
+    is_large = pc.or_(pc.less(values, -_EXACT), pc.greater(values, _EXACT))
+    return all(int(float(each)) == each for each in values.filter(is_large).to_pylist())
+
+
+def _decoded(values: Any, field: Field) -> list[Any]:
+    """Return values as they are in JSON; what has its text already is `Raw`."""
+    if field.kind == ARRAY:
+        items = iter(_decoded(values.flatten(), field.inner[0]))
+        sizes = pc.list_value_length(values).to_pylist()
+        return [None if size is None else list(islice(items, size)) for size in sizes]
+    if field.kind == STRUCT:
+        return _decoded_objects(values, field)
+    if field.kind in ("TEXT", "BOOLEAN"):
+        return list(values.to_pylist())
+    if field.kind == "JSON":
+        return [None if text is None else _as_json(text) for text in values.to_pylist()]
+    if field.kind == UNREAD:
+        return list(values.to_pylist(maps_as_pydicts="strict"))
+    texts = texts_of(values, field.kind).to_pylist()
+    return [_number(text) for text in texts] if field.kind in _NUMBERS else texts
+
+
+def _decoded_objects(values: Any, field: Field) -> list[Any]:
+    columns = [_decoded(pc.struct_field(values, [each.name]), each) for each in field.inner]
+    names = [each.source for each in field.inner]
+    return [
+        {name: value for name, value in zip(names, row, strict=True) if value is not None}
+        if is_object
+        else None
+        for is_object, *row in zip(values.is_valid().to_pylist(), *columns, strict=True)
+    ]
+
+
+def _number(text: str | None) -> Any:
+    """Return a number as it stands in JSON: what is not finite is a string there."""
+    return text if text is None or text[-1].isalpha() else Raw(text.encode())
+
+
+def _as_json(text: str) -> Any:
+    """Return a JSON text in the one form; another engine may have written a text that is none."""
+    try:
+        return Raw(JsonTexts().texts([text.encode()])[0].encode())
+    except DECODING_ERRORS:
+        return text
