@@ -1,4 +1,4 @@
-"""The order of types: which are wider than others."""
+"""The order of types: which are wider than others, and which of these compare alike in keys and cursors."""
 
 from __future__ import annotations
 
@@ -37,6 +37,32 @@ def is_narrower(narrow: LogicalType, wide: LogicalType) -> bool:
     if not isinstance(narrow, Scalar) or narrow is Scalar.JSON:
         return False
     return wide is Scalar.TEXT or wide in _WIDER.get(narrow, ())
+
+
+def keeps_equality(narrow: LogicalType, wide: LogicalType) -> bool:
+    """Return whether records find the rows of their key after its column has become wider.
+
+    So it is between numbers and between times, whose values are converted exactly; and from integers to text,
+    because an integer is written in one way. Other values have several texts that a source may send from then
+    on: `5`, `5.0` and `5e0` for a number, a day with and without midnight, base64 with and without padding.
+    In JSON text, `5` and `"5"` differ.
+    """
+    is_integer = narrow in (Scalar.INTEGER, Scalar.BIG_INTEGER)
+    return _is_same_family(narrow, wide) or (is_integer and wide is Scalar.TEXT)
+
+
+def keeps_order(narrow: LogicalType, wide: LogicalType) -> bool:
+    """Return whether a cursor orders rows as before after its column has become wider.
+
+    So it is between numbers and between times; and from dates to text, because years have four digits, and
+    what may follow the day in a text is a midnight. As texts, `10` is before `9`, and
+    `2024-01-01T00:00:00.5Z` before `2024-01-01T00:00:00Z`.
+    """
+    return _is_same_family(narrow, wide) or (narrow is Scalar.DATE and wide is Scalar.TEXT)
+
+
+def _is_same_family(narrow: LogicalType, wide: LogicalType) -> bool:
+    return narrow == wide or (isinstance(narrow, Scalar) and wide in _WIDER.get(narrow, ()))
 
 
 def wider(declared: LogicalType, stored_kind: LogicalType) -> LogicalType:

@@ -34,6 +34,7 @@ from elt_assets.lake.spark import widening_tasks
 from elt_assets.lake.spark.session import SparkProvider
 from elt_assets.lake.spark.types.fields import Field
 from elt_assets.lake.spark.worker_code import with_code
+from elt_assets.lake.write.order_changes import refuse_other_order
 from elt_assets.lake.write.stream_tables import StreamTables
 from elt_assets.lake.write.write_spec import (
     WriteSpec,
@@ -128,6 +129,8 @@ def convert_unpublished(
     plan = evolution.plan(stream_part(before), wanted, "evolve", f"the sync of {table.uri}")
     order = [*spec.stream.key, spec.stream.cursor] if spec.is_keyed else []
     columns = columns_of(spec.stream, before)
+    if files:
+        refuse_other_order(spec, plan, f"the rows of this sync to {table.uri}", in_sync=True)
     is_complete = all(column_path(columns, path) is not None for path in order if path)
     if not files or (is_complete and not plan.rewrites):
         return files
@@ -148,7 +151,17 @@ def _plans(tables: StreamTables, spec: WriteSpec) -> Iterator[tuple[Table, Plan]
         replaced = table is tables.main and replaces_schema(spec, tables.main)
         if table is not None and table.exists and not replaced:
             history = tables.history if table is tables.main else None
-            yield table, plan_columns(spec, table, replaces=False, history=history)
+            plan = plan_columns(spec, table, replaces=False, history=history)
+            if not _replaces_rows(spec, table):
+                refuse_other_order(spec, plan, f"the table {table.uri}")
+            yield table, plan
+
+
+def _replaces_rows(spec: WriteSpec, table: Table) -> bool:
+    """Return whether no record is ever compared with a row that the table has now: it has none, or each sync
+    replaces the rows of its partition."""
+    is_replaced = spec.partition is not None and spec.stream.overwrites
+    return is_replaced or not (table.file_count or table.metadata.hidden)
 
 
 def _rewrite(
