@@ -12,6 +12,7 @@ from elt_assets.errors import ConfigError
 from elt_assets.pipeline.connection_stream import ConnectionStream
 from elt_assets.protocol.airbyte.catalog import INCREMENTAL, ConfiguredStream
 from elt_assets.protocol.airbyte.messages import State
+from elt_assets.protocol.airbyte.recovery.texts import loads
 from elt_assets.protocol.airbyte.states import stream_of
 
 KINDS = ("STREAM", "LEGACY", "GLOBAL")
@@ -68,7 +69,7 @@ def source_state(state: str | None) -> str | None:
     """Return the source's own JSON, without the envelope of the protocol; None if `state` is None."""
     if state is None:
         return None
-    message: dict[str, Any] = json.loads(state)
+    message: dict[str, Any] = loads(state)
     if stream := message.get("stream"):
         return json.dumps(stream.get("stream_state"))
     return json.dumps(message.get("data", message))

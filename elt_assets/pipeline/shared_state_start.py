@@ -28,9 +28,11 @@ from elt_assets.lake.write import state_log
 from elt_assets.pipeline.stream_plan import StreamPlan
 from elt_assets.protocol.airbyte.catalog import INCREMENTAL, StreamId
 from elt_assets.protocol.airbyte.messages import State, StreamState
+from elt_assets.protocol.airbyte.recovery import texts
 from elt_assets.protocol.airbyte.states import LEGACY, STREAM, kind_of
 
 Warn = Callable[[str], object]
+_decode_object = msgspec.json.Decoder(dict[str, Raw]).decode
 
 _REMEDY = 'write a whole STATE message: {"type": "GLOBAL", "global": {…}} or {"type": "LEGACY", "data": {…}}'
 
@@ -269,6 +271,6 @@ def _legacy_without(state: State, streams: set[StreamId]) -> State:
 def _legacy_entries(state: State) -> dict[str, Raw]:
     """Return the entries of a LEGACY state by name; most sources use the names of streams."""
     try:
-        return msgspec.json.decode(bytes(state.data or b"null"), type=dict[str, Raw])
+        return texts.read(_decode_object, bytes(state.data or b"null"))
     except msgspec.MsgspecError:
         return {}

@@ -101,7 +101,8 @@ class _Form:
 def _spellings(secret: str) -> set[str]:
     """Return the usual spellings of a secret, of which the end of a text may have the beginning."""
     escaped = {json.dumps(secret, ensure_ascii=ascii_only)[1:-1] for ascii_only in (True, False)}
-    return {secret, quote(secret, safe=""), quote_plus(secret), *escaped, *_base64_forms(secret)}
+    data = secret.encode("utf-8", "surrogatepass")
+    return {secret, quote(data, safe=""), quote_plus(data), *escaped, *_base64_forms(secret)}
 
 
 def _any_spelling(secret: str) -> str:
@@ -131,9 +132,15 @@ def _any_escape(character: str) -> str:
         rf"&\#[xX]0*{_any_case(f'{ord(character):x}')};",
         *_NAMED_ESCAPES.get(character, ()),
     ]
+    if _is_half_pair(character):
+        escapes.append("[?\ufffd]")  # what stands for it in a text
     if ord(character) <= _MAX_BYTE:
         escapes.append(rf"\\+x{ord(character):02x}")
     return f"(?:{'|'.join(dict.fromkeys(escapes))})"
+
+
+def _is_half_pair(character: str) -> bool:
+    return "\ud800" <= character <= "\udfff"
 
 
 def _plain_pattern(character: str) -> str:

@@ -8,6 +8,7 @@ Spec: Singer, running taps (`--config`, `--discover`, `--catalog` or `--properti
 
 from __future__ import annotations
 
+import codecs
 import json
 import re
 import time
@@ -38,6 +39,7 @@ from elt_assets.protocol.airbyte.messages import (
     Specification,
     State,
 )
+from elt_assets.protocol.airbyte.recovery.texts import as_read
 from elt_assets.protocol.runs.protocols import singer_runs
 from elt_assets.protocol.singer.catalog import (
     catalog_options,
@@ -200,7 +202,7 @@ class SingerTap(Connector):
         """
         try:
             with self.limited(_ABOUT_SECONDS):
-                about = json.loads(_document(self._output("about", {})))
+                about = json.loads(as_read(_document(self._output("about", {}))))
             settings = about.get("settings")
         except (SystemFailure, ValueError, AttributeError, RecursionError):
             return {}
@@ -330,6 +332,7 @@ def _bounded(lines: Iterable[bytes]) -> Iterator[bytes]:
 
 def _document(text: bytes) -> bytes:
     """Return the JSON object in a tap's output; some taps print other lines before it."""
+    text = text.removeprefix(codecs.BOM_UTF8)
     start = 0 if text.startswith(b"{") else text.find(b"\n{") + 1
     return text[start:]
 

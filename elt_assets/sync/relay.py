@@ -34,6 +34,7 @@ from elt_assets.protocol.airbyte.messages import (
     StateStats,
     root_error,
 )
+from elt_assets.protocol.airbyte.recovery.texts import repair
 from elt_assets.protocol.airbyte.states import check_contents, stream_of
 from elt_assets.sync.events import (
     Acknowledged,
@@ -161,7 +162,7 @@ class Relay:
             for message in messages:
                 assert isinstance(message, Message)
                 if self._accept(message):
-                    yield encode(message)
+                    yield repair(encode(message))
         except EltError:
             yield from self._final_statuses(
                 [run for run in self._status.runs if not run.is_complete]

@@ -48,6 +48,18 @@ def test_a_state_can_be_set_and_restored(own: Project, elt: Elt) -> None:
     assert own.rows("scripted", "things") == []
 
 
+def test_a_state_with_texts_that_are_no_text_is_shown_with_escapes(own: Project, elt: Elt) -> None:
+    script(own, [])
+    given = '{"cut": "a \\ud83d\\u0000", "n": NaN}'
+    answer = elt.json("state", "set", KEY, given)
+    assert answer["state"] == {"cut": "a \ud83d\x00", "n": "NaN"}
+    assert elt.json("state", "show", KEY)["state"] == answer["state"]
+    assert "a \\ud83d" in elt("state", "show", KEY)
+    assert "a \\ud83d" in elt("state", "history", KEY)
+    stored = own.committed_state("scripted", "things")
+    assert stored["stream"]["stream_state"]["cut"] == "a \ud83d\x00"
+
+
 def test_a_state_can_be_set_from_a_whole_message(own: Project, elt: Elt) -> None:
     script(own, [])
     for message in (state(7), state(7)["state"]):

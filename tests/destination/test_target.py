@@ -76,6 +76,19 @@ def elt(
     return Target(tmp_path, spark_provider, {}, capsys)
 
 
+def test_texts_that_are_no_text_stop_nothing(elt: Target) -> None:
+    values = [b'{"bookmarks":{"users":{"a":"cut \\ud83d\xff\t","n":NaN}}}', b'{"seen":["\\ude00"]}']
+    sent: list[Json | bytes] = [
+        schema(),
+        *(b'{"type":"RECORD","stream":"users","record":{"id":%d,"name":"%b"}}' % each
+          for each in enumerate((b"cut \\ud83d", b"a\xffb", b"a\tb\\u0000"))),
+        b'{"type":"STATE","value":%b}' % values[0],
+        b'\xef\xbb\xbf{"type":"STATE","value":%b}' % values[1],
+    ]  # fmt: skip
+    assert elt.load(*sent) == values
+    assert sorted(row["name"] for row in elt.rows()) == ["a\tb\x00", "a\ufffdb", "cut \ufffd"]
+
+
 def test_states_are_returned_byte_for_byte_and_in_order(elt: Target) -> None:
     odd = b'{"type":"STATE","value":{"bookmarks": {"users":  {"at": 1.50, "big": 12345678901234567890}}}}'
 

@@ -68,6 +68,23 @@ def test_a_state_is_returned_after_its_records_are_committed(
     assert stat.S_IMODE(destination.lake.stat().st_mode) == 0o700
 
 
+def test_texts_that_are_no_text_stop_nothing(destination: Destination) -> None:
+    blob = b'{"a":"cut \\ud83d\\u0000\xff\t","n":NaN}'
+    stream_state = b'{"stream_descriptor":{"name":"users"},"stream_state":%b}' % blob
+    sent = [
+        *(b'\xef\xbb\xbf{"type":"RECORD","record":{"stream":"users","data":{"id":%d,"name":"%b"}}}' % each
+          for each in enumerate((b"cut \\ud83d", b"a\xffb", b"a\tb\\u0000", b"ok"))),
+        b'{"type":"RECORD","record":{"stream":"users","data":{"id":"\\ud83d","name":"no key"}}}',
+        b'{"type":"LOG","log":{"level":"INFO","message":"cut \\ud83d \xff"}}',
+        b'{"type":"STATE","state":{"type":"STREAM","stream":%b}}' % stream_state,
+    ]  # fmt: skip
+    answer = destination.write([stream(mode="append_dedup")], sent)
+    assert answer.code == 0 and blob in answer.output
+    rows = sorted((row["id"], row["name"]) for row in destination.rows())
+    assert rows == [(0, "cut \ufffd"), (1, "a\ufffdb"), (2, "a\tb\x00"), (3, "ok")]
+    assert len(destination.rows(DEAD_LETTER)) == 1
+
+
 ODD = rb"""{"type":"STATE","more":[1, 2.0],"state":{"id":12345678901234567890,"type":"STREAM","stream":
 {"stream_descriptor":{"name":"users","x":null},"stream_state":{"b":1.50,  "a":[1e400,"\u2028"]},"y":{}},
 "sourceStats":{"recordCount":1.0,"z":1},"destinationStats":{"recordCount":99.0,"w":2},"partition_id":"p"}}"""

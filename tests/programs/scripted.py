@@ -84,6 +84,9 @@ def _say(folder: Path, verb: str) -> None:
         print('{"type":"CONNECTION_STATUS","connectionStatus":{"status":"SUCCEEDED"}}')
     elif verb == "read":
         (folder / "arguments.json").write_text(json.dumps(sys.argv))
+        if "--state" in sys.argv:
+            state_file = Path(sys.argv[sys.argv.index("--state") + 1])
+            (folder / "state.json").write_bytes(state_file.read_bytes())
         _read((folder / "read.jsonl").read_text().split("\n"))
 
 

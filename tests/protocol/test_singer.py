@@ -101,12 +101,6 @@ def test_similar_extraction_times_are_read_correctly() -> None:
     assert at[4] is not None and at[5] is not None and at[4] - at[5] == 30 * 60 * 1000
 
 
-def test_invalid_json_values_are_repaired() -> None:
-    line = b'\xef\xbb\xbf{"type":"RECORD","stream":"users","record":{"n":NaN,"t":"a\tb"}}'
-    [found] = decoded(line)
-    assert isinstance(found, RawRecord) and bytes(found.data) == b'{"n":"NaN","t":"a\\u0009b"}'
-
-
 def test_a_stream_is_named_by_its_tap_stream_id() -> None:
     names = {"users": "public-users"}
     found = decoded(schema(), record(version=1), state({"bookmarks": {"users": {}}}), names=names)
@@ -132,7 +126,7 @@ def test_a_stream_is_named_by_its_tap_stream_id() -> None:
         b'{"type":"RECORD","stream":"users"}',
         b'{"type":"RECORD","record":{}}',
         b'{"type":"RECORD","stream":"users","record":{},"version":"new"}',
-        b'{"type":"RECORD","stream":"users","record":{"a":"\xff"}}',
+        b'{"type":"RECORD","stream":"users","record":{"a":\xff}}',
         b'{"type":"SCHEMA","stream":"users"}',
         b'{"type":"SCHEMA","stream":"users","schema":[]}',
         b'{"type":"STATE"}',
@@ -443,7 +437,7 @@ def test_a_batch_is_read_as_the_records_of_its_files() -> None:
 
     found = decoded(batch("file:///a", "file:///b"), names={"users": "u"}, read_file=read)
     rows = [(each.stream, bytes(each.data)) for each in found if isinstance(each, RawRecord)]
-    assert rows == [("u", b'{"id": 1.0}'), ("u", b'{"id":"NaN"}')] * 2
+    assert rows == [("u", b'{"id": 1.0}'), ("u", b'{"id":NaN}')] * 2
     assert asked == [(url, Encoding("jsonl", "gzip")) for url in ("file:///a", "file:///b")]
 
 

@@ -42,6 +42,12 @@ def url64(text: str) -> str:
     return base64.urlsafe_b64encode(text.encode()).decode().rstrip("=")
 
 
+def test_a_secret_that_is_no_text_is_masked_where_it_became_one() -> None:
+    mask = Masker(["pass\ud83dword"])
+    for form in ("pass\ud83dword", "pass\ufffdword", "pass?word", "pass\\ud83dword"):
+        assert mask(f"with {form} to") == f"with {MASK} to"
+
+
 URL = "postgresql://admin:s3cr%40t%2Fpw@db.example.com:5432/shop"
 FORMS: dict[str, tuple[str, str]] = {
     "a leaf of JSON": (JSON, 'p"w/ö 1<2'),

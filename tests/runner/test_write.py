@@ -17,6 +17,7 @@ from elt_assets.errors import ConfigError, EltError, SystemFailure, TransientErr
 from elt_assets.protocol.airbyte.catalog import AirbyteStream, ConfiguredCatalog, ConfiguredStream
 from elt_assets.protocol.airbyte.codec import encode
 from elt_assets.protocol.airbyte.messages import Message
+from elt_assets.protocol.airbyte.recovery.texts import repair
 from elt_assets.runner.connector import Connector
 from elt_assets.runner.kinds.registry import open_connector
 from tests.programs.hostile_source import gone, hostile_source
@@ -147,7 +148,8 @@ say("STATE", state={"data": {"n": 7}}, id=3)
 """
     (tmp_path / "source").mkdir()
     source = hostile_source(tmp_path / "source", spoken)
-    relayed = (encode(one) for one in source.read(CATALOG, whole=True) if isinstance(one, Message))
+    sent = (one for one in source.read(CATALOG, whole=True) if isinstance(one, Message))
+    relayed = (repair(encode(one)) for one in sent)
     keep = tmp_path / "kept"
     script = f"open({str(keep)!r}, 'w').writelines(sys.stdin.readlines())"
     assert write(hostile_source(tmp_path, script), relayed, stop=source.cancel) == []

@@ -14,6 +14,7 @@ from elt_assets.errors import EltError, SystemFailure, TransientError
 from elt_assets.protocol.airbyte.catalog import StreamId
 from elt_assets.protocol.airbyte.codec import decode
 from elt_assets.protocol.airbyte.messages import COMPLETE, INCOMPLETE, STARTED, Message, StateStats
+from elt_assets.protocol.airbyte.recovery.texts import as_read
 from elt_assets.sync.events import Acknowledged, Checkpoint, Committed, Logged, SessionEvent
 from elt_assets.sync.relay import Relay
 from elt_assets.sync.selection.fields import FieldSelection
@@ -116,6 +117,44 @@ def test_records_states_and_statuses_are_sent_unchanged() -> None:
     assert Logged("INFO", "hi") in sync.events
     assert (sync.sinks["a"].state, sync.committed(), sync.failure) == (1, (1, 0), None)
     assert sync.sinks["a"].commits[-1].final
+
+
+BAD = b'{"a":"cut \\ud83d","b":"\xff\t\\u0000","c":NaN}'
+BAD_STATE = b'{"type":"STREAM","stream":{"stream_descriptor":{"name":"a"},"stream_state":%b}}' % BAD
+
+
+@pytest.mark.parametrize(
+    ("bad", "good"), [("cut \ufffd", "cut \ud83d"), ("cut \ufffd", "cut ?"), ("\ufffd\t", "?\t")]
+)
+def test_bad_texts_go_to_the_destination_and_states_stay_as_received(bad: str, good: str) -> None:
+    """The destination writes what is no text in its own way when it sends a state back."""
+    received: list[bytes] = []
+
+    class Reader(Destination):
+        def __call__(self, lines: Iterable[bytes]) -> Iterator[Message]:
+            def kept() -> Iterator[bytes]:
+                for line in lines:
+                    received.append(line)
+                    yield json.dumps(decoded(line)).encode()
+
+            return super().__call__(kept())
+
+    def decoded(line: bytes) -> Any:
+        text = json.dumps(json.loads(as_read(line)), ensure_ascii=False)
+        return json.loads(text.replace(bad, good) if b'"STATE"' in line else text)
+
+    sent = [
+        decode(
+            b'{"type":"RECORD","record":{"stream":"a","data":%b,"emitted_at":1}}' % BAD, whole=True
+        ),
+        decode(b'{"type":"STATE","state":%b}' % BAD_STATE, whole=True),
+    ]
+    sync = Sync().run([*sent, status(COMPLETE)], Reader())
+    assert (sync.failure, sync.committed()) == (None, (1, 0))
+    passed = BAD.replace(b"\t", b"\\u0009").replace(b"NaN", b'"NaN"')
+    assert [passed in line for line in received] == [True, True, False]
+    states = [each.states[-1] for each in sync.sinks["a"].commits if each.states]
+    assert [each.to_json() for each in states] == [BAD_STATE]
 
 
 class Coalescing(Destination):

@@ -21,6 +21,7 @@ from elt_assets.pipeline.connection_stream import ConnectionStream
 from elt_assets.pipeline.connectors import connect
 from elt_assets.protocol.airbyte.catalog import ConfiguredCatalog, stream_names
 from elt_assets.protocol.airbyte.messages import Message, PlainText, RawRecord
+from elt_assets.protocol.airbyte.recovery.texts import loads
 from elt_assets.runner.connector import Connector
 from elt_assets.sync.selection.fields import notices
 
@@ -103,11 +104,10 @@ def _records(
 
 
 def _value(record: RawRecord) -> Any:
-    text = bytes(record.data).decode("utf-8", "replace")
     try:
-        return json.loads(text)
+        return loads(record.data)
     except (ValueError, RecursionError):
-        return text
+        return bytes(record.data).decode("utf-8", "replace")
 
 
 def _print_records(records: Sequence[Any], known: Sequence[str], out: Output) -> None:

@@ -20,9 +20,10 @@ from elt_assets.lake.spark import (
     widening_tasks,
     wider_values,
 )
+from elt_assets.protocol.airbyte.recovery import texts
 
 _OWN = (file_tasks, foreign_types, key_tasks, parsing, tasks, types, wider_values, widening_tasks)
-for _module in (*_OWN, sys.modules[__name__]):
+for _module in (*_OWN, texts, sys.modules[__name__]):
     cloudpickle.register_pickle_by_value(_module)  # type: ignore[no-untyped-call]
 
 

@@ -59,7 +59,7 @@ class StateOnlyWriter:
         present = metadata.state if metadata.refresh is None else metadata.refresh.state
         state = present
         if checkpoint.states and not spec.keeps_state:
-            state = checkpoint.states[-1].to_json().decode()
+            state = checkpoint.states[-1].text
         if spec.truncates and not checkpoint.final:
             if state != present:
                 self._publish(metadata.state, metadata.generation, self._refresh(state))

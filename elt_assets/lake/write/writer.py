@@ -351,7 +351,7 @@ class TableWriter:
         if self._spec.keeps_state:
             return self._tables.metadata.state
         if checkpoint.states:
-            return checkpoint.states[-1].to_json().decode()
+            return checkpoint.states[-1].text
         if self._builder.resumed is not None:
             return self._builder.resumed.state
         return None if self._builder.is_building else self._tables.metadata.state

@@ -13,6 +13,7 @@ from elt_assets.connection.partitions import moment
 from elt_assets.pipeline.given_state import source_state
 from elt_assets.protocol.airbyte.catalog import ConfiguredStream
 from elt_assets.protocol.airbyte.messages import RawRecord
+from elt_assets.protocol.airbyte.recovery.texts import loads
 
 
 def is_new(record: RawRecord, stream: ConfiguredStream, state: str | None) -> bool:
@@ -26,7 +27,7 @@ def is_new(record: RawRecord, stream: ConfiguredStream, state: str | None) -> bo
         return False
     if state is None or not stream.cursor:
         return True
-    found: Any = json.loads(bytes(record.data))
+    found: Any = loads(record.data)
     for name in stream.cursor:
         found = found.get(name) if isinstance(found, dict) else None
     if found is None:

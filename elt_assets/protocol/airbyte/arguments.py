@@ -13,6 +13,7 @@ from msgspec import Raw
 
 from elt_assets.errors import ConfigError
 from elt_assets.protocol.airbyte.catalog import ConfiguredCatalog
+from elt_assets.protocol.airbyte.recovery.texts import read
 
 T = TypeVar("T")
 
@@ -28,6 +29,9 @@ class _RequiredStream(msgspec.Struct):
 
 class _RequiredCatalog(msgspec.Struct):
     streams: list[_RequiredStream]
+
+
+_decode_required = msgspec.json.Decoder(_RequiredCatalog).decode
 
 
 def load_config(path: str) -> dict[str, Any]:
@@ -48,7 +52,7 @@ def load_catalog(path: str) -> ConfiguredCatalog:
     data = read_file(path, "catalog")
     try:
         catalog = ConfiguredCatalog.from_json(data)
-        msgspec.json.decode(data, type=_RequiredCatalog)
+        read(_decode_required, data)
     except (msgspec.MsgspecError, UnicodeDecodeError, TypeError) as error:
         raise ConfigError(
             f"the catalog file is not a configured catalog: {error}",
@@ -86,7 +90,7 @@ def decode_json(data: bytes | Raw, kind: type[T], what: str) -> T:
         ConfigError: the data is not JSON of that type.
     """
     try:
-        return msgspec.json.decode(data, type=kind)
+        return read(msgspec.json.Decoder(kind).decode, data)
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
         raise ConfigError(
             f"the {what} is not JSON of the expected form: {error}",

@@ -15,6 +15,7 @@ from elt_assets.errors import ConfigError
 from elt_assets.protocol.airbyte.lines import LineProtocol, several_on_a_line, too_deep
 from elt_assets.protocol.airbyte.messages import Message, RawRecord
 from elt_assets.protocol.airbyte.recovery.embedded import Body
+from elt_assets.protocol.airbyte.recovery.texts import as_read, read
 from elt_assets.protocol.airbyte.recovery.traces import complete_failure, failure_of_line
 
 _BODIES = {
@@ -40,6 +41,8 @@ _OPENINGS = {
     "PARTITION": rb'"stream_descriptor"\s*:',
 }
 """The beginnings of bodies by which a part of a message is recognized, if its loss could remain unnoticed."""
+_KEPT = ("RECORD", "STATE")
+"""The types whose raw values are as received, whatever they contain: they are passed on, not used."""
 _PROTOCOL = LineProtocol(
     bodies={
         kind: Body(
@@ -69,6 +72,7 @@ class _Envelope(msgspec.Struct, gc=False):
 
 _ENVELOPE = msgspec.json.Decoder(_Envelope)
 _decode_envelope = _ENVELOPE.decode
+_decode_file = msgspec.json.Decoder(_FileEnvelope).decode
 
 
 def decode(line: bytes, *, whole: bool = False) -> RawRecord | Message:
@@ -89,23 +93,20 @@ def decode_line(line: bytes, *, whole: bool = False) -> Sequence[RawRecord | Mes
     With `whole`, a RECORD is decoded as a lossless `Message`.
 
     A line that contains no message is replaced by an `UndecodedLine` LOG message that contains its beginning;
-    so is the text beside messages. Common deviations from JSON are repaired: non-finite numbers (`NaN`,
-    `Infinity`) become strings of that name, so that the cast to the table's type reports them; raw
-    control characters in strings become escapes; a byte order mark is dropped. Everything else is
-    unchanged. Of duplicate keys the last one counts.
+    so is the text beside messages. A text that is no text, and a number that JSON does not have, make no
+    message malformed, see `recovery.texts`; a record's data, its meta and the blobs of a state are as
+    received. Of duplicate keys the last one counts.
 
     A malformed TRACE is replaced by the failure that it reports or may report: see `recovery.traces`.
 
     Raises:
         SystemFailure: the line is a message that must not be lost (RECORD, STATE, CATALOG, SPEC,
             CONNECTION_STATUS, CONTROL or PARTITION), or contains a part of one, but is truncated, malformed,
-            not UTF-8, contains half a surrogate pair, or is nested too deeply.
+            or nested too deeply.
         ConfigError: the line is a record that refers to a file.
     """
     try:
-        if not line.isascii():
-            line.decode()  # the decoder does not check that raw values are UTF-8
-        envelope = _decode_envelope(line)
+        envelope = read(_decode_envelope, line)
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
         _refuse_file(line)
         return _parts(line, error, whole=whole)
@@ -145,8 +146,6 @@ def _envelopes(block: bytes) -> list[_Envelope] | None:
     if block.count(b"}\n{") != lines or not block.startswith(b"{"):
         return None
     try:
-        if not block.isascii():
-            block.decode()
         found = _ENVELOPE.decode_lines(block)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         return None
@@ -154,7 +153,7 @@ def _envelopes(block: bytes) -> list[_Envelope] | None:
 
 
 def encode(message: Message) -> bytes:
-    """Encode one message as one line, including the newline."""
+    """Encode one message as one line, including the newline. Raw values are as received."""
     return message.to_json() + b"\n"
 
 
@@ -163,7 +162,7 @@ def _decode_whole(line: bytes, kind: str, *, whole: bool = False) -> Sequence[Ra
     if body is None:
         return _parts(line, "its type is unknown", whole=whole)
     try:
-        message = Message.from_json(line)
+        message = Message.from_json(line if kind in _KEPT else as_read(line))
     except msgspec.MsgspecError as error:
         return [_PROTOCOL.replacement(line, error)]
     except RecursionError:
@@ -183,8 +182,10 @@ def _parts(line: bytes, error: object, *, whole: bool) -> Sequence[RawRecord | M
 
 def _refuse_file(line: bytes) -> None:
     """Raise ConfigError if a line is a record that refers to a file."""
+    if b'"file_reference"' not in line:
+        return
     try:
-        record = msgspec.json.decode(line, type=_FileEnvelope).record
+        record = read(_decode_file, line).record
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         return
     raise ConfigError(

@@ -1,4 +1,4 @@
-"""Lines that connectors print: splitting, repair, and replacement of lines that cannot be decoded."""
+"""Lines that connectors print: splitting, and replacement of lines that cannot be decoded."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import msgspec
 from elt_assets.errors import SystemFailure
 from elt_assets.protocol.airbyte.messages import Log, Message, PlainText, UndecodedLine
 from elt_assets.protocol.airbyte.recovery.embedded import Body, EmbeddedMessages, Split
+from elt_assets.protocol.airbyte.recovery.texts import read
 
 MAX_LINE = 256 << 20
 """Maximum bytes of a line. A longer line is not a record that a table could store."""
@@ -25,12 +26,6 @@ _KEPT = 16 * BLOCK
 _GROWTH = 1 << 26
 """Maximum number of bytes by which the buffer grows at a time."""
 
-# JSON allows no raw control characters in strings. Outside of strings it allows these two and the newline.
-_SPACES = (b"\t", b"\r")
-_OTHER_CONTROLS = [bytes([n]) for n in range(0x20) if bytes([n]) not in _SPACES]
-# Quotes, escaped quotes, raw white space, and non-finite numbers, which JSON does not have.
-_TOKEN = re.compile(rb'\\[\\"]|"|[\t\r]+|-?Infinity|NaN')
-_BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 _STREAM_NAME = re.compile(rb'"stream"\s*:\s*"((?:[^"\\]|\\.)*)"')
 
 
@@ -70,38 +65,29 @@ class LineProtocol:
         )
 
     def parts(
-        self, line: bytes, error: object, read: Callable[[bytes], object]
+        self, line: bytes, error: object, decode: Callable[[bytes], object]
     ) -> Sequence[bytes | Message]:
-        """Return the messages in a line on which `read` failed: lines to decode, and replacements.
+        """Return the messages in a line on which `decode` failed: lines to decode, and replacements.
 
-        They are the line, repaired; or the messages inside it, and what replaces its other text; or the
-        replacement of the line.
+        They are the messages inside it, and what replaces its other text; or the replacement of the line.
 
         Raises:
             SystemFailure: see `replacement`; or the line is nested too deeply.
         """
-        repaired = repair(line)
-        if repaired != line:
-            try:
-                read(repaired)
-            except (msgspec.MsgspecError, UnicodeDecodeError) as second_error:
-                error = second_error
-            except RecursionError:
-                raise too_deep(line) from None
-            else:
-                return [repaired]
         contents = self._embedded.split(line)
         if not contents.messages or contents.messages == [line.strip()]:
             return [self.replacement(line, error, contents.unquoted)]
-        return [*contents.messages, *self._rest(contents, read)]
+        return [*contents.messages, *self._rest(contents, decode)]
 
-    def _rest(self, contents: Split, read: Callable[[bytes], object]) -> Sequence[bytes | Message]:
+    def _rest(
+        self, contents: Split, decode: Callable[[bytes], object]
+    ) -> Sequence[bytes | Message]:
         """Return what a line contains beside messages: nothing visible, a message that was cut, or text."""
         rest = contents.rest
         if not any(c.isprintable() and not c.isspace() for c in rest.decode("utf-8", "replace")):
             return []
         try:
-            read(rest)
+            read(decode, rest)
         except (msgspec.MsgspecError, UnicodeDecodeError):
             error = "another message is on its line"
             return [self.replacement(rest, error, contents.unquoted)]
@@ -144,7 +130,7 @@ class LineProtocol:
     def _kinds(self, line: bytes, unquoted: bytes) -> tuple[str | None, list[str]]:
         """Return the type that a line declares, and the types of the messages of which it contains parts."""
         try:
-            named = _decode_type(line).type
+            named = read(_decode_type, line).type
             if named in self._bodies:
                 return named, [named]
             declared: str | None = named
@@ -167,31 +153,6 @@ class LineProtocol:
             if kind.encode() == named or name in body.names
         )
         return next(candidates, None)
-
-
-def repair(line: bytes) -> bytes:
-    """Return a line with common deviations from JSON repaired: non-finite numbers (`NaN`, `Infinity`) become
-    strings of that name, raw control characters in strings become escapes, and a byte order mark is
-    dropped. Time and memory are proportional to the line's length."""
-    while line.startswith(_BYTE_ORDER_MARK):
-        line = line[len(_BYTE_ORDER_MARK) :]
-    found, end, is_string = bytearray(), 0, False
-    for token in _TOKEN.finditer(line):
-        text = token[0]
-        if text == b'"':
-            is_string = not is_string
-        elif text.isspace() if is_string else text[0] in b"-IN":
-            found += line[end : token.start()]
-            found += _escaped(text, _SPACES) if is_string else b'"%b"' % text
-            end = token.end()
-    return _escaped(bytes(found + line[end:]) if end else line, _OTHER_CONTROLS)
-
-
-def _escaped(text: bytes, controls: Iterable[bytes]) -> bytes:
-    for control in controls:
-        if control in text:
-            text = text.replace(control, b"\\u%04x" % ord(control))
-    return text
 
 
 def too_deep(line: bytes) -> SystemFailure:

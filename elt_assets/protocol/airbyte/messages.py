@@ -120,6 +120,16 @@ class State(Wire):
     sourceStats: StateStats | None = None
     destinationStats: StateStats | None = None
 
+    @property
+    def text(self) -> str:
+        r"""The state as the text that is stored: its JSON, byte for byte.
+
+        A byte that is not UTF-8, which no text can have, is the escape by which Python means it: `\udcff` for
+        0xFF. A source in Python decodes it to the text that it had.
+        """
+        text = self.to_json().decode("utf-8", "surrogateescape")
+        return text.encode("utf-8", "backslashreplace").decode()
+
 
 class Log(Wire):
     level: str

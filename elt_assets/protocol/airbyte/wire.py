@@ -6,6 +6,7 @@ Spec: Airbyte Protocol, Messages: "all messages should allow for unknown propert
 from __future__ import annotations
 
 import json
+import re
 import types
 import typing
 from collections.abc import Callable
@@ -14,6 +15,8 @@ from typing import Any, TypeVar
 
 import msgspec
 from msgspec import Raw
+
+from elt_assets.protocol.airbyte.recovery.texts import read
 
 W = TypeVar("W", bound="Wire")
 Reader = Callable[[Raw], Any]
@@ -25,6 +28,7 @@ _STRING = msgspec.json.Decoder(str)
 MAX_TEXT = 1 << 20
 """Maximum number of bytes of a string property, in JSON; the rest is dropped."""
 _MAX_ESCAPE = 6
+_BREAKS = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"|[\r\n]+', re.DOTALL)
 
 
 class Wire(msgspec.Struct, kw_only=True):
@@ -39,18 +43,22 @@ class Wire(msgspec.Struct, kw_only=True):
 
     @classmethod
     def from_json(cls: type[W], data: bytes | str | Raw) -> W:
-        """Decode one JSON object.
+        """Decode one JSON object, in which texts may be bad: see `recovery.texts`.
 
         Raises:
-            msgspec.DecodeError: the data is not JSON.
+            msgspec.DecodeError, UnicodeDecodeError: besides, the data is not JSON.
             msgspec.ValidationError: a property has the wrong type, or a required property is missing.
         """
+        return read(cls._decoded, data)
+
+    @classmethod
+    def _decoded(cls: type[W], data: bytes | str | Raw) -> W:
         properties = _RAW_OBJECT.decode(data)
         known: dict[str, Any] = {}
-        for name, encoded, read in _readers(cls):
+        for name, encoded, decode in _readers(cls):
             value = properties.get(encoded)
             if value is not None and value != _NULL:
-                known[name] = read(properties.pop(encoded))
+                known[name] = decode(properties.pop(encoded))
         try:
             return cls(**known, extra={key: raw.copy() for key, raw in properties.items()})
         except TypeError as error:  # a required property is missing
@@ -62,8 +70,9 @@ class Wire(msgspec.Struct, kw_only=True):
         Typed properties that are None are omitted, unless they were sent as null.
         """
         encoded = msgspec.json.encode(self._properties())
-        # Line breaks occur only between tokens, in raw values from a formatted JSON file.
-        return encoded.replace(b"\n", b" ").replace(b"\r", b" ")
+        if b"\n" in encoded or b"\r" in encoded:  # between the tokens of a formatted JSON file
+            return _BREAKS.sub(lambda each: b" " if each[0].isspace() else each[0], encoded)
+        return encoded
 
     def _properties(self) -> dict[str, Any]:
         properties: dict[str, Any] = dict(self.extra)
@@ -113,7 +122,7 @@ def _reader(hint: Any) -> Reader:
         if len(given) == 1:
             return _reader(given[0])
     if isinstance(hint, type) and issubclass(hint, Wire):
-        return hint.from_json
+        return hint._decoded  # noqa: SLF001 - the same method of a different struct
     if typing.get_origin(hint) is list:
         item = _reader(typing.get_args(hint)[0])
         return lambda raw: [item(element) for element in _RAW_LIST.decode(raw)]

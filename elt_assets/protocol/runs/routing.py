@@ -13,6 +13,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from types import MappingProxyType
 
+import msgspec
+
 from elt_assets.protocol.airbyte.messages import Form, Message, RawRecord, Received, RecordLines
 
 MAX_HEADS = 2_000
@@ -277,6 +279,8 @@ def _head(shape: Shape, line: bytes, record: RawRecord) -> Head | None:
     ending = shape.closing + (b"\r\n" if tail.endswith(b"\r\n") else b"\n")
     if not tail.endswith(ending) or max(found.end(), len(tail)) > _MAX_SIZE:
         return None
+    if not _is_json(found[0] + tail):
+        return None
     return Head(
         form=shape.form,
         stream=record.stream,
@@ -288,6 +292,16 @@ def _head(shape: Shape, line: bytes, record: RawRecord) -> Head | None:
         tail=None if found["decisive"] else _tail_pattern(shape, tail),
         absent=None if shape.decisive in tail else shape.decisive,
     )
+
+
+def _is_json(text: bytes) -> bool:
+    """Return whether the decoder accepts a text, and it is UTF-8: a name in it is the name in each line."""
+    try:
+        text.decode()
+        msgspec.json.decode(text)
+    except (UnicodeDecodeError, msgspec.DecodeError):
+        return False
+    return True
 
 
 def _tail_pattern(shape: Shape, tail: bytes) -> re.Pattern[bytes]:

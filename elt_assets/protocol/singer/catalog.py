@@ -22,6 +22,7 @@ from elt_assets.protocol.airbyte.catalog import (
     Catalog,
     ConfiguredStream,
 )
+from elt_assets.protocol.airbyte.recovery.texts import as_read
 from elt_assets.protocol.singer.messages import key_paths
 from elt_assets.protocol.singer.schema import json_schema
 
@@ -46,7 +47,7 @@ def read_catalog(text: bytes) -> Catalog:
         SystemFailure: the output is not a Singer catalog.
     """
     try:
-        entries = json.loads(text)["streams"]
+        entries = json.loads(as_read(text))["streams"]
         return Catalog(streams=[_stream(dict(entry)) for entry in entries])
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
         raise SystemFailure(

@@ -16,7 +16,7 @@ from msgspec import Raw
 
 from elt_assets.errors import ConfigError, SystemFailure
 from elt_assets.protocol.airbyte.catalog import AirbyteStream, Catalog, StreamDescriptor
-from elt_assets.protocol.airbyte.lines import LineProtocol, repair, several_on_a_line, too_deep
+from elt_assets.protocol.airbyte.lines import LineProtocol, several_on_a_line, too_deep
 from elt_assets.protocol.airbyte.messages import (
     Message,
     RawRecord,
@@ -25,6 +25,7 @@ from elt_assets.protocol.airbyte.messages import (
     StreamState,
 )
 from elt_assets.protocol.airbyte.recovery.embedded import Body
+from elt_assets.protocol.airbyte.recovery.texts import read
 from elt_assets.protocol.singer.schema import json_schema
 
 _BOOKMARKS = "bookmarks"
@@ -93,7 +94,11 @@ class _Batch(msgspec.Struct):
 
 _decode_envelope = msgspec.json.Decoder(_Envelope).decode
 _decode_object = msgspec.json.Decoder(dict[str, Raw]).decode
-_decode_schema = msgspec.json.Decoder(dict[str, Any]).decode
+_decode_properties = msgspec.json.Decoder(dict[str, Any]).decode
+_decode_state = msgspec.json.Decoder(_State).decode
+_decode_schema = msgspec.json.Decoder(_Schema).decode
+_decode_activation = msgspec.json.Decoder(_Activation).decode
+_decode_batch = msgspec.json.Decoder(_Batch).decode
 _decode_raw = msgspec.json.Decoder(Raw).decode
 
 
@@ -137,18 +142,16 @@ class Translator:
         stream whose bookmark changes or that has records since its last state: records with equal
         replication keys leave the bookmark where it is, and it covers them all the same. Any other STATE
         becomes a LEGACY state. A BATCH becomes the records of its files. Any other line becomes an
-        `UndecodedLine` LOG message. Deviations from JSON are repaired, and messages beside other text are
+        `UndecodedLine` LOG message. Bad texts make no message malformed, and messages beside other text are
         found, as in `codec.decode_line`.
 
         Raises:
-            SystemFailure: the line is a Singer message, but is truncated, malformed, not UTF-8, or nested
-                too deeply; or `read_file` fails.
+            SystemFailure: the line is a Singer message, but is truncated, malformed, or nested too deeply; or
+                `read_file` fails.
             ConfigError: a BATCH cannot be read.
         """
         try:
-            if not line.isascii():
-                line.decode()  # the decoder does not check that raw values are UTF-8
-            envelope = _decode_envelope(line)
+            envelope = read(_decode_envelope, line)
         except (msgspec.MsgspecError, UnicodeDecodeError) as error:
             return self._parts(line, error)
         except RecursionError:
@@ -181,15 +184,15 @@ class Translator:
     def _other(self, line: bytes, kind: str) -> Iterable[RawRecord | Message]:
         try:
             if kind == "STATE":
-                return self._state(msgspec.json.decode(line, type=_State).value)
+                return self._state(read(_decode_state, line).value)
             if kind == "SCHEMA":
-                return self._schema(msgspec.json.decode(line, type=_Schema))
+                return self._schema(read(_decode_schema, line))
             if kind == "ACTIVATE_VERSION":
-                activation = msgspec.json.decode(line, type=_Activation)
+                activation = read(_decode_activation, line)
                 name = self._names.get(activation.stream, activation.stream)
                 return [self._generation(name, activation.version, complete=True)]
             if kind == "BATCH":
-                return self._batch(msgspec.json.decode(line, type=_Batch))
+                return self._batch(read(_decode_batch, line))
         except msgspec.MsgspecError as error:
             return [_PROTOCOL.replacement(line, error)]
         except RecursionError:
@@ -210,7 +213,9 @@ class Translator:
         contents = (bytes(message.schema), message.key_properties, message.bookmark_properties)
         if self._schemas.get(name) == contents:
             return []
-        stream = AirbyteStream(name=name, json_schema=json_schema(_decode_schema(message.schema)))
+        stream = AirbyteStream(
+            name=name, json_schema=json_schema(read(_decode_properties, message.schema))
+        )
         stream.source_defined_primary_key = key_paths(message.key_properties)
         cursors = message.bookmark_properties
         if isinstance(cursors, list) and len(cursors) == 1 and isinstance(cursors[0], str):
@@ -317,11 +322,7 @@ def _milliseconds(time: str) -> float | None:
 def _batch_record(line: bytes, url: str) -> Raw:
     """Return the record of a line of a BATCH file, which must be JSON."""
     try:
-        line.decode()
-        try:
-            return _decode_raw(line)
-        except msgspec.MsgspecError:
-            return _decode_raw(repair(line))
+        return read(_decode_raw, line)
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
         raise SystemFailure(
             f"the batch file {url} contains a malformed record: {error}",
@@ -342,10 +343,11 @@ def bookmarks(value: bytes | Raw) -> dict[str, bytes] | None:
     """Return the bookmarks in the value of a STATE, byte for byte; None if it does not have the standard
     form: an object with `bookmarks`, which are objects, and no other key than `currently_syncing`."""
     try:
-        parts = _decode_object(value)
+        parts = read(_decode_object, value)
         if _BOOKMARKS not in parts or not parts.keys() <= _STANDARD:
             return None
-        found = {name: bytes(each) for name, each in _decode_object(parts[_BOOKMARKS]).items()}
+        marks = read(_decode_object, parts[_BOOKMARKS])
+        found = {name: bytes(each) for name, each in marks.items()}
     except (msgspec.MsgspecError, UnicodeDecodeError):
         return None
     return found if all(each.startswith(b"{") for each in found.values()) else None
@@ -388,4 +390,4 @@ def state_value(states: Sequence[State]) -> bytes | None:
 def _others(state: StreamState) -> Mapping[str, Raw]:
     """Return the bookmarks of other streams that a stream's state contains."""
     raw = state.extra.get(_OTHER_BOOKMARKS)
-    return {} if raw is None else _decode_object(raw)
+    return {} if raw is None else read(_decode_object, raw)

@@ -15,6 +15,7 @@ import msgspec
 from msgspec import Raw
 
 from elt_assets.protocol.airbyte.messages import NULL, RawRecord
+from elt_assets.protocol.airbyte.recovery.texts import read
 from elt_assets.sync.selection.fields import Action, FieldSelection, Node
 
 WITHHELD = Raw(b'"withheld: some fields of this stream must not be stored"')
@@ -25,6 +26,7 @@ _decode_object = msgspec.json.Decoder(dict[str, Raw]).decode
 _decode_array = msgspec.json.Decoder(list[Raw]).decode
 _decode_string = msgspec.json.Decoder(str).decode
 _encode = msgspec.json.Encoder().encode
+_NOT_FINITE = ("NaN", "Infinity", "-Infinity")
 
 
 class _Change(msgspec.Struct, omit_defaults=True):
@@ -75,7 +77,7 @@ class RecordFilter:
 
     def _object(self, value: Raw, node: Node, withheld: list[str]) -> Raw:
         # A dict of names and raw values: of equal names, with or without escapes, only the last one stays.
-        fields = _decode_object(value)
+        fields = read(_decode_object, value)
         for name in list(fields):
             rule = node.rule_for(name)
             if rule is Action.DROP:
@@ -91,7 +93,7 @@ class RecordFilter:
         if first == _OBJECT:
             return self._object(value, node, withheld)
         if first == _ARRAY:
-            items = [self._nested(item, node, withheld) for item in _decode_array(value)]
+            items = [self._nested(item, node, withheld) for item in read(_decode_array, value)]
             return Raw(_encode(items))
         if first != _N:
             withheld.append(node.path)
@@ -99,7 +101,7 @@ class RecordFilter:
 
     def _meta(self, meta: Raw, withheld: Sequence[str]) -> Raw:
         try:
-            own = _decode_meta(meta).changes or []
+            own = read(_decode_meta, meta).changes or []
         except (msgspec.MsgspecError, RecursionError):
             own = []
         changes = [each for each in own if each.field is None or _is_stored(self._tree, each.field)]
@@ -124,7 +126,7 @@ def hashed(value: Raw, salt: bytes) -> Raw:
     """Return the hash of a value as a JSON string; null stays null.
 
     The hash is the hexadecimal HMAC-SHA-256, with the salt as its key, of the UTF-8 text of a string, or of
-    the canonical JSON of any other value.
+    the canonical JSON of any other value. Texts that are no text have different hashes if they differ.
 
     Raises:
         msgspec.MsgspecError: the value is not JSON.
@@ -132,8 +134,9 @@ def hashed(value: Raw, salt: bytes) -> Raw:
     first = memoryview(value)[0]
     if first == _N:
         return value
-    text = _decode_string(value) if first == _QUOTE else canonical(value)
-    return Raw(b'"%b"' % hmac.digest(salt, text.encode(), "sha256").hex().encode())
+    text = _string(value) if first == _QUOTE else canonical(value)
+    octets = text.encode("utf-8", "surrogatepass")
+    return Raw(b'"%b"' % hmac.digest(salt, octets, "sha256").hex().encode())
 
 
 def canonical(value: Raw) -> str:
@@ -143,15 +146,25 @@ def canonical(value: Raw) -> str:
     """
     first = memoryview(value)[0]
     if first == _OBJECT:
-        fields = sorted(_decode_object(value).items())
+        fields = sorted(read(_decode_object, value).items())
         pairs = ",".join(f"{_quoted(name)}:{canonical(inner)}" for name, inner in fields)
         return f"{{{pairs}}}"
     if first == _ARRAY:
-        return f"[{','.join(map(canonical, _decode_array(value)))}]"
+        return f"[{','.join(map(canonical, read(_decode_array, value)))}]"
     if first == _QUOTE:
-        return _quoted(_decode_string(value))
+        return _quoted(_string(value))
     text = bytes(value).decode()
+    if text in _NOT_FINITE:
+        return _quoted(text)
     return text if text in ("null", "true", "false") else _number(text)
+
+
+def _string(value: Raw) -> str:
+    try:
+        return _decode_string(value)
+    except (msgspec.MsgspecError, UnicodeDecodeError):  # see `recovery.texts`
+        found = bytes(value).decode("utf-8", "surrogateescape")
+        return str(json.loads(found, strict=False))
 
 
 def _quoted(text: str) -> str:

@@ -1,10 +1,10 @@
 """The states that were sent to a destination and that it has not sent back yet.
 
 A destination reads each state and writes it again, so what comes back has the meaning of what was sent, but
-often not its text: nulls are left out, properties have another order, numbers another form, and properties
-may be added. A state is therefore found by its meaning. Several states may have the same meaning; then the
-count of records tells which of them came back, and without a count it is the oldest, so that nothing is
-acknowledged too early.
+often not its text: nulls are left out, properties have another order, numbers another form, properties may
+be added, and what is no text in a text becomes U+FFFD or `?`. A state is therefore found by its meaning.
+Several states may have the same meaning; then the count of records tells which of them came back, and without
+a count it is the oldest, so that nothing is acknowledged too early.
 
 Spec: Airbyte Protocol, State & the Whole Sync: the destination emits a state when all records before it
 are committed.
@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import hashlib
 import itertools
+import re
 from collections import OrderedDict, deque
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -26,6 +27,7 @@ from msgspec import Raw
 from elt_assets.errors import SystemFailure
 from elt_assets.protocol.airbyte.catalog import StreamId
 from elt_assets.protocol.airbyte.messages import State, StateStats
+from elt_assets.protocol.airbyte.recovery.texts import read
 from elt_assets.sync.selection.filters import canonical
 
 MAX_SENT = 1_000_000
@@ -34,6 +36,7 @@ MAX_RETURNED = 10_000
 """Number of states, the last ones of each stream, that are recognized when they come back once more."""
 
 _decode = msgspec.json.Decoder(float_hook=Decimal).decode
+_REPLACED = re.compile("[?\ufffd]+")
 
 
 @dataclass
@@ -201,15 +204,19 @@ def _contents(state: State) -> Any:
 
 def _meaning(blob: Raw | None) -> Any:
     try:
-        return _normalized(None if blob is None else _decode(blob))
+        return _normalized(None if blob is None else read(_decode, blob))
     except (msgspec.MsgspecError, RecursionError):  # for example an integer of very many digits
         return bytes(blob or b"").decode(errors="replace")
 
 
 def _normalized(value: Any) -> Any:
-    """Return a value without the null properties of its objects; equal numbers have one form."""
+    """Return a value without the null properties of its objects; equal numbers have one form, and so has what
+    stands for characters that are none."""
+    if isinstance(value, str):
+        return _REPLACED.sub("?", value)
     if isinstance(value, dict):
-        return {key: _normalized(inner) for key, inner in value.items() if inner is not None}
+        fields = value.items()
+        return {_normalized(key): _normalized(inner) for key, inner in fields if inner is not None}
     if isinstance(value, list):
         return [_normalized(inner) for inner in value]
     if isinstance(value, int | Decimal) and not isinstance(value, bool):

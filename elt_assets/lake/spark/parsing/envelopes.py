@@ -17,6 +17,7 @@ from msgspec import Raw
 
 from elt_assets.lake.spark.parsing.job import AIRBYTE, ROWS, Part
 from elt_assets.lake.spark.types.changes import Misfit
+from elt_assets.lake.spark.types.repair import Marks
 from elt_assets.lake.spark.types.times import CLEAN, cast_times, instant
 
 _MAX_TIME = 10**14
@@ -64,6 +65,10 @@ class Envelope:
     def put(self, line: Any, data: Any) -> None:
         line.data = data
 
+    def unmark(self, line: Any, marks: Marks) -> None:
+        """Remove the marks of a repaired line from what the source itself says of the record."""
+        line.meta = line.meta and Raw(marks.without(bytes(line.meta)))
+
     def head(self, lines: Sequence[Any], numbers: np.ndarray, part: Part) -> Head:
         """Return the properties of decoded lines. `numbers`: of these lines in the piece of the part."""
         sequence = part.first + numbers - part.line
@@ -102,6 +107,9 @@ class AirbyteEnvelope(Envelope):
     def put(self, line: Any, data: Any) -> None:
         line.record.data = data
 
+    def unmark(self, line: Any, marks: Marks) -> None:
+        super().unmark(line.record, marks)
+
     def head(self, lines: Sequence[Any], numbers: np.ndarray, part: Part) -> Head:
         bodies = [line.record for line in lines]
         at = _milliseconds([body.emitted_at for body in bodies], part.received_at)
@@ -123,6 +131,9 @@ class SingerEnvelope(Envelope):
 
     def put(self, line: Any, data: Any) -> None:
         line.record = data
+
+    def unmark(self, line: Any, marks: Marks) -> None:
+        """Do nothing: a tap says nothing of its records."""
 
     def head(self, lines: Sequence[Any], numbers: np.ndarray, part: Part) -> Head:
         at = _instants([line.time_extracted for line in lines], part.received_at)

@@ -194,6 +194,7 @@ class RecordReader:
         except DECODING_ERRORS:
             line, marks = repaired(line)
             whole = self._whole(line)
+            self._envelope.unmark(whole, marks)
         return whole, bytes(self._envelope.data(whole)), marks
 
     def _split(
@@ -211,7 +212,7 @@ class RecordReader:
         if extra is None:
             return values
         if marks is not None:
-            text = msgspec.json.encode(extra).replace(marks.text, b"").replace(marks.value, b"")
+            text = marks.without(msgspec.json.encode(extra))
             extra = msgspec.json.decode(text, type=dict[str, Raw])  # type: ignore[assignment]
         add(records.undeclared, extra)
         return values if self._extra is None else {**values, str(self._job.extra): _encoded(extra)}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -14,13 +13,7 @@ from msgspec import Raw
 from elt_assets.lake.spark.parsing.envelopes import envelope_of
 from elt_assets.lake.spark.parsing.job import Job, Part
 from elt_assets.lake.spark.types.decoders import DECODING_ERRORS
-
-_ESCAPES = re.compile(
-    rb"\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}"
-    rb"|(\\u[dD][89a-fA-F][0-9a-fA-F]{2})|\\.",
-    re.DOTALL,
-)
-_CONTROLS = bytes.maketrans(bytes(range(32)), b" " * 32)
+from elt_assets.protocol.airbyte.recovery.texts import read
 
 
 class RejectedRecords:
@@ -61,21 +54,9 @@ class RejectedRecords:
         }
 
     def _received(self, line: bytes) -> tuple[Any, bytes]:
-        """Return a decoded line and its data as received; None if the decoder refuses the line.
-
-        What the decoder refuses in texts is covered first, by as many characters, so that the data has the
-        same place.
-        """
+        """Return a decoded line and its data as received; None if the line is not JSON besides its texts."""
         try:
-            whole = self._decode(line)
-            return whole, bytes(self._envelope.data(whole))
-        except DECODING_ERRORS:
-            covered = _ESCAPES.sub(lambda found: b"x" * 6 if found[1] else found[0], line)
-            covered = covered.translate(_CONTROLS)
-        try:
-            whole = self._decode(covered)
-            data = bytes(self._envelope.data(whole))
-            start = covered.find(data)
-            return whole, line[start : start + len(data)]
+            whole = read(self._decode, line)
         except DECODING_ERRORS:
             return None, b""
+        return whole, bytes(self._envelope.data(whole))

@@ -39,6 +39,10 @@ class Marks:
     def are_in(self, raw: bytes) -> bool:
         return self.text in raw or self.value in raw
 
+    def without(self, raw: bytes) -> bytes:
+        """Return JSON without the marks."""
+        return raw.replace(self.text, b"").replace(self.value, b"")
+
 
 def repaired(line: bytes) -> tuple[bytes, Marks]:
     """Return a line in which bad texts and values that are too deep are replaced and marked."""

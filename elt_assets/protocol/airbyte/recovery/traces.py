@@ -26,6 +26,7 @@ from elt_assets.protocol.airbyte.messages import (
     Trace,
     UnreadableError,
 )
+from elt_assets.protocol.airbyte.recovery.texts import read
 
 ERROR, STREAM_STATUS = "ERROR", "STREAM_STATUS"
 _OTHER_STATUSES = frozenset({"STARTED", "RUNNING", "COMPLETE"})
@@ -39,7 +40,7 @@ _FAILURE = re.compile(rb'ERROR|INCOMPLETE|"error"')
 def failure_of_line(line: bytes) -> Message | None:
     """Return the failure that a malformed TRACE reports; None if it reports none."""
     try:
-        message = msgspec.json.decode(line)
+        message = read(msgspec.json.decode, line)
         trace = message["trace"]
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         is_other = _NO_FAILURE.search(line) and not _FAILURE.search(line)
