@@ -1,7 +1,8 @@
 """JSON values as the table stores them: without spaces, with sorted names and one text for each number.
 
-Equal values have equal texts, whatever order, spaces and escapes the source writes, so that texts can be
-compared and grouped. No digit of a number is lost. Of equal names in an object, the last one wins.
+Equal values have equal texts if their numbers are below 10^40, whatever order, spaces and escapes the source
+writes, so that texts can be compared and grouped. No digit of a number is lost. Of equal names in an object,
+the last one wins.
 """
 
 from __future__ import annotations
@@ -13,13 +14,6 @@ import msgspec
 from msgspec import Raw
 
 from elt_assets.lake.spark.types.numbers import shortest
-
-_OPENING = {"JSON": b"", "JSON_OBJECT": b"{", "JSON_ARRAY": b"["}
-
-
-def has_opening(raw: bytes, kind: str) -> bool:
-    """Return whether a JSON value is of the shape that a kind of column wants."""
-    return raw.startswith(_OPENING[kind])
 
 
 class JsonTexts:

@@ -36,9 +36,6 @@ class Marks:
     text: bytes
     value: bytes
 
-    def are_in(self, raw: bytes) -> bool:
-        return self.text in raw or self.value in raw
-
     def without(self, raw: bytes) -> bytes:
         """Return JSON without the marks."""
         return raw.replace(self.text, b"").replace(self.value, b"")
