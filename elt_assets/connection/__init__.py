@@ -16,6 +16,7 @@ from elt_assets.connection.files import (
 from elt_assets.connection.models import Connection, Stream, plain_name, trusted_name
 from elt_assets.connection.stream_resolution import (
     as_landed,
+    broken_fields,
     field_selection,
     resolve_streams,
     unused_settings,
@@ -30,6 +31,7 @@ __all__ = [
     "Connection",
     "Stream",
     "as_landed",
+    "broken_fields",
     "check_components",
     "field_selection",
     "load_catalog",

@@ -21,6 +21,7 @@ from elt_assets.protocol.airbyte.catalog import (
     ConfiguredStream,
     StreamId,
 )
+from elt_assets.protocol.airbyte.json_schema import broken_references
 from elt_assets.protocol.airbyte.sync_modes import APPEND
 from elt_assets.protocol.singer.catalog import log_based, with_all_entries
 from elt_assets.sync.selection.fields import (
@@ -142,6 +143,16 @@ def unused_settings(settings: Stream, stream: AirbyteStream) -> list[str]:
     }
     name = str(stream.id)
     return [f"stream {name!r}: {key} is ignored: {why}" for key, why in reasons.items() if why]
+
+
+def broken_fields(stream: AirbyteStream) -> list[str]:
+    """Return a message for each reference of a stream's schema to another document or to nothing, for the log
+    of every sync."""
+    return [
+        f"stream {str(stream.id)!r}: the schema refers to {reference!r}, which is not in it, so "
+        + (f"the field {field!r} is stored as JSON text" if field else "fields may be missing")
+        for field, reference in broken_references(stream.json_schema)
+    ]
 
 
 def _unused_cursor(settings: Stream, stream: AirbyteStream) -> str | None:

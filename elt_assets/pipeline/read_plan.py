@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from elt_assets.connection import Connection, unused_settings
+from elt_assets.connection import Connection, broken_fields, unused_settings
 from elt_assets.pipeline import shared_state_start
 from elt_assets.pipeline.connectors import connect, connect_destination
 from elt_assets.pipeline.stream_plan import StreamPlan
@@ -100,6 +100,7 @@ class ReadPlan:
             yield from (Logged("WARN", notice) for notice in notices(read.of.fields))
             unused = unused_settings(read.of.settings, read.stream.stream)
             yield from (Logged("INFO", notice) for notice in unused)
+            yield from (Logged("WARN", notice) for notice in broken_fields(read.stream.stream))
         for connector in filter(None, [self.connector, self.destination]):
             yield from (Logged(level, text) for level, text in connector.notices())
         schema = self.connector.specification.connectionSpecification

@@ -16,7 +16,7 @@ from typing import Any
 import jsonschema
 from jsonschema.protocols import Validator
 
-from elt_assets.protocol.schema_places import local
+from elt_assets.protocol.airbyte.json_schema import local
 
 _MAX_UNCHECKED = 100
 """Maximum number of unchecked parts that are reported."""

@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
+from elt_assets.protocol.airbyte.json_schema import local
+
 Place = tuple[str | int, ...]
 """The path to a value in a config: names of properties, and indexes of items."""
 
@@ -35,22 +37,6 @@ def places(
         for step, inner in reversed(_parts(value)):
             found = [part for each in schemas for part in _inner(each, step, matches)]
             waiting.append(((*place, step), inner, applicable(found, schema)))
-
-
-def local(root: Any, reference: str) -> Any:
-    """Return the part of a schema that a local reference (`#/definitions/x`) names; None if there is none."""
-    if not reference.startswith("#"):
-        return None
-    found = root
-    for step in reference[1:].split("/")[1:]:
-        name = step.replace("~1", "/").replace("~0", "~")
-        if isinstance(found, Mapping):
-            found = found.get(name)
-        elif isinstance(found, list) and name.isdecimal() and int(name) < len(found):
-            found = found[int(name)]
-        else:
-            return None
-    return found
 
 
 def _parts(value: Any) -> list[tuple[str | int, Any]]:

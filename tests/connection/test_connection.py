@@ -14,6 +14,7 @@ from msgspec import Raw
 from elt_assets.cli.lookup import catalog_stream
 from elt_assets.connection import (
     Connection,
+    broken_fields,
     load_catalog,
     load_connection,
     resolve_streams,
@@ -404,6 +405,17 @@ def test_unused_settings_are_ignored_with_a_note(
     connection = load(tmp_path, written(wanted))
     unused = unused_settings(connection.streams[0], stream.stream)
     assert unused == [f"stream 'users': {note}" for note in notes]
+
+
+def test_fields_whose_schema_is_elsewhere_are_named() -> None:
+    known = {"$ref": "WellKnownTypes.json#/definitions/Date"}
+    schema = {"$ref": "base.json", "properties": {"id": known, "home": {"$ref": "#/$defs/home"}}}
+    lost = "stream 'users': the schema refers to 'base.json', which is not in it, so fields may be missing"
+    notes = broken_fields(AirbyteStream(name="users", json_schema=schema))
+    assert lost in notes and len(notes) == 2
+    assert (
+        "'#/$defs/home', which is not in it, so the field 'home' is stored as JSON text" in notes[1]
+    )
 
 
 def test_a_stream_that_is_configured_twice_is_refused(tmp_path: Path) -> None:

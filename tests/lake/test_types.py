@@ -79,6 +79,7 @@ def known(name: str) -> dict[str, str]:
         ({"oneOf": [{"type": "null"}, {"type": "boolean"}]}, "boolean"),
         ({"anyOf": [{"type": "integer"}, {"type": "string"}]}, "string"),
         ({"enum": ["a", "b"]}, "string"),
+        ({"type": "array", "prefixItems": [STAMP], "items": {"type": "integer"}}, "string"),
         *((known(name), kind) for name, kind in WELL_KNOWN.items()),
         ({"oneOf": [{"type": "null"}, {"$ref": "WellKnownTypes.json#/definitions/Date"}]}, "date"),
         ({}, "string"),
@@ -134,6 +135,8 @@ def test_a_table_schema_keeps_the_names_of_the_source() -> None:
         ({"type": "array", "items": {"type": "array"}}, True),
         ({"type": "string"}, False),
         (TIME, False),
+        ({"anyOf": [STAMP, {"type": ["string", "null"]}]}, False),
+        ({"anyOf": [STAMP, {"type": "string", "format": "date"}]}, True),
         ({"type": "array", "items": {"type": "string"}}, False),
     ],
 )

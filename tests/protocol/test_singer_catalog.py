@@ -227,6 +227,19 @@ def test_taps_without_metadata_are_selected_in_the_schema() -> None:
     assert selected == {"id": True, "at": False, "note": False}
 
 
+@pytest.mark.parametrize("more", [{}, {"metadata": None}])
+def test_fields_of_a_schema_in_several_parts_are_selected(more: dict[str, Any]) -> None:
+    row: dict[str, Any] = {"properties": {"at": {}, "note": {}}}
+    parts = {"allOf": [{"$ref": "#/definitions/row"}], "definitions": {"row": row}}
+    stream = found(schema={**parts, "properties": {"id": {}}}, **more)
+    assert list(stream.json_schema["properties"]) == ["id", "at", "note"]
+    stream.json_schema = {"properties": {"id": {}, "at": {}}}
+    one = chosen(stream)
+    selected = [metadata(one, "properties", name).get("selected") for name in ("at", "note")]
+    assert selected == [True, False]
+    assert one["schema"]["allOf"] == parts["allOf"]
+
+
 def test_a_stream_of_another_source_is_refused() -> None:
     with pytest.raises(ConfigError, match=r"'x' was not discovered from a Singer tap\n.*discover"):
         chosen(AirbyteStream(name="x", json_schema={}))

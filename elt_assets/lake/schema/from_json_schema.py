@@ -1,4 +1,4 @@
-"""Conversion of JSON schemas to the columns of a table.
+"""Conversion of JSON schemas, which `protocol.airbyte.json_schema` has composed, to the columns of a table.
 
 Spec: Airbyte supported data types, v0 semantics; the well-known types of v1 where a schema names them.
 """
@@ -14,6 +14,7 @@ from pyspark.sql import types as t
 
 from elt_assets.lake.schema.logical_types import SOURCE, Array, Column, LogicalType, Scalar, Struct
 from elt_assets.lake.schema.names import column_names, columns_kept
+from elt_assets.protocol.airbyte.json_schema import WELL_KNOWN
 
 DEEPEST = 20
 """Levels of objects and arrays that become nested columns. Deeper objects and arrays are JSON text."""
@@ -27,9 +28,10 @@ _STRINGS: Mapping[tuple[str, str], Scalar] = {
     ("time", "time_without_timezone"): Scalar.TIME_WITHOUT_TIMEZONE,
 }
 """Types of strings by `format` and `airbyte_type` (empty: any other)."""
+_TEXTS = {Scalar.TEXT, Scalar.BINARY, *_STRINGS.values()}
+"""Types of which each value is a string in JSON."""
 _BIG = {"big_integer": Scalar.BIG_INTEGER, "big_number": Scalar.BIG_NUMBER}
 _NUMBERS = {"integer": Scalar.INTEGER, **_BIG}
-_WELL_KNOWN_PREFIX = "WellKnownTypes.json#/definitions/"
 _WELL_KNOWN = {
     "String": Scalar.TEXT,
     "BinaryData": Scalar.BINARY,
@@ -87,7 +89,7 @@ def kind_of(schema: Any, known: Names = _NONE, depth: int = 0) -> LogicalType:
     if not isinstance(schema, Mapping):
         return Scalar.JSON
     if "$ref" in schema:
-        _, prefix, name = str(schema["$ref"]).rpartition(_WELL_KNOWN_PREFIX)
+        _, prefix, name = str(schema["$ref"]).rpartition(WELL_KNOWN)
         return _WELL_KNOWN.get(name, Scalar.JSON) if prefix else Scalar.JSON
     options = [o for key in ("oneOf", "anyOf") for o in _list(schema.get(key)) if _has_type(o)]
     if options:
@@ -99,6 +101,8 @@ def _union(options: Sequence[LogicalType]) -> LogicalType:
     found = list(dict.fromkeys(options))
     if len(found) == 1:
         return found[0]
+    if Scalar.TEXT in found and _TEXTS.issuperset(found):
+        return Scalar.TEXT
     return Scalar.NUMBER if set(found) == {Scalar.INTEGER, Scalar.NUMBER} else Scalar.JSON
 
 
@@ -113,7 +117,8 @@ def _single(kind: str, schema: Mapping[str, Any], known: Names, depth: int) -> L
     if kind == "boolean":
         return Scalar.BOOLEAN
     if kind == "array":
-        return _array(schema.get("items"), known, depth)
+        # In 2020-12, `items` only describes the elements after those of a tuple.
+        return _array(None if schema.get("prefixItems") else schema.get("items"), known, depth)
     if kind == "object":
         return _object(_properties(schema), known, depth)
     return Scalar.JSON

@@ -32,6 +32,7 @@ from elt_assets.lake.schema.logical_types import (
 )
 from elt_assets.lake.schema.widening import union, wider
 from elt_assets.protocol.airbyte.catalog import DELETE_MARKERS, ConfiguredStream
+from elt_assets.protocol.airbyte.json_schema import lost_fields
 from elt_assets.sync.selection.schema_changes import OnSchemaChange
 
 RefreshMode = Literal["none", "retain", "truncate"]
@@ -413,12 +414,20 @@ def declared_schema(stream: ConfiguredStream, *, partitioned: bool = False) -> t
 
 
 def check_columns(stream: ConfiguredStream) -> None:
-    """Check that a policy has the key that it needs, and that key and cursor are usable columns.
+    """Check that the schema shows the fields, that a policy has the key that it needs, and that key and
+    cursor are usable columns.
 
     Raises:
         ConfigError: names the stream and the field.
     """
     columns = from_json_schema.columns(stream.stream.json_schema)
+    if not columns and (reason := lost_fields(stream.stream.json_schema)) is not None:
+        raise ConfigError(
+            f"stream {str(stream.id)!r}: its table would have no column of the source: the schema in the "
+            f"catalog does not show the fields: {reason}",
+            guidance="declare the fields under `properties` in the catalog, or store them all in one column "
+            "with `on_undeclared: keep`",
+        )
     if not stream.deduplicates:
         return
     if not stream.key:

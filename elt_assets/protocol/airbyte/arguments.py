@@ -13,6 +13,7 @@ from msgspec import Raw
 
 from elt_assets.errors import ConfigError
 from elt_assets.protocol.airbyte.catalog import ConfiguredCatalog
+from elt_assets.protocol.airbyte.json_schema import shallow
 from elt_assets.protocol.airbyte.recovery.texts import read
 
 T = TypeVar("T")
@@ -49,7 +50,7 @@ def load_catalog(path: str) -> ConfiguredCatalog:
     Raises:
         ConfigError: the file is not readable, is not a configured catalog, or requests file transfer.
     """
-    data = read_file(path, "catalog")
+    data = shallow(read_file(path, "catalog"))
     try:
         catalog = ConfiguredCatalog.from_json(data)
         read(_decode_required, data)

@@ -9,8 +9,11 @@ from collections import Counter
 from collections.abc import Collection
 from typing import Any
 
+from msgspec import Raw
+
+from elt_assets.protocol.airbyte.json_schema import composed, shallow
 from elt_assets.protocol.airbyte.sync_modes import APPEND, MODES, SyncMode
-from elt_assets.protocol.airbyte.wire import Wire
+from elt_assets.protocol.airbyte.wire import W, Wire
 
 FULL_REFRESH = "full_refresh"
 INCREMENTAL = "incremental"
@@ -78,8 +81,16 @@ def stream_names(streams: Collection[StreamId]) -> dict[StreamId, str]:
     return {each: str(each) if str(each) in unique else each.quoted for each in streams}
 
 
+class _ShallowWire(Wire):
+    """A JSON object that contains JSON schemas, of which only `shallow` ones are read."""
+
+    @classmethod
+    def from_json(cls: type[W], data: bytes | str | Raw) -> W:
+        return super().from_json(shallow(data.encode() if isinstance(data, str) else bytes(data)))
+
+
 class AirbyteStream(Wire):
-    """A stream that a source offers. It is read-only after discovery."""
+    """A stream that a source offers. It is read-only after discovery. Its schema is `composed`."""
 
     name: str
     json_schema: dict[str, Any]
@@ -91,6 +102,9 @@ class AirbyteStream(Wire):
     is_resumable: bool | None = None
     is_file_based: bool | None = None
 
+    def __post_init__(self) -> None:
+        self.json_schema = composed(self.json_schema)
+
     @property
     def id(self) -> StreamId:
         return StreamId(self.name, self.namespace)
@@ -101,7 +115,7 @@ class AirbyteStream(Wire):
         return list(dict.fromkeys([FULL_REFRESH, *(self.supported_sync_modes or [])]))
 
 
-class Catalog(Wire):
+class Catalog(_ShallowWire):
     """The catalog that `discover` returns."""
 
     streams: list[AirbyteStream]
@@ -182,7 +196,7 @@ class ConfiguredStream(Wire):
         return self.mode.overwrites
 
 
-class ConfiguredCatalog(Wire):
+class ConfiguredCatalog(_ShallowWire):
     """The catalog that `read` gets."""
 
     streams: list[ConfiguredStream]

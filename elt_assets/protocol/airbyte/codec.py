@@ -12,6 +12,7 @@ import msgspec
 from msgspec import Raw
 
 from elt_assets.errors import ConfigError
+from elt_assets.protocol.airbyte.json_schema import shallow
 from elt_assets.protocol.airbyte.lines import LineProtocol, several_on_a_line, too_deep
 from elt_assets.protocol.airbyte.messages import Message, RawRecord
 from elt_assets.protocol.airbyte.recovery.embedded import Body
@@ -111,7 +112,7 @@ def decode_line(line: bytes, *, whole: bool = False) -> Sequence[RawRecord | Mes
         _refuse_file(line)
         return _parts(line, error, whole=whole)
     except RecursionError:
-        raise too_deep(line) from None
+        return [_shallow_catalog(line)]
     if envelope.record is not None and envelope.type == "RECORD" and not whole:
         return (envelope.record,)
     return _decode_whole(line, envelope.type, whole=whole)
@@ -170,6 +171,21 @@ def _decode_whole(line: bytes, kind: str, *, whole: bool = False) -> Sequence[Ra
     if getattr(message, body) is None:
         return [_PROTOCOL.replacement(line, f"a {kind} message without {body!r}")]
     return (complete_failure(message),)
+
+
+def _shallow_catalog(line: bytes) -> Message:
+    """Return the CATALOG of a line that is nested too deeply, with `shallow` schemas.
+
+    Raises:
+        SystemFailure: the line is another message.
+    """
+    try:
+        message = Message.from_json(shallow(line))
+    except (msgspec.MsgspecError, RecursionError):
+        raise too_deep(line) from None
+    if message.type != "CATALOG" or message.catalog is None:
+        raise too_deep(line)
+    return message
 
 
 def _parts(line: bytes, error: object, *, whole: bool) -> Sequence[RawRecord | Message]:

@@ -22,6 +22,7 @@ from elt_assets.protocol.airbyte.catalog import (
     Catalog,
     ConfiguredStream,
 )
+from elt_assets.protocol.airbyte.json_schema import composed, shallow
 from elt_assets.protocol.airbyte.recovery.texts import as_read
 from elt_assets.protocol.singer.messages import key_paths
 from elt_assets.protocol.singer.schema import json_schema
@@ -47,7 +48,7 @@ def read_catalog(text: bytes) -> Catalog:
         SystemFailure: the output is not a Singer catalog.
     """
     try:
-        entries = json.loads(as_read(text))["streams"]
+        entries = json.loads(shallow(as_read(text)))["streams"]
         return Catalog(streams=[_stream(dict(entry)) for entry in entries])
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
         raise SystemFailure(
@@ -251,13 +252,14 @@ def _selected(stream: ConfiguredStream) -> Entry:
     metadata[_STREAM] = stream_metadata
     schema = entry.setdefault("schema", {})
     schema["selected"] = entry["selected"] = True  # taps older than metadata read these
-    for path, is_selected in _fields(schema, stream.stream.json_schema, ()):
+    old_fields = schema.get("properties") if is_old else None
+    for path, is_selected in _fields(composed(schema), stream.stream.json_schema, ()):
         if len(path) > 2 and path not in metadata:
             continue  # the tap does not select fields inside objects
         field_metadata = metadata.setdefault(path, {})
         if field_metadata.get("inclusion") not in ("automatic", "unsupported"):
             field_metadata["selected"] = is_selected
-        if is_old and isinstance(part := schema["properties"][path[1]], dict):
+        if isinstance(old_fields, dict) and isinstance(part := old_fields.get(path[1]), dict):
             part["selected"] = is_selected
     entry["metadata"] = metadata_list(metadata)
     return entry

@@ -16,6 +16,7 @@ from msgspec import Raw
 
 from elt_assets.errors import ConfigError, SystemFailure
 from elt_assets.protocol.airbyte.catalog import AirbyteStream, Catalog, StreamDescriptor
+from elt_assets.protocol.airbyte.json_schema import shallow
 from elt_assets.protocol.airbyte.lines import LineProtocol, several_on_a_line, too_deep
 from elt_assets.protocol.airbyte.messages import (
     Message,
@@ -71,6 +72,7 @@ class _Envelope(msgspec.Struct):
 
 
 class _Schema(msgspec.Struct):
+    type: str
     stream: str
     schema: Raw
     key_properties: list[str] | None = None
@@ -155,7 +157,7 @@ class Translator:
         except (msgspec.MsgspecError, UnicodeDecodeError) as error:
             return self._parts(line, error)
         except RecursionError:
-            raise too_deep(line) from None
+            return self._shallow_schema(line)
         if envelope.type != "RECORD":
             return self._other(line, envelope.type)
         if envelope.stream is None or envelope.record is _NOTHING:
@@ -214,7 +216,8 @@ class Translator:
         if self._schemas.get(name) == contents:
             return []
         stream = AirbyteStream(
-            name=name, json_schema=json_schema(read(_decode_properties, message.schema))
+            name=name,
+            json_schema=json_schema(read(_decode_properties, shallow(bytes(message.schema)))),
         )
         stream.source_defined_primary_key = key_paths(message.key_properties)
         cursors = message.bookmark_properties
@@ -222,6 +225,17 @@ class Translator:
             stream.default_cursor_field = [cursors[0]]
         self._schemas[name] = contents
         return [Message(type="CATALOG", catalog=Catalog(streams=[stream]))]
+
+    def _shallow_schema(self, line: bytes) -> list[Message]:
+        """Return the messages of a line that is nested too deeply, if it is a SCHEMA, of which only a
+        `shallow` part is read."""
+        try:
+            message = msgspec.json.decode(shallow(line), type=_Schema)
+        except (msgspec.MsgspecError, RecursionError):
+            raise too_deep(line) from None
+        if message.type != "SCHEMA":
+            raise too_deep(line)
+        return self._schema(message)
 
     def _state(self, value: Raw) -> list[Message]:
         found = None if self._whole_states else bookmarks(value)

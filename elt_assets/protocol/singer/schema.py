@@ -9,59 +9,28 @@ from collections.abc import Mapping
 from decimal import Decimal, InvalidOperation
 from typing import Any
 
+from elt_assets.protocol.airbyte.json_schema import composed
+
 DECIMALS = 9
 """Digits after the decimal point that a `big_number` keeps."""
-_MAX_REFERENCES = 10_000
-"""Maximum number of references that are followed in a schema: each may contain others, without end."""
 _MAX_LONG = 2**63 - 1
 
-Place = tuple[str, ...]
 
+def json_schema(schema: dict[str, Any]) -> dict[str, Any]:
+    """Return a stream's schema as `composed`, with the exact types of its numbers.
 
-def json_schema(schema: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a stream's schema without references, and with the exact types of its numbers.
-
-    References into the schema (`#/definitions/…`) are replaced by their targets. A reference that leads
-    back to itself or to no schema, or that exceeds the maximum number, becomes `{}`: any JSON. Decimals
-    (`format: singer.decimal`, which are sent as strings, and numbers with a `multipleOf`) become
+    Decimals (`format: singer.decimal`, which are sent as strings, and numbers with a `multipleOf`) become
     `big_number`s or `big_integer`s if these types can store them.
-
-    Raises:
-        RecursionError: the schema is nested too deeply.
     """
-    found = _Resolution(schema).of(schema, ())
-    return {key: part for key, part in found.items() if key not in ("definitions", "$defs")}
+    return dict(_exact(composed(schema)))
 
 
-class _Resolution:
-    """The resolution of the references of one schema."""
-
-    def __init__(self, root: Mapping[str, Any]):
-        self._root = root
-        self._remaining = _MAX_REFERENCES
-
-    def of(self, schema: Any, followed: Place) -> Any:
-        """Return a part of the schema without references. `followed`: the references that led to it."""
-        if isinstance(schema, list):
-            return [self.of(part, followed) for part in schema]
-        if not isinstance(schema, Mapping):
-            return schema
-        reference = schema.get("$ref")
-        if isinstance(reference, str) and reference.startswith("#"):
-            beside = {key: part for key, part in schema.items() if key != "$ref"}
-            target = self._target(reference, followed)
-            return {**target, **self.of(beside, followed)} if isinstance(target, Mapping) else {}
-        return _with_exact_number({key: self.of(part, followed) for key, part in schema.items()})
-
-    def _target(self, reference: str, followed: Place) -> Any:
-        self._remaining -= 1
-        if reference in followed or self._remaining < 0:
-            return {}
-        found: Any = self._root
-        for step in reference[1:].split("/")[1:]:
-            name = step.replace("~1", "/").replace("~0", "~")
-            found = found.get(name) if isinstance(found, Mapping) else None
-        return self.of(found, (*followed, reference))
+def _exact(schema: Any) -> Any:
+    if isinstance(schema, list):
+        return [_exact(part) for part in schema]
+    if not isinstance(schema, Mapping):
+        return schema
+    return _with_exact_number({key: _exact(part) for key, part in schema.items()})
 
 
 def _with_exact_number(schema: dict[str, Any]) -> dict[str, Any]:

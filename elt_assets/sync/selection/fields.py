@@ -22,7 +22,7 @@ from elt_assets.protocol.airbyte.catalog import ConfiguredStream
 Path = tuple[str, ...]
 UNDECLARED = "_extra"
 """The column of the undeclared fields of a stream with `on_undeclared: keep`, as a JSON object."""
-_PARTS = ("items", "oneOf", "anyOf", "allOf")
+_PARTS = ("items", "oneOf", "anyOf")
 """The keywords of a schema that describe the same value further, or the elements of an array."""
 
 
