@@ -20,7 +20,7 @@ from elt_assets.lake.spark.parsing.rejects import RejectedRecords
 from elt_assets.lake.spark.parsing.statistics import statistics
 from elt_assets.lake.spark.tasks import discard_file, discarding_on_error
 
-BLOCK = 1 << 18
+BLOCK = 1 << 19
 """Bytes that are parsed at a time."""
 _READ = 1 << 22
 RESULT = "result string"

@@ -35,6 +35,8 @@ Add = Callable[[int, Place, str, str], object]
 """Adds a change of the record at a position."""
 RecordAt = Callable[[Place, str, str], object]
 """Records a change at a place."""
+Conversions = dict[bytes, tuple[Any, list[tuple[Place, str, str]]]]
+"""The values that texts of a field were converted to, with their changes."""
 Values = Mapping[str, Raw]
 Tree = tuple[Any, ...]
 """An object, as the values of its fields that are read."""
@@ -88,13 +90,14 @@ class Converter:
         field = self._all[number]
         result: list[Any] = []
         place = RECORD.field(number, field.source)
+        conversions: Conversions = {}
         for start in range(0, len(values), _CHUNK):
             chunk = values[start : start + _CHUNK]
             decoded = self._chunk(number, chunk)
             if decoded is None:
                 places = zip(chunk, rows[start : start + _CHUNK], strict=True)
                 decoded = [
-                    self._top_value(number, value, place, partial(add, row))
+                    self._remember(number, value, place, partial(add, row), conversions)
                     if type(value) is Raw
                     else value
                     for value, row in places
@@ -111,6 +114,26 @@ class Converter:
         except DECODING_ERRORS:
             return None
         return decoded if len(decoded) == len(values) else None
+
+    def _remember(
+        self,
+        number: int,
+        raw: Raw,
+        place: Place,
+        add: RecordAt,
+        conversions: Conversions,
+    ) -> Any:
+        """Return a value as `_top_value` does. Values that do not fit are often the same text again and again
+        (`""`, `"unknown"`), so that each text of a block is converted once."""
+        text = bytes(raw)
+        if text not in conversions:
+            changes: list[tuple[Place, str, str]] = []
+            value = self._top_value(number, raw, place, lambda *change: changes.append(change))
+            conversions[text] = (value, changes)
+        value, changes = conversions[text]
+        for change in changes:
+            add(*change)
+        return value
 
     def _top_value(self, number: int, raw: Raw, place: Place, add: RecordAt) -> Any:
         if not self._doubles[number] or not may_round(bytes(raw)):
