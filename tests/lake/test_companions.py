@@ -69,6 +69,17 @@ def test_companion_commits_of_a_killed_run_are_rolled_back_and_reported(lake: La
     assert view(lake) == expected(BATCHES[:1])
 
 
+def test_a_run_beside_one_that_was_killed_keeps_its_rejected_records(lake: Lake) -> None:
+    """The run undoes the commit of the killed one in the history, and only that."""
+    sync(lake, BATCHES[:1])
+    slow = lake.writer(configured(lake))
+    slow.write(lake.stage(*BATCHES[1]))
+    killed_at(Failpoint.COMPANION_COMMITTED, 1, lambda: sync(lake, [BATCHES[0], [event(9, 90)]]))
+    slow.commit(checkpoint(2, final=True))
+    slow.close()
+    assert view(lake) == expected(BATCHES[:2])
+
+
 @pytest.mark.long
 def test_the_tables_are_correct_after_repeated_kills(lake: Lake) -> None:
     killed(lake)

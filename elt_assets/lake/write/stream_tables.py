@@ -143,8 +143,11 @@ class StreamTables:
             for app, commit in self.companions[kind].content_commits.items()
         )
 
-    def roll_back_companions(self, run_id: str | None) -> list[str]:
+    def roll_back_companions(self, run_id: str | None, only: Table | None = None) -> list[str]:
         """Roll companions back to the commits that the table names.
+
+        Args:
+            only: the companion to roll back; default: all.
 
         Returns:
             what was done, as messages for the log.
@@ -158,7 +161,7 @@ class StreamTables:
         for kind, table in self.companions.items():
             commit = named_commit(commits, kind)
             is_ahead = is_named(commits, kind) and table.metadata.stands_for != commit
-            if table.exists and is_ahead:
+            if table.exists and is_ahead and only in (None, table):
                 table.roll_back(commit, run_id)
                 reach(Failpoint.COMPANION_ROLLED_BACK)
                 done.append(
@@ -212,7 +215,8 @@ class StreamTables:
         except ConcurrentSync:
             self.main.refuse_if_overtaken()
             each.table.reopen()
-            self.roll_back_companions(each.metadata.run_id)
+            # Only this one: the companions before it have this commit's changes already.
+            self.roll_back_companions(each.metadata.run_id, only=each.table)
             each.publish()
 
     @property
