@@ -309,5 +309,15 @@ def test_reserved_and_colliding_names_are_read(conformer: Conformer) -> None:
     assert row["_airbyte_meta"]["sync_id"] == STAMP.sync_id
 
 
+@pytest.mark.parametrize("bad", [b"\\ud83d", b"\xff", b"\\uDE00"])
+def test_a_name_that_is_no_text_is_that_of_the_schema(conformer: Conformer, bad: bytes) -> None:
+    """A catalog has U+FFFD in the place of what is not a character. So the values of the field are found."""
+    properties = {"a\ufffd": STRING, "s": struct(**{"\ufffd": INTEGER})}
+    record = b'{"a%b": "b%b", "s": {"%b": 5}}' % (bad, bad, bad)
+    [row] = conformer.rows(properties, [record])
+    assert (row["a_"], row["s"]) == ("b\ufffd", {"_": 5})
+    assert change_triples(row) == [("a\ufffd", "TRUNCATED", "DESTINATION_SERIALIZATION_ERROR")]
+
+
 def kind_to_type(schema: Any) -> Any:
     return Column("x", "x", kind_of(schema)).type

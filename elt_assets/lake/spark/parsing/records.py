@@ -204,16 +204,13 @@ class RecordReader:
         declared = self._job.declared
         if values.keys() <= declared.names and not declared.objects:
             return values
-        value = Raw(data)
-        extra = undeclared(value, declared)
+        value, plain = Raw(data), Raw(data if marks is None else marks.without(data))
+        extra = undeclared(plain, declared)
         if extra is not None and has_variant(extra, declared):
-            value = renamed(value, declared)
-            values, extra = self._fields(value), undeclared(value, declared)
+            value, plain = renamed(value, declared), renamed(plain, declared)
+            values, extra = self._fields(value), undeclared(plain, declared)
         if extra is None:
             return values
-        if marks is not None:
-            text = marks.without(msgspec.json.encode(extra))
-            extra = msgspec.json.decode(text, type=dict[str, Raw])  # type: ignore[assignment]
         add(records.undeclared, extra)
         return values if self._extra is None else {**values, str(self._job.extra): _encoded(extra)}
 

@@ -152,6 +152,8 @@ class Converter:
         marks: Marks | None,
     ) -> Tree:
         """Return the values of an object's fields."""
+        if marks is not None:
+            values = marks.named(values)
         return tuple(
             self.value(each, values.get(each.source), place.field(number, each.source), add, marks)
             for number, each in enumerate(fields)

@@ -11,7 +11,10 @@ Spec: RFC 8259, sections 7 to 9; the Unicode Standard, chapter 3.9 (U+FFFD for w
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
+
+from msgspec import Raw
 
 MAX_DEPTH = 1000
 """Levels of arrays and objects in a JSON value. A deeper value becomes null."""
@@ -39,6 +42,10 @@ class Marks:
     def without(self, raw: bytes) -> bytes:
         """Return JSON without the marks."""
         return raw.replace(self.text, b"").replace(self.value, b"")
+
+    def named(self, values: Mapping[str, Raw]) -> dict[str, Raw]:
+        """Return the values of an object by their names without marks: a schema has the same names."""
+        return {name.replace(self.text.decode(), ""): value for name, value in values.items()}
 
 
 def repaired(line: bytes) -> tuple[bytes, Marks]:
