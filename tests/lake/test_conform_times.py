@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
-from datetime import datetime, timedelta, timezone
+import re
+from datetime import datetime, time, timedelta, timezone
 from typing import Any
 
+import pyarrow as pa
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from elt_assets.lake.spark.types.changes import Misfit
+from elt_assets.lake.spark.types.times import CLEAN, cast_times, date, instant
 from tests.lake.conforming import Conformer, Row, change_triples, changes
 from tests.lake.staging import INTEGER, NTZ, TIMESTAMP, array, struct
 
 MINUTE = datetime.fromisoformat("2024-01-15T10:30")
 NEW_YEAR = datetime.fromisoformat("2017-01-01")
 HOUR = timedelta(hours=1)
+EPOCH = datetime.fromisoformat("1970-01-01")
+UTC = pa.timestamp("us", "UTC")
 CUT = ("TRUNCATED", "DESTINATION_FIELD_SIZE_LIMITATION")
 
 FORMS: list[tuple[str, datetime, timedelta | None]] = [
@@ -27,6 +35,7 @@ FORMS: list[tuple[str, datetime, timedelta | None]] = [
     ("2024-01-15t10:30:15", MINUTE.replace(second=15), None),
     ("2024-01-15T10:30:15,5+01:00", MINUTE.replace(second=15, microsecond=500_000), HOUR),
     ("2024-01-15T10:30:15.123456000Z", MINUTE.replace(second=15, microsecond=123_456), 0 * HOUR),
+    ("2024-01-15T10:30:00.000+01:00[Europe/Berlin]", MINUTE, HOUR),
     ("20240115T1030", MINUTE, None),
     ("20240115T1030Z", MINUTE, 0 * HOUR),
     ("20240115T103015+0100", MINUTE.replace(second=15), HOUR),
@@ -119,3 +128,55 @@ def test_a_zone_in_a_time_without_timezone_is_removed_and_recorded(
     assert [row["t"] for row in rows] == ["12:34:56", "12:34", "12:34:56.5"]
     assert [change_triples(row) for row in rows] == [[("t", *CUT)]] * 2 + [[]]
     assert changes(rows[2]) == []
+
+
+def test_an_hour_of_one_digit_gets_its_zero(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """Python writes the times of a database in this way (transferwise/pipelinewise-tap-mysql#32)."""
+    conformer = Conformer(tmp_path_factory.mktemp("segments"))
+    form = {"type": "string", "format": "time"}
+    kinds = {kind: {**form, "airbyte_type": kind} for kind in ("time_with_timezone", "other")}
+    [row] = conformer.rows(kinds, [{"time_with_timezone": "9:30:00Z", "other": "0:00"}])
+    assert (row["time_with_timezone"], row["other"]) == ("09:30:00Z", "00:00")
+    assert changes(row) == []
+
+
+@given(st.datetimes(), st.sampled_from(["", "Z", "+05:30", "-0930", " EST"]), st.booleans())
+def test_a_date_is_the_day_of_a_time_and_the_rest_is_recorded(
+    at: datetime, zone: str, is_midnight: bool
+) -> None:
+    at = at.replace(hour=0, minute=0, second=0, microsecond=0) if is_midnight else at
+    recorded: list[tuple[str, str]] = []
+    days = date(at.isoformat() + zone, lambda *change: recorded.append(change))
+    assert EPOCH.date() + timedelta(days) == at.date()
+    assert recorded == ([CUT] if at.time() != time.min else [])
+
+
+ENDS = st.datetimes(max_value=datetime(1, 1, 3)) | st.datetimes(min_value=datetime(9999, 12, 30))  # noqa: DTZ001
+OFFSETS = st.integers(-17 * 60 - 59, 17 * 60 + 59).map(lambda minutes: timedelta(minutes=minutes))
+
+
+@given(ENDS | st.datetimes(), OFFSETS)
+def test_a_time_that_engines_cannot_read_does_not_fit(clock: datetime, offset: timedelta) -> None:
+    """An instant is in the years 1 to 9999 of UTC, whichever way it is read.
+
+    So the table can be read (airbytehq/airbyte#13946, airbytehq/airbyte#15163).
+    """
+    text = clock.replace(tzinfo=timezone(offset)).isoformat()
+    is_clean = re.match(CLEAN["TIMESTAMP"], text)
+    try:
+        expected = clock - offset
+    except OverflowError:
+        with pytest.raises(Misfit):
+            instant(text, no_change)
+        if is_clean:
+            with pytest.raises(pa.ArrowInvalid):
+                cast_times("TIMESTAMP", pa.array([text]), UTC)
+    else:
+        assert EPOCH + timedelta(microseconds=instant(text, no_change)) == expected
+        if is_clean:
+            [value] = cast_times("TIMESTAMP", pa.array([text]), UTC).to_pylist()
+            assert value.replace(tzinfo=None) == expected
+
+
+def no_change(change: str, reason: str) -> None:
+    raise AssertionError(change, reason)

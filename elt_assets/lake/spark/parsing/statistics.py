@@ -47,7 +47,7 @@ def statistics(footer: pq.FileMetaData) -> str:
 
 
 def _bounds_or_none(groups: Sequence[Any]) -> tuple[Any, Any] | None:
-    """Return `_bounds`; None if Python cannot represent a time (year 0, or 10000 after rounding up)."""
+    """Return `_bounds`; None if Python cannot represent a time (the year 10000, after rounding up)."""
     try:
         return _bounds(groups)
     except (OverflowError, ValueError):

@@ -9,6 +9,7 @@ Spec: ISO 8601 (extended and basic), RFC 3339; zones by the names of the time zo
 from __future__ import annotations
 
 import re
+from datetime import date as day
 from datetime import datetime, timezone
 from zoneinfo import ZoneInfo
 
@@ -32,83 +33,91 @@ CLEAN = {
 """Patterns of the clean forms (of RE2, where `$` is the end of the text)."""
 _WITH_ZONE = rf"(?:Z|{_CLEAN_OFFSET})$"
 
-_DATE = re.compile(
-    r"(\d{4})-(\d\d)-(\d\d)(?:[T ]00:00(?::00(?:\.0+)?)?(?:Z|[+-]\d\d:?\d\d)?)?", re.ASCII
-).fullmatch
-"""A day, or a day at midnight: many sources append the midnight, and it carries no information."""
 _INSTANT = re.compile(
     r"(\d{4})(?:-(\d\d)-(\d\d)|(\d\d)(\d\d)(?=[Tt]))"
     r"(?:[Tt ](\d\d?)(?::(\d\d?)(?::(\d\d?))?|(\d\d)(\d\d)?)?(?:(?<=\d)[.,](\d*))?)?"
-    r"\s*(\S+)?\s*",
+    r"\s*(?:([^\s\[]+)(?:\[[\w/+-]+\])?)?\s*",
     re.ASCII,
 ).fullmatch
+"""A day, a time, and a zone. Its name in brackets after it (RFC 9557) adds nothing to an instant."""
 _OFFSET = re.compile(r"(?:UTC|GMT|UT)?([+-])(\d\d?)(?::?(\d\d)(?::?(\d\d))?)?", re.ASCII).fullmatch
 _ZONES = {"Z": 0, "z": 0, "UTC": 0, "GMT": 0, "UT": 0, "EDT": -4, "EST": -5, "CDT": -5, "CST": -6}
 _ZONES |= {"MDT": -6, "MST": -7, "PDT": -7, "PST": -8}
 """Hours ahead of UTC of the zones that RFC 5322 names. Other abbreviations have several meanings."""
 _REGION = re.compile(r"[A-Z][A-Za-z_]+(?:/[A-Za-z0-9_+-]+)+", re.ASCII).fullmatch
-_HOUR = r"(?:[01]\d|2[0-3])"
+_HOUR = r"(?:[01]?\d|2[0-3])"
 _CLOCK = (
     rf"(?:{_HOUR}:[0-5]\d(?::[0-5]\d(?:[.,]\d+)?)?"
     rf"|{_HOUR}:59:60(?:[.,]\d+)?|24:00(?::00(?:[.,]0+)?)?)"
 )
 _ZONE = r"(?:[Zz]|[+-](?:0\d|1[0-8])(?::?[0-5]\d)?)"
 _TIME = re.compile(rf"({_CLOCK})({_ZONE})?", re.ASCII).fullmatch
-_DAYS = (31, 28, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31)
-_DAY_SECONDS = 86_400
+_DAY = 86_400_000_000
+_EPOCH = day(1970, 1, 1).toordinal()
+_YEARS = range((day.min.toordinal() - _EPOCH) * _DAY, (day.max.toordinal() - _EPOCH + 1) * _DAY)
+"""The microseconds since 1970 of the years 1 to 9999. Other years are out of range for the types of Spark and
+the dates of Python: a reader of the table would fail."""
 _MAX_OFFSET = 18 * 3600
 
 
-def date(text: str, _: Record) -> int:
-    """Return the days since 1970 of a date."""
-    found = _DATE(text)
-    if not found:
+def date(text: str, record: Record) -> int:
+    """Return the days since 1970 of a date, also of one with a time after it. A midnight carries no
+    information: many sources append it. Any other time is left out, and so is a zone.
+
+    The day is in the extended form, so that dates and their texts have the same order.
+    """
+    days, clock, zone, is_cut = _local(text)
+    _offset(zone, days * _DAY)
+    if text[4] != "-":
         raise Misfit(*MISFIT)
-    return _days(*map(int, found.groups()))
+    if clock or is_cut:
+        record(*ROUNDED)
+    return days
 
 
 def instant(text: str, record: Record) -> int:
     """Return the microseconds since 1970 of a time; without a zone, it is in UTC."""
-    local, zone = _local(text, record)
-    return local - _offset(zone, local) * 1_000_000
+    days, clock, zone, is_cut = _local(text)
+    local = days * _DAY + clock
+    micros = _in_years(local - _offset(zone, local) * 1_000_000)
+    if is_cut:
+        record(*ROUNDED)
+    return micros
 
 
 def local_time(text: str, record: Record) -> int:
     """Return the microseconds from 1970 to a time, both on the same clock; a zone is left out."""
-    local, zone = _local(text, record)
-    if zone:
-        _offset(zone, local)
+    days, clock, zone, is_cut = _local(text)
+    micros = _in_years(days * _DAY + clock)
+    _offset(zone, micros)
+    if zone or is_cut:
         record(*ROUNDED)
-    return local
+    return micros
 
 
 def time_of_day(text: str, _: Record) -> str:
-    if not _TIME(text):
-        raise Misfit(*MISFIT)
-    return text
+    return "".join(_time_of_day(text))
 
 
 def time_with_zone(text: str, _: Record) -> str:
-    found = _TIME(text)
-    if not (found and found[2]):
+    clock, zone = _time_of_day(text)
+    if not zone:
         raise Misfit(*MISFIT)
-    return text
+    return clock + zone
 
 
 def time_without_zone(text: str, record: Record) -> str:
-    found = _TIME(text)
-    if not found:
-        raise Misfit(*MISFIT)
-    if found[2]:
+    clock, zone = _time_of_day(text)
+    if zone:
         record(*ROUNDED)
-    return found[1]
+    return clock
 
 
 def cast_times(kind: str, texts: pa.Array, type_: pa.DataType) -> pa.Array:
     """Return a column from texts of the clean form.
 
     Raises:
-        pa.ArrowInvalid: a text has a day that its month does not have.
+        pa.ArrowInvalid: a text has a day that its month does not have, or an instant is out of range.
     """
     if kind.startswith("TIME") and pa.types.is_string(type_):
         return texts
@@ -118,19 +127,35 @@ def cast_times(kind: str, texts: pa.Array, type_: pa.DataType) -> pa.Array:
         zoned = pc.match_substring_regex(texts, _WITH_ZONE)
         if not pc.all(zoned, min_count=0).as_py():
             texts = pc.if_else(zoned, texts, pc.binary_join_element_wise(texts, "Z", ""))
-    return texts.cast(type_)
+    times = texts.cast(type_)
+    if kind == "TIMESTAMP" and (pc.max(times.cast(pa.int64())).as_py() or 0) not in _YEARS:
+        raise pa.ArrowInvalid("a time at the end of the year 9999 is later in UTC")
+    return times
 
 
-def _local(text: str, record: Record) -> tuple[int, str]:
-    """Return the microseconds on the clock of a time since its 1970, and the text of its zone."""
+def _time_of_day(text: str) -> tuple[str, str]:
+    """Return a time, with two digits of its hour, and its zone."""
+    found = _TIME(text)
+    if not found:
+        raise Misfit(*MISFIT)
+    clock, zone = found.groups("")
+    return clock if clock[2] == ":" else f"0{clock}", zone
+
+
+def _local(text: str) -> tuple[int, int, str, bool]:
+    """Return the day of a time in days since 1970, the microseconds of its clock since the day's beginning,
+    the text of its zone, and whether these are not the whole time."""
     found = _INSTANT(text)
     if not found:
         raise Misfit(*MISFIT)
-    year, month, day, basic_month, basic_day = found.group(1, 2, 3, 4, 5)
+    year, month, day_, basic_month, basic_day = found.group(1, 2, 3, 4, 5)
     hour, minute, second, basic_minute, basic_second, fraction, zone = found.groups()[5:]
     if hour is None and zone:
         raise Misfit(*MISFIT)
-    days = _days(int(year), int(month or basic_month), int(day or basic_day))
+    try:
+        date_ = day(int(year), int(month or basic_month), int(day_ or basic_day))
+    except ValueError:
+        raise Misfit(*MISFIT) from None
     h, m = int(hour or 0), int(minute or basic_minute or 0)
     s = int(second or basic_second or 0)
     is_leap_second = m == 59 and s == 60
@@ -139,10 +164,16 @@ def _local(text: str, record: Record) -> tuple[int, str]:
         raise Misfit(*MISFIT)
     if fraction and second is None and basic_second is None:
         raise Misfit(*MISFIT)
-    if is_leap_second or (fraction and fraction[6:].strip("0")):
-        record(*ROUNDED)
-    micros = int((fraction or "")[:6].ljust(6, "0"))
-    return (days * _DAY_SECONDS + h * 3600 + m * 60 + s) * 1_000_000 + micros, zone or ""
+    fraction = fraction or ""
+    clock = (h * 3600 + m * 60 + s) * 1_000_000 + int(fraction[:6].ljust(6, "0"))
+    is_cut = is_leap_second or fraction[6:].strip("0") != ""
+    return date_.toordinal() - _EPOCH, clock, zone or "", is_cut
+
+
+def _in_years(micros: int) -> int:
+    if micros not in _YEARS:
+        raise Misfit(*MISFIT)
+    return micros
 
 
 def _offset(zone: str, local: int) -> int:
@@ -170,15 +201,3 @@ def _offset(zone: str, local: int) -> int:
     ahead = clock.utcoffset()
     assert ahead is not None
     return int(ahead.total_seconds())
-
-
-def _days(year: int, month: int, day: int) -> int:
-    """Return the days since 1970 of a day of the Gregorian calendar; unlike `datetime`, of year 0 too."""
-    is_leap = month == 2 and (year % 4 == 0 and (year % 100 != 0 or year % 400 == 0))
-    if not 1 <= month <= 12 or not 1 <= day <= _DAYS[month - 1] + is_leap:
-        raise Misfit(*MISFIT)
-    # Years that begin in March have their leap day at the end; 400 of them have 146,097 days.
-    year -= month <= 2
-    era, in_era = divmod(year, 400)
-    in_year = (153 * ((month - 3) % 12) + 2) // 5 + day - 1
-    return era * 146_097 + in_era * 365 + in_era // 4 - in_era // 100 + in_year - 719_468
