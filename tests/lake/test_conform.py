@@ -77,6 +77,8 @@ KEPT: list[tuple[str, str, Any]] = [
     ("integer", "5.0", 5),
     ("integer", "1e3", 1000),
     ("integer", "-0.0", 0),
+    ("integer", "-0e400", 0),
+    ("decimal", "0e-400", Decimal(0)),
     ("integer", "9007199254740993.0", 2**53 + 1),
     ("number", "1", 1.0),
     ("number", "-1.5e-3", -0.0015),

@@ -152,7 +152,7 @@ def _unquoted(raw: bytes) -> bytes:
 def _decimal(text: bytes) -> Decimal:
     if not _NUMBER(text):
         raise Misfit(*MISFIT)
-    return Decimal(text.decode())
+    return Decimal(text.decode()) or Decimal(0)  # a zero may have any exponent
 
 
 def _whole(number: Decimal, limit: int) -> int:
