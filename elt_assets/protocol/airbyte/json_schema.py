@@ -6,8 +6,8 @@ field in one place, so that nothing else in this project needs to know how JSON 
 - A `$ref` into the schema is replaced by its target, and `allOf` by one schema: a value has a type that all
   parts allow, and the properties of all parts. Keywords beside a `$ref` count (as of 2019-09).
 - `anyOf` and `oneOf` of a field stay. Each of their options gets the types and properties beside it; an
-  option without any does not describe fields. A record is an object, so the fields of a stream are those of
-  all options.
+  option without any does not describe fields. If no type stands beside a union, an option that has none
+  either allows any value. A record is an object, so the fields of a stream are those of all options.
 - A `$ref` stays, and stands for any JSON, if it leads to another document, to nothing, or to a schema that
   contains itself: its fields would never end. So does what would be nested deeper than `MAX_STEPS`, or come
   after the first `_MAX_REPEATED` copies; there the schema is empty.
@@ -51,7 +51,8 @@ _SHAPE = (
 )
 """Keywords on which the column of a field depends."""
 _TYPING = frozenset({"type", "properties", "items", "enum", *_COMPOSING})
-"""Keywords by which an option describes a type. `required` and `const` do not: they often stand alone."""
+"""Keywords by which an option describes a type. `required` and `const` do not: all options of a union often
+have nothing else."""
 _KEYWORDS = frozenset(
     {
         *("additionalProperties", "unevaluatedProperties", "patternProperties", "propertyNames"),
@@ -72,6 +73,16 @@ _NESTED = frozenset({"object", "array", "properties", "items", *_UNIONS})
 """Types and keywords of values that have fields or elements."""
 _ANYTHING: dict[str, Any] = {}
 _IMPOSSIBLE: list[str] = []
+_CONSTANTS: dict[type, str] = {
+    str: "string",
+    bool: "boolean",
+    int: "integer",
+    float: "number",
+    list: "array",
+    dict: "object",
+    type(None): "null",
+}
+"""The type of a JSON value, by its Python type."""
 _TOKENS = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"|[\[\]{}]', re.DOTALL)
 _NO_BRACKETS = bytes(set(range(256)) - set(b"[]{}"))
 
@@ -248,11 +259,16 @@ class _Composition:
         if len(unions) > 1 and prod(len(options) for _, options in unions) > _MAX_COMBINATIONS:
             return _ANYTHING
         beside = [shape] if _is_typed(shape) else []
+        adds_nothing = len(unions) == 1 and len({*_types(shape.get("type"))} - {"null"}) < 2
         described: list[Any] = []
-        for options in itertools.product(*(options for _, options in unions)):
+        for options in itertools.product(*(map(_with_type, options) for _, options in unions)):
             parts = [*beside, *options]
-            if not all(map(_is_typed, options)):
-                described += options if len(unions) == 1 else ()
+            if False in options:  # it allows no value
+                continue
+            if not any(map(_is_typed, parts)):
+                return _ANYTHING
+            if adds_nothing and not all(map(_is_typed, options)):
+                described += options
             elif len(parts) == 1:
                 described.append(self._field(parts[0], steps + 1, is_copy=is_copy))
             elif _merged(self._parts(_Merge(allOf=parts))[0])[0].get("type") is not _IMPOSSIBLE:
@@ -455,6 +471,13 @@ def _types(value: Any) -> list[str]:
 
 def _is_typed(schema: Any) -> bool:
     return isinstance(schema, Mapping) and not _TYPING.isdisjoint(schema)
+
+
+def _with_type(option: Any) -> Any:
+    """Return an option of a union; one that is a constant, with the type of it."""
+    if isinstance(option, Mapping) and "const" in option and not _is_typed(option):
+        return {**option, "type": _CONSTANTS[type(option["const"])]}
+    return option
 
 
 def _properties(schema: Schema) -> Schema:
