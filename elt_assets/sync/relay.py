@@ -7,6 +7,7 @@ are committed.
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -15,6 +16,7 @@ from pathlib import Path
 from queue import SimpleQueue
 from types import MappingProxyType
 
+import msgspec
 from msgspec import Raw
 
 from elt_assets.errors import EltError, SystemFailure
@@ -36,6 +38,7 @@ from elt_assets.protocol.airbyte.messages import (
 )
 from elt_assets.protocol.airbyte.recovery.texts import repair
 from elt_assets.protocol.airbyte.states import check_contents, stream_of
+from elt_assets.sync.bad_texts import has_bad_text, replace_bad_texts
 from elt_assets.sync.events import (
     Acknowledged,
     Checkpoint,
@@ -51,6 +54,10 @@ from elt_assets.sync.source_events import events_from
 from elt_assets.sync.states.sent import SentState, SentStates
 from elt_assets.sync.streams import StreamRun, record_count_error
 
+_BAD_TEXTS = (
+    "stream {}: the fields {} of a record have texts that are no text; U+FFFD replaces what is no character, "
+    "and the `meta.changes` of such records list the fields"
+)
 COMMIT_INTERVAL = 1.0
 """Minimum time between two commits of a stream's acknowledged states, in seconds."""
 
@@ -65,6 +72,7 @@ class _Relayed:
     `committed_counts`: records acknowledged and rejected at the last commit, which was made at the monotonic
     time `committed_at`. `state_number`: of the last acknowledged state, in the order sent. `final_status`:
     COMPLETE or INCOMPLETE, if the destination was sent it. `error`: the destination's, for this stream.
+    `has_bad_texts`: the log says that records have texts that are no text.
     """
 
     run: StreamRun
@@ -76,6 +84,7 @@ class _Relayed:
     has_uncommitted_state: bool = False
     final_status: str | None = None
     error: ErrorTrace | None = None
+    has_bad_texts: bool = False
     committed_at: float = field(default_factory=time.monotonic)
 
 
@@ -162,13 +171,30 @@ class Relay:
             for message in messages:
                 assert isinstance(message, Message)
                 if self._accept(message):
-                    yield repair(encode(message))
+                    yield repair(encode(message)) if message.record is None else self._line(message)
         except EltError:
             yield from self._final_statuses(
                 [run for run in self._status.runs if not run.is_complete]
             )
             raise
         yield from self._final_statuses(self._status.incomplete_runs())
+
+    def _line(self, message: Message) -> bytes:
+        """Return the line of a record, in which a destination can read all texts outside of the key."""
+        line = encode(message)
+        record = message.record
+        assert record is not None
+        if not has_bad_text(line):
+            return repair(line)
+        relayed = self._streams[StreamId(record.stream, record.namespace)]
+        with contextlib.suppress(msgspec.MsgspecError):  # no object: the destination rejects it
+            changed = replace_bad_texts(record, {path[0] for path in relayed.run.configured.key})
+            if changed and not relayed.has_bad_texts:
+                relayed.has_bad_texts = True
+                self._events.put(
+                    Logged("WARN", _BAD_TEXTS.format(relayed.run.configured.id, changed))
+                )
+        return repair(encode(message))
 
     def _final_statuses(self, incomplete: Sequence[StreamRun]) -> Iterator[bytes]:
         """Yield the final statuses that the destination was not sent yet."""

@@ -126,7 +126,7 @@ BAD_STATE = b'{"type":"STREAM","stream":{"stream_descriptor":{"name":"a"},"strea
 @pytest.mark.parametrize(
     ("bad", "good"), [("cut \ufffd", "cut \ud83d"), ("cut \ufffd", "cut ?"), ("\ufffd\t", "?\t")]
 )
-def test_bad_texts_go_to_the_destination_and_states_stay_as_received(bad: str, good: str) -> None:
+def test_a_bad_text_is_replaced_in_records_and_stays_in_states(bad: str, good: str) -> None:
     """The destination writes what is no text in its own way when it sends a state back."""
     received: list[bytes] = []
 
@@ -151,10 +151,49 @@ def test_bad_texts_go_to_the_destination_and_states_stay_as_received(bad: str, g
     ]
     sync = Sync().run([*sent, status(COMPLETE)], Reader())
     assert (sync.failure, sync.committed()) == (None, (1, 0))
-    passed = BAD.replace(b"\t", b"\\u0009").replace(b"NaN", b'"NaN"')
-    assert [passed in line for line in received] == [True, True, False]
+    record = json.loads(received[0])["record"]
+    assert record["data"] == {"a": "cut \ufffd", "b": "\ufffd\t\0", "c": "NaN"}
+    changes = [(each["field"], each["change"]) for each in record["meta"]["changes"]]
+    assert changes == [("a", "TRUNCATED"), ("b", "TRUNCATED")]
+    assert BAD.replace(b"\t", b"\\u0009").replace(b"NaN", b'"NaN"') in received[1]
     states = [each.states[-1] for each in sync.sinks["a"].commits if each.states]
     assert [each.to_json() for each in states] == [BAD_STATE]
+
+
+@pytest.mark.parametrize(
+    ("data", "expected", "changed"),
+    [
+        (b'{"id":"\\ud83d","b":{"c":["\xff"]}}', b'{"id":"\\ud83d","b":{"c":["\xef\xbf\xbd"]}}', ["x", "b"]),
+        (b'{"id":"\xff","b":"good"}', b'{"id":"\xff","b":"good"}', ["x"]),
+        (b'{"id":1,"\xff":"\xff"}', b'{"id":1,"\xef\xbf\xbd":"\xef\xbf\xbd"}', ["x", "\ufffd"]),
+        (b'"\xff"', b'"\xff"', ["x"]),
+    ],
+)  # fmt: skip
+def test_a_bad_text_in_a_key_goes_on_as_received(
+    data: bytes, expected: bytes, changed: list[str]
+) -> None:
+    """Two keys that differ must not become one."""
+    received: list[bytes] = []
+
+    class Reader(Destination):
+        def __call__(self, lines: Iterable[bytes]) -> Iterator[Message]:
+            received.extend(line for line in lines if b'"RECORD"' in line)
+            yield from ()
+
+    sync, streams = Sync(), catalog()
+    streams.streams[0].primary_key = [["id"]]
+    sync.relay = Relay(streams, {StreamId("a"): sync.sinks["a"]})
+    line = (
+        b'{"type":"RECORD","record":{"stream":"a","data":%b,"emitted_at":1,'
+        b'"meta":{"changes":[{"field":"x"}],"more":1}}}'
+    ) % data
+    sync.run([decode(line, whole=True), status(COMPLETE)], Reader())
+    assert b'"data":%b' % expected in received[0]
+    meta_received = json.loads(as_read(received[0]))["record"]["meta"]
+    assert [each["field"] for each in meta_received["changes"]] == changed
+    assert meta_received["more"] == 1
+    warnings = [each for each in sync.events if isinstance(each, Logged) and each.level == "WARN"]
+    assert [each.message.split("'")[1] for each in warnings] == changed[1:]
 
 
 class Coalescing(Destination):
