@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from deltalake import DeltaTable
@@ -14,7 +15,7 @@ from elt_assets.lake.admin.maintenance import compact, maintain
 from elt_assets.lake.admin.snapshots import snapshot
 from elt_assets.lake.spark.session import SparkProvider
 from elt_assets.lake.write.stream_tables import StreamTables
-from elt_assets.protocol.airbyte.catalog import DELETED_AT
+from elt_assets.protocol.airbyte.catalog import DELETED_AT, ConfiguredStream
 from elt_assets.protocol.airbyte.sync_modes import APPEND_DEDUP
 from tests.lake.crashing import configured, event, expected, killed_at, position, sync, view
 from tests.lake.harness import Lake
@@ -78,6 +79,32 @@ def test_a_run_beside_one_that_was_killed_keeps_its_rejected_records(lake: Lake)
     slow.commit(checkpoint(2, final=True))
     slow.close()
     assert view(lake) == expected(BATCHES[:2])
+
+
+@pytest.mark.parametrize("more", ["undeclared", "partly"])
+def test_a_kill_between_wider_types_leaves_tables_that_fit_together(lake: Lake, more: str) -> None:
+    """The catalog with the wider types does not come back, and a later one does not declare the field."""
+
+    def wanted(kind: Any) -> ConfiguredStream:
+        stream = configured(lake)
+        properties = {"o": {"type": "object", "properties": {"n": INTEGER, "m": kind}}, "m": kind}
+        stream.stream.json_schema["properties"] |= properties
+        return stream
+
+    sync(lake, BATCHES[:1], wanted(INTEGER))
+    killed_at(Failpoint.TABLE_WIDENED, 1, lambda: sync(lake, BATCHES[:2], wanted(STRING)))
+    last = wanted(INTEGER)
+    fields = last.stream.json_schema["properties"]
+    del fields["m"], fields["o"]["properties"]["m"]
+    if more == "undeclared":
+        del fields["o"]
+    sync(lake, BATCHES, last)
+    assert view(lake) == expected(BATCHES)
+    tables = lake.tables()
+    assert tables.history is not None
+    for table in (tables.main, tables.history):
+        assert table.schema["m"].dataType.simpleString() == "string"
+        assert "m:string" in table.schema["o"].dataType.simpleString()
 
 
 @pytest.mark.long

@@ -22,8 +22,8 @@ the table's column keeps its name, also that of its field, and records are read 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 from pyspark.sql import types as t
 
@@ -40,7 +40,7 @@ from elt_assets.lake.schema.logical_types import (
     described,
 )
 from elt_assets.lake.schema.names import RESERVED_COLUMNS
-from elt_assets.lake.schema.widening import Widening, is_narrower
+from elt_assets.lake.schema.widening import Widening, is_narrower, wider
 from elt_assets.sync.selection.schema_changes import OnSchemaChange
 
 _GUIDANCE = (
@@ -84,7 +84,11 @@ class Plan:
 
 
 def plan(
-    table: t.StructType, declared: Sequence[Column], mode: OnSchemaChange, where: str = "the table"
+    table: t.StructType,
+    declared: Sequence[Column],
+    mode: OnSchemaChange,
+    where: str = "the table",
+    history: Sequence[Column] = (),
 ) -> Plan:
     """Plan how a table that exists takes a stream's declared columns.
 
@@ -95,13 +99,15 @@ def plan(
     Args:
         table: the table's schema; reserved columns are ignored.
         where: the table's name for error messages.
+        history: the columns of its history. A column that is not declared gets the type that it has there, if
+            that is wider: rows of the table must fit into the history.
 
     Raises:
         ConfigError: two types are not comparable (not with `freeze`); with `fail`, there is a difference; or
             the table has a column of a type that no stream writes.
     """
     table_columns = [column_of(each) for each in table.fields if not _is_reserved(each.name)]
-    comparison = _Comparison(frozen=mode == "freeze")
+    comparison = _Comparison(mode == "freeze", dict(_kinds_by_path(history)))
     pairs = comparison.fields(table_columns, declared, ())
     if mode == "fail" and comparison.differences:
         message = f"the catalog differs from {where}: " + "; ".join(comparison.differences)
@@ -150,6 +156,7 @@ class _Comparison:
     """
 
     frozen: bool
+    history: Mapping[tuple[str, ...], LogicalType]
     added: list[str] = field(default_factory=list)
     widened: list[Widening] = field(default_factory=list)
     conflicts: list[str] = field(default_factory=list)
@@ -185,6 +192,11 @@ class _Comparison:
 
     def _absent(self, column: Column, path: tuple[str, ...]) -> tuple[Column, Column]:
         self.differences.append(_removed(".".join(path)))
+        if not self.frozen:
+            kind = wider(column.kind, self.history.get(path, column.kind))
+            if kind != column.kind:
+                self.widened.append(Widening(".".join(path), column.kind, kind))
+                column = replace(column, kind=kind)
         return column, Column(column.source, column.name, Unread(column.type))
 
     def _added(self, column: Column, path: str) -> None:
@@ -226,6 +238,19 @@ class _Comparison:
         self.conflicts.append(f"{'.'.join(path)!r} is {conflict}")
         self.differences.append(self.conflicts[-1])
         return table, _read_into(declared, table)
+
+
+def _kinds_by_path(
+    columns: Sequence[Column], path: tuple[str, ...] = ()
+) -> Iterator[tuple[tuple[str, ...], LogicalType]]:
+    """Yield the types of columns and of the fields in them, by the source's names on the way to them."""
+    for column in columns:
+        name, kind = column.source, column.kind
+        yield (*path, name), kind
+        while isinstance(kind, Array):
+            name, kind = f"{name}[]", kind.items
+        if isinstance(kind, Struct):
+            yield from _kinds_by_path(kind.fields, (*path, name))
 
 
 def _read_into(declared: LogicalType, table: LogicalType) -> LogicalType:

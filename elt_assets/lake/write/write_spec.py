@@ -291,8 +291,9 @@ def plan_columns(
     """Return the columns to read, and those that the table must have.
 
     Args:
-        history: the history of the table, whose types may be wider: after a restore of the table, or if the
-            history was turned off for a time. The table gets them, so that its rows fit into the history.
+        history: the history of the table, whose types may be wider: after a restore of the table, if the
+            history was turned off for a time, or if a run ended after it had rewritten the history. The table
+            gets them, so that its rows fit into the history.
 
     Raises:
         ConfigError: a change of the stream's schema is not accepted.
@@ -304,12 +305,13 @@ def plan_columns(
     declared = from_json_schema.columns(spec.stream.stream.json_schema, names)
     if spec.written is not None:
         declared = _united(declared, spec.written)
-    if history is not None and history.exists:
-        declared = _as_wide_as(stream_part(history.schema), declared)
+    followed = [] if history is None else list(map(column_of, stream_part(history.schema).fields))
+    declared = _as_wide_as(followed, declared)
     if not table.exists or (replaces and spec.on_schema_change == "evolve"):
         plan = evolution.replacing(own, declared)
     else:
-        plan = evolution.plan(own, declared, spec.on_schema_change, f"the table {table.uri}")
+        where = f"the table {table.uri}"
+        plan = evolution.plan(own, declared, spec.on_schema_change, where, followed)
     return _reading_markers(plan) if spec.is_keyed else plan
 
 
@@ -333,9 +335,9 @@ def _reading_markers(plan: Plan) -> Plan:
     return replace(plan, columns=columns)
 
 
-def _as_wide_as(history: t.StructType, declared: Sequence[Column]) -> list[Column]:
+def _as_wide_as(history: Sequence[Column], declared: Sequence[Column]) -> list[Column]:
     """Return the declared columns, with the types of a history where these are wider."""
-    kinds = {column.name: column.kind for column in map(column_of, history.fields)}
+    kinds = {column.name: column.kind for column in history}
     return [
         replace(column, kind=wider(column.kind, kinds.get(column.name, column.kind)))
         for column in declared
