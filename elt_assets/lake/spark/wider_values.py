@@ -29,8 +29,7 @@ import pyarrow.compute as pc
 from msgspec import Raw
 
 from elt_assets.lake.spark.foreign_types import with_items
-from elt_assets.lake.spark.types.decoders import DECODING_ERRORS
-from elt_assets.lake.spark.types.fields import ARRAY, STRUCT, UNREAD, Field
+from elt_assets.lake.spark.types.fields import ARRAY, DECODING_ERRORS, STRUCT, UNREAD, Field
 from elt_assets.lake.spark.types.json_texts import JsonTexts
 from elt_assets.lake.spark.types.numbers import double_text, shortest
 

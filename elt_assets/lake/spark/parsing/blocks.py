@@ -17,10 +17,8 @@ from elt_assets.lake.spark.parsing.job import Job, Part
 from elt_assets.lake.spark.parsing.records import RecordReader, Records
 from elt_assets.lake.spark.parsing.stamp import Entry, reported, stamped
 from elt_assets.lake.spark.types.changes import RECORD
-from elt_assets.lake.spark.types.columns import MAX_BYTES, Columns, transposed
-from elt_assets.lake.spark.types.decoders import is_read
-from elt_assets.lake.spark.types.json_texts import JsonTexts
-from elt_assets.lake.spark.types.numbers import has_small_number
+from elt_assets.lake.spark.types.columns import MAX_BYTES, Columns
+from elt_assets.lake.spark.types.numbers import has_long_number, has_small_number
 
 _NO_CHANGES: list[Entry] = []
 
@@ -55,21 +53,34 @@ class BlockParser:
         self._job = job
         self._envelope = envelope_of(part)
         self._reader = RecordReader(job, part.form, self._envelope)
-        self._texts = JsonTexts()
         names = [each.name for each in job.fields]
         types = [each.type for each in job.fields]
         self._schema = pa.schema([*map(pa.field, names, types), *job.metadata])
 
-    def parse(self, block: bytes, numbers: np.ndarray, part: Part) -> Rows:
-        """Parse a block of whole lines. `numbers`: of its lines in the piece of the part."""
-        records = self._reader.read(block, len(numbers))
+    def parse(
+        self, block: bytes, numbers: np.ndarray, part: Part, *, is_exact: bool = False
+    ) -> Rows:
+        """Parse a block of whole lines.
+
+        The decoder rounds numbers to doubles without a word. So a block that may have one of which a double
+        does not keep all digits is decoded with its numbers as they stand in the lines.
+
+        Args:
+            numbers: of its lines in the piece of the part.
+            is_exact: it may have such a number.
+        """
+        is_exact = is_exact or has_long_number(block)
+        records = self._reader.read(block, len(numbers), is_exact=is_exact)
         present = [number for number, line in enumerate(records.lines) if line is not None]
         lines = [records.lines[number] for number in present]
+        columns = Columns(
+            records.changes.add, has_long_values=len(block) > MAX_BYTES, is_exact=is_exact
+        )
+        objects = list(map(self._envelope.data, lines))
+        arrays = columns.of_objects(self._job.fields, objects, RECORD, present, self._reader.raw)
+        if columns.has_tiny and not is_exact and has_small_number(block):
+            return self.parse(block, numbers, part, is_exact=True)
         head = self._envelope.head(lines, numbers[present], part)
-        columns = Columns(self._texts, records.changes.add, has_long_values=len(block) > MAX_BYTES)
-        arrays = list(self._columns(columns, lines, present, records))
-        if columns.has_tiny and has_small_number(block):
-            self._reader.check_small(block, records)
         entries = _entries(head, present, records)
         arrays += stamped(self._job, head, entries)
         batch = pa.RecordBatch.from_arrays(arrays, schema=self._schema)
@@ -80,19 +91,6 @@ class BlockParser:
             entries = entries and [e for e, kept in zip(entries, is_kept, strict=True) if kept]
         changed = sum(map(bool, entries)) if entries else 0
         return Rows(batch, rejected, records.foreign, changed, records.undeclared)
-
-    def _columns(
-        self, columns: Columns, lines: Sequence[Any], present: Sequence[int], records: Records
-    ) -> Iterator[pa.Array]:
-        objects = list(map(self._envelope.data, lines))
-        read = [number for number, each in enumerate(self._job.fields) if is_read(each)]
-        values = dict(zip(read, transposed(objects, len(read)), strict=True))
-        for number in self._reader.raw:
-            convert = self._reader.converter.column
-            values[number] = convert(number, values[number], present, records.changes.add)
-        for number, each in enumerate(self._job.fields):
-            place = RECORD.field(number, each.source)
-            yield columns.of(each, values.get(number, objects), place, present)
 
     def _rejected(
         self, batch: pa.RecordBatch, present: Sequence[int], records: Records

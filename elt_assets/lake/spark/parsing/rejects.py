@@ -12,7 +12,7 @@ from msgspec import Raw
 
 from elt_assets.lake.spark.parsing.envelopes import envelope_of
 from elt_assets.lake.spark.parsing.job import Job, Part
-from elt_assets.lake.spark.types.decoders import DECODING_ERRORS
+from elt_assets.lake.spark.types.fields import DECODING_ERRORS
 from elt_assets.protocol.airbyte.recovery.texts import read
 
 

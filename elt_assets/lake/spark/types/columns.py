@@ -6,7 +6,10 @@ another form is read alone. JSON values are written as texts, all of a column at
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from functools import partial
+from types import MappingProxyType
 from typing import Any
 
 import msgspec
@@ -15,9 +18,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from msgspec import Raw
 
-from elt_assets.lake.spark.types.changes import MISFIT, OVERSIZE, Misfit, Place
-from elt_assets.lake.spark.types.decoders import DECODING_ERRORS, is_read
-from elt_assets.lake.spark.types.fields import ARRAY, STRUCT, Field
+from elt_assets.lake.spark.types.changes import MISFIT, OVERSIZE, Misfit, Place, Record
+from elt_assets.lake.spark.types.conversion import Add, Converter
+from elt_assets.lake.spark.types.fields import ARRAY, DECODING_ERRORS, STRUCT, Field
 from elt_assets.lake.spark.types.json_texts import JsonTexts
 from elt_assets.lake.spark.types.kinds import KINDS, Form, Kind
 from elt_assets.lake.spark.types.repair import MAX_DEPTH, is_too_deep
@@ -28,9 +31,7 @@ there."""
 
 _TINY = np.finfo(np.float64).smallest_normal
 _NO_TEXT = pa.scalar(None, pa.string())
-
-Add = Callable[[int, Place, str, str], object]
-"""Adds a change of the record at a position."""
+_DOUBLE = Field("", "", "NUMBER", pa.float64())
 
 
 class Columns:
@@ -39,52 +40,80 @@ class Columns:
     Args:
         add: gets the changes of values.
         has_long_values: a value may be longer than `MAX_BYTES`.
+        is_exact: numbers that become doubles stand as in the line.
 
     Attributes:
         has_tiny: a double is zero, or so small that a number may have been rounded to it.
     """
 
-    def __init__(self, texts: JsonTexts, add: Add, *, has_long_values: bool):
-        self._texts, self._add, self._has_long_values = texts, add, has_long_values
+    def __init__(self, add: Add, *, has_long_values: bool, is_exact: bool):
+        self._add, self._has_long_values = add, has_long_values
+        self._texts = JsonTexts()
+        self._doubles = Converter(_DOUBLE) if is_exact else None
         self.has_tiny = False
 
-    def of(
+    def of_objects(
+        self,
+        fields: Sequence[Field],
+        objects: Sequence[Any],
+        place: Place,
+        rows: Sequence[int],
+        raw: Mapping[int, Converter] = MappingProxyType({}),
+    ) -> list[pa.Array]:
+        """Return the columns of the fields of objects, none of which is null.
+
+        Args:
+            objects: decoded ones, or tuples of their values.
+            rows: the positions of the objects' records.
+            raw: converters for the fields that are taken as they stand, by the numbers of the fields.
+        """
+        read = [number for number, field in enumerate(fields) if field.is_read]
+        to_tuple = msgspec.structs.astuple
+        tuples = [own if type(own) is tuple else to_tuple(own) for own in objects]
+        columns = zip(*tuples, strict=True) if tuples else [()] * len(read)
+        values: dict[int, Sequence[Any]] = dict(zip(read, columns, strict=True))
+        for number, converter in raw.items():
+            own = place.field(number, fields[number].source)
+            values[number] = converter.column(values[number], own, rows, self._add)
+        return [
+            self._column(
+                field, values.get(number, objects), place.field(number, field.source), rows
+            )
+            for number, field in enumerate(fields)
+        ]
+
+    def _column(
         self, field: Field, values: Sequence[Any], place: Place, rows: Sequence[int]
     ) -> pa.Array:
-        """Return the column of a field. `rows`: the positions of the values' records."""
-        if not is_read(field):
+        if not field.is_read:
             return pa.nulls(len(values), field.type)
         if field.kind == STRUCT:
             return self._struct(field, values, place, rows)
         if field.kind == ARRAY:
             return self._list(field, values, place, rows)
         kind = KINDS[field.kind]
+        if kind.is_double:
+            return self._double(field, values, place, rows)
         values = self._finished(kind, field.type, values, _Adder(self._add, place, rows))
-        if isinstance(values, pa.Array):
-            return values
+        return values if isinstance(values, pa.Array) else pa.array(values, field.type)
+
+    def _double(
+        self, field: Field, values: Sequence[Any], place: Place, rows: Sequence[int]
+    ) -> pa.Array:
+        if self._doubles is not None:
+            values = self._doubles.column(values, place, rows, self._add)
         column = pa.array(values, field.type)
-        if kind.is_double and not self.has_tiny:
+        if not self.has_tiny:
             numbers = np.abs(column.to_numpy(zero_copy_only=False))
             self.has_tiny = bool((numbers < _TINY).any())
         return column
-
-    def of_objects(
-        self, fields: Sequence[Field], objects: Sequence[Any], place: Place, rows: Sequence[int]
-    ) -> list[pa.Array]:
-        """Return the columns of the fields of objects, none of which is null."""
-        read = [number for number, each in enumerate(fields) if is_read(each)]
-        values = dict(zip(read, transposed(objects, len(read)), strict=True))
-        return [
-            self.of(each, values.get(number, objects), place.field(number, each.source), rows)
-            for number, each in enumerate(fields)
-        ]
 
     def _struct(
         self, field: Field, values: Sequence[Any], place: Place, rows: Sequence[int]
     ) -> pa.Array:
         mask = None
         if None in values:
-            nothing = (None,) * sum(map(is_read, field.inner))
+            nothing = (None,) * sum(inner.is_read for inner in field.inner)
             mask = pa.array([value is None for value in values], pa.bool_())
             values = [nothing if value is None else value for value in values]
         children = self.of_objects(field.inner, values, place, rows)
@@ -100,7 +129,7 @@ class Columns:
         sizes = np.fromiter(map(len, values), np.int64, len(values))
         flat = [item for value in values for item in value]
         owners = np.repeat(np.asarray(rows), sizes).tolist()
-        items = self.of(field.inner[0], flat, place.items, owners)
+        items = self._column(field.inner[0], flat, place.items, owners)
         offsets = pa.array(np.concatenate([[0], np.cumsum(sizes)]), pa.int32())
         return pa.ListArray.from_arrays(offsets, items, type=field.type, mask=mask)
 
@@ -116,9 +145,8 @@ class Columns:
         self, kind: Kind, form: Form, type_: pa.DataType, values: Sequence[Any], add: _Adder
     ) -> pa.Array:
         if kind.decoded is Raw:
-            values = [
-                None if each is None or each == b"null" else each for each in map(_bytes, values)
-            ]
+            raw = [None if value is None else bytes(value) for value in values]
+            values = [None if value == b"null" else value for value in raw]
         texts = pa.array(values, pa.string())
         fits = pc.fill_null(pc.match_substring_regex(texts, form.pattern), True)
         all_fit = pc.all(fits, min_count=0).as_py()
@@ -136,30 +164,24 @@ class Columns:
 
     def _json(self, opening: bytes, values: Sequence[Any], add: _Adder) -> list[str | None]:
         raw = [b"null" if value is None else bytes(value) for value in values]
-        fit = [value.startswith(opening) or value == b"null" for value in raw] if opening else None
-        is_deep = max(map(len, raw), default=0) > 2 * MAX_DEPTH
-        if fit is None or all(fit):
-            try:
-                if not is_deep:
-                    return [None if text == "null" else text for text in self._texts.texts(raw)]
-            except DECODING_ERRORS:
-                pass
-        return [add.read(self._json_reader(opening), value, n) for n, value in enumerate(raw)]
+        fits = not opening or all(v.startswith(opening) or v == b"null" for v in raw)
+        if fits and max(map(len, raw), default=0) <= 2 * MAX_DEPTH:
+            with suppress(*DECODING_ERRORS):
+                return [None if text == "null" else text for text in self._texts.texts(raw)]
+        read = partial(self._json_text, opening)
+        return [add.read(read, value, number) for number, value in enumerate(raw)]
 
-    def _json_reader(self, opening: bytes) -> Callable[[bytes, Any], str | None]:
-        def read(raw: bytes, _: Any) -> str | None:
-            if raw == b"null":
-                return None
-            if not raw.startswith(opening):
-                raise Misfit(*MISFIT)
-            if is_too_deep(raw):
-                raise Misfit(*OVERSIZE)
-            try:
+    def _json_text(self, opening: bytes, raw: bytes, _: Record) -> str | None:
+        if raw == b"null":
+            return None
+        if not raw.startswith(opening):
+            raise Misfit(*MISFIT)
+        try:
+            if not is_too_deep(raw):
                 return self._texts.texts([raw])[0]
-            except DECODING_ERRORS:  # a number of too many digits
-                raise Misfit(*OVERSIZE) from None
-
-        return read
+        except DECODING_ERRORS:  # a number of too many digits
+            pass
+        raise Misfit(*OVERSIZE)
 
     def _within_size(
         self, values: Sequence[Any], add: _Adder, places: Sequence[int] | None = None
@@ -194,19 +216,6 @@ class _Adder:
         except Misfit as misfit:
             self.change(number, *misfit.args)
             return None
-
-
-def transposed(objects: Sequence[Any], fields: int) -> Sequence[Sequence[Any]]:
-    """Return the values of objects by field. An object is a decoded one, or the tuple of its values."""
-    if not objects:
-        return [()] * fields
-    to_tuple = msgspec.structs.astuple
-    rows = [each if type(each) is tuple else to_tuple(each) for each in objects]
-    return list(zip(*rows, strict=True))
-
-
-def _bytes(value: Any) -> bytes | None:
-    return None if value is None else bytes(value)
 
 
 def _array(values: Sequence[Any], type_: pa.DataType) -> pa.Array:

@@ -9,17 +9,14 @@ import math
 import re
 from decimal import ROUND_HALF_UP, Context, Decimal
 
-from elt_assets.lake.spark.types.changes import (
-    MISFIT,
-    RESPELLED,
-    ROUNDED,
-    Misfit,
-    Record,
-)
+import numpy as np
+
+from elt_assets.lake.spark.types.changes import MISFIT, RESPELLED, ROUNDED, Misfit, Record
 
 _NUMBER = re.compile(rb"-?\d+(?:\.\d+)?(?:[eE][+-]?\d+)?").fullmatch
 _INTEGER = re.compile(rb"-?\d+").fullmatch
 _EXACT = Context(prec=80, Emax=10**6, Emin=-(10**6))
+_SMALL = re.compile(rb"(?:^|[\s:,\[])-?[\d.]+[eE]-\d{3}$").search
 _SHORT = 18
 """Characters of an integer that fits 64 bits, whatever its digits are."""
 _EXACT_LENGTH = 15
@@ -91,17 +88,32 @@ def record_digits(text: bytes, number: float, record: Record) -> None:
 
 
 def may_round(text: bytes) -> bool:
-    """Return whether a JSON value may have a number that a double does not keep."""
+    """Return whether a JSON value may have a number that a double does not keep: one of 16 characters or
+    more, or with a large negative exponent, which then is almost zero."""
     return len(text) > _EXACT_LENGTH or has_small_number(text)
 
 
+def has_rounded(texts: bytes) -> bool:
+    """Return whether many JSON values may have a number that a double does not keep."""
+    return has_long_number(texts) or has_small_number(texts)
+
+
+def has_long_number(texts: bytes) -> bool:
+    """Return whether JSON values may have a number of 16 characters or more."""
+    sample = np.frombuffer(texts, np.uint8)[::2]
+    run = (sample - np.uint8(ord("."))) < 12  # a digit, a point or a slash
+    for shift in (1, 2, 4):
+        run = run[shift:] & run[:-shift]
+    return bool(run.any())
+
+
 def has_small_number(text: bytes) -> bool:
-    """Return whether a text has a number with a negative exponent of three digits or more."""
+    """Return whether a text has a number with a negative exponent of three digits or more, besides those that
+    are long. A text in it (`"1e-400"`, a UUID) has none."""
     for sign in (b"e-", b"E-"):
-        start = 0
-        while (start := text.find(sign, start)) >= 0:
-            start += 2
-            if text[start : start + 3].isdigit():
+        start = -1
+        while (start := text.find(sign, start + 1)) >= 0:
+            if _SMALL(text, max(start - _EXACT_LENGTH - 2, 0), start + 5):
                 return True
     return False
 
