@@ -250,28 +250,24 @@ def _parts(segment: Segment, size: int) -> Iterator[Part]:
     """Yield the pieces of a segment, those that are too large in parts of whole lines."""
     with segment.path.open("rb", buffering=0) as source:
         for number, piece in enumerate(segment.pieces):
-            if piece.size <= size + size // 4:
-                if piece.records:
-                    yield _part(piece, number, (piece.offset, piece.size), (0, piece.records))
-                continue
+            whole = (piece.offset, piece.size, piece.records)
             line = 0
-            for start, length, lines in _ranges(source, piece, size):
-                yield _part(piece, number, (start, length), (line, lines))
+            for offset, length, lines in (
+                [whole] if piece.size <= size + size // 4 else _ranges(source, piece, size)
+            ):
+                if lines:
+                    yield Part(
+                        number,
+                        piece.form.value,
+                        offset,
+                        length,
+                        piece.first,
+                        line,
+                        piece.received_at,
+                        piece.stream,
+                        piece.namespace,
+                    )
                 line += lines
-
-
-def _part(piece: Piece, number: int, span: tuple[int, int], lines: tuple[int, int]) -> Part:
-    """Return a part of a piece: `span` is its offset and size, `lines` its first line and their number."""
-    return Part(
-        number,
-        piece.form.value,
-        *span,
-        piece.first + lines[0],
-        *lines,
-        piece.received_at,
-        piece.stream,
-        piece.namespace,
-    )
 
 
 def _ranges(source: Any, piece: Piece, size: int) -> Iterator[tuple[int, int, int]]:

@@ -1,20 +1,18 @@
-"""The parse of blocks of lines: rows, and the lines that have none with the reasons for it."""
+"""The parse of blocks of lines to rows in columns, and to rows of the dead letter."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from functools import reduce
-from typing import Any
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from elt_assets.lake.spark.parsing.envelopes import Head, envelope_of
 from elt_assets.lake.spark.parsing.job import Job, Part
 from elt_assets.lake.spark.parsing.records import RecordReader, Records
+from elt_assets.lake.spark.parsing.rejects import DeadLetterRows, find_rejects
 from elt_assets.lake.spark.parsing.stamp import Entry, reported, stamped
 from elt_assets.lake.spark.types.changes import RECORD
 from elt_assets.lake.spark.types.columns import MAX_BYTES, Columns
@@ -29,17 +27,17 @@ class Rows:
 
     Attributes:
         batch: the rows.
-        rejected: the reasons for which lines have no row, by the position of the line.
-        foreign: the positions of lines that are no record of the stream.
+        dead: the rows of rejected records in the dead letter; None if there are none.
+        foreign: the numbers, in the piece, of lines that are no record of the stream.
         changed: the number of rows with changes.
         undeclared: how many records have each undeclared field.
     """
 
     batch: pa.RecordBatch
-    rejected: Mapping[int, str]
+    dead: pa.RecordBatch | None
     foreign: Sequence[int]
     changed: int
-    undeclared: Counter[str] = field(default_factory=Counter)
+    undeclared: Counter[str]
 
 
 class BlockParser:
@@ -53,6 +51,7 @@ class BlockParser:
         self._job = job
         self._envelope = envelope_of(part)
         self._reader = RecordReader(job, part.form, self._envelope)
+        self._dead_letter = DeadLetterRows(job, self._envelope)
         names = [each.name for each in job.fields]
         types = [each.type for each in job.fields]
         self._schema = pa.schema([*map(pa.field, names, types), *job.metadata])
@@ -84,58 +83,19 @@ class BlockParser:
         entries = _entries(head, present, records)
         arrays += stamped(self._job, head, entries)
         batch = pa.RecordBatch.from_arrays(arrays, schema=self._schema)
-        rejected = {**records.rejected, **self._rejected(batch, present, records)}
-        if len(rejected) > len(records.rejected):
-            is_kept = [number not in rejected for number in present]
+        rejects = find_rejects(self._job, batch, present, records.changes)
+        if rejects:
+            is_kept = [number not in rejects for number in present]
             batch = batch.filter(pa.array(is_kept))
             entries = entries and [e for e, kept in zip(entries, is_kept, strict=True) if kept]
-        changed = sum(map(bool, entries)) if entries else 0
-        return Rows(batch, rejected, records.foreign, changed, records.undeclared)
-
-    def _rejected(
-        self, batch: pa.RecordBatch, present: Sequence[int], records: Records
-    ) -> dict[int, str]:
-        """Return the reasons to reject records for their key, or for a value of a strict column."""
-        if not self._job.key and not self._job.strict:
-            return {}
-        rejected = dict(self._key_faults(batch, present))
-        for line, changes in records.changes.by_line.items():
-            for change in changes:
-                strict = self._job.strict.get(change.order[0])
-                if strict is not None:
-                    rejected[line] = strict
-                    break
-                part = self._job.key_part(change.field)
-                if part is not None:
-                    rejected[line] = part.misfit
-        kept = set(present)
-        return {line: reason for line, reason in rejected.items() if line in kept}
-
-    def _key_faults(
-        self, batch: pa.RecordBatch, present: Sequence[int]
-    ) -> Iterator[tuple[int, str]]:
-        """Yield the lines that lack their key: an object that has a part of it, or all parts."""
-        key = self._job.key
-        if not key:
-            return
-        nulls = [_at(batch, part.path).is_null() for part in key]
-        for row in _rows(reduce(pc.and_, nulls)):
-            yield present[row], "every field of the primary key is null"
-        for part in key:
-            if len(part.path) > 1:
-                for row in _rows(_at(batch, part.path[:-1]).is_null()):
-                    yield present[row], part.lacks_object
-
-
-def _rows(flags: Any) -> list[int]:
-    return list(np.flatnonzero(flags.to_numpy(zero_copy_only=False)).tolist())
-
-
-def _at(batch: pa.RecordBatch, path: Sequence[str]) -> Any:
-    values = batch.column(path[0])
-    for name in path[1:]:
-        values = pc.struct_field(values, name)
-    return values
+        rejects |= records.rejected
+        return Rows(
+            batch,
+            self._dead_letter.batch(block, numbers, part, rejects) if rejects else None,
+            numbers[records.foreign].tolist(),
+            sum(map(bool, entries or ())),
+            records.undeclared,
+        )
 
 
 def _entries(head: Head, present: Sequence[int], records: Records) -> list[list[Entry]] | None:

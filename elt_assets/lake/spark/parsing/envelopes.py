@@ -7,22 +7,25 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import reduce
+from operator import attrgetter
 from typing import Any, Literal
 
 import msgspec
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 from msgspec import Raw
 
-from elt_assets.lake.spark.parsing.job import AIRBYTE, ROWS, Part
-from elt_assets.lake.spark.types.changes import Misfit
+from elt_assets.lake.spark.parsing.job import AIRBYTE, ROWS, SINGER, Part
+from elt_assets.lake.spark.types.changes import RECORD
+from elt_assets.lake.spark.types.columns import Columns
+from elt_assets.lake.spark.types.fields import Field
 from elt_assets.lake.spark.types.repair import Marks
-from elt_assets.lake.spark.types.times import CLEAN, cast_times, instant
 
 _MAX_TIME = 10**14
 """Limit of a time in epoch milliseconds: the year 5138. A larger one has another unit."""
-_UTC = pa.timestamp("us", "UTC")
+_NO_TIME = -1_000
+_TIME = Field("", "", "TIMESTAMP", pa.timestamp("us", "UTC"))
 
 
 @dataclass
@@ -31,22 +34,30 @@ class Head:
 
     Attributes:
         sequence: the places of the records in their stream.
-        at: the times of extraction in epoch milliseconds.
+        times: the times of extraction in epoch milliseconds.
         metas: what the source itself says of the records, as JSON; None where it says nothing.
         row_ids: the ids of the rows, if the lines are those of a replay; empty where they are not known.
     """
 
     sequence: np.ndarray
-    at: np.ndarray
+    times: np.ndarray
     metas: Sequence[Any]
     row_ids: Sequence[str] | None = None
 
 
 class Envelope:
-    """The envelope of the form ROWS."""
+    """The envelope of the form ROWS.
 
-    levels = 1
-    """Objects around the data."""
+    Attributes:
+        data: returns the data of a decoded line.
+    """
+
+    _path = "data"
+
+    def __init__(self, part: Part):
+        self._stream: Any = Literal[part.stream]
+        self._namespace: Any = None if part.namespace is None else Literal[part.namespace]
+        self.data = attrgetter(self._path)
 
     def type_of(self, data: Any) -> Any:
         """Return the type that decodes a line with this type of data."""
@@ -59,11 +70,9 @@ class Envelope:
         ]
         return _struct("Line", fields)
 
-    def data(self, line: Any) -> Any:
-        return line.data
-
     def put(self, line: Any, data: Any) -> None:
-        line.data = data
+        *around, name = self._path.split(".")
+        setattr(reduce(getattr, around, line), name, data)
 
     def unmark(self, line: Any, marks: Marks) -> None:
         """Remove the marks of a repaired line from what the source itself says of the record."""
@@ -71,23 +80,18 @@ class Envelope:
 
     def head(self, lines: Sequence[Any], numbers: np.ndarray, part: Part) -> Head:
         """Return the properties of decoded lines. `numbers`: of these lines in the piece of the part."""
-        sequence = part.first + numbers - part.line
-        at = np.array([line.emitted_at for line in lines], np.int64)
+        times = np.array([line.emitted_at for line in lines], np.int64)
         metas = [line.meta for line in lines]
         if not lines or lines[0].row_id is None:
-            return Head(sequence, at, metas)
+            return Head(part.first + numbers, times, metas)
         places = np.array([line.place for line in lines], np.int64)
-        return Head(places, at, metas, [line.row_id for line in lines])
+        return Head(places, times, metas, [line.row_id for line in lines])
 
 
 class AirbyteEnvelope(Envelope):
     """The envelope of a RECORD message of the Airbyte Protocol, of one stream."""
 
-    levels = 2
-
-    def __init__(self, part: Part):
-        self._stream: Any = Literal[part.stream]
-        self._namespace = None if part.namespace is None else Literal[part.namespace]
+    _path = "record.data"
 
     def type_of(self, data: Any) -> Any:
         namespace = ("namespace", self._namespace)
@@ -101,87 +105,57 @@ class AirbyteEnvelope(Envelope):
         ]
         return _struct("Line", [("type", Literal["RECORD"]), ("record", _struct("Body", record))])
 
-    def data(self, line: Any) -> Any:
-        return line.record.data
-
-    def put(self, line: Any, data: Any) -> None:
-        line.record.data = data
-
     def unmark(self, line: Any, marks: Marks) -> None:
         super().unmark(line.record, marks)
 
     def head(self, lines: Sequence[Any], numbers: np.ndarray, part: Part) -> Head:
-        bodies = [line.record for line in lines]
-        at = _milliseconds([body.emitted_at for body in bodies], part.received_at)
-        return Head(part.first + numbers - part.line, at, [body.meta for body in bodies])
+        times: list[Any] = [line.record.emitted_at for line in lines]
+        try:
+            millis = np.array(times, np.int64)
+        except (TypeError, ValueError, OverflowError):
+            millis = np.array([_whole(time) for time in times], np.int64)
+        metas = [line.record.meta for line in lines]
+        return Head(part.first + numbers, _within_range(millis, part.received_at), metas)
 
 
 class SingerEnvelope(Envelope):
     """The envelope of a RECORD message of Singer, of one stream."""
 
-    def __init__(self, part: Part):
-        self._stream: Any = Literal[part.stream]
+    _path = "record"
 
     def type_of(self, data: Any) -> Any:
         fields = [("type", Literal["RECORD"]), ("stream", self._stream), ("record", data)]
         return _struct("Line", [*fields, ("time_extracted", Any, None)])
 
-    def data(self, line: Any) -> Any:
-        return line.record
-
-    def put(self, line: Any, data: Any) -> None:
-        line.record = data
-
     def unmark(self, line: Any, marks: Marks) -> None:
         """Do nothing: a tap says nothing of its records."""
 
     def head(self, lines: Sequence[Any], numbers: np.ndarray, part: Part) -> Head:
-        at = _instants([line.time_extracted for line in lines], part.received_at)
-        return Head(part.first + numbers - part.line, at, [None] * len(lines))
+        times = [line.time_extracted for line in lines]
+        texts = [(time if isinstance(time, str) else None,) for time in times]
+        columns = Columns(lambda *_: None, has_long_values=False, is_exact=False)
+        (instants,) = columns.of_objects([_TIME], texts, RECORD, range(len(texts)))
+        micros = instants.cast(pa.int64()).fill_null(_NO_TIME).to_numpy()
+        millis = np.rint(micros / 1000).astype(np.int64)
+        return Head(
+            part.first + numbers, _within_range(millis, part.received_at), [None] * len(lines)
+        )
 
 
 def envelope_of(part: Part) -> Envelope:
     """Return the envelope of a part's lines."""
-    if part.form == ROWS:
-        return Envelope()
-    return AirbyteEnvelope(part) if part.form == AIRBYTE else SingerEnvelope(part)
+    return {ROWS: Envelope, AIRBYTE: AirbyteEnvelope, SINGER: SingerEnvelope}[part.form](part)
 
 
 def _struct(name: str, fields: Sequence[Any]) -> Any:
     return msgspec.defstruct(name, fields, kw_only=True, gc=False)
 
 
-def _milliseconds(values: list[Any], default: int) -> np.ndarray:
+def _within_range(millis: np.ndarray, default: int) -> np.ndarray:
     """Return times; the default for one that is absent, in another unit, or no number."""
-    try:
-        times_ = np.array(values, np.int64)
-    except (TypeError, ValueError, OverflowError):
-        times_ = np.array([_whole(value) for value in values], np.int64)
-    return np.where((times_ >= 0) & (times_ < _MAX_TIME), times_, default)
+    return np.where((millis >= 0) & (millis < _MAX_TIME), millis, default)
 
 
 def _whole(value: Any) -> int:
     is_number = isinstance(value, int | float) and not isinstance(value, bool)
     return int(value) if is_number and 0 <= value < _MAX_TIME else -1
-
-
-def _instants(values: list[Any], default: int) -> np.ndarray:
-    """Return the times of Singer's texts, rounded to milliseconds; the default where there is none."""
-    texts = pa.array([value if isinstance(value, str) else None for value in values], pa.string())
-    is_clean = pc.fill_null(pc.match_substring_regex(texts, CLEAN["TIMESTAMP"]), False)
-    if pc.all(is_clean, min_count=0).as_py():
-        try:
-            micros = cast_times("TIMESTAMP", texts, _UTC).cast(pa.int64()).to_numpy()
-        except pa.ArrowInvalid:  # a day that its month does not have
-            micros = None
-        if micros is not None:
-            return _milliseconds(np.rint(micros / 1000).astype(np.int64).tolist(), default)
-    found = [_instant(value) for value in values]
-    return _milliseconds(found, default)
-
-
-def _instant(value: Any) -> int:
-    try:
-        return round(instant(value, lambda *_: None) / 1000) if isinstance(value, str) else -1
-    except Misfit:
-        return -1

@@ -80,16 +80,15 @@ class Job:
         """The paths of the key's fields, and of the objects around them."""
         return frozenset().union(*(part.fields for part in self.key))
 
-    def key_part(self, path: str) -> KeyPart | None:
-        """Return the part of the key that has the value of a field, or is in it."""
-        return next((part for part in self.key if path in part.fields), None)
-
 
 @dataclass(frozen=True)
 class Part:
-    """Whole lines of one form in a segment (see `sync.segments.Piece`). `number`: of its piece.
+    """Whole lines of one form in a segment.
 
-    `line`: the number of its first line in the piece.
+    Attributes:
+        number: of its piece (see `sync.segments.Piece`).
+        first: the place in the stream of the first record of the piece.
+        line: the number of its first line in the piece.
     """
 
     number: int
@@ -98,7 +97,6 @@ class Part:
     size: int
     first: int
     line: int
-    records: int
     received_at: int
     stream: str
     namespace: str | None

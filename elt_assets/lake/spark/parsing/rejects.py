@@ -1,46 +1,99 @@
-"""The rows of rejected records in the dead letter: the record as received, and the reason."""
+"""Rejected records: the reasons for which a record has no row, and its row in the dead letter.
+
+A record is rejected if it is not readable, lacks its key, or has a value in its key or in a strict column
+that is not kept as it is. The dead letter has it as received.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from functools import reduce
 from typing import Any
 
 import msgspec
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from msgspec import Raw
 
-from elt_assets.lake.spark.parsing.envelopes import envelope_of
-from elt_assets.lake.spark.parsing.job import Job, Part
+from elt_assets.lake.spark.parsing.envelopes import Envelope
+from elt_assets.lake.spark.parsing.job import Job, KeyPart, Part
+from elt_assets.lake.spark.types.changes import Changes
 from elt_assets.lake.spark.types.fields import DECODING_ERRORS
 from elt_assets.protocol.airbyte.recovery.texts import read
 
 
-class RejectedRecords:
-    """Makes the rows of rejected records from lines of one part."""
+def find_rejects(
+    job: Job, batch: pa.RecordBatch, present: Sequence[int], changes: Changes
+) -> dict[int, str]:
+    """Return the reasons to reject rows, by the positions of their lines.
 
-    def __init__(self, job: Job, part: Part):
-        self._job, self._part = job, part
-        self._envelope = envelope_of(part)
-        self._decode = msgspec.json.Decoder(self._envelope.type_of(Raw)).decode
+    Args:
+        present: the positions of the rows' lines.
+    """
+    if not job.key and not job.strict:
+        return {}
+    reasons = _find_missing_keys(job.key, batch, present)
+    misfits = {path: part.misfit for part in reversed(job.key) for path in part.fields}
+    for line, entries in changes.by_line.items():
+        for entry in entries:
+            if entry.order[0] in job.strict:
+                reasons[line] = job.strict[entry.order[0]]
+                break
+            if entry.field in misfits:
+                reasons[line] = misfits[entry.field]
+    return reasons
+
+
+def _find_missing_keys(
+    key: Sequence[KeyPart], batch: pa.RecordBatch, present: Sequence[int]
+) -> dict[int, str]:
+    """Return the reasons for rows that lack all parts of their key, or an object that has a part of it."""
+    faults = [(_column(batch, p.path[:-1]).is_null(), p.lacks_object) for p in key if p.path[1:]]
+    if key:
+        are_null = reduce(pc.and_, [_column(batch, part.path).is_null() for part in key])
+        faults.insert(0, (are_null, "every field of the primary key is null"))
+    return {
+        present[row]: reason
+        for flags, reason in faults
+        for row in np.flatnonzero(flags.to_numpy(zero_copy_only=False)).tolist()
+    }
+
+
+def _column(batch: pa.RecordBatch, path: Sequence[str]) -> Any:
+    values = batch.column(path[0])
+    return pc.struct_field(values, path[1:]) if path[1:] else values
+
+
+class DeadLetterRows:
+    """Makes the rows of rejected records."""
+
+    def __init__(self, job: Job, envelope: Envelope):
+        self._job, self._envelope = job, envelope
+        self._decode = msgspec.json.Decoder(envelope.type_of(Raw)).decode
 
     def batch(
-        self, block: bytes, numbers: np.ndarray, reasons: Mapping[int, str]
+        self, block: bytes, numbers: np.ndarray, part: Part, reasons: Mapping[int, str]
     ) -> pa.RecordBatch:
         """Return the rows of the lines of a block that have a reason, by their position."""
         lines, dead = block.split(b"\n"), self._job.dead_letter
         rows = [
-            {"reason": reasons[n], **self._row(lines[n], numbers[n : n + 1]), **dead.values}
-            for n in sorted(reasons)
+            {
+                "reason": reasons[number],
+                **self._row(lines[number], numbers[number : number + 1], part),
+                **dead.values,
+            }
+            for number in sorted(reasons)
         ]
         return pa.RecordBatch.from_pylist(rows, dead.schema)
 
-    def _row(self, line: bytes, number: np.ndarray) -> dict[str, Any]:
-        whole, data = self._received(line)
-        if whole is None:
-            place = int(self._part.first + number[0] - self._part.line)
-            return {"record": line.decode("utf-8", "replace"), "place": place}
-        head = self._envelope.head([whole], number, self._part)
+    def _row(self, line: bytes, number: np.ndarray, part: Part) -> dict[str, Any]:
+        try:
+            whole = read(self._decode, line)
+        except DECODING_ERRORS:  # the line is not JSON besides its texts
+            return {"record": line.decode("utf-8", "replace"), "place": int(part.first + number[0])}
+        data = bytes(self._envelope.data(whole))
+        head = self._envelope.head([whole], number, part)
         place, (meta,) = int(head.sequence[0]), head.metas
         is_object = data[:1] == b"{"
         return {
@@ -49,14 +102,6 @@ class RejectedRecords:
             "row_id": f"{self._job.stamp[0]}{place:012x}"
             if head.row_ids is None
             else head.row_ids[0] or None,
-            "extracted_at": int(head.at[0]) * 1000 if is_object else None,
+            "extracted_at": int(head.times[0]) * 1000 if is_object else None,
             "meta": bytes(meta).decode("utf-8", "replace") if meta and is_object else None,
         }
-
-    def _received(self, line: bytes) -> tuple[Any, bytes]:
-        """Return a decoded line and its data as received; None if the line is not JSON besides its texts."""
-        try:
-            whole = read(self._decode, line)
-        except DECODING_ERRORS:
-            return None, b""
-        return whole, bytes(self._envelope.data(whole))

@@ -28,13 +28,13 @@ def stamped(job: Job, head: Head, changes: Sequence[Sequence[Entry]] | None) -> 
         changes: those of each row; None if there are none.
     """
     prefix, generation, sync = job.stamp
-    rows, meta = len(head.at), job.metadata.field(3).type
+    rows, meta = len(head.times), job.metadata.field(3).type
     ids = _ids(prefix, head.sequence)
     if head.row_ids is not None:
         ids = _replayed_ids(prefix, head, ids)
     columns = [
         ids,
-        pa.array(head.at * 1000).cast(_UTC),
+        pa.array(head.times * 1000).cast(_UTC),
         pa.repeat(pa.scalar(generation, pa.int64()), rows),
         pa.StructArray.from_arrays(
             [
@@ -68,7 +68,7 @@ def _replayed_ids(prefix: str, head: Head, own: pa.Array) -> pa.Array:
     extracted."""
     assert head.row_ids is not None
     ids = own.to_pylist()
-    for number, (row_id, at) in enumerate(zip(head.row_ids, head.at.tolist(), strict=True)):
+    for number, (row_id, at) in enumerate(zip(head.row_ids, head.times.tolist(), strict=True)):
         time = f"{at:012x}"
         ids[number] = row_id or f"{time[:8]}-{time[8:]}{prefix[13:]}{ids[number][_PREFIX:]}"
     return pa.array(ids, pa.string())

@@ -14,9 +14,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from elt_assets.lake.spark.parsing.blocks import BlockParser, Rows
+from elt_assets.lake.spark.parsing.blocks import BlockParser
 from elt_assets.lake.spark.parsing.job import Job, Part, Result, Task
-from elt_assets.lake.spark.parsing.rejects import RejectedRecords
 from elt_assets.lake.spark.parsing.statistics import statistics
 from elt_assets.lake.spark.tasks import discard_file, discarding_on_error
 
@@ -81,27 +80,21 @@ def run(job: Job, task: Task) -> Result:
                 stream = (part.form, part.stream, part.namespace)
                 if stream not in parsers:
                     parsers[stream] = BlockParser(job, part)
-                rejects = RejectedRecords(job, part)
                 for block, numbers in _blocks(source, part):
                     rows = parsers[stream].parse(block, numbers, part)
-                    output.write([rows.batch] if len(rows.batch) else [])
-                    if rows.rejected:
-                        batch = rejects.batch(block, numbers, rows.rejected)
-                        result.places.extend(batch.column("place").to_pylist())
-                        dead.write([batch])
-                    _count(result, rows, part, numbers)
+                    output.write(rows.batch)
+                    if rows.dead is not None:
+                        result.places.extend(rows.dead.column("place").to_pylist())
+                        dead.write(rows.dead)
+                    result.changed += rows.changed
+                    result.undeclared.update(rows.undeclared)
+                    for number in rows.foreign:
+                        result.foreign.extend((part.number, number))
         output.close()
         dead.close()
     result.path, result.size, result.rows, result.stats = output.described
     result.dead_path, result.dead_size, result.rejected, result.dead_stats = dead.described
     return result
-
-
-def _count(result: Result, rows: Rows, part: Part, numbers: np.ndarray) -> None:
-    result.changed += rows.changed
-    result.undeclared.update(rows.undeclared)
-    for position in rows.foreign:
-        result.foreign.extend((part.number, int(numbers[position])))
 
 
 def _blocks(source: Any, part: Part) -> Iterator[tuple[bytes, np.ndarray]]:
@@ -157,9 +150,10 @@ class _Output:
         self._writer: Any = None
         self.described = ("", 0, 0, "")
 
-    def write(self, batches: list[pa.RecordBatch]) -> None:
-        self._bytes += sum(batch.get_total_buffer_size() for batch in batches)
-        self._waiting += batches
+    def write(self, batch: pa.RecordBatch) -> None:
+        if len(batch):
+            self._bytes += batch.get_total_buffer_size()
+            self._waiting.append(batch)
         if self._bytes >= _GROUP_BYTES:
             self._flush()
 
@@ -176,9 +170,8 @@ class _Output:
     def discard(self) -> None:
         """Remove the file."""
         if self._writer is not None:
-            self._writer.is_open = (
-                False  # else its destructor writes to the closed file, and complains
-            )
+            # Else its destructor writes to the closed file, and complains.
+            self._writer.is_open = False
         if self._sink is not None:
             discard_file(self._system, f"{self._root}/{self._name}", self._sink)
         self._sink = None
