@@ -109,12 +109,13 @@ class AirbyteEnvelope(Envelope):
         super().unmark(line.record, marks)
 
     def head(self, lines: Sequence[Any], numbers: np.ndarray, part: Part) -> Head:
-        times: list[Any] = [line.record.emitted_at for line in lines]
+        bodies = [line.record for line in lines]
+        times: list[Any] = [body.emitted_at for body in bodies]
         try:
             millis = np.array(times, np.int64)
         except (TypeError, ValueError, OverflowError):
             millis = np.array([_whole(time) for time in times], np.int64)
-        metas = [line.record.meta for line in lines]
+        metas = [body.meta for body in bodies]
         return Head(part.first + numbers, _within_range(millis, part.received_at), metas)
 
 

@@ -20,6 +20,7 @@ from functools import partial
 from typing import Any
 
 import msgspec
+import numpy as np
 from msgspec import Raw
 
 from elt_assets.lake.spark.parsing.envelopes import Envelope
@@ -74,7 +75,7 @@ class RecordReader:
         self._converters = {
             number: Converter(field) for number, field in enumerate(job.fields) if field.is_read
         }
-        self._decoders: dict[tuple[bool, bool], Callable[[bytes], Any]] = {}
+        self._decoders: dict[tuple[bool, bool], Callable[[bytes], list[Any]]] = {}
         self._has_undeclared = False
         self._seen = 0
         self._whole = msgspec.json.Decoder(envelope.type_of(Raw)).decode
@@ -104,9 +105,7 @@ class RecordReader:
 
     def _read_lines(self, block: bytes, count: int, records: Records) -> bool:
         """Decode whole lines at once; return whether the decoder accepts all of them."""
-        # Each line begins with a brace and ends with one: so the decoder takes no parts of two lines for an
-        # object.
-        if not (block[:1] == b"{" and block[-2:] == b"}\n" and block.count(b"}\n{") == count - 1):
+        if not _is_whole(block, count):
             return False
         try:
             if not block.isascii():
@@ -126,14 +125,14 @@ class RecordReader:
     def _decode(self, block: bytes, is_exact: bool) -> list[Any]:
         if not self._has_undeclared:
             try:
-                return list(self._decoder(is_exact, is_closed=True)(block))
+                return self._decoder(is_exact, is_closed=True)(block)
             except msgspec.ValidationError as error:
                 if "unknown field" not in str(error):
                     raise
                 self._has_undeclared = True
-        return list(self._decoder(is_exact, is_closed=False)(block))
+        return self._decoder(is_exact, is_closed=False)(block)
 
-    def _decoder(self, is_exact: bool, is_closed: bool) -> Callable[[bytes], Any]:
+    def _decoder(self, is_exact: bool, is_closed: bool) -> Callable[[bytes], list[Any]]:
         decoder = self._decoders.get((is_exact, is_closed))
         if decoder is None:
             fields = [
@@ -234,3 +233,14 @@ def _encoded(extra: Extra) -> Raw:
 
 def _lines(block: bytes) -> list[bytes]:
     return block.split(b"\n")[:-1]
+
+
+def _is_whole(block: bytes, count: int) -> bool:
+    """Return whether each line of a block begins with a brace and ends with one: then the decoder cannot take
+    parts of two lines for an object."""
+    if count == 1:
+        return block[:1] == b"{" and block[-2:] == b"}\n"
+    octets = np.frombuffer(block, np.uint8)
+    ends = np.flatnonzero(octets == ord("\n"))
+    starts = np.concatenate([[0], ends[:-1] + 1])
+    return bool((octets[ends - 1] == ord("}")).all() and (octets[starts] == ord("{")).all())
