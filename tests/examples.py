@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hypothesis import settings
+from hypothesis import HealthCheck, Phase, settings
 
 _USUAL = 100
 _share = 1.0
@@ -20,3 +20,9 @@ def use_share(share: float) -> None:
 def examples(count: int) -> int:
     """Return the number of examples to try instead of `count`, at least one."""
     return max(1, round(count * _share))
+
+
+def few(count: int) -> settings:
+    """Settings of examples that are so slow that a few must do, and that are not made shorter."""
+    phases = [Phase.explicit, Phase.reuse, Phase.generate]
+    return settings(max_examples=count, phases=phases, suppress_health_check=list(HealthCheck))

@@ -18,14 +18,14 @@ from elt_assets.lake.delta.table import Table
 from elt_assets.lake.spark.session import SparkProvider
 from elt_assets.lake.write import table_ownership
 from elt_assets.lake.write.stream_tables import StreamTables
-from elt_assets.lake.write.write_spec import WriteSpec, generations
+from elt_assets.lake.write.write_spec import WriteSpec
 from elt_assets.lake.write.writer import TableWriter
 from elt_assets.protocol.airbyte.messages import State
 from elt_assets.protocol.airbyte.sync_modes import APPEND, OVERWRITE
 from elt_assets.sync.events import Checkpoint
 from tests.benchmarks.report import MISSING, Bar, Report
 from tests.lake.plain import NoSpark, without_spark
-from tests.lake.staging import APP, INTEGER, STRING, checkpoint, stage, stream
+from tests.lake.staging import APP, INTEGER, STRING, checkpoint, stage, stream, take_generations
 
 COLUMNS = {"id": INTEGER, "name": STRING}
 STEPS = 4
@@ -68,9 +68,7 @@ class Lake:
         tables.roll_back_companions("run")
         wanted = stream(COLUMNS, self._policy, cursor=["id"])
         wanted.stream.is_resumable = True
-        written = generations(wanted, tables.metadata)
-        wanted.generation_id = written.generation_id
-        wanted.minimum_generation_id = written.minimum_generation_id
+        take_generations(wanted, tables.metadata)
         land = WriteSpec(wanted, "run", partition=partition)
         return TableWriter(cast(SparkProvider, NoSpark()), tables, land)
 

@@ -28,6 +28,10 @@ def columns(**kinds: t.DataType) -> t.StructType:
     return t.StructType([t.StructField(name, kind) for name, kind in kinds.items()])
 
 
+IDS = columns(id=LONG)
+PARTED = columns(id=LONG, _elt_partition=STRING)
+
+
 def put(
     table: Table,
     schema: t.StructType,

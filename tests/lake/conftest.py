@@ -9,7 +9,9 @@ import pytest
 
 from elt_assets.lake.merge import file_splitting
 from elt_assets.lake.spark.session import SparkProvider
+from tests.lake.conforming import Conformer
 from tests.lake.harness import Lake
+from tests.lake.readers import assert_all_readers_agree
 from tests.lying_store import LyingStore, lying_store
 from tests.object_store import ObjectStore, new_bucket, s3_server
 
@@ -17,6 +19,18 @@ from tests.object_store import ObjectStore, new_bucket, s3_server
 @pytest.fixture
 def lake(spark_provider: SparkProvider, tmp_path: Path) -> Lake:
     return Lake(spark_provider, tmp_path)
+
+
+@pytest.fixture
+def agreeing_readers(lake: Lake) -> Iterator[None]:
+    """Assert after a test that all readers get the same rows of its tables."""
+    yield
+    assert_all_readers_agree(lake.spark, lake.folder)
+
+
+@pytest.fixture(scope="module")
+def conformer(tmp_path_factory: pytest.TempPathFactory) -> Conformer:
+    return Conformer(tmp_path_factory.mktemp("segments"))
 
 
 @pytest.fixture(params=["whole", "tasks", "joins"])
@@ -27,6 +41,12 @@ def engine(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> s
     if request.param == "joins":
         monkeypatch.setattr(file_splitting, "MAX_KEYS", 0)
     return str(request.param)
+
+
+@pytest.fixture
+def uri(tmp_path: Path) -> str:
+    """The path of a table of a test's own."""
+    return str(tmp_path / "orders")
 
 
 # A store behind a proxy that lies

@@ -19,13 +19,13 @@ from elt_assets.failpoints import Failpoint, armed
 from elt_assets.lake.admin import maintenance
 from elt_assets.lake.admin.snapshots import snapshot
 from elt_assets.lake.delta.table import Table
-from elt_assets.lake.write.write_spec import RefreshMode, generations, starting_state
+from elt_assets.lake.write.write_spec import RefreshMode, starting_state
 from elt_assets.orchestration.resources import SparkResource
 from elt_assets.protocol.airbyte.catalog import ConfiguredStream
 from elt_assets.protocol.airbyte.sync_modes import APPEND_DEDUP
 from elt_assets.sync.events import Checkpoint, Committed
 from tests.lake.harness import Lake
-from tests.lake.staging import APP, INTEGER, STRING, checkpoint, stage, stream
+from tests.lake.staging import APP, INTEGER, STRING, checkpoint, stage, stream, take_generations
 
 EVENTS: dict[str, Any] = {"id": INTEGER, "at": INTEGER, "text": STRING}
 Batch = Sequence[Any]
@@ -62,9 +62,7 @@ def configured(
     """The stream as a run configures it: its generation comes from the table."""
     wanted = stream(properties or EVENTS, policy, key=["id"], cursor=["at"])
     head = lake.tables().metadata
-    written = generations(wanted, head, refresh)
-    wanted.generation_id = written.generation_id
-    wanted.minimum_generation_id = written.minimum_generation_id
+    take_generations(wanted, head, refresh)
     wanted.sync_id = head.sync_id + 1
     return wanted
 

@@ -81,7 +81,11 @@ class Lake:
         return writer.commit(checkpoint(value, final=True))
 
     def ids(self) -> list[int]:
-        return [each for (each,) in rows(self.spark, self.table, "id")]
+        return [number for (number,) in rows(self.spark, self.table, "id")]
+
+    def versions(self, *names: str) -> list[tuple[Any, ...]]:
+        """Some columns of the history, sorted."""
+        return rows(self.spark, self.tables().companions["history"], *names)
 
 
 def user(number: Any, **fields: Any) -> dict[str, Any]:

@@ -47,7 +47,6 @@ from elt_assets.lake.write.write_spec import (
     RefreshMode,
     WriteSpec,
     continues,
-    generations,
     starting_state,
 )
 from elt_assets.lake.write.writer import TableWriter
@@ -57,7 +56,16 @@ from elt_assets.storage.staging import Staging
 from tests.lake.crashing import Death, Killed, done_at
 from tests.lake.oracle import Event, Part, Run, Stream, landed
 from tests.lake.plain import NoSpark, rows_of
-from tests.lake.staging import APP, INTEGER, NUMBER, STRING, checkpoint, stage, stream
+from tests.lake.staging import (
+    APP,
+    INTEGER,
+    NUMBER,
+    STRING,
+    checkpoint,
+    stage,
+    stream,
+    take_generations,
+)
 
 BASE = {"id": INTEGER, "at": INTEGER, "text": STRING, "_ab_cdc_deleted_at": STRING}
 CATALOGS = (
@@ -95,10 +103,8 @@ def begin(world: World, uri: str, part: str | None, run: Run, run_id: str) -> Op
     intent = None if run.intent is None else str(run.intent)
     if continues(wanted, tables.metadata, intent):
         mode = "none"
-    written = generations(wanted, tables.metadata, mode)
     start = starting_state(wanted, tables.metadata, mode)
-    wanted.generation_id = written.generation_id
-    wanted.minimum_generation_id = written.minimum_generation_id
+    take_generations(wanted, tables.metadata, mode)
     wanted.sync_id = tables.metadata.sync_id + 1
     spec = WriteSpec(wanted, run_id, world.history, partition=part, intent=intent)
     return Opened(world.writer(world.provider, tables, spec), start, tables.metadata.sequence)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Sequence
+from dataclasses import astuple
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -12,7 +13,9 @@ from uuid import uuid4
 from msgspec import Raw
 from pyspark.sql import SparkSession
 
+from elt_assets.lake.delta.commit_metadata import CommitMetadata
 from elt_assets.lake.delta.table import Table
+from elt_assets.lake.write.write_spec import RefreshMode, generations
 from elt_assets.protocol.airbyte.catalog import (
     FULL_REFRESH,
     INCREMENTAL,
@@ -34,6 +37,20 @@ NTZ = {**TIMESTAMP, "airbyte_type": "timestamp_without_timezone"}
 BINARY = {"type": "string", "contentEncoding": "base64"}
 BIG_INTEGER = {"type": "integer", "airbyte_type": "big_integer"}
 BIG_NUMBER = {"type": "number", "airbyte_type": "big_number"}
+JSON: dict[str, Any] = {}
+SCALARS: dict[str, Any] = {
+    "boolean": BOOLEAN,
+    "integer": INTEGER,
+    "big_integer": BIG_INTEGER,
+    "number": NUMBER,
+    "big_number": BIG_NUMBER,
+    "date": DATE,
+    "ntz": NTZ,
+    "timestamp": TIMESTAMP,
+    "binary": BINARY,
+    "string": STRING,
+    "json": JSON,
+}
 
 EMITTED_AT = 1_700_000_000_123
 APP = "elt:shop/users"
@@ -78,6 +95,15 @@ def stream(
         generation_id=generation,
         minimum_generation_id=generation if replaces else 0,
         sync_id=42,
+    )
+
+
+def take_generations(
+    configured: ConfiguredStream, head: CommitMetadata, refresh: RefreshMode = "none"
+) -> None:
+    """Give a stream the generations that a run gives it, by the last commit of its table."""
+    configured.generation_id, configured.minimum_generation_id = astuple(
+        generations(configured, head, refresh)
     )
 
 

@@ -51,12 +51,10 @@ def sync(
 
 def check_history(lake: Lake, newest: str) -> None:
     """Check that the table has the newest version, and that the intervals of the history are a chain."""
-    history = lake.tables().history
-    assert history is not None
     assert rows(lake.spark, lake.table, "v") == [(newest,)]
     names = ("_valid_from", "_valid_to", "_is_current", "v")
     versions: list[Any] = sorted(
-        rows(lake.spark, history, *names), key=lambda row: (row[0], row[1] is None, row[1])
+        lake.versions(*names), key=lambda row: (row[0], row[1] is None, row[1])
     )
     assert [row[3] for row in versions if row[2]] == [newest]
     assert all(before[1] == after[0] for before, after in itertools.pairwise(versions))

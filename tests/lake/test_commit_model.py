@@ -42,7 +42,6 @@ def bounded(examples: int, steps: int, *, repeats: bool) -> settings:
         stateful_step_count=steps,
         derandomize=repeats,
         database=None,
-        deadline=None,
         suppress_health_check=list(HealthCheck),
         phases=[Phase.generate] if repeats else [Phase.generate, Phase.shrink],
         report_multiple_bugs=False,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +18,6 @@ from elt_assets.protocol.airbyte.catalog import DELETED_AT, ConfiguredStream
 from elt_assets.protocol.airbyte.sync_modes import APPEND_DEDUP
 from tests.lake.crashing import configured, event, expected, killed_at, position, sync, view
 from tests.lake.harness import Lake
-from tests.lake.readers import assert_all_readers_agree
 from tests.lake.staging import APP, INTEGER, STRING, checkpoint, rows, stream
 
 BATCHES = [
@@ -28,12 +26,12 @@ BATCHES = [
     [event(1, 15), event(3, 30), event(None, 3)],
 ]
 
+pytestmark = pytest.mark.usefixtures("agreeing_readers")
+
 
 @pytest.fixture
-def lake(spark_provider: SparkProvider, tmp_path: Path) -> Iterator[Lake]:
-    lake = Lake(spark_provider, tmp_path, history=True)
-    yield lake
-    assert_all_readers_agree(lake.spark, lake.folder)
+def lake(spark_provider: SparkProvider, tmp_path: Path) -> Lake:
+    return Lake(spark_provider, tmp_path, history=True)
 
 
 def killed(lake: Lake) -> None:
@@ -129,29 +127,12 @@ def test_a_companion_that_is_ahead_is_not_compacted(lake: Lake) -> None:
 # After a restore
 
 
-def test_companions_are_rolled_back_after_a_restore_of_their_table(lake: Lake) -> None:
-    sync(lake, BATCHES)
-    restored(lake, 1)
-    assert view(lake) == expected(BATCHES[:1])
-    sync(lake, BATCHES)
-    assert view(lake) == expected(BATCHES)
-
-
-def test_companions_follow_a_restore_of_a_restore(lake: Lake) -> None:
-    sync(lake, BATCHES)
-    restored(lake, 1)
-    lake.tables().roll_back_companions("run-2")
-    restored(lake, 3)
-    assert view(lake) == expected(BATCHES)
-    sync(lake, BATCHES)
-    assert view(lake) == expected(BATCHES)
-
-
 def test_companions_follow_several_restores(lake: Lake) -> None:
     """A file that one of them took away, and another brought back, is there."""
     sync(lake, BATCHES)
     for number in (1, 2, 3):
         restored(lake, number)
+        assert view(lake) == expected(BATCHES[:number])
         lake.tables().roll_back_companions("run-2")
         assert view(lake) == expected(BATCHES[:number])
     sync(lake, BATCHES)
@@ -198,29 +179,10 @@ def test_a_delete_of_a_key_without_a_version_is_kept_in_the_history(lake: Lake) 
     lake.sync(users, {"id": 1, "at": 9, DELETED_AT: "2026-01-01"})
     lake.sync(users, {"id": 1, "at": 5})
     assert lake.ids() == []
-    history = lake.tables().history
-    assert history is not None
-    assert rows(lake.spark, history, "id", "_is_current") == [(1, False)]
+    assert lake.versions("id", "_is_current") == [(1, False)]
 
 
 # A history that was not kept for a while
-
-
-def test_a_history_that_was_disabled_and_enabled_is_brought_up_to_date(lake: Lake) -> None:
-    sync(lake, BATCHES[:1])
-    lake.history = False
-    sync(lake, BATCHES[:2])
-    lake.history = True
-    sync(lake, BATCHES)
-    assert view(lake) == expected(BATCHES)
-
-
-def test_a_history_that_is_enabled_later_has_the_existing_rows(lake: Lake) -> None:
-    lake.history = False
-    sync(lake, BATCHES[:1])
-    lake.history = True
-    sync(lake, BATCHES)
-    assert view(lake) == expected(BATCHES)
 
 
 ONCE = [event(1, 10), event(2, 10)]
@@ -315,8 +277,6 @@ def test_a_history_rewritten_by_another_engine_loses_the_refresh_of_a_version(
     if rewritten:
         DeltaTable(f"{lake.uri}_history").delete("id = 2")
     lake.sync(configured(lake, APPEND_DEDUP), event(1, 7))
-    history = lake.tables().history
-    assert history is not None
-    versions = rows(lake.spark, history, "id", "at", "_is_current")
+    versions = lake.versions("id", "at", "_is_current")
     assert [at for number, at, is_current in versions if is_current and number == 1] == [current]
     assert rows(lake.spark, lake.table, "id", "at") == [(1, 7), (2, 1)]

@@ -18,7 +18,9 @@ from elt_assets.lake.delta.files import Change, DataFile
 from elt_assets.lake.delta.table import Table
 from elt_assets.lake.write.stream_tables import CompanionChange, StreamTables
 from tests.lake.arrow import (
+    IDS,
     LONG,
+    PARTED,
     STRING,
     columns,
     commit,
@@ -27,14 +29,6 @@ from tests.lake.arrow import (
     removed_days_ago,
     values,
 )
-
-IDS = columns(id=LONG)
-PARTED = columns(id=LONG, _elt_partition=STRING)
-
-
-@pytest.fixture
-def uri(tmp_path: Path) -> str:
-    return str(tmp_path / "orders")
 
 
 def rows(partition: str, *ids: int) -> list[dict[str, object]]:

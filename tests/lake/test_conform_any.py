@@ -11,8 +11,7 @@ from datetime import date, datetime
 from decimal import Decimal
 from typing import Any
 
-import pytest
-from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from elt_assets.lake.schema.from_json_schema import columns
@@ -25,6 +24,7 @@ from elt_assets.lake.schema.logical_types import (
     Struct,
 )
 from elt_assets.lake.schema.metadata_columns import table_schema
+from tests.examples import few
 from tests.lake.conforming import Conformer, Row, changes
 from tests.lake.staging import BIG_INTEGER, BIG_NUMBER, BINARY, DATE, NTZ, TIMESTAMP
 
@@ -107,17 +107,7 @@ def cases(draw: st.DrawFn) -> tuple[dict[str, Any], list[Row]]:
     return properties, draw(st.lists(records, min_size=30, max_size=60))
 
 
-@pytest.fixture(scope="module")
-def conformer(tmp_path_factory: pytest.TempPathFactory) -> Conformer:
-    return Conformer(tmp_path_factory.mktemp("segments"))
-
-
-@settings(
-    max_examples=4,
-    deadline=None,
-    phases=[Phase.explicit, Phase.reuse, Phase.generate],
-    suppress_health_check=list(HealthCheck),
-)
+@few(4)
 @given(cases())
 def test_any_record_of_any_schema_is_typed_recorded_as_changed_or_rejected(
     conformer: Conformer, case: tuple[dict[str, Any], list[Row]]

@@ -54,7 +54,7 @@ TOO_FINE: list[tuple[str, datetime]] = [
 ]
 """A time without a zone, and the part of it that a column holds."""
 PLACES = {"clean": "{}", "repaired": '{}, "bad": "x"'}
-"""The ways of a line: Spark's reader takes it, or its fields are parsed once more."""
+"""A line that is decoded with its block, and one whose fields are converted one by one."""
 SCHEMA = {
     "at": TIMESTAMP,
     "local": NTZ,

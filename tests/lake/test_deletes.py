@@ -53,9 +53,7 @@ def test_any_value_but_null_deletes(lake: Lake, marker: Any) -> None:
     lake.sync(people(marker), *present)
     lake.sync(people(marker), *deletes, alive)
     assert rows(lake.spark, lake.table, "id", "name") == [(100, "null")]
-    history = lake.tables().history
-    assert history is not None
-    found = rows(lake.spark, history, "id", "_is_current")
+    found = lake.versions("id", "_is_current")
     assert found == sorted([*((n, False) for n in [*numbers, 100]), (100, True)], key=repr)
     lake.sync(people(marker), *({"id": n, "name": "late", "at": 1} for n in numbers))
     assert lake.ids() == [100]
@@ -66,10 +64,8 @@ def test_a_delete_of_a_row_without_other_values_is_a_version(lake: Lake) -> None
     lake.history = True
     lake.sync(people(), {"id": 1})
     lake.sync(people(), {"id": 1, DELETED_AT: "gone"})
-    history = lake.tables().history
-    assert history is not None
     assert lake.ids() == []
-    assert rows(lake.spark, history, "id", "_is_current") == [(1, False)]
+    assert lake.versions("id", "_is_current") == [(1, False)]
 
 
 def test_a_marker_deletes_in_a_frozen_table_and_if_it_is_no_longer_declared(lake: Lake) -> None:
@@ -108,9 +104,7 @@ def test_a_delete_without_a_cursor_value_is_ordered_by_arrival(lake: Lake, engin
     assert sync({"id": 1, "name": "none"}, {"id": 2, "name": "none"}) == [(1, "old", 1), other]
     assert sync({**old, "name": "before"}, gone) == [other]
     assert sync(gone, {"id": 1, "name": "none"}) == [(1, "none", None), other]
-    history = lake.tables().history
-    assert history is not None
-    assert rows(lake.spark, history, "name", "_is_current") == [
+    assert lake.versions("name", "_is_current") == [
         ("a", False),
         ("b", True),
         ("before", False),

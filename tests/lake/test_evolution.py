@@ -34,15 +34,16 @@ from tests.lake.staging import (
     BOOLEAN,
     DATE,
     INTEGER,
+    JSON,
     NTZ,
     NUMBER,
+    SCALARS,
     STRING,
     TIMESTAMP,
     array,
     struct,
 )
 
-JSON: dict[str, Any] = {}
 V1_INTEGER = {"$ref": "WellKnownTypes.json#/definitions/Integer"}
 
 
@@ -61,14 +62,6 @@ def planned(was: Any, now: Any, mode: OnSchemaChange = "evolve") -> Plan:
 
 def types(found: t.StructType) -> dict[str, str]:
     return {field.name: field.dataType.simpleString() for field in found.fields}
-
-
-def test_an_unchanged_schema_changes_nothing() -> None:
-    found = plan(
-        schema(a=INTEGER, o=struct(b=STRING)), declared(a=INTEGER, o=struct(b=STRING)), "fail"
-    )
-    assert found.columns == declared(a=INTEGER, o=struct(b=STRING))
-    assert (found.added, found.widened, found.differences, found.rewrites) == ([], [], [], False)
 
 
 def test_new_columns_and_nested_fields_are_added() -> None:
@@ -226,9 +219,7 @@ def test_a_replaced_table_gets_the_declared_types() -> None:
 
 # Properties
 
-leaves = st.sampled_from(
-    [BOOLEAN, INTEGER, NUMBER, BIG_INTEGER, BIG_NUMBER, DATE, NTZ, TIMESTAMP, STRING, JSON, BINARY]
-)
+leaves = st.sampled_from([*SCALARS.values()])
 
 
 def nested(inner: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
@@ -269,7 +260,8 @@ def shape(kind: t.DataType) -> Any:
 def test_a_schema_merged_with_itself_is_unchanged(one: Any) -> None:
     was = t.StructType([column.field for column in columns({"properties": one})])
     found = plan(was, columns({"properties": one}, known_names(was)), "fail")
-    assert found.schema == was and found.differences == []
+    assert (found.schema, found.differences, found.added) == (was, [], [])
+    assert (found.widened, found.rewrites) == ([], False)
 
 
 @given(properties, properties)
@@ -368,14 +360,3 @@ def test_a_change_of_case_is_no_change_of_the_schema(mode: OnSchemaChange) -> No
     found = plan(was, now, mode)
     assert (found.schema, found.differences) == (was, [])
     assert [column.source for column in found.columns] == ["email", "PART"]
-
-
-def test_fields_of_both_cases_keep_their_own_columns() -> None:
-    was = schema(Email=STRING)
-    both = plan(
-        was, columns({"properties": {"email": STRING, "Email": STRING}}, known_names(was)), "evolve"
-    )
-    assert [column_of(each).source for each in both.schema.fields] == ["Email", "email"]
-    one = columns({"properties": {"email": STRING}}, known_names(both.schema))
-    (column,) = one
-    assert column.name == both.schema.names[1] != "email"

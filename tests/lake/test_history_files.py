@@ -175,9 +175,7 @@ RECORD = st.tuples(
 def test_batches_in_any_order_give_the_same_history_as_windows(
     spark: SparkSession, cursor: str
 ) -> None:
-    @settings(
-        max_examples=8, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True
-    )
+    @settings(max_examples=8, suppress_health_check=list(HealthCheck), derandomize=True)
     @given(
         st.lists(st.lists(RECORD, min_size=1, max_size=4), min_size=3, max_size=6), st.booleans()
     )

@@ -22,12 +22,21 @@ from elt_assets.failpoints import Failpoint
 from elt_assets.lake.admin.snapshots import snapshot
 from elt_assets.lake.merge import key_merge
 from elt_assets.lake.spark.session import SparkProvider
-from elt_assets.lake.write.write_spec import RefreshMode, generations
+from elt_assets.lake.write.write_spec import RefreshMode
 from elt_assets.protocol.airbyte.catalog import DELETED_AT, ConfiguredStream
 from elt_assets.protocol.airbyte.sync_modes import APPEND_DEDUP, OVERWRITE_DEDUP
 from tests.lake.crashing import killed_at
 from tests.lake.harness import Lake
-from tests.lake.staging import APP, INTEGER, STRING, TIMESTAMP, checkpoint, stage, stream
+from tests.lake.staging import (
+    APP,
+    INTEGER,
+    STRING,
+    TIMESTAMP,
+    checkpoint,
+    stage,
+    stream,
+    take_generations,
+)
 
 BEGIN = dt.datetime(2024, 1, 1, tzinfo=dt.timezone.utc)
 HOURS = range(8)
@@ -122,9 +131,7 @@ class Timeline:
         wanted = stream(PROPERTIES, policy, key=["id"], cursor=CURSORS[self.cursor])
         mode: RefreshMode = kind if kind in ("truncate", "retain") else "none"  # type: ignore[assignment]
         head = self.lake.tables().metadata
-        written = generations(wanted, head, mode)
-        wanted.generation_id = written.generation_id
-        wanted.minimum_generation_id = written.minimum_generation_id
+        take_generations(wanted, head, mode)
         wanted.sync_id = max(milliseconds(), head.sync_id + 1)
         return wanted
 
@@ -342,7 +349,6 @@ def test_answers_stay_in_any_order_of_many_syncs(
 def check_any_order(provider: SparkProvider, folder: Path, cursor: str, *, examples: int) -> None:
     @settings(
         max_examples=examples,
-        deadline=None,
         derandomize=True,
         database=None,
         phases=[Phase.generate, Phase.shrink],

@@ -147,9 +147,7 @@ def test_both_ways_give_the_same_rows(
     schema = schema_of(key, cursor)
     by = Ordering([["id"]], ["when", "at"] if has_cursor else [])
 
-    @settings(
-        max_examples=3, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True
-    )
+    @settings(max_examples=3, suppress_health_check=list(HealthCheck), derandomize=True)
     @given(batches(key, cursor))
     def check(found: list[list[tuple[Any, ...]]]) -> None:
         agree(spark, by, schema, found)

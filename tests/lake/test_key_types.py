@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from collections.abc import Iterator
 from pathlib import Path
@@ -23,14 +24,11 @@ from tests.lake.conforming import Conformer
 from tests.lake.harness import Lake
 from tests.lake.plain import NoSpark, without_spark
 from tests.lake.staging import (
-    BIG_INTEGER,
-    BIG_NUMBER,
-    BINARY,
     BOOLEAN,
     DATE,
     INTEGER,
-    NTZ,
     NUMBER,
+    SCALARS,
     STRING,
     TIMESTAMP,
     checkpoint,
@@ -39,21 +37,6 @@ from tests.lake.staging import (
     struct,
 )
 from tests.lake.test_wider_values import fields
-
-JSON: dict[str, Any] = {}
-SCALARS = {
-    "boolean": BOOLEAN,
-    "integer": INTEGER,
-    "big_integer": BIG_INTEGER,
-    "number": NUMBER,
-    "big_number": BIG_NUMBER,
-    "date": DATE,
-    "ntz": NTZ,
-    "timestamp": TIMESTAMP,
-    "binary": BINARY,
-    "string": STRING,
-    "json": JSON,
-}
 
 
 def kind_of(schema: Any) -> Any:
@@ -100,11 +83,6 @@ SENT = {
 }
 
 
-@pytest.fixture(scope="module")
-def conformer(tmp_path_factory: pytest.TempPathFactory) -> Conformer:
-    return Conformer(tmp_path_factory.mktemp("segments"))
-
-
 def keys(conformer: Conformer, schema: Any, sent: list[str]) -> tuple[pa.Array | None, list[int]]:
     """The column of keys that the parse accepts, and the places of the others."""
     lines = [b'{"v":%b}' % value.encode() for value in sent]
@@ -118,51 +96,55 @@ def keys(conformer: Conformer, schema: Any, sent: list[str]) -> tuple[pa.Array |
     return found, [row["place"] for row in dead]
 
 
-@settings(max_examples=12, deadline=None, suppress_health_check=list(HealthCheck))
+def widened_keys(
+    conformer: Conformer, was: str, now: str, data: st.DataObject
+) -> tuple[pa.Array, pa.Array, list[str]] | None:
+    """Keys of a table, the same in the wider type, and their JSON; None: the table is not widened."""
+    sent = data.draw(st.lists(SENT[was], min_size=1, max_size=20))
+    present, rejected = keys(conformer, SCALARS[was], sent)
+    if present is None:
+        return None
+    with contextlib.suppress(Unfit):
+        wider = widened(present, *fields(SCALARS[was], SCALARS[now]))
+        return present, wider, [value for place, value in enumerate(sent) if place not in rejected]
+    return None
+
+
+@settings(max_examples=12, suppress_health_check=list(HealthCheck))
 @pytest.mark.parametrize(("was", "now"), [pair for pair in EQUAL if pair[0] in SENT])
 @given(data=st.data())
 def test_a_value_is_the_same_key_in_both_types(
     conformer: Conformer, was: str, now: str, data: st.DataObject
 ) -> None:
     """A value that is not is in the dead letter, or its table is not widened."""
-    sent = data.draw(st.lists(SENT[was], min_size=1, max_size=20))
-    present, rejected = keys(conformer, SCALARS[was], sent)
-    accepted = [value for place, value in enumerate(sent) if place not in rejected]
-    if present is None:
+    case = widened_keys(conformer, was, now, data)
+    if case is None:
         return
-    try:
-        kept = widened(present, *fields(SCALARS[was], SCALARS[now]))
-    except Unfit:
-        return
+    present, wider, accepted = case
     as_strings = [json.dumps(str(number)) for number in present.to_pylist()]
     for records in [accepted, as_strings] if now == "string" else [accepted]:
         again, rejected = keys(conformer, SCALARS[now], records)
-        found = [] if again is None else again.to_pylist()
+        values = [] if again is None else again.to_pylist()
         for place in rejected:
-            found.insert(place, kept[place].as_py())
-        assert found == kept.to_pylist()
+            values.insert(place, wider[place].as_py())
+        assert values == wider.to_pylist()
 
 
-@settings(max_examples=12, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=12, suppress_health_check=list(HealthCheck))
 @pytest.mark.parametrize(("was", "now"), [pair for pair in ORDERED if pair[0] in SENT])
 @given(data=st.data())
 def test_a_wider_cursor_orders_rows_and_records_as_before(
     conformer: Conformer, was: str, now: str, data: st.DataObject
 ) -> None:
-    sent = data.draw(st.lists(SENT[was], min_size=1, max_size=20))
-    present, rejected = keys(conformer, SCALARS[was], sent)
-    accepted = [value for place, value in enumerate(sent) if place not in rejected]
-    if present is None:
+    case = widened_keys(conformer, was, now, data)
+    if case is None:
         return
-    try:
-        rows = widened(present, *fields(SCALARS[was], SCALARS[now])).to_pylist()
-    except Unfit:
-        return
+    present, wider, accepted = case
     records, rejected = keys(conformer, SCALARS[now], accepted)
     if records is None or rejected:
         return
     before = present.cast(pa.int32()).to_pylist() if was == "date" else present.to_pylist()
-    for row, present_cursor in zip(rows, before, strict=True):
+    for row, present_cursor in zip(wider.to_pylist(), before, strict=True):
         for record, cursor in zip(records.to_pylist(), before, strict=True):
             if cursor != present_cursor:
                 assert (record > row) == (cursor > present_cursor)

@@ -42,9 +42,7 @@ def texts(lake: Lake) -> list[str]:
 
 
 def versions(lake: Lake) -> list[tuple[Any, ...]]:
-    history = lake.tables().history
-    assert history is not None
-    return rows(lake.spark, history, "text", "_is_current", "_valid_to")
+    return lake.versions("text", "_is_current", "_valid_to")
 
 
 def test_rows_with_null_keys_are_kept_when_a_key_is_added(lake: Lake, engine: str) -> None:

@@ -16,16 +16,17 @@ from elt_assets.lake.delta.attachments import LIMITS
 from elt_assets.lake.delta.commit_metadata import CommitMetadata, Refresh
 from elt_assets.lake.delta.files import DataFile
 from elt_assets.lake.delta.table import Table
-from tests.lake.arrow import LONG, STRING, columns, commit, make_old, put, removed_days_ago, values
+from tests.lake.arrow import (
+    IDS,
+    PARTED,
+    commit,
+    make_old,
+    put,
+    removed_days_ago,
+    values,
+)
 
-IDS = columns(id=LONG)
-PARTED = columns(id=LONG, _elt_partition=STRING)
 LARGE = json.dumps({"type": "GLOBAL", "global": {"shared_state": "x" * (1 << 20)}})
-
-
-@pytest.fixture
-def uri(tmp_path: Path) -> str:
-    return str(tmp_path / "orders")
 
 
 def entry_sizes(uri: str) -> list[int]:

@@ -176,7 +176,7 @@ def explore(story: Story, examples: int) -> None:
         lie=st.sampled_from(LIES),
         place=st.floats(0, 1, exclude_max=True),
     )
-    @settings(max_examples=examples, derandomize=True, deadline=None, database=None)
+    @settings(max_examples=examples, derandomize=True, database=None)
     def holds(run: Callable[[Lake], None], lie: Lie, place: float) -> None:
         story.check(run, lie, place)
 

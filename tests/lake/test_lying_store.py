@@ -94,7 +94,6 @@ def contents(table: Table) -> Contents:
 @settings(
     max_examples=20,
     derandomize=True,
-    deadline=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture],
 )
 def test_a_commit_is_made_once_whatever_is_answered(
@@ -126,7 +125,6 @@ ANY = [
 @settings(
     max_examples=12,
     derandomize=True,
-    deadline=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture],
 )
 def test_an_action_is_whole_or_not_there_whichever_request_fails(

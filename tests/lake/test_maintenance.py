@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import json
-import os
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,30 +12,23 @@ import pytest
 from deltalake import DeltaTable
 
 from elt_assets.lake.admin.maintenance import Maintained, maintain
-from elt_assets.lake.spark.session import SparkProvider
 from elt_assets.protocol.airbyte.sync_modes import APPEND
+from tests.lake.arrow import make_old
 from tests.lake.crashing import EVENTS, configured, event, expected, position, sync, view
 from tests.lake.harness import Lake
-from tests.lake.readers import assert_all_readers_agree
 from tests.lake.staging import APP, STRING, checkpoint, data_files, rows
 
 OLD = dt.timedelta(days=10)
 DELETED = {**EVENTS, "_ab_cdc_deleted_at": STRING}
 BATCHES = [[event(number, number), event(None, number)] for number in range(1, 4)]
 
-
-@pytest.fixture
-def lake(spark_provider: SparkProvider, tmp_path: Path) -> Iterator[Lake]:
-    lake = Lake(spark_provider, tmp_path)
-    yield lake
-    assert_all_readers_agree(lake.spark, lake.folder)
+pytestmark = pytest.mark.usefixtures("agreeing_readers")
 
 
 def age(folder: Path) -> None:
     """All files there are ten days old."""
-    then = time.time() - OLD.total_seconds()
     for path in folder.rglob("*.parquet"):
-        os.utime(path, (then, then))
+        make_old(path, OLD.days)
 
 
 def on_disk(lake: Lake) -> int:

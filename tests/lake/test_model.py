@@ -19,11 +19,20 @@ from pyspark.sql import SparkSession
 
 from elt_assets.lake.spark.session import SparkProvider
 from elt_assets.lake.write.stream_tables import StreamTables
-from elt_assets.lake.write.write_spec import WriteSpec, generations
+from elt_assets.lake.write.write_spec import WriteSpec
 from elt_assets.lake.write.writer import TableWriter
 from elt_assets.protocol.airbyte.messages import RawRecord
 from elt_assets.sync.segments import Segment, SegmentWriter
-from tests.lake.staging import APP, EMITTED_AT, INTEGER, STRING, TIMESTAMP, checkpoint, stream
+from tests.lake.staging import (
+    APP,
+    EMITTED_AT,
+    INTEGER,
+    STRING,
+    TIMESTAMP,
+    checkpoint,
+    stream,
+    take_generations,
+)
 
 START = dt.datetime(2026, 1, 1, tzinfo=dt.timezone.utc)
 SCHEMA = {
@@ -154,7 +163,6 @@ def test_append_dedup_with_history_equals_the_model(
 ) -> None:
     @settings(
         max_examples=3 if engine == "whole" else 2,
-        deadline=None,
         derandomize=True,
         suppress_health_check=list(HealthCheck),
     )
@@ -221,9 +229,7 @@ class Run:
             wanted = stream(SCHEMA, "append_dedup", cursor=self.cursor or ["at"])
             wanted.primary_key, wanted.cursor_field = KEY, self.cursor
             wanted.sync_mode = "incremental" if self.cursor else "full_refresh"
-            written = generations(wanted, tables.metadata)
-            wanted.generation_id = written.generation_id
-            wanted.minimum_generation_id = written.minimum_generation_id
+            take_generations(wanted, tables.metadata)
             wanted.sync_id = tables.metadata.sync_id + 1
             self._writer = TableWriter(
                 self.provider, tables, WriteSpec(wanted, "run", history=True)

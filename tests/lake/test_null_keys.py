@@ -45,11 +45,7 @@ def test_a_null_in_a_part_of_a_key_is_a_value(lake: Lake, engine: str) -> None:
     assert texts(lake) == ["a2", "b", "c", "d2"]
     lake.sync(KEYED, record(2, None, "older", 1), record(None, "y", "again", 1))
     assert texts(lake) == ["a2", "again", "b", "c", "d2"]
-    history = lake.tables().history
-    assert history is not None
-    current = [
-        text for text, is_current in rows(lake.spark, history, "text", "_is_current") if is_current
-    ]
+    current = [text for text, is_current in lake.versions("text", "_is_current") if is_current]
     assert current == texts(lake)
     key = [["id"], ["part"]]
     assert repeated_keys(lake.provider, lake.table, lake.table.files, key) == 0
@@ -57,10 +53,3 @@ def test_a_null_in_a_part_of_a_key_is_a_value(lake: Lake, engine: str) -> None:
 
 def texts(lake: Lake) -> list[str]:
     return [text for (text,) in rows(lake.spark, lake.table, "text")]
-
-
-def test_a_part_of_a_key_that_does_not_fit_rejects_the_record(lake: Lake) -> None:
-    done = lake.sync(KEYED, record(1, None, "a", 1), {"id": "x", "part": "y", "at": 1})
-    assert (done.records, done.rejected) == (1, 1)
-    reason = "field 'id' of the primary key does not fit its type, bigint"
-    assert rows(lake.spark, lake.dead_letter, "reason") == [(reason,)]

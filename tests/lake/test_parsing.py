@@ -32,38 +32,10 @@ NUMBERS = st.one_of(
 ).map(str.encode)
 PIECES = st.sampled_from(
     [
-        *(
-            b"a",
-            b"7",
-            b"1.5",
-            b"NaN",
-            "ü\u2028\ufdd0".encode(),
-            b"\\u00e9",
-            b'\\"',
-            b"\\\\",
-            b"\\n",
-            b"\\/",
-        ),
-        *(
-            b"2024-02-29",
-            b"T10:30:00Z",
-            b" 10:30",
-            b"+01:00",
-            b"20240115T1030",
-            b"aGk=",
-            b"true",
-            b"{}",
-        ),
-        *(
-            b"\\ud83d\\ude00",
-            b"\\ud83d",
-            b"\\ude00",
-            b"\xff",
-            b"\xed\xa0\xbd",
-            b"\xc0\x80",
-            b"\x01",
-            b"\t",
-        ),
+        *rb"a 7 1.5 NaN \u00e9 \" \\ \n \/ \ud83d\ude00 \ud83d \ude00 aGk= true {}".split(),
+        *b"2024-02-29 T10:30:00Z +01:00 20240115T1030".split(),
+        *("ü\u2028\ufdd0".encode(), b" 10:30"),
+        *(b"\xff", b"\xed\xa0\xbd", b"\xc0\x80", b"\x01", b"\t"),
     ]
 )
 TEXTS = st.lists(PIECES, max_size=3).map(lambda pieces: b'"%b"' % b"".join(pieces))
@@ -89,12 +61,7 @@ RECORDS = st.lists(FIELD, max_size=6).map(lambda fields: b"{%b}" % b",".join(fie
 SCHEMAS = st.lists(schemas, min_size=FIELDS, max_size=FIELDS)
 
 
-@pytest.fixture(scope="module")
-def conformer(tmp_path_factory: pytest.TempPathFactory) -> Conformer:
-    return Conformer(tmp_path_factory.mktemp("segments"))
-
-
-@settings(deadline=None, max_examples=60, suppress_health_check=list(HealthCheck))
+@settings(max_examples=60, suppress_health_check=list(HealthCheck))
 @given(SCHEMAS, st.lists(RECORDS, min_size=1, max_size=40), st.randoms(use_true_random=False))
 def test_a_row_does_not_depend_on_its_neighbours(
     conformer: Conformer, schemas_: list[Any], records: list[bytes], chance: random.Random

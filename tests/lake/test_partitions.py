@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,25 +11,18 @@ from elt_assets.failpoints import Failpoint
 from elt_assets.lake.admin.maintenance import maintain
 from elt_assets.lake.admin.replay import replay
 from elt_assets.lake.admin.snapshots import snapshot
-from elt_assets.lake.spark.session import SparkProvider
 from elt_assets.lake.write.stream_tables import StreamTables
-from elt_assets.lake.write.write_spec import WriteSpec, generations
+from elt_assets.lake.write.write_spec import WriteSpec
 from elt_assets.protocol.airbyte.catalog import ConfiguredStream
 from elt_assets.protocol.airbyte.sync_modes import APPEND, APPEND_DEDUP, OVERWRITE
 from elt_assets.sync.events import Committed
 from tests.lake.crashing import EVENTS, event, killed_at, position, read
 from tests.lake.harness import Lake
-from tests.lake.readers import assert_all_readers_agree
-from tests.lake.staging import APP, NUMBER, STRING, checkpoint, rows, stream
+from tests.lake.staging import APP, NUMBER, STRING, checkpoint, rows, stream, take_generations
 
 FIRST, SECOND = "2026-01-01", "2026-01-02"
 
-
-@pytest.fixture
-def lake(spark_provider: SparkProvider, tmp_path: Path) -> Iterator[Lake]:
-    lake = Lake(spark_provider, tmp_path)
-    yield lake
-    assert_all_readers_agree(lake.spark, lake.folder)
+pytestmark = pytest.mark.usefixtures("agreeing_readers")
 
 
 def tables(lake: Lake, part: str) -> StreamTables:
@@ -42,9 +33,7 @@ def configured(
     lake: Lake, part: str, policy: str = OVERWRITE, properties: dict[str, Any] = EVENTS
 ) -> ConfiguredStream:
     wanted = stream(properties, policy)
-    written = generations(wanted, tables(lake, part).metadata)
-    wanted.generation_id = written.generation_id
-    wanted.minimum_generation_id = written.minimum_generation_id
+    take_generations(wanted, tables(lake, part).metadata)
     return wanted
 
 

@@ -3,23 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
-from pyspark.sql import SparkSession
 
-from elt_assets.lake.delta.table import Table
 from elt_assets.lake.merge import file_splitting
 from elt_assets.lake.spark.session import SparkProvider
-from elt_assets.lake.write.stream_tables import StreamTables
-from elt_assets.lake.write.write_spec import WriteSpec, generations
-from elt_assets.lake.write.writer import TableWriter
 from elt_assets.protocol.airbyte.sync_modes import APPEND, APPEND_DEDUP, OVERWRITE, OVERWRITE_DEDUP
-from tests.lake.staging import APP, INTEGER, checkpoint, rows, stage, stream
+from tests.examples import few
+from tests.lake.harness import Lake
+from tests.lake.staging import INTEGER, checkpoint, rows, stage, stream, take_generations
 
 PROPERTIES = {"k": INTEGER, "c": INTEGER, "v": INTEGER}
 
@@ -29,39 +24,19 @@ Batch = list[Record]
 Sync = list[Batch]
 
 
-@dataclass
-class Lake:
-    """Runs each sync as a new process would: it opens the table again and creates a writer."""
-
-    provider: SparkProvider
-    folder: Path
-    policy: str
-    deduplicates: bool = field(init=False)
-
-    def __post_init__(self) -> None:
-        self.deduplicates = self.policy in (APPEND_DEDUP, OVERWRITE_DEDUP)
-
-    @property
-    def table(self) -> Table:
-        return Table(str(self.folder / "users"), APP)
-
-    def sync(self, batches: Sync) -> None:
-        tables = StreamTables(str(self.folder / "users"), APP)
-        configured = stream(
-            PROPERTIES, self.policy, key=["k"] if self.deduplicates else [], cursor=["c"]
-        )
-        written = generations(configured, tables.metadata)
-        configured.generation_id = written.generation_id
-        configured.minimum_generation_id = written.minimum_generation_id
-        writer, first = TableWriter(self.provider, tables, WriteSpec(configured, "run")), 0
-        for number, batch in enumerate(batches):
-            data = [dict(zip("kcv", record, strict=True)) for record in batch]
-            writer.write(stage(self.folder / "staging", data, first=first))
-            first += len(batch)
-            if not configured.overwrites:
-                writer.commit(checkpoint(number))
-        writer.commit(checkpoint(final=True))
-        writer.close()
+def sync(lake: Lake, policy: str, batches: Sync) -> None:
+    key = ["k"] if policy in (APPEND_DEDUP, OVERWRITE_DEDUP) else []
+    configured = stream(PROPERTIES, policy, key=key, cursor=["c"])
+    take_generations(configured, lake.table.metadata)
+    writer, first = lake.writer(configured), 0
+    for number, batch in enumerate(batches):
+        data = [dict(zip("kcv", record, strict=True)) for record in batch]
+        writer.write(stage(lake.folder / "staging", data, first=first))
+        first += len(batch)
+        if not configured.overwrites:
+            writer.commit(checkpoint(number))
+    writer.commit(checkpoint(final=True))
+    writer.close()
 
 
 def appended(table: Iterable[Record], batches: Sync) -> list[Record]:
@@ -102,12 +77,6 @@ syncs = st.lists(
     min_size=2,
     max_size=3,
 )
-few = settings(
-    max_examples=2,
-    deadline=None,
-    phases=[Phase.explicit, Phase.reuse, Phase.generate],
-    suppress_health_check=list(HealthCheck),
-)
 
 
 def numbered(drawn: list[list[list[tuple[int, int | None]]]]) -> list[Sync]:
@@ -116,7 +85,7 @@ def numbered(drawn: list[list[list[tuple[int, int | None]]]]) -> list[Sync]:
 
 
 @pytest.mark.parametrize("policy", MODELS)
-@few
+@few(2)
 @given(drawn=syncs)
 def test_a_policy_equals_its_model(
     spark_provider: SparkProvider,
@@ -124,68 +93,49 @@ def test_a_policy_equals_its_model(
     policy: str,
     drawn: list[list[list[tuple[int, int | None]]]],
 ) -> None:
-    lake = Lake(spark_provider, tmp_path_factory.mktemp(policy), policy)
+    lake = Lake(spark_provider, tmp_path_factory.mktemp(policy))
     expected: list[Record] = []
     for batches in numbered(drawn):
-        lake.sync(batches)
+        sync(lake, policy, batches)
         expected = MODELS[policy](expected, batches)
-        found = rows(spark_provider.get(), lake.table, "k", "c", "v")
-        assert sorted(found, key=repr) == sorted(expected, key=repr)
+        assert records(lake) == sorted(expected, key=repr)
 
 
-def after(provider: SparkProvider, folder: Path, *batches: Batch) -> list[tuple[Any, ...]]:
+def records(lake: Lake) -> list[tuple[Any, ...]]:
+    return rows(lake.spark, lake.table, "k", "c", "v")
+
+
+def after(lake: Lake, *batches: Batch) -> list[tuple[Any, ...]]:
     """Return the rows that `append_dedup` leaves of batches, each of them a sync."""
-    lake = Lake(provider, folder, APPEND_DEDUP)
     for batch in batches:
-        lake.sync([batch])
-    return rows(provider.get(), lake.table, "k", "c", "v")
+        sync(lake, APPEND_DEDUP, [batch])
+    return records(lake)
 
 
-def test_the_later_of_two_records_with_equal_cursors_replaces_the_earlier(
-    spark_provider: SparkProvider, tmp_path: Path
-) -> None:
-    assert after(spark_provider, tmp_path, [(1, 5, 0), (1, 5, 1)], [(1, 5, 2)]) == [(1, 5, 2)]
+def test_the_later_of_two_records_with_equal_cursors_replaces_the_earlier(lake: Lake) -> None:
+    assert after(lake, [(1, 5, 0), (1, 5, 1)], [(1, 5, 2)]) == [(1, 5, 2)]
 
 
-def test_a_late_record_does_not_replace_a_newer_one(
-    spark_provider: SparkProvider, tmp_path: Path
-) -> None:
-    assert after(spark_provider, tmp_path, [(1, 5, 0)], [(1, 4, 1), (2, 0, 2)]) == [
-        (1, 5, 0),
-        (2, 0, 2),
-    ]
+def test_a_late_record_does_not_replace_a_newer_one(lake: Lake) -> None:
+    assert after(lake, [(1, 5, 0)], [(1, 4, 1), (2, 0, 2)]) == [(1, 5, 0), (2, 0, 2)]
 
 
-def test_a_null_cursor_is_less_than_any_value(
-    spark_provider: SparkProvider, tmp_path: Path
-) -> None:
-    found = after(
-        spark_provider,
-        tmp_path,
-        [(1, 0, 0), (2, None, 1), (3, None, 2)],
-        [(1, None, 3), (2, 0, 4), (3, None, 5)],
-    )
-    assert found == [(1, 0, 0), (2, 0, 4), (3, None, 5)]
+def test_a_null_cursor_is_less_than_any_value(lake: Lake) -> None:
+    first: Batch = [(1, 0, 0), (2, None, 1), (3, None, 2)]
+    second: Batch = [(1, None, 3), (2, 0, 4), (3, None, 5)]
+    assert after(lake, first, second) == [(1, 0, 0), (2, 0, 4), (3, None, 5)]
 
 
 def test_a_merge_rewrites_only_files_that_contain_its_keys(
-    spark_provider: SparkProvider, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    lake: Lake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(file_splitting, "MAX_ROWS_UNSPLIT", 0)  # a table that is worth taking apart
-    lake = Lake(spark_provider, tmp_path, APPEND_DEDUP)
-    lake.sync([[(1, 0, 0)]])
+    after(lake, [(1, 0, 0)])
     untouched = set(lake.table.files)
-    lake.sync([[(2, 0, 1)]])
-    lake.sync([[(2, 1, 2), (3, 0, 3)]])
+    after(lake, [(2, 0, 1)], [(2, 1, 2), (3, 0, 3)])
     assert untouched < set(lake.table.files)
 
 
-def test_a_repeated_batch_changes_nothing(
-    spark_provider: SparkProvider, spark: SparkSession, tmp_path: Path
-) -> None:
-    lake = Lake(spark_provider, tmp_path, APPEND_DEDUP)
+def test_a_repeated_batch_changes_nothing(lake: Lake) -> None:
     batch: Batch = [(k, k % 3, k) for k in range(20)]
-    lake.sync([batch])
-    once = rows(spark, lake.table, "k", "c", "v")
-    lake.sync([batch])
-    assert rows(spark, lake.table, "k", "c", "v") == once
+    assert after(lake, batch) == after(lake, batch)

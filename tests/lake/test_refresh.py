@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,7 +11,6 @@ from deltalake import DeltaTable
 from elt_assets.errors import ConfigError
 from elt_assets.failpoints import Failpoint
 from elt_assets.lake.admin.maintenance import maintain
-from elt_assets.lake.spark.session import SparkProvider
 from elt_assets.lake.write.write_spec import (
     Generations,
     RefreshMode,
@@ -35,19 +32,13 @@ from tests.lake.crashing import (
     view,
 )
 from tests.lake.harness import Lake
-from tests.lake.readers import assert_all_readers_agree
-from tests.lake.staging import INTEGER, NUMBER, STRING, checkpoint, rows
+from tests.lake.staging import INTEGER, NUMBER, STRING, checkpoint, rows, take_generations
 
 OLD = [[event(1, 10), event(2, 10)], [event(3, 20)]]
 NEW = [[event(1, 30), event(2, 10)], [event(4, 30)], [event(1, 40), event(5, 40)]]
 WHOLE = [(1, 40), (2, 10), (4, 30), (5, 40)]
 
-
-@pytest.fixture
-def lake(spark_provider: SparkProvider, tmp_path: Path) -> Iterator[Lake]:
-    lake = Lake(spark_provider, tmp_path)
-    yield lake
-    assert_all_readers_agree(lake.spark, lake.folder)
+pytestmark = pytest.mark.usefixtures("agreeing_readers")
 
 
 def interrupted(
@@ -76,9 +67,7 @@ def resumable(
     wanted = configured(lake, policy, "none", properties)
     wanted.stream.is_resumable = True
     refresh: RefreshMode = "none" if wanted.overwrites else "truncate"
-    written = generations(wanted, lake.tables().metadata, refresh)
-    wanted.generation_id = written.generation_id
-    wanted.minimum_generation_id = written.minimum_generation_id
+    take_generations(wanted, lake.tables().metadata, refresh)
     return wanted
 
 

@@ -225,14 +225,14 @@ def hours(time: dt.datetime | None) -> int | None:
     return None if time is None else int((time - START).total_seconds() // 3600)
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=60, suppress_health_check=list(HealthCheck))
 @given(BATCHES)
 def test_any_split_into_batches_gives_the_rows_of_the_model(batches: list[list[Record]]) -> None:
     compare(batches)
 
 
 @pytest.mark.long
-@settings(max_examples=3_000, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=3_000, suppress_health_check=list(HealthCheck))
 @given(BATCHES)
 def test_many_splits_into_batches_give_the_rows_of_the_model(batches: list[list[Record]]) -> None:
     compare(batches)

@@ -26,24 +26,24 @@ from tests.lake.staging import (
 UNION = {"type": ["integer", "string"]}
 
 
-@pytest.mark.parametrize(
-    ("narrow", "wide", "values", "expected"),
-    [
-        (INTEGER, NUMBER, [-(2**53), 1], [-(2.0**53), 1.0]),
-        (NUMBER, STRING, [1e-4, 1e10, 5], ["0.0001", "10000000000", "5"]),
-        (STRING, UNION, ["a"], ['"a"']),
-        (INTEGER, UNION, [5], ["5"]),
-        (struct(x=INTEGER), struct(x=NUMBER), [{"x": 1}], [(1.0,)]),
-        (array(INTEGER), array(NUMBER), [[1, 2]], [[1.0, 2.0]]),
-        (TIMESTAMP, STRING, ["2026-01-02T00:00:00Z"], ["2026-01-02T00:00:00Z"]),
-    ],
-)
-def test_rows_are_converted_by_a_widening(
-    lake: Lake, spark: SparkSession, narrow: Any, wide: Any, values: Any, expected: Any
-) -> None:
-    lake.sync(stream({"id": INTEGER, "a": narrow}), *({"id": 0, "a": each} for each in values))
-    lake.sync(stream({"id": INTEGER, "a": wide}), {"id": 1, "a": None})
-    assert rows(spark, lake.table, "id", "a") == [*((0, each) for each in expected), (1, None)]
+WIDENINGS: list[tuple[Any, Any, Any, Any]] = [
+    (INTEGER, NUMBER, -(2**53), -(2.0**53)),
+    *((NUMBER, STRING, sent, text) for sent, text in [(1e-4, "0.0001"), (1e10, "10000000000")]),
+    (STRING, UNION, "a", '"a"'),
+    (INTEGER, UNION, 5, "5"),
+    (struct(x=INTEGER), struct(x=NUMBER), {"x": 1}, (1.0,)),
+    (array(INTEGER), array(NUMBER), [1, 2], [1.0, 2.0]),
+    (TIMESTAMP, STRING, "2026-01-02T00:00:00Z", "2026-01-02T00:00:00Z"),
+]
+"""The table's type, the declared one, a value there, the value after."""
+
+
+def test_rows_are_converted_by_a_widening(lake: Lake, spark: SparkSession) -> None:
+    names = [f"c{number}" for number in range(len(WIDENINGS))]
+    narrow, wide, sent, expected = zip(*WIDENINGS, strict=True)
+    lake.sync(stream(dict(zip(names, narrow, strict=True))), dict(zip(names, sent, strict=True)))
+    lake.sync(stream(dict(zip(names, wide, strict=True))), {})
+    assert rows(spark, lake.table, *names) == [expected, (None,) * len(names)]
     assert lake.table.metadata.sequence == 3  # the rewriting is a commit of its own
 
 
@@ -73,9 +73,7 @@ def test_a_widening_converts_the_history_and_the_tombstones(
     lake.sync(keyed(INTEGER), row(1, 1, 1), row(2, 2, 1), row(2, 2, 3, deleted=True), value=1)
     lake.sync(keyed(NUMBER), row(1, 1.5, 2), row(2, 2.5, 2), value=2)
     assert rows(spark, lake.table, "id", "n") == [(1, 1.5)]
-    history = lake.tables().history
-    assert history is not None
-    assert rows(spark, history, "id", "n", "_is_current") == [
+    assert lake.versions("id", "n", "_is_current") == [
         (1, 1.0, False),
         (1, 1.5, True),
         (2, 2.0, False),
@@ -120,9 +118,7 @@ def test_a_table_restored_to_narrower_types_gets_the_types_of_its_history(
     DeltaTable(lake.table.uri).restore(version)
     lake.sync(keyed(INTEGER), row(1, 4), value=3)
     assert rows(spark, lake.table, "id", "n", "part.n") == [(1, 4.0, 4.0), (2, 2.0, 2.0)]
-    history = lake.tables().history
-    assert history is not None
-    found = rows(spark, history, "id", "n", "_is_current")
+    found = lake.versions("id", "n", "_is_current")
     assert sorted(found) == [(1, 1.0, False), (1, 4.0, True), (2, 2.0, True)]
 
 
@@ -220,9 +216,7 @@ def test_fields_that_are_renamed_in_case_only_keep_their_columns(
         (4, 2, "5", "x", [2]),
         (5, 1, "1@x", "F", [1]),
     ]
-    history = lake.tables().history
-    assert history is not None
-    assert rows(spark, history, "Id", "At", "Part.City", "_is_current")[:2] == [
+    assert lake.versions("Id", "At", "Part.City", "_is_current")[:2] == [
         (1, 1, "A", False),
         (1, 4, "E", True),
     ]

@@ -27,7 +27,7 @@ import pytest
 from elt_assets.errors import EltError, TransientError
 from elt_assets.failpoints import Failpoint, armed
 from elt_assets.lake.write.stream_tables import StreamTables
-from elt_assets.lake.write.write_spec import RefreshMode, WriteSpec, generations, starting_state
+from elt_assets.lake.write.write_spec import RefreshMode, WriteSpec, starting_state
 from elt_assets.lake.write.writer import TableWriter
 from elt_assets.pipeline.shared_state_start import starting_states
 from elt_assets.pipeline.stream_plan import StreamPlan
@@ -40,7 +40,7 @@ from tests.failpoints import assert_reached
 from tests.lake.crashing import Death, Killed
 from tests.lake.modelled import NO_SPARK
 from tests.lake.plain import rows_of, without_spark
-from tests.lake.staging import INTEGER, stream
+from tests.lake.staging import INTEGER, stream, take_generations
 from tests.sync.doubles import error, message, record, state, status
 
 pytestmark = pytest.mark.spark
@@ -248,9 +248,7 @@ class World:
         cursor = [] if policy == OVERWRITE else ["n"]
         configured = stream({"id": INTEGER, "n": INTEGER}, policy, key=key, cursor=cursor)
         configured.stream.name = name
-        written = generations(configured, tables.metadata, refresh)
-        configured.generation_id = written.generation_id
-        configured.minimum_generation_id = written.minimum_generation_id
+        take_generations(configured, tables.metadata, refresh)
         configured.sync_id = tables.metadata.sync_id + 1
         start = starting_state(configured, tables.metadata, refresh)
         return StreamPlan(cast(Any, None), configured, tables, start)

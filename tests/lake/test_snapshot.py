@@ -21,15 +21,9 @@ from elt_assets.lake.delta.commit_metadata import CommitMetadata
 from elt_assets.lake.delta.files import Change, DataFile, Files
 from elt_assets.lake.delta.snapshot import Snapshot
 from elt_assets.lake.delta.table import Table
-from tests.lake.arrow import LONG, STRING, columns, commit, put
+from tests.lake.arrow import PARTED, commit, put
 
-PARTED = columns(id=LONG, _elt_partition=STRING)
 LOG = "_delta_log"
-
-
-@pytest.fixture
-def uri(tmp_path: Path) -> str:
-    return str(tmp_path / "orders")
 
 
 def entry(uri: str, version: int) -> Path:
@@ -102,7 +96,7 @@ def checkpoint(uri: str, _app_id: str) -> None:
 STEPS = [append, replace_rows, add_column, replace_columns, restore, checkpoint]
 
 
-@settings(max_examples=15, deadline=None, derandomize=True, database=None)
+@settings(max_examples=15, derandomize=True, database=None)
 @given(
     st.lists(st.tuples(st.sampled_from(STEPS), st.sampled_from(["elt:o|a", "elt:o|é"])), max_size=8)
 )

@@ -55,7 +55,6 @@ FILES = st.lists(ENTRIES | OTHERS, max_size=6)
 
 @given(FILES, st.sampled_from(["\n", "\r\n"]), st.booleans())
 @hypothesis_settings(
-    deadline=None,
     max_examples=150,
     suppress_health_check=[HealthCheck.function_scoped_fixture],
 )

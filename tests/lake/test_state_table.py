@@ -9,11 +9,11 @@ import pytest
 from elt_assets.lake.delta.commit_metadata import CommitMetadata
 from elt_assets.lake.write.state_only_writer import StateOnlyWriter
 from elt_assets.lake.write.stream_tables import StreamTables
-from elt_assets.lake.write.write_spec import RefreshMode, WriteSpec, continues, generations
+from elt_assets.lake.write.write_spec import RefreshMode, WriteSpec, continues
 from elt_assets.protocol.airbyte.catalog import INCREMENTAL, ConfiguredStream
 from elt_assets.protocol.airbyte.sync_modes import APPEND
 from tests.lake.harness import USERS
-from tests.lake.staging import APP, checkpoint, stream
+from tests.lake.staging import APP, checkpoint, stream, take_generations
 
 
 def configured() -> ConfiguredStream:
@@ -28,9 +28,7 @@ def opened(
     """A sync as a run begins it: a retry of the same intent goes on."""
     tables, wanted = StreamTables(str(folder / "users"), APP), configured()
     mode: RefreshMode = "none" if continues(wanted, tables.metadata, intent) else refresh
-    written = generations(wanted, tables.metadata, mode)
-    wanted.generation_id = written.generation_id
-    wanted.minimum_generation_id = written.minimum_generation_id
+    take_generations(wanted, tables.metadata, mode)
     return tables, StateOnlyWriter(tables, WriteSpec(wanted, "run", intent=intent))
 
 

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
-from typing import Any
 
-import duckdb
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
 from pyspark.sql import SparkSession
 from pyspark.sql import types as t
 
-from elt_assets.errors import ConcurrentSync, ConfigError
+from elt_assets.errors import ConcurrentSync
 from elt_assets.lake.delta.commit_metadata import CommitMetadata
 from elt_assets.lake.delta.files import Change, DataFile
 from elt_assets.lake.delta.table import Table
@@ -52,11 +49,6 @@ def append(spark: SparkSession, table: Table, number: int, state: str | None = N
 
 def ids(spark: SparkSession, table: Table) -> list[int]:
     return sorted(row["id"] for row in table.dataframe(spark).collect())
-
-
-@pytest.fixture
-def uri(tmp_path: Path) -> str:
-    return str(tmp_path / "shop" / "users")
 
 
 @pytest.fixture
@@ -103,13 +95,6 @@ def test_a_state_is_read_back_byte_for_byte(spark: SparkSession, table: Table) -
     append(spark, table, 1, state)
     head = reopened(table).metadata
     assert (head.sequence, head.generation, head.state, head.run_id) == (1, 1, state, "run-1")
-
-
-def test_a_state_can_advance_without_data(spark: SparkSession, table: Table) -> None:
-    append(spark, table, 1, "1")
-    commit(table, [], "2")
-    assert reopened(table).metadata.state == "2"
-    assert ids(spark, reopened(table)) == [1]
 
 
 def test_the_state_is_found_before_many_commits_of_other_writers(
@@ -279,14 +264,6 @@ def states(uri: str) -> dict[int, str]:
 # Columns
 
 
-def test_a_new_column_is_null_in_existing_rows(spark: SparkSession, table: Table) -> None:
-    append(spark, table, 1)
-    table.prepare(WIDER)
-    commit(table, table.write_files(spark.createDataFrame([(2, "two")], WIDER)))
-    found = reopened(table).dataframe(spark).collect()
-    assert sorted(map(tuple, found)) == [(1, None), (2, "two")]
-
-
 def test_a_column_that_the_catalog_no_longer_has_is_kept(spark: SparkSession, table: Table) -> None:
     table.prepare(WIDER)
     append(spark, table, 1)
@@ -303,53 +280,3 @@ def test_every_type_is_read_back_from_the_log(table: Table) -> None:
     table.prepare(schema)
     table.prepare(schema)
     assert reopened(table).schema == schema
-
-
-def test_duckdb_reads_the_same_rows_as_spark(spark: SparkSession, table: Table) -> None:
-    append(spark, table, 1)
-    commit(table, write(spark, table, 2, 3, 4), remove=table.files)
-    append(spark, table, 5)
-    listed = DeltaTable(table.uri).file_uris()
-    query = f"select id from read_parquet({listed!r}) order by id"
-    found = duckdb.connect().execute(query).fetchall()
-    assert [number for (number,) in found] == ids(spark, table) == [2, 3, 4, 5]
-    arrow = DeltaTable(table.uri).to_pyarrow_table()
-    assert sorted(arrow["id"].to_pylist()) == [2, 3, 4, 5]
-
-
-# Tables of other engines
-
-
-def rewrite_log(uri: str, kind: str, change: dict[str, Any]) -> None:
-    """Change one action of the first commit, as another engine would have written it."""
-    log = Path(uri) / "_delta_log" / f"{0:020}.json"
-    actions = [json.loads(line) for line in log.read_text().splitlines()]
-    for action in actions:
-        action.get(kind, {}).update(change)
-    log.write_text("\n".join(map(json.dumps, actions)))
-
-
-def test_deletion_vectors_are_refused(table: Table) -> None:
-    table.prepare(ID)
-    features = {
-        "minReaderVersion": 3,
-        "minWriterVersion": 7,
-        "readerFeatures": ["deletionVectors"],
-        "writerFeatures": ["deletionVectors"],
-    }
-    rewrite_log(table.uri, "protocol", features)
-    with pytest.raises(ConfigError, match="deletionVectors"):
-        reopened(table)
-
-
-def test_column_mapping_is_refused(table: Table) -> None:
-    table.prepare(ID)
-    rewrite_log(table.uri, "protocol", {"minReaderVersion": 2, "minWriterVersion": 5})
-    mapped = {"delta.columnMapping.id": 1, "delta.columnMapping.physicalName": "col-1"}
-    field = {"name": "id", "type": "long", "nullable": True, "metadata": mapped}
-    schema = json.dumps({"type": "struct", "fields": [field]})
-    configuration = {"delta.columnMapping.mode": "name", "delta.columnMapping.maxColumnId": "1"}
-    change = {"schemaString": schema, "configuration": configuration}
-    rewrite_log(table.uri, "metaData", change)
-    with pytest.raises(ConfigError, match="columnMapping"):
-        reopened(table)

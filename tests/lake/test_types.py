@@ -146,13 +146,6 @@ def test_a_column_of_json_text_is_marked_in_its_metadata(schema: Any, is_json: b
     assert column_of(column.field).kind == stored(column.kind)
 
 
-def test_an_object_of_any_depth_has_a_column() -> None:
-    schema: dict[str, Any] = {"type": "integer"}
-    for _ in range(200):
-        schema = {"type": "object", "properties": {"o": schema}}
-    assert len(columns({"properties": {"o": schema}})) == 1
-
-
 def test_a_schema_without_properties_has_no_columns_of_its_own() -> None:
     assert columns({}) == []
     assert columns({"properties": None}) == []

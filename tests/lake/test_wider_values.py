@@ -31,6 +31,7 @@ from tests.lake.staging import (
     BOOLEAN,
     DATE,
     INTEGER,
+    JSON,
     NTZ,
     NUMBER,
     STRING,
@@ -40,7 +41,6 @@ from tests.lake.staging import (
     struct,
 )
 
-JSON: dict[str, Any] = {}
 AT = datetime(2024, 1, 2, 3, 4, 5, 678900, tzinfo=timezone.utc)
 LOCAL = datetime(2024, 1, 2, 3, 4, 5)  # noqa: DTZ001 - a timestamp without zone
 OBJECT = struct(**{"a b": INTEGER, "any": JSON, "at": TIMESTAMP})
@@ -220,11 +220,6 @@ def sent_values(draw: st.DrawFn) -> tuple[Any, list[str]]:
     return kind, draw(st.lists(values, min_size=1, max_size=10))
 
 
-@pytest.fixture(scope="module")
-def conformer(tmp_path_factory: pytest.TempPathFactory) -> Conformer:
-    return Conformer(tmp_path_factory.mktemp("segments"))
-
-
 def column(conformer: Conformer, schema: Any, values: list[str]) -> pa.Array:
     """The column that the parse makes of values of one field."""
     lines = [b'{"v":%b}' % value.encode() for value in values]
@@ -234,7 +229,7 @@ def column(conformer: Conformer, schema: Any, values: list[str]) -> pa.Array:
     return pq.read_table(path).column("v").combine_chunks()
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=40, suppress_health_check=list(HealthCheck))
 @example((NUMBER, ["0.0001", "10000000000", "5", "1E-7", "-0.0"]))
 @example((TIMESTAMP, ['"2024-01-01T00:00:00Z"', '"2024-01-01T00:00:00.500Z"']))
 @given(sent_values())
