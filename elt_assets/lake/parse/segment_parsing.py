@@ -22,7 +22,6 @@ from elt_assets.lake.schema import metadata_columns
 from elt_assets.lake.schema.logical_types import (
     Array,
     Column,
-    LogicalType,
     Scalar,
     Struct,
     described,
@@ -115,16 +114,23 @@ class SegmentParser:
             folder="",
             fields=tuple(map(field_of, columns)),
             key=[_key_part(columns, part) for part in key],
-            strict={n: _strict_reason(each) for n, each in enumerate(columns) if each.strict},
+            strict={
+                number: f"field {column.source!r} does not fit its column's type, "
+                f"{described(column.kind)}"
+                for number, column in enumerate(columns)
+                if column.strict
+            },
             stamp=(stamp.raw_id_prefix, stamp.generation_id, stamp.sync_id),
             partition=partition,
-            metadata=_metadata(partition),
+            metadata=_arrow_schema(
+                metadata_columns.table_schema([], partitioned=partition is not None).fields
+            ),
             declared=declared_names([each for each in declared if each.source != extra]),
             extra=extra,
             dead_letter=DeadLetter(
                 (dead.storage.system, dead.storage.root),
                 "",
-                _arrow_schema(rejections.schema),
+                _arrow_schema(rejections.schema.fields),
                 rejections.values,
             ),
         )
@@ -204,10 +210,6 @@ def _key_part(columns: Sequence[Column], path: Sequence[str]) -> KeyPart:
         f"{field} does not fit its type, {described(kind)}",
         f"the object with {field} is null or missing",
     )
-
-
-def _strict_reason(column: Column) -> str:
-    return f"field {column.source!r} does not fit its column's type, {described(column.kind)}"
 
 
 def run(spark: SparkSession, job: Job, tasks: Sequence[Task]) -> list[Result]:
@@ -294,28 +296,14 @@ def _ranges(source: Any, piece: Piece, size: int) -> Iterator[tuple[int, int, in
 
 def field_of(column: Column) -> Field:
     """Return a column as tasks know it."""
-    return _of_kind(column.source, column.name, column.kind)
-
-
-def _of_kind(source: str, name: str, kind: LogicalType) -> Field:
-    column = Column(source, name, kind)
-    type_ = _arrow_type(column.type)
+    source, name, kind = column.source, column.name, column.kind
+    (type_,) = _arrow_schema([t.StructField("value", column.type)]).types
     if isinstance(kind, Array):
-        return Field(source, name, ARRAY, type_, (_of_kind("", "", kind.items),))
+        return Field(source, name, ARRAY, type_, (field_of(Column("", "", kind.items)),))
     if isinstance(kind, Struct):
         return Field(source, name, STRUCT, type_, tuple(map(field_of, kind.fields)))
     return Field(source, name, kind.name if isinstance(kind, Scalar) else UNREAD, type_)
 
 
-def _arrow_type(kind: t.DataType) -> pa.DataType:
-    schema = delta_schema(t.StructType([t.StructField("value", kind)])).to_arrow()
-    return pa.schema(schema).field(0).type
-
-
-def _metadata(partition: str | None) -> pa.Schema:
-    more = [] if partition is None else [metadata_columns.PARTITION_FIELD]
-    return _arrow_schema(t.StructType([*metadata_columns.METADATA_FIELDS, *more]))
-
-
-def _arrow_schema(columns: t.StructType) -> pa.Schema:
-    return pa.schema(delta_schema(columns).to_arrow())
+def _arrow_schema(columns: Sequence[t.StructField]) -> pa.Schema:
+    return pa.schema(delta_schema(t.StructType(list(columns))).to_arrow())

@@ -51,21 +51,18 @@ def undeclared(value: Raw, declared: Declared) -> Extra | None:
     first = memoryview(value)[0]
     if first == _OBJECT:
         fields = msgspec.json.decode(value, type=dict[str, Raw])
-        return _in_object(fields, declared) or None
+        extra: dict[str, Extra] = {
+            name: inner for name, inner in fields.items() if name not in declared.names
+        }
+        for name, within in declared.objects.items():
+            if name in fields and (inner := undeclared(fields[name], within)) is not None:
+                extra[name] = inner
+        return extra or None
     if first == _ARRAY:
-        elements = msgspec.json.decode(value, type=list[Raw])
-        items = [undeclared(item, declared) for item in elements]
-        return items if any(item is not None for item in items) else None
+        items = msgspec.json.decode(value, type=list[Raw])
+        extras = [undeclared(item, declared) for item in items]
+        return extras if any(item is not None for item in extras) else None
     return None
-
-
-def _in_object(fields: Mapping[str, Raw], declared: Declared) -> dict[str, Extra]:
-    names = declared.names
-    found: dict[str, Extra] = {name: fields[name] for name in fields if name not in names}
-    for name, within in declared.objects.items():
-        if name in fields and (extra := undeclared(fields[name], within)) is not None:
-            found[name] = extra
-    return found
 
 
 def has_variant(extra: Extra | None, declared: Declared) -> bool:

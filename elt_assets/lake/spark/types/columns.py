@@ -6,7 +6,7 @@ another form is read alone. JSON values are written as texts, all of a column at
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from types import MappingProxyType
@@ -22,7 +22,7 @@ from elt_assets.lake.spark.types.changes import MISFIT, OVERSIZE, Misfit, Place,
 from elt_assets.lake.spark.types.conversion import Add, Converter
 from elt_assets.lake.spark.types.fields import ARRAY, DECODING_ERRORS, STRUCT, Field
 from elt_assets.lake.spark.types.json_texts import JsonTexts
-from elt_assets.lake.spark.types.kinds import KINDS, Form, Kind
+from elt_assets.lake.spark.types.kinds import KINDS, Form, Kind, Reader
 from elt_assets.lake.spark.types.repair import MAX_DEPTH, is_too_deep
 
 MAX_BYTES = 16 << 20
@@ -91,21 +91,23 @@ class Columns:
             return self._struct(field, values, place, rows)
         if field.kind == ARRAY:
             return self._list(field, values, place, rows)
-        kind = KINDS[field.kind]
-        if kind.is_double:
-            return self._double(field, values, place, rows)
-        values = self._finished(kind, field.type, values, _Adder(self._add, place, rows))
-        return values if isinstance(values, pa.Array) else pa.array(values, field.type)
-
-    def _double(
-        self, field: Field, values: Sequence[Any], place: Place, rows: Sequence[int]
-    ) -> pa.Array:
-        if self._doubles is not None:
+        kind, adder = KINDS[field.kind], _Adder(self._add, place, rows)
+        if self._doubles is not None and kind.is_double:
             values = self._doubles.column(values, place, rows, self._add)
-        column = pa.array(values, field.type)
-        if not self.has_tiny:
+        elif kind.opening is not None:
+            values = self._json(kind.opening, values, adder)
+        if kind.form is None:
+            column = pa.array(values, field.type)
+        else:
+            column = _formed(kind, kind.form, field.type, values, adder)
+        if kind.is_double and not self.has_tiny:
             numbers = np.abs(column.to_numpy(zero_copy_only=False))
             self.has_tiny = bool((numbers < _TINY).any())
+        if kind.is_sized and self._has_long_values:
+            is_long = pc.fill_null(pc.greater(pc.binary_length(column), MAX_BYTES), False)
+            for number in _positions(is_long):
+                adder.add(number, *OVERSIZE)
+            column = pc.if_else(is_long, pa.scalar(None, field.type), column)
         return column
 
     def _struct(
@@ -133,43 +135,14 @@ class Columns:
         offsets = pa.array(np.concatenate([[0], np.cumsum(sizes)]), pa.int32())
         return pa.ListArray.from_arrays(offsets, items, type=field.type, mask=mask)
 
-    def _finished(self, kind: Kind, type_: pa.DataType, values: Sequence[Any], add: _Adder) -> Any:
-        """Return the values of a column, as an array or as what an array is made of."""
-        if kind.opening is not None:
-            values = self._json(kind.opening, values, add)
-        elif kind.form is not None:
-            return self._formed(kind, kind.form, type_, values, add)
-        return self._within_size(values, add) if kind.is_sized else values
-
-    def _formed(
-        self, kind: Kind, form: Form, type_: pa.DataType, values: Sequence[Any], add: _Adder
-    ) -> pa.Array:
-        if kind.decoded is Raw:
-            raw = [None if value is None else bytes(value) for value in values]
-            values = [None if value == b"null" else value for value in raw]
-        texts = pa.array(values, pa.string())
-        fits = pc.fill_null(pc.match_substring_regex(texts, form.pattern), True)
-        all_fit = pc.all(fits, min_count=0).as_py()
-        try:
-            clean = form.cast(texts if all_fit else pc.if_else(fits, texts, _NO_TEXT), type_)
-        except pa.ArrowInvalid:  # a day that its month does not have
-            clean, all_fit, fits = pa.nulls(len(texts), type_), False, texts.is_null()
-        if all_fit:
-            return clean
-        odd = np.flatnonzero(~fits.to_numpy(zero_copy_only=False)).tolist()
-        finished: Sequence[Any] = [add.read(form.finish, values[n], n) for n in odd]
-        if kind.is_sized:
-            finished = self._within_size(finished, add, odd)
-        return pc.replace_with_mask(clean, pc.invert(fits), _array(finished, type_))
-
-    def _json(self, opening: bytes, values: Sequence[Any], add: _Adder) -> list[str | None]:
+    def _json(self, opening: bytes, values: Sequence[Any], adder: _Adder) -> list[str | None]:
         raw = [b"null" if value is None else bytes(value) for value in values]
         fits = not opening or all(v.startswith(opening) or v == b"null" for v in raw)
         if fits and max(map(len, raw), default=0) <= 2 * MAX_DEPTH:
             with suppress(*DECODING_ERRORS):
                 return [None if text == "null" else text for text in self._texts.texts(raw)]
         read = partial(self._json_text, opening)
-        return [add.read(read, value, number) for number, value in enumerate(raw)]
+        return [adder.read(read, value, number) for number, value in enumerate(raw)]
 
     def _json_text(self, opening: bytes, raw: bytes, _: Record) -> str | None:
         if raw == b"null":
@@ -183,20 +156,6 @@ class Columns:
             pass
         raise Misfit(*OVERSIZE)
 
-    def _within_size(
-        self, values: Sequence[Any], add: _Adder, places: Sequence[int] | None = None
-    ) -> Sequence[Any]:
-        """Return the values, those that are too long as null. `places`: theirs in the column."""
-        if not self._has_long_values:
-            return values
-        found = list(values)
-        for number, value in enumerate(values):
-            text = value.encode() if isinstance(value, str) else value
-            if isinstance(text, bytes) and len(text) > MAX_BYTES:
-                add.change(places[number] if places else number, *OVERSIZE)
-                found[number] = None
-        return found
-
 
 class _Adder:
     """Adds changes of the values of one column."""
@@ -204,26 +163,40 @@ class _Adder:
     def __init__(self, add: Add, place: Place, rows: Sequence[int]):
         self._add, self._place, self._rows = add, place, rows
 
-    def change(self, number: int, change: str, reason: str) -> None:
-        self._add(int(self._rows[number]), self._place, change, reason)
+    def add(self, number: int, change: str, reason: str) -> None:
+        self._add(self._rows[number], self._place, change, reason)
 
-    def read(self, read: Callable[[Any, Any], Any], value: Any, number: int) -> Any:
+    def read(self, read: Reader, value: Any, number: int) -> Any:
         """Return a value that is read alone; null if it does not fit."""
         if value is None:
             return None
         try:
-            return read(value, lambda *what: self.change(number, *what))
+            return read(value, partial(self.add, number))
         except Misfit as misfit:
-            self.change(number, *misfit.args)
+            self.add(number, *misfit.args)
             return None
 
 
-def _array(values: Sequence[Any], type_: pa.DataType) -> pa.Array:
-    """Return an array of values that were read alone: days and instants are numbers."""
-    if pa.types.is_date32(type_):
-        return pa.array(values, pa.int32()).cast(type_)
-    return (
-        pa.array(values, pa.int64()).cast(type_)
-        if pa.types.is_timestamp(type_)
-        else pa.array(values, type_)
-    )
+def _formed(
+    kind: Kind, form: Form, type_: pa.DataType, values: Sequence[Any], adder: _Adder
+) -> pa.Array:
+    """Return the column of values that have the form of their type, or another one."""
+    if kind.decoded is Raw:
+        raw = [None if value is None else bytes(value) for value in values]
+        values = [None if value == b"null" else value for value in raw]
+    texts = pa.array(values, pa.string())
+    fits = pc.fill_null(pc.match_substring_regex(texts, form.pattern), True)
+    all_fit = pc.all(fits, min_count=0).as_py()
+    try:
+        clean = form.cast(texts if all_fit else pc.if_else(fits, texts, _NO_TEXT), type_)
+    except pa.ArrowInvalid:  # a day that its month does not have
+        clean, all_fit, fits = pa.nulls(len(texts), type_), False, texts.is_null()
+    if all_fit:
+        return clean
+    is_odd = pc.invert(fits)
+    odd = [adder.read(form.finish, values[number], number) for number in _positions(is_odd)]
+    return pc.replace_with_mask(clean, is_odd, pa.array(odd, type_))
+
+
+def _positions(flags: pa.Array) -> list[int]:
+    return list(np.flatnonzero(flags.to_numpy(zero_copy_only=False)).tolist())

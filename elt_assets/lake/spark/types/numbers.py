@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 import re
-from decimal import ROUND_HALF_UP, Context, Decimal
+from decimal import MAX_EMAX, MAX_PREC, MIN_EMIN, ROUND_HALF_UP, Context, Decimal
 
 import numpy as np
 
@@ -16,6 +16,7 @@ from elt_assets.lake.spark.types.changes import MISFIT, RESPELLED, ROUNDED, Misf
 _NUMBER = re.compile(rb"-?\d+(?:\.\d+)?(?:[eE][+-]?\d+)?").fullmatch
 _INTEGER = re.compile(rb"-?\d+").fullmatch
 _EXACT = Context(prec=80, Emax=10**6, Emin=-(10**6))
+_ALL_DIGITS = Context(prec=MAX_PREC, Emax=MAX_EMAX, Emin=MIN_EMIN)
 _SMALL = re.compile(rb"(?:^|[\s:,\[])-?[\d.]+[eE]-\d{3}$").search
 _SHORT = 18
 """Characters of an integer that fits 64 bits, whatever its digits are."""
@@ -126,14 +127,10 @@ def shortest(text: str) -> str:
     """
     if text.lstrip("-").isdigit():
         return "0" if text == "-0" else text
-    sign, digits, exponent = Decimal(text).as_tuple()
-    assert isinstance(exponent, int)
-    whole = "".join(map(str, digits)).lstrip("0")
-    plain = whole.rstrip("0")
-    if not plain:
+    number = Decimal(text).normalize(_ALL_DIGITS)
+    if not number:
         return "0"
-    power = exponent + len(whole) - 1
-    return "-" * sign + (_plain(plain, power) if power in _PLAIN else _scientific(plain, power))
+    return f"{number:f}" if number.adjusted() in _PLAIN else f"{number:e}"
 
 
 def double_text(number: float) -> str:
@@ -142,19 +139,6 @@ def double_text(number: float) -> str:
     if math.isfinite(number):
         return shortest(repr(number))
     return "NaN" if math.isnan(number) else "Infinity" if number > 0 else "-Infinity"
-
-
-def _plain(digits: str, power: int) -> str:
-    """Return a number without an exponent. `power`: of ten, for its first digit."""
-    if power < 0:
-        return "0." + "0" * (-power - 1) + digits
-    whole, fraction = digits[: power + 1].ljust(power + 1, "0"), digits[power + 1 :]
-    return f"{whole}.{fraction}" if fraction else whole
-
-
-def _scientific(digits: str, power: int) -> str:
-    fraction = f".{digits[1:]}" if digits[1:] else ""
-    return f"{digits[0]}{fraction}e{power:+d}"
 
 
 def _unquoted(raw: bytes) -> bytes:
