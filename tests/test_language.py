@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests import language, messages
+from tests import language
 from tests.language import REPOSITORY, findings, sources
 
 TESTS = sorted(
@@ -80,8 +80,3 @@ def _anchors(document: Path) -> set[str]:
     headings = re.findall(r"^#+ (.*)$", document.read_text(), flags=re.MULTILINE)
     plain = [re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings]
     return set(plain)
-
-
-def test_every_message_is_documented() -> None:
-    """`python -m tests.messages` writes the list."""
-    assert messages.DOCUMENT.read_text() == messages.document()
