@@ -15,11 +15,8 @@ import pytest
 import yaml
 from dagster_webserver.cli import dagster_webserver
 
-from elt_assets.connection import yaml_limits
 from elt_assets.defs.carrier import api
 from elt_assets.orchestration import templates
-from elt_assets.protocol import secret_parts
-from elt_assets.runner.process import child, marked_processes
 from tests.connection.test_connection import load, written
 from tests.documents import code_blocks
 from tests.project import REPOSITORY
@@ -47,32 +44,8 @@ def test_each_documented_variable_is_used() -> None:
     assert all(any(f'"{name}"' in source for source in sources) for name in named)
 
 
-@pytest.mark.parametrize(
-    ("sentence", "figure"),
-    [
-        ("stands for more than {} values by its aliases", yaml_limits.MAX_VALUES),
-        ("or is more than {} levels deep", yaml_limits.MAX_DEPTH),
-        ("(at most {} parts of a secret", secret_parts.MAX_PARTS),
-        ("a secret of more than {} characters has no parts", secret_parts.MAX_SIZE),
-        ("the values of the query from {} characters", secret_parts.MIN_TOKEN),
-        ("parts of the path from {}", secret_parts.MIN_PATH_TOKEN),
-        ("A line of stderr is cut at {} characters", child.STDERR_WIDTH),
-    ],
-)
-def test_each_documented_limit_is_the_real_one(sentence: str, figure: int) -> None:
-    assert sentence.format(f"{figure:,}") in " ".join(DOCUMENT.split())
-
-
-def test_the_documented_variables_and_widths_are_the_real_ones() -> None:
-    assert f"`{marked_processes.MARK}`" in DOCUMENT
-    first, second = secret_parts.LINE_WIDTHS
-    assert f"in lines of {first} and of {second} characters" in DOCUMENT
-
-
-def test_the_limits_of_templates_are_documented() -> None:
+def test_each_filter_of_templates_is_documented() -> None:
     text = (REPOSITORY / "docs" / "dagster.md").read_text()
-    assert f"| {templates.MAX_LENGTH:,} characters; " in text
-    assert f"multiply sizes up to {templates.MAX_SIZE:,} |" in text
     filters = re.findall("`(.+?)`", text.split("| the filters ")[1].split("|")[0])
     assert sorted(filters) == sorted(templates.FILTERS - {"d"})
 
@@ -121,7 +94,3 @@ def test_the_api_of_the_demo_listens_on_this_machine_only() -> None:
             urllib.request.urlopen(f"{url}/depots")
         with refused.value as answer:  # an error of urllib holds the connection until it is closed
             assert answer.code == 401
-
-
-def test_the_readme_links_to_the_document() -> None:
-    assert "(docs/security.md)" in (REPOSITORY / "README.md").read_text()

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import re
 
 import pytest
 
 from elt_assets.cli import main
 from elt_assets.cli.entry import COMMANDS
-from elt_assets.errors import ConfigError, EltError, SystemFailure, TransientError
 from tests.documents import code_blocks, run_command, shell_environment
 from tests.project import REPOSITORY, Project
 
@@ -37,10 +35,3 @@ def test_each_command_is_documented(capsys: pytest.CaptureFixture[str]) -> None:
     commands = re.findall(r"^  ([a-z-]+) ", listed, flags=re.MULTILINE)
     assert commands == list(COMMANDS)
     assert set(commands) == set(re.findall(r"^\| `elt ([a-z-]+)", DOCUMENT, flags=re.MULTILINE))
-
-
-def test_errors_have_the_documented_form() -> None:
-    (text,) = code_blocks(DOCUMENT, "json")
-    assert set(json.loads(text)["error"]) == {"failure_type", "message", "guidance", "detail"}
-    for kind in (ConfigError, TransientError, SystemFailure):
-        assert issubclass(kind, EltError) and f"`{kind.failure_type}`" in DOCUMENT

@@ -236,9 +236,3 @@ def test_a_failed_sync_shows_the_error_of_the_source(ui: Ui) -> None:
     ui.shows(re.compile("the line is dead"))
     ui.shoot("failure", ui.page.get_by_text(re.compile("the line is dead")).last)
     reconfigure(ui.project, "lost", fails_at="")
-
-
-def test_all_pictures_of_the_docs_are_made_here() -> None:
-    shown = re.findall(r"\(images/(\w+)\.png\)", (REPOSITORY / "docs" / "dagster.md").read_text())
-    made = re.findall(r'ui\.shoot\("(\w+)"', Path(__file__).read_text())
-    assert set(shown) <= set(made)
