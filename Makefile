@@ -60,9 +60,10 @@ ui: $(STAMP)  ## Dagster's UI with its daemon, and the demo's API
 	@$(JAVA) && mkdir -p -m 700 "$(DAGSTER_HOME)" && export DAGSTER_HOME="$(DAGSTER_HOME)" $(QUIET) && \
 	exec $(WITH_API) $(BIN)/dagster dev -w workspace.yaml $(ARGS)
 
-check: $(STAMP)  ## lint, format, types
+check: $(STAMP)  ## lint, format, imports, types
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+	$(BIN)/lint-imports --no-cache
 	$(BIN)/mypy elt_assets connectors tests
 
 format: $(STAMP)  ## what `make check` would have formatted

@@ -1,0 +1,37 @@
+"""What the documents link to, and the paths that they name, exist."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from tests.project import REPOSITORY
+
+pytestmark = pytest.mark.unit
+
+DOCUMENTS = [REPOSITORY / "README.md", *sorted((REPOSITORY / "docs").glob("*.md"))]
+
+
+def anchors(document: Path) -> set[str]:
+    """Return the anchors of a document's headings, as code hosts make them."""
+    headings = re.findall(r"^#+ (.*)$", document.read_text(), flags=re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
+def test_the_target_of_every_link_exists(document: Path) -> None:
+    for target, anchor in re.findall(r"\]\(([^)#\s]*)#?([^)]*)\)", document.read_text()):
+        if "://" not in target:
+            path = document.parent / target if target else document
+            assert path.exists(), target
+            assert not anchor or anchor in anchors(path), f"{target}#{anchor}"
+
+
+def test_modules_named_in_the_architecture_exist() -> None:
+    text = (REPOSITORY / "docs" / "architecture.md").read_text()
+    names = set(re.findall(r"`([a-z_]+/[a-z_/]+)`", text))
+    assert len(names) > 40
+    paths = [REPOSITORY / "elt_assets" / name for name in names]
+    assert not [path for path in paths if not (path.is_dir() or path.with_suffix(".py").exists())]
