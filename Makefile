@@ -60,10 +60,11 @@ ui: $(STAMP)  ## Dagster's UI with its daemon, and the demo's API
 	@$(JAVA) && mkdir -p -m 700 "$(DAGSTER_HOME)" && export DAGSTER_HOME="$(DAGSTER_HOME)" $(QUIET) && \
 	exec $(WITH_API) $(BIN)/dagster dev -w workspace.yaml $(ARGS)
 
-check: $(STAMP)  ## lint, format, imports, types
+check: $(STAMP)  ## lint, format, imports, names, types
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/lint-imports --no-cache
+	$(BIN)/python -m tests.names
 	$(BIN)/mypy elt_assets connectors tests
 
 format: $(STAMP)  ## what `make check` would have formatted

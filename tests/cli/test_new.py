@@ -125,7 +125,7 @@ def test_secrets_are_replaced_by_environment_variables(
 def test_the_variable_of_a_secret_has_no_reserved_name(
     own: Project, elt: Elt, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Connectors are given no variable named ELT_…"""
+    """Connectors are given no variable whose name begins with ELT."""
     config = json.dumps({"token": "hunter2", "account": "acme"})
     answer = elt.json("new", "elt_shop", "--source", source(own, SECRETS), "--config", config)
     [name] = answer["environment"]

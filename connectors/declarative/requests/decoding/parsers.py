@@ -65,11 +65,11 @@ def json_items(path: str, encoding: str) -> Parse:
 
 
 def csv_rows(encoding: str, delimiter: str, nulls: Sequence[str]) -> Parse:
-    """Return a parser that yields the rows of a CSV file as objects.
+    r"""Return a parser that yields the rows of a CSV file as objects.
 
     Args:
         encoding: the encoding of the file.
-        delimiter: the character between two fields, which may be written as an escape such as `\\t`.
+        delimiter: the character between two fields, which may be written as an escape such as `\t`.
         nulls: the texts that stand for null.
     """
     if delimiter.startswith("\\"):

@@ -1,4 +1,4 @@
-"""Messages in lines that are not one message.
+r"""Messages in lines that are not one message.
 
 Such a message stands behind, before or between other text, beside other messages, in an array or in another
 object, or between the parts of a message that it cuts. A connector's output is shared: a progress bar, a
@@ -9,7 +9,7 @@ state moves past it. So:
 - What remains may be a part of a message: an object that begins with the type of a message, or the body of
   one. Such a line counts as a malformed message of this type.
 - Quoted JSON is text: a message between two equal quotes (`'{…}'`, `"{…}"`, or backticks), the beginning of
-  one behind a single quote or backtick that is closed later, or an escaped one (`{\\"type\\": …`). Behind a
+  one behind a single quote or backtick that is closed later, or an escaped one (`{\"type\": …`). Behind a
   part of a message quotes do not count: they may belong to it.
 
 The search needs a line that contains the type or the body of a message. All other lines cost three regular

@@ -310,7 +310,7 @@ def test_a_template_may_change_what_it_made_itself() -> None:
 
 
 def doubled(twice: str, use: str = "ns.x") -> str:
-    """A template that makes a value which contains another one twice, which contains another one twice …"""
+    """Return a template whose value contains another one twice."""
     loop = f"{{% for i in few %}}{{% set ns.x = {twice} %}}{{% endfor %}}"
     return f"{{% set ns = namespace(x=(1,)) %}}{loop}{{{{ {use} }}}}"
 
