@@ -1,45 +1,57 @@
-"""All that docs/conformance.md names exists."""
+"""Each statement of docs/conformance.md names the tests that `@pytest.mark.spec` gives its id.
+
+`python -m tests.test_conformance` writes these names into the document.
+"""
 
 from __future__ import annotations
 
+import ast
 import re
-from functools import cache
 
 import pytest
 
 from tests.project import REPOSITORY
 
-DOCUMENT = (REPOSITORY / "docs" / "conformance.md").read_text()
-NAMED = sorted(set(re.findall(r"`((?:elt_assets|connectors|tests)/[^`]+)`", DOCUMENT)))
-HEADER = "| statement | done | where | test |"
+pytestmark = pytest.mark.unit
+
+DOCUMENT = REPOSITORY / "docs" / "conformance.md"
+ROW = re.compile(r"^(\| (\w+\.\d+) \| .* \| )[^|]*\|$", re.MULTILINE)
 
 
-@cache
-def _functions(path: str) -> frozenset[str]:
-    text = (REPOSITORY / path).read_text()
-    return frozenset(re.findall(r"^def (\w+)\(", text, flags=re.MULTILINE))
+def names_of_tests() -> dict[str, list[str]]:
+    """Return the names of the tests of each statement, by its id."""
+    tests: dict[str, list[str]] = {}
+    for path in sorted((REPOSITORY / "tests").rglob("test_*.py")):
+        text = path.read_text()
+        for function in ast.parse(text).body if "mark.spec(" in text else ():
+            for decorator in getattr(function, "decorator_list", ()):
+                if ast.unparse(decorator).startswith("pytest.mark.spec("):
+                    name = f"`{path.relative_to(REPOSITORY)}::{getattr(function, 'name', '')}`"
+                    for statement in decorator.args:
+                        tests.setdefault(ast.literal_eval(statement), []).append(name)
+    return tests
 
 
-def _rows() -> list[list[str]]:
-    lines = [line for line in DOCUMENT.splitlines() if line.startswith("| ") and line != HEADER]
-    return [re.split(r" \| ", line.strip("| ")) for line in lines]
+def document() -> str:
+    """Return the document with the tests of each statement in the last column."""
+    text, tests = DOCUMENT.read_text(), names_of_tests()
+    statements = [row[2] for row in ROW.finditer(text)]
+    assert len(statements) == len(set(statements)) > 200
+    assert tests.keys() <= set(statements), sorted(tests.keys() - set(statements))
+    return ROW.sub(lambda row: f"{row[1]}{', '.join(tests.get(row[2], ['none']))} |", text)
 
 
-@pytest.mark.parametrize("name", NAMED)
-def test_each_file_and_each_test_exists(name: str) -> None:
-    path, _, function = name.partition("::")
-    assert (REPOSITORY / path).is_file()
-    assert not function or function in _functions(path)
+def test_each_statement_names_its_tests() -> None:
+    assert DOCUMENT.read_text() == document(), "run `python -m tests.test_conformance`"
 
 
-def test_each_statement_has_a_status_a_place_and_tests() -> None:
-    rows = _rows()
-    assert len(rows) > 200
-    for statement, done, where, tests in rows:
-        assert re.match(r"yes|partial: \S|no", done), statement
-        assert re.fullmatch(r"(`(elt_assets|connectors)/\S+`(, )?)+", where), statement
-        assert tests == "none" or re.fullmatch(r"(`tests/\S+::test_\w+`(, )?)+", tests), statement
+def test_each_statement_is_done_in_files_that_exist() -> None:
+    for row in ROW.finditer(DOCUMENT.read_text()):
+        *_, done, where, _ = re.split(r" ?\| ?", row[1])
+        assert re.match(r"yes|partial: \S|no", done), row[2]
+        files = re.findall(r"`((?:elt_assets|connectors)/\S+)`", where)
+        assert files and all((REPOSITORY / file).is_file() for file in files), row[2]
 
 
-def test_the_readme_links_to_the_document() -> None:
-    assert "(docs/conformance.md)" in (REPOSITORY / "README.md").read_text()
+if __name__ == "__main__":
+    DOCUMENT.write_text(document())

@@ -27,6 +27,7 @@ def catalog_of(own: Project) -> str:
     return (own.root / "defs" / "scripted" / "catalog.json").read_text()
 
 
+@pytest.mark.spec("protocol.138")
 def test_check_reports_that_the_source_is_available(own: Project, elt: Elt) -> None:
     script(own, [])
     assert "succeeded scripted" in elt("check", "scripted")
@@ -34,6 +35,7 @@ def test_check_reports_that_the_source_is_available(own: Project, elt: Elt) -> N
     assert (answer["connection"], answer["succeeded"]) == ("scripted", True)
 
 
+@pytest.mark.spec("protocol.5", "airbyte.12")
 def test_a_failed_check_exits_with_an_error(own: Project, elt: Elt) -> None:
     answers = {
         "spec": {"type": "SPEC", "spec": {"connectionSpecification": {}}},
@@ -201,6 +203,7 @@ def test_discover_reports_changes_of_the_catalog(own: Project, elt: Elt) -> None
     assert elt.json("discover", "scripted", "--dry-run", "--exit-code")["changes"] == []
 
 
+@pytest.mark.spec("protocol.24", "airbyte.13")
 def test_the_first_discovery_reports_all_streams_as_new(own: Project, elt: Elt) -> None:
     script(own, [])
     (own.root / "defs" / "scripted" / "catalog.json").unlink()

@@ -144,6 +144,7 @@ def test_an_environment_variable_in_the_config_is_kept(
     assert written(own, "mine")["source"]["config"]["token"] == {"env": "MINE"}
 
 
+@pytest.mark.spec("protocol.43", "airbyte.10")
 def test_an_incomplete_config_is_refused_with_the_required_fields(own: Project, elt: Elt) -> None:
     error = elt.refused("new", "x", "--source", source(own, SECRETS), "--config", '{"pin": 1}')
     assert "token (string, secret): API token" in error["message"]
@@ -236,6 +237,7 @@ def test_a_source_without_streams_is_refused(own: Project, elt: Elt) -> None:
     assert "has no streams" in elt.refused("new", "empty", "--source", command)["message"]
 
 
+@pytest.mark.spec("protocol.47")
 def test_connectors_lists_the_available_connectors(own: Project, elt: Elt) -> None:
     answer = elt.json("connectors")
     faker = next(one for one in answer["connectors"] if one["connector"] == "faker")

@@ -70,6 +70,7 @@ def test_a_state_can_be_set_from_a_whole_message(own: Project, elt: Elt) -> None
     assert legacy["state"] == {"cursor": 8}
 
 
+@pytest.mark.spec("protocol.118")
 def test_a_reset_starts_from_the_beginning(own: Project, elt: Elt) -> None:
     script(own, [])
     before = elt.json("state", "set", KEY, '{"cursor": 1}')
@@ -112,6 +113,7 @@ def test_dynamic_partitions_are_read_from_the_instance(own: Project, elt: Elt) -
     assert elt.json(*words)["partition"] == "north"
 
 
+@pytest.mark.spec("protocol.81")
 @pytest.mark.parametrize(
     "how",
     [

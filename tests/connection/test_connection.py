@@ -113,6 +113,7 @@ def test_all_attributes_of_a_connection_are_read(tmp_path: Path) -> None:
     assert connection.checkpoint.seconds == 0.5
 
 
+@pytest.mark.spec("protocol.65")
 def test_optional_attributes_have_defaults(tmp_path: Path) -> None:
     connection = load(
         tmp_path, {"name": "a", "source": {"command": ["x"]}, "streams": [{"name": ""}]}
@@ -124,6 +125,7 @@ def test_optional_attributes_have_defaults(tmp_path: Path) -> None:
     assert connection.checkpoint.rows == 1_000_000
 
 
+@pytest.mark.spec("singer.3")
 def test_a_date_in_the_config_is_kept_as_text(tmp_path: Path) -> None:
     text = yaml.safe_dump({"type": "elt_assets.ConnectionComponent", "attributes": written()})
     (tmp_path / "defs.yaml").write_text(text.replace("count: 3", "start: 2026-01-01"))
@@ -253,6 +255,7 @@ def test_a_missing_catalog_is_refused_and_an_existing_one_is_loaded(tmp_path: Pa
     assert load_catalog(tmp_path) == catalog()
 
 
+@pytest.mark.spec("protocol.25")
 def test_a_configured_stream_has_the_effective_cursor_and_key(tmp_path: Path) -> None:
     wanted = {"sync_mode": "incremental", "destination_sync_mode": "append_dedup"}
     own = {"default_cursor_field": ["updated_at"], "source_defined_primary_key": [["id"]]}
@@ -294,6 +297,7 @@ def of_tap(metadata: Json) -> Json:
 OWN_CURSOR = {"source_defined_cursor": True, "default_cursor_field": ["id"]}
 
 
+@pytest.mark.spec("protocol.66", "protocol.68", "protocol.72")
 @pytest.mark.parametrize(
     ("wanted", "source", "expected"),
     [
@@ -343,6 +347,7 @@ def test_settings_that_the_stream_does_not_support_are_refused(
     assert re.search(expected, text)
 
 
+@pytest.mark.spec("protocol.57")
 @pytest.mark.parametrize(
     ("wanted", "source"),
     [
@@ -361,6 +366,7 @@ def test_settings_that_the_stream_supports_are_accepted(
     configured(tmp_path, wanted, **source)
 
 
+@pytest.mark.spec("singer.19")
 def test_a_tap_can_be_configured_for_log_based_replication(tmp_path: Path) -> None:
     wanted = INCREMENTAL | LOG_BASED | {"primary_key": [["id"]]}
     stream = configured(tmp_path, wanted, **of_tap({"valid-replication-keys": ["id"]}))
@@ -374,6 +380,7 @@ def test_a_tap_can_be_configured_for_log_based_replication(tmp_path: Path) -> No
 ELSEWHERE = {"source_defined_cursor": True, "default_cursor_field": ["updated_at"]}
 
 
+@pytest.mark.spec("protocol.69", "protocol.70", "protocol.73")
 @pytest.mark.parametrize(
     ("wanted", "source", "cursor", "key", "notes"),
     [

@@ -6,6 +6,8 @@ import json
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from connectors.faker import Faker
 from connectors.sdk import Checkpoint
 from connectors.sdk.source import Source
@@ -19,6 +21,7 @@ def printed(source: Source, folder: Path, command: str, **files: Any) -> bytes:
     return output_of(source, folder, command, **files)[1]
 
 
+@pytest.mark.spec("protocol.10", "protocol.166")
 def test_airbytes_models_read_every_answer_of_a_source(tmp_path: Path) -> None:
     config = {"count": 20}
     (spec,) = parsed(printed(Faker(), tmp_path, "spec"))
@@ -38,6 +41,7 @@ def test_airbytes_models_read_every_answer_of_a_source(tmp_path: Path) -> None:
     assert set(kinds(printed(Faker(), tmp_path, "read", **wanted, state=states[-3:]))) >= {"STATE"}
 
 
+@pytest.mark.spec("protocol.142")
 def test_airbytes_models_read_logs_and_errors_of_a_source(tmp_path: Path) -> None:
     stream = Script("users", {"x": 1}, Checkpoint({"n": 1}), TransientError("it is down"))
     files = {"config": {"host": "h"}, "catalog": catalog("users")}

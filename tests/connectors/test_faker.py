@@ -135,6 +135,7 @@ def test_orders_advance_in_status_and_refer_to_rows_of_the_shop(shop: Reader) ->
     assert set(status.values()) == {"placed", "paid", "shipped", "delivered", "cancelled"}
 
 
+@pytest.mark.spec("protocol.80")
 @settings(
     max_examples=examples(25),
     deadline=None,
@@ -156,6 +157,7 @@ def test_a_read_resumes_exactly_from_any_checkpoint(
     assert records(whole[:cut], name) + rest == records(whole, name)
 
 
+@pytest.mark.spec("protocol.150")
 def test_counts_in_states_and_estimates_add_up(shop: Reader) -> None:
     for messages in days(shop, {"count": 333, "records_per_state": 50}, 2):
         for name in NAMES:
@@ -284,6 +286,7 @@ def test_a_state_of_another_shop_is_refused(shop: Reader, blob: Json) -> None:
     assert records(messages, "orders")
 
 
+@pytest.mark.spec("protocol.6")
 def test_discovered_schemas_match_the_records(shop: Reader) -> None:
     [message] = shop.call("discover", {})
     messages = shop.read({"count": 10}, {})
@@ -308,6 +311,7 @@ def start(*argv: str) -> subprocess.Popen[bytes]:
     return subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
 
 
+@pytest.mark.spec("airbyte.29")
 @pytest.mark.process
 def test_the_shop_runs_as_a_program(shop: Reader) -> None:
     config = shop.file("config", {"count": 100})

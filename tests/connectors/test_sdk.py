@@ -117,6 +117,7 @@ def story(messages: list[Json]) -> list[str]:
     return events
 
 
+@pytest.mark.spec("protocol.27")
 def test_statuses_surround_the_records(shell: Shell) -> None:
     source = Scripted(Script("a", {"x": 1}, Checkpoint({"n": 1}), {"x": 2}), Script("empty"))
     code, messages = shell.read(source, "a", "empty")
@@ -127,6 +128,7 @@ def test_statuses_surround_the_records(shell: Shell) -> None:
     ]
 
 
+@pytest.mark.spec("protocol.20")
 def test_every_line_is_a_message(shell: Shell) -> None:
     stream = Script('q"ö\n', {"x": "a\nb"}, Checkpoint({}), ValueError("\ud800"), namespace="ñ")
     offered = {"name": 'q"ö\n', "namespace": "ñ", "json_schema": {}}
@@ -183,6 +185,7 @@ LISTED = [
 ]
 
 
+@pytest.mark.spec("protocol.81")
 @pytest.mark.parametrize(("mode", "seen"), [("incremental", [{"n": 1}]), ("full_refresh", [])])
 @pytest.mark.parametrize(
     "state",
@@ -198,6 +201,7 @@ def test_only_incremental_reads_receive_the_state(
     assert [m["record"]["data"]["resumed"] for m in messages if "record" in m] == seen
 
 
+@pytest.mark.spec("protocol.67")
 def test_an_unsupported_sync_mode_is_a_config_error(shell: Shell) -> None:
     code, messages = shell.read(Scripted(Script("a", {"x": 1})), "a", mode="incremental")
     assert code == 1
@@ -242,6 +246,7 @@ def test_numbers_that_json_cannot_represent_become_null(shell: Shell) -> None:
     assert record == {"x": None, "y": [None, {"z": None}], "text": "NaN"}
 
 
+@pytest.mark.spec("protocol.94")
 def test_an_unknown_stream_is_skipped_with_a_warning(shell: Shell) -> None:
     code, messages = shell.read(Scripted(Script("a")), "gone", "a")
     assert code == 0
@@ -249,6 +254,7 @@ def test_an_unknown_stream_is_skipped_with_a_warning(shell: Shell) -> None:
     assert story(messages) == ["LOG", "a STARTED", "a COMPLETE"]
 
 
+@pytest.mark.spec("protocol.23")
 def test_all_violations_of_the_config_are_listed_without_values(shell: Shell) -> None:
     config = {"port": 0, "password": SECRET, "auth": {"token": SECRET}, "colour": "red"}
     code, [message] = shell(Scripted(), "check", config=config)
@@ -279,6 +285,7 @@ def test_secrets_are_masked_in_errors(shell: Shell, error: type[Exception]) -> N
         assert SECRET not in json.dumps(messages)
 
 
+@pytest.mark.spec("protocol.4")
 def test_check_reports_its_result(shell: Shell) -> None:
     statuses: list[tuple[EltError | None, str]] = [
         (None, "SUCCEEDED"),
@@ -290,6 +297,7 @@ def test_check_reports_its_result(shell: Shell) -> None:
     assert message["connectionStatus"]["message"] == "busy\nwait"
 
 
+@pytest.mark.spec("protocol.67")
 @pytest.mark.parametrize(
     "files",
     [
@@ -315,6 +323,7 @@ def test_malformed_files_are_config_errors(shell: Shell, files: Json) -> None:
     assert [error["failure_type"] for error in errors(messages)] == ["config_error"]
 
 
+@pytest.mark.spec("protocol.2")
 def test_spec_needs_no_config(shell: Shell) -> None:
     code, [message] = shell(Scripted(), "spec")
     assert code == 0

@@ -147,6 +147,7 @@ def root(entry: Json) -> Json:
     return dict(found)
 
 
+@pytest.mark.spec("singer.46")
 def test_a_schema_precedes_the_records_and_a_state_follows_them(tap: Tap) -> None:
     code, messages = tap(Shop(SortedOrders(1, 2)))
     assert (code, kinds(messages)) == (0, ["SCHEMA", "RECORD", "RECORD", "STATE"])
@@ -157,6 +158,7 @@ def test_a_schema_precedes_the_records_and_a_state_follows_them(tap: Tap) -> Non
     assert messages[1]["time_extracted"].endswith("+00:00")
 
 
+@pytest.mark.spec("sdk.12", "singer.41")
 def test_the_state_equals_the_documented_example_byte_for_byte(tap: Tap) -> None:
     class Stores(SortedOrders):
         def records(self, context: Context | None, start: Any) -> Iterable[Record]:
@@ -188,12 +190,14 @@ def test_the_state_equals_the_documented_example_byte_for_byte(tap: Tap) -> None
     assert re.sub(',"sent":"[^"]*"', "", value) == json.dumps(expected, separators=(",", ":"))
 
 
+@pytest.mark.spec("singer.38")
 def test_without_a_state_the_tap_starts_at_the_beginning_of_the_stream(tap: Tap) -> None:
     orders = SortedOrders(1)
     tap(Shop(orders))
     assert orders.starts == [None]
 
 
+@pytest.mark.spec("singer.39")
 def test_with_a_state_the_tap_starts_at_the_bookmark(tap: Tap) -> None:
     _, first = tap(Shop(SortedOrders(1, 2)))
     orders = SortedOrders(1, 2, 3)
@@ -202,12 +206,14 @@ def test_with_a_state_the_tap_starts_at_the_bookmark(tap: Tap) -> None:
     assert [record["id"] for record in records(second)] == [3]  # 2 was sent, and has not changed
 
 
+@pytest.mark.spec("singer.40")
 def test_the_state_file_has_the_format_of_the_emitted_state(tap: Tap) -> None:
     _, first = tap(Shop(SortedOrders(1, 2)))
     _, second = tap(Shop(SortedOrders()), state=values(first)[-1])
     assert values(second) == values(first)[-1:]
 
 
+@pytest.mark.spec("singer.41")
 def test_bookmarks_of_streams_that_are_not_read_are_kept(tap: Tap) -> None:
     source = Shop(SortedOrders(1))
     gone = {"replication_key": "n", "replication_key_value": 7}
@@ -216,11 +222,13 @@ def test_bookmarks_of_streams_that_are_not_read_are_kept(tap: Tap) -> None:
     assert values(messages)[-1]["bookmarks"]["gone"] == gone
 
 
+@pytest.mark.spec("singer.42")
 def test_a_stream_without_a_replication_key_has_no_state(tap: Tap) -> None:
     _, messages = tap(Shop(Countries()))
     assert kinds(messages) == ["SCHEMA", "RECORD", "RECORD", "ACTIVATE_VERSION"]
 
 
+@pytest.mark.spec("singer.42")
 def test_a_full_table_has_a_version_that_is_activated_at_its_end(tap: Tap) -> None:
     _, messages = tap(Shop(Countries()))
     assert {message["version"] for message in messages[1:]} == {messages[-1]["version"]}
@@ -238,6 +246,7 @@ def test_a_full_table_read_ignores_the_state(tap: Tap) -> None:
     assert kinds(messages) == ["SCHEMA", "RECORD", "RECORD", "ACTIVATE_VERSION"]
 
 
+@pytest.mark.spec("singer.45")
 def test_a_full_table_that_fails_is_not_activated(
     tap: Tap, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -248,6 +257,7 @@ def test_a_full_table_that_fails_is_not_activated(
     assert "hunter2" not in logged
 
 
+@pytest.mark.spec("singer.45")
 def test_progress_of_an_interrupted_unsorted_stream_is_ignored_on_the_next_run(tap: Tap) -> None:
     class Often(Orders):
         STATE_MSG_FREQUENCY = 1
@@ -261,6 +271,7 @@ def test_progress_of_an_interrupted_unsorted_stream_is_ignored_on_the_next_run(t
     assert again.starts == [None]
 
 
+@pytest.mark.spec("sdk.15")
 def test_a_state_of_an_earlier_version_is_translated_by_the_source(tap: Tap) -> None:
     class Former(Shop):
         def load_state(self, state: Json) -> Json:
@@ -279,12 +290,14 @@ def test_a_state_of_another_tap_is_refused(tap: Tap, capsys: pytest.CaptureFixtu
     assert "the state has no `bookmarks`" in capsys.readouterr().err
 
 
+@pytest.mark.spec("singer.34")
 def test_the_start_date_of_the_config_is_used_on_the_first_sync(tap: Tap) -> None:
     orders = SortedOrders(1, 2)
     tap(Shop(orders), config={**CONFIG, "start_date": "2021-01-02T00:00:00Z"})
     assert orders.starts == ["2021-01-02T00:00:00Z"]
 
 
+@pytest.mark.spec("singer.34")
 def test_the_bookmark_takes_precedence_over_an_earlier_start_date(tap: Tap) -> None:
     orders = SortedOrders()
     mark = {"replication_key": "updatedAt", "replication_key_value": "2021-01-05T00:00:00Z"}
@@ -302,6 +315,7 @@ def test_a_stream_read_by_number_ignores_the_start_date_of_the_config(tap: Tap) 
     assert orders.starts == [None]
 
 
+@pytest.mark.spec("singer.35")
 @pytest.mark.parametrize("written", ["yesterday", "2021-02-30"])
 def test_an_invalid_start_date_is_refused(
     tap: Tap, capsys: pytest.CaptureFixture[str], written: str
@@ -311,6 +325,7 @@ def test_an_invalid_start_date_is_refused(
     assert "config.start_date is not a date" in capsys.readouterr().err
 
 
+@pytest.mark.spec("singer.34")
 def test_the_start_date_may_be_a_default_of_the_config_model(tap: Tap) -> None:
     class Late(Settings):
         start_date: str | None = "2021-01-02T00:00:00Z"
@@ -341,6 +356,7 @@ def test_the_start_date_does_not_exclude_children_of_older_parents(tap: Tap) -> 
     ]
 
 
+@pytest.mark.spec("singer.47")
 def test_several_configs_are_merged_and_the_last_takes_precedence(tap: Tap, tmp_path: Path) -> None:
     first = tmp_path / "first"
     first.write_text(json.dumps({"api_key": "k" * 5, "start_date": "2020-01-01T00:00:00Z"}))
@@ -364,11 +380,13 @@ def test_config_fields_may_be_named_like_json_schema_keywords() -> None:
     assert schema["properties"]["default"]["default"] == {"writeOnly": "x"}
 
 
+@pytest.mark.spec("singer.33")
 def test_the_config_must_be_an_object(tap: Tap, capsys: pytest.CaptureFixture[str]) -> None:
     assert tap(Shop(), config=[])[0] == 1
     assert "the config is not JSON of the expected form" in capsys.readouterr().err
 
 
+@pytest.mark.spec("singer.37")
 def test_every_violation_of_the_config_is_listed(
     tap: Tap, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -378,12 +396,14 @@ def test_every_violation_of_the_config_is_listed(
     assert "config.start_date: Input should be a valid string" in shown
 
 
+@pytest.mark.spec("singer.48")
 def test_the_discovered_catalog_selects_all_streams(tap: Tap) -> None:
     source = Shop(SortedOrders(1), Countries())
     _, messages = tap(source, catalog=tap.catalog(source))
     assert kinds(messages).count("SCHEMA") == 2
 
 
+@pytest.mark.spec("singer.48")
 def test_discovery_reports_keys_and_replication_methods(tap: Tap) -> None:
     orders, countries = tap.catalog(Shop(SortedOrders(), Countries()))["streams"]
     assert root(orders)["table-key-properties"] == ["id"]
@@ -394,6 +414,7 @@ def test_discovery_reports_keys_and_replication_methods(tap: Tap) -> None:
     assert included["properties", "note"] == "available"
 
 
+@pytest.mark.spec("singer.48")
 def test_only_selected_streams_are_read(tap: Tap) -> None:
     source = Shop(SortedOrders(1), Countries())
     catalog = tap.catalog(source)
@@ -403,6 +424,7 @@ def test_only_selected_streams_are_read(tap: Tap) -> None:
     assert {message["stream"] for message in messages} == {"countries"}
 
 
+@pytest.mark.spec("singer.48")
 def test_fields_that_are_not_selected_are_left_out_of_schema_and_records(tap: Tap) -> None:
     source = Shop(SortedOrders(1))
     catalog = tap.catalog(source)
@@ -449,6 +471,7 @@ def test_a_malformed_catalog_is_refused(tap: Tap, catalog: Json) -> None:
     assert tap(Shop(Countries()), catalog=catalog) == (1, [])
 
 
+@pytest.mark.spec("singer.49")
 def test_about_lists_the_settings_and_marks_secrets(tap: Tap) -> None:
     _, [about] = tap(Shop(), "--about", "--format=json", config={})
     assert about["name"] == "tap-shop"
@@ -458,10 +481,12 @@ def test_about_lists_the_settings_and_marks_secrets(tap: Tap) -> None:
     assert "api_key*" in text
 
 
+@pytest.mark.spec("singer.49")
 def test_the_version_is_printed_as_one_line(tap: Tap) -> None:
     assert tap.text(Shop(), "--version") == (0, "tap-shop 1.2.3\n")
 
 
+@pytest.mark.spec("singer.49")
 def test_the_test_option_reads_a_record_of_each_stream_and_prints_none(
     tap: Tap, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -127,11 +127,13 @@ def at(day: int) -> str:
     return f"2021-01-{day:02}T00:00:00Z"
 
 
+@pytest.mark.spec("sdk.13")
 def test_the_bookmark_has_the_replication_key_and_the_highest_value() -> None:
     [state] = states(read(SortedOrders(order(1, at(1)), order(2, at(3)))))
     assert state == {"replication_key": "updatedAt", "replication_key_value": at(3)}
 
 
+@pytest.mark.spec("sdk.14")
 def test_a_state_is_sent_after_a_set_number_of_records() -> None:
     items = read(Often(*(order(n, at(n)) for n in range(1, 6))))
     kinds = ["state" if isinstance(item, Checkpoint) else "record" for item in items]
@@ -163,6 +165,7 @@ def test_a_state_of_another_source_causes_a_warning() -> None:
     assert not warnings(SortedOrders(), {})
 
 
+@pytest.mark.spec("sdk.15")
 def test_a_state_of_an_earlier_version_can_be_translated() -> None:
     class Renamed(SortedOrders):
         def load_state(self, state: Json) -> Json:
@@ -179,6 +182,7 @@ def test_a_state_of_an_earlier_version_can_be_translated() -> None:
     assert state == {"replication_key": "updatedAt", "replication_key_value": at(9)}
 
 
+@pytest.mark.spec("sdk.15")
 def test_a_state_of_cursor_field_and_value_is_accepted_as_a_bookmark() -> None:
     stream = SortedOrders()
     [state] = states(read(stream, {"updatedAt": at(8)}))
@@ -204,6 +208,7 @@ EXAMPLE = {
 """The state of the specification's example, with its hour of one digit."""
 
 
+@pytest.mark.spec("sdk.16")
 @pytest.mark.parametrize("is_sorted", [True, False])
 def test_each_partition_has_a_bookmark_under_partitions(is_sorted: bool) -> None:
     found = [order(1, "2021-01-02T0:00:00Z"), order(2, "2021-01-01T00:00:00Z", store=2)]
@@ -221,6 +226,7 @@ def test_a_state_is_sent_at_the_end_of_each_partition() -> None:
     assert [len(state["partitions"]) for state in found] == [1, 2]
 
 
+@pytest.mark.spec("sdk.16")
 def test_partitions_are_matched_by_their_exact_context() -> None:
     saved = {
         "partitions": [
@@ -346,6 +352,7 @@ class StoreOrders(Orders):
         return {"storeId": (context or {})["storeId"], "order": record["id"]}
 
 
+@pytest.mark.spec("sdk.17")
 def test_the_default_partition_of_a_child_stream_is_the_context_of_its_parent() -> None:
     stream = StoreOrders(order(1, at(2)), order(2, at(3), store=2))
     stream.parent = Stores()
@@ -356,6 +363,7 @@ def test_the_default_partition_of_a_child_stream_is_the_context_of_its_parent() 
     ]
 
 
+@pytest.mark.spec("sdk.17")
 def test_a_grandchild_stream_has_the_contexts_of_both_ancestors() -> None:
     middle = StoreOrders(order(7, at(2)), order(8, at(3), store=2))
     middle.parent = Stores()
@@ -374,6 +382,7 @@ def test_a_parent_without_child_contexts_is_an_error() -> None:
         read(stream)
 
 
+@pytest.mark.spec("singer.43")
 def test_records_before_the_bookmark_are_omitted_if_the_source_cannot_filter() -> None:
     class Unfiltered(SortedOrders):
         filters_records = True
@@ -412,6 +421,7 @@ def test_the_name_of_a_partition_is_unique_and_readable() -> None:
     assert not [name for name in names if "..." in name or "|" in name]
 
 
+@pytest.mark.spec("sdk.18", "sdk.26")
 def test_state_partitioning_keys_coarsen_the_partitions_of_the_state() -> None:
     found = [
         clerks_order(1, at(5), 1, "a"),
@@ -431,6 +441,7 @@ def test_state_partitioning_keys_coarsen_the_partitions_of_the_state() -> None:
     assert again.starts == [at(5), at(4), at(5)]
 
 
+@pytest.mark.spec("sdk.18")
 def test_an_empty_list_of_partitioning_keys_gives_one_bookmark() -> None:
     class Whole(ByStore):
         state_partitioning_keys = ()
@@ -440,6 +451,7 @@ def test_an_empty_list_of_partitioning_keys_gives_one_bookmark() -> None:
     assert state == {"replication_key": "updatedAt", "replication_key_value": at(9)}
 
 
+@pytest.mark.spec("sdk.21", "singer.44")
 def test_a_sorted_stream_resumes_from_its_last_state() -> None:
     found = [order(n, at(n)) for n in range(1, 6)]
     items, failure = seen(Often(*found, SystemFailure("the line is dead")))
@@ -451,6 +463,7 @@ def test_a_sorted_stream_resumes_from_its_last_state() -> None:
     assert again.starts == [at(4)]
 
 
+@pytest.mark.spec("sdk.22")
 def test_a_record_out_of_order_is_an_error_that_names_both_values_and_the_record() -> None:
     _, failure = seen(SortedOrders(order(1, at(2)), order(27, at(1))))
     assert isinstance(failure, InvalidStreamSortException)
@@ -472,6 +485,7 @@ class Unsorted(Orders):
     STATE_MSG_FREQUENCY = 2
 
 
+@pytest.mark.spec("sdk.23")
 def test_the_progress_of_an_unsorted_stream_is_kept_apart_from_its_bookmark() -> None:
     saved = {"replication_key": "updatedAt", "replication_key_value": at(1)}
     found = [order(1, at(8)), order(2, at(3)), order(3, at(5))]
@@ -481,6 +495,7 @@ def test_the_progress_of_an_unsorted_stream_is_kept_apart_from_its_bookmark() ->
     assert state["progress_markers"]["replication_key_value"] == at(8)
 
 
+@pytest.mark.spec("sdk.24")
 def test_progress_markers_are_removed_when_a_failed_sync_restarts() -> None:
     failed = {
         "replication_key": "updatedAt",
@@ -498,6 +513,7 @@ def test_progress_markers_are_removed_when_a_failed_sync_restarts() -> None:
     assert "progress_markers" not in json.dumps(state)
 
 
+@pytest.mark.spec("sdk.25")
 def test_progress_becomes_the_bookmark_only_when_the_partition_is_complete() -> None:
     found = [order(1, at(8)), order(2, at(3), store=2)]
     items, _ = seen(Orders(*found[:1], SystemFailure("the line is dead"), stores=STORES))
@@ -506,6 +522,7 @@ def test_progress_becomes_the_bookmark_only_when_the_partition_is_complete() -> 
     assert [e["replication_key_value"] for e in state["partitions"]] == [at(8), at(3)]
 
 
+@pytest.mark.spec("sdk.27")
 def test_the_bookmark_of_a_date_time_never_passes_the_time_of_the_sync() -> None:
     before = dt.datetime.now(dt.timezone.utc)
     far = "2999-01-01T00:00:00Z"
@@ -515,12 +532,14 @@ def test_the_bookmark_of_a_date_time_never_passes_the_time_of_the_sync() -> None
     assert bookmark <= instant(dt.datetime.now(dt.timezone.utc).isoformat())
 
 
+@pytest.mark.spec("sdk.27")
 def test_a_sorted_stream_has_no_signpost_by_default() -> None:
     far = "2999-01-01T00:00:00Z"
     [state] = states(read(SortedOrders(order(1, far))))
     assert state["replication_key_value"] == far
 
 
+@pytest.mark.spec("sdk.28")
 def test_a_custom_signpost_limits_the_bookmark() -> None:
     class Events(SortedOrders):
         replication_key = "id"
@@ -785,6 +804,7 @@ def test_a_null_cursor_value_does_not_advance_the_bookmark_and_causes_a_warning(
     assert states(items)[-1]["replication_key_value"] == at(3)
 
 
+@pytest.mark.spec("sdk.20")
 def test_a_record_without_the_replication_key_is_an_error_that_names_its_fields() -> None:
     _, failure = seen(SortedOrders({"id": 1, "changed": at(1)}))
     assert "no field 'updatedAt'" in str(failure) and "'id', 'changed'" in str(failure)
@@ -801,6 +821,7 @@ def test_a_value_that_cannot_be_compared_is_an_error_that_names_it() -> None:
 # Many partitions
 
 
+@pytest.mark.spec("sdk.19")
 @pytest.mark.parametrize("count", [1_001, 3_000, 20_000])
 def test_the_total_size_of_states_is_at_most_four_times_the_last_state(count: int) -> None:
     class Many(SortedOrders):

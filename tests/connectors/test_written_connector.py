@@ -75,6 +75,7 @@ def test_the_example_has_at_most_sixty_lines() -> None:
     assert len([line for line in lines if line.strip()]) <= 60
 
 
+@pytest.mark.spec("singer.36")
 def test_the_example_reads_parents_and_children_in_pages(reader: Reader) -> None:
     assert [row["id"] for row in reader.read("stores", "full_refresh")] == ["a", "b", "c"]
     rows = reader.read("orders", "incremental")

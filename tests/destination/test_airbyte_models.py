@@ -19,6 +19,7 @@ from tests.destination.running import (
 )
 
 
+@pytest.mark.spec("protocol.45", "protocol.47")
 def test_airbytes_models_read_the_specification(destination: Destination) -> None:
     (message,) = parsed(destination.run(["spec"]).output)
     modes = [mode.value for mode in message.spec.supported_destination_sync_modes]
@@ -26,6 +27,7 @@ def test_airbytes_models_read_the_specification(destination: Destination) -> Non
     assert message.spec.documentationUrl is not None
 
 
+@pytest.mark.spec("protocol.138")
 def test_airbytes_models_read_both_results_of_a_check(destination: Destination) -> None:
     check = ["check", "--config", destination.config_file]
     (refused,) = parsed(destination.run([*check[:2], "/nowhere/config.json"]).output)
@@ -34,6 +36,7 @@ def test_airbytes_models_read_both_results_of_a_check(destination: Destination) 
     assert [each.value for each in statuses] == ["SUCCEEDED", "FAILED"]
 
 
+@pytest.mark.spec("protocol.10", "protocol.166")
 @pytest.mark.parametrize(
     "make",
     [state, lambda value: shared(value, "users"), legacy],
@@ -50,6 +53,7 @@ def test_airbytes_models_read_states_and_logs(destination: Destination, make: An
     )
 
 
+@pytest.mark.spec("protocol.145")
 def test_airbytes_models_read_errors(destination: Destination) -> None:
     failed = destination.write([stream()], [*records(1), status("INCOMPLETE")], code=1)
     refused = destination.write([stream(mode="soft_delete")], records(1), code=1)

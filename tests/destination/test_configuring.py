@@ -15,6 +15,7 @@ from elt_assets.lake.spark.session import SparkProvider
 from tests.destination.running import Destination, Json, records, state, stream
 
 
+@pytest.mark.spec("protocol.2")
 def test_spec_prints_a_valid_schema_and_the_supported_modes(destination: Destination) -> None:
     answer = destination.run(["spec"])
     (message,) = answer.messages
@@ -40,6 +41,7 @@ def everything_in(folder: Path) -> set[Path]:
     return {path for path in folder.rglob("*") if "home" not in path.parts}
 
 
+@pytest.mark.spec("protocol.4")
 def test_a_check_leaves_no_files(destination: Destination, tmp_path: Path) -> None:
     destination.config = {"namespace": "some_where"}
     _ = destination.config_file
@@ -110,6 +112,7 @@ def test_a_config_that_violates_the_specification_is_refused(
     assert expected in error["message"]
 
 
+@pytest.mark.spec("singer.1")
 @pytest.mark.parametrize(
     ("config", "expected"),
     [("{", "JSON of the expected form"), ("[]", "JSON of the expected form")],
@@ -155,6 +158,7 @@ def test_streams_whose_names_collide_have_a_table_each(destination: Destination)
     assert [destination.ids(name) for name in own] == [[1, 2]] * 4
 
 
+@pytest.mark.spec("protocol.31", "protocol.72", "protocol.77", "protocol.87", "airbyte.19")
 @pytest.mark.parametrize(("streams", "expected", "whose"), REFUSED)
 def test_an_invalid_catalog_is_refused(
     destination: Destination, streams: list[Json], expected: str, whose: str | None

@@ -6,6 +6,8 @@ import json
 import re
 import subprocess
 
+import pytest
+
 from elt_assets.destination.settings import SPECIFICATION
 from tests.documents import code_blocks, shell_environment
 from tests.project import REPOSITORY, Project
@@ -18,6 +20,7 @@ def block(language: str) -> str:
     return found
 
 
+@pytest.mark.spec("airbyte.29")
 def test_the_documented_commands_work_as_written(project: Project) -> None:
     (project.root / "catalog.json").write_text(block("json"))
     environment = {**shell_environment(project), "PYTHONPATH": str(REPOSITORY)}

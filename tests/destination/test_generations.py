@@ -59,6 +59,7 @@ def test_the_end_of_the_input_completes_a_stream_without_a_status(destination: D
     assert destination.ids() == [2]
 
 
+@pytest.mark.spec("protocol.36")
 def test_a_retry_of_the_same_generation_resumes(destination: Destination, mode: str) -> None:
     destination.write([refresh(1, mode)], [*records(1, 2), COMPLETE])
     failed = destination.write([refresh(2, mode)], [*records(3), state(3), STARTED], code=1)
@@ -86,6 +87,7 @@ def test_an_overwrite_without_a_generation_withholds_shared_states(
     assert destination.ids() == [1, 3]
 
 
+@pytest.mark.spec("protocol.85")
 @pytest.mark.parametrize("mode", ["overwrite", "overwrite_dedup"])
 def test_a_complete_generation_is_overwritten_by_each_sync(
     destination: Destination, mode: str
@@ -108,6 +110,7 @@ def test_a_complete_generation_is_overwritten_by_each_sync(
     assert "generation_id 1 is older than the generation of its table, 2" in older.error["message"]
 
 
+@pytest.mark.spec("protocol.82")
 @pytest.mark.parametrize("mode", ["append", "append_dedup"])
 def test_rows_are_appended_to_a_complete_generation(destination: Destination, mode: str) -> None:
     for number in (1, 2):
@@ -189,6 +192,7 @@ def test_an_unfinished_refresh_with_other_settings_cannot_be_resumed(
     assert destination.ids() == [1, 2]
 
 
+@pytest.mark.spec("protocol.75")
 def test_a_generation_without_a_minimum_keeps_older_rows(destination: Destination) -> None:
     destination.write([stream(generation_id=1)], [*records(1), COMPLETE])
     destination.write([stream(generation_id=2)], [*records(2), COMPLETE])
@@ -197,6 +201,7 @@ def test_a_generation_without_a_minimum_keeps_older_rows(destination: Destinatio
     assert sorted(row["_airbyte_generation_id"] for row in rows) == [1, 2]
 
 
+@pytest.mark.spec("protocol.75")
 @pytest.mark.parametrize(
     ("ids", "expected"),
     [

@@ -89,6 +89,7 @@ def test_a_state_is_acknowledged_while_the_source_is_silent(
     assert destination.ids() == [1]
 
 
+@pytest.mark.spec("protocol.35")
 def test_acknowledged_records_survive_a_kill_during_a_sync(
     destination: Destination, running: subprocess.Popen[bytes]
 ) -> None:
@@ -107,6 +108,7 @@ def test_acknowledged_records_survive_a_kill_during_a_sync(
     assert len(destination.ids()) == len(set(destination.ids()))
 
 
+@pytest.mark.spec("protocol.36")
 def test_a_killed_overwrite_without_a_generation_has_acknowledged_nothing(
     destination: Destination,
 ) -> None:
@@ -149,6 +151,7 @@ def test_a_signal_stops_the_process_before_another_commit(
     assert list(destination.folder.glob("home/staging/*")) == []
 
 
+@pytest.mark.spec("protocol.14")
 def test_stdout_has_only_messages(destination: Destination, tmp_path: Path) -> None:
     """Whatever Spark, Java and this process say besides."""
     settings = tmp_path / "spark.conf"

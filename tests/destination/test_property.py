@@ -53,6 +53,7 @@ def states_of(found: list[Json], about: str | None) -> list[Any]:
     return kept
 
 
+@pytest.mark.spec("protocol.32", "airbyte.20")
 @settings(
     max_examples=12,
     deadline=None,

@@ -89,6 +89,7 @@ def test_texts_that_are_no_text_stop_nothing(elt: Target) -> None:
     assert sorted(row["name"] for row in elt.rows()) == ["a\tb\x00", "a\ufffdb", "cut \ufffd"]
 
 
+@pytest.mark.spec("sdk.9", "singer.29")
 def test_states_are_returned_byte_for_byte_and_in_order(elt: Target) -> None:
     odd = b'{"type":"STATE","value":{"bookmarks": {"users":  {"at": 1.50, "big": 12345678901234567890}}}}'
 
@@ -136,6 +137,7 @@ def test_records_without_a_key_are_appended(elt: Target) -> None:
     assert elt.ids() == [1, 1]
 
 
+@pytest.mark.spec("singer.27")
 def test_a_schema_change_during_a_sync_is_applied(elt: Target) -> None:
     grown = {"type": "RECORD", "stream": "users", "record": {"id": 2, "age": 7}}
     again = {"type": "RECORD", "stream": "users", "record": {"id": 1, "name": "renamed"}}
@@ -175,6 +177,7 @@ def grown(id_: int, version: int, **data: Any) -> Json:
     return {**found, "record": {"id": id_, **data}}
 
 
+@pytest.mark.spec("singer.27")
 @pytest.mark.parametrize("rows", [1, 1000])
 def test_a_version_has_the_columns_of_all_its_schemas(rows: int, elt: Target) -> None:
     """A part of it may have been committed before a SCHEMA."""
@@ -229,6 +232,7 @@ def test_a_record_without_its_key_goes_to_the_dead_letter(elt: Target) -> None:
     assert len(elt.rows("users_dead_letter")) == 1
 
 
+@pytest.mark.spec("singer.25")
 def test_a_new_version_replaces_the_rows_when_it_is_activated(elt: Target) -> None:
     elt.load(schema(), *records(1, 2, version=100), activate(100), state(1))
     assert elt.ids() == [1, 2]
@@ -273,6 +277,7 @@ def test_an_invalid_config_is_refused(elt: Target) -> None:
     assert "config_error" in elt.stderr and "'batch_root' was unexpected" in elt.stderr
 
 
+@pytest.mark.spec("singer.28")
 def test_a_later_schema_may_add_the_key(elt: Target) -> None:
     renamed = {"type": "RECORD", "stream": "users", "record": {"id": 1, "name": "renamed"}}
     found = elt.load(schema(key=[]), *records(1, 1, 2), state(1), schema(), renamed, state(2))
@@ -280,6 +285,7 @@ def test_a_later_schema_may_add_the_key(elt: Target) -> None:
     assert sorted(row["name"] for row in elt.rows()) == ["renamed", "user 2"]
 
 
+@pytest.mark.spec("singer.20")
 def test_a_record_with_sdc_deleted_at_deletes_its_row(elt: Target) -> None:
     """Taps that read the log of a database tell of deletes so."""
     with_deletion = schema(_sdc_deleted_at={"type": ["null", "string"], "format": "date-time"})
@@ -288,6 +294,7 @@ def test_a_record_with_sdc_deleted_at_deletes_its_row(elt: Target) -> None:
     assert elt.ids() == [2]
 
 
+@pytest.mark.spec("singer.31")
 def test_settings_of_the_sdk_have_their_documented_effect(elt: Target) -> None:
     elt.config = {
         "load_method": "append-only",
@@ -302,6 +309,7 @@ def test_settings_of_the_sdk_have_their_documented_effect(elt: Target) -> None:
     assert table.version() >= 2  # a commit for each state
 
 
+@pytest.mark.spec("singer.31")
 @pytest.mark.parametrize(
     ("config", "expected"),
     [
@@ -323,6 +331,7 @@ def test_unsupported_settings_of_the_sdk_are_refused(
     assert not elt.lake.exists()
 
 
+@pytest.mark.spec("singer.30")
 def test_about_and_version_describe_the_target(elt: Target) -> None:
     about = subprocess.run(
         [BIN / "target-elt", "--about", "--format=json"], check=True, capture_output=True
@@ -336,6 +345,7 @@ def test_about_and_version_describe_the_target(elt: Target) -> None:
     assert version.stdout == f"target-elt {found['version']}\n"
 
 
+@pytest.mark.spec("singer.29")
 def test_the_process_returns_states_while_the_tap_is_silent(elt: Target, tmp_path: Path) -> None:
     elt.config = {"checkpoint": {"rows": 1}}
     process = subprocess.Popen(

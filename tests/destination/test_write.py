@@ -47,6 +47,7 @@ class Watched(io.BytesIO):
         return super().write(data)
 
 
+@pytest.mark.spec("protocol.9", "protocol.35")
 @pytest.mark.parametrize(
     "make",
     [state, lambda value: shared(value, "users"), legacy],
@@ -90,6 +91,7 @@ ODD = rb"""{"type":"STATE","more":[1, 2.0],"state":{"id":12345678901234567890,"t
 "sourceStats":{"recordCount":1.0,"z":1},"destinationStats":{"recordCount":99.0,"w":2},"partition_id":"p"}}"""
 
 
+@pytest.mark.spec("protocol.132", "protocol.134")
 def test_a_state_is_returned_unchanged_except_for_its_counts(destination: Destination) -> None:
     line = ODD.replace(b"\n", b"")
     empty = state(None)
@@ -106,6 +108,7 @@ def test_a_state_is_returned_unchanged_except_for_its_counts(destination: Destin
     assert json.loads(second)["state"]["stream"] == empty["state"]["stream"]
 
 
+@pytest.mark.spec("protocol.136")
 def test_each_state_counts_its_rejected_records(destination: Destination) -> None:
     """The counts are those of a commit that covers all states; keys are null, data is no object."""
     no_key = record({"name": "nobody"})
@@ -144,6 +147,7 @@ def test_a_shared_state_counts_the_rejected_records_of_all_streams(
     assert (destination.ids(), destination.ids("orders")) == ([1, 2], [1, 2])
 
 
+@pytest.mark.spec("protocol.37", "airbyte.21")
 def test_records_are_counted_over_many_commits(destination: Destination) -> None:
     destination.config = EAGER
     messages: list[Json | bytes] = []
@@ -156,6 +160,7 @@ def test_records_are_counted_over_many_commits(destination: Destination) -> None
     assert answer.values == [0, 1, 2, 3]
 
 
+@pytest.mark.spec("protocol.38", "protocol.39", "protocol.98", "airbyte.22")
 def test_unknown_streams_fields_and_messages_are_ignored(destination: Destination) -> None:
     """A schema mismatch is never a failure. Spec: Schema Mismatches."""
     extraneous = record({"id": 1, "eye_color": "brown", "nested": {"x": [1]}})
@@ -200,6 +205,7 @@ def test_append_dedup_keeps_one_row_per_key_across_syncs(destination: Destinatio
     assert {each["sync_id"] for each in meta} == {7}
 
 
+@pytest.mark.spec("protocol.68")
 @pytest.mark.parametrize("mode", ["append_dedup", "overwrite_dedup"])
 def test_without_a_cursor_the_last_record_of_a_key_to_arrive_stays(
     mode: str, destination: Destination
@@ -246,6 +252,7 @@ def test_a_truncated_last_line_is_an_error(destination: Destination) -> None:
     assert (answer.values, destination.ids()) == ([1], [1])
 
 
+@pytest.mark.spec("protocol.148")
 def test_a_failed_stream_does_not_affect_other_streams(destination: Destination) -> None:
     messages = [
         *(status("STARTED"), status("STARTED", "orders")),
@@ -276,6 +283,7 @@ def test_a_shared_state_after_the_failure_of_a_stream_is_withheld(
     assert (destination.ids(), destination.ids("orders")) == ([1], [1])
 
 
+@pytest.mark.spec("protocol.135")
 def test_a_state_with_a_wrong_record_count_is_not_acknowledged(destination: Destination) -> None:
     wrong = state(1, sourceStats={"recordCount": 2.0})
 

@@ -77,6 +77,7 @@ def _wait_for_commit(project: Project, stream: str) -> None:
     raise TimeoutError("no commit was seen")
 
 
+@pytest.mark.spec("protocol.103")
 def test_a_run_killed_between_commit_and_event_is_reported_by_the_next_run(
     project: Project, uninterrupted: Project
 ) -> None:

@@ -74,6 +74,7 @@ def wait_until(is_true: Callable[[], bool], seconds: float = 120) -> None:
         time.sleep(0.05)
 
 
+@pytest.mark.spec("builder.24")
 def test_a_run_that_is_killed_continues_from_its_last_interval(
     own: Project, orders: Orders
 ) -> None:

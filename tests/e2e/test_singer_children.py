@@ -61,6 +61,7 @@ class Family(Tap):
 START = "import sys; sys.path.insert(0, {folder!r}); from family.tap import Family; Family.cli()"
 
 
+@pytest.mark.spec("sdk.6")
 @pytest.mark.parametrize("version", VERSIONS)
 def test_a_child_is_read_without_its_parent(version: str, project: Project) -> None:
     python = environment_with(project.home / "packages", f"singer-sdk=={version}", SETUPTOOLS)

@@ -59,6 +59,7 @@ def python(project: Project) -> Path:
     return environment_with(project.home / "packages", SDK)
 
 
+@pytest.mark.spec("singer.32")
 @pytest.mark.long
 def test_the_target_suite_passes_except_for_documented_failures(
     project: Project, python: Path

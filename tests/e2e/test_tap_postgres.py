@@ -125,6 +125,7 @@ def _programs() -> Path:
     return Path(done.stdout.strip().splitlines()[-1])
 
 
+@pytest.mark.spec("singer.10")
 def test_tables_and_their_changes_are_synced(postgres: Postgres, project: Project) -> None:
     postgres.execute(TABLES)
     server = {"host": "127.0.0.1", "port": postgres.port, "database": "postgres", "user": "elt"}

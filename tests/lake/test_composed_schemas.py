@@ -142,6 +142,7 @@ def shape(fields: list[Column] | tuple[Column, ...]) -> dict[str, Any]:
     return {column.source: of(column.kind) for column in fields}
 
 
+@pytest.mark.spec("protocol.52")
 @given(equal_schemas())
 def test_equal_schemas_have_equal_columns(pair: tuple[Schema, Schema]) -> None:
     plain, schema = pair

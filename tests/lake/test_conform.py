@@ -274,6 +274,7 @@ def judged(conformer: Conformer) -> dict[tuple[str, str], Row]:
     return dict(zip(SENT, found, strict=True))
 
 
+@pytest.mark.spec("protocol.63")
 @pytest.mark.parametrize(("field", "sent", "expected"), KEPT)
 def test_a_value_that_fits_its_type_is_kept(
     judged: Any, field: str, sent: str, expected: Any
@@ -292,6 +293,7 @@ def test_a_value_that_does_not_fit_becomes_null_and_is_recorded(
     assert changed(row) == [field]
 
 
+@pytest.mark.spec("protocol.40")
 @pytest.mark.parametrize(("field", "sent", "where", "expected"), PARTLY)
 def test_only_the_parts_that_do_not_fit_are_lost(
     judged: Any, field: str, sent: str, where: list[str], expected: Any
@@ -315,6 +317,7 @@ def test_every_row_has_its_extraction_time_generation_and_sync(conformer: Confor
     assert row["_airbyte_meta"] == {"sync_id": 42, "changes": []}
 
 
+@pytest.mark.spec("protocol.128")
 def test_changes_reported_by_the_source_come_first(conformer: Conformer) -> None:
     own = {"field": "x", "change": "TRUNCATED", "reason": "SOURCE_FIELD_SIZE_LIMITATION"}
     good, bad = conformer.rows({"n": INTEGER}, [{"n": 1}, {"n": "x"}], meta={"changes": [own]})
@@ -322,6 +325,7 @@ def test_changes_reported_by_the_source_come_first(conformer: Conformer) -> None
     assert changes(bad) == [own, {"field": "n", **TYPECAST}]
 
 
+@pytest.mark.spec("protocol.54")
 def test_any_field_name_is_read_and_recorded_as_the_source_writes_it(conformer: Conformer) -> None:
     names = ["", "a.b", "c`d", "e'f\"g", "h\ni", "größe"]
     properties: Any = dict.fromkeys(names, INTEGER)

@@ -11,6 +11,7 @@ from datetime import date, datetime
 from decimal import Decimal
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -168,6 +169,7 @@ def kept_in(kind: Struct, sent: dict[str, Any], got: Mapping[str, Any]) -> Itera
         yield kept(column.kind, value, got[column.name])
 
 
+@pytest.mark.spec("protocol.52")
 @given(st.dictionaries(st.text(max_size=3) | names, schemas, max_size=6), malformed)
 def test_any_schema_can_be_converted_to_columns(properties: dict[str, Any], odd: Any) -> None:
     found = columns({"properties": properties})

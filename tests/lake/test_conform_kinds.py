@@ -28,6 +28,7 @@ from tests.lake.staging import (
 )
 
 
+@pytest.mark.spec("protocol.62")
 def test_a_version_1_number_may_be_nan(conformer: Conformer) -> None:
     [row] = conformer.rows(
         {"n": {"$ref": "WellKnownTypes.json#/definitions/Number"}}, [{"n": "NaN"}]

@@ -93,6 +93,7 @@ def cut(row: Row) -> list[str]:
     return [field for field, *_ in change_triples(row) if field != "bad"]
 
 
+@pytest.mark.spec("protocol.64")
 @pytest.mark.parametrize("place", PLACES)
 @pytest.mark.parametrize(("text", "clock", "offset"), FORMS, ids=[text for text, *_ in FORMS])
 def test_every_form_of_a_time_is_parsed(
@@ -105,6 +106,7 @@ def test_every_form_of_a_time_is_parsed(
     assert cut(row) == ([] if offset is None else ["local", "nested.local"])
 
 
+@pytest.mark.spec("protocol.64")
 @pytest.mark.parametrize("place", PLACES)
 @pytest.mark.parametrize(("text", "clock"), TOO_FINE, ids=[text for text, _ in TOO_FINE])
 def test_lost_precision_of_a_time_is_recorded(

@@ -454,6 +454,7 @@ KILLS = [
 ]
 
 
+@pytest.mark.spec("protocol.103", "singer.13")
 @pytest.mark.long
 @pytest.mark.parametrize(("point", "number"), KILLS)
 @pytest.mark.parametrize("form", [LONG], indirect=True)

@@ -43,6 +43,7 @@ def people(marker: Any = TIMESTAMP, **more: Any) -> ConfiguredStream:
     return stream(fields, APPEND_DEDUP, key=["id"], cursor=["at"])
 
 
+@pytest.mark.spec("protocol.93")
 @pytest.mark.parametrize("marker", MARKER_TYPES, ids=str)
 def test_any_value_but_null_deletes(lake: Lake, marker: Any) -> None:
     lake.history = True
@@ -79,6 +80,7 @@ def test_a_marker_deletes_in_a_frozen_table_and_if_it_is_no_longer_declared(lake
     assert lake.ids() == [3]
 
 
+@pytest.mark.spec("protocol.93")
 @pytest.mark.parametrize(
     "engine", ["whole", "tasks", pytest.param("joins", marks=pytest.mark.long)], indirect=True
 )

@@ -81,6 +81,7 @@ def test_new_columns_and_nested_fields_are_added() -> None:
     assert any("'o.b' (string) is new" in line for line in found.differences)
 
 
+@pytest.mark.spec("protocol.97")
 def test_columns_that_the_catalog_no_longer_has_are_kept_and_null() -> None:
     was = schema(gone=INTEGER, o=struct(a=INTEGER, gone=DATE))
     found = plan(was, declared(o=struct(a=INTEGER)), "evolve")

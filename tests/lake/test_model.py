@@ -153,6 +153,7 @@ def _or_none(hour: int | None) -> int | None:
     return None if hour == -1 else hour
 
 
+@pytest.mark.spec("protocol.74", "protocol.83", "protocol.84", "protocol.93")
 @pytest.mark.parametrize("cursor", [["at"], []], ids=["cursor", "no cursor"])
 def test_append_dedup_with_history_equals_the_model(
     spark: SparkSession,

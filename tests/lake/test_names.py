@@ -13,6 +13,7 @@ from elt_assets.lake.schema.names import LONGEST, clean, column_names, table_nam
 RESERVED = r"(?i)_airbyte_|_elt_|_delta_log|_valid_from|_valid_to|_is_current"
 
 
+@pytest.mark.spec("protocol.55")
 @pytest.mark.parametrize(
     ("name", "expected"),
     [
@@ -138,6 +139,7 @@ def test_a_table_name_is_never_a_reserved_name(name: str, expected: str) -> None
     assert re.fullmatch(expected, table_name(name))
 
 
+@pytest.mark.spec("protocol.53", "airbyte.14")
 @given(fields)
 def test_any_stream_name_gives_a_valid_table_name(name: str) -> None:
     found = table_name(name)

@@ -84,6 +84,7 @@ def numbered(drawn: list[list[list[tuple[int, int | None]]]]) -> list[Sync]:
     return [[[(k, c, next(numbers)) for k, c in batch] for batch in sync] for sync in drawn]
 
 
+@pytest.mark.spec("protocol.82", "protocol.86")
 @pytest.mark.parametrize("policy", MODELS)
 @few(2)
 @given(drawn=syncs)
@@ -112,10 +113,12 @@ def after(lake: Lake, *batches: Batch) -> list[tuple[Any, ...]]:
     return records(lake)
 
 
+@pytest.mark.spec("protocol.92")
 def test_the_later_of_two_records_with_equal_cursors_replaces_the_earlier(lake: Lake) -> None:
     assert after(lake, [(1, 5, 0), (1, 5, 1)], [(1, 5, 2)]) == [(1, 5, 2)]
 
 
+@pytest.mark.spec("protocol.92")
 def test_a_late_record_does_not_replace_a_newer_one(lake: Lake) -> None:
     assert after(lake, [(1, 5, 0)], [(1, 4, 1), (2, 0, 2)]) == [(1, 5, 0), (2, 0, 2)]
 

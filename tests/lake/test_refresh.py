@@ -92,6 +92,7 @@ def test_readers_see_the_old_table_until_the_refresh_is_complete(lake: Lake) -> 
     assert (position(lake.table.metadata.state), lake.table.metadata.refresh) == (3, None)
 
 
+@pytest.mark.spec("protocol.85")
 def test_a_refresh_replaces_the_table_in_one_commit(lake: Lake) -> None:
     sync(lake, OLD)
     interrupted(lake, configured(lake, refresh="truncate"), NEW[:2])
@@ -195,6 +196,7 @@ def test_retain_keeps_both_generations(lake: Lake) -> None:
     assert position(starting_state(configured(lake, APPEND), lake.tables().metadata)) == 3
 
 
+@pytest.mark.spec("protocol.75")
 @pytest.mark.parametrize(("number", "least"), [(2, 1), (2, 3), (0, -1), (None, 0), (1, None)])
 def test_invalid_generations_are_refused(lake: Lake, number: int | None, least: int | None) -> None:
     wanted = configured(lake)

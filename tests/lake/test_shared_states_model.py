@@ -315,6 +315,7 @@ def play(seed: int, steps: int) -> None:
         world.run(NAMES, "none", Failure())
 
 
+@pytest.mark.spec("protocol.114")
 @pytest.mark.parametrize("seed", [0, 1, 2, 5, 7, 13])
 def test_streams_that_are_read_together_equal_their_model(seed: int) -> None:
     play(seed, 6)

@@ -33,6 +33,7 @@ def known(name: str) -> dict[str, str]:
     return {"$ref": f"WellKnownTypes.json#/definitions/{name}"}
 
 
+@pytest.mark.spec("protocol.62", "protocol.63")
 @pytest.mark.parametrize(
     ("schema", "expected"),
     [

@@ -78,6 +78,7 @@ def test_counts_that_differ_from_the_source_fail_the_check(own: Project) -> None
     assert found["counts"].description == "the source reports 2 records; 3 were read"
 
 
+@pytest.mark.spec("protocol.135")
 def test_a_state_with_a_wrong_record_count_fails_the_sync(own: Project) -> None:
     script(own, [record(id=1), state(1, records=1), record(id=2), state(2, records=2)])
     assert "reports 2 records before its state, but 1 were received" in failure_of(

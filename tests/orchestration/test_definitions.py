@@ -36,6 +36,7 @@ def _shop(project: Project, **attributes: object) -> None:
     project.discover("shop")
 
 
+@pytest.mark.spec("protocol.112")
 def test_each_stream_has_an_asset(own: Project) -> None:
     _shop(own)
     graph = build().resolve_asset_graph()
@@ -60,6 +61,7 @@ def test_a_connection_may_have_a_schedule(own: Project) -> None:
     }
 
 
+@pytest.mark.spec("protocol.56")
 def test_the_namespace_is_part_of_the_table_name(own: Project) -> None:
     _shop(own, namespace="raw_shop")
     users = build().resolve_asset_graph().get(dg.AssetKey(["shop", "users"]))

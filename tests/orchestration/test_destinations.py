@@ -43,6 +43,7 @@ def written(project: Project) -> list[Any]:
     return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
 
 
+@pytest.mark.spec("protocol.104")
 def test_a_state_is_acknowledged_when_the_destination_returns_it(
     own: Project, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -35,6 +35,7 @@ def _states_given(project: Project) -> Any:
     return "--state" in arguments
 
 
+@pytest.mark.spec("protocol.100")
 @pytest.mark.parametrize(
     ("ending", "reason"),
     [
@@ -94,6 +95,7 @@ def test_lines_that_are_not_messages_are_logged(
     assert "GOSSIP" in logged(own, result)
 
 
+@pytest.mark.spec("airbyte.11")
 def test_a_config_that_violates_the_specification_fails_before_the_read(own: Project) -> None:
     specification = {
         "type": "object",
@@ -193,6 +195,7 @@ def test_an_unwritable_staging_folder_fails_the_run_without_losing_rows(
 OVERWRITE: dict[str, Any] = {"sync_mode": "full_refresh", "destination_sync_mode": "overwrite"}
 
 
+@pytest.mark.spec("protocol.95")
 def test_a_stream_without_messages_keeps_its_rows(own: Project) -> None:
     script(own, [record(id=1)], **OVERWRITE)
     assert materialize(own).success
@@ -209,6 +212,7 @@ def test_a_stream_without_messages_keeps_its_rows(own: Project) -> None:
     assert own.rows("scripted", "things") == []
 
 
+@pytest.mark.spec("protocol.94")
 def test_a_stream_that_the_source_renamed_fails_its_check(own: Project) -> None:
     renamed = {"type": "RECORD", "record": {"stream": "stuff", "data": {"id": 2}, "emitted_at": 1}}
     script(own, [renamed, renamed])

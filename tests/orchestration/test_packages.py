@@ -68,6 +68,7 @@ def test_source_hardcoded_records_runs_in_every_mode(project: Project) -> None:
         assert len(project.rows("with_append", "dummy_fields")) == count * turn
 
 
+@pytest.mark.spec("builder.2")
 @pytest.mark.long
 @pytest.mark.parametrize("policy", ["append", "append_dedup"])
 def test_a_low_code_source_resumes_from_its_cursor(project: Project, policy: str) -> None:

@@ -20,6 +20,7 @@ SOON = {"attempts": 2, "delay": "0.1s"}
 pytestmark = pytest.mark.usefixtures("spark")
 
 
+@pytest.mark.spec("protocol.146")
 def test_a_transient_error_is_retried_from_the_last_state(own: Project) -> None:
     file = windowed(own, config={"fails_at": "2026-01-03T12:00:00+00:00"}, **LIVE)
     own.amend("weather", retry=SOON)
@@ -38,6 +39,7 @@ def test_a_successful_retry_makes_the_run_succeed(own: Project, tmp_path: Path) 
     assert [row["id"] for row in own.rows("scripted", "things")] == [1, 1, 2]
 
 
+@pytest.mark.spec("protocol.146")
 @pytest.mark.parametrize("failure_type", ["config_error", "system_error"])
 def test_permanent_errors_are_not_retried(own: Project, failure_type: str) -> None:
     error = {"message": "no", "failure_type": failure_type}

@@ -65,6 +65,7 @@ def names(project: Project) -> dict[int, str | None]:
     return {row["id"]: row["name"] for row in project.rows("crm", "db_users")}
 
 
+@pytest.mark.spec("sdk.2")
 def test_a_tap_resumes_from_its_bookmark(own: Project, elt: Elt) -> None:
     lines = [SCHEMA, record(id=1, name="a"), record(id=2, name="b"), state(2)]
     connect(own, elt, *lines, **INCREMENTAL, cursor_field=["id"])
@@ -83,6 +84,7 @@ def test_a_tap_resumes_from_its_bookmark(own: Project, elt: Elt) -> None:
     assert metadata["elt/state"]["stream"]["stream_state"] == {"replication_key_value": 3}
 
 
+@pytest.mark.spec("sdk.9", "singer.11")
 def test_records_before_the_last_state_of_a_failed_tap_are_kept(own: Project, elt: Elt) -> None:
     lines = [SCHEMA, record(id=1, name="a"), state(1), record(id=2, name="b"), "!exit 1"]
     connect(own, elt, *lines, **INCREMENTAL, cursor_field=["id"])
@@ -94,6 +96,7 @@ def test_records_before_the_last_state_of_a_failed_tap_are_kept(own: Project, el
     assert given(own)["--state"] == {"bookmarks": {"db-users": {"replication_key_value": 1}}}
 
 
+@pytest.mark.spec("singer.12")
 def test_a_full_table_read_replaces_the_rows(own: Project, elt: Elt) -> None:
     connect(own, elt, SCHEMA, record(id=1, name="a"), destination_sync_mode="overwrite")
     sync(own)
@@ -136,6 +139,7 @@ def test_a_tap_gets_the_entries_of_all_its_streams(own: Project, elt: Elt) -> No
     assert found == {"db-teams": (False, False), "db-users": (True, True)}
 
 
+@pytest.mark.spec("singer.22")
 def test_streams_of_one_name_are_refused(own: Project, elt: Elt) -> None:
     connect(own, elt, SCHEMA, record(id=1))
     twice = json.dumps({"streams": [USERS, USERS, {**USERS, "tap_stream_id": "other"}]})
@@ -210,6 +214,7 @@ def schema(*key: str, **properties: str | list[str]) -> dict[str, Any]:
     return {**SCHEMA, "schema": {"properties": described}, "key_properties": list(key)}
 
 
+@pytest.mark.spec("singer.27")
 @pytest.mark.parametrize("mode", ["overwrite", "overwrite_dedup", "append"])
 def test_a_table_has_the_columns_of_all_schemas_of_a_read(
     mode: str, own: Project, elt: Elt

@@ -140,6 +140,7 @@ def test_a_field_with_the_name_of_the_column_of_undeclared_fields_is_refused(own
         build()
 
 
+@pytest.mark.spec("protocol.99")
 def test_an_incompatible_type_fails_before_the_source_is_read(own: Project) -> None:
     sync(own, record(id=1, name="a"), state(1))
     changed = {"id": {"type": "integer"}, "name": {"type": "object", "properties": TYPES}}

@@ -136,6 +136,7 @@ def test_a_stream_that_was_read_alone_does_not_advance_the_others(own: Project) 
     assert (ids(own, "users"), ids(own, "orders")) == ([1, 2], [10, 11, 12])
 
 
+@pytest.mark.spec("protocol.119")
 def test_only_the_stream_of_a_removed_table_is_read_from_the_beginning(own: Project) -> None:
     log = connection(own)
     append(log, ("users", 1), ("orders", 10))
@@ -151,6 +152,7 @@ def test_only_the_stream_of_a_removed_table_is_read_from_the_beginning(own: Proj
     assert (ids(own, "users"), ids(own, "orders")) == ([1, 2], [10])
 
 
+@pytest.mark.spec("protocol.116")
 @pytest.mark.parametrize("kind", ["LEGACY", "OPAQUE"])
 def test_a_legacy_state_applies_to_all_streams(own: Project, kind: str) -> None:
     log = connection(own, config={"kind": kind})
@@ -173,6 +175,7 @@ def test_a_legacy_state_applies_to_all_streams(own: Project, kind: str) -> None:
     assert (ids(own, "users"), ids(own, "orders")) == ([1, 2], [10])
 
 
+@pytest.mark.spec("protocol.117")
 @pytest.mark.parametrize("together", [True, False])
 def test_a_change_from_legacy_to_stream_states_repeats_no_records(
     own: Project, together: bool
@@ -191,6 +194,7 @@ def test_a_change_from_legacy_to_stream_states_repeats_no_records(
         assert state["stream"]["stream_state"] == {"position": 3}
 
 
+@pytest.mark.spec("protocol.114")
 def test_a_stream_keeps_its_own_state_beside_a_shared_one(own: Project) -> None:
     log = connection(own, destination_sync_mode="append", config={"kind": "MIXED", "every": 1})
     append(log, ("users", 1), ("orders", 10))
@@ -205,6 +209,7 @@ def test_a_stream_keeps_its_own_state_beside_a_shared_one(own: Project) -> None:
     assert alone["stream"]["stream_state"] == {"position": 2}
 
 
+@pytest.mark.spec("protocol.115")
 def test_states_before_an_error_trace_are_kept(own: Project) -> None:
     log = connection(own, destination_sync_mode="append", config={"every": 1, "fail": "all"})
     append(log, ("users", 1), ("users", 2))
@@ -217,6 +222,7 @@ def test_states_before_an_error_trace_are_kept(own: Project) -> None:
     assert (ids(own, "users"), starts(log)) == ([1, 2, 3], [None, 2, 3])
 
 
+@pytest.mark.spec("protocol.119")
 @pytest.mark.parametrize("policy", ["append", "append_dedup"])
 def test_a_refresh_of_one_stream_lets_the_others_continue(own: Project, policy: str) -> None:
     log = connection(own, destination_sync_mode=policy)
@@ -307,6 +313,7 @@ def test_a_stream_without_messages_gets_the_shared_state(own: Project) -> None:
     assert ids(own, "users") == [1, 2, 3]
 
 
+@pytest.mark.spec("protocol.120")
 @pytest.mark.parametrize("stream", ["users", "orders"])
 def test_rewinding_one_stream_rewinds_the_others(own: Project, stream: str) -> None:
     log = connection(own)

@@ -74,6 +74,7 @@ def by_line(text: bytes) -> Iterator[RawRecord | Message]:
     return chain.from_iterable(map(decode_line, filter(None, text.split(b"\n"))))
 
 
+@pytest.mark.spec("airbyte.27")
 @given(st.lists(st.sampled_from(LINES), max_size=12), st.integers(1, 200))
 def test_a_block_is_decoded_like_its_lines(lines: list[bytes], size: int) -> None:
     text = b"\n".join(lines)
@@ -81,6 +82,7 @@ def test_a_block_is_decoded_like_its_lines(lines: list[bytes], size: int) -> Non
     assert collected(decode_blocks(blocks(reader(chunks), MAX_LINE))) == collected(by_line(text))
 
 
+@pytest.mark.spec("protocol.20")
 @given(st.lists(st.binary(max_size=20).map(lambda b: b.replace(b"\r", b"\n"))))
 def test_lines_do_not_depend_on_the_chunks(chunks: list[bytes]) -> None:
     text = b"".join(chunks)

@@ -28,6 +28,15 @@ def configured(stream: dict[str, Any] | None = None, **settings: Any) -> Configu
     return ConfiguredStream(stream=source, **settings)
 
 
+@pytest.mark.spec(
+    "protocol.59",
+    "protocol.60",
+    "protocol.71",
+    "protocol.88",
+    "protocol.89",
+    "protocol.90",
+    "protocol.91",
+)
 @given(st.sampled_from([None, False, True]), PATHS, PATHS, st.booleans())
 def test_the_cursor_is_resolved_by_the_rules_of_the_protocol(
     own: bool | None, wanted: list[str] | None, default: list[str] | None, incremental: bool
@@ -42,6 +51,7 @@ def test_the_cursor_is_resolved_by_the_rules_of_the_protocol(
     assert stream.lacks_cursor == (incremental and not own and not expected)
 
 
+@pytest.mark.spec("protocol.61")
 @pytest.mark.parametrize(
     ("own", "wanted", "key"),
     [
@@ -71,12 +81,14 @@ def test_each_destination_mode_has_its_properties(
     assert (stream.deduplicates, stream.overwrites) == (deduplicates, overwrites)
 
 
+@pytest.mark.spec("protocol.58")
 @pytest.mark.parametrize("modes", [None, [], ["incremental"], ["incremental", "full_refresh"]])
 def test_full_refresh_is_always_possible(modes: list[str] | None) -> None:
     stream = AirbyteStream(name="", json_schema={}, supported_sync_modes=modes)
     assert sorted(stream.sync_modes) == sorted({*(modes or []), "full_refresh"})
 
 
+@pytest.mark.spec("protocol.122")
 def test_streams_are_distinguished_by_name_and_namespace() -> None:
     names: list[tuple[str, str | None]] = [
         ("", None),
@@ -113,6 +125,7 @@ def test_a_name_is_quoted_only_if_it_is_ambiguous() -> None:
     assert list(stream_names(streams).values()) == ["d.e", '"a.b".c', 'a."b.c"', '"x""y"']
 
 
+@pytest.mark.spec("airbyte.15")
 def test_generations_and_unknown_properties_of_a_catalog_are_kept() -> None:
     line = (
         b'{"new":1.0,"generation_id":3,"minimum_generation_id":0,"sync_id":9,"sync_mode":"update",'

@@ -133,6 +133,7 @@ def raw(line: bytes) -> RawRecord:
     return message
 
 
+@pytest.mark.spec("protocol.48", "protocol.49", "protocol.121", "protocol.133")
 @given(lines())
 def test_a_message_is_encoded_without_loss(line: bytes) -> None:
     again = encode(Message.from_json(line))
@@ -152,11 +153,13 @@ def test_decoding_a_line_gives_the_same_message(line: bytes) -> None:
         assert message == Message.from_json(line)
 
 
+@pytest.mark.spec("protocol.126")
 @given(ANYTHING)
 def test_record_data_is_kept_byte_for_byte(data: str) -> None:
     assert bytes(raw(record(data.encode())).data) == data.encode()
 
 
+@pytest.mark.spec("protocol.26", "airbyte.16")
 @given(NO_NULL, NO_NULL)
 def test_state_blobs_are_kept_byte_for_byte(blob: str, shared: str) -> None:
     one = f'{{"stream_descriptor":{{"name":""}},"stream_state":{blob}}}'
@@ -178,6 +181,7 @@ def test_a_new_value_replaces_a_null_that_was_received() -> None:
     assert state.to_json() == b'{"type":"STREAM"}'
 
 
+@pytest.mark.spec("protocol.125")
 @pytest.mark.parametrize("namespace", [None, "", "public"])
 @pytest.mark.parametrize("stream", ["", "users", "../x'\"", "日本\u2028"])
 def test_records_name_their_stream_and_namespace(stream: str, namespace: str | None) -> None:
@@ -190,6 +194,7 @@ def test_emitted_at_may_be_a_float_and_unknown_properties_are_ignored() -> None:
     assert found.emitted_at == 1700000000000.5
 
 
+@pytest.mark.spec("protocol.79")
 @pytest.mark.parametrize("whole", [False, True])
 def test_a_record_that_refers_to_a_file_is_refused(whole: bool) -> None:
     line = record(b"{}", file_reference={"staging_file_url": "/tmp/x", "file_size_bytes": 1})
@@ -209,6 +214,7 @@ def test_record_counts_may_be_doubles() -> None:
     assert encode(message) == line + b"\n"
 
 
+@pytest.mark.spec("protocol.18", "protocol.141")
 @pytest.mark.parametrize(
     "line",
     [
@@ -233,6 +239,7 @@ def test_a_line_that_is_not_a_message_is_logged(line: bytes) -> None:
     assert found.message == line.decode("utf-8", "replace")[:MAX_LOG_CHARACTERS]
 
 
+@pytest.mark.spec("protocol.124")
 @pytest.mark.parametrize("body", ['"body": {}', '"record": 7', '"record": {"id": 7}'])
 def test_an_unknown_type_is_logged_as_a_warning(body: str) -> None:
     found = logged(f'{{"type": "NEWER", {body}}}'.encode())
@@ -240,6 +247,7 @@ def test_an_unknown_type_is_logged_as_a_warning(body: str) -> None:
     assert "'NEWER'" in found.message
 
 
+@pytest.mark.spec("protocol.123")
 @pytest.mark.parametrize("kind", sorted(BODIES))
 @pytest.mark.parametrize(
     "end", ["", ',"{}":null', ',"{}":7', ',"{}":{{"x":NaN}}', ',"{}":"\udcff"', ',"{}":[}}']

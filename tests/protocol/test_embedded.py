@@ -73,6 +73,7 @@ def logged(message: Sent) -> str:
     return message.log.message
 
 
+@pytest.mark.spec("protocol.20")
 @pytest.mark.parametrize(
     ("line", "expected"),
     [
@@ -114,6 +115,7 @@ def test_the_text_beside_a_message_is_logged() -> None:
     assert logged(cut) == "partial"
 
 
+@pytest.mark.spec("airbyte.27")
 @pytest.mark.parametrize(
     "line",
     [
@@ -135,6 +137,7 @@ def test_a_part_of_a_message_is_a_malformed_message(line: bytes) -> None:
         list(decode_blocks([line]))
 
 
+@pytest.mark.spec("protocol.141")
 @pytest.mark.parametrize(
     "line",
     [
@@ -208,6 +211,7 @@ def numbers(route: Callable[[bytes], Iterable[Any]], sent: bytes) -> list[int] |
     return found
 
 
+@pytest.mark.spec("protocol.20")
 @settings(deadline=None)
 @given(st.lists(AROUND, min_size=2, max_size=6), st.sampled_from([b"", b"\n"]), st.integers(0, 70))
 @pytest.mark.parametrize(
@@ -242,6 +246,7 @@ def survives(messages: Callable[[bytes], Iterable[Sent]], sent: bytes, kind: str
     return kind in kinds(found) or bool(errors)
 
 
+@pytest.mark.spec("airbyte.27")
 @given(
     st.sampled_from([ONE, SORTED, STATE, ERROR, CONTROL]), FILLINGS, st.integers(1), st.booleans()
 )

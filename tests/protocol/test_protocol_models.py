@@ -111,6 +111,7 @@ def classes(base: type[Any]) -> list[type[Any]]:
     ]
 
 
+@pytest.mark.spec("protocol.78")
 @pytest.mark.parametrize("model", classes(pydantic.BaseModel), ids=lambda model: model.__name__)
 def test_every_field_of_the_published_models_is_classified(model: type[Any]) -> None:
     struct = STRUCTS.get(model.__name__)
@@ -121,6 +122,7 @@ def test_every_field_of_the_published_models_is_classified(model: type[Any]) -> 
         assert published_name in typed or is_classified, published_name
 
 
+@pytest.mark.spec("protocol.78")
 @pytest.mark.parametrize("values", classes(enum.Enum), ids=lambda values: values.__name__)
 def test_every_value_of_the_published_models_is_classified(values: type[enum.Enum]) -> None:
     accepted = ACCEPTED_VALUES.get(values.__name__, set())

@@ -257,6 +257,7 @@ def test_decimal_types_are_recognized(declared: dict[str, Any], kind: str | None
 # --- versions -------------------------------------------------------------------------------------
 
 
+@pytest.mark.spec("singer.25")
 def test_a_version_becomes_a_generation() -> None:
     activate = {"type": "ACTIVATE_VERSION", "stream": "users", "version": 2}
     rows = [record(version=1), record(version=1), record(version=2), record()]
@@ -285,6 +286,7 @@ def states(found: list[RawRecord | Message]) -> list[State]:
     return [each.state for each in found if isinstance(each, Message) and each.state is not None]
 
 
+@pytest.mark.spec("sdk.1", "sdk.5", "sdk.10", "sdk.11", "singer.8")
 def test_bookmarks_are_split_by_stream_byte_for_byte() -> None:
     line = (
         b'{"type":"STATE","value":{"currently_syncing":"b","bookmarks":'
@@ -299,6 +301,7 @@ def test_bookmarks_are_split_by_stream_byte_for_byte() -> None:
     ]
 
 
+@pytest.mark.spec("sdk.3")
 def test_only_changed_bookmarks_are_sent() -> None:
     first = {"bookmarks": {"a": {"n": 1}, "b": {"n": 1}}}
     second = {"bookmarks": {"a": {"n": 1}, "b": {"n": 2}}, "currently_syncing": "b"}
@@ -333,6 +336,7 @@ def test_the_bookmark_of_a_parent_covers_the_records_of_its_child() -> None:
     assert counts == [1, 0, 0, 1, 0, 0, 1]
 
 
+@pytest.mark.spec("singer.9")
 @pytest.mark.parametrize(
     "value",
     [
@@ -367,6 +371,7 @@ STANDARD = st.dictionaries(st.text(max_size=4), OBJECTS, max_size=4).map(lambda 
 VALUES = st.lists(STANDARD | STANDARD | OBJECTS, min_size=1, max_size=5)
 
 
+@pytest.mark.spec("sdk.4", "singer.7")
 @given(VALUES, st.sampled_from([(",", ":"), (", ", " : ")]), st.booleans())
 def test_the_value_of_a_tap_can_be_rebuilt_from_its_states(
     values: list[Any], separators: tuple[str, str], ascii_only: bool
@@ -391,6 +396,7 @@ NUMBERED = st.integers(1, 3).map(lambda n: {"n": n})
 MARKS = st.dictionaries(st.sampled_from(["a", "b", "parent", "other"]), st.just({}) | NUMBERED)
 
 
+@pytest.mark.spec("sdk.6")
 @given(st.lists(MARKS.map(lambda marks: {"bookmarks": marks}), min_size=1))
 def test_bookmarks_of_streams_that_are_not_read_are_kept(values: list[Any]) -> None:
     kept: dict[str, State] = {}
@@ -406,6 +412,7 @@ def test_bookmarks_of_streams_that_are_not_read_are_kept(values: list[Any]) -> N
     }
 
 
+@pytest.mark.spec("sdk.7")
 def test_a_bookmark_that_differs_between_two_states_is_omitted() -> None:
     """A run ended between the two commits, so which of the bookmarks is older is unknown."""
     first = states(

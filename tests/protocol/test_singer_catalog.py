@@ -108,6 +108,7 @@ def test_the_key_is_read_from_the_metadata_or_the_entry(
     assert found(root, **more).source_defined_primary_key == key
 
 
+@pytest.mark.spec("singer.15")
 def test_all_other_entries_of_a_tap_are_passed_and_not_selected() -> None:
     parent = entry(tap_stream_id="parents", root={"selected-by-default": True, "selected": True})
     old = {"stream": "old", "schema": {"properties": PROPERTIES, "selected": True}}
@@ -139,6 +140,7 @@ def test_a_destination_gets_no_entries() -> None:
     assert set(stream.extra) == {"singer", "singer_catalog"}
 
 
+@pytest.mark.spec("singer.15")
 def test_only_the_selection_of_an_entry_is_changed() -> None:
     own = entry({"x": 1}, row_count=10**30, title="ü")
     again = chosen(found({"x": 1}, row_count=10**30, title="ü"))
@@ -161,6 +163,7 @@ def test_a_malformed_catalog_is_an_error(text: bytes) -> None:
         read_catalog(text)
 
 
+@pytest.mark.spec("singer.17")
 def test_an_incremental_read_uses_the_effective_cursor() -> None:
     one = chosen(found({"replication-key": "id"}), sync_mode="incremental", cursor_field=["at"])
     settings = metadata(one)
@@ -176,12 +179,14 @@ def test_a_full_refresh_has_no_cursor() -> None:
     assert "replication-key" not in metadata(one) and "replication_key" not in one
 
 
+@pytest.mark.spec("singer.18")
 def test_a_log_based_stream_stays_log_based_except_in_a_full_refresh() -> None:
     stream = found({"replication-method": "LOG_BASED"})
     assert metadata(chosen(stream, sync_mode="incremental"))["replication-method"] == "LOG_BASED"
     assert metadata(chosen(stream))["replication-method"] == "FULL_TABLE"
 
 
+@pytest.mark.spec("sdk.8")
 def test_a_nested_cursor_is_refused() -> None:
     with pytest.raises(ConfigError, match=r"a single top-level field.* it is a\.b"):
         chosen(found(), sync_mode="incremental", cursor_field=["a", "b"])

@@ -36,6 +36,7 @@ def test_a_circular_reference_is_not_followed_forever() -> None:
     assert list(secret_values({"key": "x"}, schema)) == []
 
 
+@pytest.mark.spec("protocol.41")
 def test_violations_do_not_quote_values() -> None:
     schema = {
         "oneOf": [{"title": "Key", "required": ["key"], "properties": {"key": {"minLength": 9}}}],

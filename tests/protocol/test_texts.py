@@ -92,6 +92,7 @@ def one(line: bytes) -> Message:
     return found
 
 
+@pytest.mark.spec("airbyte.28")
 @settings(max_examples=examples(300), deadline=None)
 @given(OBJECTS, OBJECTS, MARKS)
 @example(CUT, CUT, b"")
@@ -148,6 +149,7 @@ def test_a_name_that_is_no_text_gathers_no_lines(name: bytes) -> None:
     }
 
 
+@pytest.mark.spec("airbyte.28")
 @settings(max_examples=examples(300), deadline=None)
 @given(OBJECTS, OBJECTS, MARKS)
 @example(CUT, CUT, b"")
@@ -185,6 +187,7 @@ def escaped(body: bytes) -> str:
 loaded = msgspec.json.Decoder().decode
 
 
+@pytest.mark.spec("airbyte.28")
 @settings(max_examples=examples(300), deadline=None)
 @given(TEXTS, OBJECTS, MARKS)
 @example(text_of(PARTS), CUT, b"")

@@ -71,6 +71,7 @@ def test_a_malformed_status_of_a_failure_is_incomplete(trace: Any) -> None:
     assert (found.stream_descriptor.name, found.status) == ("a", INCOMPLETE)
 
 
+@pytest.mark.spec("protocol.143")
 @pytest.mark.parametrize(
     "trace",
     [

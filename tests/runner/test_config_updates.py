@@ -76,6 +76,7 @@ def test_an_update_is_merged_and_passed_to_the_next_process(tmp_path: Path) -> N
     assert config == {**CONFIG, "token": "second", "auth": auth}
 
 
+@pytest.mark.spec("protocol.163")
 def test_only_updated_properties_are_replaced(tmp_path: Path) -> None:
     read(source(tmp_path, change(auth={"token": "t"})))
     assert source(tmp_path, "").config == {**CONFIG, "auth": {"token": "t"}}
@@ -96,6 +97,7 @@ FORMS = {
 }  # fmt: skip
 
 
+@pytest.mark.spec("protocol.163")
 def test_a_connector_may_change_the_form_of_its_credentials(tmp_path: Path) -> None:
     def connector(script: str) -> Connector:
         config = {"credentials": {"key": "k"}}
@@ -176,6 +178,7 @@ for message in source(pathlib.Path({folder!r}), script).read(CATALOG):
 """
 
 
+@pytest.mark.spec("protocol.160")
 def test_a_rotated_credential_survives_an_immediate_crash(tmp_path: Path) -> None:
     with pytest.raises(SystemFailure, match="SIGKILL"):
         read(source(tmp_path, change(token="once") + "os.kill(os.getpid(), 9)"))
@@ -185,6 +188,7 @@ def test_a_rotated_credential_survives_an_immediate_crash(tmp_path: Path) -> Non
     assert seen(read(source(tmp_path, SHOW)))[0]["token"] == "rotated"
 
 
+@pytest.mark.spec("protocol.162")
 def test_an_update_that_violates_the_specification_fails_the_sync(tmp_path: Path) -> None:
     pid = tmp_path / "pid"
     script = f"open({str(pid)!r}, 'w').write(str(os.getpid()))\n{change(token='second')}" + (
@@ -267,6 +271,7 @@ def test_updated_values_are_masked(tmp_path: Path) -> None:
     assert later[0].log.message == "**** **** ****"
 
 
+@pytest.mark.spec("protocol.164")
 def test_an_unknown_kind_of_control_message_is_logged_and_not_passed_on(tmp_path: Path) -> None:
     script = 'say("CONTROL", control={"type": "NEWER", "emitted_at": 1, "token": "tok-2"})'
     [message] = read(source(tmp_path, script))

@@ -55,6 +55,7 @@ def left_behind(folder: Path) -> list[Path]:
     return list((folder / "work").iterdir())
 
 
+@pytest.mark.spec("protocol.1", "protocol.3", "protocol.6", "protocol.7", "airbyte.6", "airbyte.8")
 def test_the_four_commands_return_their_results(tmp_path: Path) -> None:
     answers = """
 print("starting up")
@@ -84,6 +85,7 @@ def shown(found: list[Received]) -> dict[str, Any]:
     return dict(json.loads(bytes(record.data)))
 
 
+@pytest.mark.spec("protocol.13", "airbyte.25")
 @pytest.mark.usefixtures("any_umask")
 def test_argument_files_are_private_and_removed_afterwards(tmp_path: Path) -> None:
     config = {"host": "h", "password": SECRET}
@@ -109,6 +111,7 @@ STREAM = {"type": "STREAM", "stream": {"stream_descriptor": {"name": "users"}, "
 GLOBAL = {"type": "GLOBAL", "global": {"stream_states": [], "shared_state": {"n": 1}}, "data": {}}
 
 
+@pytest.mark.spec("protocol.109", "protocol.110", "protocol.131")
 @pytest.mark.parametrize(
     ("states", "file"),
     [
@@ -168,6 +171,7 @@ def test_environment_variables_are_resolved_in_the_config_file(
     assert shown(read(connector))["files"]["--config"] == {"host": "db"}
 
 
+@pytest.mark.spec("protocol.22")
 def test_all_violations_of_the_specification_are_listed_without_values(tmp_path: Path) -> None:
     config = {
         "port": "p4ss", "mode": "p4ss", "password": "p4", "auth": "p4ss", "twice": "p4ss",
@@ -227,6 +231,7 @@ def test_a_truncated_line_with_exit_code_0_is_an_error(tmp_path: Path) -> None:
     assert "malformed STATE" in failure.message
 
 
+@pytest.mark.spec("protocol.145")
 @pytest.mark.parametrize(
     ("failure_type", "kind"),
     [
@@ -251,6 +256,7 @@ exit(2)
     assert failure.detail == "SQL 28000\nat x"
 
 
+@pytest.mark.spec("protocol.147")
 def test_an_error_with_a_stream_takes_precedence_over_one_without(tmp_path: Path) -> None:
     script = """
 fail("the sync failed", failure_type="config_error")
@@ -295,6 +301,7 @@ def test_the_error_of_a_missing_result_quotes_the_output(
     assert quoted in str(failure.value.detail)
 
 
+@pytest.mark.spec("protocol.12")
 def test_an_error_trace_explains_a_missing_result(tmp_path: Path) -> None:
     connector = hostile_source(tmp_path, "fail('no access', failure_type='config_error')")
     with pytest.raises(ConfigError, match=r"no access \(`discover` .* returned no result\)"):

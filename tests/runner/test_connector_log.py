@@ -51,6 +51,7 @@ def logs(messages: list[Received]) -> list[Log]:
     return [one.log for one in messages if isinstance(one, Message) and one.log is not None]
 
 
+@pytest.mark.spec("protocol.21")
 @pytest.mark.parametrize(
     ("line", "level"),
     [
@@ -77,6 +78,7 @@ def test_a_line_of_stderr_has_the_level_that_it_begins_with(line: str, level: st
     assert message.log is not None and message.log.level == (level or "DEBUG")
 
 
+@pytest.mark.spec("protocol.11", "protocol.159", "airbyte.24")
 @pytest.mark.parametrize("verb", ["check", "discover"])
 def test_the_log_of_a_short_command_is_passed_on(verb: str, tmp_path: Path) -> None:
     script = """
@@ -95,12 +97,14 @@ say("TRACE", trace={"type": "ANALYTICS", "emitted_at": 1, "analytics": {"type": 
     ]
 
 
+@pytest.mark.spec("protocol.21")
 def test_the_stderr_of_a_successful_read_is_part_of_its_log(tmp_path: Path) -> None:
     script = "print('on stderr', file=sys.stderr, flush=True); record({'n': 1})"
     found = logs(list(listening(tmp_path, script)[0].read(CATALOG)))
     assert [(log.level, log.message) for log in found] == [("DEBUG", "on stderr")]
 
 
+@pytest.mark.spec("protocol.5", "airbyte.12")
 @pytest.mark.parametrize("code", [0, 1])
 def test_a_failed_check_with_a_message_is_a_result(code: int, tmp_path: Path) -> None:
     answer = {"status": "FAILED", "message": "the password is wrong"}
@@ -141,6 +145,7 @@ def test_too_many_lines_are_dropped_and_counted(tmp_path: Path) -> None:
     assert any("warning 0" in log.message for log in logs(found))
 
 
+@pytest.mark.spec("protocol.159")
 def test_a_text_is_masked_before_it_is_truncated(tmp_path: Path) -> None:
     """Hide secrets also if much of the text is before the place where it is cut."""
     script = """

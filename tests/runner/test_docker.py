@@ -51,6 +51,7 @@ def calls(folder: Path) -> list[list[str]]:
     return [json.loads(line) for line in (folder / "log").read_text().splitlines()]
 
 
+@pytest.mark.spec("airbyte.1", "airbyte.3", "airbyte.4", "airbyte.7")
 def test_an_image_is_run_with_only_its_private_files(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

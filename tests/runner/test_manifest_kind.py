@@ -34,6 +34,7 @@ def command(value: str, *trusted: str) -> list[str]:
     return list(found())
 
 
+@pytest.mark.spec("builder.1")
 def test_a_manifest_is_run_by_the_engine_of_this_python(tmp_path: Path) -> None:
     file = tmp_path / "manifest.yaml"
     file.touch()

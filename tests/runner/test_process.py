@@ -76,6 +76,7 @@ def test_the_error_of_a_line_that_is_too_long_shows_the_limit(
     assert len(failure.value.detail) <= 2_000
 
 
+@pytest.mark.spec("protocol.21")
 def test_much_stderr_does_not_block_and_its_last_lines_are_kept() -> None:
     script = "for n in range(100_000): print('noise', n, 'x' * 50, file=sys.stderr)\nprint('done')"
     with python(script) as process:
@@ -112,6 +113,7 @@ def test_missing_and_not_executable_programs_are_config_errors(tmp_path: Path) -
         Process([str(tmp_path / "text")])
 
 
+@pytest.mark.spec("protocol.17")
 def test_arguments_are_not_expanded_by_a_shell_and_stdin_is_empty() -> None:
     process = Process(["sh", "-c", 'cat; printf "%s" "$0"', "$(id) `id` ;"])
     assert output(process) == [b"$(id) `id` ;"]
@@ -144,6 +146,7 @@ def test_close_returns_when_the_process_group_has_ended() -> None:
     assert gone(sleeper)
 
 
+@pytest.mark.spec("protocol.15")
 @pytest.mark.parametrize("start", ["sleep 60 &", "setsid sleep 60 &"])
 def test_output_ends_with_the_process_while_a_child_holds_the_pipe(start: str) -> None:
     with ended_within(9), shell(f"{start} echo $!; printf torn") as process:

@@ -104,6 +104,7 @@ def test_a_missing_variable_is_reported_with_its_path(monkeypatch: pytest.Monkey
     assert failure.value.guidance and "NOT_SET" in failure.value.guidance
 
 
+@pytest.mark.spec("protocol.50")
 @pytest.mark.parametrize(
     ("schema", "config", "found"),
     [

@@ -53,6 +53,7 @@ def test_check_discover_and_read_return_their_results(tmp_path: Path) -> None:
     assert list((tmp_path / "work").iterdir()) == []
 
 
+@pytest.mark.spec("singer.4", "singer.5", "singer.6")
 def test_a_tap_gets_its_config_catalog_and_state(tmp_path: Path) -> None:
     connector = tap(tmp_path, [], {"host": "h"})
     catalog = configured(connector, sync_mode="incremental", cursor_field=["id"])
@@ -80,6 +81,7 @@ def test_a_stream_without_messages_is_not_complete(tmp_path: Path) -> None:
     assert kinds(read(tap(tmp_path, ["starting up"]))) == ["LOG"]
 
 
+@pytest.mark.spec("sdk.6")
 def test_bookmarks_of_streams_that_are_not_read_are_passed_to_the_next_read(tmp_path: Path) -> None:
     """A tap reads a child stream by way of its parent, whose bookmark says where to go on."""
     marks: Any = [{"bookmarks": {"parents": {"n": n}}} for n in range(2)]
@@ -100,6 +102,7 @@ def test_bookmarks_of_streams_that_are_not_read_are_passed_to_the_next_read(tmp_
 PROPERTIES_ONLY = "usage: tap [-h] -c CONFIG [-s STATE] [-p PROPERTIES] [--properties PROPERTIES]"
 
 
+@pytest.mark.spec("singer.16")
 @pytest.mark.parametrize(
     ("help_", "options"),
     [
@@ -122,6 +125,7 @@ def test_old_taps_get_the_catalog_as_properties(
         assert (entry["tap_stream_id"], entry["schema"]["selected"]) == ("db-users", True)
 
 
+@pytest.mark.spec("singer.21")
 def test_streams_with_the_same_record_name_are_refused(tmp_path: Path) -> None:
     both = json.dumps({"streams": [USERS, {**USERS, "tap_stream_id": "crm-users"}]})
     connector = tap(tmp_path, [SCHEMA, record(id=1)], catalog=both)
@@ -141,6 +145,7 @@ def rewriting(folder: Path, *lines: Any) -> SingerTap:
     return SingerTap(lambda: command, config, folder / "work", "crm", store=store)
 
 
+@pytest.mark.spec("singer.23")
 @pytest.mark.parametrize("ending", [[], ["!exit 1"]])
 def test_a_config_file_that_a_tap_rewrites_is_kept(
     ending: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -254,6 +259,7 @@ ABOUT = {
 }
 
 
+@pytest.mark.spec("singer.24")
 def test_the_config_is_checked_against_the_settings_of_the_tap(tmp_path: Path) -> None:
     connector = tap(tmp_path, config={"pin": 5, "more": 1}, about=json.dumps(ABOUT))
     with pytest.raises(ConfigError, match="'host' is a required property") as failure:
@@ -261,6 +267,7 @@ def test_the_config_is_checked_against_the_settings_of_the_tap(tmp_path: Path) -
     assert 'config.pin: is not of type "string"' in str(failure.value)
 
 
+@pytest.mark.spec("singer.2")
 @pytest.mark.parametrize(
     "about",
     [None, "", "hello", "5", "[]", '{"settings":5}', '{"settings":{"type":"strin"}}', "!", "{"],
@@ -316,6 +323,7 @@ def storage(root: Path) -> dict[str, Any]:
     return {"batch_config": {"storage": {"root": root.as_uri()}}}
 
 
+@pytest.mark.spec("singer.26")
 def test_a_batch_is_read_from_its_files(tmp_path: Path) -> None:
     root = tmp_path / "a folder"
     root.mkdir()

@@ -18,6 +18,7 @@ from tests.programs.hostile_source import hostile_source
 NUMBER = {"type": "integer"}
 
 
+@pytest.mark.spec("protocol.42")
 @pytest.mark.parametrize(
     ("about_d", "unchecked"),
     [
@@ -163,6 +164,7 @@ def test_a_property_with_an_invalid_pattern_is_a_secret() -> None:
     assert [value for _, value in found.secrets] == ["hunter2"]
 
 
+@pytest.mark.spec("airbyte.9")
 def test_unchecked_keywords_are_logged_once(tmp_path: Path) -> None:
     heard: list[tuple[str, str]] = []
     schema = {"properties": {"day": {"pattern": "(?<y>)"}, "n": NUMBER}}

@@ -53,6 +53,7 @@ def collect(connector: Connector, lines: Any, **how: Any) -> tuple[list[Message]
     return answers, failure.value
 
 
+@pytest.mark.spec("protocol.8", "protocol.16")
 def test_answers_of_the_destination_are_returned(tmp_path: Path) -> None:
     script = (
         ECHO
@@ -120,6 +121,7 @@ def test_the_error_of_a_destination_takes_precedence_over_a_broken_pipe(tmp_path
     assert failure.message == "disk full (`write` of connector hostile ended with exit code 4)"
 
 
+@pytest.mark.spec("protocol.108")
 def test_a_destination_that_ends_before_its_input_has_failed(tmp_path: Path) -> None:
     _, failure = collect(hostile_source(tmp_path, "exit(0)"), itertools.repeat(RECORD))
     assert isinstance(failure, SystemFailure)
@@ -231,6 +233,7 @@ def modes_sent(folder: Path, mode: str, *, is_refresh: Any = False, **specificat
     return log.log.message
 
 
+@pytest.mark.spec("protocol.46", "protocol.86")
 @pytest.mark.parametrize(
     ("wanted", "modes", "version", "sent"),
     [
@@ -248,6 +251,7 @@ def test_a_destination_gets_a_mode_that_it_supports(
     assert modes_sent(tmp_path, wanted, **capabilities) == sent
 
 
+@pytest.mark.spec("protocol.46")
 @pytest.mark.parametrize(
     ("wanted", "modes", "version"),
     [
@@ -267,6 +271,7 @@ def test_an_unsupported_mode_is_refused_before_the_source_is_read(
     assert all(mode in failure.value.message for mode in modes or [])
 
 
+@pytest.mark.spec("protocol.107")
 @pytest.mark.parametrize(
     ("mode", "version", "is_refused"),
     [
@@ -289,12 +294,14 @@ def test_a_refresh_is_refused_if_the_destination_would_keep_the_old_rows(
         modes_sent(tmp_path, mode, is_refresh=True, protocol_version=version)
 
 
+@pytest.mark.spec("protocol.44")
 @pytest.mark.parametrize("version", ["2.0.0", "17"])
 def test_an_unknown_version_of_the_protocol_is_refused(tmp_path: Path, version: str) -> None:
     with pytest.raises(ConfigError, match=f"uses version {version} of the Airbyte Protocol"):
         modes_sent(tmp_path, "append", protocol_version=version)
 
 
+@pytest.mark.spec("protocol.44")
 @pytest.mark.parametrize("version", ["0.2.0", "v1.0", "latest", ""])
 def test_other_versions_of_the_protocol_are_accepted(tmp_path: Path, version: str) -> None:
     assert modes_sent(tmp_path, "append", protocol_version=version) == "append"
@@ -315,6 +322,7 @@ sys.exit(subprocess.call([{program!r}, *sys.argv[sys.argv.index("test/destinatio
 """
 
 
+@pytest.mark.spec("airbyte.5")
 def test_a_destination_in_an_image_reads_its_input(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -102,6 +102,7 @@ def test_a_schema_without_the_selected_fields_is_not_changed(schema: Json) -> No
     assert landed_schema(schema, fields) == schema
 
 
+@pytest.mark.spec("protocol.51")
 def test_only_the_schema_of_a_stream_is_changed() -> None:
     stream = ConfiguredStream(
         stream=AirbyteStream(name="a", json_schema=SCHEMA), sync_mode="incremental", generation_id=3

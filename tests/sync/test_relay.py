@@ -108,6 +108,7 @@ class Sync:
         return sum(e.commit.records for e in found), sum(e.commit.rejected for e in found)
 
 
+@pytest.mark.spec("protocol.8")
 def test_records_states_and_statuses_are_sent_unchanged() -> None:
     destination = Destination()
     sent = [status(STARTED), record(0, x="é\u2028"), state(1), status(COMPLETE)]
@@ -208,6 +209,7 @@ class Coalescing(Destination):
             yield from self._answer(each)
 
 
+@pytest.mark.spec("protocol.34")
 def test_a_later_state_acknowledges_earlier_states_of_its_stream() -> None:
     sent = [record(0), state(1), record(0, "b"), state(9, "b"), record(1), state(2), state(2)]
     sync = Sync(["a", "b"]).run(sent, Coalescing())
@@ -231,12 +233,14 @@ def endings(destination: Destination) -> list[tuple[str, str]]:
     return [each for each in found if each[1] != STARTED]
 
 
+@pytest.mark.spec("protocol.158")
 def test_each_stream_gets_one_final_status() -> None:
     sent = [status(COMPLETE, "b"), record(0), state(1), status(COMPLETE, "b")]
     Sync(["a", "b"]).run(sent, destination := Destination())
     assert endings(destination) == [("b", COMPLETE), ("a", COMPLETE)]
 
 
+@pytest.mark.spec("protocol.158")
 def test_a_failed_stream_is_never_reported_complete() -> None:
     sent = [record(0), error("gone", "a"), status(COMPLETE), status(COMPLETE, "b")]
     Sync(["a", "b"]).run(sent, destination := Destination())
@@ -279,6 +283,7 @@ def other(echo: Message) -> list[Message]:
     return [state(99)]  # type: ignore[list-item]
 
 
+@pytest.mark.spec("protocol.33")
 def test_an_unknown_state_of_the_destination_fails_the_sync() -> None:
     sync = Sync().run([record(0), state(1)], Destination(other))
     assert isinstance(sync.failure, SystemFailure)
@@ -319,6 +324,7 @@ def test_counts_of_the_destination_are_kept() -> None:
     assert (sync.committed(), sync.sinks["a"].state) == ((1, 1), 1)
 
 
+@pytest.mark.spec("protocol.137")
 def test_a_count_of_the_destination_that_differs_by_one_acknowledges_nothing() -> None:
     sync = Sync().run([record(0), record(1), state(1)], Destination(counting(1.0)))
     assert "1 committed or rejected records before its state, but was sent 2;" in str(sync.failure)
@@ -342,6 +348,7 @@ def test_a_wrong_count_of_an_equal_state_is_an_error() -> None:
     )
 
 
+@pytest.mark.spec("protocol.106")
 @pytest.mark.parametrize("named", [None, "a"])
 def test_an_error_of_the_destination_is_a_failure_whatever_its_exit_code(
     named: str | None,

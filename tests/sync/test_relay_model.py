@@ -8,6 +8,7 @@ import random
 from collections.abc import Iterable, Iterator
 from typing import Any
 
+import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
@@ -134,6 +135,7 @@ def shared_state(value: Any, entry: Any) -> Any:
 HABITS = ["only last", "twice", "without nulls", "reordered", "floats", "more properties", "counts"]
 
 
+@pytest.mark.spec("protocol.105")
 @settings(max_examples=examples(400), deadline=None)
 @given(steps, st.sets(st.sampled_from(HABITS)), st.integers(0, 1_000), st.booleans())
 @example(
@@ -176,6 +178,7 @@ def meaning(state: Any) -> Any:
     return without_nulls({key: value for key, value in state.items() if key != "destinationStats"})
 
 
+@pytest.mark.spec("protocol.104")
 @settings(max_examples=examples(200), deadline=None)
 @given(steps, st.sets(st.sampled_from(HABITS)), st.integers(0, 1_000), st.integers(0, 25))
 def test_nothing_is_acknowledged_that_the_destination_did_not_commit(

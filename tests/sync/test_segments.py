@@ -98,6 +98,7 @@ def test_a_segment_can_be_removed_after_a_full_disk(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.spec("protocol.127")
 def test_a_record_without_a_time_gets_the_current_time(tmp_path: Path) -> None:
     writer = SegmentWriter(tmp_path / "s", 0)
     before = time.time() * 1000 - 1

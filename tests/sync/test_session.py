@@ -54,6 +54,7 @@ from tests.sync.doubles import (
 # What passes
 
 
+@pytest.mark.spec("protocol.28", "protocol.96", "airbyte.18")
 def test_only_configured_streams_are_written(sync: Sync, sink: MemorySink) -> None:
     others = [record(8, "b"), record(9, "b"), state(5, "b")]
     sync.run([record(0), *others, record(1), state(2)])
@@ -62,12 +63,14 @@ def test_only_configured_streams_are_written(sync: Sync, sink: MemorySink) -> No
     assert "ignored 2 records of stream 'b'" in sync.logs()
 
 
+@pytest.mark.spec("protocol.56")
 def test_streams_are_distinguished_by_namespace(sync: Sync, sink: MemorySink) -> None:
     elsewhere = RawRecord("a", Raw(b'{"n":5}'), namespace="other")
     sync.run([elsewhere, record(0)])
     assert sink.numbers == [0]
 
 
+@pytest.mark.spec("protocol.29")
 def test_records_without_a_namespace_belong_to_the_only_stream_of_that_name(
     tmp_path: Path, sink: MemorySink
 ) -> None:
@@ -78,6 +81,7 @@ def test_records_without_a_namespace_belong_to_the_only_stream_of_that_name(
     assert not any(isinstance(event, Logged) for event in events)
 
 
+@pytest.mark.spec("protocol.29")
 def test_a_record_of_an_ambiguous_stream_fails_the_sync(tmp_path: Path) -> None:
     configured = namespaced(("a", "m"), ("a", "n"))
     sinks = {stream.id: MemorySink() for stream in configured.streams}
@@ -103,6 +107,7 @@ def test_unknown_stream_names_are_counted_in_limited_memory(sync: Sync, sink: Me
     assert "ignored 19901 records of other streams" in sync.logs()
 
 
+@pytest.mark.spec("protocol.28")
 def test_streams_without_messages_are_described(tmp_path: Path) -> None:
     def unmentioned(sent: Messages) -> str | None:
         sinks = {StreamId(name): MemorySink() for name in ("a", "b")}
@@ -120,6 +125,7 @@ def trace(kind: str, **body: object) -> Sent:
     return message("TRACE", {"type": kind, "emitted_at": 1, **body})
 
 
+@pytest.mark.spec("protocol.152")
 @pytest.mark.parametrize(
     ("estimate", "text"),
     [
@@ -136,6 +142,7 @@ def test_estimates_are_shown_with_their_unit(
     assert found == ([] if text is None else [text])
 
 
+@pytest.mark.spec("protocol.151")
 def test_an_estimate_of_several_streams_belongs_to_none_of_them(tmp_path: Path) -> None:
     sinks = {"a": MemorySink(), "b": MemorySink()}
     sync = Sync(tmp_path, sinks).run(
@@ -145,17 +152,22 @@ def test_an_estimate_of_several_streams_belongs_to_none_of_them(tmp_path: Path) 
     assert found.text == "the source estimates 5 rows in all streams"
 
 
+@pytest.mark.spec("protocol.144")
 def test_a_trace_of_an_unknown_type_is_logged(sync: Sync) -> None:
     sync.run([trace("NEWER", newer={})])
     assert "ignored a trace of type 'NEWER'" in sync.logs()
 
 
+@pytest.mark.spec("protocol.113")
 def test_a_global_state_belongs_to_the_only_stream(tmp_path: Path, sink: MemorySink) -> None:
     session = Session(catalog(), {StreamId("a"): sink}, tmp_path, EAGER, is_only_stream=True)
     list(session.run([record(0), shared(5, ["a"])]))
     assert (sink.numbers, sink.state) == ([0], 5)
 
 
+@pytest.mark.spec(
+    "protocol.11", "protocol.139", "protocol.140", "protocol.150", "airbyte.23", "airbyte.24"
+)
 def test_logs_and_estimates_are_logged(sync: Sync) -> None:
     estimate = {"name": "a", "type": "STREAM", "row_estimate": 12.0}
     sync.run(
@@ -206,6 +218,7 @@ def test_a_checkpoint_has_its_states_in_order(tmp_path: Path, sink: MemorySink) 
     assert [cursor(Checkpoint((s,), final=False)) for s in sink.commits[0].states] == [0, 1, 1, 2]
 
 
+@pytest.mark.spec("airbyte.17")
 def test_a_segment_without_states_is_written_when_it_exceeds_the_threshold(
     tmp_path: Path, sink: MemorySink
 ) -> None:
@@ -271,6 +284,7 @@ def test_a_failed_refresh_publishes_nothing(sync: Sync, sink: MemorySink, policy
     assert isinstance(sync.failure, TransientError)
 
 
+@pytest.mark.spec("protocol.76")
 @pytest.mark.parametrize("policy", [APPEND, OVERWRITE])
 def test_a_resumable_refresh_is_committed_at_its_states(
     sync: Sync, sink: MemorySink, policy: str
@@ -399,6 +413,7 @@ def test_reading_pauses_while_the_sink_is_behind(tmp_path: Path, with_records: b
     assert max(leads) <= MAX_WAITING + 1
 
 
+@pytest.mark.spec("protocol.102")
 @pytest.mark.parametrize("sync_mode", [INCREMENTAL, FULL_REFRESH])
 def test_many_states_are_kept_in_limited_memory(
     tmp_path: Path, sync_mode: str, monkeypatch: pytest.MonkeyPatch
@@ -418,6 +433,7 @@ def test_large_states_are_kept_in_limited_memory(tmp_path: Path) -> None:
     assert peak(session, large) < 4 * module.MAX_STATE_BYTES
 
 
+@pytest.mark.spec("protocol.140")
 def test_a_log_message_forges_no_line_of_the_log(sync: Sync) -> None:
     text = "ok\nERROR - forged\r\x1b[31mred\u2028x"
     log = message("LOG", {"level": "INFO", "message": text, "stack_trace": "one\nERROR - two"})

@@ -37,6 +37,7 @@ from tests.sync.doubles import (
 # What fails
 
 
+@pytest.mark.spec("protocol.101")
 def test_records_before_the_last_state_are_kept_if_the_source_fails(
     sync: Sync, sink: MemorySink
 ) -> None:
@@ -76,6 +77,7 @@ def test_commits_before_a_failure_are_acknowledged(tmp_path: Path) -> None:
     assert isinstance(sync.failure, SystemFailure)
 
 
+@pytest.mark.spec("protocol.148")
 @pytest.mark.parametrize("failed", [status(INCOMPLETE), error("no such table", "a")])
 def test_a_failed_streams_later_states_are_ignored_and_others_complete(
     tmp_path: Path, failed: Sent
@@ -116,12 +118,14 @@ COMBINED = error("During the sync, the following streams did not sync successful
 """The error with which airbyte-cdk ends a failed read: of no stream, and always a `config_error`."""
 
 
+@pytest.mark.spec("protocol.147")
 def test_the_error_of_a_stream_takes_precedence_over_a_later_combined_error(sync: Sync) -> None:
     sync.run([record(0), error("503", "a", "transient_error"), COMBINED])
     assert isinstance(sync.failure, TransientError)
     assert "503" in str(sync.failure)
 
 
+@pytest.mark.spec("protocol.147")
 def test_the_first_error_is_reported_if_none_names_a_stream(sync: Sync) -> None:
     sync.run([error("503", None, "transient_error"), error("gave up")])
     assert isinstance(sync.failure, TransientError)
@@ -132,6 +136,7 @@ def failed_beside_a_complete_one() -> Iterator[Sent]:
     yield from (error("503", "a", "transient_error"), status(INCOMPLETE, "a"), COMBINED)
 
 
+@pytest.mark.spec("protocol.148")
 @pytest.mark.parametrize("exits_with", [0, 1])
 @pytest.mark.parametrize(("mode", "policy"), [(FULL_REFRESH, OVERWRITE), (INCREMENTAL, APPEND)])
 def test_a_complete_stream_is_published_before_an_error_without_a_stream(
@@ -154,6 +159,7 @@ def test_an_error_after_all_streams_are_complete_fails_the_sync(
     assert isinstance(sync.failure, ConfigError) and "could not log out" in str(sync.failure)
 
 
+@pytest.mark.spec("protocol.149")
 @pytest.mark.parametrize("body", [{}, {"error": {}}, {"error": {"internal_message": "boom"}}])
 def test_an_error_without_a_body_or_a_message_fails_the_sync(
     sync: Sync, body: dict[str, object]
@@ -174,22 +180,26 @@ def test_plain_text_beside_a_stream_without_new_data_is_not_a_failure(tmp_path: 
     assert "stream 'b': the source sent no message about it" in sync.logs()
 
 
+@pytest.mark.spec("protocol.19", "airbyte.26")
 def test_plain_text_beside_any_message_is_not_a_failure(sync: Sync) -> None:
     assert sync.run([NOISE, SPOKEN]).failure is None
 
 
+@pytest.mark.spec("protocol.19")
 def test_only_plain_text_is_a_failure(sync: Sync) -> None:
     sync.run([NOISE, decode(b'{"type":"FOO"}')])
     assert isinstance(sync.failure, SystemFailure)
     assert "1 lines that are not messages" in str(sync.failure)
 
 
+@pytest.mark.spec("protocol.130")
 def test_a_stream_state_without_its_contents_is_refused(sync: Sync, sink: MemorySink) -> None:
     sync.run([record(0), message("STATE", {"type": "STREAM", "data": {"n": 1}})])
     assert isinstance(sync.failure, SystemFailure) and "without its contents" in str(sync.failure)
     assert sink.commits == []
 
 
+@pytest.mark.spec("protocol.130")
 @pytest.mark.parametrize("body", [{}, {"type": "LEGACY"}, {"type": "NEWER", "data": {}}])
 def test_a_state_without_contents_is_refused(sync: Sync, sink: MemorySink, body: object) -> None:
     sync.run([record(0), state(1), record(1), message("STATE", body)])
@@ -204,12 +214,14 @@ def test_a_complete_status_does_not_replace_an_incomplete_one(sync: Sync) -> Non
     assert sync.acknowledged() == []
 
 
+@pytest.mark.spec("protocol.154", "protocol.155")
 def test_a_stream_that_started_must_complete(sync: Sync, sink: MemorySink) -> None:
     sync.run([status(STARTED), record(0), state(1), record(1)])
     assert isinstance(sync.failure, SystemFailure)
     assert (sink.numbers, sync.acknowledged()) == ([0], [1])
 
 
+@pytest.mark.spec("protocol.156")
 def test_a_source_without_statuses_is_complete_at_its_end(sync: Sync, sink: MemorySink) -> None:
     sync.run([record(0)])
     assert sync.failure is None
@@ -251,6 +263,7 @@ def play(script: list[tuple[str, str]]) -> Iterator[Sent]:
             yield state(counts[stream], stream)
 
 
+@pytest.mark.spec("protocol.30", "singer.14")
 @settings(max_examples=examples(300), deadline=None)
 @given(
     steps,
@@ -295,6 +308,7 @@ def test_uncommitted_records_are_never_acknowledged(
     assert source_fails_at is None or sync.failure is not None
 
 
+@pytest.mark.spec("sdk.3")
 def test_records_before_a_repeated_bookmark_of_a_tap_are_kept(sync: Sync, sink: MemorySink) -> None:
     record_line = b'{"type":"RECORD","stream":"a","record":{"n":%d}}'
     state_line = b'{"type":"STATE","value":{"bookmarks":{"a":{"at":5}}}}'
@@ -346,6 +360,7 @@ def reports(draw: st.DrawFn) -> tuple[list[Sent], set[str]]:
     return sent, failed
 
 
+@pytest.mark.spec("protocol.143")
 @settings(deadline=None, max_examples=examples(300))
 @given(reports(), st.sampled_from([INCREMENTAL, FULL_REFRESH]), st.booleans())
 def test_a_stream_that_the_source_called_failed_is_never_published(

@@ -42,6 +42,7 @@ def together(folder: Path, threshold: Threshold = EAGER, **sinks: MemorySink) ->
     return Sync(folder, sinks, threshold, shares_state=True)
 
 
+@pytest.mark.spec("protocol.113")
 def test_rows_of_all_streams_are_committed_before_the_shared_state(tmp_path: Path) -> None:
     order: list[tuple[str, bool]] = []
 
@@ -68,6 +69,7 @@ def test_a_stream_without_rows_gets_the_shared_state(tmp_path: Path) -> None:
     assert sync.shared() == [1, 2]
 
 
+@pytest.mark.spec("protocol.129")
 def test_a_legacy_state_is_shared_by_all_streams(tmp_path: Path) -> None:
     sync = together(tmp_path).run([record(0), message("STATE", {"data": {"at": 5}})])
     assert [sink.state for sink in sync.sinks.values()] == [{"at": 5}] * 2
@@ -105,6 +107,7 @@ def test_records_before_the_last_state_are_kept_if_the_source_fails(tmp_path: Pa
     assert isinstance(sync.failure, TransientError)
 
 
+@pytest.mark.spec("protocol.115")
 @pytest.mark.parametrize("failed", [error("gone"), error("no such table", "b")])
 def test_states_before_an_error_trace_are_kept(tmp_path: Path, failed: Sent) -> None:
     lines = [record(0), record(0, "b"), shared(1), record(1), failed]
@@ -220,6 +223,7 @@ def test_a_wrong_record_count_advances_no_stream(tmp_path: Path) -> None:
     assert "reports 3 records before its state, but 2 were received" in str(sync.failure)
 
 
+@pytest.mark.spec("protocol.130")
 def test_a_global_state_without_its_contents_is_refused(tmp_path: Path) -> None:
     sync = together(tmp_path).run([record(0), message("STATE", {"type": "GLOBAL"})])
     assert isinstance(sync.failure, SystemFailure)

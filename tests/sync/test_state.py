@@ -20,6 +20,7 @@ def of(descriptor: str) -> State:
     return State.from_json(f'{{"type":"STREAM","stream":{{"stream_descriptor":{descriptor}}}}}')
 
 
+@pytest.mark.spec("protocol.111")
 def test_a_state_names_its_stream_by_name_and_namespace() -> None:
     assert stream_of(of('{"name": "b", "namespace": "ns"}'), [A, B]) == B
     assert stream_of(of('{"name": "b"}'), [A, B]) is None
@@ -32,6 +33,7 @@ def test_a_legacy_state_belongs_to_a_stream_only_if_one_is_read() -> None:
         stream_of(LEGACY, [A, B])
 
 
+@pytest.mark.spec("protocol.113")
 @pytest.mark.parametrize("streams", [[A], [A, B]])
 def test_a_shared_state_is_refused_with_guidance(streams: list[StreamId]) -> None:
     with pytest.raises(ConfigError, match=r"GLOBAL.*\n.*read_together"):

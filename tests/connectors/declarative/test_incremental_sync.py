@@ -173,6 +173,7 @@ def answer(api: RecordingApi, *values: Any) -> None:
 # --- the example ----------------------------------------------------------------------------------
 
 
+@pytest.mark.spec("builder.1", "builder.12")
 def test_the_first_sync_requests_all_from_the_start_date_until_now(api: RecordingApi) -> None:
     articles(api, FIRST)
     done = read(api, now=PUBLISHED)
@@ -183,6 +184,7 @@ def test_the_first_sync_requests_all_from_the_start_date_until_now(api: Recordin
     assert done.records == [FIRST]
 
 
+@pytest.mark.spec("builder.3", "builder.9", "builder.13")
 def test_the_next_sync_begins_at_the_most_recent_date(api: RecordingApi) -> None:
     articles(api, LAST)
     first = read(api, now=PUBLISHED)
@@ -193,6 +195,7 @@ def test_the_next_sync_begins_at_the_most_recent_date(api: RecordingApi) -> None
     ]
 
 
+@pytest.mark.spec("builder.14")
 def test_the_end_of_the_interval_is_the_state_if_the_last_record_is_older(
     api: RecordingApi,
 ) -> None:
@@ -202,6 +205,7 @@ def test_the_end_of_the_interval_is_the_state_if_the_last_record_is_older(
     assert read(api).state == {"webPublicationDate": NEXT_DAY}
 
 
+@pytest.mark.spec("builder.8")
 def test_a_start_date_of_the_user_that_is_no_date_is_an_error(api: RecordingApi) -> None:
     done = read(api, start="9 April")
     assert "start_datetime.datetime gives '9 April'" in str(done.error)
@@ -209,6 +213,7 @@ def test_a_start_date_of_the_user_that_is_no_date_is_an_error(api: RecordingApi)
     assert api.requests == []
 
 
+@pytest.mark.spec("builder.6")
 def test_a_cursor_that_is_nested_is_moved_to_the_top_by_transformations(api: RecordingApi) -> None:
     """The transformations run before the cursor reads the record."""
     api.script = lambda _: {"data": [{"id": 1, "meta": {"changed": "2024-01-30T00:00:00Z"}}]}
@@ -231,6 +236,7 @@ def test_a_full_refresh_reads_all_and_sends_no_state(api: RecordingApi) -> None:
     assert (len(done.records), done.states) == (1, [])
 
 
+@pytest.mark.spec("builder.5")
 def test_the_catalog_declares_the_cursor_field(api: RecordingApi) -> None:
     (found,) = ManifestSource(GUARDIAN).open({"url": api.url, "start_date": "2023-04-09T00:00:00Z"})
     described = found.describe()
@@ -242,6 +248,7 @@ def test_the_catalog_declares_the_cursor_field(api: RecordingApi) -> None:
 # --- start, end and formats -----------------------------------------------------------------------
 
 
+@pytest.mark.spec("builder.8", "builder.10")
 @pytest.mark.parametrize(
     ("fields", "config_start", "query"),
     [
@@ -276,6 +283,7 @@ def test_start_and_end_are_fixed_or_from_the_config_or_now(
     assert urls(api) == [f"{SITE}/search?{query}"]
 
 
+@pytest.mark.spec("builder.7")
 @pytest.mark.parametrize(
     ("written", "start", "end", "value"),
     [
@@ -337,6 +345,7 @@ def test_requests_and_states_have_the_datetime_format(
     assert api.requests[-1].params["since"] == end
 
 
+@pytest.mark.spec("builder.7")
 def test_records_in_several_formats_and_with_offsets_are_compared_as_instants(
     api: RecordingApi,
 ) -> None:
@@ -346,6 +355,7 @@ def test_records_in_several_formats_and_with_offsets_are_compared_as_instants(
     assert done.state == {"updated_at": "2024-01-30T00:00:00Z"}
 
 
+@pytest.mark.spec("builder.5")
 def test_records_without_the_cursor_are_read_and_warned_of(api: RecordingApi) -> None:
     answer(api, None, "soon", "2024-01-30T00:00:00Z")
     done = orders(api, dated())
@@ -370,6 +380,7 @@ def test_a_check_recommends_an_overlap_where_late_records_may_be_missed(
 # --- split up interval ----------------------------------------------------------------------------
 
 
+@pytest.mark.spec("builder.20")
 def test_a_period_is_split_into_intervals_of_the_step(api: RecordingApi) -> None:
     """The text begins with an interval of nine days, from 2023-01-01 to 2023-01-09. Its others have the ten
     days of the step, as all intervals have here: these are its second and third one."""
@@ -383,6 +394,7 @@ def test_a_period_is_split_into_intervals_of_the_step(api: RecordingApi) -> None
     ]
 
 
+@pytest.mark.spec("builder.20")
 def test_the_three_requests_of_the_text_follow_from_a_start_date_that_was_moved_back(
     api: RecordingApi,
 ) -> None:
@@ -400,6 +412,7 @@ def test_the_three_requests_of_the_text_follow_from_a_start_date_that_was_moved_
     assert done.state == {"webPublicationDate": "2023-01-29T23:59:59Z"}
 
 
+@pytest.mark.spec("builder.22")
 def test_a_state_is_sent_after_each_interval(api: RecordingApi) -> None:
     articles(api, FIRST)
     done = read(api, changed(**SPLIT), start="2023-01-01T00:00:00Z", now="2023-02-01T00:00:00Z")
@@ -425,6 +438,7 @@ def failing(number: int) -> Any:
     return script
 
 
+@pytest.mark.spec("builder.24")
 def test_a_sync_that_fails_resumes_at_the_interval_that_was_not_complete(api: RecordingApi) -> None:
     cursor = {**dated(**SPLIT), **SINCE}
     api.script = failing(3)
@@ -441,11 +455,13 @@ def test_a_sync_that_fails_resumes_at_the_interval_that_was_not_complete(api: Re
     assert again.state == {"updated_at": NOW}
 
 
+@pytest.mark.spec("builder.23")
 def test_without_a_step_the_period_is_one_request(api: RecordingApi) -> None:
     orders(api, {**dated(start_datetime="2014-01-01T00:00:00Z"), **SINCE})
     assert len(api.requests) == 1
 
 
+@pytest.mark.spec("builder.20")
 def test_months_have_their_lengths(api: RecordingApi) -> None:
     daily = {"datetime_format": "%Y-%m-%d", "step": "P1M", "cursor_granularity": "P1D"}
     cursor = {**dated(**daily), **SINCE, "start_datetime": "2023-12-01"}
@@ -474,6 +490,7 @@ def test_intervals_can_be_listed_and_read_alone(api: RecordingApi) -> None:
     assert done.state == state
 
 
+@pytest.mark.spec("builder.24")
 def test_intervals_that_are_read_at_the_same_time_leave_no_gap_in_the_state(
     api: RecordingApi,
 ) -> None:
@@ -507,6 +524,7 @@ def test_intervals_that_are_read_at_the_same_time_leave_no_gap_in_the_state(
 # --- lookback window ------------------------------------------------------------------------------
 
 
+@pytest.mark.spec("builder.26")
 def test_the_lookback_window_is_subtracted_from_the_cutoff_date(api: RecordingApi) -> None:
     articles(api, LAST)
     written = changed(lookback_window="P2D")
@@ -518,12 +536,14 @@ def test_the_lookback_window_is_subtracted_from_the_cutoff_date(api: RecordingAp
     ]
 
 
+@pytest.mark.spec("builder.26")
 def test_a_lookback_does_not_reach_before_the_start_date(api: RecordingApi) -> None:
     articles(api)
     read(api, changed(lookback_window="P30D"), {"webPublicationDate": PUBLISHED})
     assert urls(api) == [f"{SITE}/search?from-date=2023-04-09T00:00:00Z&to-date={NEXT_DAY}"]
 
 
+@pytest.mark.spec("builder.26")
 def test_a_lookback_does_not_move_the_state_back(api: RecordingApi) -> None:
     api.script = failing(2)
     state = {"updated_at": "2024-01-30T00:00:00Z"}
@@ -587,12 +607,14 @@ def posts(api: RecordingApi, state: Any = None, **fields: Any) -> Sync:
     return sync(reddit(**fields), {"url": api.url}, state, now=NOW)
 
 
+@pytest.mark.spec("builder.17")
 def test_the_first_sync_of_a_feed_requests_pages_until_the_start_date(api: RecordingApi) -> None:
     done = posts(api)
     assert api.urls == ["/new", "/new?after=t3_1", "/new?after=t3_3", "/new?after=t3_5"]
     assert done.values("name") == [f"t3_{number}" for number in range(7)]
 
 
+@pytest.mark.spec("builder.16")
 def test_a_feed_is_read_until_a_post_is_older_than_the_latest_of_the_last_sync(
     api: RecordingApi,
 ) -> None:
@@ -606,6 +628,7 @@ def test_a_feed_is_read_until_a_post_is_older_than_the_latest_of_the_last_sync(
     assert done.values("name") == ["t3_0", "t3_1"]
 
 
+@pytest.mark.spec("builder.17")
 def test_the_state_of_a_feed_is_its_latest_cursor_value(api: RecordingApi) -> None:
     done = posts(api)
     assert [state for _, state in done.states] == [{"created_utc": "1706700000"}]
@@ -613,6 +636,7 @@ def test_the_state_of_a_feed_is_its_latest_cursor_value(api: RecordingApi) -> No
     assert posts(api, {"created_utc": "1706701000"}).state == {"created_utc": "1706701000"}
 
 
+@pytest.mark.spec("builder.18")
 def test_a_feed_is_not_split_and_has_no_state_before_its_end(api: RecordingApi) -> None:
     api.script = subreddit
     cut = sync(reddit(**SPLIT), {"url": api.url}, now=NOW, items=2)
@@ -640,6 +664,7 @@ def test_records_that_the_api_cannot_filter_are_left_out(api: RecordingApi) -> N
 # --- injection ------------------------------------------------------------------------------------
 
 
+@pytest.mark.spec("builder.11")
 @pytest.mark.parametrize(
     ("where", "found"),
     [
@@ -657,6 +682,7 @@ def test_start_and_end_are_injected_where_the_manifest_says(
     assert found(api.requests[0]).items() >= {"start": "2024-01-01T00:00:00Z", "end": NOW}.items()
 
 
+@pytest.mark.spec("builder.15", "builder.25", "builder.27")
 def test_the_interval_may_be_part_of_the_path(api: RecordingApi) -> None:
     """The Exchange Rates API has the day in its path, and no more than a day in a response."""
     cursor = dated(
@@ -670,6 +696,7 @@ def test_the_interval_may_be_part_of_the_path(api: RecordingApi) -> None:
     assert api.urls == [f"/exchangerates_data/2024-01-{day}" for day in (29, 30, 31)]
 
 
+@pytest.mark.spec("builder.28")
 def test_start_and_end_may_be_parts_of_one_parameter(api: RecordingApi) -> None:
     """The Sendgrid API has both in `query`."""
     query = (
@@ -683,6 +710,7 @@ def test_start_and_end_may_be_parts_of_one_parameter(api: RecordingApi) -> None:
     }
 
 
+@pytest.mark.spec("builder.15", "builder.27")
 def test_parameters_headers_and_bodies_are_built_by_templates(api: RecordingApi) -> None:
     requester = {
         "http_method": "POST",
@@ -718,6 +746,7 @@ def test_a_clock_that_was_set_back_reads_nothing_and_warns(api: RecordingApi) ->
     assert any("nothing is read" in each for each in done.warnings)
 
 
+@pytest.mark.spec("builder.14")
 def test_records_of_the_future_do_not_move_the_state_beyond_now(api: RecordingApi) -> None:
     answer(api, "2024-02-15T00:00:00Z")
     assert orders(api, dated()).state == {"updated_at": NOW}

@@ -65,6 +65,7 @@ def test_without_an_end_the_present_time_is_the_end() -> None:
     assert intervals(begin()) == [("2024-01-01T00:00:00Z", "2024-01-31T12:00:00Z")]
 
 
+@pytest.mark.spec("builder.10")
 def test_the_present_time_is_evaluated_once_in_a_read() -> None:
     with at(NOW):
         cursor = Api(nothing).cursors.of(stream(sync=dated(step="P10D", cursor_granularity="PT1S")))
@@ -703,6 +704,7 @@ def test_a_feed_leaves_out_records_of_the_future_and_reads_them_later() -> None:
     assert [record["updated_at"] for record in later.records] == values
 
 
+@pytest.mark.spec("builder.19")
 def test_the_pages_of_a_feed_end_with_the_last_record_that_has_a_value() -> None:
     progress = begin({"updated_at": "2024-01-10T00:00:00Z"}, is_data_feed=True)
     (each,) = progress.slices()
@@ -730,6 +732,7 @@ def test_the_interval_is_put_into_requests(where: str) -> None:
     ]
 
 
+@pytest.mark.spec("builder.11")
 def test_the_interval_may_be_put_into_a_nested_field_of_a_body() -> None:
     path = (Template("filter"), Template("{{ config['name'] }}"), Template("after"))
     places = {"start_time_option": option(None, "body_json", field_path=path)}

@@ -45,6 +45,7 @@ FORMS = [
 ]
 
 
+@pytest.mark.spec("builder.7")
 @pytest.mark.parametrize(("written", "text", "means"), FORMS)
 def test_every_form_is_written_and_parsed(written: str, text: str, means: datetime) -> None:
     each = DatetimeFormat(written)

@@ -50,6 +50,7 @@ def periods(draw: Any) -> tuple[datetime, datetime, Any, timedelta, str]:
     return start, start + spans * length, step, length, written
 
 
+@pytest.mark.spec("builder.21")
 @settings(deadline=None)
 @given(periods())
 def test_intervals_cover_the_period_without_overlap_or_gap(

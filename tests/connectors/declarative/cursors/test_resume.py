@@ -101,6 +101,7 @@ def answering(pages: list[Page]) -> Any:
     return lambda name, each, options: pages
 
 
+@pytest.mark.spec("builder.16")
 @settings(max_examples=examples(200), deadline=None)
 @given(
     EVENTS,

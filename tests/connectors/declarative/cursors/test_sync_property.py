@@ -229,6 +229,7 @@ def test_a_check_reads_one_page_of_the_parents_and_one_partition(api: RecordingA
     assert [request.path for request in api.requests] == ["/shops", "/orders"]
 
 
+@pytest.mark.spec("builder.3", "builder.4")
 @settings(max_examples=examples(15), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(CURSORS, EVENTS, SYNCS)
 def test_no_cut_loses_a_record_and_only_the_boundary_is_read_twice(
