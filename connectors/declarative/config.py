@@ -13,7 +13,6 @@ import json
 import re
 from collections.abc import Callable, Iterator, Mapping
 from copy import deepcopy
-from dataclasses import fields
 from functools import singledispatch
 from typing import Any
 
@@ -34,7 +33,6 @@ raises ConfigError."""
 Rule = Callable[[Any, str], list[str]]
 """Function that takes a value and its place, and returns a line for each violation."""
 
-_POSITION = frozenset({"place", "parameters"})
 _DIALECT = "https://json-schema.org/draft/2020-12/schema"
 """The dialect of a schema that names none, as in the CDK."""
 _CONFIG = re.compile(r"(^|; nearest: )config\b")
@@ -99,20 +97,7 @@ def check_config(
 
 def advanced_auth(spec: components.Spec | None) -> dict[str, Any] | None:
     """Return the `advanced_auth` of the SPEC message; None if the manifest has none."""
-    return None if spec is None or spec.advanced_auth is None else _plain(spec.advanced_auth)
-
-
-def _plain(component: components.Component) -> dict[str, Any]:
-    """Return the fields of a component that have a value, as JSON."""
-    found = {}
-    for each in fields(component):
-        written = getattr(component, each.name)
-        if each.name in _POSITION or written is None:
-            continue
-        if isinstance(written, components.Component):
-            written = _plain(written)
-        found[each.name] = list(written) if isinstance(written, tuple) else written
-    return found
+    return None if spec is None or spec.advanced_auth is None else dict(spec.advanced_auth)
 
 
 def _rules(spec: components.Spec | None) -> components.ConfigNormalizationRules:

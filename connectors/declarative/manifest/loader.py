@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from copy import deepcopy
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -23,9 +24,9 @@ from connectors.declarative.manifest.components import (
     Spec,
     StateDelegatingStream,
 )
-from connectors.declarative.manifest.propagation import propagated
+from connectors.declarative.manifest.propagation import Propagation
 from connectors.declarative.manifest.references import resolve
-from connectors.declarative.manifest.report import Report
+from connectors.declarative.manifest.report import GUIDANCE, Report
 from connectors.declarative.manifest.shapes import NAMES, shape
 from connectors.declarative.manifest.yaml_text import parse
 from elt_assets.errors import ConfigError
@@ -36,20 +37,43 @@ _TEXT_NAME = "the manifest"
 
 
 @dataclass(frozen=True)
+class RefusedStream:
+    """A stream, or a template of streams, that cannot be read.
+
+    Attributes:
+        name: its name, which is not that of a stream for a template; None if it is not known.
+        problems: a line for each problem, with its place.
+    """
+
+    name: str | None
+    problems: Sequence[str]
+
+    def error(self) -> ConfigError:
+        """Return the error for a read of the stream."""
+        lines = "\n".join(f"  - {line}" for line in self.problems)
+        return ConfigError(f"the manifest cannot be used for {self}:\n{lines}", guidance=GUIDANCE)
+
+    def __str__(self) -> str:
+        return "a stream without a name" if self.name is None else f"the stream {self.name!r}"
+
+
+@dataclass(frozen=True)
 class Manifest:
     """A manifest that was loaded.
 
     Attributes:
         source: its component.
-        warnings: what is ignored or doubtful in it, each with its place.
+        warnings: what is ignored, doubtful or refused in it, each with its place.
         path: its file; None if it was loaded from a text.
+        refused: the streams that have problems, and are not in the source.
     """
 
     source: DeclarativeSource
     warnings: list[str]
     path: Path | None = None
+    refused: Sequence[RefusedStream] = ()
     _trusted: tuple[str, ...] = ()
-    _templates: Mapping[str, tuple[Json, Json]] = field(default_factory=dict, repr=False)
+    _templates: Mapping[str, dict[str, Any]] = field(default_factory=dict, repr=False)
 
     @property
     def spec(self) -> Spec | None:
@@ -62,10 +86,7 @@ class Manifest:
         Types and `$parameters` are written out in it, as in the CDK, so that a path such as
         `retriever.requester.$parameters.name` leads to something.
         """
-        written, parameters = self._templates[dynamic.place]
-        kind = shape(DynamicDeclarativeStream)["stream_template"].kind
-        found: dict[str, Any] = propagated(kind, written, parameters, parents_win=False)
-        return found
+        return deepcopy(self._templates[dynamic.place])
 
     def build_stream(
         self, dynamic: DynamicDeclarativeStream, filled_in: Mapping[str, Any]
@@ -79,11 +100,12 @@ class Manifest:
         Raises:
             ConfigError: the stream has problems; the error lists them.
         """
-        kind = shape(DynamicDeclarativeStream)["stream_template"].kind
+        hint = shape(DynamicDeclarativeStream)["stream_template"].hint
         place = f"{dynamic.place}.stream_template"
-        written = propagated(kind, filled_in, {}, parents_win=dynamic.use_parent_parameters)
         report = Report()
-        built = Builder(report, self._trusted).convert(kind, written, place, {})
+        propagation = Propagation(report, parents_win=dynamic.use_parent_parameters)
+        complete = propagation.apply(hint, filled_in, place, {})
+        built = Builder(report, self._trusted).convert(hint, complete, place)
         report.raise_problems(f"the stream {filled_in.get('name')!r} of {dynamic.name or place}")
         assert isinstance(built, (DeclarativeStream, StateDelegatingStream))
         return built
@@ -117,9 +139,22 @@ def load(manifest: Path | str, *, trusted: Sequence[str] = ()) -> Manifest:
         source = _source(builder, report, resolved, document.value.get("definitions"))
     except RecursionError:
         raise ConfigError(f"{name} nests its references too deep") from None
-    report.raise_problems(name)
-    assert source is not None  # there is no problem
-    return Manifest(source, report.warnings, path, tuple(trusted), builder.templates_of_streams)
+    if report.refuses("") or source is None or not (source.streams or source.dynamic_streams):
+        report.raise_problems(name)
+    assert source is not None  # there is no problem of the whole manifest
+    refused = [
+        RefusedStream(builder.names_of_streams.get(place), problems)
+        for place, problems in report.refused.items()
+    ]
+    warnings = [f"{stream} cannot be read: {'; '.join(stream.problems)}" for stream in refused]
+    return Manifest(
+        source,
+        [*report.warnings, *warnings],
+        path,
+        refused,
+        tuple(trusted),
+        builder.templates_of_streams,
+    )
 
 
 def _read(path: Path) -> str:

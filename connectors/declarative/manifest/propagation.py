@@ -1,111 +1,146 @@
 """Propagation of `$parameters` and types: what reaches a component from the components around it.
 
 `$parameters` reach down into all components within. A parameter with the name of a field is the value of that
-field, unless the component sets it, and does not reach into the field itself.
+field, unless the component sets it, and does not reach into the components in that field.
 
 Spec: the component transformer of the Airbyte CDK.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 from connectors.declarative.manifest.components import Component, Custom, Json
-from connectors.declarative.manifest.shapes import ANY, NAMES, RAW, TYPES, Kind, shape
+from connectors.declarative.manifest.report import Report
+from connectors.declarative.manifest.shapes import (
+    ANY,
+    NAMES,
+    RAW,
+    TYPES,
+    Field,
+    choices,
+    classes,
+    components_in_templates,
+    entry,
+    is_map,
+    item,
+    members,
+    plain,
+    shape,
+    usual,
+)
+from connectors.declarative.manifest.template import Template
 
 PARAMETERS = "$parameters"
+_CDK = "airbyte_cdk."
 
 
-def merged(inherited: Json, written: Json, *, parents_win: bool = False) -> Json:
-    """Return the parameters that apply to a component.
-
-    Args:
-        inherited: the parameters of the components around it.
-        written: what the manifest contains for it.
-        parents_win: whether a parameter of the components around it wins over its own.
-    """
-    own = written.get(PARAMETERS)
-    if not own or not isinstance(own, dict):
-        return inherited
-    return {**own, **inherited} if parents_win else {**inherited, **own}
-
-
-def propagated(kind: Kind, written: Any, inherited: Json, *, parents_win: bool) -> Any:
-    """Return a copy of what a component is built from. Types and parameters are written out in it.
+class Propagation:
+    """Writes the types and the parameters of components out.
 
     Args:
-        kind: what it may be.
-        written: what the manifest contains for it.
-        inherited: the parameters that reach it.
-        parents_win: as in `merged`.
+        report: where a parameter that is not used is reported, as a warning.
+        parents_win: whether a parameter of the components around a component wins over its own.
     """
-    if isinstance(written, list):
-        inner = kind.item or kind
-        return [propagated(inner, each, inherited, parents_win=parents_win) for each in written]
-    of = _class_of(kind, written)
-    if of is None:
-        return _propagated_entries(kind, written, inherited, parents_win)
-    parameters = merged(inherited, written, parents_win=parents_win)
-    found = {key: each for key, each in written.items() if key != PARAMETERS}
-    if of.has_type:
-        found["type"] = NAMES[of]
-        for key, each in parameters.items():
-            found[key] = found.get(key) or each
-    known = shape(of)
-    for key, each in found.items():
-        below = without(parameters, key)
-        inner = known[key].kind if key in known else ANY if issubclass(of, Custom) else RAW
-        found[key] = propagated(inner, each, below, parents_win=parents_win)
-    if parameters and of.has_type:
-        found[PARAMETERS] = _copied(parameters)
-    return found
+
+    def __init__(self, report: Report, *, parents_win: bool = False):
+        self._report = report
+        self._parents_win = parents_win
+
+    def apply(self, hint: Any, written: Any, place: str, inherited: Json) -> Any:
+        """Return what a value is built from, with `type` and `$parameters` in each component in it.
+
+        Values that are no components, and hold none, are those of the manifest itself.
+
+        Args:
+            hint: what the value may be.
+            written: what the manifest contains for it.
+            place: its place in the manifest.
+            inherited: the parameters that reach it.
+        """
+        if isinstance(written, list):
+            inner = hint if hint is ANY else item(hint)
+            if inner is None:
+                return written
+            items = enumerate(written)
+            return [self.apply(inner, part, f"{place}[{n}]", inherited) for n, part in items]
+        if not isinstance(written, dict):
+            return written
+        cls = _class_of(hint, written)
+        if cls is not None:
+            return self._component(cls, written, place, inherited)
+        if components_in_templates(hint) is not None:
+            inner, typed = components_in_templates(hint), True
+        elif hint is ANY and "type" not in written:
+            inner, typed = ANY, False
+        else:
+            inner, typed = entry(hint), False
+        if inner is None or inner is RAW:
+            return written
+        return {
+            key: part
+            if typed and not (isinstance(part, dict) and "type" in part)
+            else self.apply(inner, part, f"{place}.{key}", inherited)
+            for key, part in written.items()
+        }
+
+    def _component(
+        self, cls: type[Component], written: Json, place: str, inherited: Json
+    ) -> dict[str, Any]:
+        own = written.get(PARAMETERS)
+        own = own if isinstance(own, dict) else {}
+        parameters = {**own, **inherited} if self._parents_win else {**inherited, **own}
+        fields = shape(cls)
+        values = {**written, PARAMETERS: parameters}
+        if cls.has_type:
+            values["type"] = NAMES[cls]
+            values |= {
+                name: value
+                for name, value in parameters.items()
+                if not written.get(name) and self._fits(fields.get(name), value, place)
+            }
+        for name, value in values.items():
+            if isinstance(value, (dict, list)) and (name in fields or issubclass(cls, Custom)):
+                below = {key: part for key, part in parameters.items() if key != name}
+                hint = fields[name].hint if name in fields else ANY
+                inner = f"{place}.{name}" if place else name
+                values[name] = self.apply(hint, value, inner, below)
+        values[PARAMETERS] = parameters
+        return values
+
+    def _fits(self, field: Field | None, parameter: Any, place: str) -> bool:
+        """Return False for a parameter that has a field's name by chance: its value is of another type."""
+        if field is None or parameter is None or _accepts(field.hint, parameter):
+            return True
+        text = f"the parameter `{field.name}` is not used here, because its value has another type"
+        self._report.warning(place, text)
+        return False
 
 
-def _propagated_entries(kind: Kind, written: Any, inherited: Json, parents_win: bool) -> Any:
-    """Return a copy of a value that is not a component, but may be a mapping of components."""
-    inner = ANY if kind is ANY else kind.entry or Kind(components=kind.within)
-    if not isinstance(written, dict) or "type" in written or not (inner is ANY or inner.components):
-        return _copied(written)
-    return {
-        key: propagated(inner, each, inherited, parents_win=parents_win)
-        for key, each in written.items()
-    }
+def _class_of(hint: Any, written: Json) -> type[Component] | None:
+    """Return the class of a mapping; None if it is not a component that may stand there."""
+    possible = classes(hint)
+    name = written.get("type")
+    old_name = str(written.get("class_name", ""))
+    if name is None and old_name.startswith(_CDK):
+        name = old_name
+    if name is None:
+        return usual(hint, is_custom=bool(old_name))
+    cls = TYPES.get(str(name).rpartition(".")[2])
+    if cls is not None and issubclass(cls, possible):
+        return cls
+    return possible[0] if len(possible) == 1 and not possible[0].has_type else None
 
 
-def _class_of(kind: Kind, written: Any) -> type[Component] | None:
-    """Return the class of a value; None if it is not a component that may stand there."""
-    if not isinstance(written, dict):
-        return None
-    if kind.components:
-        named = TYPES.get(str(written.get("type")))
-        return named or by_position(kind, "class_name" in written)
-    return TYPES.get(str(written.get("type"))) if kind is ANY else None
-
-
-def without(parameters: Json, name: str) -> Json:
-    """Return the parameters that reach into the field of a name: all but the one of that name."""
-    if name not in parameters:
-        return parameters
-    return {key: value for key, value in parameters.items() if key != name}
-
-
-def by_position(kind: Kind, is_custom: bool) -> type[Component] | None:
-    """Return the class of a mapping without `type`; None if it is not known from where it stands.
-
-    Args:
-        kind: what may stand there.
-        is_custom: whether the mapping names a Python class.
-    """
-    if not is_custom:
-        return kind.inferred
-    custom = [each for each in kind.components if issubclass(each, Custom)]
-    return custom[0] if len(custom) == 1 else None
-
-
-def _copied(value: Any) -> Any:
-    if isinstance(value, Mapping):
-        return {key: _copied(each) for key, each in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_copied(each) for each in value]
-    return value
+def _accepts(hint: Any, value: Any) -> bool:
+    """Return whether a value may be of a type, whatever is in it."""
+    if Any in members(hint):
+        return True
+    if isinstance(value, dict):
+        return bool(classes(hint) or entry(hint) or is_map(hint))
+    if isinstance(value, list):
+        return item(hint) is not None or is_map(hint)
+    is_text = Template in members(hint)
+    if isinstance(value, str):
+        return is_text or str in plain(hint) or bool(choices(hint))
+    return is_text or bool(plain(hint))

@@ -70,11 +70,15 @@ class _Resolver:
             return self._target(value, place) if value.startswith("#/") else value
         if id(value) not in self._referring:
             return value
-        if id(value) not in self._resolved:
-            several = isinstance(value, list)
-            found = self._list(value, place) if several else self._mapping(value, place)
-            self._resolved[id(value)] = found
-        return self._resolved[id(value)]
+        if id(value) in self._resolved:
+            return self._resolved[id(value)]
+        problems = self._report.number_of_problems
+        several = isinstance(value, list)
+        resolved = self._list(value, place) if several else self._mapping(value, place)
+        if self._report.number_of_problems == problems:
+            # A problem counts for each stream that refers to it, so it is reported again there.
+            self._resolved[id(value)] = resolved
+        return resolved
 
     def _list(self, items: list[Any], place: Place) -> list[Any]:
         return [self.resolve(item, (*place, index)) for index, item in enumerate(items)]
@@ -106,7 +110,7 @@ class _Resolver:
             return BROKEN
         self._open.append(reference)
         try:
-            return self.resolve(target, _place_of(reference))
+            return self.resolve(target, place[:-1] if place[-1:] == (REFERENCE,) else place)
         finally:
             self._open.pop()
 
@@ -146,11 +150,6 @@ class _Resolver:
             raise ConfigError(
                 f"the manifest has more than {MAX_VALUES} values when its references are resolved"
             )
-
-
-def _place_of(reference: str) -> Place:
-    parts = reference.removeprefix("#/").split("/")
-    return tuple(int(part) if part.isdecimal() else part for part in parts)
 
 
 def _size(value: Any, known: dict[int, int]) -> int:

@@ -2,36 +2,68 @@
 
 from __future__ import annotations
 
+import itertools
+import re
+from collections.abc import Iterable, Mapping
+
 from elt_assets.errors import ConfigError
 
-_PLACES = 3
+GUIDANCE = (
+    "correct the manifest; the places are paths in it with its references resolved. What only Airbyte's "
+    "engine knows is read with `engine: airbyte` of the source"
+)
+_MAX_PROBLEMS = 10_000
+_MAX_PLACES = 3
 """The number of places that are listed for one problem, which a definition can cause in every stream."""
+_STREAM = re.compile(r"(streams\[\d+\](\.streams\[\d+\])?|dynamic_streams\[\d+\])")
+"""The place of a stream, at the beginning of the places of its parts."""
 
 
 class Report:
-    """Collects problems and warnings. What is the same at several places is reported once."""
+    """Collects problems and warnings, and assigns each problem to its stream.
+
+    What is the same at several places is listed once.
+    """
 
     def __init__(self) -> None:
-        self._problems: dict[str, list[str]] = {}
-        self._warnings: dict[str, list[str]] = {}
+        self._problems: dict[str, list[tuple[str, str]]] = {}
+        self._warnings: list[tuple[str, str]] = []
+        self.number_of_problems = 0
 
     def problem(self, place: str, what: str) -> None:
-        """Add a problem. A manifest with problems cannot be used.
+        """Add a problem. What has a problem cannot be used: a stream, or the whole manifest.
 
         Args:
             place: its place in the manifest; empty for the manifest itself.
             what: the problem, without the place.
+
+        Raises:
+            ConfigError: the problems are too many.
         """
-        self._problems.setdefault(what, []).append(place)
+        stream = _STREAM.match(place)
+        self._problems.setdefault(stream[0] if stream else "", []).append((place, what))
+        self.number_of_problems += 1
+        if self.number_of_problems > _MAX_PROBLEMS:
+            self.raise_problems("the manifest")
 
     def warning(self, place: str, what: str) -> None:
         """Add a warning; the arguments are those of `problem`."""
-        self._warnings.setdefault(what, []).append(place)
+        self._warnings.append((place, what))
 
     @property
     def warnings(self) -> list[str]:
         """The warnings in the order in which they were found, each with its places."""
         return _lines(self._warnings)
+
+    @property
+    def refused(self) -> Mapping[str, list[str]]:
+        """The lines about each stream that has problems, by its place; those at the empty place are about the
+        whole manifest."""
+        return {place: _lines(problems) for place, problems in self._problems.items()}
+
+    def refuses(self, place: str) -> bool:
+        """Return whether the stream at a place has problems."""
+        return place in self._problems
 
     def raise_problems(self, name: str) -> None:
         """Raise an error that lists all problems, if there are any.
@@ -42,23 +74,23 @@ class Report:
         Raises:
             ConfigError: there is a problem.
         """
-        lines = _lines(self._problems)
+        lines = _lines(itertools.chain.from_iterable(self._problems.values()))
         if not lines:
             return
         number = "a problem" if len(lines) == 1 else f"{len(lines)} problems"
         listed = "\n".join(f"  - {line}" for line in lines)
-        raise ConfigError(
-            f"{name} has {number}:\n{listed}",
-            guidance="correct the manifest; the places are paths in it with its references resolved",
-        )
+        raise ConfigError(f"{name} has {number}:\n{listed}", guidance=GUIDANCE)
 
 
-def _lines(found: dict[str, list[str]]) -> list[str]:
+def _lines(problems: Iterable[tuple[str, str]]) -> list[str]:
+    places: dict[str, list[str]] = {}
+    for place, what in problems:
+        places.setdefault(what, []).append(place)
     lines = []
-    for what, (first, *others) in found.items():
-        shown = others[: _PLACES - 1]
-        more = len(others) - len(shown)
-        also = [*shown, *([f"{more} other places"] if more else [])]
+    for what, (first, *others) in places.items():
+        listed = others[: _MAX_PLACES - 1]
+        more = len(others) - len(listed)
+        also = [*listed, *([f"{more} other places"] if more else [])]
         tail = f" (also at {', '.join(also)})" if also else ""
         lines.append(f"{first or 'the manifest'}: {what}{tail}")
     return lines

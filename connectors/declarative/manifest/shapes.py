@@ -1,7 +1,7 @@
-"""The shape of each component class: for each field, how a value of the manifest becomes the field's value.
+"""The shape of each component class, read from the type annotations of its fields.
 
-It is read from the type annotations of the classes, which are the only definition of what a manifest may
-contain.
+The annotations are the only definition of what a manifest may contain; `components/base.py` says what they
+mean.
 """
 
 from __future__ import annotations
@@ -9,98 +9,43 @@ from __future__ import annotations
 import types
 from collections.abc import Mapping
 from dataclasses import MISSING, dataclass, fields
-from typing import Annotated, Any, ClassVar, Literal, Union, get_args, get_origin, get_type_hints
+from functools import cache
+from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
 
-from connectors.declarative.manifest import components
-from connectors.declarative.manifest.components import INFERRED, Component, Custom
+from connectors.declarative.manifest.components import (
+    UNSUPPORTED,
+    USUAL,
+    Component,
+    Custom,
+    Unsupported,
+)
 from connectors.declarative.manifest.template import Template, TemplateMap
 
-_BASE = frozenset({"place", "parameters"})
-
-
-def _subclasses(of: type[Component]) -> list[type[Component]]:
-    found = []
-    for each in of.__subclasses__():
-        found += [each, *_subclasses(each)]
-    return found
-
-
-TYPES: Mapping[str, type[Component]] = {
-    each.type_name or each.__name__: each for each in _subclasses(Component) if each is not Custom
-}
-"""The component classes by the `type` that a manifest gives them."""
-NAMES: Mapping[type[Component], str] = {each: name for name, each in TYPES.items()}
-"""The `type` of each component class."""
-
-
-@dataclass
-class Kind:
-    """The values that are possible: the members of a union of types.
-
-    Attributes:
-        components: the component classes.
-        inferred: the class of a mapping without `type`, if it is known.
-        plain: the plain types.
-        choices: the texts that are allowed; None for all.
-        item: what the items of a list may be; None if it cannot be a list.
-        entry: what the values of a mapping may be; None if it cannot be a mapping.
-        template, template_map: a text, or a mapping or list of texts, that is evaluated.
-        within: component classes that may stand in the template map.
-        anything: any value is taken as it is.
-    """
-
-    components: tuple[type[Component], ...] = ()
-    inferred: type[Component] | None = None
-    plain: frozenset[type] = frozenset()
-    choices: tuple[str, ...] | None = None
-    item: Kind | None = None
-    entry: Kind | None = None
-    template: bool = False
-    template_map: bool = False
-    within: tuple[type[Component], ...] = ()
-    anything: bool = False
-
-    @property
-    def holds_components(self) -> bool:
-        """True if a component may stand in the value, other than in a template map."""
-        inner = (each for each in (self.item, self.entry) if each is not None)
-        return bool(self.components) or any(each.holds_components for each in inner)
-
-    def accepts(self, value: Any) -> bool:
-        """Return True if a value has a type that is possible, whatever is in it."""
-        if self.anything:
-            return True
-        if isinstance(value, dict):
-            return bool(self.components or self.entry or self.template_map)
-        if isinstance(value, list):
-            return bool(self.item or self.template_map)
-        if isinstance(value, str):
-            return self.template or str in self.plain or self.choices is not None
-        return self.template or bool(self.plain)
-
-    def described(self) -> str:
-        """Return what a value must be, in words."""
-        parts = [NAMES[each] for each in self.components]
-        if self.choices is not None:
-            parts.append(f"one of {', '.join(self.choices)}")
-        parts += [_WORDS[each] for each in (bool, int, float, str) if each in self.plain]
-        parts += ["a text"] if self.template and str not in self.plain else []
-        parts += ["a list"] if self.item else []
-        parts += ["a mapping"] if self.entry or self.template_map else []
-        return " or ".join(parts)
-
-
-ANY = Kind()
+ANY = Component
 """A component of any class."""
-RAW = Kind(anything=True)
+RAW = Any
 """A value that is taken as it is."""
-
-_WORDS: Mapping[type, str] = {
+_BASE = frozenset({"place", "parameters", "options"})
+_WORDS: Mapping[Any, str] = {
     bool: "true or false",
     int: "a whole number",
     float: "a number",
     str: "a text",
+    Template: "a text",
+    TemplateMap: "a mapping",
 }
+
+
+def _subclasses(cls: type[Component]) -> list[type[Component]]:
+    return [inner for sub in cls.__subclasses__() for inner in (sub, *_subclasses(sub))]
+
+
+TYPES: Mapping[str, type[Component]] = {
+    cls.type_name or cls.__name__: cls for cls in _subclasses(Component) if cls is not Custom
+}
+"""The component classes by the `type` that a manifest gives them."""
+NAMES: Mapping[type[Component], str] = {cls: name for name, cls in TYPES.items()}
+"""The `type` of each component class."""
 
 
 @dataclass(frozen=True)
@@ -108,87 +53,120 @@ class Field:
     """A field of a component class."""
 
     name: str
-    kind: Kind
+    hint: Any
+    """The type annotation, which says what the value may be."""
     required: bool
 
+    @property
+    def is_supported(self) -> bool:
+        """False for a field that Airbyte's engine knows and this one does not."""
+        return self.hint is not Unsupported
 
-def shape(of: type[Component]) -> Mapping[str, Field]:
+
+def shape(cls: type[Component]) -> Mapping[str, Field]:
     """Return the fields of a component class by name."""
-    if of not in _shapes:
-        _shapes[of] = _shape(of)
-    return _shapes[of]
+    if cls not in _SHAPES:
+        _SHAPES[cls] = _read_shape(cls)
+    return _SHAPES[cls]
 
 
-_shapes: dict[type[Component], Mapping[str, Field]] = {}
+_SHAPES: dict[type[Component], Mapping[str, Field]] = {}
 
 
-def _shape(of: type[Component]) -> Mapping[str, Field]:
-    hints = get_type_hints(of, globalns=vars(components), localns=_LOCAL, include_extras=True)
-    found = {}
-    for each in fields(of):
-        if each.name in _BASE or (issubclass(of, Custom) and each.name == "options"):
-            continue
-        kind = _kind(hints[each.name])
-        _infer(kind, each.metadata.get(INFERRED))
-        required = each.default is MISSING and each.default_factory is MISSING
-        found[each.name] = Field(each.name, kind, required)
-    return found
+def _read_shape(cls: type[Component]) -> Mapping[str, Field]:
+    hints = get_type_hints(cls, include_extras=True)
+    return {
+        item.name: Field(
+            item.name,
+            hints[item.name],
+            required=item.default is MISSING and item.default_factory is MISSING,
+        )
+        for item in fields(cls)
+        if item.name not in _BASE
+    }
 
 
-_LOCAL = {
-    "Annotated": Annotated,
-    "Any": Any,
-    "ClassVar": ClassVar,
-    "Literal": Literal,
-    "Mapping": Mapping,
-    "Template": Template,
-    "TemplateMap": TemplateMap,
-}
-"""The names in annotations that are not component classes."""
-
-
-def _kind(hint: Any) -> Kind:
-    kind = Kind()
-    for member in _members(hint):
-        _add(kind, member)
-    return kind
-
-
-def _members(hint: Any) -> tuple[Any, ...]:
+@cache
+def members(hint: Any) -> tuple[Any, ...]:
+    """Return the types that a value may have: the members of a union, without None."""
     if get_origin(hint) in (Union, types.UnionType):
-        return tuple(each for part in get_args(hint) for each in _members(part))
-    return (hint,)
+        return tuple(member for part in get_args(hint) for member in members(part))
+    if get_origin(hint) is Annotated and hint.__metadata__[0] in (USUAL, UNSUPPORTED):
+        return members(get_args(hint)[0])
+    return () if hint is types.NoneType else (hint,)
 
 
-def _add(kind: Kind, member: Any) -> None:
-    origin, args = get_origin(member), get_args(member)
-    if member is Any:
-        kind.anything = True
-    elif member is Template:
-        kind.template = True
-    elif member is TemplateMap:
-        kind.template_map = True
-    elif origin is Annotated:
-        kind.template_map, kind.within = True, args[1:]
-    elif origin is Literal:
-        kind.choices = args
-    elif origin is tuple:
-        kind.item = _kind(args[0])
-    elif isinstance(origin, type) and issubclass(origin, Mapping):
-        kind.entry = _kind(args[1])
-    elif issubclass(member, Component):
-        kind.components += (member,)
-    elif member is not type(None):
-        kind.plain |= {member}
+@cache
+def classes(hint: Any) -> tuple[type[Component], ...]:
+    """Return the component classes that a mapping may be of."""
+    return tuple(m for m in members(hint) if isinstance(m, type) and issubclass(m, Component))
 
 
-def _infer(kind: Kind, name: str | None) -> None:
-    """Set the class of mappings without `type`: the one that the field names, or the only one."""
-    for part in (kind.item, kind.entry):
-        if part is not None:
-            _infer(part, name)
-    usual = [each for each in kind.components if not issubclass(each, Custom)]
-    if name is not None and TYPES[name] in kind.components:
-        kind.inferred = TYPES[name]
-    elif len(usual) == 1:
-        kind.inferred = usual[0]
+@cache
+def item(hint: Any) -> Any:
+    """Return the type of the items of a list; None if the value cannot be a list."""
+    return next((get_args(m)[0] for m in members(hint) if get_origin(m) is tuple), None)
+
+
+@cache
+def entry(hint: Any) -> Any:
+    """Return the type of the values of a mapping that is no component; None if it cannot be one."""
+    return next((get_args(m)[1] for m in members(hint) if get_origin(m) is Mapping), None)
+
+
+@cache
+def components_in_templates(hint: Any) -> Any:
+    """Return the type of the components in a map of templates; None if there can be none, or no map."""
+    annotated = (m for m in members(hint) if get_origin(m) is Annotated)
+    return next((m.__metadata__[0] for m in annotated), None)
+
+
+@cache
+def is_map(hint: Any) -> bool:
+    """Return whether the value may be a map of templates."""
+    return TemplateMap in members(hint) or components_in_templates(hint) is not None
+
+
+@cache
+def choices(hint: Any) -> tuple[str, ...]:
+    """Return the texts of which a value may be one."""
+    return tuple(c for m in members(hint) if get_origin(m) is Literal for c in get_args(m))
+
+
+@cache
+def plain(hint: Any) -> tuple[type, ...]:
+    """Return the types of plain values that are possible."""
+    return tuple(m for m in members(hint) if m in (bool, int, float, str))
+
+
+@cache
+def usual(hint: Any, is_custom: bool = False) -> type[Component] | None:
+    """Return the class of a mapping without `type`; None if it is not known from where it stands.
+
+    Args:
+        hint: what may stand there.
+        is_custom: whether the mapping names a Python class.
+    """
+    possible = [cls for cls in classes(hint) if issubclass(cls, Custom) == is_custom]
+    if len(possible) == 1 and hint is not ANY:
+        return possible[0]
+    return None if is_custom else _find_usual(hint)
+
+
+def _find_usual(hint: Any) -> type[Component] | None:
+    if get_origin(hint) is Annotated and hint.__metadata__[0] == USUAL:
+        cls: type[Component] = get_args(hint)[0]
+        return cls
+    parts = get_args(hint) if get_origin(hint) in (Union, types.UnionType) else ()
+    return next(filter(None, map(_find_usual, parts)), None)
+
+
+@cache
+def describe(hint: Any) -> str:
+    """Return what a value must be, in words."""
+    parts = [NAMES[cls] for cls in classes(hint)]
+    parts += [f"one of {', '.join(choices(hint))}"] if choices(hint) else []
+    parts += [_WORDS[m] for m in members(hint) if m in _WORDS]
+    parts += ["a list"] if item(hint) is not None else []
+    parts += ["a mapping"] if entry(hint) is not None or is_map(hint) else []
+    return " or ".join(dict.fromkeys(parts))

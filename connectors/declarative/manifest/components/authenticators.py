@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import Literal
 
 from connectors.declarative.manifest.components.base import Component, Custom
@@ -30,19 +29,16 @@ JwtAlgorithm = Literal[
 ]
 
 
-@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class NoAuth(Component):
     """No authentication."""
 
 
-@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class BearerAuthenticator(Component):
     """A token in the header `Authorization`."""
 
     api_token: Template
 
 
-@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class ApiKeyAuthenticator(Component):
     """A key in a header or elsewhere in the request. Either `header` or `inject_into` is set."""
 
@@ -51,26 +47,23 @@ class ApiKeyAuthenticator(Component):
     inject_into: RequestOption | None = None
 
 
-@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class BasicHttpAuthenticator(Component):
     """A user name and a password."""
 
     username: Template
-    password: Template = field(default=Template(""))
+    password: Template = Template("")
 
 
-@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class JwtHeaders(Component):
     """The standard headers of a JSON web token."""
 
     has_type = False
 
     kid: Template | None = None
-    typ: Template | None = field(default=Template("JWT"))
+    typ: Template | None = Template("JWT")
     cty: Template | None = None
 
 
-@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class JwtPayload(Component):
     """The standard claims of a JSON web token."""
 
@@ -81,7 +74,6 @@ class JwtPayload(Component):
     aud: Template | None = None
 
 
-@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class JwtAuthenticator(Component):
     """A JSON web token that is signed here."""
 
@@ -98,7 +90,6 @@ class JwtAuthenticator(Component):
     request_option: RequestOption | None = None
 
 
-@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class RefreshTokenUpdater(Component):
     """The places in the config where new tokens are kept, for refresh tokens that can be used once."""
 
@@ -113,22 +104,21 @@ class RefreshTokenUpdater(Component):
     refresh_token_error_values: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class OAuthAuthenticator(Component):
     """An access token that is requested with a refresh token or with client credentials."""
 
-    client_id_name: Template = field(default=Template("client_id"))
+    client_id_name: Template = Template("client_id")
     client_id: Template | None = None
-    client_secret_name: Template = field(default=Template("client_secret"))
+    client_secret_name: Template = Template("client_secret")
     client_secret: Template | None = None
-    refresh_token_name: Template = field(default=Template("refresh_token"))
+    refresh_token_name: Template = Template("refresh_token")
     refresh_token: Template | None = None
     token_refresh_endpoint: Template | None = None
-    access_token_name: Template = field(default=Template("access_token"))
+    access_token_name: Template = Template("access_token")
     access_token_value: Template | None = None
-    expires_in_name: Template = field(default=Template("expires_in"))
-    grant_type_name: Template = field(default=Template("grant_type"))
-    grant_type: Template = field(default=Template("refresh_token"))
+    expires_in_name: Template = Template("expires_in")
+    grant_type_name: Template = Template("grant_type")
+    grant_type: Template = Template("refresh_token")
     refresh_request_body: TemplateMap | None = None
     refresh_request_headers: TemplateMap | None = None
     send_refresh_request_as_query_params: bool = False
@@ -143,7 +133,6 @@ class OAuthAuthenticator(Component):
     use_profile_assertion: bool | Template = False
 
 
-@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class LegacySessionTokenAuthenticator(Component):
     """A session token that is requested with a user name and a password; an old form."""
 
@@ -153,27 +142,24 @@ class LegacySessionTokenAuthenticator(Component):
     validate_session_url: Template
     session_token: Template | None = None
     username: Template | None = None
-    password: Template = field(default=Template(""))
+    password: Template = Template("")
 
 
-@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class SessionTokenRequestApiKeyAuthenticator(Component):
     """A session token as a key in the request."""
 
     type_name = "ApiKey"
 
     inject_into: RequestOption
-    api_token: Template = field(default=Template("{{ session_token }}"))
+    api_token: Template = Template("{{ session_token }}")
 
 
-@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class SessionTokenRequestBearerAuthenticator(Component):
     """A session token in the header `Authorization`."""
 
     type_name = "Bearer"
 
 
-@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class QuotaStatusSource(Component):
     """The request that asks how much of a quota is left."""
 
@@ -183,7 +169,6 @@ class QuotaStatusSource(Component):
     unavailable_status_codes: tuple[int, ...] | None = None
 
 
-@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class TokenQuota(Component):
     """A quota of a token, and where a response says how much of it is left."""
 
@@ -198,7 +183,6 @@ class TokenQuota(Component):
     exhaustion_status_codes: tuple[int, ...] | None = None
 
 
-@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class RateLimitedMultipleTokenAuthenticator(Component):
     """Several tokens that are used in turn, as their quotas allow."""
 
@@ -208,11 +192,10 @@ class RateLimitedMultipleTokenAuthenticator(Component):
     token_delimiter: str = ","  # noqa: S105 - between tokens
     auth_method: str = "Bearer"
     header: str = "Authorization"
-    max_wait_time: Template = field(default=Template("PT2H"))
+    max_wait_time: Template = Template("PT2H")
     budget_reserve_fraction: float = 0.1
     budget_min_reserve: int = 50
 
 
-@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class CustomAuthenticator(Custom):
     """An authenticator in Python."""

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from connectors.declarative.manifest.components.base import Component, Custom, Json
 from connectors.declarative.manifest.components.requests import RequestOption
 from connectors.declarative.manifest.template import Template
 
 
-@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class MinMaxDatetime(Component):
     """A date-time, and bounds for it."""
 
@@ -19,7 +16,6 @@ class MinMaxDatetime(Component):
     min_datetime: Template | None = None
 
 
-@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class Clamping(Component):
     """The period, such as WEEK. The slices begin and end where a period does."""
 
@@ -29,7 +25,6 @@ class Clamping(Component):
     target_details: Json | None = None
 
 
-@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class DatetimeBasedCursor(Component):
     """A cursor that is a date-time."""
 
@@ -53,7 +48,6 @@ class DatetimeBasedCursor(Component):
     step: Template | None = None
 
 
-@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class IncrementingCountCursor(Component):
     """A cursor that is a number."""
 
@@ -63,16 +57,13 @@ class IncrementingCountCursor(Component):
     start_value_option: RequestOption | None = None
 
 
-@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class CustomIncrementalSync(Custom):
     """A cursor in Python; an old form."""
 
 
-@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class LegacyToPerPartitionStateMigration(Component):
     """Changes a state whose keys are partitions into one with a list of partitions."""
 
 
-@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class CustomStateMigration(Custom):
     """A change of old states, in Python."""

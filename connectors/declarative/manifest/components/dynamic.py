@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-
-from connectors.declarative.manifest.components.base import Component, Json, inferred
+from connectors.declarative.manifest.components.base import Component, Json, Usual
 from connectors.declarative.manifest.components.records import ValueType
 from connectors.declarative.manifest.components.streams import (
     AsyncRetriever,
@@ -16,7 +14,6 @@ from connectors.declarative.manifest.components.streams import (
 from connectors.declarative.manifest.template import Template
 
 
-@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class ComponentMappingDefinition(Component):
     """A field of the template of a stream, and its value."""
 
@@ -27,17 +24,13 @@ class ComponentMappingDefinition(Component):
     condition: Template | None = None
 
 
-@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class HttpComponentsResolver(Component):
     """A stream for each record that a request returns."""
 
-    retriever: SimpleRetriever | AsyncRetriever | CustomRetriever = field(
-        metadata=inferred("SimpleRetriever")
-    )
+    retriever: Usual[SimpleRetriever] | AsyncRetriever | CustomRetriever
     components_mapping: tuple[ComponentMappingDefinition, ...]
 
 
-@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class StreamConfig(Component):
     """A list in the config."""
 
@@ -45,7 +38,6 @@ class StreamConfig(Component):
     default_values: tuple[Json, ...] | None = None
 
 
-@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class ConfigComponentsResolver(Component):
     """A stream for each item of lists in the config."""
 
@@ -53,14 +45,12 @@ class ConfigComponentsResolver(Component):
     components_mapping: tuple[ComponentMappingDefinition, ...]
 
 
-@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class StreamParametersDefinition(Component):
     """Values for the streams, in the manifest."""
 
     list_of_parameters_for_stream: tuple[Json, ...]
 
 
-@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class ParametrizedComponentsResolver(Component):
     """A stream for each mapping of a list in the manifest."""
 
@@ -68,7 +58,6 @@ class ParametrizedComponentsResolver(Component):
     components_mapping: tuple[ComponentMappingDefinition, ...]
 
 
-@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class DynamicDeclarativeStream(Component):
     """A template of streams, and what defines the streams.
 
@@ -76,9 +65,7 @@ class DynamicDeclarativeStream(Component):
         stream_template: the template as it is; its fields may hold placeholders.
     """
 
-    stream_template: DeclarativeStream | StateDelegatingStream = field(
-        metadata=inferred("DeclarativeStream")
-    )
+    stream_template: Usual[DeclarativeStream] | StateDelegatingStream
     components_resolver: (
         HttpComponentsResolver | ConfigComponentsResolver | ParametrizedComponentsResolver
     )

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import Literal
 
-from connectors.declarative.manifest.components.base import Component, Custom, inferred
+from connectors.declarative.manifest.components.base import Component, Custom, Usual
 from connectors.declarative.manifest.template import Template
 
 ResponseAction = Literal[
@@ -19,7 +18,6 @@ ResponseAction = Literal[
 ]
 
 
-@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class HttpResponseFilter(Component):
     """The action for some responses. Any of the conditions is enough to match a response."""
 
@@ -31,7 +29,6 @@ class HttpResponseFilter(Component):
     predicate: Template | None = None
 
 
-@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class ConstantBackoffStrategy(Component):
     """The same wait each time."""
 
@@ -39,7 +36,6 @@ class ConstantBackoffStrategy(Component):
     jitter_range_in_seconds: float | None = None
 
 
-@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class ExponentialBackoffStrategy(Component):
     """A wait of `factor` times 2 to the power of the attempt's number."""
 
@@ -47,7 +43,6 @@ class ExponentialBackoffStrategy(Component):
     jitter_range_in_seconds: float | None = None
 
 
-@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class WaitTimeFromHeader(Component):
     """A wait. A header has its seconds."""
 
@@ -56,7 +51,6 @@ class WaitTimeFromHeader(Component):
     max_waiting_time_in_seconds: float | Template | None = None
 
 
-@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class WaitUntilTimeFromHeader(Component):
     """A wait until a time that is in a header."""
 
@@ -66,12 +60,10 @@ class WaitUntilTimeFromHeader(Component):
     max_waiting_time_in_seconds: float | Template | None = None
 
 
-@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class CustomBackoffStrategy(Custom):
     """A wait that is computed in Python."""
 
 
-@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class DefaultErrorHandler(Component):
     """The first response filter that matches decides; without one the status of the response."""
 
@@ -90,15 +82,13 @@ class DefaultErrorHandler(Component):
     response_filters: tuple[HttpResponseFilter, ...] | None = None
 
 
-@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class CustomErrorHandler(Custom):
     """An error handler in Python."""
 
 
-@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class CompositeErrorHandler(Component):
     """Several error handlers; the first one that matches decides."""
 
-    error_handlers: tuple[CompositeErrorHandler | DefaultErrorHandler | CustomErrorHandler, ...] = (
-        field(metadata=inferred("DefaultErrorHandler"))
-    )
+    error_handlers: tuple[
+        CompositeErrorHandler | Usual[DefaultErrorHandler] | CustomErrorHandler, ...
+    ]

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from connectors.declarative.manifest.components.base import Component, Custom
 from connectors.declarative.manifest.components.requests import RequestOption, RequestPath
 from connectors.declarative.manifest.template import Template
 
 
-@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class PageIncrement(Component):
     """The number of the page, which grows by one."""
 
@@ -18,7 +15,6 @@ class PageIncrement(Component):
     inject_on_first_request: bool = False
 
 
-@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class OffsetIncrement(Component):
     """The number of records before the page."""
 
@@ -26,7 +22,6 @@ class OffsetIncrement(Component):
     inject_on_first_request: bool = False
 
 
-@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class CursorPagination(Component):
     """A value from the last response, until a condition holds or there is no value."""
 
@@ -35,12 +30,10 @@ class CursorPagination(Component):
     stop_condition: Template | None = None
 
 
-@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class CustomPaginationStrategy(Custom):
     """A pagination strategy in Python."""
 
 
-@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class DefaultPaginator(Component):
     """A strategy, and where in the request its size and its token are put."""
 
@@ -51,6 +44,5 @@ class DefaultPaginator(Component):
     page_token_option: RequestOption | RequestPath | None = None
 
 
-@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class NoPagination(Component):
     """A single page."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import Literal
 
 from connectors.declarative.manifest.components.base import Component, Custom
@@ -13,7 +12,6 @@ ValueType = Literal["string", "number", "integer", "boolean"]
 # --- extraction -----------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class RecordExpander(Component):
     """A list in a record whose items become records."""
 
@@ -22,7 +20,6 @@ class RecordExpander(Component):
     on_no_records: Literal["skip", "emit_parent"] = "skip"
 
 
-@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class DpathExtractor(Component):
     """The records at a path, in which `*` stands for all fields or items."""
 
@@ -30,36 +27,30 @@ class DpathExtractor(Component):
     record_expander: RecordExpander | None = None
 
 
-@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class ResponseToFileExtractor(Component):
     """The rows of a CSV file, which is stored first."""
 
     preserve_na_values: bool = False
 
 
-@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class CustomRecordExtractor(Custom):
     """An extractor in Python."""
 
 
-@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class RecordFilter(Component):
     """The condition of the records that are kept."""
 
-    condition: Template = field(default=Template(""))
+    condition: Template = Template("")
 
 
-@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class CustomRecordFilter(Custom):
     """A filter in Python."""
 
 
-@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class CustomSchemaNormalization(Custom):
     """A conversion of values to the types of the schema, in Python."""
 
 
-@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class RecordSelector(Component):
     """Extraction, filter and normalization of records."""
 
@@ -72,7 +63,6 @@ class RecordSelector(Component):
 # --- transformations ------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class AddedFieldDefinition(Component):
     """A field and its value."""
 
@@ -81,40 +71,34 @@ class AddedFieldDefinition(Component):
     value_type: ValueType | None = None
 
 
-@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class AddFields(Component):
     """Fields that are added to records, if a condition holds."""
 
     fields: tuple[AddedFieldDefinition, ...]
-    condition: Template = field(default=Template(""))
+    condition: Template = Template("")
 
 
-@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class RemoveFields(Component):
     """Fields that are removed from records, if a condition holds."""
 
     field_pointers: tuple[tuple[str, ...], ...]
-    condition: Template = field(default=Template(""))
+    condition: Template = Template("")
 
 
-@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class KeysToLower(Component):
     """Field names in lower case."""
 
 
-@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class KeysToSnakeCase(Component):
     """Field names in snake case."""
 
 
-@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class FlattenFields(Component):
     """Nested fields on the top level."""
 
     flatten_lists: bool = True
 
 
-@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class KeyTransformation(Component):
     """A prefix and a suffix of field names."""
 
@@ -122,7 +106,6 @@ class KeyTransformation(Component):
     suffix: Template | None = None
 
 
-@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class DpathFlattenFields(Component):
     """The fields of one nested mapping on the top level."""
 
@@ -132,7 +115,6 @@ class DpathFlattenFields(Component):
     key_transformation: KeyTransformation | None = None
 
 
-@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class KeysReplace(Component):
     """A text in field names that another one replaces."""
 
@@ -140,7 +122,6 @@ class KeysReplace(Component):
     new: Template
 
 
-@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class CustomTransformation(Custom):
     """A transformation in Python."""
 

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Literal
 
 from connectors.declarative.manifest.components.base import Component, Json
 from connectors.declarative.manifest.template import Template, TemplateMap
 
 
-@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class RequestOption(Component):
     """A place in a request, for a value. Either the name or the path is set."""
 
@@ -18,40 +16,34 @@ class RequestOption(Component):
     field_path: tuple[Template, ...] | None = None
 
 
-@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class RequestPath(Component):
     """The URL or the path of a request, which a page token replaces."""
 
 
-@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class RequestBodyPlainText(Component):
     """A body that is text."""
 
     value: Template
 
 
-@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class RequestBodyUrlEncodedForm(Component):
     """A body that is a form."""
 
     value: TemplateMap
 
 
-@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class RequestBodyJsonObject(Component):
     """A body that is JSON."""
 
     value: TemplateMap
 
 
-@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class RequestBodyGraphQL(Component):
     """A body that is a GraphQL request: `query`, and other fields such as `variables`."""
 
     value: TemplateMap
 
 
-@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class HttpRequestRegexMatcher(Component):
     """The requests that a policy is for; a field that is not set matches all."""
 
@@ -65,7 +57,6 @@ class HttpRequestRegexMatcher(Component):
     weight: int | Template | None = None
 
 
-@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class Rate(Component):
     """A number of calls in an interval."""
 
@@ -75,7 +66,6 @@ class Rate(Component):
     interval: str
 
 
-@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class FixedWindowCallRatePolicy(Component):
     """A number of calls in windows that follow each other."""
 
@@ -84,7 +74,6 @@ class FixedWindowCallRatePolicy(Component):
     matchers: tuple[HttpRequestRegexMatcher, ...]
 
 
-@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class MovingWindowCallRatePolicy(Component):
     """A number of calls in any window of a length."""
 
@@ -92,14 +81,12 @@ class MovingWindowCallRatePolicy(Component):
     matchers: tuple[HttpRequestRegexMatcher, ...]
 
 
-@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class UnlimitedCallRatePolicy(Component):
     """No limit for some requests."""
 
     matchers: tuple[HttpRequestRegexMatcher, ...]
 
 
-@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class HTTPAPIBudget(Component):
     """The calls that all streams together may make."""
 

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
-from connectors.declarative.manifest.components.base import Component, Json, inferred
+from connectors.declarative.manifest.components.base import Component, Json, Usual
 from connectors.declarative.manifest.components.dynamic import DynamicDeclarativeStream
 from connectors.declarative.manifest.components.requests import HTTPAPIBudget
 from connectors.declarative.manifest.components.specification import Spec
@@ -18,7 +17,6 @@ from connectors.declarative.manifest.components.streams import (
 from connectors.declarative.manifest.template import Template
 
 
-@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class DynamicStreamCheckConfig(Component):
     """The number of streams of a template that are checked; all without a number."""
 
@@ -26,7 +24,6 @@ class DynamicStreamCheckConfig(Component):
     stream_count: int | None = None
 
 
-@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class CheckStream(Component):
     """A check that reads a record of each of some streams."""
 
@@ -35,7 +32,6 @@ class CheckStream(Component):
     config_overrides: Json | None = None
 
 
-@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class CheckDynamicStream(Component):
     """A check that lists dynamic streams and reads some of them."""
 
@@ -44,7 +40,6 @@ class CheckDynamicStream(Component):
     config_overrides: Json | None = None
 
 
-@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class ConcurrencyLevel(Component):
     """The number of slices that are read at the same time."""
 
@@ -52,22 +47,6 @@ class ConcurrencyLevel(Component):
     max_concurrency: int | None = None
 
 
-@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
-class BlockSimultaneousSyncsAction(Component):
-    """Streams of a group are read one after the other."""
-
-
-@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
-class StreamGroup(Component):
-    """Streams that share a limit."""
-
-    has_type = False
-
-    streams: tuple[DeclarativeStream, ...]
-    action: BlockSimultaneousSyncsAction
-
-
-@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class DeclarativeSource(Component):
     """A manifest.
 
@@ -76,18 +55,16 @@ class DeclarativeSource(Component):
         definitions: what references point to; not checked.
     """
 
-    check: CheckStream | CheckDynamicStream = field(metadata=inferred("CheckStream"))
+    check: Usual[CheckStream] | CheckDynamicStream
     version: str = ""
-    streams: tuple[DeclarativeStream | ConditionalStreams | StateDelegatingStream, ...] = field(
-        default=(), metadata=inferred("DeclarativeStream")
-    )
+    streams: tuple[Usual[DeclarativeStream] | ConditionalStreams | StateDelegatingStream, ...] = ()
     dynamic_streams: tuple[DynamicDeclarativeStream, ...] = ()
     schemas: Json = field(default_factory=dict)
     definitions: Any = None
     spec: Spec | None = None
     concurrency_level: ConcurrencyLevel | None = None
     api_budget: HTTPAPIBudget | None = None
-    stream_groups: Mapping[str, StreamGroup] = field(default_factory=dict)
+    stream_groups: Json | None = None  # without effect
     max_concurrent_async_job_count: int | Template | None = None
     metadata: Json | None = None
     description: str | None = None

@@ -6,7 +6,7 @@ These classes refer to each other in circles, so they are in one module.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Annotated, Literal
 
 from connectors.declarative.manifest.components.authenticators import (
@@ -22,7 +22,7 @@ from connectors.declarative.manifest.components.authenticators import (
     SessionTokenRequestApiKeyAuthenticator,
     SessionTokenRequestBearerAuthenticator,
 )
-from connectors.declarative.manifest.components.base import Component, Custom, Json, inferred
+from connectors.declarative.manifest.components.base import Component, Custom, Json, Usual
 from connectors.declarative.manifest.components.cursors import (
     CustomIncrementalSync,
     CustomStateMigration,
@@ -62,37 +62,21 @@ from connectors.declarative.manifest.template import Template, TemplateMap
 # --- streams --------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
-class FileUploader(Component):
-    """Files that the records of a stream name."""
-
-    requester: HttpRequester | CustomRequester
-    download_target_extractor: DpathExtractor | CustomRecordExtractor
-    file_extractor: DpathExtractor | CustomRecordExtractor | None = None
-    filename_extractor: Template | None = None
-
-
-@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class DeclarativeStream(Component):
     """A stream: how its records are retrieved, and their schema, key and cursor."""
 
-    retriever: SimpleRetriever | AsyncRetriever | CustomRetriever = field(
-        metadata=inferred("SimpleRetriever")
-    )
+    retriever: Usual[SimpleRetriever] | AsyncRetriever | CustomRetriever
     name: str = ""
     incremental_sync: (
         DatetimeBasedCursor | IncrementingCountCursor | CustomIncrementalSync | None
     ) = None
     primary_key: str | tuple[str | tuple[str, ...], ...] = ""
-    schema_loader: SchemaLoader | tuple[SchemaLoader, ...] | None = field(
-        default=None, metadata=inferred("JsonFileSchemaLoader")
-    )
+    schema_loader: SchemaLoader | tuple[SchemaLoader, ...] | None = None
     transformations: tuple[Transformation, ...] = ()
     state_migrations: tuple[LegacyToPerPartitionStateMigration | CustomStateMigration, ...] = ()
-    file_uploader: FileUploader | None = None
+    file_uploader: Json | None = None  # without effect: records are read, and no files
 
 
-@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class StateDelegatingStream(Component):
     """A stream that is read in full at first and in another way once there is a state."""
 
@@ -102,7 +86,6 @@ class StateDelegatingStream(Component):
     api_retention_period: Template | None = None
 
 
-@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class ConditionalStreams(Component):
     """Streams that exist if a condition on the config holds."""
 
@@ -113,14 +96,12 @@ class ConditionalStreams(Component):
 # --- retrievers -----------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class PaginationResetLimits(Component):
     """The number of records after which the pages begin again."""
 
     number_of_records: int | None = None
 
 
-@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class PaginationReset(Component):
     """The action when an API has no more pages for a request."""
 
@@ -128,22 +109,18 @@ class PaginationReset(Component):
     limits: PaginationResetLimits | None = None
 
 
-@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class SimpleRetriever(Component):
     """Records that are read page by page from one request."""
 
     record_selector: RecordSelector
     requester: HttpRequester | CustomRequester
     decoder: Decoder | None = None
-    paginator: DefaultPaginator | NoPagination | None = field(
-        default=None, metadata=inferred("NoPagination")
-    )
+    paginator: DefaultPaginator | Usual[NoPagination] | None = None
     pagination_reset: PaginationReset | None = None
     ignore_stream_slicer_parameters_on_paginated_requests: bool = False
     partition_router: PartitionRouter | tuple[PartitionRouter, ...] | None = None
 
 
-@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class AsyncJobStatusMap(Component):
     """The words of an API for the states of a job."""
 
@@ -154,7 +131,6 @@ class AsyncJobStatusMap(Component):
     skipped: tuple[str, ...] | None = None
 
 
-@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class AsyncRetriever(Component):
     """Records that a job of the API prepares."""
 
@@ -165,9 +141,9 @@ class AsyncRetriever(Component):
     polling_requester: HttpRequester | CustomRequester
     download_requester: HttpRequester | CustomRequester
     download_target_extractor: DpathExtractor | CustomRecordExtractor | None = None
-    download_extractor: DpathExtractor | CustomRecordExtractor | ResponseToFileExtractor | None = (
-        field(default=None, metadata=inferred("DpathExtractor"))
-    )
+    download_extractor: (
+        Usual[DpathExtractor] | CustomRecordExtractor | ResponseToFileExtractor | None
+    ) = None
     polling_job_timeout: int | Template | None = None
     failed_retry_wait_time_in_seconds: int | Template | None = None
     download_target_requester: HttpRequester | CustomRequester | None = None
@@ -179,7 +155,6 @@ class AsyncRetriever(Component):
     download_decoder: Decoder | None = None
 
 
-@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class CustomRetriever(Custom):
     """A retriever in Python."""
 
@@ -187,21 +162,18 @@ class CustomRetriever(Custom):
 # --- requesters -----------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class JsonSchemaPropertySelector(Component):
     """The properties that the catalog of a sync selects."""
 
     transformations: tuple[Transformation, ...] | None = None
 
 
-@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class GroupByKeyMergeStrategy(Component):
     """The records of several requests, merged by a key."""
 
     key: str | tuple[str, ...]
 
 
-@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class PropertyChunking(Component):
     """A limit of the properties that one request asks for."""
 
@@ -210,7 +182,6 @@ class PropertyChunking(Component):
     record_merge_strategy: GroupByKeyMergeStrategy | None = None
 
 
-@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class PropertiesFromEndpoint(Component):
     """The names of properties, from a request of their own."""
 
@@ -218,7 +189,6 @@ class PropertiesFromEndpoint(Component):
     retriever: SimpleRetriever | CustomRetriever
 
 
-@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class QueryProperties(Component):
     """The properties that a request asks for, in several requests if they are many."""
 
@@ -228,7 +198,6 @@ class QueryProperties(Component):
     property_selector: JsonSchemaPropertySelector | None = None
 
 
-@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class HttpRequester(Component):
     """A request. `url_base` and `path`, and the separate bodies, are older forms of `url` and `request_body`.
 
@@ -253,18 +222,16 @@ class HttpRequester(Component):
         | RequestBodyGraphQL
         | None
     ) = None
-    error_handler: DefaultErrorHandler | CompositeErrorHandler | CustomErrorHandler | None = field(
-        default=None, metadata=inferred("DefaultErrorHandler")
-    )
+    error_handler: (
+        Usual[DefaultErrorHandler] | CompositeErrorHandler | CustomErrorHandler | None
+    ) = None
     use_cache: bool | None = None
 
 
-@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class CustomRequester(Custom):
     """A requester in Python."""
 
 
-@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class SelectiveAuthenticator(Component):
     """One of several authenticators, which a value of the config names."""
 
@@ -272,7 +239,6 @@ class SelectiveAuthenticator(Component):
     authenticators: Mapping[str, Authenticator]
 
 
-@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class SessionTokenAuthenticator(Component):
     """A session token that a request of its own returns."""
 
@@ -302,7 +268,6 @@ Authenticator = (
 # --- partition routers ----------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class ListPartitionRouter(Component):
     """A partition for each value of a list."""
 
@@ -311,13 +276,10 @@ class ListPartitionRouter(Component):
     request_option: RequestOption | None = None
 
 
-@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class ParentStreamConfig(Component):
     """A parent stream, and what a child gets from its records."""
 
-    stream: DeclarativeStream | StateDelegatingStream = field(
-        metadata=inferred("DeclarativeStream")
-    )
+    stream: Usual[DeclarativeStream] | StateDelegatingStream
     parent_key: Template
     partition_field: Template
     request_option: RequestOption | None = None
@@ -326,14 +288,12 @@ class ParentStreamConfig(Component):
     extra_fields: tuple[tuple[Template, ...], ...] | None = None
 
 
-@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class SubstreamPartitionRouter(Component):
     """A partition for each record of parent streams."""
 
     parent_stream_configs: tuple[ParentStreamConfig, ...]
 
 
-@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class GroupingPartitionRouter(Component):
     """Groups of another router's partitions."""
 
@@ -347,7 +307,6 @@ class GroupingPartitionRouter(Component):
     deduplicate: bool = True
 
 
-@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class UnionPartitionRouter(Component):
     """The partitions of several routers, one after the other."""
 
@@ -361,7 +320,6 @@ class UnionPartitionRouter(Component):
     ]
 
 
-@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class CustomPartitionRouter(Custom):
     """A partition router in Python."""
 
@@ -379,21 +337,18 @@ PartitionRouter = (
 # --- schema loaders -------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class InlineSchemaLoader(Component):
     """A JSON schema in the manifest."""
 
     schema: Json = field(default_factory=dict)
 
 
-@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class JsonFileSchemaLoader(Component):
     """A JSON schema in a file. Without a path it is in `schemas`, named for the stream."""
 
     file_path: Template | None = None
 
 
-@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class ComplexFieldType(Component):
     """A type with items."""
 
@@ -403,7 +358,6 @@ class ComplexFieldType(Component):
     items: str | ComplexFieldType | None = None
 
 
-@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class TypesMap(Component):
     """A type of an API, and the type of a JSON schema that it stands for."""
 
@@ -414,7 +368,6 @@ class TypesMap(Component):
     condition: Template | None = None
 
 
-@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class SchemaTypeIdentifier(Component):
     """The paths of names and types in a description of fields."""
 
@@ -424,21 +377,19 @@ class SchemaTypeIdentifier(Component):
     types_mapping: tuple[TypesMap, ...] | None = None
 
 
-@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class DynamicSchemaLoader(Component):
     """A schema from a description that the API returns."""
 
-    retriever: SimpleRetriever | AsyncRetriever | CustomRetriever = field(
-        metadata=inferred("SimpleRetriever")
-    )
+    retriever: Usual[SimpleRetriever] | AsyncRetriever | CustomRetriever
     schema_type_identifier: SchemaTypeIdentifier
     schema_filter: RecordFilter | CustomRecordFilter | None = None
     schema_transformations: tuple[Transformation, ...] | None = None
 
 
-@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class CustomSchemaLoader(Custom):
     """A schema loader in Python."""
 
 
-SchemaLoader = InlineSchemaLoader | DynamicSchemaLoader | JsonFileSchemaLoader | CustomSchemaLoader
+SchemaLoader = (
+    InlineSchemaLoader | DynamicSchemaLoader | Usual[JsonFileSchemaLoader] | CustomSchemaLoader
+)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from typing import Any
 
 import pytest
 
@@ -14,7 +15,20 @@ from connectors.declarative.manifest.components import (
     HttpRequester,
     RequestOption,
 )
-from connectors.declarative.manifest.shapes import NAMES, TYPES, Kind, shape
+from connectors.declarative.manifest.shapes import (
+    NAMES,
+    TYPES,
+    choices,
+    classes,
+    components_in_templates,
+    describe,
+    is_map,
+    item,
+    members,
+    plain,
+    shape,
+    usual,
+)
 from connectors.declarative.manifest.template import Template
 
 USED = """
@@ -41,14 +55,13 @@ def test_a_type_that_manifests_use_has_a_class_of_its_name(name: str) -> None:
     assert TYPES[name] is getattr(components, name)
 
 
-@pytest.mark.parametrize("of", TYPES.values(), ids=str)
-def test_the_annotations_of_a_class_can_be_read(of: type[Component]) -> None:
-    for field in shape(of).values():
-        kind = field.kind
-        assert kind.anything or kind.described()
-        assert kind.inferred is None or kind.inferred in kind.components
-        for part in (kind, kind.item, kind.entry):
-            assert all(NAMES[each] in TYPES for each in (part.components if part else ()))
+@pytest.mark.parametrize("cls", TYPES.values(), ids=str)
+def test_the_annotations_of_a_class_can_be_read(cls: type[Component]) -> None:
+    for field in shape(cls).values():
+        hint = field.hint
+        assert Any in members(hint) or describe(hint)
+        assert usual(hint) is None or usual(hint) in classes(hint)
+        assert all(NAMES[inner] in TYPES for inner in (*classes(hint), *classes(item(hint))))
 
 
 @pytest.mark.parametrize("of", TYPES.values(), ids=str)
@@ -68,19 +81,19 @@ def test_every_custom_component_keeps_its_options() -> None:
     assert all(issubclass(of, Custom) and "class_name" in shape(of) for of in custom)
 
 
-def test_the_kinds_of_fields_are_those_of_the_annotations() -> None:
+def test_the_types_of_fields_are_those_of_the_annotations() -> None:
     fields = shape(HttpRequester)
-    assert fields["http_method"].kind.choices == ("GET", "POST")
-    assert fields["url_base"].kind == Kind(template=True)
+    assert choices(fields["http_method"].hint) == ("GET", "POST")
+    assert members(fields["url_base"].hint) == (Template,)
     assert not fields["url_base"].required
-    parameters = fields["request_parameters"].kind
-    assert parameters.template and parameters.template_map
-    assert parameters.within == (components.QueryProperties,)
+    parameters = fields["request_parameters"].hint
+    assert Template in members(parameters) and is_map(parameters)
+    assert components_in_templates(parameters) is components.QueryProperties
     stream = shape(DeclarativeStream)
     assert stream["retriever"].required
-    assert stream["retriever"].kind.inferred is components.SimpleRetriever
-    keys = stream["primary_key"].kind
-    assert str in keys.plain and keys.item and keys.item.item
+    assert usual(stream["retriever"].hint) is components.SimpleRetriever
+    keys = stream["primary_key"].hint
+    assert plain(keys) == (str,) and item(item(keys)) is str
     assert shape(RequestOption)["inject_into"].required
 
 
