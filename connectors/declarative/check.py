@@ -5,23 +5,28 @@ Spec: CheckStream, CheckDynamicStream.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from connectors.declarative.manifest import components
 from connectors.declarative.stream import ManifestStream
-from elt_assets.errors import ConfigError
+from elt_assets.errors import ConfigError, EltError
 
 _SHOWN = 10
 """Number of streams that a warning names."""
 
 
-def check_streams(source: components.DeclarativeSource, streams: Sequence[ManifestStream]) -> None:
+def check_streams(
+    source: components.DeclarativeSource,
+    streams: Sequence[ManifestStream],
+    refusal: Callable[[str], EltError | None],
+) -> None:
     """Check that the streams which a manifest names can be read.
 
     Args:
         source: the component of the manifest.
-        streams: all its streams.
+        streams: all its streams that can be read.
+        refusal: returns why a stream of a name cannot be read; None if there is no such stream.
 
     Raises:
         ConfigError: the manifest has no such stream, or no streams at all.
@@ -32,7 +37,7 @@ def check_streams(source: components.DeclarativeSource, streams: Sequence[Manife
         _require_streams(component, streams)
         wanted = streams[: component.stream_count] if component.use_check_availability else ()
     else:
-        wanted = [*_named(component, streams), *_defined(component, source, streams)]
+        wanted = [*_named(component, streams, refusal), *_defined(component, source, streams)]
     for stream in wanted:
         stream.check()
 
@@ -61,12 +66,14 @@ def _lacks_overlap(stream: ManifestStream) -> bool:
 
 
 def _named(
-    component: components.CheckStream, streams: Sequence[ManifestStream]
+    component: components.CheckStream,
+    streams: Sequence[ManifestStream],
+    refusal: Callable[[str], EltError | None],
 ) -> Iterator[ManifestStream]:
     known = {stream.name: stream for stream in streams}
     for name in component.stream_names or ():
         if name not in known:
-            raise ConfigError(
+            raise refusal(name) or ConfigError(
                 f"{component.place}: the manifest has no stream {name!r}",
                 guidance=f"name one of these: {', '.join(map(repr, known))}",
             )

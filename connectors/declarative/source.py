@@ -29,7 +29,7 @@ from connectors.declarative.streams import listed_streams
 from connectors.sdk.config import validate
 from connectors.sdk.reports import report_config, report_warning
 from connectors.sdk.source import Source
-from elt_assets.errors import ConfigError
+from elt_assets.errors import ConfigError, EltError
 
 MAX_THREADS = 50
 """The largest number of slices that are read at the same time, whatever the manifest says."""
@@ -96,9 +96,12 @@ class ManifestSource(Source):
     def check(self, config: Any) -> None:
         overrides = self.manifest.source.check.config_overrides or {}
         streams = self.streams({**config, **overrides})
-        check_streams(self.manifest.source, streams)
+        check_streams(self.manifest.source, streams, self.refusal)
         for advice in overlap_advice(streams):
             report_warning(advice)
+
+    def refusal(self, name: str) -> EltError | None:
+        return self.manifest.refusal(name)
 
     def streams(self, config: Any) -> list[ManifestStream]:
         environment = self._environment(config)

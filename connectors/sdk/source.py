@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from connectors.sdk.config import parse, specification, validate
 from connectors.sdk.state.replication_key import is_instant, iso
 from connectors.sdk.stream import Stream
-from elt_assets.errors import ConfigError
+from elt_assets.errors import ConfigError, EltError
 
 if TYPE_CHECKING:
     from pydantic import BaseModel  # a source with a model imports it itself
@@ -59,6 +59,11 @@ class Source(ABC):
         Raises:
             EltError: the streams cannot be listed.
         """
+
+    def refusal(self, name: str) -> EltError | None:
+        """Return why a stream that is not among `streams` cannot be read; None if there is no such stream."""
+        del name
+        return None
 
     def load_state(self, state: dict[str, Any]) -> dict[str, Any]:
         """Return a Singer state of an earlier version of this source in the present form: an object with

@@ -34,7 +34,8 @@ from connectors.declarative.manifest.template import Template, TemplateMap
 C = TypeVar("C", bound=Component)
 
 _NO_FIELDS = frozenset({"type", "$schema", PARAMETERS})
-_STREAMS = re.compile(r"(dynamic_streams|(streams\[\d+\]\.)?streams)")
+_TEMPLATES = "dynamic_streams"
+_STREAMS = re.compile(rf"({_TEMPLATES}|(streams\[\d+\]\.)?streams)")
 """The places of lists whose items are refused one by one."""
 _MAX_SHOWN = 80
 
@@ -49,12 +50,12 @@ class Builder:
     Attributes:
         templates_of_streams: what each component with a `stream_template` has there, by its place; types and
             `$parameters` are written out in it.
-        names_of_streams: the name of each stream by its place; of a template, that of the template.
+        names: the name of each stream by its place.
     """
 
     def __init__(self, report: Report, trusted: Sequence[str] = ()):
         self.templates_of_streams: dict[str, dict[str, Any]] = {}
-        self.names_of_streams: dict[str, Any] = {}
+        self.names: dict[str, Any] = {}
         self._report = report
         self._trusted = tuple(trusted)
 
@@ -143,8 +144,9 @@ class Builder:
         parts = enumerate(value)
         items = [self.convert(inner, part, f"{place}[{n}]", parameters) for n, part in parts]
         if _STREAMS.fullmatch(place):
-            names = (part.get("name") if isinstance(part, dict) else None for part in value)
-            self.names_of_streams |= {f"{place}[{n}]": name for n, name in enumerate(names)}
+            for n, part in enumerate(value if place != _TEMPLATES else ()):
+                if isinstance(part, dict) and isinstance(part.get("name"), str):
+                    self.names[f"{place}[{n}]"] = part["name"]
             usable = (not self._report.refuses(f"{place}[{n}]") for n in range(len(items)))
             items = list(itertools.compress(items, usable))
         return BROKEN if BROKEN in items else tuple(items)

@@ -37,24 +37,19 @@ _TEXT_NAME = "the manifest"
 
 
 @dataclass(frozen=True)
-class RefusedStream:
-    """A stream, or a template of streams, that cannot be read.
+class Refusal:
+    """The reason why a stream, or each stream of a template, cannot be read."""
 
-    Attributes:
-        name: its name, which is not that of a stream for a template; None if it is not known.
-        problems: a line for each problem, with its place.
-    """
-
+    place: str
+    """The place of the stream or the template in the manifest."""
     name: str | None
+    """The name of the stream; None if it is not known, as those that a template makes."""
     problems: Sequence[str]
-
-    def error(self) -> ConfigError:
-        """Return the error for a read of the stream."""
-        lines = "\n".join(f"  - {line}" for line in self.problems)
-        return ConfigError(f"the manifest cannot be used for {self}:\n{lines}", guidance=GUIDANCE)
+    """A line for each problem, with its place."""
 
     def __str__(self) -> str:
-        return "a stream without a name" if self.name is None else f"the stream {self.name!r}"
+        subject = self.place if self.name is None else f"the stream {self.name!r}"
+        return f"{subject} cannot be read: {'; '.join(self.problems)}"
 
 
 @dataclass(frozen=True)
@@ -65,13 +60,13 @@ class Manifest:
         source: its component.
         warnings: what is ignored, doubtful or refused in it, each with its place.
         path: its file; None if it was loaded from a text.
-        refused: the streams that have problems, and are not in the source.
+        refusals: what has problems, and is not in the source.
     """
 
     source: DeclarativeSource
     warnings: list[str]
     path: Path | None = None
-    refused: Sequence[RefusedStream] = ()
+    refusals: Sequence[Refusal] = ()
     _trusted: tuple[str, ...] = ()
     _templates: Mapping[str, dict[str, Any]] = field(default_factory=dict, repr=False)
 
@@ -79,6 +74,15 @@ class Manifest:
     def spec(self) -> Spec | None:
         """The specification of the config, if the manifest has one."""
         return self.source.spec
+
+    def refusal(self, name: str) -> ConfigError | None:
+        """Return why a stream that is not in the source cannot be read; None if there is no such stream.
+
+        A name that is not known may be that of a stream without a known name.
+        """
+        possible = [refusal for refusal in self.refusals if refusal.name in (name, None)]
+        possible.sort(key=lambda refusal: refusal.name is None)
+        return ConfigError(str(possible[0]), guidance=GUIDANCE) if possible else None
 
     def stream_template(self, dynamic: DynamicDeclarativeStream) -> dict[str, Any]:
         """Return a copy of what the template of a dynamic stream is built from, to fill it in.
@@ -142,16 +146,15 @@ def load(manifest: Path | str, *, trusted: Sequence[str] = ()) -> Manifest:
     if report.refuses("") or source is None or not (source.streams or source.dynamic_streams):
         report.raise_problems(name)
     assert source is not None  # there is no problem of the whole manifest
-    refused = [
-        RefusedStream(builder.names_of_streams.get(place), problems)
+    refusals = [
+        Refusal(place, builder.names.get(place), problems)
         for place, problems in report.refused.items()
     ]
-    warnings = [f"{stream} cannot be read: {'; '.join(stream.problems)}" for stream in refused]
     return Manifest(
         source,
-        [*report.warnings, *warnings],
+        [*report.warnings, *map(str, refusals)],
         path,
-        refused,
+        refusals,
         tuple(trusted),
         builder.templates_of_streams,
     )

@@ -17,6 +17,7 @@ from msgspec import Raw
 from connectors.sdk.airbyte.output import AirbyteStreamOutput, SourceOutput
 from connectors.sdk.airbyte.state_file import load_states
 from connectors.sdk.encoding import encode
+from connectors.sdk.refused_stream import RefusedStream
 from connectors.sdk.reports import reporting_config, reporting_warnings
 from connectors.sdk.source import Source
 from connectors.sdk.state.partitions import distinct, partition_name
@@ -174,7 +175,14 @@ def _jobs(source: Source, arguments: argparse.Namespace, output: SourceOutput) -
     source.selected = [configured.stream.name for configured in catalog.streams]
     streams = {stream.id: stream for stream in source.open(config)}
     for configured in catalog.streams:
-        yield streams.get(configured.id), configured, states.get(configured.id)
+        stream = streams.get(configured.id) or _refused_stream(source, configured.stream.name)
+        yield stream, configured, states.get(configured.id)
+
+
+def _refused_stream(source: Source, name: str) -> Stream | None:
+    """Return a stream that the source describes and cannot read; None if there is no such stream."""
+    reason = source.refusal(name)
+    return None if reason is None else RefusedStream(name, reason)
 
 
 def _config(source: Source, arguments: argparse.Namespace, output: SourceOutput) -> dict[str, Any]:

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from connectors.sdk.items import Item, Page
+from connectors.sdk.refused_stream import RefusedStream
 from connectors.sdk.reports import reporting_config
 from connectors.sdk.singer.catalog import SelectedStream, catalog_entry, selected_streams
 from connectors.sdk.singer.output import TapOutput, TapStreamOutput
@@ -113,9 +114,15 @@ def _with_secrets(schema: Any) -> Any:
 
 
 def _discover(source: Source, arguments: argparse.Namespace, output: TapOutput) -> None:
+    _log_warnings(source, output)
     streams = source.open(_config(source, arguments, output))
     catalog = {"streams": [catalog_entry(stream) for stream in streams]}
     output.line(json.dumps(catalog, ensure_ascii=False, indent=2).encode())
+
+
+def _log_warnings(source: Source, output: TapOutput) -> None:
+    for text in source.warnings:
+        output.log("WARNING", text)
 
 
 def _test(source: Source, arguments: argparse.Namespace, output: TapOutput) -> None:
@@ -169,15 +176,19 @@ def _selection(
     Raises:
         ConfigError: the catalog is not readable, or requests what a stream does not support.
     """
+    _log_warnings(source, output)
     streams = source.open(config)
     entries = [catalog_entry(stream) for stream in streams]
     if arguments.catalog:
         entries = _entries(arguments.catalog)
-    for each in selected_streams(entries, streams):
-        if isinstance(each, str):
-            output.log("WARNING", f"skipped stream {each}: the source does not have it")
+    for selected in selected_streams(entries, streams):
+        if isinstance(selected, SelectedStream):
+            yield selected
+        elif (reason := source.refusal(selected)) is not None:
+            stream = RefusedStream(selected, reason)
+            yield SelectedStream(stream, ConfiguredStream(stream.describe(), FULL_REFRESH), {})
         else:
-            yield each
+            output.log("WARNING", f"skipped stream {selected}: the source does not have it")
 
 
 def _entries(path: str) -> list[Entry]:

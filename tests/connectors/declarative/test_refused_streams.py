@@ -1,0 +1,168 @@
+"""Streams whose part of the manifest has problems: they alone are refused, by name, in each command."""
+
+from __future__ import annotations
+
+from copy import deepcopy
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from connectors.declarative.manifest.loader import load
+from connectors.declarative.source import ManifestSource
+from elt_assets.errors import ConfigError
+from tests.connectors.support import call, catalog, errors, output_of, records
+from tests.programs.recording_api import RecordingApi, serving
+
+Json = dict[str, Any]
+
+
+def stream(name: str, **requester: Any) -> Json:
+    return {
+        "type": "DeclarativeStream",
+        "name": name,
+        "retriever": {
+            "type": "SimpleRetriever",
+            "requester": {
+                "type": "HttpRequester",
+                "url_base": "{{ config['url'] }}",
+                "path": name,
+                **requester,
+            },
+            "record_selector": {
+                "type": "RecordSelector",
+                "extractor": {"type": "DpathExtractor", "field_path": ["data"]},
+            },
+        },
+        "schema_loader": {"type": "InlineSchemaLoader", "schema": {"type": "object"}},
+    }
+
+
+GOOD = stream("good")
+UNKNOWN_TYPE = stream("unknown_type", authenticator={"type": "NewAuthenticator"})
+UNKNOWN_VALUE = stream(
+    "unknown_value",
+    error_handler={
+        "type": "DefaultErrorHandler",
+        "response_filters": [{"type": "HttpResponseFilter", "action": "SING"}],
+    },
+)
+BROKEN_REFERENCE = stream("broken_reference", error_handler={"$ref": "#/definitions/none"})
+BROKEN_SCHEMA = {
+    **stream("broken_schema"),
+    "schema_loader": {"type": "InlineSchemaLoader", "schema": {"a": "#/definitions/none"}},
+}
+BAD = [UNKNOWN_TYPE, UNKNOWN_VALUE, BROKEN_REFERENCE, BROKEN_SCHEMA]
+REASONS = {
+    "unknown_type": "streams[1].retriever.requester.authenticator: 'NewAuthenticator' is not a known",
+    "unknown_value": "error_handler.response_filters[0].action: 'SING' is not one of SUCCESS, FAIL",
+    "broken_reference": "error_handler.$ref: there is nothing at '#/definitions/none'",
+    "broken_schema": "schema_loader.schema.a: there is nothing at '#/definitions/none'",
+}
+
+
+def manifest(*streams: Json, checked: str = "good", **others: Any) -> str:
+    document = {
+        "version": "6.0.0",
+        "type": "DeclarativeSource",
+        "check": {"type": "CheckStream", "stream_names": [checked]},
+        "streams": list(streams),
+        **others,
+    }
+    return yaml.safe_dump(document)
+
+
+def test_only_the_streams_with_problems_are_refused_and_each_is_named_with_its_reason() -> None:
+    manifest_of_five = load(manifest(GOOD, *BAD))
+    assert [each.name for each in manifest_of_five.source.streams] == ["good"]  # type: ignore[union-attr]
+    for name, reason in REASONS.items():
+        error = manifest_of_five.refusal(name)
+        assert error is not None and reason in str(error) and f"the stream {name!r}" in str(error)
+        assert "engine: airbyte" in str(error.guidance)
+        assert any(name in line and reason in line for line in manifest_of_five.warnings)
+    assert manifest_of_five.refusal("good") is None
+    assert manifest_of_five.refusal("other") is None
+
+
+def test_a_definition_with_a_problem_refuses_each_stream_that_refers_to_it() -> None:
+    shared = {"type": "HttpRequester", "url_base": "x", "authenticator": "#/definitions/none"}
+    streams = [stream(name) for name in "abc"]
+    for each in streams[:2]:
+        each["retriever"]["requester"] = {"$ref": "#/definitions/requester", "path": each["name"]}
+    loaded = load(manifest(*streams, checked="c", definitions={"requester": shared}))
+    assert [refusal.name for refusal in loaded.refusals] == ["a", "b"]
+    assert [each.name for each in loaded.source.streams] == ["c"]  # type: ignore[union-attr]
+
+
+def test_conditional_streams_and_templates_are_refused_one_by_one() -> None:
+    conditional = {
+        "type": "ConditionalStreams",
+        "condition": "{{ true }}",
+        "streams": [GOOD, UNKNOWN_TYPE],
+    }
+    template = {
+        "type": "DynamicDeclarativeStream",
+        "stream_template": UNKNOWN_VALUE,
+        "components_resolver": {
+            "type": "ConfigComponentsResolver",
+            "stream_config": {"configs_pointer": ["tables"]},
+            "components_mapping": [],
+        },
+    }
+    loaded = load(manifest(conditional, dynamic_streams=[template]))
+    assert [refusal.place for refusal in loaded.refusals] == [
+        "streams[0].streams[1]",
+        "dynamic_streams[0]",
+    ]
+    assert [each.name for each in loaded.source.streams[0].streams] == ["good"]  # type: ignore[union-attr]
+    assert loaded.source.dynamic_streams == ()
+    assert "'SING'" in str(loaded.refusal("a stream of the template"))
+
+
+def test_a_manifest_without_a_stream_that_can_be_read_is_refused_with_all_problems() -> None:
+    with pytest.raises(ConfigError) as caught:
+        load(manifest(*BAD, checked="unknown_type"))
+    assert str(caught.value).startswith("the manifest has 3 problems")
+
+
+def test_what_is_wrong_outside_of_streams_refuses_the_manifest() -> None:
+    with pytest.raises(ConfigError, match=r"api_budget: the required field `policies`") as caught:
+        load(manifest(GOOD, UNKNOWN_TYPE, api_budget={"type": "HTTPAPIBudget"}))
+    assert "NewAuthenticator" in str(caught.value)
+
+
+def test_commands_read_the_other_streams_and_fail_for_those_that_are_refused(
+    tmp_path: Path,
+) -> None:
+    with serving(RecordingApi(lambda _: {"data": [{"id": 1}]})) as api:
+        config = {"url": api.url}
+
+        def source(checked: str = "good") -> ManifestSource:
+            return ManifestSource(manifest(GOOD, *deepcopy(BAD), checked=checked))
+
+        code, messages = call(source(), tmp_path, "discover", config=config)
+        logs = [each["log"]["message"] for each in messages if each["type"] == "LOG"]
+        assert [each["name"] for each in messages[-1]["catalog"]["streams"]] == ["good"]
+        assert code == 0 and all(
+            any(reason in line for line in logs) for reason in REASONS.values()
+        )
+
+        _, messages = call(source(), tmp_path, "check", config=config)
+        assert messages[-1]["connectionStatus"]["status"] == "SUCCEEDED", messages[-1]
+        _, messages = call(source("unknown_type"), tmp_path, "check", config=config)
+        assert REASONS["unknown_type"] in messages[-1]["connectionStatus"]["message"]
+
+        wanted = catalog("good", *REASONS)
+        code, messages = call(source(), tmp_path, "read", config=config, catalog=wanted)
+        assert code == 1 and records(messages) == [{"id": 1}]
+        failures = {each["stream_descriptor"]["name"]: each["message"] for each in errors(messages)}
+        assert failures.keys() == REASONS.keys()
+        assert all(reason in failures[name] for name, reason in REASONS.items())
+
+        entries = [
+            {"tap_stream_id": name, "stream": name, "schema": {}, "selected": True}
+            for name in ("good", "unknown_type")
+        ]
+        code, output = output_of(source(), tmp_path, config=config, catalog={"streams": entries})
+        assert code == 1 and b'"id":1' in output.replace(b" ", b"")
