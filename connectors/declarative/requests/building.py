@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import fields
 from datetime import timedelta
 from functools import partial, singledispatch
@@ -40,6 +40,7 @@ from connectors.declarative.requests.requester import Requester, before_first_us
 from connectors.declarative.requests.retriever import Retriever
 from connectors.sdk.http import is_ignored
 from connectors.sdk.http.authenticators import basic, bearer
+from connectors.sdk.items import Record
 from elt_assets.errors import ConfigError, SystemFailure
 
 _POSITION = frozenset({"place", "parameters"})
@@ -78,6 +79,13 @@ def build_retriever(
             guidance="use SimpleRetriever or AsyncRetriever",
         )
     decodes = decoder(component.decoder)
+
+    def retrieve(written: Any) -> Callable[[Record], Iterator[Record]]:
+        retriever = build_retriever(written, environment, name=name)
+        return lambda record: itertools.chain.from_iterable(
+            retriever.pages(Slice({"parent_record": record}))
+        )
+
     selector = Selector(
         component.record_selector,
         environment.config,
@@ -85,11 +93,13 @@ def build_retriever(
         transformations=[environment.custom(each) for each in transformations],
         schema=schema,
         is_client_side=is_client_side,
+        retrieve=retrieve,
     )
     if isinstance(component, components.AsyncRetriever):
         make = partial(build_requester, environment=environment)
         return build_job_retriever(component, environment, make, selector, name)
     _check_reset(component)
+    _check_offset(component)
     sends = build_requester(component.requester, environment, use_cache=use_cache)
     return Retriever(
         name,
@@ -127,6 +137,27 @@ def _check_reset(component: components.SimpleRetriever) -> None:
             f"{reset.place}: only the action RESET without limits is supported",
             guidance="split the slices with `step` of the cursor",
         )
+
+
+def _check_offset(component: components.SimpleRetriever) -> None:
+    """Check that the records of a page are as many as the API counts for an offset.
+
+    Raises:
+        ConfigError: they are those of several lists together.
+    """
+    strategy = getattr(component.paginator, "pagination_strategy", None)
+    extractor = component.record_selector.extractor
+    if isinstance(strategy, components.OffsetIncrement) and _is_union(extractor):
+        raise ConfigError(
+            f"{extractor.place}: an OffsetIncrement cannot count the records of a union",
+            guidance="use `mode: first_match`, or another pagination strategy",
+        )
+
+
+def _is_union(extractor: Any) -> bool:
+    return isinstance(extractor, components.CombinedExtractor) and (
+        extractor.mode == "union" or any(map(_is_union, extractor.extractors))
+    )
 
 
 def _properties(sends: Requester, environment: Environment, name: str) -> Properties | None:

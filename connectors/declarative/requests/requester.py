@@ -14,7 +14,7 @@ from connectors.declarative.manifest import components
 from connectors.declarative.requests import options
 from connectors.declarative.requests.addresses import joined, origin_of, with_query
 from connectors.declarative.requests.auth.tokens import Absent, Credentials
-from connectors.declarative.requests.environment import Environment
+from connectors.declarative.requests.environment import TIMEOUT_SECONDS, Environment
 from connectors.declarative.requests.expressions import Bound, Variables, bound, text
 from connectors.declarative.requests.failures.policy import (
     ErrorPolicy,
@@ -25,6 +25,7 @@ from connectors.declarative.requests.failures.policy import (
 from connectors.declarative.requests.stopping import check_stopped
 from connectors.sdk.encoding import encode
 from connectors.sdk.http import HttpClient, Request, Response
+from connectors.sdk.http.connections import timeouts
 from connectors.sdk.http.urls import is_within, origin, parsed
 from elt_assets.errors import ConfigError, EltError
 
@@ -81,6 +82,7 @@ class Requester:
         self._policy = ErrorPolicy(
             handlers(component.error_handler, environment.config), credentials.expire
         )
+        self._timeout = self._written_timeout()
         self._clients: dict[str, HttpClient] = {}
         self._own_origins = list(dict.fromkeys(self._named_origins()))
         environment.named_origins.update(self._own_origins)
@@ -120,7 +122,7 @@ class Requester:
         self._require_plain(at, parts, is_link=is_link)
         own = next(iter(self._own_origins), None)
         client = self._client(own or at, self.credentials if own else Absent())
-        return client.request("GET", url)
+        return client.request("GET", url, timeout=self._timeout)
 
     def _send(self, client: HttpClient, url: str, parts: options.Parts) -> Response:
         """Send a request to an origin that is trusted."""
@@ -139,10 +141,28 @@ class Requester:
             json=parts.json or None,
             data=parts.data if is_form and isinstance(parts.data, dict) else None,
             content=parts.data if parts.data and isinstance(parts.data, str) else None,
+            timeout=self._timeout,
         )
         if self._uses_cache and not (must_reset(response) or may_lack_records(response)):
             self.environment.cache.put(key, response)
         return response
+
+    def _written_timeout(self) -> Any:
+        """Return the time-outs that the manifest has; None for those of all requests.
+
+        Raises:
+            ConfigError: one is not a time.
+        """
+        read = self.component.read_timeout_in_seconds
+        connect = self.component.connect_timeout_in_seconds
+        if any(seconds is not None and seconds <= 0 for seconds in (read, connect)):
+            raise ConfigError(
+                f"{self.component.place}: a time-out is not greater than 0",
+                guidance="correct `read_timeout_in_seconds` and `connect_timeout_in_seconds`",
+            )
+        if read is None and connect is None:
+            return None
+        return timeouts(read or TIMEOUT_SECONDS, connect)
 
     def _named_origins(self) -> Iterator[str]:
         """Yield the origins that manifest and config name; none if they depend on what an API returns."""

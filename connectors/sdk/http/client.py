@@ -50,6 +50,7 @@ class _Call:
     headers: Mapping[str, str]
     content: bytes | None = None
     content_type: str = ""
+    timeout: httpx.Timeout | None = None
 
 
 class HttpClient:
@@ -125,6 +126,7 @@ class HttpClient:
         json: Any = None,
         data: Mapping[str, Any] | None = None,
         content: str | None = None,
+        timeout: httpx.Timeout | None = None,
     ) -> httpx.Response:
         """Send a request, and return its response with the whole body.
 
@@ -139,6 +141,7 @@ class HttpClient:
             json: the body as JSON; None for no such body.
             data: the body as the fields of a form; a sequence as a value repeats its field.
             content: the body as a text; the header `Content-Type` may name its type.
+            timeout: the time-outs of each attempt; None for those of the client.
 
         Raises:
             ConfigError: the API refuses the credentials, or the request can never be sent: it has a body that
@@ -148,7 +151,7 @@ class HttpClient:
         """
         url = urls.with_params(urls.joined(self._base, path), params or {})
         body, content_type = _body(json, data, content)
-        call = _Call(method.upper(), url, dict(headers or {}), body, content_type)
+        call = _Call(method.upper(), url, dict(headers or {}), body, content_type, timeout)
         if body is not None and not urls.is_within(url, self._trusted):
             raise ConfigError(
                 f"a {call.method} request to {url.host!r} is refused: it has a body, and its origin is not "
@@ -254,7 +257,7 @@ class HttpClient:
     def _with_credentials(self, call: _Call, url: httpx.URL) -> httpx.Request:
         is_trusted = urls.is_within(url, self._trusted)
         if not is_trusted:
-            call = _Call(call.method, url, {})
+            call = _Call(call.method, url, {}, timeout=call.timeout)
         headers = _headers(self._headers, call.headers) if is_trusted else _headers()
         request = self._request(call, url, headers)
         note_credentials(request, are_sent=is_trusted)
@@ -268,8 +271,13 @@ class HttpClient:
         if call.content_type:
             headers.setdefault("Content-Type", call.content_type)
         self._guard.check_host(url.host)
-        request = self._connections.open().build_request(
-            call.method, url, headers=headers, content=call.content
+        connections = self._connections.open()
+        request = connections.build_request(
+            call.method,
+            url,
+            headers=headers,
+            content=call.content,
+            timeout=call.timeout or connections.timeout,
         )
         hide(request, [url.password] if url.password else [])
         hide_headers(request, headers)

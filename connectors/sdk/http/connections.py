@@ -40,6 +40,11 @@ _CERTIFICATES = ("SSL_CERT_FILE", "SSL_CERT_DIR")
 """Environment variables with the place of the certificates that httpx trusts."""
 
 
+def timeouts(read: float, connect: float | None = None) -> httpx.Timeout:
+    """Return the time-outs of a request: the seconds without data, and those until it is connected."""
+    return httpx.Timeout(read, connect=connect or min(read, CONNECT_SECONDS), pool=None)
+
+
 class Connections:
     """A pool of connections, which is made by the first request. Several threads may use it.
 
@@ -82,9 +87,7 @@ class Connections:
                         },
                         encoding="utf-8",
                     ),
-                    timeout=httpx.Timeout(
-                        self._timeout, connect=min(self._timeout, CONNECT_SECONDS), pool=None
-                    ),
+                    timeout=timeouts(self._timeout),
                     limits=httpx.Limits(keepalive_expiry=KEEP_ALIVE_SECONDS),
                     verify=_certificates(*map(os.environ.get, _CERTIFICATES)),
                 )

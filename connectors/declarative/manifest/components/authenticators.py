@@ -6,7 +6,6 @@ from typing import Literal
 
 from connectors.declarative.manifest.components.base import Component, Custom
 from connectors.declarative.manifest.components.requests import (
-    HttpRequestRegexMatcher,
     RequestOption,
 )
 from connectors.declarative.manifest.template import Template, TemplateMap
@@ -160,41 +159,10 @@ class SessionTokenRequestBearerAuthenticator(Component):
     type_name = "Bearer"
 
 
-class QuotaStatusSource(Component):
-    """The request that asks how much of a quota is left."""
-
-    url: Template
-    http_method: Literal["GET", "POST"] = "GET"
-    request_headers: TemplateMap | None = None
-    unavailable_status_codes: tuple[int, ...] | None = None
-
-
-class TokenQuota(Component):
-    """A quota of a token, and where a response says how much of it is left."""
-
-    name: str
-    remaining_path: tuple[str, ...]
-    reset_path: tuple[str, ...]
-    limit_path: tuple[str, ...] | None = None
-    matchers: tuple[HttpRequestRegexMatcher, ...] | None = None
-    remaining_header: str | None = None
-    reset_header: str | None = None
-    limit_header: str | None = None
-    exhaustion_status_codes: tuple[int, ...] | None = None
-
-
 class RateLimitedMultipleTokenAuthenticator(Component):
     """Several tokens that are used in turn, as their quotas allow."""
 
-    tokens: Template | tuple[Template, ...]
-    quota_status_source: QuotaStatusSource
-    quotas: tuple[TokenQuota, ...]
-    token_delimiter: str = ","  # noqa: S105 - between tokens
-    auth_method: str = "Bearer"
-    header: str = "Authorization"
-    max_wait_time: Template = Template("PT2H")
-    budget_reserve_fraction: float = 0.1
-    budget_min_reserve: int = 50
+    is_supported = False
 
 
 class CustomAuthenticator(Custom):

@@ -60,6 +60,13 @@ class WaitUntilTimeFromHeader(Component):
     max_waiting_time_in_seconds: float | Template | None = None
 
 
+class WaitTimeFromResponse(Component):
+    """A wait. An expression gives its seconds from the body or the headers of the response."""
+
+    wait_time_in_seconds: Template
+    max_waiting_time_in_seconds: float | Template | None = None
+
+
 class CustomBackoffStrategy(Custom):
     """A wait that is computed in Python."""
 
@@ -73,6 +80,7 @@ class DefaultErrorHandler(Component):
             | ExponentialBackoffStrategy
             | WaitTimeFromHeader
             | WaitUntilTimeFromHeader
+            | WaitTimeFromResponse
             | CustomBackoffStrategy,
             ...,
         ]

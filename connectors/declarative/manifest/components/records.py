@@ -12,19 +12,11 @@ ValueType = Literal["string", "number", "integer", "boolean"]
 # --- extraction -----------------------------------------------------------------------------------
 
 
-class RecordExpander(Component):
-    """A list in a record whose items become records."""
+class ParentFieldPath(Component):
+    """A value of a record that its items get, and where they get it."""
 
-    expand_records_from_field: tuple[Template, ...]
-    remain_original_record: bool = False
-    on_no_records: Literal["skip", "emit_parent"] = "skip"
-
-
-class DpathExtractor(Component):
-    """The records at a path, in which `*` stands for all fields or items."""
-
-    field_path: tuple[Template, ...]
-    record_expander: RecordExpander | None = None
+    parent_path: tuple[Template, ...]
+    record_path: tuple[Template, ...]
 
 
 class ResponseToFileExtractor(Component):
@@ -49,15 +41,6 @@ class CustomRecordFilter(Custom):
 
 class CustomSchemaNormalization(Custom):
     """A conversion of values to the types of the schema, in Python."""
-
-
-class RecordSelector(Component):
-    """Extraction, filter and normalization of records."""
-
-    extractor: DpathExtractor | CustomRecordExtractor
-    record_filter: RecordFilter | CustomRecordFilter | None = None
-    schema_normalization: Literal["Default", "None"] | CustomSchemaNormalization = "None"
-    transform_before_filtering: bool | None = None
 
 
 # --- transformations ------------------------------------------------------------------------------

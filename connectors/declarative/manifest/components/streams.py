@@ -22,7 +22,13 @@ from connectors.declarative.manifest.components.authenticators import (
     SessionTokenRequestApiKeyAuthenticator,
     SessionTokenRequestBearerAuthenticator,
 )
-from connectors.declarative.manifest.components.base import Component, Custom, Json, Usual
+from connectors.declarative.manifest.components.base import (
+    Component,
+    Custom,
+    Json,
+    Unsupported,
+    Usual,
+)
 from connectors.declarative.manifest.components.cursors import (
     CustomIncrementalSync,
     CustomStateMigration,
@@ -44,9 +50,9 @@ from connectors.declarative.manifest.components.pagination import DefaultPaginat
 from connectors.declarative.manifest.components.records import (
     CustomRecordExtractor,
     CustomRecordFilter,
-    DpathExtractor,
+    CustomSchemaNormalization,
+    ParentFieldPath,
     RecordFilter,
-    RecordSelector,
     ResponseToFileExtractor,
     Transformation,
 )
@@ -93,6 +99,48 @@ class ConditionalStreams(Component):
     streams: tuple[DeclarativeStream, ...]
 
 
+# --- records --------------------------------------------------------------------------------------
+
+
+class RecordExpander(Component):
+    """A list in a record whose items become records."""
+
+    expand_records_from_field: tuple[Template, ...]
+    remain_original_record: bool = False
+    on_no_records: Literal["skip", "emit_parent"] = "skip"
+    parent_fields: tuple[ParentFieldPath, ...] = ()
+    merge_parent: bool = False
+    truncation_indicator_path: tuple[Template, ...] = ()
+    truncated_list_retriever: SimpleRetriever | CustomRetriever | None = None
+
+
+class DpathExtractor(Component):
+    """The records at a path, in which `*` stands for all fields or items."""
+
+    field_path: tuple[Template, ...]
+    record_expander: RecordExpander | None = None
+
+
+class CombinedExtractor(Component):
+    """The records of several extractors: all of them, or those of the first one that finds some."""
+
+    extractors: tuple[Extractor, ...]
+    mode: Literal["union", "first_match"] = "union"
+    skip_empty_records: bool = False
+
+
+Extractor = Usual[DpathExtractor] | CombinedExtractor | CustomRecordExtractor
+
+
+class RecordSelector(Component):
+    """Extraction, filter and normalization of records."""
+
+    extractor: Extractor
+    record_filter: RecordFilter | CustomRecordFilter | None = None
+    schema_normalization: Literal["Default", "None"] | CustomSchemaNormalization = "None"
+    transform_before_filtering: bool | None = None
+
+
 # --- retrievers -----------------------------------------------------------------------------------
 
 
@@ -119,6 +167,8 @@ class SimpleRetriever(Component):
     pagination_reset: PaginationReset | None = None
     ignore_stream_slicer_parameters_on_paginated_requests: bool = False
     partition_router: PartitionRouter | tuple[PartitionRouter, ...] | None = None
+    page_size_reduction: Unsupported = None
+    request_window_splitting: Unsupported = None
 
 
 class AsyncJobStatusMap(Component):
@@ -136,14 +186,12 @@ class AsyncRetriever(Component):
 
     record_selector: RecordSelector
     status_mapping: AsyncJobStatusMap
-    status_extractor: DpathExtractor | CustomRecordExtractor
+    status_extractor: Extractor
     creation_requester: HttpRequester | CustomRequester
     polling_requester: HttpRequester | CustomRequester
     download_requester: HttpRequester | CustomRequester
-    download_target_extractor: DpathExtractor | CustomRecordExtractor | None = None
-    download_extractor: (
-        Usual[DpathExtractor] | CustomRecordExtractor | ResponseToFileExtractor | None
-    ) = None
+    download_target_extractor: Extractor | None = None
+    download_extractor: Extractor | ResponseToFileExtractor | None = None
     polling_job_timeout: int | Template | None = None
     failed_retry_wait_time_in_seconds: int | Template | None = None
     download_target_requester: HttpRequester | CustomRequester | None = None
@@ -226,6 +274,11 @@ class HttpRequester(Component):
         Usual[DefaultErrorHandler] | CompositeErrorHandler | CustomErrorHandler | None
     ) = None
     use_cache: bool | None = None
+    connect_timeout_in_seconds: float | None = None
+    read_timeout_in_seconds: float | None = None
+    use_tcp_keepalive: bool = (
+        False  # without effect: a connection that sends nothing ends by a time-out
+    )
 
 
 class CustomRequester(Custom):

@@ -42,8 +42,8 @@ def backoff(component: Any, _config: Mapping[str, Any]) -> Backoff:
         return made
     raise ConfigError(
         f"{getattr(component, 'place', 'the backoff strategy')}: {type(component).__name__} is not supported",
-        guidance="use ConstantBackoffStrategy, ExponentialBackoffStrategy, WaitTimeFromHeader or "
-        "WaitUntilTimeFromHeader",
+        guidance="use ConstantBackoffStrategy, ExponentialBackoffStrategy, WaitTimeFromHeader, "
+        "WaitUntilTimeFromHeader or WaitTimeFromResponse",
     )
 
 
@@ -87,6 +87,30 @@ def _(component: components.WaitUntilTimeFromHeader, config: Mapping[str, Any]) 
         return limited(seconds, outcome) if seconds > 0 else None
 
     return wait
+
+
+@backoff.register
+def _(component: components.WaitTimeFromResponse, config: Mapping[str, Any]) -> Backoff:
+    limited, template = _limit(component, config), component.wait_time_in_seconds
+
+    def wait(outcome: Outcome, _attempt: int) -> float | None:
+        response = outcome if isinstance(outcome, Response) else Response(0)
+        variables = {"config": config, "response": _json(response), "headers": response.headers}
+        try:
+            seconds = float(template.evaluate(variables))
+        except (ConfigError, TypeError, ValueError):  # a body of another form: the next one decides
+            return None
+        is_time = math.isfinite(seconds) and seconds > 0
+        return limited(seconds, outcome) if is_time else None
+
+    return wait
+
+
+def _json(response: Response) -> Any:
+    try:
+        return response.json()
+    except (ValueError, RecursionError):
+        return {}
 
 
 def _reader(component: Any, config: Mapping[str, Any]) -> Callable[[Outcome], float | None]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -13,7 +14,7 @@ from connectors.declarative.requests.expressions import whole_number
 from connectors.declarative.requests.jobs.job import JobApi, Values, statuses
 from connectors.declarative.requests.jobs.retriever import TIMEOUT_MINUTES, JobRetriever, JobRunner
 from connectors.declarative.requests.pages.paginator import Paginator
-from connectors.declarative.requests.records.extraction import Extractor
+from connectors.declarative.requests.records.extraction import DROPPED, build_extractor
 from connectors.declarative.requests.records.selector import Selector
 from connectors.declarative.requests.requester import Requester
 from connectors.sdk.http import Response
@@ -111,11 +112,12 @@ def _download(
 def _values(extractor: Any, config: Mapping[str, Any], decodes: Decoder) -> Values:
     if callable(extractor):
         return lambda response: [each for found in extractor(response) for each in found]
-    found = Extractor(extractor, config)
+    found = build_extractor(extractor, config)
 
     def values(response: Response) -> list[Any]:
         chunks = decodes.values(response)
-        return [each for chunk in chunks for each in found.values(chunk, response)]
+        parts = itertools.chain.from_iterable(found.values(chunk, response) for chunk in chunks)
+        return [part for part in parts if part is not DROPPED]
 
     return values
 

@@ -1,15 +1,17 @@
 """Extraction: the records in the values of a response.
 
-Spec: DpathExtractor, RecordExpander.
+Spec: DpathExtractor, CombinedExtractor, RecordExpander.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from copy import deepcopy
 from typing import Any
 
 from connectors.declarative.manifest import components
+from connectors.declarative.manifest.template import Template
 from connectors.declarative.requests.failures.policy import may_lack_records
 from connectors.declarative.requests.records import paths
 from connectors.sdk.http import Response
@@ -21,50 +23,119 @@ from elt_assets.errors import ConfigError, SystemFailure
 Expand = Callable[[Any], Iterator[Any]]
 """Yields the records that one record becomes."""
 
+Retrieve = Callable[[Any], Callable[[Record], Iterator[Record]]]
+"""Takes the component of a retriever, and returns the function that retrieves a list for a record."""
+
+DROPPED: Any = object()
+"""Stands in a page for a record that is left out because it is empty."""
+_TOTAL = "total_count"
 _ERRORS = ("error", "errors")
 """Fields whose presence says that a body explains an error."""
 
 
-class Extractor:
-    """Finds the records at a path.
+class ErrorInBody(SystemFailure):
+    """The body of a response explains an error, in place of records."""
 
-    Args:
-        component: a DpathExtractor.
-        config: the config of the source.
 
-    Raises:
-        ConfigError: the component is not an extractor that is supported.
+class RecordExtractor(ABC):
+    """Finds the records in the values of a response.
+
+    Attributes:
+        place: the place in the manifest that finds them, for errors.
     """
 
-    def __init__(self, component: Any, config: Mapping[str, Any]):
-        if not isinstance(component, components.DpathExtractor):
-            raise ConfigError(
-                f"{getattr(component, 'place', 'the extractor')}: {type(component).__name__} is not "
-                "supported here",
-                guidance="use DpathExtractor",
-            )
-        variables = {"config": config}
-        self._path = tuple(str(part.evaluate(variables)) for part in component.field_path)
-        self._is_plain = not any(map(paths.is_glob, self._path))
-        self._place = component.place
-        self._expand: Expand | None = None
-        if component.record_expander is not None:
-            self._expand = _expander(component.record_expander, variables)
+    place: str
 
-    def records(self, values: list[Any], response: Response) -> list[Record]:
-        """Return the records in some values of a response.
-
-        Raises:
-            SystemFailure: a record is not an object, or the response explains an error in their place.
-        """
-        return objects(self.values(values, response), response, f"{self._place}.field_path")
-
+    @abstractmethod
     def values(self, values: list[Any], response: Response) -> list[Any]:
-        """Return what is at the path in some values of a response, whether or not it is an object.
+        """Return what is found in some values of a response, whether or not it is an object. `DROPPED` stands
+        for a record that is left out, and counts for the size of the page.
 
         Raises:
             SystemFailure: the response explains an error in its place.
         """
+
+    def records(self, values: list[Any], response: Response) -> list[Any]:
+        """Return the records in some values of a response, and `DROPPED`.
+
+        Raises:
+            SystemFailure: a record is not an object, or the response explains an error in their place.
+        """
+        return objects(self.values(values, response), response, self.place)
+
+
+def build_extractor(
+    component: Any, config: Mapping[str, Any], retrieve: Retrieve | None = None
+) -> RecordExtractor:
+    """Return the extractor that a component describes.
+
+    Args:
+        component: a DpathExtractor or a CombinedExtractor.
+        config: the config of the source.
+        retrieve: makes a function of the retriever of a list that a record has in part.
+
+    Raises:
+        ConfigError: the component is not an extractor that is supported here.
+    """
+    if isinstance(component, components.CombinedExtractor):
+        parts = [build_extractor(part, config, retrieve) for part in component.extractors]
+        return _CombinedExtractor(component, parts)
+    if isinstance(component, components.DpathExtractor):
+        return Extractor(component, config, retrieve)
+    raise ConfigError(
+        f"{getattr(component, 'place', 'the extractor')}: {type(component).__name__} is not supported here",
+        guidance="use DpathExtractor",
+    )
+
+
+class _CombinedExtractor(RecordExtractor):
+    def __init__(self, component: components.CombinedExtractor, parts: Sequence[RecordExtractor]):
+        self.place = component.place
+        self._parts = parts
+        self._is_union = component.mode == "union"
+        self._skips_empty = component.skip_empty_records
+
+    def values(self, values: list[Any], response: Response) -> list[Any]:
+        combined: list[Any] = []
+        errors = []
+        for part in self._parts:
+            try:
+                records = part.values(values, response)
+            except (
+                ErrorInBody
+            ) as error:  # it counts only if no other part of the response has records
+                errors.append(error)
+                continue
+            if self._skips_empty:
+                records = [record or DROPPED for record in records]
+            has_records = any(record is not DROPPED for record in records)
+            if self._is_union or has_records:
+                combined += records
+            if has_records and not self._is_union:
+                break
+        if errors and not combined:
+            raise errors[0]
+        return combined
+
+
+class Extractor(RecordExtractor):
+    """Finds the records at a path."""
+
+    def __init__(
+        self,
+        component: components.DpathExtractor,
+        config: Mapping[str, Any],
+        retrieve: Retrieve | None = None,
+    ):
+        variables = {"config": config}
+        self._path = tuple(str(part.evaluate(variables)) for part in component.field_path)
+        self._is_plain = not any(map(paths.is_glob, self._path))
+        self.place = f"{component.place}.field_path"
+        self._expand: Expand | None = None
+        if component.record_expander is not None:
+            self._expand = _expander(component.record_expander, variables, retrieve)
+
+    def values(self, values: list[Any], response: Response) -> list[Any]:
         if len(values) == 1 and self._is_plain and type(values[0]) is dict:
             found = self._of_object(values[0], response)
         elif not self._path and not any(type(each) is list for each in values):
@@ -82,7 +153,7 @@ class Extractor:
             return list(found)
         if found is paths.MISSING or found is None:
             if any(body.get(name) for name in _ERRORS) and not may_lack_records(response):
-                raise SystemFailure(
+                raise ErrorInBody(
                     f"{place(response.request)} answered with an error in place of records "
                     f"({response.status_code}): {excerpt(response)}",
                     guidance="see what the API says; if it means that there are no records, add an "
@@ -108,23 +179,23 @@ class Extractor:
         except paths.AmbiguousPath:
             raise SystemFailure(
                 f"the path {'.'.join(self._path)!r} of the records matches several values",
-                guidance=f"correct {self._place}.field_path; the part '*' alone may match several",
+                guidance=f"correct {self.place}; the part '*' alone may match several",
             ) from None
 
 
-def objects(found: list[Any], response: Response, at: str) -> list[Record]:
+def objects(found: list[Any], response: Response, at: str) -> list[Any]:
     """Return records, after a check that they are objects.
 
     Args:
-        found: the records.
+        found: the records, and `DROPPED`.
         response: the response that has them.
         at: the place in the manifest that finds them, for the error.
 
     Raises:
         SystemFailure: a record is not an object.
     """
-    if not all(type(each) is dict for each in found):
-        wrong = next(each for each in found if type(each) is not dict)
+    if not all(type(each) is dict or each is DROPPED for each in found):
+        wrong = next(each for each in found if type(each) is not dict and each is not DROPPED)
         raise SystemFailure(
             f"a record of {place(response.request)} is not an object but {kind(wrong)}",
             guidance=f"correct {at}",
@@ -132,25 +203,100 @@ def objects(found: list[Any], response: Response, at: str) -> list[Record]:
     return found
 
 
-def _expander(component: components.RecordExpander, variables: Mapping[str, Any]) -> Expand:
-    """Return the function that makes records of the elements of a list in a record."""
-    path = tuple(str(part.evaluate(variables)) for part in component.expand_records_from_field)
-    keeps = component.remain_original_record
+def _expander(
+    component: components.RecordExpander,
+    variables: Mapping[str, Any],
+    retrieve: Retrieve | None,
+) -> Expand:
+    """Return the function that makes records of the elements of a list in a record.
+
+    Raises:
+        ConfigError: the list may be a part of another one that cannot be retrieved.
+    """
+    path = _texts(component.expand_records_from_field, variables)
+    add_parent = _parent_adder(component, path, variables)
+    retrieve_rest = _rest(component, variables, retrieve)
 
     def expand(record: Any) -> Iterator[Any]:
         if not isinstance(record, dict) or not path:
             yield record
             return
-        lists = [each for each in paths.values_at(record, path) if isinstance(each, list)]
-        elements = [element for each in lists for element in each]
+        lists = [part for part in paths.values_at(record, path) if isinstance(part, list)]
+        elements = retrieve_rest(record) or [element for part in lists for element in part]
         for element in elements:
-            yield _with_original(element, record) if keeps else element
+            yield add_parent(element, record)
         if not elements and component.on_no_records == "emit_parent":
             yield record
 
     return expand
 
 
-def _with_original(element: Any, record: Record) -> Record:
-    fields = element if isinstance(element, dict) else {"value": element}
-    return {**fields, "original_record": deepcopy(record)}
+def _texts(path: Sequence[Template], variables: Mapping[str, Any]) -> tuple[str, ...]:
+    return tuple(str(part.evaluate(variables)) for part in path)
+
+
+def _rest(
+    component: components.RecordExpander,
+    variables: Mapping[str, Any],
+    retrieve: Retrieve | None,
+) -> Callable[[Record], list[Record]]:
+    """Return the function that retrieves the whole list if a record has only its beginning; otherwise it
+    returns nothing."""
+    indicator = _texts(component.truncation_indicator_path, variables)
+    written = component.truncated_list_retriever
+    if not indicator and written is None:
+        return lambda _: []
+    if not indicator or written is None or retrieve is None:
+        raise ConfigError(
+            f"{component.place}: a list that a record has in part cannot be retrieved",
+            guidance="write both `truncation_indicator_path` and `truncated_list_retriever`, in a "
+            "SimpleRetriever",
+        )
+    read = retrieve(written)
+
+    def retrieve_rest(record: Record) -> list[Record]:
+        is_part = paths.value_at_names(record, indicator)
+        if is_part is paths.MISSING or not is_part:
+            return []
+        records = list(read(record))
+        total = paths.value_at_names(record, [*indicator[:-1], _TOTAL])
+        if isinstance(total, int) and len(records) < total:
+            raise SystemFailure(
+                f"a list has {len(records)} records, and the record that it belongs to says {total}",
+                guidance=f"check the request and the paginator of {written.place}",
+            )
+        return records
+
+    return retrieve_rest
+
+
+def _parent_adder(
+    component: components.RecordExpander, path: Sequence[str], variables: Mapping[str, Any]
+) -> Callable[[Any, Record], Any]:
+    """Return the function that gives an element of a list the fields of its record that it is to have."""
+    copies = [
+        (_texts(copy.parent_path, variables), _texts(copy.record_path, variables), copy.place)
+        for copy in component.parent_fields
+    ]
+    merges, embeds = component.merge_parent, component.remain_original_record
+    if not (copies or merges or embeds):
+        return lambda element, _record: element
+
+    def add_parent(element: Any, record: Record) -> Record:
+        fields = dict(element) if isinstance(element, dict) else {"value": element}
+        if merges:
+            fields = {**paths.without_lists(record, path), **fields}
+        for source, target, where in copies:
+            value = paths.value_at_names(record, source)
+            try:
+                paths.put(fields, target, None if value is paths.MISSING else deepcopy(value))
+            except paths.BlockedPath:
+                raise ConfigError(
+                    f"{where}.record_path: a value on the way is neither an object nor a list",
+                    guidance="correct the path",
+                ) from None
+        if embeds:
+            fields["original_record"] = deepcopy(record)
+        return fields
+
+    return add_parent

@@ -13,7 +13,12 @@ from connectors.declarative.manifest import components
 from connectors.declarative.manifest.template import Template
 from connectors.declarative.requests.decoding.decoders import Decoder
 from connectors.declarative.requests.expressions import Variables, is_of
-from connectors.declarative.requests.records.extraction import Extractor, objects
+from connectors.declarative.requests.records.extraction import (
+    DROPPED,
+    Retrieve,
+    build_extractor,
+    objects,
+)
 from connectors.declarative.requests.records.normalization import Convert, normalizer
 from connectors.declarative.requests.records.transformations import Transform, transformation
 from connectors.sdk.http import Response
@@ -39,6 +44,7 @@ class Selector:
         schema: returns the JSON schema of the stream; it is called if records are cast to its types.
         is_client_side: whether the records are filtered by their cursor values. By default, the filter of the
             manifest then follows the transformations, as in the CDK.
+        retrieve: makes a function of the retriever of a list that a record has in part.
 
     Raises:
         ConfigError: a component is not supported.
@@ -56,9 +62,10 @@ class Selector:
         transformations: Sequence[Any] = (),
         schema: LoadSchema | None = None,
         is_client_side: bool = False,
+        retrieve: Retrieve | None = None,
     ):
         self._decoder = decoder
-        self._read = self._reader(component, config)
+        self._read = self._reader(component, config, retrieve)
         self._schema = schema
         self.changes_records = bool(transformations)
         steps = [transformation(each) for each in transformations]
@@ -90,6 +97,8 @@ class Selector:
         Raises:
             EltError: a template fails, or a field cannot be added.
         """
+        if any(record is DROPPED for record in records):
+            records[:] = [record for record in records if record is not DROPPED]
         for step in self._steps:
             step(records, variables)
         if self._normalizes and self._normalizer is not None:
@@ -103,12 +112,17 @@ class Selector:
             return None
         return normalizer(schema) if self._cast is None else partial(self._cast, schema)
 
-    def _reader(self, component: components.RecordSelector, config: Mapping[str, Any]) -> Read:
+    def _reader(
+        self,
+        component: components.RecordSelector,
+        config: Mapping[str, Any],
+        retrieve: Retrieve | None,
+    ) -> Read:
         written: Any = component.extractor
         if callable(written):
             at = f"{component.place}.extractor"
             return lambda response: (objects(found, response, at) for found in written(response))
-        found = Extractor(written, config)
+        found = build_extractor(written, config, retrieve)
         decodes = self._decoder
         return lambda response: (
             found.records(values, response) for values in decodes.values(response)

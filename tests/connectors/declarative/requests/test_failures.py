@@ -207,6 +207,16 @@ def test_a_filter_without_an_action_does_not_match(reading: Reading) -> None:
         ("{type: WaitUntilTimeFromHeader, header: X-Reset, min_wait: 5}", {}, [5.0, 5.0]),
         ("{type: WaitUntilTimeFromHeader, header: X-Reset}", {"X-Reset": "1"}, [1.0, 2.0]),
         (
+            "{type: WaitTimeFromResponse, wait_time_in_seconds: \"{{ headers['X-Wait'] * 2 }}\"}",
+            {"X-Wait": "6"},
+            [66.0, 66.0],
+        ),
+        (
+            "{type: WaitTimeFromResponse, wait_time_in_seconds: '{{ response.wait }}'}",
+            {},
+            [1.0, 2.0],
+        ),
+        (
             (
                 "{type: WaitTimeFromHeader, header: X-Wait}, "
                 "{type: ConstantBackoffStrategy, backoff_time_in_seconds: 4}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 import pytest
@@ -9,7 +10,7 @@ import pytest
 from connectors.declarative.cursors.slices import Option, Slice
 from connectors.declarative.manifest import clock
 from connectors.declarative.requests import addresses
-from elt_assets.errors import ConfigError
+from elt_assets.errors import ConfigError, TransientError
 from tests.connectors.declarative.requests.support import NOON, Reading
 
 ONE = {"data": [{"id": 1}]}
@@ -377,3 +378,18 @@ def test_a_request_to_a_metadata_service_is_refused(reading: Reading) -> None:
     error = reading.error(written)
     assert isinstance(error, ConfigError)
     assert "a request to '169.254.169.254' is refused" in error.message
+
+
+def test_the_time_outs_of_a_requester_are_those_of_its_requests(reading: Reading) -> None:
+    def answer(_: Any) -> Any:
+        time.sleep(0.3)
+        return {"data": [{"id": 1}]}
+
+    reading.answer(answer)
+    handler = "error_handler: {type: DefaultErrorHandler, max_retries: 0}"
+    error = reading.error(f"requester: {{read_timeout_in_seconds: 0.05, {handler}}}")
+    assert isinstance(error, TransientError)
+    written = "requester: {read_timeout_in_seconds: 5, connect_timeout_in_seconds: 2.5}"
+    assert reading.records(written) == [{"id": 1}]
+    error = reading.error("requester: {connect_timeout_in_seconds: 0}")
+    assert isinstance(error, ConfigError) and "not greater than 0" in error.message
