@@ -1,4 +1,4 @@
-"""Extraction: elements of lists with fields of their record, lists that are retrieved, combined extractors."""
+"""Extraction: elements of lists with fields of their record, retrieved lists, combined extractors."""
 
 from __future__ import annotations
 
@@ -49,9 +49,7 @@ def test_a_field_of_the_record_cannot_go_into_a_text(reading: Reading) -> None:
     assert isinstance(error, ConfigError) and "parent_fields[0].record_path" in error.message
 
 
-PARTIAL = (
-    ", record_expander: "
-    + """{
+PARTIAL = """, record_expander: {
     expand_records_from_field: [lines, data],
     truncation_indicator_path: [lines, more],
     truncated_list_retriever: {
@@ -61,7 +59,6 @@ PARTIAL = (
             url_base: "{{ config['url'] }}",
             path: "lines/{{ stream_slice['parent_record']['id'] }}"},
         record_selector: {extractor: {field_path: [all]}}}}"""
-)
 
 
 def test_a_list_that_a_record_has_in_part_is_retrieved(reading: Reading) -> None:
