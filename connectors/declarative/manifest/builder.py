@@ -59,19 +59,19 @@ class Builder:
         self._report = report
         self._trusted = tuple(trusted)
 
-    def build(self, cls: type[C], written: Json, place: str, inherited: Json) -> C | None:
+    def build(self, cls: type[C], content: Json, place: str, inherited: Json) -> C | None:
         """Return a component.
 
         Args:
             cls: its class.
-            written: what the manifest contains for it.
+            content: what the manifest contains for it.
             place: its place in the manifest.
             inherited: the parameters that reach it.
 
         Returns:
             The component; None if a problem was reported.
         """
-        complete = Propagation(self._report).apply(cls, written, place, inherited)
+        complete = Propagation(self._report).apply(cls, content, place, inherited)
         built = self.convert(cls, complete, place)
         return None if built is BROKEN else built
 
@@ -88,9 +88,9 @@ class Builder:
             return BROKEN
         parameters = parameters or {}
         if isinstance(value, dict):
-            return self._mapping(hint, value, place, parameters)
+            return self._convert_mapping(hint, value, place, parameters)
         if isinstance(value, list):
-            return self._list(hint, value, place, parameters)
+            return self._convert_list(hint, value, place, parameters)
         possible = members(hint)
         if Any in possible or (isinstance(value, str) and value in choices(hint)):
             return value
@@ -100,7 +100,7 @@ class Builder:
         plain_value = self._plain(plain(hint), value, place)
         if plain_value is BROKEN and is_template:
             return self._template(str(value), place, parameters)
-        return self._wrong(hint, value, place) if plain_value is BROKEN else plain_value
+        return self._report_misfit(hint, value, place) if plain_value is BROKEN else plain_value
 
     def _plain(self, possible: tuple[type, ...], value: Any, place: str) -> Any:
         """Return a value as one of some types; `BROKEN` if it is of none of them."""
@@ -118,15 +118,15 @@ class Builder:
             self._report.warning(place, f"{value!r} is a text; {plain_value!r} is meant")
         return plain_value
 
-    def _mapping(self, hint: Any, value: Json, place: str, parameters: Json) -> Any:
+    def _convert_mapping(self, hint: Any, value: Json, place: str, parameters: Json) -> Any:
         if classes(hint):
-            cls = self._class_of(hint, value, place)
-            return BROKEN if cls is None else self._component(cls, value, place)
+            cls = self._find_class(hint, value, place)
+            return BROKEN if cls is None else self._build_component(cls, value, place)
         if is_map(hint):
             return self._template_map(components_in_templates(hint), value, place, parameters)
         inner = entry(hint)
         if inner is None:
-            return value if Any in members(hint) else self._wrong(hint, value, place)
+            return value if Any in members(hint) else self._report_misfit(hint, value, place)
         if inner is Any:
             return value
         values = {
@@ -135,12 +135,12 @@ class Builder:
         }
         return BROKEN if BROKEN in values.values() else values
 
-    def _list(self, hint: Any, value: list[Any], place: str, parameters: Json) -> Any:
+    def _convert_list(self, hint: Any, value: list[Any], place: str, parameters: Json) -> Any:
         inner = item(hint)
         if inner is None:
             if is_map(hint):
                 return self._templates(value, place, parameters)
-            return value if Any in members(hint) else self._wrong(hint, value, place)
+            return value if Any in members(hint) else self._report_misfit(hint, value, place)
         parts = enumerate(value)
         items = [self.convert(inner, part, f"{place}[{n}]", parameters) for n, part in parts]
         if _STREAMS.fullmatch(place):
@@ -153,67 +153,69 @@ class Builder:
 
     # --- components -----------------------------------------------------------------------------
 
-    def _class_of(self, hint: Any, written: Json, place: str) -> type[Component] | None:
+    def _find_class(self, hint: Any, content: Json, place: str) -> type[Component] | None:
         """Return the class of a mapping; None if a problem was reported."""
         possible = classes(hint)
         if len(possible) == 1 and not possible[0].has_type:
             return possible[0]
         expected = " or ".join(sorted(NAMES[cls] for cls in possible if cls in NAMES))
-        name = written.get("type")
+        name = content.get("type")
         if name is None:
-            self._problem(place, f"it has no `type`; it must be {expected}")
+            self._report.problem(place, f"it has no `type`; it must be {expected}")
         elif not isinstance(name, str):
-            self._problem(f"{place}.type", "it must be a text")
+            self._report.problem(f"{place}.type", "it must be a text")
         elif name not in TYPES:
-            self._problem(place, f"{name!r} is not a known component type; expected {expected}")
+            self._report.problem(
+                place, f"{name!r} is not a known component type; expected {expected}"
+            )
         elif not issubclass(TYPES[name], possible):
-            self._problem(place, f"{name} cannot stand here; expected {expected}")
+            self._report.problem(place, f"{name} cannot stand here; expected {expected}")
         else:
             return TYPES[name]
         return None
 
-    def _component(self, cls: type[Component], written: Json, place: str) -> Any:
+    def _build_component(self, cls: type[Component], content: Json, place: str) -> Any:
         if not cls.is_supported:
-            return self._unsupported(place, NAMES[cls])
-        parameters = written[PARAMETERS]
+            return self._refuse(place, NAMES[cls])
+        parameters = content[PARAMETERS]
         fields = shape(cls)
         values: dict[str, Any] = {}
         for name, field in fields.items():
-            value = written.get(name)
+            value = content.get(name)
             inner = f"{place}.{name}" if place else name
             if value is not None and not field.is_supported:
-                values[name] = self._unsupported(inner, f"`{name}` of {NAMES[cls]}")
+                values[name] = self._refuse(inner, f"`{name}` of {NAMES[cls]}")
             elif value is not None:
                 values[name] = self.convert(field.hint, value, inner, parameters)
             elif field.required:
-                self._problem(place, f"the required field `{name}` is missing")
+                self._report.problem(place, f"the required field `{name}` is missing")
                 values[name] = BROKEN
         if issubclass(cls, Custom):
-            values["options"] = self._options(cls, written, place)
+            values["options"] = self._options(cls, content, place)
         else:
-            self._check_names(cls, written, place)
+            self._check_names(cls, content, place)
         if "stream_template" in fields:
-            self.templates_of_streams[place] = written.get("stream_template", {})
+            self.templates_of_streams[place] = content.get("stream_template", {})
         if BROKEN in values.values():
             return BROKEN
         return cls(place=place, parameters=parameters, **values)
 
-    def _unsupported(self, place: str, what: str) -> Any:
-        self._problem(place, f"{what} is not supported by this engine, but by Airbyte's")
+    def _refuse(self, place: str, what: str) -> Any:
+        self._report.problem(place, f"{what} is not supported by this engine, but by Airbyte's")
         return BROKEN
 
-    def _options(self, cls: type[Component], written: Json, place: str) -> Any:
+    def _options(self, cls: type[Component], content: Json, place: str) -> Any:
         """Return the options of a component that Python implements; `BROKEN` if it is not trusted."""
-        name = str(written.get("class_name"))
+        name = str(content.get("class_name"))
         module = name.rpartition(".")[0]
         if not any(module == part or module.startswith(f"{part}.") for part in self._trusted):
             text = f"the class {name!r} is Python; it runs only if its module is trusted"
-            self._problem(place, text)
+            self._report.problem(place, text)
             return BROKEN
         fields = shape(cls)
         options = {
             key: self._option(part, f"{place}.{key}")
-            for key, part in written.items()
+            for key, part in content.items()
             if key not in _NO_FIELDS and key not in fields
         }
         return BROKEN if BROKEN in options.values() else options
@@ -226,11 +228,11 @@ class Builder:
         if value.get("type") is None:
             return {key: self._option(part, f"{place}.{key}") for key, part in value.items()}
         cls = TYPES.get(str(value["type"]))
-        return value if cls is None else self._component(cls, value, place)
+        return value if cls is None else self._build_component(cls, value, place)
 
-    def _check_names(self, cls: type[Component], written: Json, place: str) -> None:
-        for name in written:
-            if not (name in shape(cls) or name in _NO_FIELDS or name in written[PARAMETERS]):
+    def _check_names(self, cls: type[Component], content: Json, place: str) -> None:
+        for name in content:
+            if not (name in shape(cls) or name in _NO_FIELDS or name in content[PARAMETERS]):
                 self._report.warning(place, f"{NAMES[cls]} has no field `{name}`; it is ignored")
 
     # --- templates ------------------------------------------------------------------------------
@@ -263,7 +265,9 @@ class Builder:
                 names = check(text)
             except (TemplateSyntaxError, RecursionError) as error:
                 reason = getattr(error, "message", None) or "it is nested too deep"
-                self._problem(place, f"the template {_short(text)} does not compile: {reason}")
+                self._report.problem(
+                    place, f"the template {_short(text)} does not compile: {reason}"
+                )
                 return BROKEN
             for name in sorted(names - VARIABLES):
                 what = f"the template {_short(text)} uses the unknown variable {name!r}"
@@ -272,12 +276,9 @@ class Builder:
 
     # --- problems -------------------------------------------------------------------------------
 
-    def _wrong(self, hint: Any, value: Any, place: str) -> Any:
-        self._problem(place, f"{_short(value)} is not {describe(hint)}")
+    def _report_misfit(self, hint: Any, value: Any, place: str) -> Any:
+        self._report.problem(place, f"{_short(value)} is not {describe(hint)}")
         return BROKEN
-
-    def _problem(self, place: str, what: str) -> None:
-        self._report.problem(place, what)
 
 
 def _short(value: Any) -> str:

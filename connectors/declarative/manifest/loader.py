@@ -169,15 +169,15 @@ def _read(path: Path) -> str:
 
 
 def _source(
-    builder: Builder, report: Report, written: Json, definitions: Any
+    builder: Builder, report: Report, content: Json, definitions: Any
 ) -> DeclarativeSource | None:
-    if written.get("type", NAMES[DeclarativeSource]) != NAMES[DeclarativeSource]:
+    if content.get("type", NAMES[DeclarativeSource]) != NAMES[DeclarativeSource]:
         report.problem("type", f"it must be {NAMES[DeclarativeSource]}")
-    if not written.get("streams") and not written.get("dynamic_streams"):
+    if not content.get("streams") and not content.get("dynamic_streams"):
         report.problem("", "it has neither `streams` nor `dynamic_streams`")
-    version = re.match(r"(\d+)\.(\d+)", str(written.get("version", "")))
+    version = re.match(r"(\d+)\.(\d+)", str(content.get("version", "")))
     if version and (int(version[1]), int(version[2])) > KNOWN_VERSION:
         known = ".".join(map(str, KNOWN_VERSION))
         text = f"the manifest is newer than {known}; what is newer in it is not known"
         report.warning("version", text)
-    return builder.build(DeclarativeSource, {**written, "definitions": definitions}, "", {})
+    return builder.build(DeclarativeSource, {**content, "definitions": definitions}, "", {})

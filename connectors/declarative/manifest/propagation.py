@@ -47,57 +47,57 @@ class Propagation:
         self._report = report
         self._parents_win = parents_win
 
-    def apply(self, hint: Any, written: Any, place: str, inherited: Json) -> Any:
+    def apply(self, hint: Any, content: Any, place: str, inherited: Json) -> Any:
         """Return what a value is built from, with `type` and `$parameters` in each component in it.
 
         Values that are no components, and hold none, are those of the manifest itself.
 
         Args:
             hint: what the value may be.
-            written: what the manifest contains for it.
+            content: what the manifest contains for it.
             place: its place in the manifest.
             inherited: the parameters that reach it.
         """
-        if isinstance(written, list):
+        if isinstance(content, list):
             inner = hint if hint is ANY else item(hint)
             if inner is None:
-                return written
-            items = enumerate(written)
+                return content
+            items = enumerate(content)
             return [self.apply(inner, part, f"{place}[{n}]", inherited) for n, part in items]
-        if not isinstance(written, dict):
-            return written
-        cls = _class_of(hint, written)
+        if not isinstance(content, dict):
+            return content
+        cls = _class_of(hint, content)
         if cls is not None:
-            return self._component(cls, written, place, inherited)
+            return self._component(cls, content, place, inherited)
         if components_in_templates(hint) is not None:
             inner, typed = components_in_templates(hint), True
-        elif hint is ANY and "type" not in written:
+        elif hint is ANY and "type" not in content:
             inner, typed = ANY, False
         else:
             inner, typed = entry(hint), False
         if inner is None or inner is RAW:
-            return written
+            return content
         return {
             key: part
             if typed and not (isinstance(part, dict) and "type" in part)
             else self.apply(inner, part, f"{place}.{key}", inherited)
-            for key, part in written.items()
+            for key, part in content.items()
         }
 
     def _component(
-        self, cls: type[Component], written: Json, place: str, inherited: Json
+        self, cls: type[Component], content: Json, place: str, inherited: Json
     ) -> dict[str, Any]:
-        own = written.get(PARAMETERS)
+        own = content.get(PARAMETERS)
         own = own if isinstance(own, dict) else {}
         parameters = {**own, **inherited} if self._parents_win else {**inherited, **own}
         fields = shape(cls)
-        values = {**written, PARAMETERS: parameters}
+        values = {**content, PARAMETERS: parameters}
         if cls.has_type:
             values["type"] = NAMES[cls]
             values |= {
                 name: value
                 for name, value in parameters.items()
-                if not written.get(name) and self._fits(fields.get(name), value, place)
+                if not content.get(name) and self._fits(fields.get(name), value, place)
             }
         for name, value in values.items():
             if isinstance(value, (dict, list)) and (name in fields or issubclass(cls, Custom)):
@@ -117,11 +117,11 @@ class Propagation:
         return False
 
 
-def _class_of(hint: Any, written: Json) -> type[Component] | None:
+def _class_of(hint: Any, content: Json) -> type[Component] | None:
     """Return the class of a mapping; None if it is not a component that may stand there."""
     possible = classes(hint)
-    name = written.get("type")
-    old_name = str(written.get("class_name", ""))
+    name = content.get("type")
+    old_name = str(content.get("class_name", ""))
     if name is None and old_name.startswith(_CDK):
         name = old_name
     if name is None:

@@ -82,7 +82,7 @@ class Requester:
         self._policy = ErrorPolicy(
             handlers(component.error_handler, environment.config), credentials.expire
         )
-        self._timeout = self._written_timeout()
+        self._timeout = self._read_timeouts()
         self._clients: dict[str, HttpClient] = {}
         self._own_origins = list(dict.fromkeys(self._named_origins()))
         environment.named_origins.update(self._own_origins)
@@ -147,7 +147,7 @@ class Requester:
             self.environment.cache.put(key, response)
         return response
 
-    def _written_timeout(self) -> Any:
+    def _read_timeouts(self) -> Any:
         """Return the time-outs that the manifest has; None for those of all requests.
 
         Raises:

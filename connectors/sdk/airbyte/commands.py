@@ -175,11 +175,11 @@ def _jobs(source: Source, arguments: argparse.Namespace, output: SourceOutput) -
     source.selected = [configured.stream.name for configured in catalog.streams]
     streams = {stream.id: stream for stream in source.open(config)}
     for configured in catalog.streams:
-        stream = streams.get(configured.id) or _refused_stream(source, configured.stream.name)
+        stream = streams.get(configured.id) or _make_refused_stream(source, configured.stream.name)
         yield stream, configured, states.get(configured.id)
 
 
-def _refused_stream(source: Source, name: str) -> Stream | None:
+def _make_refused_stream(source: Source, name: str) -> Stream | None:
     """Return a stream that the source describes and cannot read; None if there is no such stream."""
     reason = source.refusal(name)
     return None if reason is None else RefusedStream(name, reason)

@@ -1,4 +1,4 @@
-"""Streams whose part of the manifest has problems: they alone are refused, by name, in each command."""
+"""Streams whose part of the manifest has problems: they alone are refused, by name, in entry command."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def manifest(*streams: Json, checked: str = "good", **others: Any) -> str:
 
 def test_only_the_streams_with_problems_are_refused_and_each_is_named_with_its_reason() -> None:
     manifest_of_five = load(manifest(GOOD, *BAD))
-    assert [each.name for each in manifest_of_five.source.streams] == ["good"]  # type: ignore[union-attr]
+    assert [entry.name for entry in manifest_of_five.source.streams] == ["good"]  # type: ignore[union-attr]
     for name, reason in REASONS.items():
         error = manifest_of_five.refusal(name)
         assert error is not None and reason in str(error) and f"the stream {name!r}" in str(error)
@@ -88,11 +88,11 @@ def test_only_the_streams_with_problems_are_refused_and_each_is_named_with_its_r
 def test_a_definition_with_a_problem_refuses_each_stream_that_refers_to_it() -> None:
     shared = {"type": "HttpRequester", "url_base": "x", "authenticator": "#/definitions/none"}
     streams = [stream(name) for name in "abc"]
-    for each in streams[:2]:
-        each["retriever"]["requester"] = {"$ref": "#/definitions/requester", "path": each["name"]}
+    for entry in streams[:2]:
+        entry["retriever"]["requester"] = {"$ref": "#/definitions/requester", "path": entry["name"]}
     loaded = load(manifest(*streams, checked="c", definitions={"requester": shared}))
     assert [refusal.name for refusal in loaded.refusals] == ["a", "b"]
-    assert [each.name for each in loaded.source.streams] == ["c"]  # type: ignore[union-attr]
+    assert [entry.name for entry in loaded.source.streams] == ["c"]  # type: ignore[union-attr]
 
 
 def test_conditional_streams_and_templates_are_refused_one_by_one() -> None:
@@ -115,7 +115,7 @@ def test_conditional_streams_and_templates_are_refused_one_by_one() -> None:
         "streams[0].streams[1]",
         "dynamic_streams[0]",
     ]
-    assert [each.name for each in loaded.source.streams[0].streams] == ["good"]  # type: ignore[union-attr]
+    assert [entry.name for entry in loaded.source.streams[0].streams] == ["good"]  # type: ignore[union-attr]
     assert loaded.source.dynamic_streams == ()
     assert "'SING'" in str(loaded.refusal("a stream of the template"))
 
@@ -142,8 +142,8 @@ def test_commands_read_the_other_streams_and_fail_for_those_that_are_refused(
             return ManifestSource(manifest(GOOD, *deepcopy(BAD), checked=checked))
 
         code, messages = call(source(), tmp_path, "discover", config=config)
-        logs = [each["log"]["message"] for each in messages if each["type"] == "LOG"]
-        assert [each["name"] for each in messages[-1]["catalog"]["streams"]] == ["good"]
+        logs = [entry["log"]["message"] for entry in messages if entry["type"] == "LOG"]
+        assert [entry["name"] for entry in messages[-1]["catalog"]["streams"]] == ["good"]
         assert code == 0 and all(
             any(reason in line for line in logs) for reason in REASONS.values()
         )
@@ -153,14 +153,16 @@ def test_commands_read_the_other_streams_and_fail_for_those_that_are_refused(
         _, messages = call(source("unknown_type"), tmp_path, "check", config=config)
         assert REASONS["unknown_type"] in messages[-1]["connectionStatus"]["message"]
 
-        wanted = catalog("good", *REASONS)
-        code, messages = call(source(), tmp_path, "read", config=config, catalog=wanted)
+        selection = catalog("good", *REASONS)
+        code, messages = call(source(), tmp_path, "read", config=config, catalog=selection)
         assert code == 1 and records(messages) == [{"id": 1}]
-        failures = {each["stream_descriptor"]["name"]: each["message"] for each in errors(messages)}
+        failures = {
+            entry["stream_descriptor"]["name"]: entry["message"] for entry in errors(messages)
+        }
         assert failures.keys() == REASONS.keys()
         assert all(reason in failures[name] for name, reason in REASONS.items())
 
-        entries = [
+        entries: list[Json] = [
             {"tap_stream_id": name, "stream": name, "schema": {}, "selected": True}
             for name in ("good", "unknown_type")
         ]

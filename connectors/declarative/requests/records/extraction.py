@@ -243,16 +243,16 @@ def _rest(
     """Return the function that retrieves the whole list if a record has only its beginning; otherwise it
     returns nothing."""
     indicator = _texts(component.truncation_indicator_path, variables)
-    written = component.truncated_list_retriever
-    if not indicator and written is None:
+    retriever = component.truncated_list_retriever
+    if not indicator and retriever is None:
         return lambda _: []
-    if not indicator or written is None or retrieve is None:
+    if not indicator or retriever is None or retrieve is None:
         raise ConfigError(
             f"{component.place}: a list that a record has in part cannot be retrieved",
             guidance="write both `truncation_indicator_path` and `truncated_list_retriever`, in a "
             "SimpleRetriever",
         )
-    read = retrieve(written)
+    read = retrieve(retriever)
 
     def retrieve_rest(record: Record) -> list[Record]:
         is_part = paths.value_at_names(record, indicator)
@@ -263,7 +263,7 @@ def _rest(
         if isinstance(total, int) and len(records) < total:
             raise SystemFailure(
                 f"a list has {len(records)} records, and the record that it belongs to says {total}",
-                guidance=f"check the request and the paginator of {written.place}",
+                guidance=f"check the request and the paginator of {retriever.place}",
             )
         return records
 

@@ -76,7 +76,7 @@ def _texts(part: Any, definitions: Any) -> set[str]:
         return set() if _properties(target) else _texts(target, definitions)
     inner = [*(part.get("anyOf") or ()), *([part["items"]] if "items" in part else [])]
     texts = {str(text) for text in part.get("enum") or ()}
-    return texts.union(*(_texts(each, definitions) for each in inner))
+    return texts.union(*(_texts(inner_part, definitions) for inner_part in inner))
 
 
 if __name__ == "__main__":

@@ -83,13 +83,13 @@ def test_the_components_are_those_of_the_cdk_with_the_differences_that_are_liste
     assert sorted(differences()) == sorted(DIFFERENCES)
 
 
-def _with_retriever(**fields: Any) -> dict[str, Any]:
+def change_retriever(**fields: Any) -> dict[str, Any]:
     changed = stream("refused")
     changed["retriever"] |= fields
     return changed
 
 
-def _with_action(action: str) -> dict[str, Any]:
+def set_action(action: str) -> dict[str, Any]:
     filters = [{"type": "HttpResponseFilter", "http_codes": [502], "action": action}]
     handler = {"type": "DefaultErrorHandler", "response_filters": filters}
     return stream("refused", error_handler=handler)
@@ -98,13 +98,16 @@ def _with_action(action: str) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("refused", "name"),
     [
-        (_with_retriever(page_size_reduction={"type": "PageSizeReduction"}), "page_size_reduction"),
         (
-            _with_retriever(request_window_splitting={"type": "RequestWindowSplitting"}),
+            change_retriever(page_size_reduction={"type": "PageSizeReduction"}),
+            "page_size_reduction",
+        ),
+        (
+            change_retriever(request_window_splitting={"type": "RequestWindowSplitting"}),
             "request_window_splitting",
         ),
-        (_with_action("REDUCE_PAGE_SIZE"), "REDUCE_PAGE_SIZE"),
-        (_with_action("SPLIT_REQUEST_WINDOW"), "SPLIT_REQUEST_WINDOW"),
+        (set_action("REDUCE_PAGE_SIZE"), "REDUCE_PAGE_SIZE"),
+        (set_action("SPLIT_REQUEST_WINDOW"), "SPLIT_REQUEST_WINDOW"),
         (
             stream("refused", authenticator={"type": "RateLimitedMultipleTokenAuthenticator"}),
             "RateLimitedMultipleTokenAuthenticator",

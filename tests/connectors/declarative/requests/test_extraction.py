@@ -15,7 +15,7 @@ PARENT = {"id": 1, "meta": {"url": "u"}, "lines": {"data": [{"id": 7}, "x"], "mo
 
 
 @pytest.mark.parametrize(
-    ("more", "found"),
+    ("more", "expected"),
     [
         (
             "parent_fields: [{parent_path: [meta, url], record_path: [from, url]}]",
@@ -35,10 +35,10 @@ PARENT = {"id": 1, "meta": {"url": "u"}, "lines": {"data": [{"id": 7}, "x"], "mo
     ],
 )
 def test_the_elements_of_a_list_get_fields_of_their_record(
-    reading: Reading, more: str, found: Any
+    reading: Reading, more: str, expected: Any
 ) -> None:
     expander = f", record_expander: {{expand_records_from_field: [lines, data], {more}}}"
-    assert selected(reading, {"data": [PARENT]}, extractor("data", expander)) == found
+    assert selected(reading, {"data": [PARENT]}, extractor("data", expander)) == expected
 
 
 def test_a_field_of_the_record_cannot_go_into_a_text(reading: Reading) -> None:
@@ -72,9 +72,9 @@ def test_a_list_that_a_record_has_in_part_is_retrieved(reading: Reading) -> None
             }
         )
     )
-    written = f"record_selector: {{{extractor('data', PARTIAL)}}}"
-    assert reading.records(written) == [{"x": 1}, {"x": 2}, {"x": 3}]
-    error = reading.error(written)
+    selector = f"record_selector: {{{extractor('data', PARTIAL)}}}"
+    assert reading.records(selector) == [{"x": 1}, {"x": 2}, {"x": 3}]
+    error = reading.error(selector)
     assert isinstance(error, SystemFailure) and "has 1 records, and" in error.message
 
 
@@ -84,7 +84,7 @@ def test_a_list_in_part_needs_a_retriever(reading: Reading) -> None:
     assert isinstance(error, ConfigError) and "truncated_list_retriever" in str(error)
 
 
-def combined(more: str = "", *paths: str) -> str:
+def combine(more: str = "", *paths: str) -> str:
     parts = ", ".join(
         f"{{type: DpathExtractor, field_path: [{path}]}}" for path in paths or ("a", "b")
     )
@@ -92,7 +92,7 @@ def combined(more: str = "", *paths: str) -> str:
 
 
 @pytest.mark.parametrize(
-    ("more", "body", "found"),
+    ("more", "body", "expected"),
     [
         ("", {"a": [{"x": 1}], "b": [{"x": 2}]}, [{"x": 1}, {"x": 2}]),
         ("", {"b": [{"x": 2}]}, [{"x": 2}]),
@@ -108,14 +108,14 @@ def combined(more: str = "", *paths: str) -> str:
     ],
 )
 def test_the_records_of_several_extractors_are_combined(
-    reading: Reading, more: str, body: Any, found: Any
+    reading: Reading, more: str, body: Any, expected: Any
 ) -> None:
-    assert selected(reading, body, combined(more)) == found
+    assert selected(reading, body, combine(more)) == expected
 
 
 def test_an_error_in_place_of_the_records_of_all_extractors_is_an_error(reading: Reading) -> None:
     reading.answer({"errors": ["all"]})
-    error = reading.error(f"record_selector: {{{combined()}}}")
+    error = reading.error(f"record_selector: {{{combine()}}}")
     assert isinstance(error, SystemFailure) and "an error in place of records" in error.message
 
 
@@ -128,8 +128,8 @@ def test_records_that_are_left_out_count_for_the_size_of_the_page(reading: Readi
           pagination_strategy: {type: OffsetIncrement, page_size: 2}
         """
     more = ", mode: first_match, skip_empty_records: true"
-    selector = f"record_selector: {{{combined(more)}}}"
+    selector = f"record_selector: {{{combine(more)}}}"
     assert reading.records(together(selector, paginator)) == [{"x": 1}, {"x": 2}]
     assert [request.params.get("offset") for request in reading.api.requests] == [None, "2"]
-    error = reading.error(together(f"record_selector: {{{combined()}}}", paginator))
+    error = reading.error(together(f"record_selector: {{{combine()}}}", paginator))
     assert isinstance(error, ConfigError) and "cannot count the records of a union" in error.message

@@ -389,7 +389,7 @@ def test_the_time_outs_of_a_requester_are_those_of_its_requests(reading: Reading
     handler = "error_handler: {type: DefaultErrorHandler, max_retries: 0}"
     error = reading.error(f"requester: {{read_timeout_in_seconds: 0.05, {handler}}}")
     assert isinstance(error, TransientError)
-    written = "requester: {read_timeout_in_seconds: 5, connect_timeout_in_seconds: 2.5}"
-    assert reading.records(written) == [{"id": 1}]
+    requester = "requester: {read_timeout_in_seconds: 5, connect_timeout_in_seconds: 2.5}"
+    assert reading.records(requester) == [{"id": 1}]
     error = reading.error("requester: {connect_timeout_in_seconds: 0}")
     assert isinstance(error, ConfigError) and "not greater than 0" in error.message
