@@ -23,7 +23,6 @@ from connectors.declarative.manifest.value_types import types_of
 from connectors.declarative.requests.records import paths
 from connectors.sdk.reports import report_config
 from elt_assets.errors import ConfigError
-from elt_assets.protocol.patterns import search
 from elt_assets.protocol.specification import violations
 
 Config = dict[str, Any]
@@ -273,7 +272,7 @@ def _schema_violations(found: Any, schema: Mapping[str, Any], place: str) -> lis
             found = json.loads(found)
         except ValueError:
             return [f"{place}: it is a text that is not JSON"]
-    lines = violations(found, schema, search)
+    lines = violations(found, schema)
     return [_CONFIG.sub(lambda match: match[1] + place, line) for line in lines]
 
 

@@ -9,7 +9,6 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from elt_assets.errors import ConfigError
-from elt_assets.protocol.patterns import search
 from elt_assets.protocol.specification import violations
 
 if TYPE_CHECKING:
@@ -57,7 +56,7 @@ def validate(config: Mapping[str, Any], specification: Mapping[str, Any]) -> Non
         ConfigError: the config is not valid. The message names every violation, and quotes no value.
     """
     try:
-        found = violations(config, specification, search)
+        found = violations(config, specification)
     except RecursionError:
         raise ConfigError(
             "the config is not checked: its specification is nested too deeply, or its references multiply",

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 import msgspec
 from jsonschema import ValidationError
-from referencing import Registry
 
 from connectors.sdk.encoding import encode
 from connectors.sdk.items import Record
-from elt_assets.protocol.checkable_schema import checkable, dialect
+from elt_assets.protocol.schema_check import SchemaCheck
 
 RECORDS = 100
 """Number of records that are checked: to check each one would take most of the time of a read."""
@@ -21,8 +21,7 @@ class SchemaSample:
     """Finds the fields of records that do not fit the declared schema; null fits every type."""
 
     def __init__(self, schema: Mapping[str, Any]):
-        kind = dialect(schema)
-        self._validator = kind(checkable(schema, kind).schema, registry=Registry())
+        self._check = SchemaCheck(schema, max_references=math.inf)
         self._reported: set[str] = set()
         self.remaining = RECORDS
 
@@ -31,9 +30,10 @@ class SchemaSample:
         self.remaining -= 1
         try:
             decoded = msgspec.json.decode(encode(record))
-        except msgspec.DecodeError:  # a number that is too large for Python's floats
-            return
-        for error in self._validator.iter_errors(decoded):
+            errors = list(self._check.errors(decoded))
+        except (msgspec.DecodeError, RecursionError):
+            return  # a number is too large for Python's floats, or the record is nested too deeply
+        for error in errors:
             line = _violation(error)
             if error.instance is not None and line not in self._reported:
                 self._reported.add(line)

@@ -13,9 +13,11 @@ import pytest
 
 from connectors.sdk import Checkpoint, Item, Page, Source, Stream, run
 from connectors.sdk.reports import RATE_LIMITED, report_config, report_wait
+from connectors.sdk.schema_sample import SchemaSample
 from elt_assets.errors import ConfigError, EltError, SystemFailure, TransientError
 from elt_assets.protocol.airbyte.catalog import INCREMENTAL, ConfiguredStream
 from elt_assets.protocol.airbyte.codec import decode
+from elt_assets.protocol.schema_check import MAX_REFERENCES
 from tests.connectors.support import call, catalog, errors
 
 Json = dict[str, Any]
@@ -352,6 +354,21 @@ def test_only_the_first_records_of_a_page_are_checked_against_the_schema(shell: 
     _, messages = shell.read(Scripted(stream), "s")
     (warning,) = [each["log"]["message"] for each in messages if each["type"] == "LOG"]
     assert "n" in warning and "does not fit the schema" in warning
+
+
+def test_the_sample_of_records_checks_any_number_of_references_and_skips_what_is_too_deep() -> None:
+    tree = {"properties": {"n": {"type": "integer"}, "in": {"$ref": "#/definitions/tree"}}}
+    schema = {
+        "definitions": {"tree": tree},
+        "properties": {"all": {"items": {"$ref": "#/definitions/tree"}}},
+    }
+    sample = SchemaSample(schema)
+    many = {"all": [{"n": 1}] * MAX_REFERENCES + [{"n": "x"}]}
+    assert list(sample.check(many)) == ['all.[].n: violates `type: "integer"`']
+    deep: dict[str, Any] = {}
+    for _ in range(400):
+        deep = {"in": deep}
+    assert list(sample.check({"all": [deep]})) == []
 
 
 def _timeless(message: Json) -> Json:

@@ -29,7 +29,6 @@ from elt_assets.protocol.airbyte import messages as wire
 from elt_assets.protocol.airbyte.arguments import load_catalog, load_config
 from elt_assets.protocol.airbyte.catalog import Catalog, ConfiguredStream
 from elt_assets.protocol.airbyte.messages import Message
-from elt_assets.protocol.patterns import search
 from elt_assets.protocol.specification import secret_values
 
 Job = tuple["Stream | None", ConfiguredStream, "dict[str, Any] | None"]
@@ -56,7 +55,7 @@ def run_command(source: Source, arguments: argparse.Namespace, output: SourceOut
     run, _, _ = COMMANDS[arguments.command]
 
     def report(config: Mapping[str, Any]) -> None:
-        output.mask.add(secret_values(config, source.specification(), search))
+        output.mask.add(secret_values(config, source.specification()))
         output.config_update(config)
 
     warn = partial(output.log, "WARN")
@@ -188,5 +187,5 @@ def _make_refused_stream(source: Source, name: str) -> Stream | None:
 def _config(source: Source, arguments: argparse.Namespace, output: SourceOutput) -> dict[str, Any]:
     """Return the config as it is written; from now on its secrets are masked."""
     config = load_config(arguments.config)
-    output.mask.add(secret_values(config, source.specification(), search))
+    output.mask.add(secret_values(config, source.specification()))
     return config

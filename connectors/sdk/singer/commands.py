@@ -24,7 +24,6 @@ from connectors.sdk.sync import read_streams
 from elt_assets.errors import ConfigError
 from elt_assets.protocol.airbyte.arguments import decode_json, load_config, read_file
 from elt_assets.protocol.airbyte.catalog import FULL_REFRESH, ConfiguredStream, StreamId
-from elt_assets.protocol.patterns import search
 from elt_assets.protocol.singer.catalog import Entry
 from elt_assets.protocol.specification import secret_values
 
@@ -69,7 +68,7 @@ def _save_config(
     source: Source, paths: list[str], output: TapOutput, config: Mapping[str, Any]
 ) -> None:
     """Write a config that has changed to the file that it was read from, as taps do."""
-    output.mask.add(secret_values(config, source.specification(), search))
+    output.mask.add(secret_values(config, source.specification()))
     if len(paths) == 1:
         path = Path(paths[0])
         changed = path.with_name(f"{path.name}.new")
@@ -207,7 +206,7 @@ def _config(source: Source, arguments: argparse.Namespace, output: TapOutput) ->
     merged: dict[str, Any] = {}
     for path in arguments.config:
         merged |= load_config(path)
-    output.mask.add(secret_values(merged, source.specification(), search))
+    output.mask.add(secret_values(merged, source.specification()))
     return merged
 
 

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from fractions import Fraction
 from functools import partial
 from typing import Any
 
-from jsonschema import FormatChecker, ValidationError, validators
-from jsonschema.protocols import Validator
-from referencing import Registry
+from jsonschema import FormatChecker, ValidationError
 
 from connectors.sdk.testing.comparison import canonical, parse_time, value_at
 from connectors.sdk.testing.connector import Run
@@ -19,7 +18,7 @@ from connectors.sdk.testing.observations import READ, REFRESH, SINGLE, Observati
 from connectors.sdk.testing.protocols.transcript import SeenRecord
 from connectors.sdk.testing.rules.rule import SHOWN, Results, rule
 from elt_assets.protocol.airbyte.catalog import AirbyteStream, StreamId
-from elt_assets.protocol.checkable_schema import checkable, dialect
+from elt_assets.protocol.schema_check import SchemaCheck
 
 _FORMATS = FormatChecker(formats=())
 
@@ -36,28 +35,21 @@ def records_fit_their_schema(seen: Observations) -> Results:
     records = _by_stream(seen.first_read.records)
     _require_records(records)
     for stream in seen.streams:
-        validator = _validator(seen.protocol.record_schema(stream))
+        schema = seen.protocol.record_schema(stream)
+        check = SchemaCheck(schema, {"multipleOf": _multiple_of}, _FORMATS, math.inf)
         if stream.id not in records:
             yield Note(f"stream {stream.id} has no records")
         yield from _shown(
             seen.first_read.run,
             records.get(stream.id, ()),
-            partial(_violation, validator),
+            partial(_violation, check),
             "a record that fits the schema of its stream",
             "correct the schema that `discover` prints, or the values",
         )
 
 
-def _validator(schema: Mapping[str, Any]) -> Validator:
-    kind = dialect(schema)
-    part = checkable(schema, kind).schema
-    exact: Any = validators.extend(kind, {"multipleOf": _multiple_of})  # type: ignore[no-untyped-call]
-    validator: Validator = exact(part, registry=Registry(), format_checker=_FORMATS)
-    return validator
-
-
 def _multiple_of(
-    validator: Validator, divisor: float, value: Any, _: object
+    validator: Any, divisor: float, value: Any, _: object
 ) -> Iterator[ValidationError]:
     """Check `multipleOf` by decimals: as binary fractions, 1.1 is no multiple of 0.01."""
     if validator.is_type(value, "number"):
@@ -66,9 +58,9 @@ def _multiple_of(
             yield ValidationError(f"{value!r} is not a multiple of {divisor!r}")
 
 
-def _violation(validator: Validator, record: SeenRecord) -> str | None:
+def _violation(check: SchemaCheck, record: SeenRecord) -> str | None:
     """Return the first violation of a schema by a record; None if there is none."""
-    for error in validator.iter_errors(record.data):
+    for error in check.errors(record.data):
         field = ".".join(map(str, error.absolute_path)) or "the record"
         return f"{field}: {error.message}"
     return None
