@@ -6,9 +6,9 @@ cannot grow without bounds through aliases or nesting.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NoReturn
 
 import yaml
 
@@ -22,10 +22,12 @@ MAX_DEPTH = 100
 REFERENCE = "$ref"
 
 _TAG = "tag:yaml.org,2002:"
+_TEXTS = frozenset({"!", *(f"{_TAG}{name}" for name in ("str", "timestamp", "value", "merge"))})
+_TYPES = frozenset(f"{_TAG}{name}" for name in ("null", "bool", "int", "float"))
 _COLLECTIONS = frozenset({None, "!", f"{_TAG}map", f"{_TAG}seq"})
-_BOOLEANS = yaml.constructor.SafeConstructor.bool_values
-_NUMBERS = yaml.constructor.SafeConstructor()
-_LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+_SHOWN = 50
+"""Maximum number of characters of a value in an error."""
+_SafeLoader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
 @dataclass
@@ -64,210 +66,125 @@ def parse(text: str, name: str) -> Document:
     if len(text) > MAX_CHARACTERS:
         raise ConfigError(f"{name} has more than {MAX_CHARACTERS} characters")
     try:
-        return _Reader().read(text)
+        loader = _Loader(text)
+        try:
+            return loader.read()
+        finally:
+            loader.dispose()
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         where = f", line {mark.line + 1}, column {mark.column + 1}" if mark else ""
         raise ConfigError(f"{name}{where} is not valid YAML: {error.problem}") from None
     except yaml.YAMLError as error:
         raise ConfigError(f"{name} is not valid YAML: {error}") from None
-    except _Refused as refused:
-        raise ConfigError(f"{name}{refused.where}: {refused}") from None
 
 
-class _Refused(Exception):
-    """Something in a document that is not read."""
+class _Loader(_SafeLoader):  # type: ignore[misc]
+    """Makes plain values of the parser's events. Nodes between them would take most of the time."""
 
-    def __init__(self, what: str, event: yaml.Event | None = None):
-        super().__init__(what)
-        mark = event.start_mark if event is not None else None
-        self.where = f", line {mark.line + 1}" if mark is not None else ""
-
-
-class _Special:
-    """The type of values that have a meaning only for the reader."""
-
-
-_MERGE = _Special()
-_NO_KEY = _Special()
-
-
-class _Collection:
-    """A mapping or a list that is being read.
-
-    Attributes:
-        value: what was read.
-        size: the number of values in it, itself included.
-        refers: whether a reference is in it.
-        key: the key or the index of what comes next.
-        merged: the mappings that it takes missing keys from.
-        is_open: whether it is not complete.
-    """
-
-    __slots__ = ("is_open", "key", "merged", "refers", "size", "value")
-
-    def __init__(self, value: Any, refers: bool = False):
-        self.value = value
-        self.size = 1
-        self.refers = refers
-        self.key: Any = 0 if isinstance(value, list) else _NO_KEY
-        self.merged: list[dict[Any, Any]] = []
-        self.is_open = True
-
-
-class _Reader:
-    """Reads the events of a parser, without recursion, so that deep nesting cannot crash the program."""
-
-    def __init__(self) -> None:
+    def __init__(self, text: str):
+        super().__init__(text)
         self._document = Document()
-        self._open: list[_Collection] = []
-        self._anchors: dict[str | None, _Collection] = {}
-        self._plain: dict[str, Any] = {"<<": _MERGE}
+        self._anchors: dict[str, Any] = {}
+        self._plain: dict[str, Any] = {}
+        self._place: list[Any] = []
 
-    def read(self, text: str) -> Document:
-        documents = 0
-        for event in _events(text):
-            if isinstance(event, yaml.ScalarEvent):
-                self._scalar(event)
-            elif isinstance(event, yaml.CollectionStartEvent):
-                self._begin(event)
-            elif isinstance(event, yaml.CollectionEndEvent):
-                self._end(event)
-            elif isinstance(event, yaml.AliasEvent):
-                self._alias(event)
-            elif isinstance(event, yaml.DocumentStartEvent):
-                documents += 1
-                if documents > 1:
-                    raise _Refused("a manifest is a single document", event)
+    def read(self) -> Document:
+        self.get_event()  # of the stream
+        if isinstance(self.get_event(), yaml.DocumentStartEvent):
+            self._document.value = self._read_value(self.get_event())
+            self.get_event()  # of the document's end
+            if isinstance(event := self.get_event(), yaml.DocumentStartEvent):
+                _refuse(event, "a manifest is a single document")
         return self._document
 
-    def _scalar(self, event: yaml.ScalarEvent) -> None:
-        tag, text = event.tag, event.value
-        if tag is None and event.implicit[0]:
-            value = self._plain.get(text, _NO_KEY)
-            if value is _NO_KEY:
-                value = self._plain[text] = _typed(_tag_of(text), text, event)
-        else:
-            value = text if tag is None or tag == "!" else _typed(tag, text, event)
+    def _read_value(self, event: Any, step: Any = None) -> Any:
+        """Return the value that begins with an event. `step`: the key or the index that leads to it."""
+        if isinstance(event, yaml.AliasEvent):
+            if event.anchor not in self._anchors:
+                _refuse(event, f"the alias *{event.anchor} has no complete value before it")
+            return self._anchors[event.anchor]
+        is_scalar = isinstance(event, yaml.ScalarEvent)
+        value = self._read_scalar(event) if is_scalar else self._read_collection(event, step)
         if event.anchor:
-            anchored = self._anchors[event.anchor] = _Collection(value)
-            anchored.is_open = False
-        self._add(value, event)
+            self._anchors[event.anchor] = value
+        return value
 
-    def _begin(self, event: yaml.CollectionStartEvent) -> None:
-        if len(self._open) >= MAX_DEPTH:
-            raise _Refused(f"values are nested more than {MAX_DEPTH} deep", event)
+    def _read_scalar(self, event: Any) -> Any:
+        is_plain = event.tag is None and event.implicit[0]
+        if is_plain and event.value in self._plain:
+            return self._plain[event.value]
+        tag = event.tag or self.resolve(yaml.ScalarNode, event.value, event.implicit)
+        value = event.value if tag in _TEXTS else self._construct_scalar(tag, event)
+        if is_plain:
+            self._plain[event.value] = value
+        return value
+
+    def _construct_scalar(self, tag: str, event: Any) -> Any:
+        if tag not in _TYPES:
+            _refuse(event, f"a value has the type {tag!r}, which manifests cannot have")
+        try:
+            return self.construct_object(yaml.ScalarNode(tag, event.value))
+        except (ValueError, LookupError):
+            _refuse(event, f"{event.value[:_SHOWN]!r} is not a value of the type {tag!r}")
+
+    def _read_collection(self, event: Any, step: Any) -> Any:
+        if len(self._place) >= MAX_DEPTH:
+            _refuse(event, f"values are nested more than {MAX_DEPTH} deep")
         if event.tag not in _COLLECTIONS:
-            raise _Refused(
-                f"a value has the type {event.tag!r}, which manifests cannot have", event
-            )
-        if self._open and self._open[-1].key is _NO_KEY:
-            raise _Refused("a key of a mapping is not a plain value", event)
-        collection = _Collection({} if isinstance(event, yaml.MappingStartEvent) else [])
-        if event.anchor:
-            self._anchors[event.anchor] = collection
-        self._open.append(collection)
-
-    def _end(self, event: yaml.Event) -> None:
-        ended = self._open.pop()
-        ended.is_open = False
-        for mapping in ended.merged:
-            for key, value in mapping.items():
-                ended.value.setdefault(key, value)
-        self._add(ended.value, event, ended)
-
-    def _alias(self, event: yaml.AliasEvent) -> None:
-        anchored = self._anchors.get(event.anchor)
-        if anchored is None:
-            raise _Refused(f"the alias {event.anchor!r} has no anchor", event)
-        if anchored.is_open:
-            raise _Refused("an alias points to a value that contains it", event)
-        if (
-            self._open
-            and self._open[-1].key is _NO_KEY
-            and isinstance(anchored.value, (dict, list))
-        ):
-            raise _Refused("a key of a mapping is not a plain value", event)
-        self._add(anchored.value, event, anchored)
-
-    def _add(self, value: Any, event: yaml.Event, read: _Collection | None = None) -> None:
-        """Put a value where it belongs: it is a key, or the value of one, or an item of a list."""
-        size = 1 if read is None else read.size
-        if read is not None and isinstance(value, (dict, list)):
-            self._document.sizes[id(value)] = size
-            if read.refers:
-                self._document.referring.add(id(value))
-            if size > MAX_VALUES:
-                raise _Refused(f"the document has more than {MAX_VALUES} values", event)
-        if not self._open:
-            self._document.value = value if value is not _MERGE else "<<"
-            return
-        within = self._open[-1]
-        key = within.key
-        if key is _NO_KEY:
-            within.key = value
-            within.refers |= value == REFERENCE
-            return
-        within.size += size
-        within.refers |= _refers(value) if read is None else read.refers
-        if isinstance(within.value, list):
-            within.value.append(value if value is not _MERGE else "<<")
-            within.key += 1
+            _refuse(event, f"a value has the type {event.tag!r}, which manifests cannot have")
+        self._place.append(step)
+        if isinstance(event, yaml.MappingStartEvent):
+            value = self._read_mapping()
+            parts: Collection[Any] = value.values()
         else:
-            self._set(within, key, value, event)
+            value = parts = self._read_list()
+        self._place.pop()
+        self._register(value, parts, event)
+        return value
 
-    def _set(self, within: _Collection, key: Any, value: Any, event: yaml.Event) -> None:
-        within.key = _NO_KEY
-        if key is _MERGE:
-            several = value if isinstance(value, list) else [value]
-            if not all(isinstance(each, dict) for each in several):
-                raise _Refused("`<<` merges something that is not a mapping", event)
-            within.merged += several
-            return
-        if key in within.value:
-            place = path(each.key for each in self._open[:-1])
-            self._document.repeated.append((place, str(key)))
-        within.value[key] = value if value is not _MERGE else "<<"
+    def _read_mapping(self) -> Any:
+        mapping: dict[Any, Any] = {}
+        defaults: list[Any] = []
+        while not isinstance(event := self.get_event(), yaml.MappingEndEvent):
+            key = self._read_value(event)
+            if isinstance(key, dict | list):
+                _refuse(event, "a key of a mapping is not a plain value")
+            value = self._read_value(self.get_event(), key)
+            if key == "<<" and isinstance(event, yaml.ScalarEvent) and event.implicit[0]:
+                defaults += value if isinstance(value, list) else [value]
+                if not all(isinstance(part, dict) for part in defaults):
+                    _refuse(event, "`<<` merges something that is not a mapping")
+                continue
+            if key in mapping:
+                self._document.repeated.append((path(self._place[1:]), str(key)))
+            mapping[key] = value
+        merged: dict[Any, Any] = {}
+        for part in reversed(defaults):
+            merged.update(part)
+        return {**merged, **mapping}
+
+    def _read_list(self) -> list[Any]:
+        items: list[Any] = []
+        while not isinstance(event := self.get_event(), yaml.SequenceEndEvent):
+            items.append(self._read_value(event, len(items)))
+        return items
+
+    def _register(self, value: Any, parts: Collection[Any], event: Any) -> None:
+        """Note the size of a mapping or a list, and whether a reference is in it."""
+        sizes, referring = self._document.sizes, self._document.referring
+        sizes[id(value)] = 1 + sum(sizes.get(id(part), 1) for part in parts)
+        if sizes[id(value)] > MAX_VALUES:
+            _refuse(event, f"the document has more than {MAX_VALUES} values")
+        if REFERENCE in value or any(
+            _is_reference(part) or id(part) in referring for part in parts
+        ):
+            referring.add(id(value))
 
 
-def _refers(value: Any) -> bool:
+def _is_reference(value: Any) -> bool:
     return isinstance(value, str) and value.startswith("#/")
 
 
-def _events(text: str) -> Iterator[yaml.Event]:
-    loader = _LOADER(text)
-    try:
-        while True:
-            event = loader.get_event()
-            if event is None or type(event) is yaml.StreamEndEvent:
-                return
-            yield event
-    finally:
-        loader.dispose()
-
-
-def _tag_of(text: str) -> str:
-    """Return the tag of a plain text."""
-    resolvers = yaml.SafeLoader.yaml_implicit_resolvers
-    for tag, pattern in [*resolvers.get(text[:1], []), *resolvers.get(None, [])]:
-        if pattern.match(text):
-            return str(tag)
-    return f"{_TAG}str"
-
-
-def _typed(tag: str, text: str, event: yaml.Event) -> Any:
-    kind = tag.removeprefix(_TAG)
-    if kind in ("str", "timestamp", "value", "merge"):
-        return text
-    if kind == "null":
-        return None
-    if kind == "bool" and text.lower() in _BOOLEANS:
-        return _BOOLEANS[text.lower()]
-    try:
-        if kind == "int":
-            return _NUMBERS.construct_yaml_int(yaml.ScalarNode(tag, text))
-        if kind == "float":
-            return _NUMBERS.construct_yaml_float(yaml.ScalarNode(tag, text))
-    except ValueError:
-        raise _Refused(f"{text!r} is not a number", event) from None
-    raise _Refused(f"a value has the type {tag!r}, which manifests cannot have", event)
+def _refuse(event: Any, problem: str) -> NoReturn:
+    raise yaml.constructor.ConstructorError(None, None, problem, event.start_mark)

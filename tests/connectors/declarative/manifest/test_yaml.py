@@ -78,15 +78,16 @@ def test_parts_with_references_are_known() -> None:
         ("a: !!python/object/apply:os.system ['x']\n", "line 1"),
         ("a: !!python/name:os.system x\n", "type"),
         ("a: !!binary aGk=\n", "type"),
-        ("a: &x [*x]\n", "contains it"),
-        ("a: &x {b: *x}\n", "contains it"),
+        ("a: &x [*x]\n", "the alias *x has no complete value before it"),
+        ("a: &x {b: *x}\n", "the alias *x has no complete value before it"),
         ("? [a]\n: b\n", "key"),
         ("a: {<<: 1}\n", "<<"),
+        ("a: &b [1]\n*b : 2\n", "key"),
         ("a: *nothing\n", "line 1"),
         ("a: 1\n---\nb: 2\n", "document"),
         ("[" * (MAX_DEPTH + 2) + "]" * (MAX_DEPTH + 2), "deep"),
         ("[" * 100_000, ""),
-        ("a: !!int x\n", "number"),
+        ("a: !!int x\n", "line 1, column 4"),
         ("a: \x00\n", ""),
     ],
 )
@@ -102,6 +103,17 @@ def test_a_bomb_of_aliases_is_refused() -> None:
     lines += [f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 10)}]" for n in range(1, 12)]
     with pytest.raises(ConfigError, match="more than"):
         read("\n".join(lines))
+
+
+def test_a_bomb_of_merged_mappings_is_one_mapping() -> None:
+    lines = ["m0: &m0 {x: 1}"]
+    lines += [f"m{n}: &m{n} {{<<: [{', '.join([f'*m{n - 1}'] * 9)}]}}" for n in range(1, 60)]
+    assert read("\n".join(lines))["m59"] == {"x": 1}
+
+
+def test_only_a_plain_key_merges() -> None:
+    found = read("a: {'<<': 1}\nb: [<<]\nc: &c '<<'\nd: {*c : 2}\n")
+    assert found == {"a": {"<<": 1}, "b": ["<<"], "c": "<<", "d": {"<<": 2}}
 
 
 def test_an_empty_text_is_nothing() -> None:
