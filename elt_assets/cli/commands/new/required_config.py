@@ -8,6 +8,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from elt_assets.protocol.patterns import Pattern
 from elt_assets.protocol.schema_places import Place
 from elt_assets.runner.config.secrets import is_reference
 
@@ -212,10 +213,10 @@ def _text(known: Sequence[str], schema: Mapping[str, Any]) -> str:
     """Return the first known text that has the pattern of a field, or another text that has it."""
     pattern = schema.get("pattern")
     try:
-        search = re.compile(pattern if isinstance(pattern, str) else "").search
-    except re.error:  # a pattern of another language, which is not checked either
+        search = Pattern(pattern if isinstance(pattern, str) else "").search
+        return next((text for text in (*known, *_TEXTS) if search(text)), known[0])
+    except (re.error, TimeoutError):  # such a pattern is not checked either
         return known[0]
-    return next((text for text in (*known, *_TEXTS) if search(text)), known[0])
 
 
 def _mapping(value: Any) -> Mapping[str, Any]:
