@@ -8,6 +8,8 @@ from pathlib import Path
 
 from connectors.declarative.source import ManifestSource
 from connectors.sdk import run
+from connectors.sdk.limits import limit_memory
+from elt_assets.errors import ConfigError
 
 
 def main(argv: Sequence[str]) -> int:
@@ -18,6 +20,10 @@ def main(argv: Sequence[str]) -> int:
     parser.add_argument("--manifest", type=Path, required=True, metavar="FILE")
     parser.add_argument("--trust", action="append", default=[], metavar="MODULE|ORIGIN")
     arguments, rest = parser.parse_known_args(argv)
+    try:
+        limit_memory()  # of what templates make
+    except ConfigError as error:
+        parser.error(str(error))
     source, messages = ManifestSource(arguments.manifest, arguments.trust), sys.stdout.buffer
     with redirect_stdout(sys.stderr):  # what components in Python print are no messages
         return run(source, rest, messages)

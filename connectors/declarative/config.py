@@ -17,7 +17,7 @@ from functools import singledispatch
 from typing import Any
 
 from connectors.declarative.manifest import components
-from connectors.declarative.manifest.evaluation.sandbox import unprotected
+from connectors.declarative.manifest.evaluation.sandbox import allow_changes
 from connectors.declarative.manifest.template import Template, TemplateMap, value
 from connectors.declarative.manifest.value_types import types_of
 from connectors.declarative.requests.records import paths
@@ -138,7 +138,7 @@ def _(component: components.ConfigAddFields, config: Config, _custom: Custom) ->
 def _added(field: components.AddedFieldDefinition, config: Config) -> Any:
     """Return the value of a field. Its template may change the lists and objects that it reads, as templates
     of real manifests do: it gets a copy of the config."""
-    with unprotected():
+    with allow_changes():
         return field.value.evaluate({"config": deepcopy(config)}, types_of(field.value_type))
 
 

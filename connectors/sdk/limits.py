@@ -1,14 +1,15 @@
-"""Limits of responses: the size of a body, how much it may grow when it is decompressed, and the time.
+"""Limits of responses: the size of a body, how much it may grow when it is decompressed, and the time. And
+the limit of the memory of a process.
 
 An API may send a small body that becomes any size, or a byte a second for ever: the timeout of an HTTP client
-holds for each read alone. A user raises the limits by
-environment variables of the connector.
+holds for each read alone. A user raises the limits by environment variables of the connector.
 """
 
 from __future__ import annotations
 
 import math
 import os
+import resource
 import threading
 import time
 from collections.abc import Iterator
@@ -20,6 +21,8 @@ from elt_assets.errors import ConfigError
 BODY_VARIABLE = "CONNECTOR_MAX_BODY_MEGABYTES"
 EXPANSION_VARIABLE = "CONNECTOR_MAX_EXPANSION"
 SECONDS_VARIABLE = "CONNECTOR_MAX_RESPONSE_SECONDS"
+MEMORY_VARIABLE = "CONNECTOR_MAX_MEMORY_MEGABYTES"
+MEMORY_MEGABYTES = 8192
 TOO_LARGE = (
     "request smaller pages or shorter periods; a compressed body may also be meant to exhaust the memory of "
     f"its reader. The environment variables {BODY_VARIABLE} and {EXPANSION_VARIABLE} raise the limits"
@@ -101,6 +104,18 @@ def response_limits() -> ResponseLimits:
         expansion=_number(EXPANSION_VARIABLE, usual.expansion),
         seconds=_number(SECONDS_VARIABLE, int(usual.seconds)),
     )
+
+
+def limit_memory() -> None:
+    """Limit the memory of this process: what needs more fails with a MemoryError.
+
+    Raises:
+        ConfigError: the variable is not a whole number of at least 1.
+    """
+    limit = _number(MEMORY_VARIABLE, MEMORY_MEGABYTES) << 20
+    _, hard = resource.getrlimit(resource.RLIMIT_DATA)
+    if hard == resource.RLIM_INFINITY or limit < hard:
+        resource.setrlimit(resource.RLIMIT_DATA, (limit, hard))
 
 
 def _number(name: str, usual: int) -> int:

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import copy
 import json
+import os
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -11,9 +14,10 @@ from typing import Any
 import pytest
 
 from tests.connectors.declarative.test_credentials import OAUTH, Json, Shell, manifest, stream
-from tests.connectors.support import errors, records
+from tests.connectors.support import catalog, errors, records
 from tests.programs.json_api import Answer
 from tests.programs.recording_api import RecordingApi, routes, serving
+from tests.project import REPOSITORY
 
 NONE = {"type": "NoAuth"}
 ORDERS = manifest(stream("orders", "/orders", NONE))
@@ -125,6 +129,30 @@ def test_a_check_of_a_stream_that_does_not_exist_fails(shell: Shell) -> None:
     assert status["status"] == "FAILED"
     assert "the manifest has no stream 'nothing'" in status["message"]
     assert "name one of these: 'orders'" in status["message"]
+
+
+def test_a_template_that_needs_too_much_memory_fails_its_stream_alone(
+    api: RecordingApi, shell: Shell, tmp_path: Path
+) -> None:
+    huge = stream("huge", "/{{ 'a' * 10 ** 11 }}", NONE)
+    (tmp_path / "manifest.yaml").write_text(
+        json.dumps(manifest(huge, stream("orders", "/o", NONE)))
+    )
+    (tmp_path / "catalog.json").write_text(json.dumps(catalog("huge", "orders")))
+    words = ["--manifest", "manifest.yaml", "read", "--config", shell.path.name]
+    done = subprocess.run(
+        [sys.executable, "-m", "connectors.declarative", *words, "--catalog", "catalog.json"],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(REPOSITORY)},
+        capture_output=True,
+        check=False,
+    )
+    messages = [json.loads(line) for line in done.stdout.splitlines()]
+    assert done.returncode == 1
+    assert "streams[0].retriever.requester.path cannot be evaluated: it needs more" in message(
+        messages
+    )
+    assert records(messages) == [{"id": 1}]
 
 
 def test_pages_that_are_all_new_are_read_on(api: RecordingApi, shell: Shell) -> None:

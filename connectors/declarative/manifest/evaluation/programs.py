@@ -16,13 +16,7 @@ from jinja2 import meta, nodes
 from jinja2.exceptions import TemplateAssertionError, UndefinedError
 from jinja2.runtime import Context
 
-from connectors.declarative.manifest.evaluation.sandbox import (
-    ENVIRONMENT,
-    begin,
-    check_weight,
-    end,
-    joined,
-)
+from connectors.declarative.manifest.evaluation.sandbox import ENVIRONMENT, limit_evaluation
 
 Variables = Mapping[str, Any]
 
@@ -189,8 +183,8 @@ class Lookups(Program):
 
     def text(self, variables: Variables) -> str:
         try:
-            return joined(
-                part if isinstance(part, str) else part.find(variables) for part in self._parts
+            return "".join(
+                part if isinstance(part, str) else str(part.find(variables)) for part in self._parts
             )
         except _LeaveToJinja:
             return self._jinja.text(variables)
@@ -211,20 +205,15 @@ class Jinja(Program):
         return str(self.value(variables))
 
     def value(self, variables: Variables) -> Any:
-        given = {name: variable(name, variables) for name in self.names}
+        own = {name: variable(name, variables) for name in self.names}
         blocks = self._template.blocks
-        context = Context(ENVIRONMENT, {**self._globals, **given}, None, blocks)
-        begin(given)
-        try:
+        context = Context(ENVIRONMENT, {**self._globals, **own}, None, blocks)
+        with limit_evaluation(own):
             pieces = self._template.root_render_func(context)
             if not self._is_expression:
-                return joined(pieces)
+                return "".join(pieces)
             deque(pieces, maxlen=0)
-            found = context.vars[_RESULT]
-            check_weight(found)
-            return found
-        finally:
-            end()
+            return context.vars[_RESULT]
 
 
 def _make_assignment(tree: nodes.Template) -> bool:

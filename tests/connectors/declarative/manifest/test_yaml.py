@@ -112,8 +112,8 @@ def test_a_bomb_of_merged_mappings_is_one_mapping() -> None:
 
 
 def test_only_a_plain_key_merges() -> None:
-    found = read("a: {'<<': 1}\nb: [<<]\nc: &c '<<'\nd: {*c : 2}\n")
-    assert found == {"a": {"<<": 1}, "b": ["<<"], "c": "<<", "d": {"<<": 2}}
+    document = read("a: {'<<': 1}\nb: [<<]\nc: &c '<<'\nd: {*c : 2}\n")
+    assert document == {"a": {"<<": 1}, "b": ["<<"], "c": "<<", "d": {"<<": 2}}
 
 
 def test_an_empty_text_is_nothing() -> None:
