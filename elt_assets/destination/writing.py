@@ -109,7 +109,7 @@ class Write:
                 rejected = f", {done.rejected} rejected" if done.rejected else ""
                 self._output.log("INFO", f"{committed}{rejected} (commit {done.sequence})")
             if done.undeclared:
-                found = undeclared.described(done.undeclared)
+                found = undeclared.describe_counts(done.undeclared)
                 self._output.log(
                     "INFO",
                     f"stream {str(event.stream)!r}: fields that its schema does not declare are not "

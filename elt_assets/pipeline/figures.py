@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from elt_assets.lake.parse.undeclared import bounded
+from elt_assets.lake.parse.undeclared import limit_counts
 from elt_assets.sync.events import Committed
 
 
@@ -35,7 +35,7 @@ class SyncFigures:
         self.committed += commit.records
         self.rejected += commit.rejected
         self.changed += commit.changed
-        self.undeclared = bounded(Counter(self.undeclared) + Counter(commit.undeclared))
+        self.undeclared = limit_counts(Counter(self.undeclared) + Counter(commit.undeclared))
 
     def __add__(self, other: SyncFigures) -> SyncFigures:
         """Return the figures of two syncs of the stream together."""
@@ -46,5 +46,5 @@ class SyncFigures:
             changed=self.changed + other.changed,
             bytes=self.bytes + other.bytes,
             seconds=self.seconds + other.seconds,
-            undeclared=bounded(Counter(self.undeclared) + Counter(other.undeclared)),
+            undeclared=limit_counts(Counter(self.undeclared) + Counter(other.undeclared)),
         )

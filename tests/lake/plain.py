@@ -31,9 +31,9 @@ from elt_assets.lake.merge.file_splitting import Batch, Key
 from elt_assets.lake.merge.validity import wide_schema
 from elt_assets.lake.parse import segment_parsing
 from elt_assets.lake.schema import metadata_columns
-from elt_assets.lake.spark import tasks
 from elt_assets.lake.spark.parsing import task
-from elt_assets.lake.spark.parsing.job import Job, Result, Task
+from elt_assets.lake.spark.parsing.job import ParseJob, ParseResult, ParseTask
+from elt_assets.lake.spark.task_results import ArrowFunction
 from elt_assets.lake.write import schema_rewrite
 from elt_assets.protocol.airbyte.catalog import DELETED_AT
 
@@ -150,7 +150,7 @@ def rows_of(root: str, file: DataFile) -> list[Row]:
     return _CACHE[file.path]
 
 
-def run_parse(_: object, job: Job, tasks: Sequence[Task]) -> list[Result]:
+def run_parse(_: object, job: ParseJob, tasks: Sequence[ParseTask]) -> list[ParseResult]:
     """Replaces the Spark job of a parse: the same tasks, in this process."""
     return [task.run(job, each) for each in tasks]
 
@@ -160,7 +160,7 @@ def one_core(_: object) -> int:
     return 1
 
 
-def run_tasks(_: object, count: int, function: tasks.ArrowFunction) -> dict[str, list[str]]:
+def run_tasks(_: object, count: int, function: ArrowFunction) -> dict[str, list[str]]:
     """Replaces `file_splitting.run_tasks`: the same functions, in this process."""
     names: dict[str, list[str]] = defaultdict(list)
     numbers = pa.RecordBatch.from_pydict({"id": list(range(count))})

@@ -30,8 +30,8 @@ from elt_assets.errors import SystemFailure
 from elt_assets.lake.admin.maintenance import maintain
 from elt_assets.lake.delta.table import Table
 from elt_assets.lake.merge import file_splitting, partition_files
-from elt_assets.lake.spark.foreign_types import conformed, open_file
-from elt_assets.lake.spark.tasks import KEPT, Job, _split
+from elt_assets.lake.spark.foreign_types import conform, open_file
+from elt_assets.lake.spark.split_tasks import KEPT, SplitJob, _split
 from elt_assets.protocol.airbyte.sync_modes import APPEND, APPEND_DEDUP
 from tests.lake.harness import Lake
 from tests.lake.staging import (
@@ -157,7 +157,7 @@ def test_values_stay_equal_whatever_type_a_file_has(name: str, data: st.DataObje
     start = data.draw(st.integers(0, len(values)))
     is_int96 = data.draw(st.booleans())
     physical = round_trip(encoded, use_deprecated_int96_timestamps=is_int96)
-    result = conformed(physical.slice(start), kind, "c")
+    result = conform(physical.slice(start), kind, "c")
     assert result.type == kind
     result.validate(full=True)
     assert repr(result.to_pylist()) == repr(values.slice(start).to_pylist())
@@ -186,7 +186,7 @@ REFUSED: dict[str, tuple[pa.Array, pa.DataType]] = {
 def test_a_value_that_would_change_is_refused_with_its_column(case: str) -> None:
     values, kind = REFUSED[case]
     with pytest.raises(pa.ArrowInvalid, match="its column c"):
-        conformed(values, kind, "c")
+        conform(values, kind, "c")
 
 
 def test_a_decimal_in_bytes_of_any_length_is_read() -> None:
@@ -205,7 +205,7 @@ def test_a_decimal_in_bytes_of_any_length_is_read() -> None:
     body = body.replace(name + b"\x00", name + footer + b"\x00")
     source = io.BytesIO(body + size.to_bytes(4, "little") + b"PAR1")
     values = open_file(source).read()["amount"]
-    assert conformed(values, pa.decimal128(38, 9), "amount").to_pylist() == numbers
+    assert conform(values, pa.decimal128(38, 9), "amount").to_pylist() == numbers
 
 
 # INT96
@@ -295,9 +295,11 @@ def test_a_rewrite_that_would_lose_something_names_file_column_and_types(tmp_pat
     assert not list(tmp_path.rglob("kept/*"))
 
 
-def _job(root: Path, files: list[str], schema: pa.Schema) -> Job:
+def _job(root: Path, files: list[str], schema: pa.Schema) -> SplitJob:
     place = (pafs.LocalFileSystem(), str(root))
-    return Job(place, [files], frozenset([0]), (), (), "kept", "matching", 100, 1 << 20, schema)
+    return SplitJob(
+        place, [files], frozenset([0]), (), (), "kept", "matching", 100, 1 << 20, schema
+    )
 
 
 # Tables

@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 from pyarrow.fs import LocalFileSystem
 
-from elt_assets.lake.spark.tasks import KEPT, MATCHING, TAKEN, Job, _split
+from elt_assets.lake.spark.split_tasks import KEPT, MATCHING, TAKEN, SplitJob, _split
 
 ROW_BYTES = 100_000
 ROWS = 4_000
@@ -22,7 +22,7 @@ MOST_BYTES = 700 << 20
 """Memory of a process that takes the values apart, pyarrow and the interpreter included."""
 _MEASURE = """
 import pathlib, pickle, re, sys
-from elt_assets.lake.spark.tasks import _split
+from elt_assets.lake.spark.split_tasks import _split
 list(_split(pickle.load(sys.stdin.buffer), 0))
 status = pathlib.Path("/proc/self/status").read_text()
 print(int(re.search(r"VmHWM:\\s+(\\d+) kB", status)[1]) << 10)
@@ -30,12 +30,12 @@ print(int(re.search(r"VmHWM:\\s+(\\d+) kB", status)[1]) << 10)
 """Prints the peak of the process's own memory; `ru_maxrss` counts that of the process that started it too."""
 
 
-def job(root: Path, files: list[str], batch: list[str], **limits: int) -> Job:
+def job(root: Path, files: list[str], batch: list[str], **limits: int) -> SplitJob:
     limits = {"rows_per_file": 1_000_000, "bytes_per_file": 1 << 30, **limits}
     names = [str(root / name) for name in batch]
     place = (LocalFileSystem(), str(root))
     schema = pa.schema({"id": pa.int64(), "body": pa.string()})
-    return Job(
+    return SplitJob(
         place, [files], frozenset([0]), [["id"]], names, "kept", "matching", schema=schema, **limits
     )
 
@@ -50,7 +50,7 @@ def large_rows(path: Path) -> None:
             writer.write_table(pa.table({"id": ids, "body": [f"{n}{body}" for n in ids]}))
 
 
-def parts(root: Path, job: Job) -> Iterator[tuple[str, pq.FileMetaData]]:
+def parts(root: Path, job: SplitJob) -> Iterator[tuple[str, pq.FileMetaData]]:
     for role, name in _split(job, 0):
         if role != TAKEN:
             yield role, pq.read_metadata(root / name)

@@ -18,7 +18,7 @@ from elt_assets.errors import ConfigError
 from elt_assets.lake.schema.from_json_schema import columns
 from elt_assets.lake.schema.logical_types import stored
 from elt_assets.lake.schema.widening import is_narrower, keeps_equality, keeps_order
-from elt_assets.lake.spark.wider_values import Unfit, widened
+from elt_assets.lake.spark.wider_values import Unfit, widen_values
 from elt_assets.protocol.airbyte.catalog import DELETED_AT
 from tests.lake.conforming import Conformer
 from tests.lake.harness import Lake
@@ -105,7 +105,7 @@ def widened_keys(
     if present is None:
         return None
     with contextlib.suppress(Unfit):
-        wider = widened(present, *fields(SCALARS[was], SCALARS[now]))
+        wider = widen_values(present, *fields(SCALARS[was], SCALARS[now]))
         return present, wider, [value for place, value in enumerate(sent) if place not in rejected]
     return None
 

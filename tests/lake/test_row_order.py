@@ -24,7 +24,7 @@ from elt_assets.lake.delta.opening import delta_schema
 from elt_assets.lake.merge.validity import history_schema
 from elt_assets.lake.schema import metadata_columns
 from elt_assets.lake.schema.metadata_columns import METADATA_FIELDS
-from elt_assets.lake.spark import key_tasks
+from elt_assets.lake.spark import merge_tasks
 from elt_assets.protocol.airbyte.catalog import DELETED_AT
 
 START = dt.datetime(2026, 1, 1, tzinfo=dt.timezone.utc)
@@ -177,16 +177,16 @@ class Tables:
         batch = self.folder / f"batch-{len(list(self.folder.iterdir()))}.parquet"
         pq.write_table(pa.Table.from_pylist(list(rows), ARROW), batch)
         names = history_schema(SCHEMA).names if self.is_history else SCHEMA.names
-        markers = key_tasks.Markers(
+        markers = merge_tasks.Markers(
             [DELETED_AT],
             metadata_columns.META,
             metadata_columns.NULLED,
             metadata_columns.OWN_REASON,
         )
-        job = key_tasks.Job(
+        job = merge_tasks.MergeJob(
             root=(pafs.LocalFileSystem(), str(self.folder)),
-            batch=[str(batch)],
-            present=[*self.visible, *self.hidden],
+            batch_files=[str(batch)],
+            table_files=[*self.visible, *self.hidden],
             key=[["id"], ["part"]],
             cursor=["at"],
             raw_id=metadata_columns.RAW_ID,
@@ -201,15 +201,15 @@ class Tables:
             validity=self._validity() if self.is_history else None,
         )
         numbers = pa.RecordBatch.from_pydict({"id": [0]})
-        parts = list(key_tasks.run(job)(iter([numbers])))
+        parts = list(merge_tasks.run(job)(iter([numbers])))
         results = [(row["role"], row["name"]) for part in parts for row in part.to_pylist()]
-        assert key_tasks.UNFIT not in dict(results)
-        self.visible = [name for role, name in results if role == key_tasks.VISIBLE]
-        self.hidden = [name for role, name in results if role == key_tasks.HIDDEN]
+        assert merge_tasks.UNFIT not in dict(results)
+        self.visible = [name for role, name in results if role == merge_tasks.VISIBLE]
+        self.hidden = [name for role, name in results if role == merge_tasks.HIDDEN]
 
-    def _validity(self) -> key_tasks.Validity:
+    def _validity(self) -> merge_tasks.Validity:
         own = {field.name for field in METADATA_FIELDS}
-        return key_tasks.Validity(
+        return merge_tasks.Validity(
             *("_valid_from", "_valid_to", "_is_current", "_closed", "_epoch"),
             extracted=metadata_columns.EXTRACTED_AT,
             content=[name for name in SCHEMA.names if name not in own],

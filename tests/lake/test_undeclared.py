@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from elt_assets.lake.parse.undeclared import bounded, described
+from elt_assets.lake.parse.undeclared import describe_counts, limit_counts
 from elt_assets.lake.spark.parsing.undeclared import MAX_NAMES, OTHERS
 from tests.lake.conforming import Conformer
 from tests.lake.staging import INTEGER, STRING, array, stage, struct
@@ -81,7 +81,7 @@ def test_the_number_of_counted_names_is_limited(conformer: Conformer) -> None:
 
 def test_the_sum_of_counts_has_a_limited_number_of_names() -> None:
     counts = {**{f"n{number}": number + 1 for number in range(MAX_NAMES + 20)}, OTHERS: 5}
-    kept = bounded(counts)
+    kept = limit_counts(counts)
     assert len(kept) == MAX_NAMES + 1
     assert sum(kept.values()) == sum(counts.values())
     assert kept["n119"] == 120
@@ -89,8 +89,8 @@ def test_the_sum_of_counts_has_a_limited_number_of_names() -> None:
 
 
 def test_the_log_shows_the_most_frequent_names() -> None:
-    assert described({"b": 1, "a": 1204}) == "a (1,204 records), b (1 records)"
-    assert described({f"n{number}": 1 for number in range(12)}).endswith(
+    assert describe_counts({"b": 1, "a": 1204}) == "a (1,204 records), b (1 records)"
+    assert describe_counts({f"n{number}": 1 for number in range(12)}).endswith(
         "n7 (1 records) and 2 more"
     )
 

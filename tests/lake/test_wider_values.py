@@ -22,7 +22,7 @@ from elt_assets.lake.schema.evolution import plan
 from elt_assets.lake.schema.from_json_schema import columns
 from elt_assets.lake.schema.logical_types import column_of
 from elt_assets.lake.spark.types.fields import Field
-from elt_assets.lake.spark.wider_values import Unfit, widened
+from elt_assets.lake.spark.wider_values import Unfit, widen_values
 from tests.lake.conforming import Conformer, changes
 from tests.lake.staging import (
     BIG_INTEGER,
@@ -118,7 +118,7 @@ def test_a_value_is_the_same_in_the_wider_type(
     before, after = fields(was, now)
     values = pa.array([None, value, None, value], before.type)
     for part in (values, values.slice(1, 2)):
-        found = widened(part, before, after)
+        found = widen_values(part, before, after)
         assert found.type == after.type
         is_valid = part.is_valid().to_pylist()
         assert found.to_pylist() == [expected if each else None for each in is_valid]
@@ -146,7 +146,7 @@ def test_a_value_that_a_wider_type_does_not_hold_is_found(
     if values.type != before.type:
         values = values.cast(pa.int32() if was is DATE else pa.int64()).cast(before.type)
     with pytest.raises(Unfit, match=f"^{re.escape(path)}$"):
-        widened(values, before, after, "v")
+        widen_values(values, before, after, "v")
 
 
 # Properties
@@ -243,6 +243,6 @@ def test_a_value_has_the_text_that_the_parse_gives_it(
     for now in [JSON, STRING] if is_scalar else [JSON]:
         before, after = fields(was, now)
         assert (
-            widened(present, before, after).to_pylist()
+            widen_values(present, before, after).to_pylist()
             == column(conformer, now, values).to_pylist()
         )

@@ -35,7 +35,7 @@ from elt_assets.lake.delta.table import Table, discarding_unpublished
 from elt_assets.lake.merge.file_splitting import MAX_BYTES, TARGET_ROWS, in_tasks, is_small, packed
 from elt_assets.lake.merge.validity import VALID_TO
 from elt_assets.lake.schema import metadata_columns
-from elt_assets.lake.spark import tasks
+from elt_assets.lake.spark import split_tasks
 from elt_assets.lake.write.stream_tables import DEAD_LETTER, StreamTables
 
 RETENTION = dt.timedelta(days=7)
@@ -205,19 +205,19 @@ def _groups(table: Table, leave: Collection[str]) -> Iterable[list[DataFile]]:
 
 
 def _combined(spark: SparkSession, table: Table, group: list[DataFile]) -> list[DataFile]:
-    job = tasks.Job(
+    job = split_tasks.SplitJob(
         root=(table.storage.system, table.storage.root),
         groups=[[file.path for file in group]],
         fold=frozenset([0]),
         key=(),
         batch=(),
-        kept=table.new_folder(),
-        matching=table.new_folder(HIDDEN),
+        kept_folder=table.new_folder(),
+        matching_folder=table.new_folder(HIDDEN),
         rows_per_file=TARGET_ROWS,
         bytes_per_file=MAX_BYTES,
         schema=table.arrow_schema(),
     )
-    written = table.storage.describe(in_tasks(spark, job)[tasks.KEPT])
+    written = table.storage.describe(in_tasks(spark, job)[split_tasks.KEPT])
     require_all(
         table,
         row_count(table, group),

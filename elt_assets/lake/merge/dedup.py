@@ -1,7 +1,7 @@
 """Deduplication of a checkpoint's rows by key: the latest row of each key stays.
 
 This is the order of a key's rows, for every merge: the Spark windows here, the tasks in Arrow
-(`lake.spark.key_tasks`), and the versions of a history (`lake.merge.validity`).
+(`lake.spark.merge_tasks`), and the versions of a history (`lake.merge.validity`).
 
 1. By era. A delete without a cursor value has no place among cursors: log-based sources send only the key of
    a deleted row. It is ordered by arrival. It ends all that arrived before it, whatever the cursors, and

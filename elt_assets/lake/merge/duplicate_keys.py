@@ -13,7 +13,7 @@ from elt_assets.lake.delta.files import DataFile
 from elt_assets.lake.delta.table import Table
 from elt_assets.lake.merge.file_splitting import Key, has_key, is_nested, key_value, record_parts
 from elt_assets.lake.spark.session import SparkProvider
-from elt_assets.lake.spark.tasks import read_all_keys
+from elt_assets.lake.spark.worker_parquet import read_all_keys
 
 MAX_LOCAL_ROWS = 2_000_000
 """Maximum number of rows whose keys are compared in this process; Spark compares the keys of more rows."""

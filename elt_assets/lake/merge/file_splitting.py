@@ -29,9 +29,10 @@ from elt_assets.lake.delta.files import HIDDEN, VISIBLE, DataFile
 from elt_assets.lake.delta.row_counts import require_all, row_count
 from elt_assets.lake.delta.table import Table
 from elt_assets.lake.schema.metadata_columns import PARTITION
-from elt_assets.lake.spark import tasks
+from elt_assets.lake.spark import split_tasks
 from elt_assets.lake.spark.expressions import value_at
-from elt_assets.lake.spark.worker_code import with_code
+from elt_assets.lake.spark.task_results import RESULT, ArrowFunction
+from elt_assets.lake.spark.worker_code import send_code
 
 Key = Sequence[Sequence[str]]
 """Paths of table columns. A null in a part of a composite key is a value: it is equal to a null, and to
@@ -266,14 +267,14 @@ def _by_task(
     kind: str,
     schema: t.StructType,
 ) -> Split:
-    job = tasks.Job(
+    job = split_tasks.SplitJob(
         root=(table.storage.system, table.storage.root),
         groups=[[file.path for file in group] for group in groups],
         fold=fold,
         key=key,
         batch=[batch.table.storage.locate(file) for file in batch.files],
-        kept=table.new_folder(kind),
-        matching=table.new_folder(HIDDEN),
+        kept_folder=table.new_folder(kind),
+        matching_folder=table.new_folder(HIDDEN),
         rows_per_file=TARGET_ROWS,
         bytes_per_file=MAX_BYTES,
         schema=table.arrow_schema(schema),
@@ -281,9 +282,11 @@ def _by_task(
     if not groups:
         return Split()
     paths = in_tasks(spark, job)
-    names = set(paths[tasks.TAKEN])
+    names = set(paths[split_tasks.TAKEN])
     taken = [file for group in groups for file in group if file.path in names]
-    kept, matching = (table.storage.describe(paths[role]) for role in (tasks.KEPT, tasks.MATCHING))
+    kept, matching = (
+        table.storage.describe(paths[role]) for role in (split_tasks.KEPT, split_tasks.MATCHING)
+    )
     return _checked_split(table, Split(taken, kept, matching, temporary=matching))
 
 
@@ -299,26 +302,24 @@ def _checked_split(table: Table, found: Split) -> Split:
     return found
 
 
-def in_tasks(spark: SparkSession, job: tasks.Job) -> dict[str, list[str]]:
+def in_tasks(spark: SparkSession, job: split_tasks.SplitJob) -> dict[str, list[str]]:
     """Run a job with one task for each group.
 
     Returns:
         the paths that the tasks reported, by their role.
     """
-    paths = run_tasks(spark, len(job.groups), with_code(tasks.run, job))
+    paths = run_tasks(spark, len(job.groups), send_code(split_tasks.run, job))
     reach(Failpoint.FILES_SPLIT)
     return paths
 
 
-def run_tasks(
-    spark: SparkSession, count: int, function: tasks.ArrowFunction
-) -> dict[str, list[str]]:
+def run_tasks(spark: SparkSession, count: int, function: ArrowFunction) -> dict[str, list[str]]:
     """Run vectorised Python tasks.
 
     Returns:
         the names that the tasks reported, by their role.
     """
-    rows = spark.range(0, count, 1, count).mapInArrow(function, tasks.RESULT).collect()
+    rows = spark.range(0, count, 1, count).mapInArrow(function, RESULT).collect()
     names: dict[str, list[str]] = defaultdict(list)
     for row in sorted(rows):
         names[row.role].append(row.name)

@@ -73,7 +73,7 @@ from elt_assets.lake.merge.validity import (
 )
 from elt_assets.lake.schema import metadata_columns
 from elt_assets.lake.spark.expressions import value_at
-from elt_assets.lake.spark.key_tasks import Validity
+from elt_assets.lake.spark.merge_tasks import Validity
 
 SUFFIX = "_history"
 _KEY, _SAME, _PLACE = "_elt_key", "_elt_same", "_elt_place"

@@ -1,7 +1,7 @@
 """Merge of a batch with the present rows of its keys in one vectorised Python task.
 
 Few rows are merged without a Spark window: its planning takes longer than the merge itself. The rows are the
-same (`lake/spark/key_tasks.py`); what the task cannot compare exactly as Spark does is left to Spark.
+same (`lake/spark/merge_tasks.py`); what the task cannot compare exactly as Spark does is left to Spark.
 
 A kill at KEYS_MERGED leaves files that no log names; the next run merges the same rows again.
 `tests/lake/test_crash_points.py::test_a_merge_survives_a_kill_at_any_point`
@@ -29,8 +29,8 @@ from elt_assets.lake.merge.file_splitting import (
     run_tasks,
 )
 from elt_assets.lake.schema import metadata_columns
-from elt_assets.lake.spark import key_tasks
-from elt_assets.lake.spark.worker_code import with_code
+from elt_assets.lake.spark import merge_tasks
+from elt_assets.lake.spark.worker_code import send_code
 from elt_assets.protocol.airbyte.catalog import DELETE_MARKERS
 
 ROWS_PER_TASK = 500_000
@@ -80,7 +80,7 @@ def in_one_task(
     key: Key,
     cursor: Sequence[str],
     schema: t.StructType,
-    validity: key_tasks.Validity | None = None,
+    validity: merge_tasks.Validity | None = None,
     columns: tuple[Sequence[str], Sequence[str]] | None = None,
 ) -> Written | None:
     """Write the latest row of each key, or all versions of each key.
@@ -102,14 +102,14 @@ def in_one_task(
     if task_count(inputs.batch, inputs.matching) > MAX_TASKS:
         return None
     visible, hidden = columns or (schema.names, schema.names)
-    job = key_tasks.Job(
+    job = merge_tasks.MergeJob(
         root=(inputs.table.storage.system, inputs.table.storage.root),
-        batch=[inputs.batch.table.storage.locate(file) for file in inputs.batch.files],
-        present=[file.path for file in inputs.matching.files],
+        batch_files=[inputs.batch.table.storage.locate(file) for file in inputs.batch.files],
+        table_files=[file.path for file in inputs.matching.files],
         key=key,
         cursor=cursor,
         raw_id=metadata_columns.RAW_ID,
-        markers=key_tasks.Markers(
+        markers=merge_tasks.Markers(
             delete_markers(schema),
             metadata_columns.META,
             metadata_columns.NULLED,
@@ -124,9 +124,9 @@ def in_one_task(
         schema=inputs.table.arrow_schema(schema),
         validity=validity,
     )
-    found = run_tasks(spark, 1, with_code(key_tasks.run, job))
+    found = run_tasks(spark, 1, send_code(merge_tasks.run, job))
     reach(Failpoint.KEYS_MERGED)
-    return None if key_tasks.UNFIT in found else _checked(inputs, found)
+    return None if merge_tasks.UNFIT in found else _checked(inputs, found)
 
 
 def _checked(inputs: Inputs, found: dict[str, list[str]]) -> Written:
@@ -136,11 +136,11 @@ def _checked(inputs: Inputs, found: dict[str, list[str]]) -> Written:
         SystemFailure: they are not.
     """
     describe = inputs.table.storage.describe
-    written = describe(found[key_tasks.VISIBLE]), describe(found[key_tasks.HIDDEN])
-    require_read(inputs, int(found[key_tasks.READ][0]), written)
+    written = describe(found[merge_tasks.VISIBLE]), describe(found[merge_tasks.HIDDEN])
+    require_read(inputs, int(found[merge_tasks.READ][0]), written)
     files = [*written[0], *written[1]]
     rows = sum(file.records for file in files)
-    require_all(inputs.table, int(found[key_tasks.WRITTEN][0]), rows, "rows written", files)
+    require_all(inputs.table, int(found[merge_tasks.WRITTEN][0]), rows, "rows written", files)
     return written
 
 

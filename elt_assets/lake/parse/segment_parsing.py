@@ -17,7 +17,7 @@ from elt_assets.errors import SystemFailure
 from elt_assets.lake.delta.files import DataFile
 from elt_assets.lake.delta.opening import delta_schema
 from elt_assets.lake.delta.table import Table
-from elt_assets.lake.parse.undeclared import declared_names
+from elt_assets.lake.parse.undeclared import collect_names
 from elt_assets.lake.schema import metadata_columns
 from elt_assets.lake.schema.logical_types import (
     Array,
@@ -26,10 +26,17 @@ from elt_assets.lake.schema.logical_types import (
     Struct,
     described,
 )
-from elt_assets.lake.spark.parsing.job import DeadLetter, Job, KeyPart, Part, Result, Task
+from elt_assets.lake.spark.parsing.job import (
+    DeadLetter,
+    KeyPart,
+    ParseJob,
+    ParseResult,
+    ParseTask,
+    SegmentPart,
+)
 from elt_assets.lake.spark.parsing.task import RESULT, batch_runner, runner
 from elt_assets.lake.spark.types.fields import ARRAY, STRUCT, UNREAD, Field
-from elt_assets.lake.spark.worker_code import with_code
+from elt_assets.lake.spark.worker_code import send_code
 from elt_assets.storage.location import Location
 from elt_assets.sync.segments import Piece, Segment, refuse_foreign
 from elt_assets.sync.selection.fields import UNDECLARED
@@ -63,7 +70,7 @@ class Stamp:
 
 @dataclass(frozen=True)
 class Rejections:
-    """The place of rejected records.
+    """The table of rejected records, and the values that its rows share.
 
     `schema`, `values`: the columns of the dead letter, and the values that the rows of a sync share; the rows
     of a segment share `REJECTED_AT`.
@@ -80,7 +87,7 @@ class Parsed:
 
     files: Sequence[DataFile]
     rejected: Sequence[DataFile]
-    results: Sequence[Result]
+    results: Sequence[ParseResult]
 
 
 class SegmentParser:
@@ -109,7 +116,7 @@ class SegmentParser:
     ):
         dead, extra = rejections.table, UNDECLARED if keeps_undeclared else None
         self._table, self._dead = table, dead
-        self._job = Job(
+        self._job = ParseJob(
             root=(table.storage.system, table.storage.root),
             folder="",
             fields=tuple(map(field_of, columns)),
@@ -125,7 +132,7 @@ class SegmentParser:
             metadata=_arrow_schema(
                 metadata_columns.table_schema([], partitioned=partition is not None).fields
             ),
-            declared=declared_names([each for each in declared if each.source != extra]),
+            declared=collect_names([column for column in declared if column.source != extra]),
             extra=extra,
             dead_letter=DeadLetter(
                 (dead.storage.system, dead.storage.root),
@@ -135,17 +142,17 @@ class SegmentParser:
             ),
         )
 
-    def job(self, folder: str, dead_folder: str) -> Job:
+    def job(self, folder: str, dead_folder: str) -> ParseJob:
         """Return the job of tasks that write to some folders of the two tables."""
         values = {**self._job.dead_letter.values, REJECTED_AT: datetime.now(timezone.utc)}
         dead = replace(self._job.dead_letter, folder=dead_folder, values=values)
         return replace(self._job, folder=folder, dead_letter=dead)
 
-    def parse(self, spark: SparkSession, segment: Segment, place: Location) -> Parsed:
+    def parse(self, spark: SparkSession, segment: Segment, location: Location) -> Parsed:
         """Write the rows of a segment's lines, and the records that have none.
 
         Args:
-            place: the location from which the tasks read the segment.
+            location: the location from which the tasks read the segment.
 
         Raises:
             SystemFailure, ConfigError: a line is no record of the stream; or rows are missing.
@@ -154,7 +161,7 @@ class SegmentParser:
         job = self.job(*folders)
         tables = (self._table, self._dead)
         try:
-            results = run(spark, job, list(tasks_of(segment, place, _cores(spark))))
+            results = run(spark, job, list(tasks_of(segment, location, _cores(spark))))
             _check(segment, results)
             # Attempts of tasks that Spark has repeated may have left files.
             self._table.storage.keep_only(folders[0], {result.path for result in results})
@@ -175,7 +182,7 @@ class SegmentParser:
         )
 
 
-def _check(segment: Segment, results: Sequence[Result]) -> None:
+def _check(segment: Segment, results: Sequence[ParseResult]) -> None:
     """Refuse results that are not those of all lines.
 
     Raises:
@@ -197,7 +204,7 @@ def _key_part(columns: Sequence[Column], path: Sequence[str]) -> KeyPart:
     sources: list[str] = []
     fields, kind = columns, None
     for name in path:
-        column = next(each for each in fields if each.name == name)
+        column = next(field for field in fields if field.name == name)
         sources.append(column.source)
         kind = column.kind
         fields = kind.fields if isinstance(kind, Struct) else ()
@@ -212,7 +219,7 @@ def _key_part(columns: Sequence[Column], path: Sequence[str]) -> KeyPart:
     )
 
 
-def run(spark: SparkSession, job: Job, tasks: Sequence[Task]) -> list[Result]:
+def run(spark: SparkSession, job: ParseJob, tasks: Sequence[ParseTask]) -> list[ParseResult]:
     """Run the tasks.
 
     An RDD needs no plan, which saves a sixth of the CPU time of a short sync. A session of Spark Connect has
@@ -220,11 +227,12 @@ def run(spark: SparkSession, job: Job, tasks: Sequence[Task]) -> list[Result]:
     """
     if is_remote():
         numbers = spark.range(0, len(tasks), 1, len(tasks))
-        frame = numbers.mapInArrow(with_code(batch_runner, job, tasks), RESULT)
-        return [Result(*json.loads(row["result"])) for row in frame.collect()]
+        frame = numbers.mapInArrow(send_code(batch_runner, job, tasks), RESULT)
+        return [ParseResult(*json.loads(row["result"])) for row in frame.collect()]
     numbered = spark.sparkContext.parallelize(range(len(tasks)), len(tasks))
     return [
-        Result(*each) for each in numbered.mapPartitions(with_code(runner, job, tasks)).collect()
+        ParseResult(*values)
+        for values in numbered.mapPartitions(send_code(runner, job, tasks)).collect()
     ]
 
 
@@ -232,23 +240,23 @@ def _cores(spark: SparkSession) -> int:
     return _CORES if is_remote() else spark.sparkContext.defaultParallelism
 
 
-def tasks_of(segment: Segment, place: Location, cores: int) -> Iterator[Task]:
+def tasks_of(segment: Segment, location: Location, cores: int) -> Iterator[ParseTask]:
     """Yield tasks of about equal sizes: one for each core, unless they would be too small or too large."""
-    source = place.file_system()
+    source = location.file_system()
     size = min(max(-(-segment.size // cores), MIN_TASK_BYTES), MAX_TASK_BYTES)
-    parts: list[Part] = []
+    parts: list[SegmentPart] = []
     room = size
     for part in _parts(segment, size):
         if parts and part.size > room:
-            yield Task(source, tuple(parts))
+            yield ParseTask(source, tuple(parts))
             parts, room = [], size
         parts.append(part)
         room -= part.size
     if parts:
-        yield Task(source, tuple(parts))
+        yield ParseTask(source, tuple(parts))
 
 
-def _parts(segment: Segment, size: int) -> Iterator[Part]:
+def _parts(segment: Segment, size: int) -> Iterator[SegmentPart]:
     """Yield the pieces of a segment, those that are too large in parts of whole lines."""
     with segment.path.open("rb", buffering=0) as source:
         for number, piece in enumerate(segment.pieces):
@@ -258,7 +266,7 @@ def _parts(segment: Segment, size: int) -> Iterator[Part]:
                 [whole] if piece.size <= size + size // 4 else _ranges(source, piece, size)
             ):
                 if lines:
-                    yield Part(
+                    yield SegmentPart(
                         number,
                         piece.form.value,
                         offset,

@@ -12,17 +12,17 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 
 from elt_assets.lake.schema.logical_types import Column, Struct, core
-from elt_assets.lake.spark.parsing.undeclared import MAX_NAMES, OTHERS, Declared
+from elt_assets.lake.spark.parsing.undeclared import MAX_NAMES, OTHERS, DeclaredNames
 
 
-def described(counts: Mapping[str, int]) -> str:
+def describe_counts(counts: Mapping[str, int]) -> str:
     """Return the fields and how many records have each, the most frequent first, as text for the log."""
     most = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
-    shown = [f"{name} ({records:,} records)" for name, records in most[:10]]
-    return ", ".join(shown) + (f" and {len(most) - 10} more" if len(most) > 10 else "")
+    parts = [f"{name} ({records:,} records)" for name, records in most[:10]]
+    return ", ".join(parts) + (f" and {len(most) - 10} more" if len(most) > 10 else "")
 
 
-def bounded(counts: Mapping[str, int]) -> dict[str, int]:
+def limit_counts(counts: Mapping[str, int]) -> dict[str, int]:
     """Return the counts of the `MAX_NAMES` most frequent fields, and one count for all others. If a source
     uses data as names, the counts must not fill the memory."""
     if len(counts) <= MAX_NAMES:
@@ -33,11 +33,9 @@ def bounded(counts: Mapping[str, int]) -> dict[str, int]:
     return {**dict(most[:MAX_NAMES]), OTHERS: rest}
 
 
-def declared_names(columns: Sequence[Column]) -> Declared:
+def collect_names(columns: Sequence[Column]) -> DeclaredNames:
     inner = {column.source: core(column.kind) for column in columns}
     objects = {
-        name: declared_names(kind.fields)
-        for name, kind in inner.items()
-        if isinstance(kind, Struct)
+        name: collect_names(kind.fields) for name, kind in inner.items() if isinstance(kind, Struct)
     }
-    return Declared(frozenset(inner), objects)
+    return DeclaredNames(frozenset(inner), objects)

@@ -30,10 +30,10 @@ QUICK = "-XX:TieredStopAtLevel=1"
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Make the archive, and return the exit code. With `IF_MISSING` a present archive stays."""
-    given = sys.argv[1:] if arguments is None else arguments
-    if class_archive.IN_BACKGROUND in given:
+    words = sys.argv[1:] if arguments is None else arguments
+    if class_archive.IN_BACKGROUND in words:
         return _make_in_background()
-    if IF_MISSING in given and class_archive.java_options():
+    if IF_MISSING in words and class_archive.java_options():
         return 0
     sys.stderr.write("Making an archive of Spark's classes; this takes about a minute.\n")
     try:
@@ -70,7 +70,7 @@ def make() -> Path | None:
     """
     folder = class_archive.folder()
     folder.mkdir(parents=True, exist_ok=True)
-    with _locked(folder) as is_free:
+    with _try_lock(folder) as is_free:
         if not is_free:
             return None
         with scratch(folder, "draft") as work:
@@ -83,7 +83,7 @@ def make() -> Path | None:
 
 
 @contextlib.contextmanager
-def _locked(folder: Path) -> Iterator[bool]:
+def _try_lock(folder: Path) -> Iterator[bool]:
     """Lock the folder for this process; yield whether it was free."""
     with (folder / "lock").open("w") as file:
         try:
@@ -102,7 +102,7 @@ def _sync_demo(work: Path, options: str) -> None:
     (work / "spark-defaults.conf").write_text(f"{OPTIONS} {options}\n", encoding="utf-8")
     own = {"DAGSTER_HOME": str(work), "ELT_SPARK_ARCHIVE": "off"}
     inherited = {k: v for k, v in os.environ.items() if not k.startswith("ELT_")}
-    done = subprocess.run(
+    process = subprocess.run(
         [sys.executable, *SYNC_DEMO],
         env={**inherited, **own},
         stdin=subprocess.DEVNULL,
@@ -112,12 +112,12 @@ def _sync_demo(work: Path, options: str) -> None:
         errors="replace",
         check=False,
     )
-    if done.returncode:
+    if process.returncode:
         raise SystemFailure(
             "the archive of Spark's classes cannot be made: the sync of the demo failed",
             guidance="runs work without the archive, and start more slowly; correct what the output "
             "below says, then run `make archive`",
-            detail=done.stdout,
+            detail=process.stdout,
         )
 
 

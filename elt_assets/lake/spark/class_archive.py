@@ -30,14 +30,14 @@ def folder() -> Path:
     It is in the environment of this Python; or, if this user cannot write there, in the user's cache.
     """
     own, cached = _folders()
-    present = next(path for path in (own, *own.parents) if path.exists())
-    return own if os.access(present, os.W_OK) else cached
+    ancestor = next(path for path in (own, *own.parents) if path.exists())
+    return own if os.access(ancestor, os.W_OK) else cached
 
 
 def java_options() -> str:
     """Return the JVM options that use the archive; empty if there is no archive for this Java and PySpark."""
-    found = (path for each in _folders() for path in each.glob(f"{_stem()}-*.jsa"))
-    for path in found:
+    archives = (path for folder_ in _folders() for path in folder_.glob(f"{_stem()}-*.jsa"))
+    for path in archives:
         if path.stem.rpartition("-")[2] == str(path.stat().st_size):
             return f'"-XX:SharedArchiveFile={path}" -Xshare:auto -Xlog:cds*=off'
     return ""

@@ -61,7 +61,7 @@ def open_file(source: Any, *, pre_buffer: bool = False) -> pq.ParquetFile:
     return file
 
 
-def conformed_columns(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+def conform_columns(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
     """Return the rows of a file in the types of its table, in the table's order.
 
     A column that the file lacks stays absent, and one that the table lacks stays as it is, at the end.
@@ -69,11 +69,11 @@ def conformed_columns(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatc
     Raises:
         ArrowInvalid: a column has another kind of type, or a value does not fit; it names the column.
     """
-    present = set(batch.schema.names)
-    names = [name for name in schema.names if name in present]
+    file_names = set(batch.schema.names)
+    names = [name for name in schema.names if name in file_names]
     names += [name for name in batch.schema.names if name not in set(schema.names)]
     columns = [
-        conformed(batch.column(name), schema.field(name).type, name)
+        conform(batch.column(name), schema.field(name).type, name)
         if name in schema.names
         else batch.column(name)
         for name in names
@@ -81,7 +81,7 @@ def conformed_columns(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatc
     return pa.RecordBatch.from_arrays(columns, names=names)
 
 
-def conformed(values: Any, kind: pa.DataType, column: str) -> Any:
+def conform(values: Any, kind: pa.DataType, column: str) -> Any:
     """Return the values of a column in another type, without a change of their value.
 
     A nested field that they lack is null.
@@ -92,43 +92,45 @@ def conformed(values: Any, kind: pa.DataType, column: str) -> Any:
     if values.type == kind:
         return values
     if isinstance(values, pa.ChunkedArray):
-        chunks = [conformed(chunk, kind, column) for chunk in values.chunks]
+        chunks = [conform(chunk, kind, column) for chunk in values.chunks]
         return pa.chunked_array(chunks, type=kind)
     if isinstance(values, pa.ExtensionArray):
-        return conformed(values.storage, kind, column)
+        return conform(values.storage, kind, column)
     if pa.types.is_dictionary(values.type):
-        return conformed(values.dictionary_decode(), kind, column)
-    return _conformed_nested(values, kind, column)
+        return conform(values.dictionary_decode(), kind, column)
+    return _conform_nested(values, kind, column)
 
 
-def _conformed_nested(values: Any, kind: pa.DataType, column: str) -> Any:
+def _conform_nested(values: Any, kind: pa.DataType, column: str) -> Any:
     if pa.types.is_null(values.type):
         return pa.nulls(len(values), kind)
     if pa.types.is_struct(kind) and pa.types.is_struct(values.type):
-        return _conformed_struct(values, kind, column)
+        return _conform_struct(values, kind, column)
     if pa.types.is_list(kind) and any(test(values.type) for test in _LISTS):
-        return with_items(values, conformed(values.flatten(), kind.value_type, f"{column}[]"), kind)
+        return replace_items(
+            values, conform(values.flatten(), kind.value_type, f"{column}[]"), kind
+        )
     if pa.types.is_map(kind) and pa.types.is_map(values.type):
-        keys = conformed(values.keys, kind.key_type, f"{column}{{key}}")
-        items = conformed(values.items, kind.item_type, f"{column}{{value}}")
+        keys = conform(values.keys, kind.key_type, f"{column}{{key}}")
+        items = conform(values.items, kind.item_type, f"{column}{{value}}")
         starts = pc.add(values.offsets, 0)  # a copy: a mask is not possible with a part of an array
         return pa.MapArray.from_arrays(starts, keys, items, type=kind, mask=values.is_null())
     return _cast(values, kind, column)
 
 
-def with_items(values: Any, items: Any, kind: pa.DataType) -> Any:
+def replace_items(values: Any, items: Any, kind: pa.DataType) -> Any:
     """Return a column of lists with other items in the place of those that `flatten` returns."""
     ends = pc.cumulative_sum(pc.fill_null(pc.list_value_length(values), 0).cast(pa.int64()))
     starts = pa.concat_arrays([pa.array([0], pa.int32()), ends.cast(pa.int32())])
     return pa.ListArray.from_arrays(starts, items, type=kind, mask=values.is_null())
 
 
-def _conformed_struct(values: Any, kind: pa.DataType, column: str) -> Any:
-    present = {values.type.field(number).name for number in range(values.type.num_fields)}
+def _conform_struct(values: Any, kind: pa.DataType, column: str) -> Any:
+    file_names = {values.type.field(number).name for number in range(values.type.num_fields)}
     fields = [kind.field(number) for number in range(kind.num_fields)]
     columns = [
-        conformed(pc.struct_field(values, field.name), field.type, f"{column}.{field.name}")
-        if field.name in present
+        conform(pc.struct_field(values, field.name), field.type, f"{column}.{field.name}")
+        if field.name in file_names
         else pa.nulls(len(values), field.type)
         for field in fields
     ]
@@ -149,11 +151,11 @@ def _cast(values: Any, kind: pa.DataType, column: str) -> Any:
     return converted
 
 
-def _are_equal(one: Any, other: Any) -> bool:
-    one, other = (
-        values.cast(pa.float64()) for values in (one, other)
+def _are_equal(left: Any, right: Any) -> bool:
+    left, right = (
+        values.cast(pa.float64()) for values in (left, right)
     )  # Arrow compares no half floats
-    same = pc.or_(pc.equal(one, other), pc.and_(pc.is_nan(one), pc.is_nan(other)))
+    same = pc.or_(pc.equal(left, right), pc.and_(pc.is_nan(left), pc.is_nan(right)))
     return bool(pc.all(pc.fill_null(same, True), min_count=0).as_py())
 
 

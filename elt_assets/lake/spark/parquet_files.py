@@ -5,7 +5,6 @@ Python tasks read and write the files, so Spark needs no library of the store.
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 from typing import Any
 
@@ -14,7 +13,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import types as t
 
 from elt_assets.lake.spark import file_tasks
-from elt_assets.lake.spark.worker_code import with_code
+from elt_assets.lake.spark.worker_code import send_code
 
 _TASK_BYTES = 64 << 20
 """Bytes of the files that one task reads; a larger file is read by one task."""
@@ -49,10 +48,10 @@ def read(
     if path_column is not None:
         schema = t.StructType([*schema.fields, t.StructField(path_column, t.StringType())])
         arrow_schema = arrow_schema.append(pa.field(path_column, pa.string()))
-    groups = _grouped(files)
-    job = file_tasks.Reading(system, groups, arrow_schema, path_column)
+    groups = _group_by_size(files)
+    job = file_tasks.ReadJob(system, groups, arrow_schema, path_column)
     numbers = spark.range(0, len(groups), 1, len(groups))
-    return numbers.mapInArrow(with_code(file_tasks.read, job), schema)
+    return numbers.mapInArrow(send_code(file_tasks.read, job), schema)
 
 
 def write(rows: DataFrame, system: Any, root: str, folder: str) -> list[str]:
@@ -61,12 +60,12 @@ def write(rows: DataFrame, system: Any, root: str, folder: str) -> list[str]:
     Returns:
         the paths of the files, relative to the root. The folder may contain others, of attempts that failed.
     """
-    job = file_tasks.Writing(system, root, folder, sys.maxsize, _FILE_BYTES)
-    written = rows.mapInArrow(with_code(file_tasks.write, job), file_tasks.WRITTEN).collect()
-    return sorted(row.path for row in written)
+    job = file_tasks.WriteJob((system, root), folder, _FILE_BYTES)
+    results = rows.mapInArrow(send_code(file_tasks.write, job), file_tasks.WRITTEN).collect()
+    return sorted(row.path for row in results)
 
 
-def _grouped(files: Sequence[tuple[str, int]]) -> list[list[str]]:
+def _group_by_size(files: Sequence[tuple[str, int]]) -> list[list[str]]:
     """Return the paths of files in groups that take about the same time to read."""
     groups: list[list[str]] = []
     left = 0

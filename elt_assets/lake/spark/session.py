@@ -92,22 +92,22 @@ _ESCAPE = re.compile(r"\\(u[0-9a-fA-F]{4}|.)", re.DOTALL)
 _ESCAPED = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
 
 
-def settings(given: Mapping[str, Any], file: Path | None = None) -> dict[str, Any]:
+def settings(configured: Mapping[str, Any], file: Path | None = None) -> dict[str, Any]:
     """Return the whole configuration of a session.
 
-    The file overrides the defaults, and `given` overrides the file. Nothing overrides `REQUIRED`.
+    The file overrides the defaults, and `configured` overrides the file. Nothing overrides `REQUIRED`.
 
     Args:
-        given: settings of the resource, by Spark's names.
+        configured: settings of the resource, by Spark's names.
         file: the user's settings file.
 
     Raises:
-        ConfigError: the file cannot be read; or it or `given` sets a required setting to another value.
+        ConfigError: the file cannot be read; or it or `configured` sets a required setting to another value.
     """
     from_file = read_settings(file) if file else {}
-    for where, values in ((str(file), from_file), (_RESOURCE, given)):
+    for where, values in ((str(file), from_file), (_RESOURCE, configured)):
         _check_required(values, where)
-    user = {**from_file, **given}
+    user = {**from_file, **configured}
     return {**_defaults(user), **user, **REQUIRED}
 
 
@@ -135,7 +135,7 @@ def read_settings(file: Path) -> dict[str, str]:
                 guidance="write one setting per line: its name (spark.…), a space and its value, for "
                 "example: spark.master spark://host:7077",
             )
-        entries[entry[1]] = _unescaped(entry[2]).strip()
+        entries[entry[1]] = _unescape(entry[2]).strip()
     return entries
 
 
@@ -158,7 +158,7 @@ def _logical_lines(text: str) -> Iterator[tuple[int, str]]:
         yield first, whole
 
 
-def _unescaped(value: str) -> str:
+def _unescape(value: str) -> str:
     def character(match: re.Match[str]) -> str:
         code = match[1]
         return chr(int(code[1:], 16)) if len(code) > 1 else _ESCAPED.get(code, code)
@@ -182,11 +182,11 @@ def _defaults(user: Mapping[str, Any]) -> dict[str, str]:
     master = str(user.get("spark.master", DEFAULTS["spark.master"]))
     if not master.startswith("local"):
         # The warnings of a cluster report why a job waits.
-        return {**DEFAULTS, DRIVER_OPTIONS: f"{_logging('warn')} -Delt.tasks.level=warn"}
+        return {**DEFAULTS, DRIVER_OPTIONS: f"{_log_options('warn')} -Delt.tasks.level=warn"}
     return {
         **DEFAULTS,
         DRIVER_OPTIONS: " ".join(
-            [_logging("error"), _LATE_OPTIMISING, class_archive.java_options()]
+            [_log_options("error"), _LATE_OPTIMISING, class_archive.java_options()]
         ).strip(),
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.driver.host": "127.0.0.1",
@@ -200,7 +200,7 @@ def _defaults(user: Mapping[str, Any]) -> dict[str, str]:
     }
 
 
-def _logging(level: str) -> str:
+def _log_options(level: str) -> str:
     """Return the JVM options that apply this project's log settings from the first line of the log."""
     return f'"-Dlog4j2.configurationFile={_LOG_SETTINGS.as_uri()}" -Delt.log.level={level}'
 

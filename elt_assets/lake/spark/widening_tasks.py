@@ -12,24 +12,23 @@ from typing import Any
 
 import pyarrow as pa
 
-from elt_assets.lake.spark.foreign_types import conformed_columns
-from elt_assets.lake.spark.tasks import (
-    ArrowFunction,
-    Output,
-    batches_of,
-    discarding_on_error,
-    in_arrow,
-    opened,
-)
+from elt_assets.lake.spark.foreign_types import conform_columns
+from elt_assets.lake.spark.task_results import ArrowFunction, make_arrow_function
 from elt_assets.lake.spark.types.fields import Field
-from elt_assets.lake.spark.wider_values import Unfit, widened
+from elt_assets.lake.spark.wider_values import Unfit, widen_values
+from elt_assets.lake.spark.worker_parquet import (
+    FileWriter,
+    discard_on_error,
+    open_parquet,
+    read_batches,
+)
 
 WRITTEN, UNFIT = "written", "unfit"
 """Roles of a task's results: a file that it wrote, or the path of a field whose value would change."""
 
 
 @dataclass(frozen=True)
-class Job:
+class WideningJob:
     """Files to rewrite.
 
     Attributes:
@@ -50,33 +49,33 @@ class Job:
     bytes_per_file: int
 
 
-def run(job: Job) -> ArrowFunction:
+def run(job: WideningJob) -> ArrowFunction:
     """Return the function for `mapInArrow` over a DataFrame of task numbers."""
-    return in_arrow(partial(_rewrite, job))
+    return make_arrow_function(partial(_rewrite, job))
 
 
-def _rewrite(job: Job, task: int) -> Iterator[tuple[str, str]]:
+def _rewrite(job: WideningJob, task: int) -> Iterator[tuple[str, str]]:
     """Rewrite the files of one task. The rows of two files are never written to one."""
     system, root = job.root
-    output = Output(system, root, job.folder, job.rows_per_file, job.bytes_per_file)
+    writer = FileWriter(job.root, job.folder, job.rows_per_file, job.bytes_per_file)
     try:
-        with discarding_on_error(output):
+        with discard_on_error(writer):
             for name in job.groups[task]:
-                with opened(system, f"{root}/{name}") as file:
-                    for rows in batches_of(file):
-                        output.write(_widened(job, conformed_columns(rows, job.schema)))
-                output.close()
+                with open_parquet(system, f"{root}/{name}") as file:
+                    for rows in read_batches(file):
+                        writer.write(_widen(job, conform_columns(rows, job.schema)))
+                writer.close()
     except Unfit as unfit:
         yield UNFIT, unfit.args[0]
-    yield from ((WRITTEN, name) for name in output.names)
+    yield from ((WRITTEN, name) for name in writer.names)
 
 
-def _widened(job: Job, rows: pa.RecordBatch) -> pa.RecordBatch:
-    present = set(rows.schema.names)
+def _widen(job: WideningJob, rows: pa.RecordBatch) -> pa.RecordBatch:
+    names = set(rows.schema.names)
     columns = [
         pa.nulls(len(rows), after.type)
-        if before is None or before.name not in present
-        else widened(rows.column(before.name), before, after, before.source)
+        if before is None or before.name not in names
+        else widen_values(rows.column(before.name), before, after, before.source)
         for after, before in job.columns
     ]
     return pa.RecordBatch.from_arrays(columns, names=[after.name for after, _ in job.columns])

@@ -28,7 +28,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from msgspec import Raw
 
-from elt_assets.lake.spark.foreign_types import with_items
+from elt_assets.lake.spark.foreign_types import replace_items
 from elt_assets.lake.spark.types.fields import ARRAY, DECODING_ERRORS, STRUCT, UNREAD, Field
 from elt_assets.lake.spark.types.json_texts import JsonTexts
 from elt_assets.lake.spark.types.numbers import double_text, shortest
@@ -43,7 +43,7 @@ class Unfit(Exception):
     """A value would change in the wider type. args: the path of its field."""
 
 
-def widened(values: Any, before: Field, after: Field, path: str = "") -> Any:
+def widen_values(values: Any, before: Field, after: Field, path: str = "") -> Any:
     """Return the values of a column in its wider type. A nested field that is new is null.
 
     Args:
@@ -55,13 +55,13 @@ def widened(values: Any, before: Field, after: Field, path: str = "") -> Any:
     if before == after:
         return values
     if after.kind == "JSON":
-        texts = JsonTexts().encoded(_decoded(values, before))
+        texts = JsonTexts().encode(_decode(values, before))
         return pa.array([None if text == "null" else text for text in texts], after.type)
     if after.kind == ARRAY:
-        items = widened(values.flatten(), before.inner[0], after.inner[0], f"{path}[]")
-        return with_items(values, items, after.type)
+        items = widen_values(values.flatten(), before.inner[0], after.inner[0], f"{path}[]")
+        return replace_items(values, items, after.type)
     if after.kind == STRUCT:
-        return _widened_objects(values, before, after, path)
+        return _widen_objects(values, before, after, path)
     try:
         if after.kind == "TEXT":
             return texts_of(values, before.kind)
@@ -87,7 +87,7 @@ def texts_of(values: Any, kind: str) -> Any:
     if kind in _TIMES:
         return _texts_of_times(values)
     return pa.array(
-        [None if each is None else _text(each) for each in values.to_pylist()], pa.string()
+        [None if value is None else _text(value) for value in values.to_pylist()], pa.string()
     )
 
 
@@ -105,35 +105,35 @@ def _texts_of_times(values: Any) -> Any:
     return pc.replace_substring_regex(texts, r"(\.\d{3})000", r"\1")
 
 
-def _widened_objects(values: Any, before: Field, after: Field, path: str) -> Any:
-    inner = {each.name: each for each in before.inner}
+def _widen_objects(values: Any, before: Field, after: Field, path: str) -> Any:
+    inner = {field.name: field for field in before.inner}
     columns = [
-        widened(
-            pc.struct_field(values, [each.name]),
-            inner[each.name],
-            each,
-            f"{path}.{each.source}",
+        widen_values(
+            pc.struct_field(values, [field.name]),
+            inner[field.name],
+            field,
+            f"{path}.{field.source}",
         )
-        if each.name in inner
-        else pa.nulls(len(values), each.type)
-        for each in after.inner
+        if field.name in inner
+        else pa.nulls(len(values), field.type)
+        for field in after.inner
     ]
     return pa.StructArray.from_arrays(columns, fields=list(after.type), mask=values.is_null())
 
 
 def _are_doubles(values: Any) -> bool:
     is_large = pc.or_(pc.less(values, -_EXACT), pc.greater(values, _EXACT))
-    return all(int(float(each)) == each for each in values.filter(is_large).to_pylist())
+    return all(int(float(value)) == value for value in values.filter(is_large).to_pylist())
 
 
-def _decoded(values: Any, field: Field) -> list[Any]:
+def _decode(values: Any, field: Field) -> list[Any]:
     """Return values as they are in JSON; what has its text already is `Raw`."""
     if field.kind == ARRAY:
-        items = iter(_decoded(values.flatten(), field.inner[0]))
+        items = iter(_decode(values.flatten(), field.inner[0]))
         sizes = pc.list_value_length(values).to_pylist()
         return [None if size is None else list(islice(items, size)) for size in sizes]
     if field.kind == STRUCT:
-        return _decoded_objects(values, field)
+        return _decode_objects(values, field)
     if field.kind in ("TEXT", "BOOLEAN"):
         return list(values.to_pylist())
     if field.kind == "JSON":
@@ -144,9 +144,9 @@ def _decoded(values: Any, field: Field) -> list[Any]:
     return [_number(text) for text in texts] if field.kind in _NUMBERS else texts
 
 
-def _decoded_objects(values: Any, field: Field) -> list[Any]:
-    columns = [_decoded(pc.struct_field(values, [each.name]), each) for each in field.inner]
-    names = [each.source for each in field.inner]
+def _decode_objects(values: Any, field: Field) -> list[Any]:
+    columns = [_decode(pc.struct_field(values, [field.name]), field) for field in field.inner]
+    names = [field.source for field in field.inner]
     return [
         {name: value for name, value in zip(names, row, strict=True) if value is not None}
         if is_object

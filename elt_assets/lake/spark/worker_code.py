@@ -13,21 +13,26 @@ from pyspark import cloudpickle
 from elt_assets.lake.spark import (
     file_tasks,
     foreign_types,
-    key_tasks,
+    merge_tasks,
     parsing,
-    tasks,
+    split_tasks,
+    task_results,
     types,
     widening_tasks,
     wider_values,
+    worker_parquet,
 )
 from elt_assets.protocol.airbyte.recovery import texts
 
-_OWN = (file_tasks, foreign_types, key_tasks, parsing, tasks, types, wider_values, widening_tasks)
+_OWN = (
+    *(file_tasks, foreign_types, merge_tasks, parsing, split_tasks, task_results),
+    *(types, wider_values, widening_tasks, worker_parquet),
+)
 for _module in (*_OWN, texts, sys.modules[__name__]):
     cloudpickle.register_pickle_by_value(_module)  # type: ignore[no-untyped-call]
 
 
-def with_code(
+def send_code(
     make: Callable[..., Callable[[Any], Iterator[Any]]], *arguments: Any
 ) -> Callable[[Any], Iterator[Any]]:
     """Return a function for workers that does what the function `make(*arguments)` does.
@@ -39,7 +44,7 @@ def with_code(
         make: of one of the modules of tasks in this package; it is called in the worker.
         arguments: values that can be pickled.
     """
-    code = _pickled(make)
+    code = _pickle(make)
 
     def work(items: Any) -> Iterator[Any]:
         return pickle.loads(code)(*arguments)(items)  # type: ignore[no-any-return]  # noqa: S301
@@ -48,5 +53,5 @@ def with_code(
 
 
 @functools.cache
-def _pickled(make: Callable[..., Any]) -> bytes:
+def _pickle(make: Callable[..., Any]) -> bytes:
     return cloudpickle.dumps(make)  # type: ignore[no-any-return,no-untyped-call]

@@ -33,7 +33,7 @@ from elt_assets.lake.schema.logical_types import column_of
 from elt_assets.lake.spark import widening_tasks
 from elt_assets.lake.spark.session import SparkProvider
 from elt_assets.lake.spark.types.fields import Field
-from elt_assets.lake.spark.worker_code import with_code
+from elt_assets.lake.spark.worker_code import send_code
 from elt_assets.lake.write.order_changes import refuse_other_order
 from elt_assets.lake.write.stream_tables import StreamTables
 from elt_assets.lake.write.write_spec import (
@@ -202,7 +202,7 @@ def _rewritten(
     is_history = IS_CURRENT in schema.names
     present = t.StructType([*schema.fields, *HIDDEN_FIELDS]) if is_history else schema
     folder = table.new_folder(*kind)
-    job = widening_tasks.Job(
+    job = widening_tasks.WideningJob(
         root=(table.storage.system, table.storage.root),
         groups=[[file.path for file in group] for group in packed(files)],
         folder=folder,
@@ -212,7 +212,7 @@ def _rewritten(
         bytes_per_file=MAX_BYTES,
     )
     try:
-        found = run_tasks(spark.get(), len(job.groups), with_code(widening_tasks.run, job))
+        found = run_tasks(spark.get(), len(job.groups), send_code(widening_tasks.run, job))
         _refuse_losses(table, found[widening_tasks.UNFIT])
     except BaseException:
         table.storage.discard_folder(folder)

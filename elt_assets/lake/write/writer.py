@@ -31,7 +31,7 @@ from elt_assets.lake.delta.files import HIDDEN, DataFile
 from elt_assets.lake.delta.outcome import NOTHING_PUBLISHED, Superseded
 from elt_assets.lake.merge.dedup import Arrival
 from elt_assets.lake.parse.segment_parsing import Rejections, SegmentParser
-from elt_assets.lake.parse.undeclared import bounded
+from elt_assets.lake.parse.undeclared import limit_counts
 from elt_assets.lake.schema import from_json_schema, metadata_columns
 from elt_assets.lake.schema.logical_types import Unread
 from elt_assets.lake.spark.session import SparkProvider
@@ -143,7 +143,7 @@ class TableWriter:
             pending.changed += result.changed
             pending.undeclared.update(result.undeclared)
             if self._locates:
-                pending.places.extend(result.places)
+                pending.places.extend(result.rejected_sequence)
 
     def change_schema(self, stream: ConfiguredStream) -> None:
         """Use another schema or key of the stream from now on, also for what is not published yet.
@@ -380,7 +380,7 @@ class TableWriter:
             changed=pending.changed,
             state=metadata.refresh.state if metadata.refresh is not None else metadata.state,
             places=array("q", sorted(pending.places)),
-            undeclared=bounded(pending.undeclared),
+            undeclared=limit_counts(pending.undeclared),
         )
 
 

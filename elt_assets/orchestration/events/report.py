@@ -168,7 +168,7 @@ class ReportedRead:
             if read.of.settings.on_undeclared == "keep"
             else "not stored; declare them in catalog.json (`elt discover`), or set `on_undeclared: keep`"
         )
-        found = undeclared.described(counts)
+        found = undeclared.describe_counts(counts)
         self._log.info(
             f"{self._prefix(read)}fields that the catalog does not declare: {found}; they are {outcome}"
         )

@@ -5,17 +5,18 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import compress
 
 import numpy as np
 import pyarrow as pa
 
 from elt_assets.lake.spark.parsing.envelopes import Head, envelope_of
-from elt_assets.lake.spark.parsing.job import Job, Part
+from elt_assets.lake.spark.parsing.job import ParseJob, SegmentPart
 from elt_assets.lake.spark.parsing.records import RecordReader, Records
 from elt_assets.lake.spark.parsing.rejects import DeadLetterRows, find_rejects
-from elt_assets.lake.spark.parsing.stamp import Entry, reported, stamped
-from elt_assets.lake.spark.types.changes import RECORD
-from elt_assets.lake.spark.types.columns import MAX_BYTES, Columns
+from elt_assets.lake.spark.parsing.stamp import Entry, build_metadata_columns, read_reported_changes
+from elt_assets.lake.spark.types.changes import WHOLE_RECORD
+from elt_assets.lake.spark.types.columns import MAX_BYTES, ColumnBuilder
 from elt_assets.lake.spark.types.numbers import has_long_number, has_small_number
 
 _NO_CHANGES: list[Entry] = []
@@ -47,17 +48,17 @@ class BlockParser:
         part: a part with lines of this stream and form.
     """
 
-    def __init__(self, job: Job, part: Part):
+    def __init__(self, job: ParseJob, part: SegmentPart):
         self._job = job
         self._envelope = envelope_of(part)
         self._reader = RecordReader(job, part.form, self._envelope)
         self._dead_letter = DeadLetterRows(job, self._envelope)
-        names = [each.name for each in job.fields]
-        types = [each.type for each in job.fields]
+        names = [field.name for field in job.fields]
+        types = [field.type for field in job.fields]
         self._schema = pa.schema([*map(pa.field, names, types), *job.metadata])
 
     def parse(
-        self, block: bytes, numbers: np.ndarray, part: Part, *, is_exact: bool = False
+        self, block: bytes, numbers: np.ndarray, part: SegmentPart, *, is_exact: bool = False
     ) -> Rows:
         """Parse a block of whole lines.
 
@@ -70,24 +71,24 @@ class BlockParser:
         """
         is_exact = is_exact or has_long_number(block)
         records = self._reader.read(block, len(numbers), is_exact=is_exact)
-        present = [number for number, line in enumerate(records.lines) if line is not None]
-        lines = [records.lines[number] for number in present]
-        columns = Columns(
+        positions = [number for number, line in enumerate(records.lines) if line is not None]
+        lines = [records.lines[number] for number in positions]
+        builder = ColumnBuilder(
             records.changes.add, has_long_values=len(block) > MAX_BYTES, is_exact=is_exact
         )
         objects = list(map(self._envelope.data, lines))
-        arrays = columns.of_objects(self._job.fields, objects, RECORD, present, self._reader.raw)
-        if columns.has_tiny and not is_exact and has_small_number(block):
+        arrays = builder.build(self._job.fields, objects, WHOLE_RECORD, positions, self._reader.raw)
+        if builder.has_tiny and not is_exact and has_small_number(block):
             return self.parse(block, numbers, part, is_exact=True)
-        head = self._envelope.head(lines, numbers[present], part)
-        entries = _entries(head, present, records)
-        arrays += stamped(self._job, head, entries)
+        head = self._envelope.head(lines, numbers[positions], part)
+        entries = _entries(head, positions, records)
+        arrays += build_metadata_columns(self._job, head, entries)
         batch = pa.RecordBatch.from_arrays(arrays, schema=self._schema)
-        rejects = find_rejects(self._job, batch, present, records.changes)
+        rejects = find_rejects(self._job, batch, positions, records.changes)
         if rejects:
-            is_kept = [number not in rejects for number in present]
+            is_kept = [number not in rejects for number in positions]
             batch = batch.filter(pa.array(is_kept))
-            entries = entries and [e for e, kept in zip(entries, is_kept, strict=True) if kept]
+            entries = entries and list(compress(entries, is_kept))
         rejects |= records.rejected
         return Rows(
             batch,
@@ -98,17 +99,17 @@ class BlockParser:
         )
 
 
-def _entries(head: Head, present: Sequence[int], records: Records) -> list[list[Entry]] | None:
+def _entries(head: Head, positions: Sequence[int], records: Records) -> list[list[Entry]] | None:
     """Return the changes of each record, those that the source reports first; None if there are none."""
     if not records.changes.by_line and not any(head.metas):
         return None
     by_line = records.changes.by_line
     return [
         [
-            *(reported(meta) if meta else ()),
-            *(change[1:] for change in records.changes.of(line)),
+            *(read_reported_changes(meta) if meta else ()),
+            *(change[1:] for change in records.changes.list_for(line)),
         ]
         if meta or line in by_line
         else _NO_CHANGES
-        for line, meta in zip(present, head.metas, strict=True)
+        for line, meta in zip(positions, head.metas, strict=True)
     ]

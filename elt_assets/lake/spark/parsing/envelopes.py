@@ -16,9 +16,9 @@ import numpy as np
 import pyarrow as pa
 from msgspec import Raw
 
-from elt_assets.lake.spark.parsing.job import AIRBYTE, ROWS, SINGER, Part
-from elt_assets.lake.spark.types.changes import RECORD
-from elt_assets.lake.spark.types.columns import Columns
+from elt_assets.lake.spark.parsing.job import AIRBYTE, ROWS, SINGER, SegmentPart
+from elt_assets.lake.spark.types.changes import WHOLE_RECORD
+from elt_assets.lake.spark.types.columns import ColumnBuilder
 from elt_assets.lake.spark.types.fields import Field
 from elt_assets.lake.spark.types.repair import Marks
 
@@ -33,7 +33,7 @@ class Head:
     """The properties of some lines besides their data, each in the order of the lines.
 
     Attributes:
-        sequence: the places of the records in their stream.
+        sequence: the positions of the records in their stream.
         times: the times of extraction in epoch milliseconds.
         metas: what the source itself says of the records, as JSON; None where it says nothing.
         row_ids: the ids of the rows, if the lines are those of a replay; empty where they are not known.
@@ -54,7 +54,7 @@ class Envelope:
 
     _path = "data"
 
-    def __init__(self, part: Part):
+    def __init__(self, part: SegmentPart):
         self._stream: Any = Literal[part.stream]
         self._namespace: Any = None if part.namespace is None else Literal[part.namespace]
         self.data = attrgetter(self._path)
@@ -76,16 +76,16 @@ class Envelope:
 
     def unmark(self, line: Any, marks: Marks) -> None:
         """Remove the marks of a repaired line from what the source itself says of the record."""
-        line.meta = line.meta and Raw(marks.without(bytes(line.meta)))
+        line.meta = line.meta and Raw(marks.remove_from(bytes(line.meta)))
 
-    def head(self, lines: Sequence[Any], numbers: np.ndarray, part: Part) -> Head:
+    def head(self, lines: Sequence[Any], numbers: np.ndarray, part: SegmentPart) -> Head:
         """Return the properties of decoded lines. `numbers`: of these lines in the piece of the part."""
         times = np.array([line.emitted_at for line in lines], np.int64)
         metas = [line.meta for line in lines]
         if not lines or lines[0].row_id is None:
             return Head(part.first + numbers, times, metas)
-        places = np.array([line.place for line in lines], np.int64)
-        return Head(places, times, metas, [line.row_id for line in lines])
+        sequence = np.array([line.place for line in lines], np.int64)
+        return Head(sequence, times, metas, [line.row_id for line in lines])
 
 
 class AirbyteEnvelope(Envelope):
@@ -108,7 +108,7 @@ class AirbyteEnvelope(Envelope):
     def unmark(self, line: Any, marks: Marks) -> None:
         super().unmark(line.record, marks)
 
-    def head(self, lines: Sequence[Any], numbers: np.ndarray, part: Part) -> Head:
+    def head(self, lines: Sequence[Any], numbers: np.ndarray, part: SegmentPart) -> Head:
         bodies = [line.record for line in lines]
         times: list[Any] = [body.emitted_at for body in bodies]
         try:
@@ -131,11 +131,11 @@ class SingerEnvelope(Envelope):
     def unmark(self, line: Any, marks: Marks) -> None:
         """Do nothing: a tap says nothing of its records."""
 
-    def head(self, lines: Sequence[Any], numbers: np.ndarray, part: Part) -> Head:
+    def head(self, lines: Sequence[Any], numbers: np.ndarray, part: SegmentPart) -> Head:
         times = [line.time_extracted for line in lines]
         texts = [(time if isinstance(time, str) else None,) for time in times]
-        columns = Columns(lambda *_: None, has_long_values=False, is_exact=False)
-        (instants,) = columns.of_objects([_TIME], texts, RECORD, range(len(texts)))
+        columns = ColumnBuilder(lambda *_: None, has_long_values=False, is_exact=False)
+        (instants,) = columns.build([_TIME], texts, WHOLE_RECORD, range(len(texts)))
         micros = instants.cast(pa.int64()).fill_null(_NO_TIME).to_numpy()
         millis = np.rint(micros / 1000).astype(np.int64)
         return Head(
@@ -143,7 +143,7 @@ class SingerEnvelope(Envelope):
         )
 
 
-def envelope_of(part: Part) -> Envelope:
+def envelope_of(part: SegmentPart) -> Envelope:
     """Return the envelope of a part's lines."""
     return {ROWS: Envelope, AIRBYTE: AirbyteEnvelope, SINGER: SingerEnvelope}[part.form](part)
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from elt_assets.lake.spark.parsing.undeclared import Declared
+from elt_assets.lake.spark.parsing.undeclared import DeclaredNames
 from elt_assets.lake.spark.types.fields import Field
 
 ROWS, AIRBYTE, SINGER = "rows", "airbyte", "singer"
@@ -38,7 +38,7 @@ class KeyPart:
 class DeadLetter:
     """The files of rejected records. `names`: of the columns, see `lake.write.dead_letter`.
 
-    `values`: of the columns that are the same in all rows. `root`, `folder`: as in `Job`.
+    `values`: of the columns that are the same in all rows. `root`, `folder`: as in `ParseJob`.
     """
 
     root: tuple[Any, str]
@@ -48,7 +48,7 @@ class DeadLetter:
 
 
 @dataclass(frozen=True)
-class Job:
+class ParseJob:
     """The settings that all tasks of a segment share.
 
     Attributes:
@@ -71,7 +71,7 @@ class Job:
     stamp: tuple[str, int, int]
     partition: str | None
     metadata: pa.Schema
-    declared: Declared
+    declared: DeclaredNames
     extra: str | None
     dead_letter: DeadLetter
 
@@ -82,12 +82,12 @@ class Job:
 
 
 @dataclass(frozen=True)
-class Part:
+class SegmentPart:
     """Whole lines of one form in a segment.
 
     Attributes:
         number: of its piece (see `sync.segments.Piece`).
-        first: the place in the stream of the first record of the piece.
+        first: the position in the stream of the first record of the piece.
         line: the number of its first line in the piece.
     """
 
@@ -103,15 +103,15 @@ class Part:
 
 
 @dataclass(frozen=True)
-class Task:
+class ParseTask:
     """The parts that one task parses. `source`: pyarrow's file system, and the path in it of the segment."""
 
     source: tuple[Any, str]
-    parts: tuple[Part, ...]
+    parts: tuple[SegmentPart, ...]
 
 
 @dataclass
-class Result:
+class ParseResult:
     """The result of one task.
 
     Attributes:
@@ -119,7 +119,7 @@ class Result:
         stats: Delta's statistics of the file, as JSON.
         dead_path, dead_size, rejected, dead_stats: the same of the file with the rejected records.
         changed: rows with changes.
-        places: of the rejected records.
+        rejected_sequence: the positions of the rejected records in their stream.
         undeclared: how many records have each undeclared field.
         foreign: pairs of numbers for each line that is no record of the stream: its piece, and its number
             there.
@@ -134,6 +134,6 @@ class Result:
     rejected: int = 0
     dead_stats: str = ""
     changed: int = 0
-    places: array[int] = field(default_factory=lambda: array("q"))
+    rejected_sequence: array[int] = field(default_factory=lambda: array("q"))
     undeclared: Counter[str] = field(default_factory=Counter)
     foreign: array[int] = field(default_factory=lambda: array("q"))

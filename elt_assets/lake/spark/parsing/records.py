@@ -24,12 +24,18 @@ import numpy as np
 from msgspec import Raw
 
 from elt_assets.lake.spark.parsing.envelopes import Envelope
-from elt_assets.lake.spark.parsing.job import ROWS, Job
-from elt_assets.lake.spark.parsing.undeclared import Extra, add, has_variant, renamed, undeclared
-from elt_assets.lake.spark.types.changes import RECORD, Changes
+from elt_assets.lake.spark.parsing.job import ROWS, ParseJob
+from elt_assets.lake.spark.parsing.undeclared import (
+    Extra,
+    count_names,
+    find_undeclared,
+    has_variant,
+    rename_fields,
+)
+from elt_assets.lake.spark.types.changes import WHOLE_RECORD, BlockChanges
 from elt_assets.lake.spark.types.conversion import Converter, refuse
 from elt_assets.lake.spark.types.fields import DECODING_ERRORS, object_type
-from elt_assets.lake.spark.types.repair import Marks, repaired
+from elt_assets.lake.spark.types.repair import Marks, repair_line
 
 UNREADABLE = "not a readable JSON object"
 _HIDDEN = "\ufdd0"
@@ -53,7 +59,7 @@ class Records:
         undeclared: how many records have each undeclared field.
     """
 
-    changes: Changes
+    changes: BlockChanges
     is_exact: bool
     lines: list[Any] = field(default_factory=list)
     rejected: dict[int, str] = field(default_factory=dict)
@@ -69,7 +75,7 @@ class RecordReader:
             fields.
     """
 
-    def __init__(self, job: Job, form: str, envelope: Envelope):
+    def __init__(self, job: ParseJob, form: str, envelope: Envelope):
         self._job, self._form, self._envelope = job, form, envelope
         self.raw: dict[int, Converter] = {}
         self._converters = {
@@ -90,7 +96,7 @@ class RecordReader:
             is_exact: numbers that become doubles are taken as they stand in the line.
         """
         self._seen += count
-        records = Records(Changes(self._job.key_paths), is_exact)
+        records = Records(BlockChanges(self._job.key_paths), is_exact)
         if self._read_lines(block, count, records):
             return records
         lines = _lines(block)
@@ -152,7 +158,7 @@ class RecordReader:
     def _read_alone(self, line: bytes, number: int, records: Records) -> Any:
         """Return a decoded line, each of its values decoded alone; None if it has no record."""
         try:
-            whole, data, marks = self._opened(line)
+            whole, data, marks = self._open_line(line)
         except DECODING_ERRORS:
             if self._form == ROWS:
                 records.rejected[number] = UNREADABLE
@@ -166,10 +172,10 @@ class RecordReader:
             return None
         values = self._split(values, data, marks, records)
         if marks is not None:
-            values = marks.named(values)
+            values = marks.unmark_names(values)
         change = partial(records.changes.add, number)
         tree = tuple(
-            converter.convert(values.get(name), RECORD.field(position, name), change, marks)
+            converter.convert(values.get(name), WHOLE_RECORD.child(position, name), change, marks)
             for position, converter in self._converters.items()
             for name in (converter.field.source,)
         )
@@ -185,14 +191,14 @@ class RecordReader:
                 self.raw[number] = converter
                 self._decoders.clear()
 
-    def _opened(self, line: bytes) -> tuple[Any, bytes, Marks | None]:
+    def _open_line(self, line: bytes) -> tuple[Any, bytes, Marks | None]:
         """Return a line with its data as text, and the marks with which it was repaired."""
         marks = None
         try:
             line.decode()
             whole = self._whole(line)
         except DECODING_ERRORS:
-            line, marks = repaired(line)
+            line, marks = repair_line(line)
             whole = self._whole(line)
             self._envelope.unmark(whole, marks)
         return whole, bytes(self._envelope.data(whole)), marks
@@ -204,30 +210,30 @@ class RecordReader:
         declared = self._job.declared
         if values.keys() <= declared.names and not declared.objects:
             return values
-        value, plain = Raw(data), Raw(data if marks is None else marks.without(data))
-        extra = undeclared(plain, declared)
+        value, plain = Raw(data), Raw(data if marks is None else marks.remove_from(data))
+        extra = find_undeclared(plain, declared)
         if extra is not None and has_variant(extra, declared):
-            value, plain = renamed(value, declared), renamed(plain, declared)
-            values, extra = self._fields(value), undeclared(plain, declared)
+            value, plain = rename_fields(value, declared), rename_fields(plain, declared)
+            values, extra = self._fields(value), find_undeclared(plain, declared)
         if extra is None:
             return values
-        add(records.undeclared, extra)
-        return values if self._extra is None else {**values, str(self._job.extra): _encoded(extra)}
+        count_names(records.undeclared, extra)
+        return values if self._extra is None else {**values, str(self._job.extra): _encode(extra)}
 
     def _read_undeclared(self, line: bytes, number: int, records: Records) -> None:
         """Count and keep the undeclared fields of a decoded line; read it alone if fields were renamed."""
-        extra = undeclared(self._envelope.data(self._whole(line)), self._job.declared)
+        extra = find_undeclared(self._envelope.data(self._whole(line)), self._job.declared)
         if extra is None:
             return
         if has_variant(extra, self._job.declared):
             records.lines[number] = self._read_alone(line, number, records)
             return
-        add(records.undeclared, extra)
+        count_names(records.undeclared, extra)
         if self._extra is not None:
-            setattr(self._envelope.data(records.lines[number]), self._extra, _encoded(extra))
+            setattr(self._envelope.data(records.lines[number]), self._extra, _encode(extra))
 
 
-def _encoded(extra: Extra) -> Raw:
+def _encode(extra: Extra) -> Raw:
     return Raw(msgspec.json.encode(extra))
 
 

@@ -17,23 +17,23 @@ import pyarrow.compute as pc
 from msgspec import Raw
 
 from elt_assets.lake.spark.parsing.envelopes import Envelope
-from elt_assets.lake.spark.parsing.job import Job, KeyPart, Part
-from elt_assets.lake.spark.types.changes import Changes
+from elt_assets.lake.spark.parsing.job import KeyPart, ParseJob, SegmentPart
+from elt_assets.lake.spark.types.changes import BlockChanges
 from elt_assets.lake.spark.types.fields import DECODING_ERRORS
 from elt_assets.protocol.airbyte.recovery.texts import read
 
 
 def find_rejects(
-    job: Job, batch: pa.RecordBatch, present: Sequence[int], changes: Changes
+    job: ParseJob, batch: pa.RecordBatch, positions: Sequence[int], changes: BlockChanges
 ) -> dict[int, str]:
     """Return the reasons to reject rows, by the positions of their lines.
 
     Args:
-        present: the positions of the rows' lines.
+        positions: the positions of the rows' lines.
     """
     if not job.key and not job.strict:
         return {}
-    reasons = _find_missing_keys(job.key, batch, present)
+    reasons = _find_missing_keys(job.key, batch, positions)
     misfits = {path: part.misfit for part in reversed(job.key) for path in part.fields}
     for line, entries in changes.by_line.items():
         for entry in entries:
@@ -46,7 +46,7 @@ def find_rejects(
 
 
 def _find_missing_keys(
-    key: Sequence[KeyPart], batch: pa.RecordBatch, present: Sequence[int]
+    key: Sequence[KeyPart], batch: pa.RecordBatch, positions: Sequence[int]
 ) -> dict[int, str]:
     """Return the reasons for rows that lack all parts of their key, or an object that has a part of it."""
     faults = [(_column(batch, p.path[:-1]).is_null(), p.lacks_object) for p in key if p.path[1:]]
@@ -54,7 +54,7 @@ def _find_missing_keys(
         are_null = reduce(pc.and_, [_column(batch, part.path).is_null() for part in key])
         faults.insert(0, (are_null, "every field of the primary key is null"))
     return {
-        present[row]: reason
+        positions[row]: reason
         for flags, reason in faults
         for row in np.flatnonzero(flags.to_numpy(zero_copy_only=False)).tolist()
     }
@@ -68,12 +68,12 @@ def _column(batch: pa.RecordBatch, path: Sequence[str]) -> Any:
 class DeadLetterRows:
     """Makes the rows of rejected records."""
 
-    def __init__(self, job: Job, envelope: Envelope):
+    def __init__(self, job: ParseJob, envelope: Envelope):
         self._job, self._envelope = job, envelope
         self._decode = msgspec.json.Decoder(envelope.type_of(Raw)).decode
 
     def batch(
-        self, block: bytes, numbers: np.ndarray, part: Part, reasons: Mapping[int, str]
+        self, block: bytes, numbers: np.ndarray, part: SegmentPart, reasons: Mapping[int, str]
     ) -> pa.RecordBatch:
         """Return the rows of the lines of a block that have a reason, by their position."""
         lines, dead = block.split(b"\n"), self._job.dead_letter
@@ -87,19 +87,19 @@ class DeadLetterRows:
         ]
         return pa.RecordBatch.from_pylist(rows, dead.schema)
 
-    def _row(self, line: bytes, number: np.ndarray, part: Part) -> dict[str, Any]:
+    def _row(self, line: bytes, number: np.ndarray, part: SegmentPart) -> dict[str, Any]:
         try:
             whole = read(self._decode, line)
         except DECODING_ERRORS:  # the line is not JSON besides its texts
             return {"record": line.decode("utf-8", "replace"), "place": int(part.first + number[0])}
         data = bytes(self._envelope.data(whole))
         head = self._envelope.head([whole], number, part)
-        place, (meta,) = int(head.sequence[0]), head.metas
+        sequence, (meta,) = int(head.sequence[0]), head.metas
         is_object = data[:1] == b"{"
         return {
             "record": data.decode("utf-8", "replace"),
-            "place": place,
-            "row_id": f"{self._job.stamp[0]}{place:012x}"
+            "place": sequence,
+            "row_id": f"{self._job.stamp[0]}{sequence:012x}"
             if head.row_ids is None
             else head.row_ids[0] or None,
             "extracted_at": int(head.times[0]) * 1000 if is_object else None,

@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 
 from elt_assets.lake.spark.parsing.envelopes import Head
-from elt_assets.lake.spark.parsing.job import Job
+from elt_assets.lake.spark.parsing.job import ParseJob
 
 _WIDTH = 36
 _PREFIX = 24
@@ -21,8 +21,10 @@ Entry = tuple[str | None, str | None, str | None]
 """A change: the field, the kind of the change and its reason."""
 
 
-def stamped(job: Job, head: Head, changes: Sequence[Sequence[Entry]] | None) -> list[pa.Array]:
-    """Return the metadata columns, in the order of `Job.metadata`.
+def build_metadata_columns(
+    job: ParseJob, head: Head, changes: Sequence[Sequence[Entry]] | None
+) -> list[pa.Array]:
+    """Return the metadata columns, in the order of `ParseJob.metadata`.
 
     Args:
         changes: those of each row; None if there are none.
@@ -31,7 +33,7 @@ def stamped(job: Job, head: Head, changes: Sequence[Sequence[Entry]] | None) -> 
     rows, meta = len(head.times), job.metadata.field(3).type
     ids = _ids(prefix, head.sequence)
     if head.row_ids is not None:
-        ids = _replayed_ids(prefix, head, ids)
+        ids = _restore_ids(prefix, head, ids)
     columns = [
         ids,
         pa.array(head.times * 1000).cast(_UTC),
@@ -50,35 +52,39 @@ def stamped(job: Job, head: Head, changes: Sequence[Sequence[Entry]] | None) -> 
 
 
 def _ids(prefix: str, sequence: np.ndarray) -> pa.Array:
-    """Return the rows' ids: the prefix, and the place of the record in hexadecimal."""
+    """Return the rows' ids: the prefix, and the position of the record in its stream in hexadecimal."""
     rows = len(sequence)
     out = np.empty((rows, _WIDTH), np.uint8)
     out[:, :_PREFIX] = np.frombuffer(prefix.encode(), np.uint8)
     digits = np.frombuffer(b"0123456789abcdef", np.uint8)
-    for place in range(_WIDTH - _PREFIX):
-        out[:, _WIDTH - 1 - place] = digits[(sequence >> (4 * place)) & 15]
+    for digit in range(_WIDTH - _PREFIX):
+        out[:, _WIDTH - 1 - digit] = digits[(sequence >> (4 * digit)) & 15]
     offsets = np.arange(0, _WIDTH * (rows + 1), _WIDTH, dtype=np.int32)
     return pa.Array.from_buffers(
         pa.string(), rows, [None, pa.py_buffer(offsets), pa.py_buffer(out)]
     )
 
 
-def _replayed_ids(prefix: str, head: Head, own: pa.Array) -> pa.Array:
+def _restore_ids(prefix: str, head: Head, own: pa.Array) -> pa.Array:
     """Return the ids of replayed rows: their own, or ones as if their sync had started when they were
     extracted."""
     assert head.row_ids is not None
     ids = own.to_pylist()
-    for number, (row_id, at) in enumerate(zip(head.row_ids, head.times.tolist(), strict=True)):
-        time = f"{at:012x}"
+    for number, (row_id, extracted_at) in enumerate(
+        zip(head.row_ids, head.times.tolist(), strict=True)
+    ):
+        time = f"{extracted_at:012x}"
         ids[number] = row_id or f"{time[:8]}-{time[8:]}{prefix[13:]}{ids[number][_PREFIX:]}"
     return pa.array(ids, pa.string())
 
 
-def reported(meta: Any) -> list[Entry]:
+def read_reported_changes(meta: Any) -> list[Entry]:
     """Return the changes that the source itself reports in a record's `meta`."""
     try:
         changes = msgspec.json.decode(meta)["changes"]
-        return [(each.get("field"), each.get("change"), each.get("reason")) for each in changes]
+        return [
+            (change.get("field"), change.get("change"), change.get("reason")) for change in changes
+        ]
     except (msgspec.MsgspecError, TypeError, KeyError, AttributeError):
         return []
 

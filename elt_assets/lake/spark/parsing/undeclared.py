@@ -1,8 +1,8 @@
 """The undeclared fields of one object: they are found by name at any depth, and counted by dotted name.
 
 A source may rename a field in case only before its catalog does, and dead letters have the former name. So a
-field whose name differs from a declared one in case only is that field (`renamed`), unless its object has
-another field that could be it, or the schema declares another field that it could be.
+field whose name differs from a declared one in case only is that field (`rename_fields`), unless its object
+has another field that could be it, or the schema declares another field that it could be.
 """
 
 from __future__ import annotations
@@ -26,23 +26,23 @@ Extra: TypeAlias = "Raw | dict[str, Extra] | list[Extra | None]"
 
 
 @dataclass(frozen=True)
-class Declared:
+class DeclaredNames:
     """The names that an object may have. `objects`: the same for the values that are objects, by name.
 
-    `of_lower_case`: the names by their lower case, without those that differ in case only.
+    `by_lower_case`: the names by their lower case, without those that differ in case only.
     """
 
     names: frozenset[str]
-    objects: Mapping[str, Declared]
-    of_lower_case: Mapping[str, str] = field(init=False, compare=False)
+    objects: Mapping[str, DeclaredNames]
+    by_lower_case: Mapping[str, str] = field(init=False, compare=False)
 
     def __post_init__(self) -> None:
         counts = Counter(map(str.lower, self.names))
         only = {name.lower(): name for name in self.names if counts[name.lower()] == 1}
-        object.__setattr__(self, "of_lower_case", only)
+        object.__setattr__(self, "by_lower_case", only)
 
 
-def undeclared(value: Raw, declared: Declared) -> Extra | None:
+def find_undeclared(value: Raw, declared: DeclaredNames) -> Extra | None:
     """Return the undeclared fields of a value; None if it has none.
 
     Raises:
@@ -55,21 +55,21 @@ def undeclared(value: Raw, declared: Declared) -> Extra | None:
             name: inner for name, inner in fields.items() if name not in declared.names
         }
         for name, within in declared.objects.items():
-            if name in fields and (inner := undeclared(fields[name], within)) is not None:
+            if name in fields and (inner := find_undeclared(fields[name], within)) is not None:
                 extra[name] = inner
         return extra or None
     if first == _ARRAY:
         items = msgspec.json.decode(value, type=list[Raw])
-        extras = [undeclared(item, declared) for item in items]
+        extras = [find_undeclared(item, declared) for item in items]
         return extras if any(item is not None for item in extras) else None
     return None
 
 
-def has_variant(extra: Extra | None, declared: Declared) -> bool:
+def has_variant(extra: Extra | None, declared: DeclaredNames) -> bool:
     """Return whether the name of an undeclared field differs from a declared one in case only."""
     if isinstance(extra, dict):
         return any(
-            name.lower() in declared.of_lower_case
+            name.lower() in declared.by_lower_case
             if isinstance(value, Raw)
             else has_variant(value, declared.objects[name])
             for name, value in extra.items()
@@ -77,7 +77,7 @@ def has_variant(extra: Extra | None, declared: Declared) -> bool:
     return isinstance(extra, list) and any(has_variant(item, declared) for item in extra)
 
 
-def renamed(value: Raw, declared: Declared) -> Raw:
+def rename_fields(value: Raw, declared: DeclaredNames) -> Raw:
     """Return a value whose fields have their declared names; the value itself if no name changes.
 
     Raises:
@@ -90,20 +90,20 @@ def renamed(value: Raw, declared: Declared) -> Raw:
         result = {}
         for name, inner in fields.items():
             is_only = variants[name.lower()] == 1
-            own = declared.of_lower_case.get(name.lower(), name) if is_only else name
+            own = declared.by_lower_case.get(name.lower(), name) if is_only else name
             within = declared.objects.get(own)
-            result[own] = inner if within is None else renamed(inner, within)
+            result[own] = inner if within is None else rename_fields(inner, within)
         is_same = all(result.get(name) is inner for name, inner in fields.items())
         return value if is_same else Raw(msgspec.json.encode(result))
     if first == _ARRAY:
         items = msgspec.json.decode(value, type=list[Raw])
-        results = [renamed(item, declared) for item in items]
+        results = [rename_fields(item, declared) for item in items]
         is_same = all(map(operator.is_, items, results))
         return value if is_same else Raw(msgspec.json.encode(results))
     return value
 
 
-def add(counts: Counter[str], extra: Extra) -> None:
+def count_names(counts: Counter[str], extra: Extra) -> None:
     """Count each name of a record once, even if it occurs several times in an array. Memory stays bounded."""
     names: set[str] = set()
     _collect(extra, "", names)

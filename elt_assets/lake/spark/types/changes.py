@@ -22,8 +22,8 @@ in the source must not be one key, so that of all texts of a double one is accep
 REPLACED = ("TRUNCATED", "DESTINATION_SERIALIZATION_ERROR")
 """A text in which U+FFFD replaces what is not a character."""
 
-Record = Callable[[str, str], object]
-"""Records a change of the value at hand: its kind, and its reason."""
+Report = Callable[[str, str], object]
+"""Reports a change of the value that is read: its kind, and its reason."""
 
 
 _RESPELLED = RESPELLED[0]
@@ -33,8 +33,8 @@ class Misfit(Exception):
     """A value that becomes null. args: the kind of the change, and its reason."""
 
 
-class Change(NamedTuple):
-    """An entry. `order`: the position of its column, and of the fields in it."""
+class ValueChange(NamedTuple):
+    """A change of a value. `order`: the position of its column, and of the fields in it."""
 
     order: tuple[int, ...]
     field: str
@@ -46,29 +46,29 @@ _order = operator.attrgetter("order")
 
 
 @dataclass(frozen=True)
-class Place:
-    """A field of the stream's schema, as changes name it. All values in an array have the array's place."""
+class FieldPath:
+    """A field of the stream's schema, as changes name it. All values in an array have the array's path."""
 
     order: tuple[int, ...]
-    path: str
+    name: str
     is_in_array: bool = False
 
-    def field(self, number: int, name: str) -> Place:
-        """Return the place of a field of an object here."""
+    def child(self, number: int, name: str) -> FieldPath:
+        """Return the path of a field of the object at this path."""
         if self.is_in_array:
             return self
-        return Place((*self.order, number), f"{self.path}.{name}" if self.order else name)
+        return FieldPath((*self.order, number), f"{self.name}.{name}" if self.order else name)
 
     @property
-    def items(self) -> Place:
-        return Place(self.order, self.path, is_in_array=True)
+    def items(self) -> FieldPath:
+        return FieldPath(self.order, self.name, is_in_array=True)
 
 
-RECORD = Place((), "")
-"""The place of the record itself."""
+WHOLE_RECORD = FieldPath((), "")
+"""The path of the record itself."""
 
 
-class Changes:
+class BlockChanges:
     """The changes of the records of a block, by the positions of their lines.
 
     Args:
@@ -77,17 +77,17 @@ class Changes:
 
     def __init__(self, key: frozenset[str] = frozenset()):
         self._key = key
-        self.by_line: dict[int, dict[Change, None]] = {}
+        self.by_line: dict[int, dict[ValueChange, None]] = {}
 
-    def add(self, line: int, place: Place, change: str, reason: str) -> None:
+    def add(self, line: int, path: FieldPath, change: str, reason: str) -> None:
         if change == _RESPELLED:
-            if place.path not in self._key:
+            if path.name not in self._key:
                 return
             change, reason = ROUNDED
-        entry = Change(place.order, place.path, change, reason)
+        entry = ValueChange(path.order, path.name, change, reason)
         self.by_line.setdefault(line, {})[entry] = None
 
-    def of(self, line: int) -> Sequence[Change]:
+    def list_for(self, line: int) -> Sequence[ValueChange]:
         """Return the changes of a record, in the order of the columns."""
         changes = self.by_line.get(line, ())
         return sorted(changes, key=_order) if len(changes) > 1 else list(changes)

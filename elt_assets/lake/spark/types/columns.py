@@ -18,8 +18,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from msgspec import Raw
 
-from elt_assets.lake.spark.types.changes import MISFIT, OVERSIZE, Misfit, Place, Record
-from elt_assets.lake.spark.types.conversion import Add, Converter
+from elt_assets.lake.spark.types.changes import MISFIT, OVERSIZE, FieldPath, Misfit, Report
+from elt_assets.lake.spark.types.conversion import AddChange, Converter
 from elt_assets.lake.spark.types.fields import ARRAY, DECODING_ERRORS, STRUCT, Field
 from elt_assets.lake.spark.types.json_texts import JsonTexts
 from elt_assets.lake.spark.types.kinds import KINDS, Form, Kind, Reader
@@ -34,7 +34,7 @@ _NO_TEXT = pa.scalar(None, pa.string())
 _DOUBLE = Field("", "", "NUMBER", pa.float64())
 
 
-class Columns:
+class ColumnBuilder:
     """Makes the columns of a block.
 
     Args:
@@ -46,17 +46,17 @@ class Columns:
         has_tiny: a double is zero, or so small that a number may have been rounded to it.
     """
 
-    def __init__(self, add: Add, *, has_long_values: bool, is_exact: bool):
+    def __init__(self, add: AddChange, *, has_long_values: bool, is_exact: bool):
         self._add, self._has_long_values = add, has_long_values
         self._texts = JsonTexts()
         self._doubles = Converter(_DOUBLE) if is_exact else None
         self.has_tiny = False
 
-    def of_objects(
+    def build(
         self,
         fields: Sequence[Field],
         objects: Sequence[Any],
-        place: Place,
+        path: FieldPath,
         rows: Sequence[int],
         raw: Mapping[int, Converter] = MappingProxyType({}),
     ) -> list[pa.Array]:
@@ -69,60 +69,58 @@ class Columns:
         """
         read = [number for number, field in enumerate(fields) if field.is_read]
         to_tuple = msgspec.structs.astuple
-        tuples = [own if type(own) is tuple else to_tuple(own) for own in objects]
+        tuples = [item if type(item) is tuple else to_tuple(item) for item in objects]
         columns = zip(*tuples, strict=True) if tuples else [()] * len(read)
         values: dict[int, Sequence[Any]] = dict(zip(read, columns, strict=True))
         for number, converter in raw.items():
-            own = place.field(number, fields[number].source)
-            values[number] = converter.column(values[number], own, rows, self._add)
+            field_path = path.child(number, fields[number].source)
+            values[number] = converter.convert_column(values[number], field_path, rows, self._add)
         return [
-            self._column(
-                field, values.get(number, objects), place.field(number, field.source), rows
-            )
+            self._column(field, values.get(number, objects), path.child(number, field.source), rows)
             for number, field in enumerate(fields)
         ]
 
     def _column(
-        self, field: Field, values: Sequence[Any], place: Place, rows: Sequence[int]
+        self, field: Field, values: Sequence[Any], path: FieldPath, rows: Sequence[int]
     ) -> pa.Array:
         if not field.is_read:
             return pa.nulls(len(values), field.type)
         if field.kind == STRUCT:
-            return self._struct(field, values, place, rows)
+            return self._struct(field, values, path, rows)
         if field.kind == ARRAY:
-            return self._list(field, values, place, rows)
-        kind, adder = KINDS[field.kind], _Adder(self._add, place, rows)
+            return self._list(field, values, path, rows)
+        kind, reader = KINDS[field.kind], _ValueReader(self._add, path, rows)
         if self._doubles is not None and kind.is_double:
-            values = self._doubles.column(values, place, rows, self._add)
+            values = self._doubles.convert_column(values, path, rows, self._add)
         elif kind.opening is not None:
-            values = self._json(kind.opening, values, adder)
+            values = self._json(kind.opening, values, reader)
         if kind.form is None:
             column = pa.array(values, field.type)
         else:
-            column = _formed(kind, kind.form, field.type, values, adder)
+            column = _cast_texts(kind, kind.form, field.type, values, reader)
         if kind.is_double and not self.has_tiny:
             numbers = np.abs(column.to_numpy(zero_copy_only=False))
             self.has_tiny = bool((numbers < _TINY).any())
         if kind.is_sized and self._has_long_values:
             is_long = pc.fill_null(pc.greater(pc.binary_length(column), MAX_BYTES), False)
             for number in _positions(is_long):
-                adder.add(number, *OVERSIZE)
+                reader.add(number, *OVERSIZE)
             column = pc.if_else(is_long, pa.scalar(None, field.type), column)
         return column
 
     def _struct(
-        self, field: Field, values: Sequence[Any], place: Place, rows: Sequence[int]
+        self, field: Field, values: Sequence[Any], path: FieldPath, rows: Sequence[int]
     ) -> pa.Array:
         mask = None
         if None in values:
             nothing = (None,) * sum(inner.is_read for inner in field.inner)
             mask = pa.array([value is None for value in values], pa.bool_())
             values = [nothing if value is None else value for value in values]
-        children = self.of_objects(field.inner, values, place, rows)
+        children = self.build(field.inner, values, path, rows)
         return pa.StructArray.from_arrays(children, fields=list(field.type), mask=mask)
 
     def _list(
-        self, field: Field, values: Sequence[Any], place: Place, rows: Sequence[int]
+        self, field: Field, values: Sequence[Any], path: FieldPath, rows: Sequence[int]
     ) -> pa.Array:
         mask = None
         if None in values:
@@ -131,20 +129,22 @@ class Columns:
         sizes = np.fromiter(map(len, values), np.int64, len(values))
         flat = [item for value in values for item in value]
         owners = np.repeat(np.asarray(rows), sizes).tolist()
-        items = self._column(field.inner[0], flat, place.items, owners)
+        items = self._column(field.inner[0], flat, path.items, owners)
         offsets = pa.array(np.concatenate([[0], np.cumsum(sizes)]), pa.int32())
         return pa.ListArray.from_arrays(offsets, items, type=field.type, mask=mask)
 
-    def _json(self, opening: bytes, values: Sequence[Any], adder: _Adder) -> list[str | None]:
+    def _json(
+        self, opening: bytes, values: Sequence[Any], reader: _ValueReader
+    ) -> list[str | None]:
         raw = [b"null" if value is None else bytes(value) for value in values]
         fits = not opening or all(v.startswith(opening) or v == b"null" for v in raw)
         if fits and max(map(len, raw), default=0) <= 2 * MAX_DEPTH:
             with suppress(*DECODING_ERRORS):
                 return [None if text == "null" else text for text in self._texts.texts(raw)]
         read = partial(self._json_text, opening)
-        return [adder.read(read, value, number) for number, value in enumerate(raw)]
+        return [reader.read(read, value, number) for number, value in enumerate(raw)]
 
-    def _json_text(self, opening: bytes, raw: bytes, _: Record) -> str | None:
+    def _json_text(self, opening: bytes, raw: bytes, _: Report) -> str | None:
         if raw == b"null":
             return None
         if not raw.startswith(opening):
@@ -157,14 +157,14 @@ class Columns:
         raise Misfit(*OVERSIZE)
 
 
-class _Adder:
-    """Adds changes of the values of one column."""
+class _ValueReader:
+    """Reads values of one column alone, and adds their changes."""
 
-    def __init__(self, add: Add, place: Place, rows: Sequence[int]):
-        self._add, self._place, self._rows = add, place, rows
+    def __init__(self, add: AddChange, path: FieldPath, rows: Sequence[int]):
+        self._add, self._path, self._rows = add, path, rows
 
     def add(self, number: int, change: str, reason: str) -> None:
-        self._add(self._rows[number], self._place, change, reason)
+        self._add(self._rows[number], self._path, change, reason)
 
     def read(self, read: Reader, value: Any, number: int) -> Any:
         """Return a value that is read alone; null if it does not fit."""
@@ -177,8 +177,8 @@ class _Adder:
             return None
 
 
-def _formed(
-    kind: Kind, form: Form, type_: pa.DataType, values: Sequence[Any], adder: _Adder
+def _cast_texts(
+    kind: Kind, form: Form, type_: pa.DataType, values: Sequence[Any], reader: _ValueReader
 ) -> pa.Array:
     """Return the column of values that have the form of their type, or another one."""
     if kind.decoded is Raw:
@@ -194,7 +194,7 @@ def _formed(
     if all_fit:
         return clean
     is_odd = pc.invert(fits)
-    odd = [adder.read(form.finish, values[number], number) for number in _positions(is_odd)]
+    odd = [reader.read(form.finish, values[number], number) for number in _positions(is_odd)]
     return pc.replace_with_mask(clean, is_odd, pa.array(odd, type_))
 
 

@@ -9,18 +9,25 @@ from typing import Any
 import msgspec
 from msgspec import Raw
 
-from elt_assets.lake.spark.types.changes import MISFIT, OVERSIZE, REPLACED, Misfit, Place, Record
+from elt_assets.lake.spark.types.changes import (
+    MISFIT,
+    OVERSIZE,
+    REPLACED,
+    FieldPath,
+    Misfit,
+    Report,
+)
 from elt_assets.lake.spark.types.fields import ARRAY, DECODING_ERRORS, STRUCT, Field, value_type
 from elt_assets.lake.spark.types.kinds import KINDS, Kind
-from elt_assets.lake.spark.types.numbers import has_rounded, may_round, record_digits
+from elt_assets.lake.spark.types.numbers import has_rounded, may_round, report_lost_digits
 from elt_assets.lake.spark.types.repair import Marks, is_too_deep
 
 _CHUNK = 64
 _OPENINGS = {STRUCT: b"{", ARRAY: b"["}
-Add = Callable[[int, Place, str, str], object]
+AddChange = Callable[[int, FieldPath, str, str], object]
 """Adds a change of the record at a position."""
-RecordAt = Callable[[Place, str, str], object]
-"""Records a change at a place."""
+ReportAt = Callable[[FieldPath, str, str], object]
+"""Reports a change of the value at a path."""
 
 
 class Converter:
@@ -43,8 +50,8 @@ class Converter:
         except ValueError:
             self._decode = self._decode_all = refuse
 
-    def column(
-        self, values: Sequence[Any], place: Place, rows: Sequence[int], add: Add
+    def convert_column(
+        self, values: Sequence[Any], path: FieldPath, rows: Sequence[int], add: AddChange
     ) -> list[Any]:
         """Return values of which those that are taken as they stand are converted.
 
@@ -55,11 +62,11 @@ class Converter:
             rows: the positions of the values' records.
         """
         result: list[Any] = []
-        conversions: dict[bytes, tuple[Any, list[tuple[Place, str, str]]]] = {}
+        conversions: dict[bytes, tuple[Any, list[tuple[FieldPath, str, str]]]] = {}
         for start in range(0, len(values), _CHUNK):
             chunk, owners = values[start : start + _CHUNK], rows[start : start + _CHUNK]
             try:
-                result += self._decoded(chunk, place, owners, add)
+                result += self._decode_clean(chunk, path, owners, add)
                 continue
             except (*DECODING_ERRORS, TypeError):  # a misfit, or a value that is converted already
                 pass
@@ -67,8 +74,8 @@ class Converter:
                 if type(value) is Raw:
                     text = bytes(value)
                     if text not in conversions:
-                        changes: list[tuple[Place, str, str]] = []
-                        converted = self.convert(value, place, lambda *c, to=changes: to.append(c))
+                        changes: list[tuple[FieldPath, str, str]] = []
+                        converted = self.convert(value, path, lambda *c, to=changes: to.append(c))
                         conversions[text] = (converted, changes)
                     converted, changes = conversions[text]
                     for change in changes:
@@ -78,8 +85,8 @@ class Converter:
                     result.append(value)
         return result
 
-    def _decoded(
-        self, values: Sequence[Any], place: Place, rows: Sequence[int], add: Add
+    def _decode_clean(
+        self, values: Sequence[Any], path: FieldPath, rows: Sequence[int], add: AddChange
     ) -> Sequence[Any]:
         """Return clean values that are decoded at once; raise an error if they are not all clean."""
         text = b"[%b]" % b",".join([b"null" if value is None else value for value in values])
@@ -91,11 +98,11 @@ class Converter:
                 raise ValueError("a number in a value may be rounded")
             for raw, number, row in zip(values, decoded, rows, strict=True):
                 if number is not None and may_round(bytes(raw)):
-                    record_digits(bytes(raw), number, partial(add, row, place))
+                    report_lost_digits(bytes(raw), number, partial(add, row, path))
         return decoded
 
     def convert(
-        self, raw: Raw | None, place: Place, add: RecordAt, marks: Marks | None = None
+        self, raw: Raw | None, path: FieldPath, add: ReportAt, marks: Marks | None = None
     ) -> Any:
         """Return a value, null if it does not fit; its changes are added.
 
@@ -109,41 +116,41 @@ class Converter:
                 return self._decode(raw)
             except DECODING_ERRORS:
                 self.misfits += 1
-        return self._value(self.field, raw, place, add, marks)
+        return self._convert_value(self.field, raw, path, add, marks)
 
-    def _value(
-        self, field: Field, raw: Raw | None, place: Place, add: RecordAt, marks: Marks | None
+    def _convert_value(
+        self, field: Field, raw: Raw | None, path: FieldPath, add: ReportAt, marks: Marks | None
     ) -> Any:
         text = b"null" if raw is None else bytes(raw)
         if text == b"null":
             return None
         if not text.startswith(_OPENINGS.get(field.kind, b"")):
-            add(place, *MISFIT)
+            add(path, *MISFIT)
             return None
         try:
             if field.kind == STRUCT:
                 values = self._fields(text)
                 if marks is not None:
-                    values = marks.named(values)
+                    values = marks.unmark_names(values)
                 return tuple(
-                    self._value(
-                        own, values.get(own.source), place.field(number, own.source), add, marks
+                    self._convert_value(
+                        own, values.get(own.source), path.child(number, own.source), add, marks
                     )
                     for number, own in enumerate(field.inner)
                     if own.is_read
                 )
             if field.kind == ARRAY:
                 return [
-                    self._value(field.inner[0], item, place.items, add, marks)
+                    self._convert_value(field.inner[0], item, path.items, add, marks)
                     for item in self._items(text)
                 ]
-            return _scalar(KINDS[field.kind], text, partial(add, place), marks)
+            return _convert_scalar(KINDS[field.kind], text, partial(add, path), marks)
         except Misfit as misfit:
-            add(place, *misfit.args)
+            add(path, *misfit.args)
             return None
 
 
-def _scalar(kind: Kind, text: bytes, record: Record, marks: Marks | None) -> Any:
+def _convert_scalar(kind: Kind, text: bytes, report: Report, marks: Marks | None) -> Any:
     is_replaced = False
     if marks is not None and not text.isascii():
         if marks.value in text:
@@ -152,9 +159,9 @@ def _scalar(kind: Kind, text: bytes, record: Record, marks: Marks | None) -> Any
         text = text.replace(marks.text, b"")
     if kind.is_sized and is_too_deep(text):
         raise Misfit(*OVERSIZE)
-    value = kind.read(text, record)
+    value = kind.read(text, report)
     if is_replaced and kind.is_sized:  # in a value of any other type, it is a misfit
-        record(*REPLACED)
+        report(*REPLACED)
     return value
 
 

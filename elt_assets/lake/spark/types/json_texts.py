@@ -31,11 +31,11 @@ class JsonTexts:
         Raises:
             msgspec.MsgspecError, RecursionError, ValueError: a value cannot be decoded.
         """
-        texts = self.encoded(self._decode(b"[%b]" % b",".join(values)))
+        texts = self.encode(self._decode(b"[%b]" % b",".join(values)))
         if len(texts) != len(values):
             raise ValueError("a value is not one JSON value")
         return texts
 
-    def encoded(self, values: Sequence[Any]) -> list[str]:
+    def encode(self, values: Sequence[Any]) -> list[str]:
         """Return the texts of decoded values. `Raw` stands for a text of this form."""
         return self._encode(values).decode().split("\n")[:-1]

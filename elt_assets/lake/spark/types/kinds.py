@@ -23,7 +23,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from msgspec import Raw
 
-from elt_assets.lake.spark.types.changes import MISFIT, Misfit, Record
+from elt_assets.lake.spark.types.changes import MISFIT, Misfit, Report
 from elt_assets.lake.spark.types.numbers import (
     big_integer,
     big_number,
@@ -44,7 +44,7 @@ from elt_assets.lake.spark.types.times import (
     time_without_zone,
 )
 
-Reader = Callable[[Any, Record], Any]
+Reader = Callable[[Any, Report], Any]
 """Returns a value; records a change of it, or raises `Misfit` if it becomes null."""
 
 
@@ -89,33 +89,33 @@ class Kind:
         return self.decoded
 
 
-def _string(raw: bytes, _: Record) -> str:
+def _string(raw: bytes, _: Report) -> str:
     if raw[:1] != b'"':
         raise Misfit(*MISFIT)
     return str(msgspec.json.decode(raw))
 
 
-def _text(raw: bytes, _: Record) -> str:
+def _text(raw: bytes, _: Report) -> str:
     """Return a string; a number in its one text; any other JSON value as it stands in the line."""
     if raw[:1] == b'"':
         return str(msgspec.json.decode(raw))
     return raw.decode() if raw[:1] in b"[{tf" else shortest(raw.decode())
 
 
-def _boolean(raw: bytes, _: Record) -> bool:
+def _boolean(raw: bytes, _: Report) -> bool:
     if raw not in (b"true", b"false"):
         raise Misfit(*MISFIT)
     return raw == b"true"
 
 
-def _raw(raw: bytes, _: Record) -> Raw:
+def _raw(raw: bytes, _: Report) -> Raw:
     return Raw(raw)
 
 
 _WITHOUT_SPACES = str.maketrans("", "", " \t\r\n")
 
 
-def _bytes(text: str, _: Record) -> bytes:
+def _bytes(text: str, _: Report) -> bytes:
     """Return the bytes of a base64 text (RFC 4648), also without padding, or in lines as MIME has them."""
     text = text.translate(_WITHOUT_SPACES)
     if "=" not in text:

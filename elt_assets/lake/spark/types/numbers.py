@@ -11,7 +11,7 @@ from decimal import MAX_EMAX, MAX_PREC, MIN_EMIN, ROUND_HALF_UP, Context, Decima
 
 import numpy as np
 
-from elt_assets.lake.spark.types.changes import MISFIT, RESPELLED, ROUNDED, Misfit, Record
+from elt_assets.lake.spark.types.changes import MISFIT, RESPELLED, ROUNDED, Misfit, Report
 
 _NUMBER = re.compile(rb"-?\d+(?:\.\d+)?(?:[eE][+-]?\d+)?").fullmatch
 _INTEGER = re.compile(rb"-?\d+").fullmatch
@@ -28,53 +28,53 @@ exponent: what decimal columns hold, and small fractions as JavaScript writes th
 _NOT_FINITE = {b'"NaN"': math.nan, b'"Infinity"': math.inf, b'"-Infinity"': -math.inf}
 
 
-def integer(raw: bytes, _: Record) -> int:
+def integer(raw: bytes, _: Report) -> int:
     """Return a JSON number without a fraction: `5`, `5.0`, `5e3`."""
     if len(raw) <= _SHORT and _INTEGER(raw):
         return int(raw)
     return _whole(_decimal(raw), 2**63)
 
 
-def integer_text(raw: bytes, _: Record) -> int:
+def integer_text(raw: bytes, _: Report) -> int:
     """Return an integer that may be a number or a string."""
-    return _whole(_decimal(_unquoted(raw)), 2**63)
+    return _whole(_decimal(_unquote(raw)), 2**63)
 
 
-def big_integer(raw: bytes, _: Record) -> Decimal:
-    return Decimal(_whole(_decimal(_unquoted(raw)), 10**38 - 1))
+def big_integer(raw: bytes, _: Report) -> Decimal:
+    return Decimal(_whole(_decimal(_unquote(raw)), 10**38 - 1))
 
 
-def big_number(raw: bytes, record: Record) -> Decimal:
+def big_number(raw: bytes, report: Report) -> Decimal:
     """Return a decimal with nine digits after the point; further digits are rounded half up."""
-    number = _decimal(_unquoted(raw))
+    number = _decimal(_unquote(raw))
     if number.adjusted() > 28:
         raise Misfit(*MISFIT)
     rounded = number.quantize(Decimal("1e-9"), ROUND_HALF_UP, context=_EXACT)
     if rounded.adjusted() > 28:
         raise Misfit(*MISFIT)
     if rounded != number:
-        record(*ROUNDED)
+        report(*ROUNDED)
     return rounded
 
 
-def double(raw: bytes, record: Record) -> float:
+def double(raw: bytes, report: Report) -> float:
     if not _NUMBER(raw):
         raise Misfit(*MISFIT)
     number = 0.0 if raw == b"-0" else float(raw)  # the decoder takes the text -0 as an integer
     if math.isinf(number):
         raise Misfit(*MISFIT)
-    record_digits(raw, number, record)
+    report_lost_digits(raw, number, report)
     return number
 
 
-def number_text(raw: bytes, record: Record) -> float:
+def number_text(raw: bytes, report: Report) -> float:
     """Return a double that may be a number or a string, also `"NaN"` and `"Infinity"`."""
     number = _NOT_FINITE.get(raw)
-    return double(_unquoted(raw), record) if number is None else number
+    return double(_unquote(raw), report) if number is None else number
 
 
-def record_digits(text: bytes, number: float, record: Record) -> None:
-    """Record it if a double does not keep the number that a text says.
+def report_lost_digits(text: bytes, number: float, report: Report) -> None:
+    """Report it if a double does not keep the number that a text says.
 
     It keeps it if the text is one that only writers of doubles write: the shortest one, one of 17 digits, or
     one with all digits of the double. In a key only the shortest one is kept (see `RESPELLED`).
@@ -85,7 +85,7 @@ def record_digits(text: bytes, number: float, record: Record) -> None:
     if sent == Decimal(repr(number)):
         return
     is_kept = sent in (Decimal(number), Decimal(f"{number:.17g}"))
-    record(*(RESPELLED if is_kept else ROUNDED))
+    report(*(RESPELLED if is_kept else ROUNDED))
 
 
 def may_round(text: bytes) -> bool:
@@ -141,7 +141,7 @@ def double_text(number: float) -> str:
     return "NaN" if math.isnan(number) else "Infinity" if number > 0 else "-Infinity"
 
 
-def _unquoted(raw: bytes) -> bytes:
+def _unquote(raw: bytes) -> bytes:
     return raw[1:-1] if raw[:1] == b'"' else raw
 
 
@@ -156,7 +156,7 @@ def _whole(number: Decimal, limit: int) -> int:
     integer does not reach."""
     if number.adjusted() > 40 or number != number.to_integral_value(context=_EXACT):
         raise Misfit(*MISFIT)
-    found = int(number)
-    if not -limit <= found <= limit - (limit == 2**63):
+    whole = int(number)
+    if not -limit <= whole <= limit - (limit == 2**63):
         raise Misfit(*MISFIT)
-    return found
+    return whole

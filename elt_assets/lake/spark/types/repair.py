@@ -39,16 +39,16 @@ class Marks:
     text: bytes
     value: bytes
 
-    def without(self, raw: bytes) -> bytes:
+    def remove_from(self, raw: bytes) -> bytes:
         """Return JSON without the marks."""
         return raw.replace(self.text, b"").replace(self.value, b"")
 
-    def named(self, values: Mapping[str, Raw]) -> dict[str, Raw]:
+    def unmark_names(self, values: Mapping[str, Raw]) -> dict[str, Raw]:
         """Return the values of an object by their names without marks: a schema has the same names."""
         return {name.replace(self.text.decode(), ""): value for name, value in values.items()}
 
 
-def repaired(line: bytes) -> tuple[bytes, Marks]:
+def repair_line(line: bytes) -> tuple[bytes, Marks]:
     """Return a line in which bad texts and values that are too deep are replaced and marked."""
     text = line.decode("utf-8", "surrogateescape")
     escaped = text.lower()
@@ -82,9 +82,9 @@ def _text(text: str, mark: str) -> str:
     """Return a JSON string that the decoder accepts."""
     bad = f"{mark}\ufffd"
     if "\\" in text:
-        text = _ESCAPES.sub(lambda found: bad if found[1] else found[0], text)
+        text = _ESCAPES.sub(lambda match: bad if match[1] else match[0], text)
     text = _UNDECODED.sub(bad, text)
-    return _CONTROLS.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
+    return _CONTROLS.sub(lambda match: f"\\u{ord(match[0]):04x}", text)
 
 
 def is_too_deep(raw: bytes) -> bool:

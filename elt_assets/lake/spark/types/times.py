@@ -16,7 +16,7 @@ from zoneinfo import ZoneInfo
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from elt_assets.lake.spark.types.changes import MISFIT, ROUNDED, Misfit, Record
+from elt_assets.lake.spark.types.changes import MISFIT, ROUNDED, Misfit, Report
 
 _CLEAN_DAY = r"[1-9]\d{3}-(?:0[1-9]|1[0-2])-(?:0[1-9]|[12]\d|3[01])"
 _CLEAN_CLOCK = r"(?:[01]\d|2[0-3]):[0-5]\d:[0-5]\d(?:\.\d{1,6})?"
@@ -60,7 +60,7 @@ the dates of Python: a reader of the table would fail."""
 _MAX_OFFSET = 18 * 3600
 
 
-def date(text: str, record: Record) -> int:
+def date(text: str, report: Report) -> int:
     """Return the days since 1970 of a date, also of one with a time after it. A midnight carries no
     information: many sources append it. Any other time is left out, and so is a zone.
 
@@ -71,45 +71,45 @@ def date(text: str, record: Record) -> int:
     if text[4] != "-":
         raise Misfit(*MISFIT)
     if clock or is_cut:
-        record(*ROUNDED)
+        report(*ROUNDED)
     return days
 
 
-def instant(text: str, record: Record) -> int:
+def instant(text: str, report: Report) -> int:
     """Return the microseconds since 1970 of a time; without a zone, it is in UTC."""
     days, clock, zone, is_cut = _local(text)
     local = days * _DAY + clock
     micros = _in_years(local - _offset(zone, local) * 1_000_000)
     if is_cut:
-        record(*ROUNDED)
+        report(*ROUNDED)
     return micros
 
 
-def local_time(text: str, record: Record) -> int:
+def local_time(text: str, report: Report) -> int:
     """Return the microseconds from 1970 to a time, both on the same clock; a zone is left out."""
     days, clock, zone, is_cut = _local(text)
     micros = _in_years(days * _DAY + clock)
     _offset(zone, micros)
     if zone or is_cut:
-        record(*ROUNDED)
+        report(*ROUNDED)
     return micros
 
 
-def time_of_day(text: str, _: Record) -> str:
+def time_of_day(text: str, _: Report) -> str:
     return "".join(_time_of_day(text))
 
 
-def time_with_zone(text: str, _: Record) -> str:
+def time_with_zone(text: str, _: Report) -> str:
     clock, zone = _time_of_day(text)
     if not zone:
         raise Misfit(*MISFIT)
     return clock + zone
 
 
-def time_without_zone(text: str, record: Record) -> str:
+def time_without_zone(text: str, report: Report) -> str:
     clock, zone = _time_of_day(text)
     if zone:
-        record(*ROUNDED)
+        report(*ROUNDED)
     return clock
 
 
@@ -135,21 +135,21 @@ def cast_times(kind: str, texts: pa.Array, type_: pa.DataType) -> pa.Array:
 
 def _time_of_day(text: str) -> tuple[str, str]:
     """Return a time, with two digits of its hour, and its zone."""
-    found = _TIME(text)
-    if not found:
+    match = _TIME(text)
+    if not match:
         raise Misfit(*MISFIT)
-    clock, zone = found.groups("")
+    clock, zone = match.groups("")
     return clock if clock[2] == ":" else f"0{clock}", zone
 
 
 def _local(text: str) -> tuple[int, int, str, bool]:
     """Return the day of a time in days since 1970, the microseconds of its clock since the day's beginning,
     the text of its zone, and whether these are not the whole time."""
-    found = _INSTANT(text)
-    if not found:
+    match = _INSTANT(text)
+    if not match:
         raise Misfit(*MISFIT)
-    year, month, day_, basic_month, basic_day = found.group(1, 2, 3, 4, 5)
-    hour, minute, second, basic_minute, basic_second, fraction, zone = found.groups()[5:]
+    year, month, day_, basic_month, basic_day = match.group(1, 2, 3, 4, 5)
+    hour, minute, second, basic_minute, basic_second, fraction, zone = match.groups()[5:]
     if hour is None and zone:
         raise Misfit(*MISFIT)
     try:
@@ -184,13 +184,13 @@ def _offset(zone: str, local: int) -> int:
     """
     if not zone or zone in _ZONES:
         return _ZONES.get(zone, 0) * 3600
-    found = _OFFSET(zone)
-    if found:
-        hours, minutes, seconds = int(found[2]), int(found[3] or 0), int(found[4] or 0)
+    match = _OFFSET(zone)
+    if match:
+        hours, minutes, seconds = int(match[2]), int(match[3] or 0), int(match[4] or 0)
         offset = hours * 3600 + minutes * 60 + seconds
         if max(minutes, seconds) > 59 or offset > _MAX_OFFSET:
             raise Misfit(*MISFIT)
-        return -offset if found[1] == "-" else offset
+        return -offset if match[1] == "-" else offset
     if not _REGION(zone):
         raise Misfit(*MISFIT)
     try:

@@ -1,5 +1,4 @@
-"""The code that runs inside Spark's Python workers: it merges the rows of a batch with the present rows of
-its keys, in one task.
+"""The merge of a batch's rows with the present rows of its keys, in one task in a Python worker of Spark.
 
 It follows the rules of `lake.merge.dedup`, which states the order of a key's rows, and `lake.merge.validity`,
 and gives the same rows. What it cannot compare exactly as Spark does, it leaves to Spark (UNFIT). The module
@@ -19,15 +18,14 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from elt_assets.lake.spark.foreign_types import conformed_columns
-from elt_assets.lake.spark.tasks import (
-    ArrowFunction,
-    Output,
-    batches_of,
-    discarding_on_error,
-    in_arrow,
-    leaf,
-    opened,
+from elt_assets.lake.spark.foreign_types import conform_columns
+from elt_assets.lake.spark.task_results import ArrowFunction, make_arrow_function
+from elt_assets.lake.spark.worker_parquet import (
+    FileWriter,
+    column_at,
+    discard_on_error,
+    open_parquet,
+    read_batches,
 )
 
 VISIBLE, HIDDEN = "visible", "hidden"
@@ -82,20 +80,25 @@ class Validity:
 
 
 @dataclass(frozen=True)
-class Job:
+class MergeJob:
     """The description of a merge of rows by key.
 
-    `root`: pyarrow's file system, and the path in it of the table. `batch`: paths of the files of the batch.
-    `present`: files with present rows of its keys, relative to `root`. `key`, `cursor`: column paths; the
-    cursor may be empty. `raw_id`: the column of the row's id. `markers`: the sign that the row ends its key.
-    `visible`, `hidden`: the folders for rows and for ends of keys, relative to `root`; `visible_columns`,
-    `hidden_columns`: the columns of these. `schema`: the columns of the table.
-    `validity`: of a history; None for the latest row of each key.
+    Attributes:
+        root: pyarrow's file system, and the path in it of the table.
+        batch_files: paths of the files of the batch.
+        table_files: files with present rows of its keys, relative to `root`.
+        key, cursor: column paths; the cursor may be empty.
+        raw_id: the column of the row's id.
+        markers: the sign that the row ends its key.
+        visible, hidden: the folders for rows and for ends of keys, relative to `root`.
+        visible_columns, hidden_columns: the columns of these.
+        schema: the columns of the table.
+        validity: of a history; None for the latest row of each key.
     """
 
     root: tuple[Any, str]
-    batch: Sequence[str]
-    present: Sequence[str]
+    batch_files: Sequence[str]
+    table_files: Sequence[str]
     key: Sequence[Sequence[str]]
     cursor: Sequence[str]
     raw_id: str
@@ -110,12 +113,12 @@ class Job:
     validity: Validity | None = None
 
 
-def run(job: Job) -> ArrowFunction:
+def run(job: MergeJob) -> ArrowFunction:
     """Return the function for `mapInArrow` over a DataFrame of one row."""
-    return in_arrow(partial(_merge, job))
+    return make_arrow_function(partial(_merge, job))
 
 
-def _merge(job: Job, _task: int) -> Iterator[tuple[str, str]]:
+def _merge(job: MergeJob, _task: int) -> Iterator[tuple[str, str]]:
     """Merge the rows; yield the files that were written and the numbers of rows."""
     system, root = job.root
     rows = _read(system, root, job)
@@ -124,7 +127,7 @@ def _merge(job: Job, _task: int) -> Iterator[tuple[str, str]]:
         return
     read = len(rows)
     past, rows = _set_aside(rows, job.validity)
-    rows = _with_eras(rows, job)
+    rows = _add_eras(rows, job)
     merged = _latest(rows, job) if job.validity is None else _versions(rows, job, job.validity)
     if not _is_continued(rows, merged, job):
         yield UNFIT, ""
@@ -148,17 +151,17 @@ def _by_file(
 
 
 def _write(
-    system: Any, root: str, job: Job, parts: Sequence[pa.Table], role: str
+    system: Any, root: str, job: MergeJob, parts: Sequence[pa.Table], role: str
 ) -> Iterator[tuple[str, str]]:
     folder, columns = {
         VISIBLE: (job.visible, job.visible_columns),
         HIDDEN: (job.hidden, job.hidden_columns),
     }[role]
-    output = Output(system, root, folder, job.rows_per_file, job.bytes_per_file)
-    with discarding_on_error(output):
+    output = FileWriter((system, root), folder, job.rows_per_file, job.bytes_per_file)
+    with discard_on_error(output):
         for rows in parts:
-            present = [name for name in columns if name in rows.column_names]
-            for batch in rows.select(present).to_batches():
+            names = [name for name in columns if name in rows.column_names]
+            for batch in rows.select(names).to_batches():
                 output.write(batch)
         output.close()
     yield from ((role, name) for name in output.names)
@@ -167,17 +170,20 @@ def _write(
 # --- reading ----------------------------------------------------------------------------------------
 
 
-def _read(system: Any, root: str, job: Job) -> pa.Table | None:
+def _read(system: Any, root: str, job: MergeJob) -> pa.Table | None:
     """Return all rows with `_ARRIVAL`; None if they are too large, or if a column has more than one type."""
-    places = [*((path, 1) for path in job.batch), *((f"{root}/{path}", 0) for path in job.present)]
+    sources = [
+        *((path, 1) for path in job.batch_files),
+        *((f"{root}/{path}", 0) for path in job.table_files),
+    ]
     tables: list[pa.Table] = []
     size = 0
-    for path, arrival in places:
-        with opened(system, path) as file:
+    for path, arrival in sources:
+        with open_parquet(system, path) as file:
             empty = pa.RecordBatch.from_pylist([], file.schema_arrow)
             parts = []
-            for batch in chain([empty], batches_of(file)):
-                part = conformed_columns(batch, job.schema)
+            for batch in chain([empty], read_batches(file)):
+                part = conform_columns(batch, job.schema)
                 parts.append(pa.Table.from_batches([part]))
                 size += part.nbytes
                 if size > _MAX_BYTES:
@@ -190,12 +196,12 @@ def _read(system: Any, root: str, job: Job) -> pa.Table | None:
         return None
 
 
-def _is_fit(rows: pa.Table, job: Job) -> bool:
+def _is_fit(rows: pa.Table, job: MergeJob) -> bool:
     """Return whether these rows are compared here exactly as Spark compares them."""
-    keys = [leaf(rows, path, len(rows)) for path in job.key]
+    keys = [column_at(rows, path, len(rows)) for path in job.key]
     if not all(_is_ordered(key.type) for key in keys) or _lacks_a_key(keys):
         return False
-    if job.cursor and not _is_ordered(leaf(rows, job.cursor, len(rows)).type):
+    if job.cursor and not _is_ordered(column_at(rows, job.cursor, len(rows)).type):
         return False
     return job.validity is None or _is_fit_history(rows, job.validity)
 
@@ -215,14 +221,14 @@ def _is_ordered(kind: pa.DataType) -> bool:
 
 def _is_fit_history(rows: pa.Table, columns: Validity) -> bool:
     """Return whether the rows are of no refresh, and all of their content can be compared."""
-    present = set(rows.column_names)
-    if columns.closed in present and rows[columns.closed].null_count < len(rows):
+    names = set(rows.column_names)
+    if columns.closed in names and rows[columns.closed].null_count < len(rows):
         return False
-    if columns.epoch in present and pc.any(pc.not_equal(rows[columns.epoch], 0)).as_py():
+    if columns.epoch in names and pc.any(pc.not_equal(rows[columns.epoch], 0)).as_py():
         return False
     if rows[columns.extracted].type != _INSTANT:
         return False
-    return all(_is_comparable(rows[name].type) for name in columns.content if name in present)
+    return all(_is_comparable(rows[name].type) for name in columns.content if name in names)
 
 
 def _is_comparable(kind: pa.DataType) -> bool:
@@ -253,20 +259,20 @@ def _has_nulled_marker(rows: pa.Table, markers: Markers) -> Any:
     is_marker = pc.is_in(field, value_set=pa.array(markers.names, field.type))
     is_nulled = pc.and_(pc.equal(change, markers.change), pc.starts_with(reason, markers.reason))
     entry_rows = np.repeat(np.arange(len(rows)), _numbers(pc.list_value_length(changes)))
-    found = np.zeros(len(rows), bool)
-    found[entry_rows[_flags(pc.and_(is_marker, is_nulled))]] = True
-    return pa.array(found)
+    has_marker = np.zeros(len(rows), bool)
+    has_marker[entry_rows[_flags(pc.and_(is_marker, is_nulled))]] = True
+    return pa.array(has_marker)
 
 
-def _with_eras(rows: pa.Table, job: Job) -> pa.Table:
+def _add_eras(rows: pa.Table, job: MergeJob) -> pa.Table:
     """Return rows with their eras, if a row begins one (see `lake.merge.dedup`)."""
     if not job.cursor:
         return rows
-    has_cursor = _whole(pc.is_valid(leaf(rows, job.cursor, len(rows))))
+    has_cursor = _whole(pc.is_valid(column_at(rows, job.cursor, len(rows))))
     begins = pc.and_not(_is_end(rows, job.markers), has_cursor)
     if not pc.any(begins, min_count=0).as_py():
         return rows
-    arrivals = _places([*_keys(rows, job), rows[_ARRIVAL], rows[job.raw_id]])
+    arrivals = _sort_indices([*_keys(rows, job), rows[_ARRIVAL], rows[job.raw_id]])
     era = np.empty(len(rows), np.int64)
     era[arrivals] = np.cumsum(_flags(begins)[arrivals])
     return rows.append_column(_ERA, pa.array(era)).append_column(_BEGINS, begins)
@@ -276,9 +282,9 @@ def _eras(rows: pa.Table) -> list[Any]:
     return [rows[_ERA]] if _ERA in rows.column_names else []
 
 
-def _latest(rows: pa.Table, job: Job) -> pa.Table:
+def _latest(rows: pa.Table, job: MergeJob) -> pa.Table:
     """Return the latest row of each key, and its last delete without a cursor value."""
-    rows = _sorted(rows, job, "descending", "at_end")
+    rows = _sort(rows, job, "descending", "at_end")
     is_kept = pc.invert(_repeats(_keys(rows, job)))
     if _ERA in rows.column_names:
         era = _numbers(rows[_ERA])
@@ -287,22 +293,22 @@ def _latest(rows: pa.Table, job: Job) -> pa.Table:
     return rows.filter(is_kept)
 
 
-def _versions(rows: pa.Table, job: Job, columns: Validity) -> pa.Table:
+def _versions(rows: pa.Table, job: MergeJob, columns: Validity) -> pa.Table:
     """Return each key's versions and ends, with their validity."""
-    rows = _sorted(rows, job, "ascending", "at_start")
+    rows = _sort(rows, job, "ascending", "at_start")
     content = [rows[name] for name in columns.content if name in rows.column_names]
     content.append(_is_end(rows, job.markers))
     rows = rows.filter(pc.invert(_repeats([*_keys(rows, job), *content])))
     if job.cursor:
-        rows = rows.filter(pc.invert(_has_later_of_same_place(rows, job, columns)))
+        rows = rows.filter(pc.invert(_has_later_of_same_start(rows, job, columns)))
     is_later = _repeats(_keys(rows, job))
     start = _not_before_era(_start(rows, job, columns), rows, is_later)
     start = _least_onward(start, is_later)
-    following = pc.if_else(_shifted(is_later), _next(start, 1), pa.scalar(None, pa.int64()))
+    next_start = pc.if_else(_shift_back(is_later), _next(start, 1), pa.scalar(None, pa.int64()))
     for name, values in (
         (columns.start, start.view(_INSTANT)),
-        (columns.end, following.view(_INSTANT)),
-        (columns.current, pc.is_null(following)),
+        (columns.end, next_start.view(_INSTANT)),
+        (columns.current, pc.is_null(next_start)),
         (columns.closed, pa.nulls(len(rows), _INSTANT)),
         (columns.epoch, pa.repeat(pa.scalar(0, pa.int64()), len(rows))),
     ):
@@ -312,13 +318,13 @@ def _versions(rows: pa.Table, job: Job, columns: Validity) -> pa.Table:
     return rows
 
 
-def _has_later_of_same_place(rows: pa.Table, job: Job, columns: Validity) -> Any:
+def _has_later_of_same_start(rows: pa.Table, job: MergeJob, columns: Validity) -> Any:
     """Return whether the next row is a version with the same cursor and start.
 
     A delete that begins an era stays.
     """
-    place = [*_eras(rows), leaf(rows, job.cursor, len(rows)), _start(rows, job, columns)]
-    is_followed = _shifted(_repeats([*_keys(rows, job), *place]))
+    order = [*_eras(rows), column_at(rows, job.cursor, len(rows)), _start(rows, job, columns)]
+    is_followed = _shift_back(_repeats([*_keys(rows, job), *order]))
     if _BEGINS not in rows.column_names:
         return is_followed
     return pc.and_not(is_followed, _whole(rows[_BEGINS]))
@@ -336,7 +342,7 @@ def _set_aside(rows: pa.Table, columns: Validity | None) -> tuple[pa.Table, pa.T
     return rows.filter(pc.invert(is_merged)), rows.filter(is_merged)
 
 
-def _is_continued(rows: pa.Table, merged: pa.Table, job: Job) -> bool:
+def _is_continued(rows: pa.Table, merged: pa.Table, job: MergeJob) -> bool:
     """Return whether the present versions are still the first of their keys, with the same start.
 
     Only then, the closed versions before them stay as they are. This matters only if some may be missing.
@@ -345,7 +351,7 @@ def _is_continued(rows: pa.Table, merged: pa.Table, job: Job) -> bool:
     if columns is None or not columns.is_partial or columns.start not in rows.column_names:
         return True
     is_present = pc.equal(merged[_ARRIVAL], 0)
-    before = _sorted(rows.filter(pc.equal(rows[_ARRIVAL], 0)), job, "ascending", "at_start")
+    before = _sort(rows.filter(pc.equal(rows[_ARRIVAL], 0)), job, "ascending", "at_start")
     after = merged.filter(is_present)
     if len(before) != len(after):
         return False
@@ -354,23 +360,25 @@ def _is_continued(rows: pa.Table, merged: pa.Table, job: Job) -> bool:
     return not pc.any(is_later).as_py() and bool(pc.all(is_same, skip_nulls=False).as_py())
 
 
-def _keys(rows: pa.Table, job: Job) -> list[Any]:
-    return [leaf(rows, path, len(rows)) for path in job.key]
+def _keys(rows: pa.Table, job: MergeJob) -> list[Any]:
+    return [column_at(rows, path, len(rows)) for path in job.key]
 
 
-def _sorted(rows: pa.Table, job: Job, order: str, nulls: str) -> pa.Table:
+def _sort(rows: pa.Table, job: MergeJob, order: str, nulls: str) -> pa.Table:
     """Return the rows by key, and of each key in the order of era, cursor, arrival and id."""
     by: list[tuple[Any, str]] = [(key, "ascending") for key in _keys(rows, job)]
     by += [(era, order) for era in _eras(rows)]
     if job.cursor:
-        by.append((leaf(rows, job.cursor, len(rows)), order))
+        by.append((column_at(rows, job.cursor, len(rows)), order))
     by += [(rows[_ARRIVAL], order), (rows[job.raw_id], order)]
     columns, orders = zip(*by, strict=True)
-    return rows.take(_places(columns, orders, nulls)).combine_chunks()
+    return rows.take(_sort_indices(columns, orders, nulls)).combine_chunks()
 
 
-def _places(columns: Sequence[Any], orders: Sequence[str] = (), nulls: str = "at_start") -> Any:
-    """Return the places of the rows in the order of some columns; default: each ascending."""
+def _sort_indices(
+    columns: Sequence[Any], orders: Sequence[str] = (), nulls: str = "at_start"
+) -> Any:
+    """Return the positions of the rows in the order of some columns; default: each ascending."""
     names = [str(number) for number in range(len(columns))]
     keys = list(zip(names, orders or ["ascending"] * len(names), strict=True))
     with (
@@ -388,8 +396,8 @@ def _repeats(columns: Sequence[Any]) -> Any:
     if not rows:
         return pa.array([], pa.bool_())
     pairs = ((_whole(column).slice(0, rows - 1), _whole(column).slice(1)) for column in columns)
-    found = reduce(pc.and_, (_is_same(one, other) for one, other in pairs))
-    return pa.concat_arrays([pa.array([False]), found])
+    repeats = reduce(pc.and_, (_is_same(before, after) for before, after in pairs))
+    return pa.concat_arrays([pa.array([False]), repeats])
 
 
 def _whole(column: Any) -> Any:
@@ -399,21 +407,21 @@ def _whole(column: Any) -> Any:
     return whole if isinstance(whole, pa.Array) else pa.concat_arrays(whole.chunks)
 
 
-def _is_same(one: Any, other: Any) -> Any:
+def _is_same(left: Any, right: Any) -> Any:
     """Return whether values are equal; nulls are, and NaN are."""
-    if pa.types.is_struct(one.type):
-        fields = range(one.type.num_fields)
-        parts = (_is_same(pc.struct_field(one, n), pc.struct_field(other, n)) for n in fields)
-        return reduce(pc.and_, parts, pc.equal(pc.is_valid(one), pc.is_valid(other)))
-    equal = pc.equal(one, other)
-    if pa.types.is_floating(one.type):
-        equal = pc.or_(equal, pc.and_(pc.is_nan(one), pc.is_nan(other)))
-    if not one.null_count and not other.null_count:
+    if pa.types.is_struct(left.type):
+        fields = range(left.type.num_fields)
+        parts = (_is_same(pc.struct_field(left, n), pc.struct_field(right, n)) for n in fields)
+        return reduce(pc.and_, parts, pc.equal(pc.is_valid(left), pc.is_valid(right)))
+    equal = pc.equal(left, right)
+    if pa.types.is_floating(left.type):
+        equal = pc.or_(equal, pc.and_(pc.is_nan(left), pc.is_nan(right)))
+    if not left.null_count and not right.null_count:
         return equal
-    return pc.coalesce(equal, pc.and_(pc.is_null(one), pc.is_null(other)))
+    return pc.coalesce(equal, pc.and_(pc.is_null(left), pc.is_null(right)))
 
 
-def _shifted(flags: Any) -> Any:
+def _shift_back(flags: Any) -> Any:
     """Return for each row the flag of the row after it; False for the last."""
     return pc.coalesce(_next(flags, 1), False)
 
@@ -424,13 +432,13 @@ def _next(values: Any, step: int) -> Any:
     return pa.concat_arrays([values.slice(step), pa.nulls(step, values.type)])
 
 
-def _start(rows: pa.Table, job: Job, columns: Validity) -> Any:
+def _start(rows: pa.Table, job: MergeJob, columns: Validity) -> Any:
     """Return the start of each version in microseconds, before it is limited by other versions."""
     start = _micros(rows[columns.extracted])
-    if not job.cursor or not _is_time(leaf(rows, job.cursor, len(rows))):
+    if not job.cursor or not _is_time(column_at(rows, job.cursor, len(rows))):
         return start
     deleted_at = [_micros(rows[n]) for n in columns.deleted_at if n in rows.column_names]
-    return pc.coalesce(_micros(leaf(rows, job.cursor, len(rows))), *deleted_at, start)
+    return pc.coalesce(_micros(column_at(rows, job.cursor, len(rows))), *deleted_at, start)
 
 
 def _micros(times: Any) -> Any:
@@ -444,17 +452,17 @@ def _not_before_era(start: Any, rows: pa.Table, is_later: Any) -> Any:
     """Return the starts of versions, none before the delete that began the version's era."""
     if _BEGINS not in rows.column_names:
         return start
-    places = np.arange(len(rows))
-    delete = np.maximum.accumulate(np.where(_flags(rows[_BEGINS]), places, -1))
+    positions = np.arange(len(rows))
+    delete = np.maximum.accumulate(np.where(_flags(rows[_BEGINS]), positions, -1))
     has_delete = delete >= _starts(~_flags(is_later))
-    floor = start.take(pa.array(np.where(has_delete, delete, places)))
+    floor = start.take(pa.array(np.where(has_delete, delete, positions)))
     return pc.max_element_wise(start, floor)
 
 
 def _starts(is_first: np.ndarray) -> np.ndarray:
-    """Return for each row the place of the first row of its key."""
-    found: np.ndarray = np.maximum.accumulate(np.where(is_first, np.arange(len(is_first)), 0))
-    return found
+    """Return for each row the position of the first row of its key."""
+    starts: np.ndarray = np.maximum.accumulate(np.where(is_first, np.arange(len(is_first)), 0))
+    return starts
 
 
 def _flags(values: Any) -> np.ndarray:
@@ -465,10 +473,10 @@ def _flags(values: Any) -> np.ndarray:
 def _numbers(values: Any) -> np.ndarray:
     """Return values as numpy's; a null is 0."""
     values = _whole(values)
-    found: np.ndarray = pc.fill_null(values, pa.scalar(0).cast(values.type)).to_numpy(
+    numbers: np.ndarray = pc.fill_null(values, pa.scalar(0).cast(values.type)).to_numpy(
         zero_copy_only=False
     )
-    return found
+    return numbers
 
 
 def _is_time(values: Any) -> bool:
